@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
-from stages.built_stage import BuiltStage
+from stages.built.stage import BuiltStage
 
 _NICE: Final = 5
 _FLOWING_S: Final = 0.5  # frames count as flowing for so long after the last one

@@ -11,10 +11,8 @@ import contextlib
 import math
 import queue
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Collection
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -25,74 +23,24 @@ from shisha_rt.model.split import Split
 from shisha_rt.plan.engine import StageEngine
 from shisha_rt.process.arena import Arena
 from stages.builder import Builder, Built, Finished, FramesCore, Manner, Ordered
-from stages.built_stage import BuiltStage, FramesDiffer, GivesBack, SharedRuns
+from stages.built.batched import BatchedStage
+from stages.built.stage import BuiltStage
 from stages.emulate.place import Demand, EmulatedPlace
 from stages.engines.session import CpuClock, one_line
 from stages.kept_stages import KeptStages
+from stages.memory_limit import private_bytes
 
 _TIMED_RUNS: Final = 20
 _LEFT_FREE: Final = 0.5  # of a frame's CPU time: for so long the core is then left to a builder
 _HEAD_START_S: Final = 0.0003
 
 
-class EngineSegment(Protocol):
-    """One shape's part of a stage that one engine runs, bound to slots."""
-
-    @property
-    def frame_bytes(self) -> int: ...
-
-    def warm(self) -> None: ...
-
-    def bind(self, arena: Arena, slot: int) -> None: ...
-
-    def run(self, arena: Arena, slot: int) -> None: ...
-
-    def give_back(self) -> None: ...
-
-
-class WholeStage:
-    """A stage that one engine runs, in its own form of the model; `segments` has one for each shape.
-
-    `difference`: by how much its answers differ from the default engine's, if another engine computes them.
-    """
-
-    described = False
-    paced = False
-
-    def __init__(self, segments: Sequence[EngineSegment], difference: float = 0.0) -> None:
-        self.frame_bytes = max(segment.frame_bytes for segment in segments)
-        self.difference = difference
-        self._segments = tuple(segments)
-
-    def warm(self, cpu_clock: CpuClock) -> tuple[float, ...]:
-        for segment in self._segments:
-            segment.warm()
-        return ()
-
-    def bind(self, arena: Arena, slot: int) -> None:
-        for segment in self._segments:
-            segment.bind(arena, slot)
-
-    def run(self, arena: Arena, slot: int, cpu_clock: CpuClock, layout: int = 0) -> tuple[float, ...]:
-        self._segments[layout].run(arena, slot)
-        return ()
-
-    def give_back(self) -> None:
-        for segment in self._segments:
-            segment.give_back()
-
-
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """A stage of a live epoch. `inline`: its engine computes in the calling thread, and has no threads of its own.
-
-    `together`: the stage, if it can compute batches.
-    """
+class _Loaded(NamedTuple):
+    """A stage of a live epoch. `inline`: its engine computes in the calling thread, and has no threads of its own."""
 
     stage: BuiltStage
     modelled_cpu_s: float
     inline: bool
-    together: SharedRuns | None
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -107,9 +55,9 @@ class Ran(msgspec.Struct, frozen=True):
 
 
 class Executor:
-    """Stages by (epoch, number). `build` makes one; `wake` is called from a builder's thread when one is finished.
+    """Stages by (epoch, number), of the worker with this `incarnation`.
 
-    `threads`: of the place, for orders that state none of a team.
+    `build` makes a stage; `wake` is called from a builder's thread when one is finished.
     """
 
     def __init__(
@@ -117,14 +65,12 @@ class Executor:
         build: Callable[[Prepare], BuiltStage],
         arena: Arena,
         place: EmulatedPlace,
-        threads: int,
         incarnation: int,
         wake: Callable[[], None],
     ) -> None:
         self._build_stage = build
         self._arena = arena
         self._place = place
-        self._threads = threads
         self._incarnation = incarnation
         self._wake = wake
         self._loaded: dict[tuple[int, int], _Loaded] = {}
@@ -172,32 +118,35 @@ class Executor:
             order = asked.prepare
             if asked.taken_away or order.epoch not in self._wanted:
                 continue
+            answer = built.answer
             if built.stage is not None:
-                together = built.stage if isinstance(built.stage, SharedRuns) else None
-                loaded = _Loaded(built.stage, order.modelled_cpu_s, self._is_inline(order), together)
+                loaded = _Loaded(built.stage, order.modelled_cpu_s, self._is_inline(order))
                 self._loaded[order.epoch, order.stage] = loaded
-                is_new = isinstance(built.answer, Prepared) and built.answer.build_s > 0 and not built.answer.alone
-                if isinstance(built.answer, Prepared) and is_new:
-                    self._kept.add(_content(order), built.stage, built.answer.warm_s, built.answer.private_bytes)
-            answers.append(built.answer)
+                if isinstance(answer, Prepared) and answer.build_s > 0 and not answer.alone:
+                    self._kept.add(_content(order), built.stage, answer.warm_s, answer.private_bytes)
+            answers.append(answer)
         return answers
 
     def demand(self, part: Descriptor) -> Demand:
         """What this run needs of its place."""
         loaded = self._loaded[part.epoch, part.stage]
-        moved_bytes = loaded.together.run_bytes(len(part.slots)) if loaded.together else loaded.stage.frame_bytes
-        return Demand(moved_bytes, loaded.modelled_cpu_s, loaded.stage.paced)
+        stage, moved_bytes = loaded.stage, loaded.stage.frame_bytes
+        if part.beside:
+            assert isinstance(stage, BatchedStage), "it was prepared for runs of one frame"
+            moved_bytes = stage.run_bytes(len(part.slots))
+        return Demand(moved_bytes, loaded.modelled_cpu_s, stage.paced)
 
     def run(self, part: Descriptor, layout: int = 0) -> Ran:
         """Run the stage on the part's slots, whose tensors are laid out as `layout`."""
         loaded = self._loaded[part.epoch, part.stage]
         cpu_clock = time.thread_time if loaded.inline else self._frame_cpu_s
         start_s, start_cpu_s = time.monotonic(), cpu_clock()
+        stage = loaded.stage
         if part.beside:
-            assert loaded.together is not None, "it was prepared for runs of one frame"
-            segments_s = loaded.together.run_together(self._arena, part.slots, cpu_clock, layout)
+            assert isinstance(stage, BatchedStage), "it was prepared for runs of one frame"
+            segments_s = stage.run_together(self._arena, part.slots, cpu_clock, layout)
         else:
-            segments_s = loaded.stage.run(self._arena, part.slot, cpu_clock, layout)
+            segments_s = stage.run(self._arena, part.slot, cpu_clock, layout)
         cpu_s = cpu_clock() - start_cpu_s
         if loaded.inline:
             self._core.note(cpu_s, start_s, time.monotonic())
@@ -206,9 +155,8 @@ class Executor:
     def give_back(self) -> None:
         """Have engines release memory that they keep for later frames."""
         for loaded in self._loaded.values():
-            if isinstance(loaded.stage, GivesBack):
-                with contextlib.suppress(Exception):  # the next frame will show what is wrong
-                    loaded.stage.give_back()
+            with contextlib.suppress(Exception):  # the next frame will show what is wrong
+                loaded.stage.give_back()
 
     @property
     def builds(self) -> bool:
@@ -237,7 +185,11 @@ class Executor:
 
     def _is_inline(self, order: Prepare) -> bool:
         """Whether the stage's engines compute in the calling thread, and have no threads of their own."""
-        return (order.threads or self._threads) == 1
+        return (order.threads or self._place.threads) == 1
+
+    def _builder_clock(self, order: Prepare) -> CpuClock:
+        """A clock of CPU seconds for what a builder runs; with an engine's own threads, frames' time counts too."""
+        return time.thread_time if self._is_inline(order) else time.process_time
 
     def _manner(self, order: Prepare) -> Manner:
         """Choose the builder: the idle one if frames use nearly all of the core, or else the nice one.
@@ -251,23 +203,18 @@ class Executor:
 
     def _paced_cpu_s(self, cpu_s: float, segments_s: tuple[float, ...]) -> float:
         """CPU time to pace by. The place divides it by its threads, but segments' times are already by the clock."""
-        return sum(segments_s) * self._threads if segments_s else cpu_s
+        return sum(segments_s) * self._place.threads if segments_s else cpu_s
 
     def _build(self, asked: Ordered) -> Built:
         order = asked.prepare
-        cpu_clock = _builder_clock(self._is_inline(order))
+        cpu_clock = self._builder_clock(order)
         try:
-            before_bytes = _private_bytes()
+            before_bytes = private_bytes()
             start_s = time.monotonic()
             stage = self._build_stage(order)
             built_s = time.monotonic()
             _go_on(asked)
-            alone = ""
-            try:
-                stage.warm(cpu_clock)
-            except FramesDiffer as differ:
-                assert isinstance(stage, SharedRuns)
-                stage, alone = stage.single, str(differ)
+            stage.warm(cpu_clock)
             warm_s = time.monotonic()
             _go_on(asked)
             too_short = self._why_too_short(order, stage)
@@ -280,9 +227,7 @@ class Executor:
             return Built(PrepareFailed(order.epoch, order.stage, self._incarnation, one_line(error)), None)
         if too_short is not None:
             return Built(PrepareFailed(order.epoch, order.stage, self._incarnation, too_short, bad_machine=True), None)
-        private_bytes = _private_bytes() - before_bytes
-        built = self._ready(order, stage, built_s - start_s, warm_s - built_s, private_bytes)
-        return Built(msgspec.structs.replace(built.answer, alone=alone), stage) if alone else built
+        return self._ready(order, stage, built_s - start_s, warm_s - built_s, private_bytes() - before_bytes)
 
     def _why_too_short(self, order: Prepare, stage: BuiltStage) -> str | None:
         """Why this host cannot keep the place's target, or None. The real computation is timed only in case of doubt.
@@ -292,8 +237,7 @@ class Executor:
         demand = Demand(stage.frame_bytes, order.modelled_cpu_s, stage.described)
         if not self._place.needs_check(demand):
             return None
-        inline = self._is_inline(order)
-        cpu_clock = _builder_clock(inline)
+        inline, cpu_clock = self._is_inline(order), self._builder_clock(order)
         least_s, least_cpu_s, reason = math.inf, math.inf, None
         for _ in range(_TIMED_RUNS):
             start_s, start_cpu_s = time.monotonic(), cpu_clock()
@@ -317,6 +261,7 @@ class Executor:
             private_bytes=private_bytes,
             frame_bytes=stage.frame_bytes,
             difference=stage.difference,
+            alone=stage.alone,
         )
         return Built(answer, stage)
 
@@ -325,11 +270,6 @@ def _go_on(asked: Ordered) -> None:
     """Raise InterruptedError if another builder has the order now; the answer to it is then ignored."""
     if asked.taken_away:
         raise InterruptedError("another builder has it")
-
-
-def _builder_clock(inline: bool) -> CpuClock:
-    """A clock of CPU seconds for what a builder runs; if the engine has its own threads, it includes frames' time."""
-    return time.thread_time if inline else time.process_time
 
 
 class _Content(NamedTuple):
@@ -346,10 +286,3 @@ class _Content(NamedTuple):
 
 def _content(order: Prepare) -> _Content:
     return _Content(order.work, order.placement, order.cores, order.threads, order.split, order.engine, order.batch)
-
-
-def _private_bytes() -> int:
-    """Anonymous memory of this process: what it has copied or allocated, without shared mappings."""
-    status = Path("/proc/self/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("RssAnon:"))
-    return int(line.split()[1]) * 1024

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stages.built_stage import BuiltStage
+from stages.built.stage import BuiltStage
 
 MOST_STAGES: Final = 4
 MOST_BYTES: Final = 64 << 20

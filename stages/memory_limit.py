@@ -84,6 +84,12 @@ class MemoryLimit:
         return int(os.pread(self._statm, 200, 0).split()[_DATA_FIELD]) * resource.getpagesize()
 
 
+def private_bytes() -> int:
+    """Memory of this process that is not shared, and not mapped from a file, as weights may be."""
+    _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text().split())
+    return (resident - shared) * resource.getpagesize()
+
+
 def is_for_memory(error: Exception) -> bool:
     """Whether the error is a failed allocation, of an engine or of code that prepares its tensors."""
     return isinstance(error, MemoryError) or _ALLOCATION in str(error)

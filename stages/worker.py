@@ -27,20 +27,16 @@ import msgspec
 from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.messages import worker as messages
 from shisha_rt.messages.worker import WorkerConfig
-from shisha_rt.model.batches import MixesFrames
-from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.reader import index_file
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.layout import layouts_of
 from shisha_rt.process.lent import LentFault, LentPiece, read_lent, write_lent
 from shisha_rt.process.parent import belong_to
-from stages.built.batched import BatchedStage, Together
-from stages.built_stage import BuiltStage
-from stages.emulate.place import EmulatedPlace, Started
-from stages.engines.onnxruntime.segment import OptimisedModel
-from stages.engines.session import Threads, one_line
-from stages.executor import Executor, Ran, WholeStage
+from stages.built.orders import CompiledStages, PlacedStages
+from stages.emulate.place import EmulatedMemory, EmulatedPlace, Started
+from stages.engines.session import one_line
+from stages.executor import Executor, Ran
 from stages.memory_limit import WORKERS_SCORE, MemoryLimit, die_before_others, is_for_memory
 
 _CopyLent: TypeAlias = Callable[[Sequence[LentPiece], Mapping[int, int], Arena, int, int], None]
@@ -58,7 +54,7 @@ def main(arguments: list[str]) -> int:
     if config.devices:
         from stages.engines.device_session import load_engines
 
-        load_engines(config.devices)
+        load_engines(device.engine for device in config.devices)
     allowed = os.sched_getaffinity(0)
     _pin(config)
     _wake_on_time()
@@ -108,22 +104,20 @@ class Worker:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self._memory = MemoryLimit(config.max_worker_bytes, config.place_count)
         threading.Thread(target=self._sign, name="heartbeat", daemon=True).start()
+        bandwidth = config.bandwidth_bytes_per_s
         self._place = EmulatedPlace(
             config.place,
             config.threads,
             lambda: self._arena.speed(config.place_index),
             time_scale=config.time_scale,
-            bandwidth_bytes_per_s=config.bandwidth_bytes_per_s,
-            budget_fd=config.budget_fd,
+            memory=None if bandwidth is None else EmulatedMemory(bandwidth, config.budget_fd),
         )
-        self._executor = Executor(
-            _stage_builder(config, indexes, self._arena, allowed),
-            self._arena,
-            self._place,
-            config.threads,
-            config.incarnation,
-            self._wake,
+        stages = (
+            PlacedStages(config, indexes[0], self._arena)
+            if config.devices
+            else CompiledStages(config, indexes, allowed)
         )
+        self._executor = Executor(stages.build, self._arena, self._place, config.incarnation, self._wake)
         self._lent: dict[int, int] = {}  # descriptors of clients' regions, by number
         self._pending: deque[tuple[messages.Run, float]] = deque()  # with the time at which its input was ready
         self._forgetting: deque[tuple[int, ...]] = deque()  # the cores of each `Forget` that is not answered yet
@@ -183,7 +177,8 @@ class Worker:
             case messages.Forget(cores=cores):
                 self._forgetting.append(cores)
             case messages.Repace(at_once=at_once):
-                self._repace(at_once=at_once)
+                self._place.at_once = at_once
+                self._repace()
             case messages.Lend(region=region):
                 self._lent[region] = self._channel.take_beside()
             case messages.TakeBack(region=region):
@@ -246,9 +241,8 @@ class Worker:
             if pieces := getattr(copies, which):
                 copy(pieces, self._lent, self._arena, other.slot, run.layout)
 
-    def _repace(self, *, at_once: bool) -> None:
+    def _repace(self) -> None:
         """Apply the place's new speed, or that it was taken down, also to a part that is waiting until it is due."""
-        self._place.release(at_once=at_once)
         part = self._part
         if part is not None:
             cpu_s, now_s = part.ran.paced_cpu_s, time.monotonic()
@@ -290,117 +284,6 @@ class Worker:
                 if self._memory.look():
                     self._wake()
             time.sleep(_HEARTBEAT_S)
-
-
-def _threads_of(order: messages.Prepare, own: int) -> Threads:
-    """The threads of the order's team of several places, or else as many as the place's `own`."""
-    return Threads(order.threads or own, order.cores, spin=order.engine == "onnxruntime-spin")
-
-
-_BuildStage: TypeAlias = Callable[[messages.Prepare], BuiltStage]
-
-
-def _stage_builder(
-    config: WorkerConfig, indexes: Sequence[ModelIndex], arena: Arena, allowed: Collection[int]
-) -> _BuildStage:
-    """A function that builds an order's stage: by its placement, or, without devices, as a cut of the engine's form.
-
-    Modules that only places with devices need are imported for them alone: they take as long as all other imports.
-    """
-    if config.devices:
-        return _builder_on_devices(config, indexes[0], arena)
-    shapes = [
-        OptimisedModel(Path(folder), index, layout)
-        for layout, (folder, index) in enumerate(zip(config.engine_folders, indexes, strict=True))
-    ]
-
-    def as_compiled(order: messages.Prepare) -> BuiltStage:
-        threads = _threads_of(order, config.threads)
-        if order.engine == "openvino":
-            return _on_openvino(config, indexes, shapes, threads, allowed, order.batch)
-        if order.split is None:
-            segments = [shape.segment(order.work, threads) for shape in shapes]
-            single = WholeStage(segments)
-            if order.batch == 1:
-                return single
-            together = []
-            try:
-                for shape, segment in zip(shapes, segments, strict=True):
-                    many = shape.segment_of_many(order.work, threads)
-                    sizes = dict.fromkeys(range(2, order.batch + 1), many)
-                    together.append(Together(many.inputs, many.outputs, shape.batch_axes, sizes, segment.compute))
-            except Exception as error:  # engines raise exceptions of any type
-                return BatchedStage(single, (), refused=one_line(error))
-            return BatchedStage(single, together)
-        from stages.engines.onnxruntime.split_segment import split_segment
-
-        folder = Path(config.engine_folders[0])
-        return split_segment(folder, indexes[0], order.work, order.split, threads)
-
-    return as_compiled
-
-
-def _on_openvino(
-    config: WorkerConfig,
-    indexes: Sequence[ModelIndex],
-    shapes: Sequence[OptimisedModel],
-    threads: Threads,
-    allowed: Collection[int],
-    batch: int,
-) -> BuiltStage:
-    """The whole network on OpenVINO, first compared with ONNX Runtime; raises ValueError if their answers differ."""
-    from stages.engines.openvino.whole import WholeOnOpenVino, load_for_all_of
-
-    load_for_all_of(allowed)
-    segments, difference = [], 0.0
-    for layout, (folder, index, shape) in enumerate(zip(config.model_folders, indexes, shapes, strict=True)):
-        usual = shape.segment(((0, index.layer_count - 1),))
-        segment = WholeOnOpenVino(Path(folder), index, layout, threads, usual.weight_bytes)
-        difference = max(difference, segment.apart_from(usual))
-        segments.append(segment)
-    single = WholeStage(segments, difference)
-    if batch == 1:
-        return single
-    try:
-        together = [
-            Together(segment.inputs, segment.outputs, shape.batch_axes, segment.of_frames(batch), segment.answers)
-            for shape, segment in zip(shapes, segments, strict=True)
-        ]
-    except (MixesFrames, ValueError, RuntimeError) as error:
-        return BatchedStage(single, (), refused=one_line(error))
-    return BatchedStage(single, together)
-
-
-def _builder_on_devices(config: WorkerConfig, index: ModelIndex, arena: Arena) -> _BuildStage:
-    from stages.built.clean_model import CleanModel
-    from stages.built.placed import PlacedModel, PlacedStage
-
-    placed = PlacedModel(
-        CleanModel(Path(config.model_folders[0]), config.scales),
-        index,
-        config.devices,
-        config.threads,
-        lambda device: arena.device_speed(config.place_index, device),
-    )
-
-    def batched(order: messages.Prepare, single: PlacedStage) -> BuiltStage:
-        """A stage for batches, which computes only full ones: each further size would hold weights of its own."""
-        try:
-            many = placed.of_frames(order.batch).stage(order.work, order.placement, _threads_of(order, config.threads))
-        except Exception as error:  # engines raise exceptions of any type
-            return BatchedStage(single, (), refused=one_line(error))
-        specs = {spec.name: spec for spec in index.tensors}
-        inputs, outputs = ([specs[name] for name in names] for names in (single.inputs, single.outputs))
-        together = Together(inputs, outputs, index.batch_axes, {order.batch: many}, single.compute)
-        return BatchedStage(single, [together])
-
-    def build(order: messages.Prepare) -> BuiltStage:
-        if order.split is None:
-            stage = placed.stage(order.work, order.placement, _threads_of(order, config.threads))
-            return stage if order.batch == 1 else batched(order, stage)
-        return placed.split_stage(order.work, order.split, order.placement[0], _threads_of(order, config.threads))
-
-    return build
 
 
 if __name__ == "__main__":

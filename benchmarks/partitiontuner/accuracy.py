@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -34,6 +35,7 @@ from shisha_rt.model.graph import Graph
 from shisha_rt.model.zoo import zoo_path
 from stages.built.clean_model import CleanModel
 from stages.built.placed import PlacedModel, PlacedStage
+from stages.engines.session import untimed
 
 Array = npt.NDArray[Any]
 
@@ -80,7 +82,7 @@ class Sides:
     def answers(self, frame: Array) -> tuple[Array, Array]:
         """Answers to a frame in int8 and in fp32."""
         given = {self.graph.inputs[0].name: frame}
-        (ours,), (exact,) = (side.compute(given).values() for side in (self.int8, self.fp32))
+        (ours,), (exact,) = (side.answers(given).values() for side in (self.int8, self.fp32))
         return ours, exact
 
     @property
@@ -100,7 +102,7 @@ def sides_of_file(
 ) -> Sides:
     """A network of a file. `chosen` returns (operators,): whether each is in int8."""
     compiled = compile_model(path, plain=True, kind="operators")
-    model = CleanModel(compiled.model_folder, make_scales(compiled, calibration))
+    model = CleanModel.read(compiled.model_folder, make_scales(compiled, calibration))
     placed = PlacedModel(model, compiled.index, (_CPU, _NPU), 1, device_speed=lambda _: 1.0)
     in_int8 = tuple(chosen(model.graph))
     count = _before_softmax(compiled)
@@ -201,7 +203,7 @@ def _times_s(sides: Sides) -> tuple[float, float]:
         tuple(sides.placed.stage((run,), [device.name] * (run[1] - run[0] + 1)) for device in (_NPU, _CPU))
         for run in _runs(sides.operators_int8)
     ]
-    taken = [[_seconds(side.warm) for side in pair] for pair in stages for _ in range(_ROUNDS)]
+    taken = [[_seconds(partial(side.apart(), untimed)) for side in pair] for pair in stages for _ in range(_ROUNDS)]
     medians = np.median(np.reshape(taken, (len(stages), _ROUNDS, 2)), axis=1).sum(axis=0)
     return float(medians[0]), float(medians[1])
 

@@ -20,8 +20,8 @@ import numpy as np
 from benchmarks.rigs.child_process import say
 from benchmarks.rigs.one_by_one import one_by_one
 from shisha_rt.tensors import NUMPY_OF
-from stages.engines.openvino.frames import network_of_frames
 from stages.engines.openvino.session import compile_network
+from stages.engines.openvino.whole import network_of_frames
 from stages.engines.plain import PLAIN_ENGINES, Frame, RunningEngine, copies_on
 
 _WARM_UP_S: Final = 0.3

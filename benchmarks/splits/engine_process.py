@@ -23,7 +23,7 @@ from shisha_rt.placement.segments import segment
 from shisha_rt.tensors import NUMPY_OF
 from stages.built.clean_model import CleanModel
 from stages.engines.device_session import build_session, load_engines
-from stages.engines.session import Bound
+from stages.engines.session import Bound, untimed
 
 ROUNDS: Final = 9
 ROUND_S: Final = 0.007
@@ -32,7 +32,7 @@ ROUND_S: Final = 0.007
 def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
     devices = {name: _device(name) for name in settings["devices"]}
-    load_engines(devices.values())
+    load_engines(device.engine for device in devices.values())
     os.sched_setaffinity(0, {settings["core"]})
     say(counters=list(energy_counters()))
     for line in sys.stdin:
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
         with tempfile.TemporaryDirectory() as folder:
             write_convolution(features, Path(folder) / "conv.onnx")
             read_model(Path(folder) / "conv.onnx").save(Path(folder))
-            model = CleanModel(Path(folder))
+            model = CleanModel.read(Path(folder))
             say(**{name: _measured(_bound(model, device)) for name, device in devices.items()})
     return 0
 
@@ -53,18 +53,18 @@ def _device(name: str) -> Device:
 def _bound(model: CleanModel, device: Device) -> Bound:
     whole = segment(model.graph, 0, len(model.graph.operators) - 1, device.name)
     generator = np.random.default_rng(1)
-    arrays = [
-        [generator.standard_normal(tensor.shape).astype(NUMPY_OF[tensor.datatype]) for tensor in tensors]
-        for tensors in (model.graph.inputs, model.graph.outputs)
-    ]
-    return build_session(model, whole, device).bind(*arrays)
+    arrays = {
+        tensor.name: generator.standard_normal(tensor.shape).astype(NUMPY_OF[tensor.datatype])
+        for tensor in (*model.graph.inputs, *model.graph.outputs)
+    }
+    return build_session(model, whole, device).bind(arrays)
 
 
 def _measured(run: Bound) -> dict[str, float | None]:
     """CPU seconds of a run, the least of rounds of about `ROUND_S`, as other processes affect its caches; and mean
     joules, if they are counted.
     """
-    run()
+    run(untimed)
     once_s = _rounds_s(run, 1, 3)
     runs = max(1, round(ROUND_S / max(once_s, 1e-6)))
     before = energy_counters()
@@ -78,7 +78,7 @@ def _rounds_s(run: Bound, runs: int, rounds: int) -> float:
     for _ in range(rounds):
         began_s = time.process_time()
         for _ in range(runs):
-            run()
+            run(untimed)
         found.append((time.process_time() - began_s) / runs)
     return min(found)
 

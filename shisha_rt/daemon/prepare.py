@@ -86,9 +86,12 @@ def _model_made_ready(asked: Preparation, joined: Joined | None, tell: Callable[
         ready = replace(ready, compiled=ready.compiled.named(settings.name))
     if joined is None:
         return ready
-    from shisha_rt.hosts.ready_there import ready_there
+    from shisha_rt.hosts.ready_there import measure_there, ready_there
 
-    return ready_there(ready, joined, costs=settings.strategy != "seed" or machine.timing == "modelled")
+    ready = ready_there(ready, joined)
+    if settings.strategy != "seed" or machine.timing == "modelled":
+        measure_there(ready, joined)
+    return ready
 
 
 def _planning(asked: Preparation, engine: AnyEngine, ready: ModelOnMachine, tell: Callable[[str], None]) -> Planning:

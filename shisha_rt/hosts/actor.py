@@ -14,7 +14,7 @@ import queue
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,9 +45,7 @@ class FarHost:
 
         self._address = ray.util.get_node_ip_address()
         self._engines: tuple[Path, ...] = ()
-        self._far: dict[int, Child] = {}
-        self._ended: dict[int, queue.SimpleQueue[str]] = {}
-        self._unwanted: set[int] = set()
+        self._far: dict[int, _Far] = {}
 
     def about(self) -> tuple[str, bytes]:
         """The host's address, and `HostAbout` as JSON."""
@@ -134,63 +132,67 @@ class FarHost:
             engine_folders=tuple(map(str, self._engines)),
             model_folders=(),
         )
-        up: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        ended = self._ended[incarnation] = queue.SimpleQueue()
-        far = FarConfig(config, self._address, near_key, os.getpid(), 1.0)
-        threading.Thread(target=self._run, args=(incarnation, far, up.put, ended.put), daemon=True).start()
-        said, reason = up.get()
+        far = self._far[incarnation] = _Far()
+        order = FarConfig(config, self._address, near_key, os.getpid(), 1.0)
+        threading.Thread(target=far.run, args=(order,), daemon=True).start()
+        said, reason = far.up.get()
         if reason:
-            self._forget(incarnation)
+            del self._far[incarnation]
         return said, reason
 
-    def _forget(self, incarnation: int) -> None:
-        del self._ended[incarnation]
-        self._unwanted.discard(incarnation)
+    def wait(self, incarnation: int) -> str:
+        """Wait for the end of a far end; return why it ended."""
+        reason = self._far[incarnation].ended.get()
+        del self._far[incarnation]
+        return reason
 
-    def _run(
-        self,
-        incarnation: int,
-        config: FarConfig,
-        up: Callable[[tuple[str, str]], None],
-        ended: Callable[[str], None],
-    ) -> None:
+    def end(self, incarnation: int) -> None:
+        """End a far end whose relay is gone, unless it has ended by itself or was never started."""
+        far = self._far.get(incarnation)
+        if far is not None:
+            far.end()
+
+
+class _Far:
+    """A far end. `up`: the line that it writes once it listens, and why it failed; `ended`: why it has ended."""
+
+    def __init__(self) -> None:
+        self.up: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self.ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._child: Child | None = None
+        self._is_unwanted = False
+
+    def run(self, config: FarConfig) -> None:
+        """Start it, and wait for its end."""
         try:
             child = start_child(
                 _FAR_MODULE, msgspec.json.encode(config).decode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
         except OSError as error:
-            up(("", f"it could not be started: {error.strerror}"))
+            self.up.put(("", f"it could not be started: {error.strerror}"))
             return
-        self._far[incarnation] = child
-        if incarnation in self._unwanted:
+        self._child = child
+        if self._is_unwanted:
             child.kill()
         assert child.stdout is not None
         assert child.stderr is not None
         said = child.stdout.readline().decode().strip()
         if said:
-            up((said, ""))
+            self.up.put((said, ""))
         last = ""
         for line in child.stderr:
             last = line.decode(errors="replace").strip()[:500] or last
         child.wait()
-        self._far.pop(incarnation, None)
+        self._child = None
         status = child.end()
         reason = last or f"exit status {status}"
         if not said:
-            up(("", reason))
-        ended(reason)
+            self.up.put(("", reason))
+        self.ended.put(reason)
 
-    def wait(self, incarnation: int) -> str:
-        """Wait for the end of a far end; return why it ended."""
-        reason = self._ended[incarnation].get()
-        self._forget(incarnation)
-        return reason
-
-    def end(self, incarnation: int) -> None:
-        """End a far end whose relay is gone, unless it has ended by itself or was never started."""
-        if incarnation in self._ended:
-            self._unwanted.add(incarnation)
-        child = self._far.get(incarnation)
+    def end(self) -> None:
+        self._is_unwanted = True
+        child = self._child
         if child is not None:
             child.kill()
 

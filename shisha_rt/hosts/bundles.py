@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
-import msgspec
+from shisha_rt.machine.machine import Remote
 
 _NODE_ID: Final = "ray.io/node-id"
 _NODE_ID_DIGITS: Final = 56
 _A_LITTLE: Final = 0.001  # of the resource named after the node's address, which each node has 1 of
-
-
-class PlaceAsked(msgspec.Struct, frozen=True, array_like=True):
-    """A place and its request to one node (see `machine.Remote`)."""
-
-    place: str
-    cpus: int
-    threads: int
-    resources: dict[str, float] = {}
-    node: str | None = None
-    labels: dict[str, str] = {}
 
 
 class ClusterNode(NamedTuple):
@@ -33,38 +23,39 @@ class ClusterNode(NamedTuple):
     labels: Mapping[str, str]
 
 
-def bundle_of(asked: PlaceAsked) -> dict[str, float]:
+def bundle_of(asked: Remote) -> dict[str, float]:
     """The resources of a placement group's bundle."""
-    bundle = {"CPU": float(asked.cpus), **asked.resources}
+    bundle = {"CPU": float(asked.cpus), **dict(asked.resources)}
     if asked.node is not None and not _is_id(asked.node):
         bundle[f"node:{asked.node}"] = _A_LITTLE
     return bundle
 
 
-def selector_of(asked: PlaceAsked) -> dict[str, str]:
+def selector_of(asked: Remote) -> dict[str, str]:
     """The labels that a node must have for this place's bundle."""
     by_id = {_NODE_ID: asked.node} if asked.node is not None and _is_id(asked.node) else {}
-    return {**asked.labels, **by_id}
+    return {**dict(asked.labels), **by_id}
 
 
-def why_lacking(places: Sequence[PlaceAsked], nodes: Sequence[ClusterNode]) -> str:
+def why_lacking(places: Mapping[str, Remote], nodes: Sequence[ClusterNode]) -> str:
     """The first request that no node can meet, else that not all can be met at once; with what the nodes have."""
-    for asked in places:
-        fitting = [node for node in nodes if _labelled(asked, node)]
-        if not any(_has(node.total, bundle_of(asked)) for node in fitting):
-            return f"place {asked.place} asks for {_asks(asked)}, which no node has; {_there(nodes, free=False)}"
-    listed = "; ".join(f"{asked.place}: {_asks(asked)}" for asked in places)
-    return f"not all places can be had at once ({listed}); free: {_there(nodes, free=True)}"
+    place = infeasible(places, nodes)
+    if place is not None:
+        has = _there(nodes, attrgetter("total"))
+        return f"place {place} asks for {_asks(places[place])}, which no node has; {has}"
+    listed = "; ".join(f"{place}: {_asks(asked)}" for place, asked in places.items())
+    return f"not all places can be had at once ({listed}); free: {_there(nodes, attrgetter('free'))}"
 
 
-def infeasible(places: Sequence[PlaceAsked], nodes: Sequence[ClusterNode]) -> bool:
-    """Whether some place's request could be met by no node, even an idle one."""
-    return any(
-        not any(_labelled(asked, node) and _has(node.total, bundle_of(asked)) for node in nodes) for asked in places
-    )
+def infeasible(places: Mapping[str, Remote], nodes: Sequence[ClusterNode]) -> str | None:
+    """The first place whose request could be met by no node, even an idle one."""
+    for place, asked in places.items():
+        if not any(_labelled(asked, node) and _has(node.total, bundle_of(asked)) for node in nodes):
+            return place
+    return None
 
 
-def _labelled(asked: PlaceAsked, node: ClusterNode) -> bool:
+def _labelled(asked: Remote, node: ClusterNode) -> bool:
     return selector_of(asked).items() <= {**node.labels, _NODE_ID: node.node_id}.items()
 
 
@@ -76,18 +67,17 @@ def _is_id(node: str) -> bool:
     return len(node) == _NODE_ID_DIGITS and set(node) <= set("0123456789abcdef")
 
 
-def _asks(asked: PlaceAsked) -> str:
+def _asks(asked: Remote) -> str:
     parts = [f"{asked.cpus} cpus"]
-    parts += [f"{name} = {amount:g}" for name, amount in asked.resources.items()]
+    parts += [f"{name} = {amount:g}" for name, amount in asked.resources]
     parts += [f"node {asked.node}"] if asked.node is not None else []
-    parts += [f"label {name} = {value}" for name, value in asked.labels.items()]
+    parts += [f"label {name} = {value}" for name, value in asked.labels]
     return ", ".join(parts)
 
 
-def _there(nodes: Sequence[ClusterNode], *, free: bool) -> str:
-    if not nodes:
-        return "the cluster has no node"
-    return "; ".join(f"node {node.address}: {_had(node.free if free else node.total, node.labels)}" for node in nodes)
+def _there(nodes: Sequence[ClusterNode], of: Callable[[ClusterNode], Mapping[str, float]]) -> str:
+    listed = "; ".join(f"node {node.address}: {_had(of(node), node.labels)}" for node in nodes)
+    return listed or "the cluster has no node"
 
 
 def _had(resources: Mapping[str, float], labels: Mapping[str, str]) -> str:

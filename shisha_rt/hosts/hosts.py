@@ -49,25 +49,18 @@ class _Version(msgspec.Struct, frozen=True):
     version: str
 
 
-def why_unfit_in_json(here: HostAbout, about: bytes) -> str | None:
-    """As `why_unfit`, of a host's `HostAbout` as JSON, which may have other fields if its version is another."""
-    other = msgspec.json.decode(about, type=_Version).version
-    if other != here.version:
-        return _other_version(here, other)
-    return why_unfit(here, msgspec.json.decode(about, type=HostAbout))
+def why_unfit(here: HostAbout, about: bytes) -> str | None:
+    """Why another host may have no place, with both versions; None if it may.
 
-
-def why_unfit(here: HostAbout, there: HostAbout) -> str | None:
-    """Why host `there` may have no place, with both versions; None if it may."""
-    if there.version != here.version:
-        return _other_version(here, there.version)
+    `about`: its `HostAbout` as JSON, which may have other fields if its version is another.
+    """
+    version = msgspec.json.decode(about, type=_Version).version
+    if version != here.version:
+        return f"it has shisha-rt {version}, and this host {here.version}: pip install shisha-rt=={here.version} there"
+    there = msgspec.json.decode(about, type=HostAbout)
     if there.python != here.python:
         return f"it has Python {there.python}, and this host {here.python}: expected the same on all hosts"
     if there.engine_version != here.engine_version:
         what = f"it has ONNX Runtime {there.engine_version}, and this host {here.engine_version}"
         return f"{what}: pip install onnxruntime=={here.engine_version} there"
     return None
-
-
-def _other_version(here: HostAbout, there: str) -> str:
-    return f"it has shisha-rt {there}, and this host {here.version}: pip install shisha-rt=={here.version} there"

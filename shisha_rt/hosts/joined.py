@@ -12,7 +12,6 @@ import msgspec
 from shisha_rt.costs.links import HostLink
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.hosts import messages as cm
-from shisha_rt.hosts.bundles import PlaceAsked
 from shisha_rt.hosts.hosts import HostAbout
 from shisha_rt.hosts.model_files import ModelManifest
 from shisha_rt.machine.machine import Machine
@@ -37,7 +36,8 @@ class Joined:
         self.places: dict[str, cm.PlaceThere] = {}
         self.lost: set[str] = set()
         self._all_there = False
-        self.greeting: list[cm.ToCluster] = [cm.Reserve(address, asked_of(machine))]
+        asked = {place.name: place.remote for place in machine.places if place.remote is not None}
+        self.greeting: list[cm.ToCluster] = [cm.Reserve(address, asked)]
         self._source = machine.source
         self._progress = tell
         try:
@@ -137,19 +137,3 @@ def _start() -> tuple[Child, Channel]:
     with theirs:
         fd = theirs.fileno()
         return start_child(cm.PROCESS, str(fd), str(os.getpid()), pass_fds=[fd]), channel
-
-
-def asked_of(machine: Machine) -> tuple[PlaceAsked, ...]:
-    """The requests of the places on other hosts."""
-    return tuple(
-        PlaceAsked(
-            place.name,
-            place.remote.cpus,
-            place.threads,
-            dict(place.remote.resources),
-            place.remote.node,
-            dict(place.remote.labels),
-        )
-        for place in machine.places
-        if place.remote is not None
-    )

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from shisha_rt.costs.link_speed import LinkSpeed
-from shisha_rt.hosts.bundles import PlaceAsked
+from shisha_rt.machine.machine import Remote
 from shisha_rt.messages.worker import WorkerConfig
 from shisha_rt.process.codec import Codec
 
@@ -22,7 +22,7 @@ class Reserve(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Join the cluster at `address` (as for `ray.init`; `local`: start one here); reserve all places together."""
 
     address: str
-    places: tuple[PlaceAsked, ...]
+    places: dict[str, Remote]
 
 
 class ShipModel(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -27,12 +27,14 @@ from shisha_rt.costs.link_speed import LinkSpeed
 from shisha_rt.extras import pip_install
 from shisha_rt.hosts import messages as cm
 from shisha_rt.hosts.actor import FarHost
-from shisha_rt.hosts.bundles import PlaceAsked, bundle_of, infeasible, selector_of, why_lacking
-from shisha_rt.hosts.hosts import HostAbout, about_this_host, why_unfit_in_json
+from shisha_rt.hosts.bundles import bundle_of, infeasible, selector_of, why_lacking
+from shisha_rt.hosts.hosts import HostAbout, about_this_host, why_unfit
 from shisha_rt.hosts.model_files import ModelManifest
 from shisha_rt.hosts.probe import probe
 from shisha_rt.hosts.ray_cluster import LOCAL, Unable, guard_local, in_a_line, join_cluster, living_nodes
 from shisha_rt.hosts.sender import ModelSender, SentPiece
+from shisha_rt.machine.machine import Remote
+from shisha_rt.messages.worker import FarUp
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.parent import ignore_signals, line_to_parent
 
@@ -62,7 +64,8 @@ def main(arguments: list[str]) -> int:
 class _Hosted:
     """A place and its present actor. `number` counts its actors, so that late answers of earlier ones are ignored."""
 
-    asked: PlaceAsked
+    place: str
+    asked: Remote
     bundle: int
     actor: Any = None
     number: int = 0
@@ -98,7 +101,8 @@ class Cluster:
         self._tell(f"joining the Ray cluster ({asked.address})")
         join_cluster(ray, asked, self._give_up)
         ignore_signals()  # after `ray.init`, which installs handlers of its own
-        self._hosted = {place.place: _Hosted(place, bundle) for bundle, place in enumerate(asked.places)}
+        places = enumerate(asked.places.items())
+        self._hosted = {place: _Hosted(place, remote, bundle) for bundle, (place, remote) in places}
         try:
             self._group = self._reserve(asked)
             for hosted in self._hosted.values():
@@ -114,14 +118,14 @@ class Cluster:
     def _reserve(self, asked: cm.Reserve) -> Any:
         from ray.util.placement_group import placement_group, remove_placement_group
 
-        selectors = [selector_of(place) for place in asked.places]
+        selectors = [selector_of(place) for place in asked.places.values()]
         labelled = {"bundle_label_selector": selectors} if any(selectors) else {}
-        group = placement_group([bundle_of(place) for place in asked.places], strategy="SPREAD", **labelled)
+        group = placement_group([bundle_of(place) for place in asked.places.values()], strategy="SPREAD", **labelled)
         until_s = time.monotonic() + _RESERVED_WITHIN_S
         self._tell(f"reserving {len(asked.places)} places in the cluster")
         while not group.wait(0.5):
             nodes = living_nodes(self._ray)
-            if infeasible(asked.places, nodes) or time.monotonic() > until_s:
+            if infeasible(asked.places, nodes) is not None or time.monotonic() > until_s:
                 remove_placement_group(group)
                 raise Unable(why_lacking(asked.places, nodes))
         return group
@@ -180,13 +184,19 @@ class Cluster:
 
     def _call(self, hosted: _Hosted, ref: Any, done: Callable[[Any], None]) -> None:
         """Await a call of the place's present actor; if the call fails, the place is lost."""
+        self._while_there(hosted, ref.future(), done, partial(self._lost, hosted))
+
+    def _while_there(
+        self, hosted: _Hosted, future: Future[Any], done: Callable[[Any], None], failed: Callable[[str], None]
+    ) -> None:
+        """As `_when`, unless the place has another actor by then."""
         number = hosted.number
 
-        def if_now(answer: Any) -> None:
+        def if_now(then: Callable[[Any], None], what: Any) -> None:
             if hosted.number == number:
-                done(answer)
+                then(what)
 
-        self._when(ref.future(), if_now, partial(self._lost, hosted, number))
+        self._when(future, partial(if_now, done), partial(if_now, failed))
 
     def _tell(self, message: str) -> None:
         self._say(cm.Told(message))
@@ -206,7 +216,7 @@ class Cluster:
             self._ray.remote(FarHost)
             .options(
                 num_cpus=asked.cpus,
-                resources=asked.resources,
+                resources=dict(asked.resources),
                 max_concurrency=_CALLS_AT_ONCE,
                 max_restarts=0,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, hosted.bundle),
@@ -218,28 +228,26 @@ class Cluster:
 
     def _met(self, hosted: _Hosted, answer: tuple[str, bytes]) -> None:
         hosted.address, hosted.about = answer
-        unfit = why_unfit_in_json(self._about, hosted.about)
+        unfit = why_unfit(self._about, hosted.about)
         if unfit is not None:
             self._refuse(hosted, unfit)
             return
-        self._call(hosted, hosted.actor.echo.remote(), partial(self._probe, hosted))
 
-    def _probe(self, hosted: _Hosted, port: int, *, again: bool = True) -> None:
-        """Measure the link; if that fails, once more on a new port, as a stranger may have connected to the first."""
-        number = hosted.number
+        def unreachable(reason: str) -> None:
+            self._refuse(hosted, f"this host cannot reach it: {reason}")
 
+        # If it fails, once more on a new port, as a stranger may have connected to the first.
+        self._measure_link(hosted, lambda _: self._measure_link(hosted, unreachable))
+
+    def _measure_link(self, hosted: _Hosted, failed: Callable[[str], None]) -> None:
         def seen(link: LinkSpeed) -> None:
-            if hosted.number == number:
-                hosted.link = link
-                self._go_on(hosted)
+            hosted.link = link
+            self._go_on(hosted)
 
-        def failed(reason: str) -> None:
-            if hosted.number == number and again:
-                self._call(hosted, hosted.actor.echo.remote(), partial(self._probe, hosted, again=False))
-            elif hosted.number == number:
-                self._refuse(hosted, f"this host cannot reach it: {reason}")
+        def ask(port: int) -> None:
+            self._while_there(hosted, self._threads.submit(probe, hosted.address, port), seen, failed)
 
-        self._when(self._threads.submit(probe, hosted.address, port), seen, failed)
+        self._call(hosted, hosted.actor.echo.remote(), ask)
 
     def _go_on(self, hosted: _Hosted) -> None:
         """Announce the place as reachable, and again once the model is installed there."""
@@ -248,7 +256,7 @@ class Cluster:
             return
         assert hosted.link is not None
         hosted.delay_s, hosted.there = _FIRST_DELAY_S, True
-        self._say(cm.PlaceThere(hosted.asked.place, hosted.address, hosted.about, hosted.link))
+        self._say(cm.PlaceThere(hosted.place, hosted.address, hosted.about, hosted.link))
         if not self._all_there and all(asked.there for asked in self._hosted.values()):
             self._all_there = True
             self._say(cm.AllThere())
@@ -258,28 +266,26 @@ class Cluster:
         """Whether the daemon still waits for all places to be there, or for all to have the model."""
         return not self._all_there or (self._manifest is not None and not self._shipped)
 
-    def _lost(self, hosted: _Hosted, number: int, reason: str) -> None:
+    def _lost(self, hosted: _Hosted, reason: str) -> None:
         """Replace a place's actor that is gone or fails.
 
         The old one is killed first: if it only fails, it holds the resources that its successor needs.
         """
-        if hosted.number != number:
-            return
         self._ray.kill(hosted.actor)
         where = f"host {hosted.address}" if hosted.address else "its host"
         if self._begins and hosted.delay_s > _FIRST_DELAY_S:  # twice in a row: a third attempt would fail too
-            self._say(cm.Lacking(f"place {hosted.asked.place}: {where}: {reason}"))
+            self._say(cm.Lacking(f"place {hosted.place}: {where}: {reason}"))
         if hosted.there or self._begins:  # else the loss is reported already: the new actor came to a dead node
-            self._say(cm.PlaceLost(hosted.asked.place, f"{where}: {reason}"))
+            self._say(cm.PlaceLost(hosted.place, f"{where}: {reason}"))
         self._again(hosted)
 
     def _refuse(self, hosted: _Hosted, reason: str) -> None:
         """Give the place up on this host, which is unfit, and try again: the next actor may be on a different host."""
-        line = f"place {hosted.asked.place} on host {hosted.address}: {reason}"
+        line = f"place {hosted.place} on host {hosted.address}: {reason}"
         if self._begins:
             self._say(cm.Lacking(line))
         else:
-            self._say(cm.PlaceLost(hosted.asked.place, line))
+            self._say(cm.PlaceLost(hosted.place, line))
         self._ray.kill(hosted.actor)
         self._again(hosted)
 
@@ -307,17 +313,14 @@ class Cluster:
             size_bytes = sum(file.size_bytes for number in lacking for file in folders[number].files)
             self._tell(f"sending {self._manifest.name} to {hosted.address} ({size_bytes / 1e6:.0f} MB, once a host)")
         hosted.is_sent = True
-        number = hosted.number
 
         def bring(pieces: Sequence[SentPiece]) -> None:
-            if hosted.number == number:
-                self._call(hosted, hosted.actor.bring.remote(manifest, pieces), partial(self._brought, hosted))
+            self._call(hosted, hosted.actor.bring.remote(manifest, pieces), partial(self._brought, hosted))
 
         def failed(reason: str) -> None:  # the other places go on
-            if hosted.number == number:
-                self._refuse(hosted, f"the model cannot be sent there: {reason}")
+            self._refuse(hosted, f"the model cannot be sent there: {reason}")
 
-        self._when(self._sender.send(folders, lacking), bring, failed)
+        self._while_there(hosted, self._sender.send(folders, lacking), bring, failed)
 
     def _brought(self, hosted: _Hosted, fault: str) -> None:
         if fault:
@@ -334,7 +337,7 @@ class Cluster:
             self._say(cm.Shipped())
 
     def _measure(self, hosted: _Hosted, shape: int, job: bytes) -> None:
-        place = hosted.asked.place
+        place = hosted.place
 
         def failed(reason: str) -> None:
             self._say(cm.MeasuredThere(place, b"", reason))
@@ -352,7 +355,10 @@ class Cluster:
 
     def _start_far(self, asked: cm.StartFar) -> None:
         hosted = self._hosted[asked.place]
-        failed = partial(self._far_failed, asked.incarnation)
+
+        def failed(reason: str) -> None:
+            self._say(cm.FarFailed(asked.incarnation, reason))
+
         if hosted.actor is None or not hosted.has_model:
             failed("its host is gone")
             return
@@ -363,15 +369,12 @@ class Cluster:
             if reason:
                 failed(reason)
                 return
-            up = msgspec.json.decode(line)
-            self._say(cm.FarStarted(asked.incarnation, up["endpoint"], up["public_key"]))
+            up = msgspec.json.decode(line, type=FarUp)
+            self._say(cm.FarStarted(asked.incarnation, up.endpoint, up.public_key))
             self._when(actor.wait.remote(asked.incarnation).future(), failed, failed)
 
         worker = msgspec.json.encode(asked.worker)
         self._when(actor.start.remote(asked.incarnation, worker, asked.near_key).future(), started, failed)
-
-    def _far_failed(self, incarnation: int, reason: str) -> None:
-        self._say(cm.FarFailed(incarnation, reason))
 
     def close(self) -> None:
         """Leave the cluster; its actors and its reservation end with this process."""

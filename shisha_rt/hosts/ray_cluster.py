@@ -71,12 +71,12 @@ def join_cluster(ray: Any, asked: cm.Reserve, give_up: Callable[[str], None]) ->
 def _begin_here(ray: Any, asked: cm.Reserve) -> None:
     """Start a cluster on this host alone, with the sum of all places' requests as its resources."""
     resources: dict[str, float] = {}
-    for place in asked.places:
-        for name, amount in place.resources.items():
+    for place in asked.places.values():
+        for name, amount in place.resources:
             resources[name] = resources.get(name, 0.0) + amount
     ray.init(
         address="local",
-        num_cpus=sum(place.cpus for place in asked.places),
+        num_cpus=sum(place.cpus for place in asked.places.values()),
         resources=resources,
         include_dashboard=False,
         object_store_memory=_OBJECT_STORE_BYTES,

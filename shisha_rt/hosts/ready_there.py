@@ -16,18 +16,18 @@ from shisha_rt.measure.profile import job_of, profile_of, signed_spans
 from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
 
 
-def ready_there(ready: ModelOnMachine, joined: Joined, *, costs: bool) -> ModelOnMachine:
-    """Bring the model to every host that has a place; `costs`: measure layers there whose costs are not known.
-
-    Raises BadInput if a host cannot have the model, Failure if measuring fails there.
-    """
+def ready_there(ready: ModelOnMachine, joined: Joined) -> ModelOnMachine:
+    """Bring the model to every host that has a place. Raises BadInput if a host cannot have it."""
     joined.ship(manifest_of(ready.compiled, engine_key()))
     settings = {place.name: _setting(ready, joined, place) for place in ready.machine.remote}
-    if costs:
-        with ProfileStore(cache_folder() / FILE_NAME) as store:
-            for place in {setting: name for name, setting in reversed(settings.items())}.values():
-                _measure(ready, joined, place, settings[place], store)
     return replace(ready, remote=settings, far=joined.links())
+
+
+def measure_there(ready: ModelOnMachine, joined: Joined) -> None:
+    """Measure layers whose costs on other hosts are not known. Raises Failure if that fails there."""
+    with ProfileStore(cache_folder() / FILE_NAME) as store:
+        for place in {setting: name for name, setting in reversed([*ready.remote.items()])}.values():
+            _measure(ready, joined, place, store)
 
 
 def _setting(ready: ModelOnMachine, joined: Joined, place: Place) -> Setting:
@@ -36,7 +36,8 @@ def _setting(ready: ModelOnMachine, joined: Joined, place: Place) -> Setting:
     return Setting(name, version, place.threads, "", joined.about(place.name).processor, 0)
 
 
-def _measure(ready: ModelOnMachine, joined: Joined, place: str, setting: Setting, store: ProfileStore) -> None:
+def _measure(ready: ModelOnMachine, joined: Joined, place: str, store: ProfileStore) -> None:
+    setting = ready.remote[place]
     for number, shape in enumerate(ready.compiled.each):
         signed = signed_spans(shape)
         profiles = store.find(setting, signed.values())

@@ -47,12 +47,11 @@ class CalibrationJob(BesideJob, frozen=True, kw_only=True):
 
 
 class NeighbourJob(msgspec.Struct, frozen=True):
-    """Run the model in `folder`, optimised or only `clean`, on `core` until killed, or until the parent ends."""
+    """Run the model in `folder`, cleaned or compiled, on `core` until killed, or until the parent ends."""
 
     folder: str
     core: int
     parent_pid: int
-    clean: bool = False
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):

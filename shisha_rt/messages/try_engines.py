@@ -26,14 +26,10 @@ class EnginesJob(BesideJob, frozen=True, kw_only=True):
 
 
 class BuildEngine(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The first message. Conditions as in `MeasuringJob`; `batch` as in `EnginesJob`."""
+    """The first message: build the job's network on one of its engines."""
 
     engine: EngineName
-    folders: tuple[tuple[str, str], ...]
-    threads: int
-    cores: tuple[int, ...]
-    lead: tuple[int, ...]
-    batch: int
+    job: EnginesJob
 
 
 class EngineBuilt(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -10,18 +10,18 @@ a few frames before it is used.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Final
 
 import numpy as np
 
-from shisha_rt.model.noise import noise
 from shisha_rt.process.arena import Arena
 from shisha_rt.tensors import NUMPY_OF, TensorSpec
 from stages.built.differences import relative_difference
-from stages.built_stage import BuiltStage, FramesDiffer, GivesBack
-from stages.engines.session import Array, CpuClock, one_line
+from stages.built.stage import BuiltStage
+from stages.engines.session import Array, Bound, CpuClock, EngineSession, one_line, untimed
+from stages.noise import run_on_frame
 
 _TRIED_FRAMES: Final = 3
 _MOST_OF_LARGEST: Final = 1e-3
@@ -30,106 +30,80 @@ _MOST_OF_INTEGERS: Final = 0.05
 _HALVES: Final = 16
 
 
-Go: TypeAlias = Callable[[CpuClock], tuple[float, ...]]
-"""Computes on the arrays that it was bound to; returns what `BuiltStage.run` does."""
-
-
-class ManyFrames(Protocol):
-    """A network that computes a batch, on arrays that hold its frames one behind the other."""
-
-    def go_on(self, arrays: Mapping[str, Array]) -> Go: ...
+class FramesDiffer(ValueError):
+    """Frames of a batch have different answers from the same frames alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """A stage in one shape of the model: its inputs and outputs, with each one's axis of frames in `axes`, by name.
+    """A stage in one shape of the model: `single` computes one frame, and `sizes` batches, by their number of frames.
 
-    `sizes`: networks that compute batches, by the batch's frames; `alone`: returns the stage's outputs for one frame.
+    `axes`: each tensor's axis of frames, by name.
     """
 
-    inputs: Sequence[TensorSpec]
-    outputs: Sequence[TensorSpec]
+    single: EngineSession
     axes: Mapping[str, int]
-    sizes: Mapping[int, ManyFrames]
-    alone: Callable[[Mapping[str, Array]], Mapping[str, Array]]
+    sizes: Mapping[int, EngineSession]
 
 
-class BatchedStage:
-    """`single` computes one frame; `shapes` has one entry for each layout."""
+def batched_stage(sessions: Sequence[EngineSession], together: Callable[[], Iterable[Together]]) -> BuiltStage:
+    """A stage of `sessions` that computes batches, too, as far as `together` can be built and its answers are right."""
+    try:
+        stage = BatchedStage([*together()])
+        stage.try_out()
+    except FramesDiffer as differ:
+        return BuiltStage(sessions, alone=str(differ))
+    except Exception as error:  # engines raise exceptions of any type
+        return BuiltStage(sessions, alone=f"the engine computes one frame at a time: {one_line(error)}")
+    return stage
 
-    described = False
 
-    def __init__(self, single: BuiltStage, shapes: Sequence[Together], refused: str = "") -> None:
-        """`refused`: why the engine cannot compute several frames; empty if it can."""
-        self.single = single
+class BatchedStage(BuiltStage):
+    """A stage that computes batches, too; `shapes` has one entry for each layout."""
+
+    def __init__(self, shapes: Sequence[Together]) -> None:
+        super().__init__([together.single for together in shapes])
         self._shapes = [_Runs(together) for together in shapes]
-        self._tried = False
-        self._refused = refused
 
-    @property
-    def frame_bytes(self) -> int:
-        return self.single.frame_bytes
-
-    @property
-    def paced(self) -> bool:
-        return self.single.paced
-
-    @property
-    def difference(self) -> float:
-        return self.single.difference
+    def try_out(self) -> None:
+        """Run batches of a few frames. Raises FramesDiffer, and whatever an engine raises."""
+        for shape in self._shapes:
+            shape.try_out()
 
     def run_bytes(self, frames: int) -> int:
         """Bytes that a batch of `frames` moves: weights once, inputs and outputs of each frame."""
         return self.frame_bytes + (frames - 1) * max(shape.end_bytes for shape in self._shapes)
 
-    def warm(self, cpu_clock: CpuClock) -> tuple[float, ...]:
-        """As `BuiltStage`; the first time, run batches too. Raises FramesDiffer."""
-        segments_s = self.single.warm(cpu_clock)
-        if self._refused:
-            raise FramesDiffer(f"the engine computes one frame at a time: {self._refused}")
-        if not self._tried:
-            try:
-                for shape in self._shapes:
-                    shape.try_out()
-            except FramesDiffer:
-                raise
-            except Exception as error:  # engines raise exceptions of any type
-                raise FramesDiffer(f"the engine computes one frame at a time: {one_line(error)}") from error
-            self._tried = True
-        return segments_s
-
-    def bind(self, arena: Arena, slot: int) -> None:
-        self.single.bind(arena, slot)
-
-    def run(self, arena: Arena, slot: int, cpu_clock: CpuClock, layout: int = 0) -> tuple[float, ...]:
-        return self.single.run(arena, slot, cpu_clock, layout)
-
     def give_back(self) -> None:
-        for computes in (self.single, *(many for shape in self._shapes for many in shape.networks)):
-            if isinstance(computes, GivesBack):
-                computes.give_back()
+        super().give_back()
+        for shape in self._shapes:
+            for many in shape.networks:
+                many.give_back()
 
     def run_together(
         self, arena: Arena, slots: Sequence[int], cpu_clock: CpuClock, layout: int = 0
     ) -> tuple[float, ...]:
-        """Compute the tensors of these slots, in ascending order; each run is as large as `sizes` allows."""
+        """Compute the tensors of these slots, in ascending order; each run is as large as `sizes` allows.
+
+        Returns what `run` does, for the batch.
+        """
         shape, at = self._shapes[layout], 0
-        of_goes: list[tuple[float, ...]] = []
+        runs_s: list[tuple[float, ...]] = []
         while at < len(slots):
             size = shape.largest(len(slots) - at)
             if size == 1:
-                of_goes.append(self.single.run(arena, slots[at], cpu_clock, layout))
+                runs_s.append(self.run(arena, slots[at], cpu_clock, layout))
             else:
-                of_goes.append(shape.run(arena, slots[at : at + size], cpu_clock, layout))
+                runs_s.append(shape.run(arena, slots[at : at + size], cpu_clock, layout))
             at += size
-        return tuple(map(math.fsum, zip(*of_goes, strict=True)))
+        return tuple(map(math.fsum, zip(*runs_s, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Binding:
-    """`go` works on slots, except for tensors `gathered` from slots before it, or `scattered` to slots after it."""
+    """`compute` works on slots, but for tensors `gathered` from slots before it, or `scattered` to slots after it."""
 
-    go: Go
+    compute: Bound
     gathered: tuple[str, ...]
     scattered: tuple[str, ...]
 
@@ -139,17 +113,17 @@ class _Runs:
 
     def __init__(self, together: Together) -> None:
         self._together = together
-        self._ends = {spec.name: spec for spec in (*together.inputs, *together.outputs)}
+        self._ends = together.single.ends
         self._descending = sorted(together.sizes, reverse=True)
         self._bindings: dict[tuple[int, int], _Binding] = {}
         self._aside: dict[str, Array] = {}
 
     @property
     def end_bytes(self) -> int:
-        return sum(spec.size_bytes for spec in self._ends.values())
+        return self._ends.size_bytes
 
     @property
-    def networks(self) -> set[ManyFrames]:
+    def networks(self) -> set[EngineSession]:
         """The networks that compute batches; one may be for several sizes."""
         return set(self._together.sizes.values())
 
@@ -167,7 +141,7 @@ class _Runs:
         for name in binding.gathered:
             for position, slot in enumerate(slots):
                 self._aside[name][position] = arena.raw(slot, regions[name])
-        segments_s = binding.go(cpu_clock)
+        segments_s = binding.compute(cpu_clock)
         for name in binding.scattered:
             for position, slot in enumerate(slots):
                 arena.raw(slot, regions[name])[...] = self._aside[name][position]
@@ -177,16 +151,17 @@ class _Runs:
         """`first`: the first of neighbouring slots; -1 if the slots are not neighbours."""
         regions, axes = arena.layouts[layout].regions, self._together.axes
         arrays, aside = {}, set()
-        for name, spec in self._ends.items():
+        for spec in self._ends.both:
+            name = spec.name
             if first >= 0 and regions[name].is_gapless:
                 arrays[name] = arena.view_of_many(first, count, regions[name], axes[name])
             else:
                 aside.add(name)
                 arrays[name] = self._many(self._room(spec)[:count].reshape(-1), spec, count)
         return _Binding(
-            self._together.sizes[count].go_on(arrays),
-            tuple(spec.name for spec in self._together.inputs if spec.name in aside),
-            tuple(spec.name for spec in self._together.outputs if spec.name in aside),
+            self._together.sizes[count].bind(arrays),
+            tuple(spec.name for spec in self._ends.inputs if spec.name in aside),
+            tuple(spec.name for spec in self._ends.outputs if spec.name in aside),
         )
 
     def _room(self, spec: TensorSpec) -> Array:
@@ -202,59 +177,30 @@ class _Runs:
 
     def try_out(self) -> None:
         """Try each network on a few frames; raise FramesDiffer unless each has the same answer in a batch as alone."""
-        given, expected = self._tried_frames()
-        sizes_of: dict[ManyFrames, list[int]] = {}
-        for size, network in self._together.sizes.items():
-            sizes_of.setdefault(network, []).append(size)
-        for sizes in sizes_of.values():
-            self._try_run(_TRIED_FRAMES if _TRIED_FRAMES in sizes else max(sizes), given, expected)
+        single = self._together.single
+        tried = [
+            run_on_frame(lambda inputs: (inputs, single.answers(inputs)), self._ends.inputs, seed)
+            for seed in range(_TRIED_FRAMES)
+        ]
+        for network in self.networks:
+            sizes = [size for size, computes in self._together.sizes.items() if computes is network]
+            self._try_run(_TRIED_FRAMES if _TRIED_FRAMES in sizes else max(sizes), tried)
 
-    def _try_run(
-        self, count: int, given: Sequence[Mapping[str, Array]], expected: Sequence[Mapping[str, Array]]
-    ) -> None:
-        frames = [number % len(given) for number in range(count)]
+    def _try_run(self, count: int, tried: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]]) -> None:
+        """`tried`: frames, and the stage's outputs for each of them alone."""
+        frames = [tried[number % len(tried)] for number in range(count)]
         arrays = {
-            name: self._many(np.zeros(count * spec.size_bytes, np.uint8), spec, count)
-            for name, spec in self._ends.items()
+            spec.name: self._many(np.zeros(count * spec.size_bytes, np.uint8), spec, count) for spec in self._ends.both
         }
-        for spec in self._together.inputs:
+        for spec in self._ends.inputs:
             apart = arrays[spec.name].reshape(count, -1)
-            for position, number in enumerate(frames):
-                apart[position] = given[number][spec.name].reshape(-1)
-        self._together.sizes[count].go_on(arrays)(lambda: 0.0)
-        for spec in self._together.outputs:
+            for position, (given, _) in enumerate(frames):
+                apart[position] = given[spec.name].reshape(-1)
+        self._together.sizes[count].bind(arrays)(untimed)
+        for spec in self._ends.outputs:
             apart = arrays[spec.name].reshape(count, *spec.shape)
-            for position, number in enumerate(frames):
-                _check_alike(spec, apart[position], expected[number][spec.name])
-
-    def _tried_frames(self) -> tuple[list[Mapping[str, Array]], list[Mapping[str, Array]]]:
-        """A few frames that the stage can compute, and its outputs for each of them alone."""
-        fault: Exception | None = None
-        for change in (_small_numbers, lambda array, _: array, lambda array, _: np.zeros_like(array)):
-            generator = np.random.default_rng(0)
-            given = [
-                {spec.name: change(_made_up(spec, generator), generator) for spec in self._together.inputs}
-                for _ in range(_TRIED_FRAMES)
-            ]
-            try:
-                return list(given), [self._together.alone(frame) for frame in given]
-            except Exception as error:  # engines raise exceptions of any type
-                fault = fault or error
-        assert fault is not None
-        raise fault
-
-
-def _made_up(spec: TensorSpec, generator: np.random.Generator) -> Array:
-    if spec.made_up:
-        return np.full(spec.shape, spec.made_up, NUMPY_OF[spec.datatype])
-    return noise(spec.shape, spec.datatype, generator)
-
-
-def _small_numbers(array: Array, generator: np.random.Generator) -> Array:
-    """Integers that are all 0 are replaced by zeros and ones: valid indices that differ from frame to frame."""
-    if array.dtype.kind not in "iu" or array.any():
-        return array
-    return generator.integers(0, 2, array.shape).astype(array.dtype)
+            for position, (_, expected) in enumerate(frames):
+                _check_alike(spec, apart[position], expected[spec.name])
 
 
 def _check_alike(spec: TensorSpec, together: Array, alone: Array) -> None:

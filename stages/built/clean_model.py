@@ -8,8 +8,7 @@ the reference gets them embedded, at the cost of copies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,40 +22,38 @@ from shisha_rt.messages.scales import read_scales, scales_file
 from shisha_rt.model.batches import follow_batch
 from shisha_rt.model.free_batch import free_batch, integers_of
 from shisha_rt.model.graph import Graph, Operator, Tensor
+from shisha_rt.model.plain_index import spec_of
 from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean
 from shisha_rt.model.spans import ends_of
 from shisha_rt.model.subgraphs import reads
 from shisha_rt.placement.segments import Segment
-from shisha_rt.tensors import NUMPY_OF
+from shisha_rt.tensors import NUMPY_OF, TensorSpec
+from stages.engines.session import Ends
 
 
+@dataclass(frozen=True, eq=False)
 class CleanModel:
-    """A cleaned model as `Model.save` left it. Its weights are in `folder`, and so are its `scales`, if it has any.
+    """A graph as a model, mostly a cleaned one as `Model.save` left it.
 
-    `partial`: tensors that are partial sums, to be added to other shards'.
+    `proto`: its nodes and weights, large ones in files of `folder`, in which are also its scales (`scales_file`), if it
+    has any. `partial`: tensors that are partial sums, to be added to other shards'.
     """
 
+    folder: Path
+    graph: Graph
+    proto: onnx.ModelProto
+    scales_file: str = field(default_factory=scales_file)
     partial: frozenset[str] = frozenset()
 
-    def __init__(self, folder: Path, scales: str = scales_file()) -> None:
-        self.folder = folder
-        self._scales_file = scales
-        self._take(read_clean(folder), onnx.load(folder / CLEAN_FILE, load_external_data=False))
-
     @classmethod
-    def of(cls, folder: Path, graph: Graph, proto: onnx.ModelProto) -> CleanModel:
-        """The model of any graph, such as an engine's own; `proto`: its nodes and weights, large ones in `folder`."""
-        loaded = cls.__new__(cls)
-        loaded.folder, loaded._scales_file = folder, scales_file()
-        loaded._take(graph, proto)
-        return loaded
+    def read(cls, folder: Path, scales: str | None = None) -> CleanModel:
+        """The cleaned model in a folder. `scales`: the name of a file of scales other than the usual one."""
+        proto = onnx.load(folder / CLEAN_FILE, load_external_data=False)
+        return cls(folder, read_clean(folder), proto, scales or scales_file())
 
-    def changed(self, graph: Graph, proto: onnx.ModelProto, partial: Iterable[str] = ()) -> CleanModel:
-        """The model of another graph over the same files."""
-        copied = copy(self)
-        copied.partial = frozenset(partial)
-        copied._take(graph, proto)
-        return copied
+    @cached_property
+    def constants(self) -> Mapping[str, onnx.TensorProto]:
+        return {constant.name: constant for constant in self.proto.graph.initializer}
 
     def of_frames(self, count: int) -> CleanModel:
         """The same for batches of `count` frames; right only if the operators keep frames apart (`model.batches`)."""
@@ -81,16 +78,12 @@ class CleanModel:
             tensors=tensors,
             constants={**added, **self.graph.constants},
         )
-        return self.changed(graph, proto)
-
-    def _take(self, graph: Graph, model: onnx.ModelProto) -> None:
-        self.graph, self.proto = graph, model
-        self._constants = {constant.name: constant for constant in model.graph.initializer}
+        return replace(self, graph=graph, proto=proto)
 
     @cached_property
     def scales(self) -> Mapping[str, int]:
         """Exponents of two for int8, by tensor; empty if none have been found for this model."""
-        return read_scales(self.folder, self._scales_file) or {}
+        return read_scales(self.folder, self.scales_file) or {}
 
     def cut(self, segment: Segment) -> onnx.ModelProto:
         """The segment's operators, from its inputs to its outputs; large weights are external data in `folder`.
@@ -102,11 +95,18 @@ class CleanModel:
         graph = onnx.GraphProto(
             name="segment",
             node=nodes,
-            initializer=[self._constants[name] for name in read if name in self._constants],
-            input=self._described(segment.inputs),
-            output=self._described(segment.outputs),
+            initializer=[self.constants[name] for name in read if name in self.constants],
+            input=[value_info(self.graph.tensors[name]) for name in segment.inputs],
+            output=[value_info(self.graph.tensors[name]) for name in segment.outputs],
         )
         return onnx.ModelProto(ir_version=self.proto.ir_version, opset_import=self.proto.opset_import, graph=graph)
+
+    def ends(self, segment: Segment) -> Ends:
+        """The tensors at both ends of the segment."""
+        inputs, outputs = (
+            tuple(spec_of(self.graph.tensors[name]) for name in names) for names in (segment.inputs, segment.outputs)
+        )
+        return Ends(inputs, outputs)
 
     def graph_of(self, segment: Segment) -> Graph:
         """The segment's operators as a graph of their own."""
@@ -114,17 +114,16 @@ class CleanModel:
 
     def part(self, operators: Sequence[int]) -> CleanModel:
         """Some operators, in ascending order, as a model of their own; they need not be adjacent."""
-        copied = copy(self)
-        run_operators = [self.graph.operators[operator] for operator in operators]
-        copied.graph = self._graph_of(
-            run_operators, *ends_of(self.graph, [(operator, operator) for operator in operators])
-        )
-        copied.proto = onnx.ModelProto(
+        chosen = [self.graph.operators[operator] for operator in operators]
+        graph = self._graph_of(chosen, *ends_of(self.graph, [(operator, operator) for operator in operators]))
+        nodes = [self.proto.graph.node[operator] for operator in operators]
+        weights = [self.constants[name] for name in self._weights(chosen)]
+        proto = onnx.ModelProto(
             ir_version=self.proto.ir_version,
             opset_import=self.proto.opset_import,
-            graph=onnx.GraphProto(node=[self.proto.graph.node[operator] for operator in operators]),
+            graph=onnx.GraphProto(node=nodes, initializer=weights),
         )
-        return copied
+        return replace(self, graph=graph, proto=proto)
 
     def with_weights(self, cut: onnx.ModelProto) -> onnx.ModelProto:
         """The cut with all weights embedded. Serialising it fails beyond 2 GiB, protobuf's limit."""
@@ -140,13 +139,14 @@ class CleanModel:
         return sum(self.graph.constants[name].size_bytes for name in self._weights(self._operators(segment)))
 
     def array(self, name: str) -> npt.NDArray[Any]:
-        """A constant's values, read-only; mapped from the file where they are external."""
-        constant = self._constants[name]
+        """A constant's values, read-only; mapped if external: the library would read the whole file."""
+        constant = self.constants[name]
         if constant.data_location != onnx.TensorProto.EXTERNAL:
             return numpy_helper.to_array(constant)
         where = {entry.key: entry.value for entry in constant.external_data}
-        dtype = NUMPY_OF[self.graph.constants[name].datatype]
-        return np.memmap(self.folder / where["location"], dtype, "r", int(where["offset"]), tuple(constant.dims))
+        dtype = helper.tensor_dtype_to_np_dtype(constant.data_type)
+        offset = int(where.get("offset", 0))
+        return np.memmap(self.folder / where["location"], dtype, "r", offset, tuple(constant.dims))
 
     def _operators(self, segment: Segment) -> tuple[Operator, ...]:
         return self.graph.operators[segment.first : segment.last + 1]
@@ -165,18 +165,17 @@ class CleanModel:
     def _weights(self, operators: Iterable[Operator]) -> list[str]:
         """Names of the constants that the operators read, in the order of reading."""
         read = dict.fromkeys(name for operator in operators for name in operator.inputs)
-        return [name for name in read if name in self._constants]
+        return [name for name in read if name in self.constants]
 
-    def _described(self, names: Iterable[str]) -> list[onnx.ValueInfoProto]:
-        tensors = (self.graph.tensors[name] for name in names)
-        return [
-            helper.make_tensor_value_info(
-                tensor.name,
-                helper.np_dtype_to_tensor_dtype(NUMPY_OF[tensor.datatype]),
-                None if tensor.open_axes else tensor.shape,
-            )
-            for tensor in tensors
-        ]
+
+def value_info(tensor: Tensor | TensorSpec, shape: Sequence[int | str] | None = None) -> onnx.ValueInfoProto:
+    """The tensor's description, of its own shape or another, or of none if its shape depends on the data.
+
+    An engine would warn each time that it meets a different shape from the described one.
+    """
+    element = helper.np_dtype_to_tensor_dtype(NUMPY_OF[tensor.datatype])
+    own_shape = None if tensor.open_axes else tensor.shape
+    return helper.make_tensor_value_info(tensor.name, element, shape or own_shape)
 
 
 def _of_frames(tensor: Tensor, axis: int | None, count: int) -> Tensor:

@@ -1,8 +1,7 @@
 """A stage on the devices of its place: segments that run one after the other, each in an engine session of its own.
 
-The stage's inputs and outputs are bound to the slot; tensors between its segments lie in the stage's own arrays, which
-are reused for every frame. All tensors are in the plain format, as an engine must be able to read another's outputs:
-that is the cost of changing devices.
+Tensors between the segments lie in the stage's own arrays, which are reused for every frame. All tensors are in the
+plain format, as an engine must be able to read another's outputs: that is the cost of changing devices.
 
 A described device is emulated: its segments' values are really computed, while their seconds, transfers included, come
 from its description. On an engine of this host, the run's seconds count: CPU time on one thread, wall time on several,
@@ -19,27 +18,27 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.machine.device import Device
-from shisha_rt.model.graph import Graph, Tensor
+from shisha_rt.model.graph import Graph
 from shisha_rt.model.index import ModelIndex
-from shisha_rt.model.noise import noise
+from shisha_rt.model.plain_index import spec_of
 from shisha_rt.model.rounding import depends_on_engine
 from shisha_rt.model.scales import STEPS, never_negative
 from shisha_rt.model.spans import Span, ends_of
 from shisha_rt.model.split import Split
 from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import Segment, segment, segments
-from shisha_rt.process.arena import Arena
-from shisha_rt.tensors import NUMPY_OF
 from stages.built.clean_model import CleanModel
 from stages.built.differences import relative_difference
 from stages.built.shard_stage import ShardStage
 from stages.built.split_model import SplitStageModel
 from stages.engines.device_session import build_session
-from stages.engines.session import Array, Bound, CpuClock, Session, Threads
+from stages.engines.session import Array, Bound, CpuClock, Ends, EngineSession, Threads
+from stages.noise import noise_for
 
 EXACT: Final = Device("(exact)", "", "onnxruntime", memory="(exact)", precision="fp32")
 _MOST_STEPS: Final = 4
@@ -68,6 +67,7 @@ class PlacedModel:
         self._threads = threads
         self._device_speed = device_speed
         self._formulas = described_costs(model.graph, devices)
+        self._made_up = {spec.name: spec.made_up for spec in index.inputs}
 
     def of_frames(self, count: int) -> PlacedModel:
         """The same for batches of `count` frames (see `CleanModel.of_frames`)."""
@@ -95,28 +95,28 @@ class PlacedModel:
             self._part(self._model, segment_found, time_s, team)
             for segment_found, time_s in zip(fastest, times_s, strict=True)
         ]
-        weight_bytes = sum(map(self._model.weight_bytes, fastest))
-        stage = PlacedStage(graph, parts, weight_bytes, self._device_speed)
+        stage = self._placed(graph, parts)
         if not all(part.device.exact and not _may_differ(graph, part) for part in parts):
-            exact = PlacedStage(graph, [self._exact(*run) for run in runs], weight_bytes, self._device_speed)
+            exact = self._placed(graph, [_exact(self._model, segment(graph, *run, EXACT.name)) for run in runs])
             stage.difference = _difference(self._model, stage, exact)
         return stage
 
     def split_stage(self, work: Sequence[Span], split: Split, device: str, team: Threads | None = None) -> ShardStage:
         """A shard, or a join with the layers behind it, on one device; otherwise as `stage`."""
         split_model = SplitStageModel(self._model, self._index, split, work, block=0)
-        graph, whole = split_model.model.graph, split_model.segment(device)
-        (time_s,) = segment_times_s(graph, (whole,), described_costs(graph, self._devices))
-        part = self._part(split_model.model, whole, time_s, team)
-        stage = PlacedStage(graph, [part], split_model.model.weight_bytes(whole), self._device_speed)
+        model, whole = split_model.model, split_model.segment(device)
+        (time_s,) = segment_times_s(model.graph, (whole,), described_costs(model.graph, self._devices))
+        part = self._part(model, whole, time_s, team)
+        stage = self._placed(model.graph, [part])
         if not part.device.exact:
-            exact = _Part(whole, build_session(split_model.model, whole, EXACT), EXACT, 0, 1, 0.0)
-            stage.difference = _difference(split_model.model, stage, PlacedStage(graph, [exact], 0, self._device_speed))
+            stage.difference = _difference(model, stage, self._placed(model.graph, [_exact(model, whole)]))
         return ShardStage(stage, split_model.reads, split_model.makes, block=0)
 
-    def _exact(self, first: int, last: int) -> _Part:
-        whole = segment(self._model.graph, first, last, EXACT.name)
-        return _Part(whole, build_session(self._model, whole, EXACT), EXACT, 0, 1, 0.0)
+    def _placed(self, graph: Graph, parts: Sequence[_Part]) -> PlacedStage:
+        ends = ends_of(graph, [(part.segment.first, part.segment.last) for part in parts])
+        inputs, outputs = (tuple(spec_of(graph.tensors[name]) for name in names) for names in ends)
+        inputs = tuple(msgspec.structs.replace(spec, made_up=self._made_up.get(spec.name, 0)) for spec in inputs)
+        return PlacedStage(parts, Ends(inputs, outputs), self._device_speed)
 
     def _part(self, model: CleanModel, segment: Segment, formula_s: float, team: Threads | None) -> _Part:
         index = next(index for index, device in enumerate(self._devices) if device.name == segment.device)
@@ -134,7 +134,7 @@ class _Part:
     """A built segment. `formula_s`: its seconds on a described device; not used on other devices."""
 
     segment: Segment
-    session: Session
+    session: EngineSession
     device: Device
     device_index: int
     threads: int
@@ -146,32 +146,28 @@ class _Part:
         return (self.formula_s if self.device.described else measured_s) / speed
 
 
-class PlacedStage:
-    """A built stage. `frame_bytes`: weights, inputs and outputs that one frame moves.
+def _exact(model: CleanModel, whole: Segment) -> _Part:
+    return _Part(whole, build_session(model, whole, EXACT), EXACT, 0, 1, 0.0)
 
-    `devices`: one for each of `segments`. `described`: at least one segment's time comes from a formula.
+
+class PlacedStage(EngineSession):
+    """A built stage. `devices`: one for each of `segments`. `described`: at least one has a formula.
+
     `difference`: by how much the devices' precision, or on integers an engine other than ONNX Runtime, changes an
     output: relative to its largest value (8-bit integers: to their range; others that are no floats: the share of
     changed values). It is measured on one frame of noise.
     """
 
-    def __init__(
-        self, graph: Graph, parts: Sequence[_Part], weight_bytes: int, device_speed: Callable[[int], float]
-    ) -> None:
+    def __init__(self, parts: Sequence[_Part], ends: Ends, device_speed: Callable[[int], float]) -> None:
+        super().__init__(ends, sum(part.session.weight_bytes for part in parts))
         self.segments = tuple(part.segment for part in parts)
         self.devices = tuple(part.device for part in parts)
         self.described = any(device.described for device in self.devices)
-        inputs, outputs = ends_of(graph, self.runs)
-        self._ends = [graph.tensors[name] for name in (*inputs, *outputs)]
-        self.frame_bytes = weight_bytes + sum(tensor.size_bytes for tensor in self._ends)
-        between = {name for segment in self.segments for name in segment.outputs} - set(outputs)
-        self.difference = 0.0
-        self.inputs, self.outputs = inputs, outputs
-        self._between = {name: _zeros(graph.tensors[name]) for name in between}
+        handed_on = {spec.name for spec in ends.outputs}
+        between = (spec for part in parts for spec in part.session.ends.outputs if spec.name not in handed_on)
+        self._between = Ends((), tuple(between)).arrays()
         self._parts = tuple(parts)
         self._device_speed = device_speed
-        self._bound: dict[int, tuple[Bound, ...]] = {}
-        self._bound_apart: tuple[Bound, ...] | None = None
 
     @property
     def runs(self) -> list[Span]:
@@ -183,70 +179,20 @@ class PlacedStage:
         """Whether a segment's time is emulated: it comes from a formula, or its device is slowed at present."""
         return self.described or any(self._device_speed(part.device_index) != 1 for part in self._parts)
 
-    def warm(self, cpu_clock: CpuClock = lambda: 0.0) -> tuple[float, ...]:
-        """Run the stage on memory of its own, so that first-run allocations happen before a frame waits for them."""
-        if self._bound_apart is None:
-            self._bound_apart = self.bind_to({tensor.name: _zeros(tensor) for tensor in self._ends})
-        return self.run_bound(self._bound_apart, cpu_clock)
+    def bind(self, arrays: Mapping[str, Array]) -> Bound:
+        return partial(self._run, [part.session.bind({**self._between, **arrays}) for part in self._parts])
 
-    def compute(self, given: Mapping[str, Array]) -> dict[str, Array]:
-        """The stage's outputs for these inputs, on memory of its own."""
-        arrays = {tensor.name: _zeros(tensor) for tensor in self._ends}
-        for name in self.inputs:
-            arrays[name][...] = given[name]
-        self.run_bound(self.bind_to(arrays), lambda: 0.0)
-        return {name: arrays[name] for name in self.outputs}
-
-    def run(self, arena: Arena, slot: int, cpu_clock: CpuClock, layout: int = 0) -> tuple[float, ...]:
-        """Compute the stage on the tensors of `slot`, in place in the arena; returns each segment's seconds.
-
-        There is one layout: a model on devices is served in one shape.
-        """
-        assert layout == 0
-        if slot not in self._bound:
-            self.bind(arena, slot)
-        return self.run_bound(self._bound[slot], cpu_clock)
-
-    def bind(self, arena: Arena, slot: int) -> None:
-        """Bind the stage to `slot` before the first frame comes there."""
-        self.end_warm_up()
-        regions = arena.layout.regions
-        self._bound[slot] = self.bind_to({tensor.name: arena.view(slot, regions[tensor.name]) for tensor in self._ends})
-
-    def end_warm_up(self) -> None:
-        """Free the arrays of `warm`."""
-        self._bound_apart = None
-
-    def bind_to(self, stage_ends: Mapping[str, Array]) -> tuple[Bound, ...]:
-        """Bind the segments to arrays of the stage's inputs and outputs, for `run_bound`."""
-        arrays = {**self._between, **stage_ends}
-        return tuple(
-            part.session.bind(
-                [arrays[name] for name in part.session.input_names],
-                [arrays[name] for name in part.session.output_names],
-            )
-            for part in self._parts
-        )
-
-    def go_on(self, arrays: Mapping[str, Array]) -> Callable[[CpuClock], tuple[float, ...]]:
-        """Return `run_bound`, bound to these arrays."""
-        return partial(self.run_bound, self.bind_to(arrays))
-
-    def run_bound(self, bound: Sequence[Bound], cpu_clock: CpuClock) -> tuple[float, ...]:
+    def _run(self, bound: Sequence[Bound], cpu_clock: CpuClock) -> tuple[float, ...]:
         """Compute on the bound arrays; return each segment's seconds."""
         times_s = []
         cpu_start_s, start_s = cpu_clock(), time.perf_counter()
         for part, compute in zip(self._parts, bound, strict=True):
-            compute()
+            compute(cpu_clock)
             cpu_end_s, end_s = cpu_clock(), time.perf_counter()
             speed = self._device_speed(part.device_index)
             times_s.append(part.took_s(cpu_end_s - cpu_start_s, end_s - start_s, speed))
             cpu_start_s, start_s = cpu_end_s, end_s
         return tuple(times_s)
-
-
-def _zeros(tensor: Tensor) -> Array:
-    return np.zeros(tensor.shape, NUMPY_OF[tensor.datatype])
 
 
 def _may_differ(graph: Graph, part: _Part) -> bool:
@@ -256,16 +202,13 @@ def _may_differ(graph: Graph, part: _Part) -> bool:
 
 
 def _difference(model: CleanModel, stage: PlacedStage, exact: PlacedStage) -> float:
-    generator = np.random.default_rng(0)
-    names, _ = ends_of(model.graph, stage.runs)
-    tensors = [model.graph.tensors[name] for name in names]
-    given = {tensor.name: noise(tensor.shape, tensor.datatype, generator) for tensor in tensors}
+    given = noise_for(stage.ends.inputs, np.random.default_rng(0))
     if any(device.precision == "int8" for device in stage.devices):  # values beyond a scale are clipped
         for name in given.keys() & model.scales.keys():
             given[name] *= np.float32(2.0 ** model.scales[name] * _SCALED_NOISE)
         for name in given.keys() & never_negative(model.graph):
             np.maximum(given[name], 0, out=given[name])
-    arrays, expected = stage.compute(given), exact.compute(given)
+    arrays, expected = stage.answers(given), exact.answers(given)
     return max((relative_difference(arrays[name], array) for name, array in expected.items()), default=0.0)
 
 

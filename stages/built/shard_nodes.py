@@ -7,7 +7,6 @@ groups, follow one another. A shard has copies of weights that are not contiguou
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +19,7 @@ from shisha_rt.model.shards.shard_graphs import join_graph
 from shisha_rt.model.shards.shards import Crop, Excerpt, Join, Shard, ShardOperator, SplitRun
 from shisha_rt.model.subgraphs import reads
 from shisha_rt.tensors import NUMPY_OF
+from stages.built.clean_model import CleanModel, value_info
 
 _SLICE_TAKES_INPUTS: Final = 10  # from this opset on
 _CLIP_TAKES_INPUTS: Final = 11
@@ -34,36 +34,33 @@ _SINGLE: Final = ("activation_alpha", "activation_beta", "activation_gamma")
 
 
 class ShardedModel:
-    """A saved graph of operators, cleaned or an engine's: `model` without its external weights, which are in `folder`.
+    """Shards and joins of `whole`, the cleaned graph or an engine's.
 
-    `graph`: the same graph as planning sees it. `block`: channels of a block in blocked formats (0: there are none).
+    `block`: channels of a block in blocked formats (0: there are none).
     """
 
-    def __init__(self, model: onnx.ModelProto, graph: Graph, folder: Path, block: int = 0) -> None:
-        self._model = model
-        self._graph = graph
-        self._folder = folder
+    def __init__(self, whole: CleanModel, block: int = 0) -> None:
+        self._whole = whole
         self._block = block
-        self._constants = {constant.name: constant for constant in model.graph.initializer}
-        self._opset = next(
-            (opset_import.version for opset_import in model.opset_import if opset_import.domain in ("", "ai.onnx")), 1
-        )
+        self._nodes = whole.proto.graph.node
+        opsets = {entry.domain or "ai.onnx": entry.version for entry in whole.proto.opset_import}
+        self._opset = opsets.get("ai.onnx", 1)
 
     def shard(self, split: SplitRun, part: int) -> onnx.ModelProto:
         """Shard `part` as a model, from the tensors that it reads to those that it makes."""
         shard = split.shards[part]
-        nodes, new = shard_nodes(self._model.graph.node, shard, self._opset, self._block)
+        nodes, new = shard_nodes(self._nodes, shard, self._opset, self._block)
         weights = [self._excerpt(name, constant) for name, constant in shard.constants.items()]
         ends = [[shard.tensors[excerpt.name] for excerpt in excerpts] for excerpts in (shard.reads, shard.makes)]
         return self._wrapped(nodes, [*weights, *new], *ends)
 
     def join(self, split: SplitRun, behind: Sequence[int] = ()) -> onnx.ModelProto:
         """The join as a model, with the operators `behind` it that are in the same stage."""
-        nodes, new = join_nodes(self._model.graph.node, self._graph, split.join, self._opset)
-        nodes += (self._model.graph.node[index] for index in behind)
+        nodes, new = join_nodes(self._nodes, self._whole.graph, split.join, self._opset)
+        nodes += (self._nodes[index] for index in behind)
         read = dict.fromkeys(name for node in nodes for name in reads(node))
-        weights = [self._constants[name] for name in read if name in self._constants]
-        whole = join_graph(self._graph, split, behind)
+        weights = [self._whole.constants[name] for name in read if name in self._whole.constants]
+        whole = join_graph(self._whole.graph, split, behind)
         return self._wrapped(nodes, [*weights, *new], whole.inputs, whole.outputs)
 
     def _wrapped(
@@ -77,23 +74,23 @@ class ShardedModel:
             name="shard",
             node=nodes,
             initializer=constants,
-            input=[_described(tensor) for tensor in inputs],
-            output=[_described(tensor) for tensor in outputs],
+            input=map(value_info, inputs),
+            output=map(value_info, outputs),
         )
-        return onnx.ModelProto(ir_version=self._model.ir_version, opset_import=self._model.opset_import, graph=graph)
+        proto = self._whole.proto
+        return onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, graph=graph)
 
     def _excerpt(self, name: str, excerpt: Excerpt) -> onnx.TensorProto:
         """A constant or a slice of one: if possible, as a range of its file."""
-        source: onnx.TensorProto = self._constants[excerpt.name]
+        source = self._whole.constants[excerpt.name]
         if excerpt.slice is None:
             return source
-        tensor_proto = _byte_range(source, name, excerpt)
-        return tensor_proto or numpy_helper.from_array(self._cut(source, excerpt), name)
+        return _byte_range(source, name, excerpt) or numpy_helper.from_array(self._cut(excerpt), name)
 
-    def _cut(self, source: onnx.TensorProto, excerpt: Excerpt) -> npt.NDArray[Any]:
+    def _cut(self, excerpt: Excerpt) -> npt.NDArray[Any]:
         assert excerpt.slice is not None, "only slices are cut"
         axis, first, end = excerpt.slice.axis, excerpt.slice.first, excerpt.slice.end
-        whole = self._array(source)
+        whole = self._whole.array(excerpt.name)
         if excerpt.blocked and axis == 1:
             # Blocks of input channels are the axis after the filters' blocks: [O/b][I/b][H][W][b][b].
             filters, channels = whole.shape[:2]
@@ -101,15 +98,6 @@ class ShardedModel:
             kept = blocks[:, first // self._block : end // self._block]
             return kept.reshape(filters, end - first, *whole.shape[2:])
         return np.ascontiguousarray(whole.take(range(first, end), axis))
-
-    def _array(self, source: onnx.TensorProto) -> npt.NDArray[Any]:
-        """The values, mapped if external: the library would read the whole file, and warns of an engine's entries."""
-        if source.data_location != onnx.TensorProto.EXTERNAL:
-            return numpy_helper.to_array(source)
-        where = {entry.key: entry.value for entry in source.external_data}
-        dtype = helper.tensor_dtype_to_np_dtype(source.data_type)
-        offset = int(where.get("offset", 0))
-        return np.memmap(self._folder / where["location"], dtype, "r", offset, tuple(source.dims))
 
 
 def shard_nodes(
@@ -232,9 +220,3 @@ def _byte_range(source: onnx.TensorProto, name: str, excerpt: Excerpt) -> onnx.T
     ):
         tensor_proto.external_data.add(key=key, value=value)
     return tensor_proto
-
-
-def _described(tensor: Tensor) -> onnx.ValueInfoProto:
-    """The tensor's description, without a shape if that depends on the data."""
-    element = helper.np_dtype_to_tensor_dtype(NUMPY_OF[tensor.datatype])
-    return helper.make_tensor_value_info(tensor.name, element, None if tensor.open_axes else tensor.shape)

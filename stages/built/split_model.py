@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.shards.rewrite import split_run
@@ -24,17 +25,18 @@ class SplitStageModel:
 
     def __init__(self, whole: CleanModel, index: ModelIndex, split: Split, work: Sequence[Span], block: int) -> None:
         run = split_run(whole.graph, operators_within(index.node_layers, [split.span]), split.axis, split.shares)
-        shards = ShardedModel(whole.proto, whole.graph, whole.folder, block)
+        shards = ShardedModel(whole, block)
         if split.joins:
             behind = operators_behind(index.node_layers, split, work)
             graph = join_graph(whole.graph, run, behind)
-            self.model = whole.changed(graph, shards.join(run, behind))
+            self.model = replace(whole, graph=graph, proto=shards.join(run, behind))
             self.reads = tuple(Excerpt(tensor.name) for tensor in graph.inputs)
             self.makes = tuple(Excerpt(tensor.name) for tensor in graph.outputs)
         else:
             graph = shard_graph(whole.graph, run, split.part)
             partial = run.join.sum.parts if run.join.sum is not None else ()
-            self.model = whole.changed(graph, shards.shard(run, split.part), partial)
+            proto = shards.shard(run, split.part)
+            self.model = replace(whole, graph=graph, proto=proto, partial=frozenset(partial))
             self.reads, self.makes = run.shards[split.part].reads, run.shards[split.part].makes
 
     def segment(self, device: str) -> Segment:

@@ -6,7 +6,7 @@ On a place that is not slowed, frames are due when they are computed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -44,10 +44,17 @@ class Started(msgspec.Struct, frozen=True):
     free_s: float
 
 
-class EmulatedPlace:
-    """`speed` is read anew for each frame; `bandwidth_bytes_per_s` is None if the memory has no limit.
+class EmulatedMemory(NamedTuple):
+    """A place's memory. `budget_fd`: its record (see `process.budgets`), as inherited; None: nobody else uses it."""
 
-    `budget_fd` is the memory's record (see `process.budgets`), as inherited; None: nobody else uses the memory.
+    bandwidth_bytes_per_s: float
+    budget_fd: int | None = None
+
+
+class EmulatedPlace:
+    """`speed` is read anew for each frame; `memory` is None if it has no limit.
+
+    `at_once`: frames are due as soon as they are computed, as a wait would hold up a plan without this place.
     """
 
     def __init__(
@@ -57,19 +64,18 @@ class EmulatedPlace:
         speed: Callable[[], float],
         *,
         time_scale: float = 1.0,
-        bandwidth_bytes_per_s: float | None = None,
-        budget_fd: int | None = None,
+        memory: EmulatedMemory | None = None,
     ) -> None:
         self._name = name
-        self._threads = threads
+        self.threads = threads
         self._speed = speed
         self._time_scale = time_scale
-        self._bandwidth_bytes_per_s = bandwidth_bytes_per_s
+        self._bandwidth_bytes_per_s = None if memory is None else memory.bandwidth_bytes_per_s
         self._budget: Budget | None = None
-        if bandwidth_bytes_per_s is not None and budget_fd is not None:
-            self._budget = Budget(budget_fd, bandwidth_bytes_per_s / time_scale)
+        if memory is not None and memory.budget_fd is not None:
+            self._budget = Budget(memory.budget_fd, memory.bandwidth_bytes_per_s / time_scale)
         self._pace = Pace()
-        self._at_once = False
+        self.at_once = False
 
     def start(self, demand: Demand, ready_s: float, now_s: float) -> Started | None:
         """Start a frame whose input was ready at `ready_s`, before it is computed. None: nothing is emulated."""
@@ -88,7 +94,7 @@ class EmulatedPlace:
         if started is None:
             self._pace.dropped_s = 0.0  # there was nothing to make up for
             return self._pace.change(now_s)
-        if self._at_once:
+        if self.at_once:
             return self._pace.change(now_s)
         if started.slowed:
             service_s = self.target_s(started.demand, cpu_s, started.speed)
@@ -101,7 +107,7 @@ class EmulatedPlace:
 
         The rest of its wait is scaled as its whole target is.
         """
-        if self._at_once:
+        if self.at_once:
             return started, self._pace.change(min(due_s, now_s))
         changed = replace(started, speed=self._speed())
         if started.slowed and due_s > now_s:
@@ -110,16 +116,12 @@ class EmulatedPlace:
             due_s = self._pace.change(max(now_s + (due_s - now_s) * after_s / before_s, started.free_s))
         return changed, due_s
 
-    def release(self, *, at_once: bool) -> None:
-        """Set whether frames are due as soon as they are computed: a wait would hold up the plan without this place."""
-        self._at_once = at_once
-
     def target_s(self, demand: Demand, cpu_s: float, speed: float) -> float:
         """Seconds that a frame takes on this place, stretched by `time_scale`."""
         return self._time_scale * target_s(
             demand.modelled_cpu_s or cpu_s,
             demand.frame_bytes,
-            threads=self._threads,
+            threads=self.threads,
             speed=speed,
             bandwidth_bytes_per_s=self._bandwidth_bytes_per_s,
         )

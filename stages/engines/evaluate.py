@@ -9,13 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
+from stages.engines.onnxruntime.options import base_options, open_session
+
 
 def evaluate(model: bytes | str, feeds: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
     """Outputs of a serialised ONNX model, or of a file, in the model's order, on one CPU thread and not optimised."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options = base_options()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    session = open_session(model, options)
     return [np.asarray(value) for value in cast("list[Any]", session.run(None, dict(feeds)))]

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
-Bound = Callable[[], None]
-CpuClock = Callable[[], float]
+from shisha_rt.process.arena import Arena
+from shisha_rt.tensors import NUMPY_OF, TensorSpec
+
+Array: TypeAlias = npt.NDArray[Any]
+CpuClock: TypeAlias = Callable[[], float]
 """CPU seconds of the engine's threads until now."""
+Bound: TypeAlias = Callable[[CpuClock], tuple[float, ...]]
+"""Computes on the arrays that it was bound to, and keeps them alive; returns each segment's seconds if segments are
+placed on devices, else ().
+"""
+
+
+def untimed() -> float:
+    """The clock of a run whose time does not count."""
+    return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +54,90 @@ _IN_SOURCES: Final = re.compile(
 """The position in the engine's sources in an error's text, as ONNX Runtime and OpenVINO write it."""
 
 
-class Session(Protocol):
-    """`input_names` and `output_names` say in which order arrays are bound; all tensors are plain, row-major."""
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The tensors at both ends of a session. `axes`: if it computes batches, each tensor's axis of frames, by name."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    axes: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def input_names(self) -> tuple[str, ...]: ...
+    def both(self) -> tuple[TensorSpec, ...]:
+        return self.inputs + self.outputs
 
     @property
-    def output_names(self) -> tuple[str, ...]: ...
+    def size_bytes(self) -> int:
+        """Bytes of a frame's tensors."""
+        return sum(spec.size_bytes for spec in self.both)
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Bound:
-        """A function that computes `outputs` in place, from the values that `inputs` have when it is called.
+    def arrays(self) -> dict[str, Array]:
+        """An array for each tensor, by name: zeros, or the value with which the model runs."""
+        return {spec.name: np.full(spec.shape, spec.made_up, NUMPY_OF[spec.datatype]) for spec in self.both}
 
-        It keeps the arrays alive. Raises ValueError if a shape or datatype does not fit.
+    def fitting(self, spec: TensorSpec, arrays: Mapping[str, Array]) -> Array:
+        """The tensor's array, of which an engine only gets the address.
+
+        Raises ValueError unless it has the tensor's datatype, its shape (for any number of frames), and is row-major.
         """
-        ...
+        array, any_size = arrays[spec.name], self.axes.get(spec.name)
+        alike = array.ndim == len(spec.shape) and all(
+            axis == any_size or size == array.shape[axis] for axis, size in enumerate(spec.shape)
+        )
+        if not alike or array.dtype != NUMPY_OF[spec.datatype] or not array.flags.c_contiguous:
+            layout = "row-major" if array.flags.c_contiguous else "not row-major"
+            raise ValueError(f"tensor {spec.name!r} is {spec.datatype} {spec.shape}, row-major; "
+                             f"its array is {array.dtype} {array.shape}, {layout}")  # fmt: skip
+        return array
+
+
+class EngineSession:
+    """Operators that are ready to run, in one shape of the model. All tensors are plain and row-major.
+
+    `frame_bytes`: weights (`weight_bytes`), inputs and outputs that one frame moves. `described`: its time comes from
+    descriptions of devices, not from this host. `difference`: by how much its outputs differ from the default engine's
+    in full precision, as far as that was measured (see `stages.built.placed`).
+    """
+
+    described = False
+    difference = 0.0
+
+    def __init__(self, ends: Ends, weight_bytes: int) -> None:
+        self.ends = ends
+        self.weight_bytes = weight_bytes
+        self.frame_bytes = weight_bytes + ends.size_bytes
+
+    @property
+    def paced(self) -> bool:
+        """Whether its time is emulated now."""
+        return self.described
+
+    def bind(self, arrays: Mapping[str, Array]) -> Bound:
+        """Bind arrays of its ends, by name: the result computes outputs in place, from the inputs' values at that time.
+
+        Raises ValueError for an array that does not fit.
+        """
+        raise NotImplementedError
+
+    def on_slot(self, arena: Arena, slot: int, layout: int = 0) -> Bound:
+        """Bind the tensors of `slot`, which are laid out as `layout`."""
+        regions = arena.layouts[layout].regions
+        return self.bind({spec.name: arena.view(slot, regions[spec.name]) for spec in self.ends.both})
+
+    def apart(self) -> Bound:
+        """Bind memory of its own, for a warm-up."""
+        return self.bind(self.ends.arrays())
+
+    def answers(self, given: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs for these inputs, on memory of its own."""
+        arrays = self.ends.arrays()
+        for spec in self.ends.inputs:
+            arrays[spec.name][...] = given[spec.name]
+        self.bind(arrays)(untimed)
+        return {spec.name: arrays[spec.name] for spec in self.ends.outputs}
+
+    def give_back(self) -> None:
+        """Release memory that the engine has allocated for frames, beyond what a warm-up needs."""
 
 
 def one_line(error: BaseException) -> str:

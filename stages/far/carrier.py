@@ -1,14 +1,17 @@
 """A line that carries messages with tensors beside them, in order, both ways, between a relay and its far end.
 
 The rest of both is independent of the carrier's kind. ZeroMQ with CURVE (`zmq_carrier.py`) joins hosts: it costs about
-1 ms of CPU a megabyte at each end more than plain TCP, and no third party can read or change the messages. Two
-processes of one host can use a channel (`channel_carrier.py`).
+1 ms of CPU a megabyte at each end more than plain TCP, and no third party can read or change the messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
+
+import msgspec
+
+from shisha_rt.process.codec import Codec, MessageT
 
 
 class CarrierBroken(Exception):
@@ -20,6 +23,13 @@ class Carried(NamedTuple):
 
     data: bytes
     tensors: Sequence[memoryview]
+
+    def message(self, codec: Codec[MessageT]) -> MessageT:
+        """The message decoded. Raises CarrierBroken if it is none of the codec's."""
+        try:
+            return codec.decode(self.data)
+        except msgspec.MsgspecError as error:
+            raise CarrierBroken(f"a message came that is none: {error}") from None
 
 
 class Carrier(Protocol):

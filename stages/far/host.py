@@ -16,8 +16,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -26,26 +25,23 @@ from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.machine.host.leases import take_cores
 from shisha_rt.messages import worker as messages
 from shisha_rt.messages.worker import FarConfig, FarUp
-from shisha_rt.model.reader import index_file
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.child import Child, start_child
-from shisha_rt.process.layout import Layout, layouts_of
 from shisha_rt.process.parent import die_with
 from shisha_rt.process.stat import wants_core
-from stages.engines.onnxruntime.parts import Boundaries, read_parts
 from stages.far import messages as far
 from stages.far.carrier import Carried, CarrierBroken
-from stages.far.shipping import largest_tensor_bytes, receive, send_of
+from stages.far.shipping import FarModel, NotPrepared, Shipping
 from stages.far.zmq_carrier import FarEnd
 
 STARTS_CHILDREN: Final = True
 """A process of this module has a fork server of its own: see `process/fork_server.py`."""
 _BEAT_EVERY_S: Final = 0.2
-_FIRST_LOOKS_MS: Final = 5
 _RELAY_COMES_S: Final = 30.0
 _RELAY_SILENT_S: Final = 15.0
 _WORKER_SILENT_S: Final = 1.0
+_NO_LAYOUT: Final = -1
 _STARVED_S: Final = 10.0  # as the daemon has it for its own workers
 
 
@@ -54,14 +50,14 @@ def main(arguments: list[str]) -> int:
     die_with(config.parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        model = _Model.of(config.worker)
-        end = FarEnd(config.listen, config.near_key, largest_tensor_bytes(model.layouts))
+        model = FarModel(config.worker)
+        end = FarEnd(config.listen, config.near_key, model.largest_bytes)
     except (CarrierBroken, OSError, msgspec.MsgspecError) as error:
         sys.exit(f"the far end of {config.worker.place}: {error}")
     print(msgspec.json.encode(FarUp(end.endpoint, end.key)).decode(), flush=True)
     with contextlib.closing(end):
         try:
-            _await_relay(end)
+            end.await_connected(_RELAY_COMES_S, f"its relay has not come within {_RELAY_COMES_S:g} s")
             with contextlib.closing(FarPlace(config, model, end)) as place:
                 place.run()
         except (CarrierBroken, OSError) as error:
@@ -69,49 +65,18 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _await_relay(end: FarEnd) -> None:
-    until_s = time.monotonic() + _RELAY_COMES_S
-    poller = select.poll()
-    for fd in end.filenos():
-        poller.register(fd, select.POLLIN)
-    while not end.connected:
-        if time.monotonic() > until_s:
-            raise CarrierBroken(f"its relay has not come within {_RELAY_COMES_S:g} s")
-        end.look()
-        poller.poll(_FIRST_LOOKS_MS)
-
-
-@dataclass(frozen=True, slots=True)
-class _Model:
-    """Where tensors lie in a slot, and which tensors enter and leave stages, for each shape."""
-
-    layouts: tuple[Layout, ...]
-    boundaries: tuple[Boundaries, ...]
-
-    @classmethod
-    def of(cls, config: messages.WorkerConfig) -> _Model:
-        """The model as this host has it. Raises OSError and MsgspecError."""
-        folders = [Path(folder) for folder in config.engine_folders]
-        indexes = [index_file.read_index(folder) for folder in folders]
-        boundaries = (
-            Boundaries(read_parts(folder), [spec.name for spec in index.outputs])
-            for folder, index in zip(folders, indexes, strict=True)
-        )
-        return cls(layouts_of(indexes, config.output_bytes), tuple(boundaries))
-
-
 class FarPlace:
     """The worker, its arena, and the line to its relay."""
 
-    def __init__(self, config: FarConfig, model: _Model, end: FarEnd) -> None:
+    def __init__(self, config: FarConfig, model: FarModel, end: FarEnd) -> None:
         self._end = end
         self._worker = config.worker
-        self._boundaries = model.boundaries
+        self._model = model
         layout, *further = model.layouts
         self._arena = Arena.create(layout, config.worker.slot_count, 1, further)
         self._arena.set_speed(0, config.speed)
         self._arena.clear_sign(0, time.monotonic_ns())
-        self._ends: dict[tuple[int, int], far.PrepareFar] = {}
+        self._shipping = Shipping(self._arena, sends="makes")
         self._here: dict[Descriptor, tuple[int, float]] = {}  # the layout of each part here, and when it came
         self._beat_s = 0.0
         self._heard_s = time.monotonic()
@@ -174,7 +139,7 @@ class FarPlace:
         how = f"killed by signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"exit status {status}"
         crashed = status != -signal.SIGKILL
         ended = far.Ended(f"its worker there: {how}{said}", self._arena.sign(0).frame, crashed)
-        self._end.send(far.FROM_FAR.encode(ended))
+        self._tell(ended)
         until_s = time.monotonic() + 1.0
         with contextlib.suppress(CarrierBroken):
             while time.monotonic() < until_s:  # the relay closes the line once it has read the message
@@ -197,7 +162,7 @@ class FarPlace:
         if now_s - self._heard_s > _RELAY_SILENT_S:
             raise CarrierBroken(f"nothing has come from its relay for {_RELAY_SILENT_S:g} s")
         paced = self._arena.sign(0).paced_until_ns > time.monotonic_ns()
-        self._end.send(far.FROM_FAR.encode(far.Beat(self._is_alive, paced)))
+        self._tell(far.Beat(self._is_alive, paced))
 
     @property
     def _is_alive(self) -> bool:
@@ -210,55 +175,39 @@ class FarPlace:
     # --- from the relay ---------------------------------------------------------------------------------------
 
     def _hear(self, carried: Carried) -> None:
-        try:
-            message = far.TO_FAR.decode(carried.data)
-        except msgspec.MsgspecError as error:
-            raise CarrierBroken(f"a message came that is none: {error}") from None
-        match message:
+        match message := carried.message(far.TO_FAR):
             case far.RunFar():
                 self._run(message, carried)
             case far.PrepareFar():
                 self._prepare(message)
             case messages.Retire(epoch=epoch):
-                for key in [key for key in self._ends if key[0] == epoch]:
-                    del self._ends[key]
+                self._shipping.retire(epoch)
                 self._order(message)
             case far.RepaceFar(at_once=at_once, speed=speed):
                 self._arena.set_speed(0, speed)
                 self._order(messages.Repace(at_once))
             case far.Ping(number=number, bytes_back=bytes_back):
                 tensors = [memoryview(bytes(min(bytes_back, messages.LARGEST_PING_BYTES)))] if bytes_back else []
-                self._end.send(far.FROM_FAR.encode(far.Pong(number)), tensors)
+                self._tell(far.Pong(number), tensors)
 
     def _prepare(self, message: far.PrepareFar) -> None:
         order = message.order
-        why = None
         if order.split is not None:
             why = "a place on another host takes no shards"
+        elif (message.reads, message.makes) != self._model.ends(order.work):
+            why = "this host's engine cuts the model in another way"
         else:
-            ends = [boundaries.of(order.work) for boundaries in self._boundaries]
-            if [(tuple(reads), tuple(makes)) for reads, makes in ends] != list(
-                zip(message.reads, message.makes, strict=True)
-            ):
-                why = "this host's engine cuts the model in another way"
-        if why is not None:
-            failed = messages.PrepareFailed(order.epoch, order.stage, self._worker.incarnation, why)
-            self._end.send(far.FROM_FAR.encode(failed))
+            self._shipping.prepare(message)
+            self._order(order)
             return
-        self._ends[order.epoch, order.stage] = message
-        self._order(order)
+        self._tell(messages.PrepareFailed(order.epoch, order.stage, self._worker.incarnation, why))
 
     def _run(self, message: far.RunFar, carried: Carried) -> None:
         part, layout = message.run.part, message.run.layout
-        ends = self._ends.get((part.epoch, part.stage))
-        if ends is None or not 0 <= layout < len(self._arena.layouts) or not 0 <= part.slot < self._arena.slot_count:
-            self._fail(part, f"it is not prepared for stage {part.stage} of epoch {part.epoch}")
-            return
-        regions = self._arena.layouts[layout].regions
         try:
-            receive(message.tensors, carried.tensors, ends.reads[layout], regions, self._arena, part.slot)
-        except NoRoom as error:
-            self._fail(part, str(error))
+            self._shipping.receive(part, layout, message, carried)
+        except (NoRoom, NotPrepared) as error:
+            self._tell(messages.Failed(part, str(error)))
             return
         self._here[part] = layout, time.monotonic()
         self._order(message.run)
@@ -274,28 +223,26 @@ class FarPlace:
         match message:
             case messages.Done(part=part):
                 self._done(message, part)
-            case messages.Failed(part=part, reason=reason):
+            case messages.Failed(part=part):
                 self._here.pop(part, None)
-                self._fail(part, reason)
+                self._tell(message)
             case messages.Ready() | messages.Prepared() | messages.PrepareFailed():
                 self._ready = True
-                self._end.send(far.FROM_FAR.encode(message))
+                self._tell(message)
             case _:
                 raise CarrierBroken(f"its worker says {message}")
 
     def _done(self, done: messages.Done, part: Descriptor) -> None:
+        layout, since_s = self._here.pop(part, (_NO_LAYOUT, 0.0))
         try:
-            layout, since_s = self._here.pop(part)
-            regions, ends = self._arena.layouts[layout].regions, self._ends[part.epoch, part.stage]
-            sent, tensors = send_of([regions[name] for name in ends.makes[layout]], self._arena, part.slot)
-        except (NoRoom, LookupError) as error:
-            self._fail(part, str(error) if isinstance(error, NoRoom) else f"it is not prepared for {part}")
+            sent, tensors = self._shipping.send(part, layout)
+        except (NoRoom, NotPrepared) as error:
+            self._tell(messages.Failed(part, str(error)))
             return
-        done_far = far.DoneFar(done, sent, time.monotonic() - since_s)
-        self._end.send(far.FROM_FAR.encode(done_far), tensors)
+        self._tell(far.DoneFar(done, sent, time.monotonic() - since_s), tensors)
 
-    def _fail(self, part: Descriptor, reason: str) -> None:
-        self._end.send(far.FROM_FAR.encode(messages.Failed(part, reason)))
+    def _tell(self, message: far.FromFar, tensors: Sequence[memoryview] = ()) -> None:
+        self._end.send(far.FROM_FAR.encode(message), tensors)
 
     def close(self) -> None:
         """End the worker, then free the rest."""

@@ -35,13 +35,6 @@ _LEAST_PART: Final = 0.01  # of a large message's round trip: a shorter transfer
 _NOTHING: Final = bytes(_MOST_BULK_BYTES)
 
 
-class PingOut(NamedTuple):
-    """A ping to be sent, with the tensors beside it."""
-
-    message: far.Ping
-    tensors: Sequence[memoryview]
-
-
 class _Round(NamedTuple):
     """Seconds from each of its messages to the answer."""
 
@@ -71,7 +64,7 @@ class LinkWatch:
         self._rounds: list[_Round] = []
         self._number = 0
         self._asked: int | None = None
-        self._sent_ns = 0
+        self._sent_s = 0.0
         self._told: LinkSpeed | None = None
         self._suspect: LinkSpeed | None = None  # the last measurement, if not confirmed
         self._bulk_bytes = _LEAST_BULK_BYTES
@@ -87,9 +80,8 @@ class LinkWatch:
     def heard(self, now_s: float) -> None:
         self._heard_s = now_s
 
-    def beat(self, now_s: float, *, alive: bool) -> None:
-        """Note a beat; `alive`: whether the far end's worker is."""
-        self._heard_s, self._alive = now_s, alive
+    def beat(self, beat: far.Beat, now_s: float) -> None:
+        self._heard_s, self._alive = now_s, beat.alive
 
     def is_alive(self, now_s: float) -> bool:
         """Whether a message has come lately, or may be delayed by what is on the link."""
@@ -135,15 +127,18 @@ class LinkWatch:
             return True
         return self._drifted and now_s >= self._ended_s + self._patience_s
 
-    def next_ping(self, now_s: float) -> PingOut | None:
-        """The next ping if one is due: of a round, or, between rounds, a sign of life. One at a time."""
+    def next_ping(self, now_s: float) -> tuple[far.Ping, Sequence[memoryview]] | None:
+        """The next ping if one is due, with the tensors beside it, to be sent at once.
+
+        It is of a round, or, between rounds, a sign of life. One at a time.
+        """
         if self._asked is not None:
             return None
         if not self.wants_quiet(now_s) or self._underway:
             if now_s < self._sign_s:
                 return None
             self._sign_s = now_s + _SIGN_EVERY_S
-            return PingOut(far.Ping(0), ())
+            return far.Ping(0), ()
         self._sign_s = now_s + _SIGN_EVERY_S
         if not self._rounds and not self._took_s:
             self._began_s = now_s
@@ -151,30 +146,26 @@ class LinkWatch:
                 times = max(took_s / expected_s for took_s, expected_s in self._ways)
                 self._bulk_bytes = max(int(self._bulk_bytes / max(times, 1.0)), _LEAST_BULK_BYTES)
         self._number += 1
-        self._asked = self._number
+        self._asked, self._sent_s = self._number, now_s
         match len(self._took_s):
             case 0:
-                return PingOut(far.Ping(self._number), ())
+                return far.Ping(self._number), ()
             case 1:
-                return PingOut(far.Ping(self._number), [memoryview(_NOTHING)[: self._bulk_bytes]])
+                return far.Ping(self._number), [memoryview(_NOTHING)[: self._bulk_bytes]]
             case _:
-                return PingOut(far.Ping(self._number, self._bulk_bytes), ())
+                return far.Ping(self._number, self._bulk_bytes), ()
 
-    def sent_ping(self, now_ns: int) -> None:
-        """Note when the last ping was sent."""
-        self._sent_ns = now_ns
-
-    def pong(self, pong: far.Pong, now_ns: int) -> LinkSpeed | None:
+    def pong(self, pong: far.Pong, now_s: float) -> LinkSpeed | None:
         """Note an answer; return the link's speed if it is to be reported."""
         if self._asked is None or pong.number != self._asked:
             return None
         self._asked = None
-        self._took_s.append((now_ns - self._sent_ns) / 1e9)
+        self._took_s.append(now_s - self._sent_s)
         if len(self._took_s) < len(_Round._fields):
             return None
         self._rounds.append(_Round(*self._took_s))
         self._took_s.clear()
-        return self._end_round(now_ns / 1e9)
+        return self._end_round(now_s)
 
     def _end_round(self, now_s: float) -> LinkSpeed | None:
         now = _speed(self._rounds, self._bulk_bytes)

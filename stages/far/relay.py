@@ -16,7 +16,6 @@ import select
 import sys
 import time
 from collections import deque
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -24,21 +23,17 @@ import msgspec
 from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.messages import worker as messages
 from shisha_rt.messages.worker import FAR_END_GONE, WorkerConfig
-from shisha_rt.model.reader import index_file
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.channel import Channel, ChannelBroken
-from shisha_rt.process.layout import layouts_of
 from shisha_rt.process.lent import LentFault, read_lent, write_lent
 from shisha_rt.process.parent import belong_to
-from stages.engines.onnxruntime.parts import Boundaries, read_parts
 from stages.far import messages as far
 from stages.far.carrier import Carried, CarrierBroken
 from stages.far.link_watch import LinkWatch
-from stages.far.shipping import largest_tensor_bytes, receive, send_of
+from stages.far.shipping import FarModel, NotPrepared, Shipping
 from stages.far.zmq_carrier import NearEnd
 
 _SIGN_EVERY_S: Final = 0.1
-_FIRST_LOOKS_MS: Final = 5
 _CONNECT_S: Final = 10.0
 _PACED_S: Final = 1.0
 
@@ -57,16 +52,16 @@ def main(arguments: list[str]) -> int:
         return FAR_END_GONE
     except _FarEnded as ended:
         print(ended, file=sys.stderr)
-        return 1 if ended.crashed else FAR_END_GONE
+        return 1 if isinstance(ended, _FarCrashed) else FAR_END_GONE
     return 0
 
 
 class _FarEnded(Exception):
-    """The far worker is dead; `crashed`: by its own fault, as it was not killed (SIGKILL)."""
+    """The far worker is dead."""
 
-    def __init__(self, reason: str, *, crashed: bool) -> None:
-        super().__init__(reason)
-        self.crashed = crashed
+
+class _FarCrashed(_FarEnded):
+    """It is by its own fault, as it was not killed (SIGKILL)."""
 
 
 class Relay:
@@ -74,22 +69,17 @@ class Relay:
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        folders = [Path(folder) for folder in config.engine_folders]
-        indexes = [index_file.read_index(folder) for folder in folders]
-        layout, *further = layouts_of(indexes, config.output_bytes)
+        self._model = FarModel(config)
+        layout, *further = self._model.layouts
         self._arena = Arena.attach(config.arena_fd, layout, config.slot_count, config.place_count, further)
-        self._boundaries = [
-            Boundaries(read_parts(folder), [spec.name for spec in index.outputs])
-            for folder, index in zip(folders, indexes, strict=True)
-        ]
-        self._ends: dict[tuple[int, int], far.PrepareFar] = {}
+        self._shipping = Shipping(self._arena, sends="reads")
         self._lent: dict[int, int] = {}
         self._kept: deque[messages.Run] = deque()  # held while the link is being measured
         self._out: deque[tuple[messages.Run, float]] = deque()  # sent to the far end, with the time of that
         self._ended_s = time.monotonic()
         self._signed_s = 0.0
         self._channel = Channel.inherited(config.channel_fd)
-        self._end = NearEnd(largest_tensor_bytes(self._arena.layouts))
+        self._end = NearEnd(self._model.largest_bytes)
         self._link = LinkWatch()
         self._up: messages.Ready | None = None  # held until the link has been measured
 
@@ -103,14 +93,10 @@ class Relay:
         poller = select.poll()
         for fd in (self._channel.fileno(), *self._end.filenos()):
             poller.register(fd, select.POLLIN)
-        until_s = time.monotonic() + _CONNECT_S
-        while not self._end.connected:
-            self._end.look()
-            poller.poll(_FIRST_LOOKS_MS)
-            if time.monotonic() > until_s:
-                raise CarrierBroken(f"{connect.endpoint} does not answer")
+        self._end.await_connected(_CONNECT_S, f"{connect.endpoint} does not answer")
         try:
-            self._repace(at_once=False)  # the place's speed may have changed since its far end was started
+            # The place's speed may have changed since its far end was started.
+            self._repace(messages.Repace(at_once=False))
             self._serve(poller)
         except CarrierBroken:
             self._hear_the_rest()
@@ -169,10 +155,10 @@ class Relay:
                 self._arena.beat(self._config.place_index, time.monotonic_ns())
         while self._kept and not self._link.wants_quiet(now_s):
             self._send_run(self._kept.popleft())
-        ping = self._link.next_ping(now_s)
+        ping = self._link.next_ping(time.monotonic())
         if ping is not None:
-            self._link.sent_ping(time.monotonic_ns())
-            self._end.send(far.TO_FAR.encode(ping.message), ping.tensors)
+            message, tensors = ping
+            self._end.send(far.TO_FAR.encode(message), tensors)
 
     # --- from the daemon --------------------------------------------------------------------------------------
 
@@ -183,11 +169,10 @@ class Relay:
             case messages.Prepare() as order:
                 self._prepare(order)
             case messages.Retire(epoch=epoch):
-                for key in [key for key in self._ends if key[0] == epoch]:
-                    del self._ends[key]
+                self._shipping.retire(epoch)
                 self._end.send(far.TO_FAR.encode(message))
-            case messages.Repace(at_once=at_once):
-                self._repace(at_once=at_once)
+            case messages.Repace() as order:
+                self._repace(order)
             case messages.Lend(region=region):
                 self._lent[region] = self._channel.take_beside()
             case messages.TakeBack(region=region):
@@ -197,32 +182,29 @@ class Relay:
             case messages.Connect():
                 raise ChannelBroken("it asks to connect again")
 
-    def _repace(self, *, at_once: bool) -> None:
+    def _repace(self, order: messages.Repace) -> None:
         speed = self._arena.speed(self._config.place_index)
-        self._end.send(far.TO_FAR.encode(far.RepaceFar(at_once, speed)))
+        self._end.send(far.TO_FAR.encode(far.RepaceFar(order.at_once, speed)))
 
     def _prepare(self, order: messages.Prepare) -> None:
-        ends = [boundaries.of(order.work) for boundaries in self._boundaries]
-        known = far.PrepareFar(order, tuple(tuple(reads) for reads, _ in ends), tuple(tuple(end) for _, end in ends))
-        self._ends[order.epoch, order.stage] = known
-        self._end.send(far.TO_FAR.encode(known))
+        stage = far.PrepareFar(order, *self._model.ends(order.work))
+        if order.split is None:  # else the far end refuses it
+            self._shipping.prepare(stage)
+        self._end.send(far.TO_FAR.encode(stage))
 
     def _send_run(self, run: messages.Run) -> None:
         part, now_s = run.part, time.monotonic()
         try:
-            regions = self._arena.layouts[run.layout].regions
+            back_bytes = self._shipping.received_bytes(part, run.layout)
             if run.reads:
                 read_lent(run.reads, self._lent, self._arena, part.slot, run.layout)
-            ends = self._ends[part.epoch, part.stage]
-            back_bytes = sum(regions[name].size_bytes for name in ends.makes[run.layout])
-            sent, tensors = send_of([regions[name] for name in ends.reads[run.layout]], self._arena, part.slot)
-        except (LentFault, NoRoom, LookupError) as error:
-            reason = str(error) if isinstance(error, LentFault | NoRoom) else f"it is not prepared for {part}"
-            self._send(messages.Failed(part, reason))
+            sent, tensors = self._shipping.send(part, run.layout)
+        except (LentFault, NoRoom, NotPrepared) as error:
+            self._send(messages.Failed(part, str(error)))
             return
         self._out.append((run, now_s))
         if len(self._out) == 1:
-            self._note_start(part)
+            self._note_start(part.frame)
         bare = messages.Run(part, run.layout)
         self._link.sends(part, sum(tensor.nbytes for tensor in tensors), back_bytes, now_s)
         self._end.send(far.TO_FAR.encode(far.RunFar(bare, sent)), tensors)
@@ -230,11 +212,7 @@ class Relay:
     # --- from the far end -------------------------------------------------------------------------------------
 
     def _hear(self, carried: Carried) -> None:
-        try:
-            message = far.FROM_FAR.decode(carried.data)
-        except msgspec.MsgspecError as error:
-            raise CarrierBroken(f"a message came that is none: {error}") from None
-        match message:
+        match message := carried.message(far.FROM_FAR):
             case far.DoneFar():
                 self._done(message, carried)
             case messages.Failed(part=part):
@@ -242,12 +220,12 @@ class Relay:
                     self._link.part_ended(part, None, time.monotonic())
                     self._end_part(time.monotonic())
                     self._send(message)
-            case far.Beat(alive=alive, paced=paced):
-                self._link.beat(time.monotonic(), alive=alive)
-                until_s = time.monotonic() + _PACED_S if paced and self._out else 0.0
+            case far.Beat() as beat:
+                self._link.beat(beat, time.monotonic())
+                until_s = time.monotonic() + _PACED_S if beat.paced and self._out else 0.0
                 self._arena.note_pacing(self._config.place_index, int(until_s * 1e9))
             case far.Pong():
-                seen = self._link.pong(message, time.monotonic_ns())
+                seen = self._link.pong(message, time.monotonic())
                 if seen is not None:
                     self._send(messages.LinkSeen(self._config.incarnation, seen))
                     if self._up is not None:
@@ -256,8 +234,11 @@ class Relay:
             case messages.Ready() if not self._link.is_measured:
                 self._up = message
             case far.Ended(reason=reason, running=running, crashed=crashed):
-                self._charge(running)
-                raise _FarEnded(reason, crashed=crashed)
+                if running is None:
+                    self.blame_nothing()
+                else:
+                    self._note_start(running)
+                raise (_FarCrashed if crashed else _FarEnded)(reason)
             case _:
                 self._send(message)
 
@@ -269,14 +250,12 @@ class Relay:
         run, here_s = out
         self._link.part_ended(part, message.here_s, time.monotonic())
         try:
-            regions, ends = self._arena.layouts[run.layout].regions, self._ends[part.epoch, part.stage]
-            receive(message.tensors, carried.tensors, ends.makes[run.layout], regions, self._arena, part.slot)
+            self._shipping.receive(part, run.layout, message, carried)
             if run.writes:
                 write_lent(run.writes, self._lent, self._arena, part.slot, run.layout)
-        except (LentFault, NoRoom, LookupError) as error:
-            reason = str(error) if isinstance(error, LentFault | NoRoom) else f"it is not prepared for {part}"
+        except (LentFault, NoRoom, NotPrepared) as error:
             self._end_part(time.monotonic())
-            self._send(messages.Failed(part, reason))
+            self._send(messages.Failed(part, str(error)))
             return
         now_s = time.monotonic()
         start_s = max(here_s, self._ended_s)
@@ -296,16 +275,10 @@ class Relay:
         self._ended_s = now_s
         self._arena.note_end(self._config.place_index)
         if self._out:
-            self._note_start(self._out[0][0].part)
+            self._note_start(self._out[0][0].part.frame)
 
-    def _note_start(self, part: Descriptor) -> None:
-        self._arena.note_start(self._config.place_index, part.frame, time.monotonic_ns())
-
-    def _charge(self, running: int | None) -> None:
-        if running is None:
-            self.blame_nothing()
-        else:
-            self._arena.note_start(self._config.place_index, running, time.monotonic_ns())
+    def _note_start(self, frame: int) -> None:
+        self._arena.note_start(self._config.place_index, frame, time.monotonic_ns())
 
     def _send(self, message: messages.FromWorker) -> None:
         self._channel.send(messages.FROM_WORKER.encode(message))

@@ -7,6 +7,8 @@ knows which messages were delivered when the connection broke.
 from __future__ import annotations
 
 import contextlib
+import select
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -22,6 +24,7 @@ LARGEST_BYTES: Final = 256 << 20
 _SEALING_BYTES: Final = 1 << 10  # more than CURVE adds to each
 _COPIED_BYTES: Final = 1 << 20  # below, a copy costs less than to track when a sent buffer is free again
 _HANDSHAKE_MS: Final = 5000
+_FIRST_LOOKS_S: Final = 5e-3
 _NEVER_MS: Final = 86_400_000  # no reconnection; if disabled outright (-1), libzmq (4.3.5) drops unread messages
 _MOST_WAITING: Final = 1000
 _DOMAIN: Final = b"far"
@@ -42,7 +45,7 @@ class _End:
     libzmq has not asked for a key yet.
     """
 
-    def __init__(self, largest_bytes: int) -> None:
+    def __init__(self, largest_bytes: int = LARGEST_BYTES) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         public, self._secret = zmq.curve_keypair()
         self.key = public.decode()
@@ -69,6 +72,15 @@ class _End:
         if not self._joined and self._met:  # the monitor reports the handshake a little earlier
             self._joined = self._takes
         return self._joined
+
+    def await_connected(self, patience_s: float, or_else: str) -> None:
+        """Wait until `connected`. Raises CarrierBroken, after `patience_s` with this reason."""
+        until_s = time.monotonic() + patience_s
+        while not self.connected:
+            if time.monotonic() > until_s:
+                raise CarrierBroken(or_else)
+            self.look()
+            select.select(self.filenos(), [], [], _FIRST_LOOKS_S)
 
     @property
     def _takes(self) -> bool:
@@ -129,9 +141,6 @@ class _End:
 
 class NearEnd(_End):
     """The relay's end; see `Carrier`."""
-
-    def __init__(self, largest_bytes: int = LARGEST_BYTES) -> None:
-        super().__init__(largest_bytes)
 
     def connect(self, endpoint: str, far_key: str) -> None:
         """Connect to the far end that has this key. Raises CarrierBroken."""

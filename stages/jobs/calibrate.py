@@ -17,9 +17,8 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -28,17 +27,25 @@ import numpy as np
 
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.host.cpu_use import CpuReading, family, read_cpu_use
-from shisha_rt.messages.calibration import BesideJob, Calibrated, CalibrationJob, Progress, Rounds, SpanTime
+from shisha_rt.messages.calibration import (
+    BesideJob,
+    Calibrated,
+    CalibrationJob,
+    MeasuringJob,
+    Progress,
+    Rounds,
+    SpanTime,
+)
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.reader import index_file
 from shisha_rt.model.spans import groups_of
+from shisha_rt.plan.engine import EngineName
 from shisha_rt.process.arena import Arena
-from shisha_rt.process.layout import layout_of
 from stages.engines.device_session import load_engines
-from stages.engines.onnxruntime.segment import OptimisedModel, SegmentOfMany
-from stages.engines.session import CpuClock, Threads
+from stages.engines.onnxruntime.segment import OptimisedModel
+from stages.engines.session import Bound, CpuClock, EngineSession, Threads, untimed
 from stages.jobs.neighbour import neighbours
-from stages.jobs.noise import fill
+from stages.noise import arena_of_own
 
 STARTS_CHILDREN: Final = True
 """A process of this module has a fork server of its own: see `process/fork_server.py`."""
@@ -51,58 +58,54 @@ _MOST_WAITING: Final = 0.1
 
 def main(arguments: list[str]) -> int:
     job = msgspec.json.decode(arguments[0], type=CalibrationJob)
-    stand(job.cores, job.lead)
+    stand(job)
     with neighbours(job.engine_folder, job.neighbours):
         calibrated = calibrate(job, tell=say)
     say(calibrated)
     return 0
 
 
-def stand(cores: Sequence[int], lead: Sequence[int], devices: Iterable[Device] = ()) -> None:
+def stand(job: MeasuringJob, engines: Iterable[EngineName] = ()) -> None:
     """Pin this process as a worker is pinned: to its place's cores, or, in a team, to the lead's."""
-    os.sched_setaffinity(0, cores)
-    load_engines(devices)
-    if lead:
-        os.sched_setaffinity(0, lead)
+    os.sched_setaffinity(0, job.cores)
+    load_engines(engines)
+    if job.lead:
+        os.sched_setaffinity(0, job.lead)
+
+
+def threads_of(job: MeasuringJob, device: Device | None = None) -> Threads:
+    """The job's threads, or as many of them as a device has; each thread of a team on a core of its own."""
+    count = job.threads if device is None else device.threads_on(job.threads)
+    return Threads(count, job.cores if job.lead else ())
 
 
 def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrated:
     """Time the job's spans in this process, on the cores that it already runs on."""
     index = index_file.read_index(Path(job.engine_folder))
-    arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
-    try:
-        fill(arena, index)
+    with arena_of_own(index) as arena:
         model = OptimisedModel(Path(job.engine_folder), index)
         _run_through(model, index, arena)
-        threads = Threads(job.threads, job.cores if job.lead else ())
+        threads = threads_of(job)
         # With one thread the engine computes in the calling thread, else in its own; nothing else runs in this process.
         cpu_clock = time.thread_time if job.threads == 1 else time.process_time
         if job.frames == 1:
             segments = [model.segment((span,), threads) for span in job.spans]
-            timers = [Timer(partial(segment.run, arena, _SLOT), segment.frame_bytes, cpu_clock) for segment in segments]
+            timers = [Timer(segment.on_slot(arena, _SLOT), segment.frame_bytes, cpu_clock) for segment in segments]
         else:
-            runs = [model.segment_of_many((span,), threads) for span in job.spans]
-            timers = [_timer_of_many(segment, arena, model.batch_axes, job.frames, cpu_clock) for segment in runs]
+            segments = [model.segment_of_many((span,), threads) for span in job.spans]
+            timers = [_timer_of_many(segment, arena, job.frames, cpu_clock) for segment in segments]
         before = cpu_use(job)
         given_up = not run_rounds([timer.run for timer in timers], job, tell, Waiting() if job.undisturbed else None)
         times = () if given_up else tuple(timer.result() for timer in timers)
         return Calibrated(times, cpu_use(job).others_ratio(before))
-    finally:
-        arena.close()
 
 
-def _timer_of_many(
-    segment: SegmentOfMany, arena: Arena, axes: Mapping[str, int], frames: int, cpu_clock: CpuClock
-) -> Timer:
+def _timer_of_many(segment: EngineSession, arena: Arena, frames: int, cpu_clock: CpuClock) -> Timer:
     """A timer of batches, on memory of its own that holds the slot's frame `frames` times."""
-    ends = (*segment.inputs, *segment.outputs)
-    arrays = {
-        spec.name: np.concatenate([arena.view(_SLOT, arena.layout.regions[spec.name])] * frames, axes[spec.name])
-        for spec in ends
-    }
-    go = segment.go_on(arrays)
-    moved_bytes = segment.weight_bytes + frames * sum(spec.size_bytes for spec in ends)
-    return Timer(lambda: (go(cpu_clock), arrays), moved_bytes, cpu_clock)  # the lambda keeps the arrays alive
+    ends, regions = segment.ends, arena.layout.regions
+    views = {spec.name: arena.view(_SLOT, regions[spec.name]) for spec in ends.both}
+    arrays = {name: np.concatenate([view] * frames, ends.axes[name]) for name, view in views.items()}
+    return Timer(segment.bind(arrays), segment.weight_bytes + frames * ends.size_bytes, cpu_clock)
 
 
 def cpu_use(job: BesideJob) -> CpuReading:
@@ -114,16 +117,16 @@ def cpu_use(job: BesideJob) -> CpuReading:
 class Timer:
     """What is timed, the bytes that it moves, and the times of its runs so far."""
 
-    compute: Callable[[], object]
+    compute: Bound
     moved_bytes: int
     cpu_clock: CpuClock
     cpu_s: list[float] = field(default_factory=list)
     wall_s: list[float] = field(default_factory=list)
 
     def run(self) -> None:
-        self.compute()
+        self.compute(self.cpu_clock)
         cpu_start_s, wall_start_s = self.cpu_clock(), time.perf_counter()
-        self.compute()
+        self.compute(self.cpu_clock)
         self.wall_s.append(time.perf_counter() - wall_start_s)
         self.cpu_s.append(self.cpu_clock() - cpu_start_s)
 
@@ -131,7 +134,7 @@ class Timer:
         return SpanTime(
             cpu_s=statistics.median(self.cpu_s),
             wall_s=statistics.median(self.wall_s),
-            spread_s=_interquartile_range(self.cpu_s),
+            spread_s=float(np.subtract(*np.quantile(self.cpu_s, (0.75, 0.25)))),
             runs=len(self.cpu_s),
             moved_bytes=self.moved_bytes,
         )
@@ -191,14 +194,7 @@ def run_rounds(
 def _run_through(model: OptimisedModel, index: ModelIndex, arena: Arena) -> None:
     """Run the model once, cut at every legal cut, so that each tensor a span reads holds what it would in service."""
     for group in groups_of(index.layer_count, index.legal_cuts):
-        model.segment((group,)).run(arena, _SLOT)
-
-
-def _interquartile_range(values: Sequence[float]) -> float:
-    if len(values) < 2:
-        return 0.0
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-    return high - low
+        model.segment((group,)).on_slot(arena, _SLOT)(untimed)
 
 
 def say(line: msgspec.Struct) -> None:

@@ -13,13 +13,10 @@ from typing import cast
 from shisha_rt.model import index as model_index
 from shisha_rt.model.reader import index_file
 from shisha_rt.model.spans import groups_of
-from shisha_rt.process.arena import Arena
-from shisha_rt.process.layout import layout_of
 from stages.engines.onnxruntime.compile import compile_into
 from stages.engines.onnxruntime.segment import OptimisedModel
-from stages.jobs.noise import fill
-
-_SLOT = 0
+from stages.engines.session import untimed
+from stages.noise import arena_of_own
 
 
 def main(arguments: list[str]) -> int:
@@ -33,15 +30,11 @@ def try_out(folder: Path) -> None:
     """Run one frame through the model in `folder`, and one through its two halves."""
     index = index_file.read_index(folder)
     model = OptimisedModel(folder, index)
-    arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
-    try:
-        fill(arena, index)
-        middle = index.legal_cuts[len(index.legal_cuts) // 2 :][:1]
+    middle = index.legal_cuts[len(index.legal_cuts) // 2 :][:1]
+    with arena_of_own(index) as arena:
         for cuts in ((), middle):
             for run in groups_of(index.layer_count, cuts):
-                model.segment((run,)).run(arena, _SLOT)
-    finally:
-        arena.close()
+                model.segment((run,)).on_slot(arena, 0)(untimed)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,11 @@ import numpy as np
 
 from shisha_rt.messages.scales import scales_file, write_scales
 from shisha_rt.model.graph import Graph
-from shisha_rt.model.noise import noise
 from shisha_rt.model.scales import scaled_tensors, tensor_exponents
 from stages.built.clean_model import CleanModel
 from stages.engines.onnxruntime.magnitudes import largest_magnitudes
 from stages.engines.session import Array
+from stages.noise import noise_for
 
 _FRAMES: Final = 8
 _SEED: Final = 8  # not used for any frame of noise that is measured on
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
 
 
 def find_scales(folder: Path, name: str = scales_file(), frames: Path | None = None) -> None:
-    model = CleanModel(folder)
+    model = CleanModel.read(folder)
     tensors = [name for name in scaled_tensors(model.graph) if model.graph.tensors[name].size_bytes]
     shown = _noise(model.graph) if frames is None else _read(frames)
     largest = largest_magnitudes(model, tensors, shown)
@@ -42,7 +42,7 @@ def find_scales(folder: Path, name: str = scales_file(), frames: Path | None = N
 def _noise(graph: Graph) -> Iterator[dict[str, Array]]:
     generator = np.random.default_rng(_SEED)
     for _ in range(_FRAMES):
-        yield {tensor.name: noise(tensor.shape, tensor.datatype, generator) for tensor in graph.inputs}
+        yield noise_for(graph.inputs, generator)
 
 
 def _read(path: Path) -> Iterator[dict[str, Array]]:

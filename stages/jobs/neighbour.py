@@ -3,7 +3,8 @@
 A place that serves never has the host to itself: other places run their stages beside it and take their share of
 caches, memory and, between threads of one core, of the core itself. Layers timed on an idle host come out faster than
 they will ever run. A neighbour runs the whole model again and again, as no plan is known yet. It gives way to any other
-process that wants its core: if a daemon serves already, that daemon's frames take the neighbour's part.
+process that wants its core: if a daemon serves already, that daemon's frames take the neighbour's part. A cleaned model
+runs on ONNX Runtime, which every host has.
 """
 
 from __future__ import annotations
@@ -12,36 +13,33 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
-import numpy as np
 
 from shisha_rt.messages.calibration import NeighbourJob
-from shisha_rt.model.graph import Graph
 from shisha_rt.model.reader import index_file
 from shisha_rt.placement.segments import segment
-from shisha_rt.process.arena import Arena
 from shisha_rt.process.child import Child, start_child
-from shisha_rt.process.layout import layout_of
 from shisha_rt.process.parent import die_with
-from shisha_rt.tensors import NUMPY_OF
 from stages.built.clean_model import CleanModel
+from stages.built.placed import EXACT
+from stages.engines.device_session import build_session
+from stages.engines.onnxruntime.parts import PARTS_FILE
 from stages.engines.onnxruntime.segment import OptimisedModel
-from stages.engines.onnxruntime.session import ort_session
-from stages.engines.session import Array
-from stages.jobs.noise import fill
+from stages.engines.session import Bound, untimed
+from stages.noise import arena_of_own
 
-_SLOT = 0
 _LEAST = 19
 
 
 @contextlib.contextmanager
-def neighbours(folder: str, cores: tuple[int, ...], *, clean: bool = False) -> Iterator[None]:
-    """Keep a neighbour at work on each of `cores` in this context; `clean`: `folder` has the cleaned model."""
+def neighbours(folder: str, cores: tuple[int, ...]) -> Iterator[None]:
+    """Keep a neighbour at work on each of `cores` in this context. `folder` has the model, cleaned or compiled."""
     with contextlib.ExitStack() as ending:
-        jobs = [NeighbourJob(folder, core, os.getpid(), clean) for core in cores]
+        jobs = [NeighbourJob(folder, core, os.getpid()) for core in cores]
         children = [ending.enter_context(_child(job)) for job in jobs]
         for child in children:
             assert child.stdout is not None  # a pipe was asked for
@@ -59,38 +57,28 @@ def _child(job: NeighbourJob) -> Iterator[Child]:
         child.end()
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> NoReturn:
     job = msgspec.json.decode(arguments[0], type=NeighbourJob)
     die_with(job.parent_pid)
     os.sched_setaffinity(0, {job.core})
     os.nice(_LEAST)
-    run = (_clean if job.clean else _optimised)(Path(job.folder))
-    run()
+    folder = Path(job.folder)
+    if (folder / PARTS_FILE).exists():
+        index = index_file.read_index(folder)
+        with arena_of_own(index) as arena:
+            _keep_at_work(OptimisedModel(folder, index).segment(((0, index.layer_count - 1),)).on_slot(arena, 0))
+    model = CleanModel.read(folder)
+    whole = segment(model.graph, 0, len(model.graph.operators) - 1, device="")
+    session = build_session(model, whole, EXACT)
+    _keep_at_work(session.bind(session.ends.arrays()))
+
+
+def _keep_at_work(run: Bound) -> NoReturn:
+    run(untimed)
     print("at work", flush=True)
     while True:
-        run()
-
-
-def _optimised(folder: Path) -> Callable[[], None]:
-    """A run of the whole compiled graph."""
-    index = index_file.read_index(folder)
-    arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
-    fill(arena, index)
-    whole = OptimisedModel(folder, index).segment(((0, index.layer_count - 1),))
-    return lambda: whole.run(arena, _SLOT)
-
-
-def _clean(folder: Path) -> Callable[[], None]:
-    """A run of the whole cleaned model, on ONNX Runtime, which every host has."""
-    model = CleanModel(folder)
-    whole = segment(model.graph, 0, len(model.graph.operators) - 1, device="")
-    session = ort_session(model, whole, "fp32")
-    return session.bind(_zeros(model.graph, session.input_names), _zeros(model.graph, session.output_names))
-
-
-def _zeros(graph: Graph, names: Sequence[str]) -> list[Array]:
-    return [np.zeros(graph.tensors[name].shape, NUMPY_OF[graph.tensors[name].datatype]) for name in names]
+        run(untimed)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

@@ -6,7 +6,6 @@ this process dies.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -22,13 +21,11 @@ from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
 from shisha_rt.process.parent import line_to_parent
 from stages.built.batched import BatchedStage, Together
-from stages.engines.onnxruntime.segment import OptimisedModel, OptimisedSegment
-from stages.engines.openvino.session import load_openvino
+from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.openvino.whole import WholeOnOpenVino
-from stages.engines.session import Threads
-from stages.executor import WholeStage
-from stages.jobs.calibrate import threads_waited_s
-from stages.memory_limit import MOST_SCORE, die_before_others
+from stages.engines.session import EngineSession, untimed
+from stages.jobs.calibrate import stand, threads_of, threads_waited_s
+from stages.memory_limit import MOST_SCORE, die_before_others, private_bytes
 
 _SLOT: Final = 0
 _LONG_S: Final = 0.1
@@ -62,17 +59,10 @@ class _Engine:
     """The network in each of its shapes."""
 
     def __init__(self, asked: te.BuildEngine) -> None:
-        """Pin this process as a worker is pinned: to its place's cores, or, in a team, to the lead's.
-
-        Raises whatever the engine raises.
-        """
-        os.sched_setaffinity(0, asked.cores)
-        if asked.engine != DEFAULT_ENGINE:
-            load_openvino()
-        if asked.lead:
-            os.sched_setaffinity(0, asked.lead)
-        self._before_bytes, started_s = _private_bytes(), time.monotonic()
-        self._shapes = [_Shape(asked, *map(Path, folders)) for folders in asked.folders]
+        """Raises whatever the engine raises."""
+        stand(asked.job, [asked.engine])
+        self._before_bytes, started_s = private_bytes(), time.monotonic()
+        self._shapes = [_Shape(asked, *map(Path, folders)) for folders in asked.job.folders]
         self.built = te.EngineBuilt(time.monotonic() - started_s)
 
     def handle(self, asked: te.ToEngine) -> te.FromEngine:
@@ -93,7 +83,7 @@ class _Engine:
             times_s.append(_timed(run))
         wall_s, cpu_s = zip(*times_s, strict=True)
         waited_s = threads_waited_s() - waited_s
-        return te.FramesTimed(wall_s, cpu_s, waited_s, max(0, _private_bytes() - self._before_bytes))
+        return te.FramesTimed(wall_s, cpu_s, waited_s, max(0, private_bytes() - self._before_bytes))
 
 
 def _timed(run: Callable[[], object]) -> tuple[float, float]:
@@ -108,29 +98,26 @@ class _Shape:
 
     def __init__(self, asked: te.BuildEngine, model_folder: Path, engine_folder: Path) -> None:
         index = index_file.read_index(engine_folder)
-        self._slots = range(asked.batch)
-        self._arena = Arena.create(layout_of(index), slot_count=asked.batch, place_count=1)
+        self._slots = range(asked.job.batch)
+        self._arena = Arena.create(layout_of(index), slot_count=asked.job.batch, place_count=1)
         self._outputs = [spec.name for spec in made_outputs(index) if not spec.open_axes]
-        threads = Threads(asked.threads, asked.cores if asked.lead else ())
-        whole: OptimisedSegment | WholeOnOpenVino
+        threads = threads_of(asked.job)
+        whole: EngineSession
         if asked.engine == DEFAULT_ENGINE:
             work, model = ((0, index.layer_count - 1),), OptimisedModel(engine_folder, index)
             whole = segment = model.segment(work, threads)
 
             def together() -> Together:
-                sizes = {asked.batch: model.segment_of_many(work, threads)}
-                return Together(segment.inputs, segment.outputs, index.batch_axes, sizes, segment.compute)
+                return Together(segment, index.batch_axes, {asked.job.batch: model.segment_of_many(work, threads)})
         else:
-            whole = on_openvino = WholeOnOpenVino(model_folder, index, 0, threads, weight_bytes=0)
+            whole = network = WholeOnOpenVino(model_folder, index, threads, weight_bytes=0)
 
             def together() -> Together:
-                sizes = on_openvino.of_frames(asked.batch)
-                return Together(index.inputs, index.outputs, index.batch_axes, sizes, on_openvino.answers)
+                return Together(network, index.batch_axes, network.of_frames(asked.job.batch))
 
-        self._single, self._together = WholeStage([whole]), together
+        self._together = together
         self._many: BatchedStage | None = None
-        whole.bind(self._arena, _SLOT)
-        self.run = partial(whole.run, self._arena, _SLOT)
+        self.run = partial(whole.on_slot(self._arena, _SLOT), untimed)
 
     def compute(self, inputs: Mapping[str, bytes]) -> dict[str, bytes]:
         """Outputs for these inputs, by name. Raises whatever the engine raises."""
@@ -145,16 +132,10 @@ class _Shape:
         different answers in a batch than alone.
         """
         if self._many is None:
-            many = BatchedStage(self._single, [self._together()])
-            many.warm(time.thread_time)
+            many = BatchedStage([self._together()])
+            many.try_out()
             self._many = many
-        return partial(self._many.run_together, self._arena, self._slots, time.thread_time)
-
-
-def _private_bytes() -> int:
-    """Memory of this process that is not shared and not mapped from a file, as weights may be."""
-    _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text().split())
-    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+        return partial(self._many.run_together, self._arena, self._slots, untimed)
 
 
 def _in_a_line(error: Exception) -> str:

@@ -26,16 +26,16 @@ from shisha_rt.errors import Failure
 from shisha_rt.machine.device import Device
 from shisha_rt.messages.calibration import Progress, Rounds, SpanTime
 from shisha_rt.messages.partition_profiling import PartitionProfilingJob, PartitionsTimed
-from shisha_rt.model.noise import noise
 from shisha_rt.model.rounding import depends_on_engine
 from shisha_rt.placement.segments import Segment, segment
 from stages.built.clean_model import CleanModel
 from stages.built.differences import relative_difference
 from stages.built.placed import EXACT, most_apart
 from stages.engines.device_session import build_session
-from stages.engines.session import Array, Threads
-from stages.jobs.calibrate import Timer, run_rounds, say, stand
+from stages.engines.session import Array, untimed
+from stages.jobs.calibrate import Timer, run_rounds, say, stand, threads_of
 from stages.jobs.neighbour import neighbours
+from stages.noise import noise_for
 
 STARTS_CHILDREN: Final = True
 """A process of this module has a fork server of its own: see `process/fork_server.py`."""
@@ -46,8 +46,8 @@ _MOST_BYTES: Final = 256 << 20
 
 def main(arguments: list[str]) -> int:
     job = msgspec.json.decode(arguments[0], type=PartitionProfilingJob)
-    stand(job.cores, job.lead, job.devices)
-    with neighbours(job.model_folder, job.neighbours, clean=True):
+    stand(job, [device.engine for device in job.devices])
+    with neighbours(job.model_folder, job.neighbours):
         timed = time_partitions(job, tell=say)
     say(timed)
     return 0
@@ -65,7 +65,7 @@ def time_partitions(
     A batch has at most `most_sessions` and `most_bytes`, but at least one partition. Raises Failure if a device's
     engine is not installed.
     """
-    model = CleanModel(Path(job.model_folder))
+    model = CleanModel.read(Path(job.model_folder))
     times: list[tuple[SpanTime | None, ...]] = []
     partitions = [_Partition.of(model, operators) for operators in job.partitions]
     for batch in _batches(partitions, len(job.devices), most_sessions, most_bytes):
@@ -100,35 +100,29 @@ class _Partition:
 
     def timers(self, job: PartitionProfilingJob) -> list[Timer | None]:
         """(devices,): a timer of the partition on each device; None for a device that cannot run it."""
-        generator = np.random.default_rng(0)
-        inputs, outputs = (
-            [noise(tensor.shape, tensor.datatype, generator) for tensor in tensors]
-            for tensors in (self.model.graph.inputs, self.model.graph.outputs)
-        )
-        return [self._timer(job, device, inputs, outputs) for device in job.devices]
+        graph = self.model.graph
+        arrays = noise_for((*graph.inputs, *graph.outputs), np.random.default_rng(0))
+        return [self._timer(job, device, arrays) for device in job.devices]
 
-    def _timer(
-        self, job: PartitionProfilingJob, device: Device, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Timer | None:
+    def _timer(self, job: PartitionProfilingJob, device: Device, arrays: dict[str, Array]) -> Timer | None:
         """Timer of the partition on a device; None if the device cannot run it."""
         graph = self.model.graph
         if not all(device.takes(tensor.datatype) for tensor in (*graph.tensors.values(), *graph.constants.values())):
             return None
-        threads = Threads(device.threads_on(job.threads), job.cores if job.lead else ())
         try:
-            compute = build_session(self.model, self.whole, device, threads).bind(inputs, outputs)
-            compute()
+            compute = build_session(self.model, self.whole, device, threads_of(job, device)).bind(arrays)
+            compute(untimed)
         except (Failure, MemoryError):  # of the engine itself or of this process, whatever it runs
             raise
         except Exception:  # engines raise exceptions of any type
             return None
         if device.exact and device.engine != EXACT.engine and any(map(depends_on_engine, graph.operators)):
-            expected = [np.empty_like(array) for array in outputs]
-            build_session(self.model, self.whole, EXACT).bind(inputs, expected)()
-            datatypes = [tensor.datatype for tensor in graph.outputs]
-            for made, right, datatype in zip(outputs, expected, datatypes, strict=True):
-                if not relative_difference(made, right) <= most_apart([datatype]):  # NaN is no agreement
-                    return None
+            expected = build_session(self.model, self.whole, EXACT).answers(
+                {name: arrays[name] for name in self.whole.inputs}
+            )
+            for tensor in graph.outputs:
+                if not relative_difference(arrays[tensor.name], expected[tensor.name]) <= most_apart([tensor.datatype]):
+                    return None  # also for NaN
         # CPU time of the whole process, as nothing runs in it but the engines' threads.
         return Timer(compute, self.moved_bytes, time.process_time)
 

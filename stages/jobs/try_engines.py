@@ -36,11 +36,10 @@ from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.child import last_line, start_child
 from shisha_rt.process.job import how_ended
 from shisha_rt.tensors import NUMPY_OF
-from stages.engines.moved import moved
 from stages.engines.session import Array
 from stages.jobs.calibrate import Waiting, cpu_use, run_rounds, say
 from stages.jobs.neighbour import neighbours
-from stages.jobs.noise import run_on_something
+from stages.noise import moved, run_on_frame
 
 STARTS_CHILDREN: Final = True
 """A process of this module has a fork server of its own: see `process/fork_server.py`."""
@@ -115,7 +114,7 @@ class _Network:
             self._leave_out(f"the shape of output {depending!r} depends on the data")
             return
         self._ending = ending
-        self._asked = te.BuildEngine(trial.engine, job.folders, job.threads, job.cores, job.lead, self.batch)
+        self._asked = te.BuildEngine(trial.engine, job)
         self._build()
 
     def _build(self) -> None:
@@ -210,8 +209,6 @@ def _frame(right: _Network, shape: int, index: ModelIndex, seed: int) -> tuple[A
 
     Raises Failure if it runs on none.
     """
-    tensors = [(spec.name, spec.shape, spec.datatype) for spec in index.inputs]
-    whole = {spec.name: spec.made_up for spec in index.inputs if spec.made_up}
     closed = [spec for spec in made_outputs(index) if not spec.open_axes]
     like = {spec.name: np.empty(spec.shape, NUMPY_OF[spec.datatype]) for spec in closed}
 
@@ -219,27 +216,10 @@ def _frame(right: _Network, shape: int, index: ModelIndex, seed: int) -> tuple[A
         expected, near = (_arrays(right.compute(shape, values), like) for values in (inputs, moved(inputs)))
         return inputs, expected, near
 
-    made_up = partial(run_on_something, tensors=tensors, first=1, whole=whole, seed=seed)
     try:
-        few = _few_indices(index, seed)
-        with contextlib.suppress(_Refused):
-            if few:
-                return made_up(lambda inputs: run(inputs | few))
-        return made_up(run)
+        return run_on_frame(run, index.inputs, seed)
     except (_Lost, _Refused) as error:
         raise Failure(str(error)) from error
-
-
-def _few_indices(index: ModelIndex, seed: int) -> Arrays:
-    """Zeros and ones for inputs of integers, which may be indices; empty for seed 0, for which integers are all 0."""
-    generator = np.random.default_rng(seed)
-    drawn = {spec.name: generator.integers(0, 2, spec.shape) for spec in index.inputs if seed and not spec.made_up}
-    dtypes = {spec.name: NUMPY_OF[spec.datatype] for spec in index.inputs}
-    return {
-        name: values.astype(dtypes[name])
-        for name, values in drawn.items()
-        if dtypes[name].kind == "b" or (dtypes[name].kind in "iu" and dtypes[name].itemsize > 1)
-    }
 
 
 def _time(networks: Sequence[_Network], shape_count: int, job: te.EnginesJob, tell: Callable[[Progress], None]) -> None:

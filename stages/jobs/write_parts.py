@@ -18,7 +18,7 @@ from stages.engines.device_session import device_model
 
 def main() -> int:
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=PartsJob)
-    model = CleanModel(Path(job.model_folder))
+    model = CleanModel.read(Path(job.model_folder))
     for part in job.parts:
         cut = segment(model.graph, part.first, part.last, part.device.name)
         written = device_model(model, cut, part.device).SerializeToString()

@@ -154,7 +154,7 @@ class _Calibration:
         biases = {name: np.zeros(self._constants[name].dims, np.float32) for name in node.input[2:]}
         self._weights |= {node.input[1]: weight} | biases
         is_head = any(node is head for head in self._heads.values())
-        mean, std = _statistics(self._evaluate(node)[0], _channel_axis(node), per_channel=not is_head)
+        mean, std = _statistics(self._evaluate(node)[0], None if is_head else _channel_axis(node))
         by_filter = np.moveaxis(weight, filter_axis, -1)
         by_filter /= std
         for bias in biases.values():
@@ -229,16 +229,16 @@ def _channel_axis(node: onnx.NodeProto) -> int:
     return -1 if node.op_type == "MatMul" else 1
 
 
-def _statistics(values: Array, channel_axis: int, *, per_channel: bool = True) -> tuple[Array, Array]:
-    """Mean and standard deviation: (channels,) each, or () if a channel has too few values, or not `per_channel`.
+def _statistics(values: Array, channel_axis: int | None) -> tuple[Array, Array]:
+    """Mean and standard deviation: (channels,) each, or () if a channel has too few values, or there is no such axis.
 
     With too few values in all they are 0 and 1, which keeps He's scale.
     """
     if values.size < _MIN_SAMPLES:
         return np.zeros((), np.float32), np.ones((), np.float32)
-    few = values.size // values.shape[channel_axis] < _MIN_SAMPLES
-    others = set(range(values.ndim)) - {channel_axis % values.ndim}
-    axes = None if few or not per_channel else tuple(sorted(others))
+    axes = None
+    if channel_axis is not None and values.size // values.shape[channel_axis] >= _MIN_SAMPLES:
+        axes = tuple(axis for axis in range(values.ndim) if axis != channel_axis % values.ndim)
     mean, std = (np.asarray(statistic, np.float32) for statistic in (values.mean(axes), values.std(axes)))
     return mean, np.where(std > _MIN_STD, std, np.float32(1.0))
 

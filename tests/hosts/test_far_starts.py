@@ -69,7 +69,7 @@ def test_one_whose_relay_is_gone_before_it_was_started_ends_at_once(host: FarHos
     answers: list[tuple[str, str]] = []
     starting = threading.Thread(target=lambda: answers.append(host.start(INCARNATION, worker(), key())))
     starting.start()
-    while INCARNATION not in host._ended:
+    while INCARNATION not in host._far:
         time.sleep(0)
     host.end(INCARNATION)
     starting.join()

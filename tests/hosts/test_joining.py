@@ -14,11 +14,10 @@ import pytest
 from benchmarks.rigs.raylets import lacking_ray
 from shisha_rt.errors import Error, Failure
 from shisha_rt.hosts import messages as cm
-from shisha_rt.hosts.bundles import PlaceAsked
 from shisha_rt.hosts.joined import Joined
 from shisha_rt.hosts.messages import PROCESS
 from shisha_rt.machine.config.machine_file import parse_machine
-from shisha_rt.machine.machine import Machine
+from shisha_rt.machine.machine import Machine, Remote
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.child import start_child
 from tests.wording import raised
@@ -33,7 +32,7 @@ def test_a_process_that_cannot_join_says_so_and_ends_so_that_another_may_try() -
     channel, theirs = Channel.pair()
     with theirs:
         child = start_child(PROCESS, str(theirs.fileno()), str(os.getpid()), pass_fds=[theirs.fileno()])
-    channel.send(cm.TO_CLUSTER.encode(cm.Reserve(_NOBODY, (PlaceAsked("far", 1, 1),))))
+    channel.send(cm.TO_CLUSTER.encode(cm.Reserve(_NOBODY, {"far": Remote()})))
     ended = select.select([child.pidfd], [], [], _PATIENCE_S)[0]
     said = [cm.FROM_CLUSTER.decode(data) for data in channel.receive()]
     status = child.end()

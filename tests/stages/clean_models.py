@@ -24,7 +24,7 @@ def saved(model: onnx.ModelProto, folder: Path) -> CleanModel:
 
 def saved_file(path: Path, folder: Path) -> CleanModel:
     read_model(path).save(folder)
-    return CleanModel(folder)
+    return CleanModel.read(folder)
 
 
 def branching(opset: int = 17) -> onnx.ModelProto:

@@ -18,6 +18,7 @@ from shisha_rt.model.shards.shards import Excerpt, Join, SplitRun
 from shisha_rt.model.spans import ends_of
 from shisha_rt.model.split import Axis
 from shisha_rt.tensors import NAME_OF, TensorSpec
+from stages.built.clean_model import CleanModel
 from stages.built.shard_nodes import ShardedModel
 from stages.engines.onnxruntime.optimised_graph import block_size, optimised_graph
 from stages.engines.onnxruntime.options import as_built_options, base_options
@@ -37,7 +38,7 @@ class Whole:
             name: TensorSpec(name, tuple(array.shape), NAME_OF[array.dtype]) for name, array in self.arrays.items()
         }
         self.graph = graph or optimised_graph(model, specs)
-        self.sharded = ShardedModel(model, self.graph, folder, block_size())
+        self.sharded = ShardedModel(CleanModel(folder, self.graph, model), block_size())
 
     def split(
         self, operators: Sequence[int], axis: Axis, shares: Sequence[int], given: Arrays | None = None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pytest
 
 from shisha_rt.tensors import TensorSpec
-from stages.built.batched import BatchedStage, Go, Together, _check_alike
-from stages.built_stage import FramesDiffer
+from stages.built.batched import BatchedStage, FramesDiffer, Together, _check_alike, batched_stage
+from stages.engines.session import Array, Bound, Ends, EngineSession
+from tests.wording import says
 
 ALONE = np.array([1.0, -4.0, np.inf], np.float32)
 
@@ -24,23 +24,23 @@ def test_a_run_that_makes_something_else_of_a_frame_is_refused(wrong: float) -> 
         _check_alike(spec, np.array([wrong, -4.0, np.inf], np.float32), ALONE)
 
 
-class Refusing:
+class Refusing(EngineSession):
     """A network that cannot have several frames."""
 
-    def go_on(self, arrays: Mapping[str, Any]) -> Go:
+    def bind(self, arrays: Mapping[str, Array]) -> Bound:
         raise RuntimeError("no memory")
 
 
-class Single:
-    frame_bytes, paced, described, difference = 8, False, False, 0.0
+class Alone(EngineSession):
+    """A network that has one frame."""
 
-    def warm(self, _: object) -> tuple[float, ...]:
-        return ()
+    def answers(self, given: Mapping[str, Array]) -> dict[str, Array]:
+        return {"y": given["x"]}
 
 
 def test_what_an_engine_cannot_have_together_is_computed_alone() -> None:
-    spec = TensorSpec("x", (1, 3), "FP32"), TensorSpec("y", (1, 3), "FP32")
-    together = Together(spec[:1], spec[1:], {"x": 0, "y": 0}, {4: Refusing()}, lambda given: {"y": given["x"]})
-    stage: Any = BatchedStage(Single(), [together])  # type: ignore[arg-type]
-    with pytest.raises(FramesDiffer, match="no memory"):
-        stage.warm(lambda: 0.0)
+    ends = Ends((TensorSpec("x", (1, 3), "FP32"),), (TensorSpec("y", (1, 3), "FP32"),), {"x": 0, "y": 0})
+    single = Alone(ends, 0)
+    stage = batched_stage([single], lambda: [Together(single, ends.axes, {4: Refusing(ends, 0)})])
+    assert not isinstance(stage, BatchedStage)
+    assert stage.alone == says("… no memory")

@@ -12,28 +12,16 @@ from collections.abc import Hashable
 import pytest
 
 from shisha_rt.messages.worker import Prepare, PrepareFailed
-from shisha_rt.process.arena import Arena
 from stages.builder import Builder, Built, Finished, FramesCore, Manner, Ordered
-from stages.engines.session import CpuClock
+from stages.built.stage import BuiltStage
+from stages.engines.session import Ends, EngineSession
 from stages.kept_stages import KeptStages
 from tests.wording import says
 
 
-class Stage:
+def a_stage() -> BuiltStage:
     """One that computes nothing."""
-
-    frame_bytes = 0
-    described = False
-    paced = False
-    difference = 0.0
-
-    def warm(self, cpu_clock: CpuClock) -> tuple[float, ...]:
-        return ()
-
-    def bind(self, arena: Arena, slot: int) -> None: ...
-
-    def run(self, arena: Arena, slot: int, cpu_clock: CpuClock, layout: int = 0) -> tuple[float, ...]:
-        return ()
+    return BuiltStage([EngineSession(Ends((), ()), 0)])
 
 
 class Kept:
@@ -44,7 +32,7 @@ class Kept:
         self._contents: list[Hashable] = []
 
     def add(self, content: Hashable, private_bytes: int = 0) -> None:
-        self.stages.add(content, Stage(), 0.5, private_bytes)
+        self.stages.add(content, a_stage(), 0.5, private_bytes)
         self._contents.append(content)
 
     def left(self) -> list[Hashable]:
@@ -75,7 +63,7 @@ def test_those_with_little_private_memory_stay() -> None:
 
 
 def test_a_stage_in_use_is_there_however_large_it_is() -> None:
-    kept, stage = KeptStages(most_stages=1, most_bytes=1), Stage()
+    kept, stage = KeptStages(most_stages=1, most_bytes=1), a_stage()
     kept.add("large", stage, 0.0, 2)
     assert kept.find("large") == (stage, 0.0)
     del stage

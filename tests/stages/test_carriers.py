@@ -1,4 +1,4 @@
-"""Every kind of carrier between a relay and its far end keeps the same promises: one suite for all of them.
+"""What a carrier between a relay and its far end promises.
 
 A carrier's other end says again what it hears, in a process of its own.
 """
@@ -14,38 +14,29 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
 import zmq
 
-from shisha_rt.process.channel import Channel
 from stages.far.carrier import Carried, Carrier, CarrierBroken
-from stages.far.channel_carrier import ChannelCarrier
-from stages.far.zmq_carrier import FarEnd, NearEnd
+from stages.far.zmq_carrier import NearEnd
 from tests.process.descriptors import open_descriptors
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S
 
 MIB: Final = 1 << 20
 SIZES: Final = (0, 1, 4096, 65535, 65536, 65537, MIB)
 LARGEST_BYTES: Final = 64 * MIB
 
 OTHER_END: Final = """
-import select, socket, sys
-from shisha_rt.process.channel import Channel
+import select, sys
 from stages.far.carrier import CarrierBroken
-from stages.far.channel_carrier import ChannelCarrier
 from stages.far.zmq_carrier import FarEnd
 
-if sys.argv[1] == "zmq":
-    end = FarEnd("127.0.0.1", sys.argv[2])
-    print(end.endpoint, end.key, flush=True)
-    while not end.connected:
-        end.look()
-        select.select(end.filenos(), [], [], 0.01)
-else:
-    end = ChannelCarrier(Channel(socket.socket(fileno=int(sys.argv[2])), blocking=False))
+end = FarEnd("127.0.0.1", sys.argv[1])
+print(end.endpoint, end.key, flush=True)
+end.await_connected(60.0, "nobody comes")
 try:
     while True:
         carried = end.take()
@@ -71,54 +62,24 @@ def _no_descriptor_is_left() -> Iterator[None]:
     assert open_descriptors() == before
 
 
-def wait_for(ready: Callable[[], bool], end: NearEnd | FarEnd) -> None:
-    def look() -> None:
-        end.look()
-        select.select(end.filenos(), [], [], 0.01)
-
-    until(ready, every_s=0, meanwhile=look)
-
-
-@contextlib.contextmanager
-def zmq_ends() -> Iterator[tuple[Carrier, subprocess.Popen[bytes]]]:
-    with contextlib.closing(NearEnd()) as end, other_end("zmq", end.key) as process:
-        assert process.stdout is not None
-        endpoint, key = process.stdout.readline().decode().split()
-        end.connect(endpoint, key)
-        wait_for(lambda: end.connected, end)
-        yield end, process
-
-
-@contextlib.contextmanager
-def channel_ends() -> Iterator[tuple[Carrier, subprocess.Popen[bytes]]]:
-    ours, theirs = Channel.pair()
-    with (
-        contextlib.closing(ChannelCarrier(ours)) as end,
-        other_end("channel", str(theirs.fileno()), pass_fds=[theirs.fileno()]) as process,
-    ):
-        theirs.close()
-        yield end, process
-
-
-@contextlib.contextmanager
-def other_end(*arguments: str, pass_fds: Sequence[int] = ()) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-c", OTHER_END, *arguments]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, pass_fds=pass_fds) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-CARRIERS: Final = {"zmq": zmq_ends, "channel": channel_ends}
 Ends = tuple[Carrier, subprocess.Popen[bytes]]
 
 
-@pytest.fixture(params=CARRIERS)
-def ends(request: pytest.FixtureRequest) -> Iterator[Ends]:
-    with CARRIERS[request.param]() as ends:
-        yield ends
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    pipe = subprocess.PIPE
+    with (
+        contextlib.closing(NearEnd()) as end,
+        subprocess.Popen([sys.executable, "-c", OTHER_END, end.key], stdout=pipe, stderr=pipe) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            endpoint, key = process.stdout.readline().decode().split()
+            end.connect(endpoint, key)
+            end.await_connected(PATIENCE_S, "nobody answers")
+            yield end, process
+        finally:
+            process.kill()
 
 
 def taken(end: Carrier) -> Carried:
@@ -210,40 +171,4 @@ def test_who_closes_is_gone_for_the_other_end(ends: Ends) -> None:
     end.close()
     assert process.wait(PATIENCE_S) == 1
     assert process.stderr is not None
-    assert process.stderr.read().decode().strip() in {"the connection ended", "the other end is gone"}
-
-
-def everything(end: Carrier) -> list[bytes]:
-    """What still comes; then it is broken, and stays so."""
-    heard = []
-    with contextlib.suppress(CarrierBroken):
-        while True:
-            heard.append(taken(end).data)
-    for _ in range(2):
-        with pytest.raises(CarrierBroken):
-            end.take()
-    return heard
-
-
-WORDS: Final = [b"%d" % number for number in range(50)]
-
-
-def test_what_was_said_before_it_left_over_a_channel() -> None:
-    ours, theirs = Channel.pair()
-    with contextlib.closing(ChannelCarrier(ours)) as end:
-        other = ChannelCarrier(Channel(theirs, blocking=False))
-        for words in WORDS:
-            other.send(words)
-        end.send(b"are you there?")
-        other.close()
-        assert everything(end) == WORDS
-        with pytest.raises(CarrierBroken, match="is gone"):
-            end.send(b"are you there?")
-
-
-def test_a_datagram_that_is_no_message() -> None:
-    ours, theirs = Channel.pair()
-    with contextlib.closing(ChannelCarrier(ours)) as end, contextlib.closing(theirs):
-        theirs.send(b"noise")
-        with pytest.raises(CarrierBroken, match="that is none"):
-            end.take()
+    assert process.stderr.read().decode().strip() == "the connection ended"

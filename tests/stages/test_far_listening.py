@@ -8,16 +8,30 @@ import select
 import socket
 import time
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 import zmq
 
-from stages.far.carrier import CarrierBroken
+from stages.far.carrier import Carrier, CarrierBroken
 from stages.far.zmq_carrier import FarEnd, NearEnd
-from tests.stages.test_carriers import MIB, WORDS, everything, taken, wait_for
+from tests.stages.test_carriers import MIB, taken
 from tests.waiting import PATIENCE_S
 
 Keys = tuple[bytes, bytes]
+WORDS: Final = [b"%d" % number for number in range(50)]
+
+
+def everything(end: Carrier) -> list[bytes]:
+    """What still comes; then it is broken, and stays so."""
+    heard = []
+    with contextlib.suppress(CarrierBroken):
+        while True:
+            heard.append(taken(end).data)
+    for _ in range(2):
+        with pytest.raises(CarrierBroken):
+            end.take()
+    return heard
 
 
 class Callers:
@@ -90,14 +104,14 @@ def test_strangers_neither_come_in_nor_keep_the_relay_out(far: FarEnd, keys: Key
         settle(far)
     assert not far.connected
     relay = callers.call(far, keys)
-    wait_for(lambda: far.connected, far)
+    far.await_connected(PATIENCE_S, "nobody comes")
     relay.send(b"hello")
     assert taken(far).data == b"hello"
 
 
 def test_who_comes_after_the_relay_is_refused_and_keeps_nobody_busy(far: FarEnd, keys: Keys, callers: Callers) -> None:
     relay = callers.call(far, keys)
-    wait_for(lambda: far.connected, far)
+    far.await_connected(PATIENCE_S, "nobody comes")
     for stranger in (None, zmq.curve_keypair(), keys):
         late = callers.call(far, stranger)
         with contextlib.suppress(zmq.Again):
@@ -118,7 +132,7 @@ def test_who_comes_after_the_relay_is_refused_and_keeps_nobody_busy(far: FarEnd,
 
 def test_a_message_beyond_every_tensor_is_the_end(far: FarEnd, keys: Keys, callers: Callers) -> None:
     relay = callers.call(far, keys)
-    wait_for(lambda: far.connected, far)
+    far.await_connected(PATIENCE_S, "nobody comes")
     relay.send_multipart([b"as large as any", bytes(MIB)])
     assert len(taken(far).tensors[0]) == MIB
     relay.send_multipart([b"larger", bytes(2 * MIB)])
@@ -128,7 +142,7 @@ def test_a_message_beyond_every_tensor_is_the_end(far: FarEnd, keys: Keys, calle
 
 def test_what_was_said_before_the_relay_left(far: FarEnd, keys: Keys, callers: Callers) -> None:
     relay = callers.call(far, keys)
-    wait_for(lambda: far.connected, far)
+    far.await_connected(PATIENCE_S, "nobody comes")
     for words in WORDS:
         relay.send(words)
     relay.close(linger=-1)
@@ -142,7 +156,7 @@ def test_what_was_said_before_the_far_end_left(keys: Keys, callers: Callers) -> 
     port = far.bind_to_random_port("tcp://127.0.0.1")
     with contextlib.closing(NearEnd()) as near:
         near.connect(f"tcp://127.0.0.1:{port}", keys[0].decode())
-        wait_for(lambda: near.connected, near)
+        near.await_connected(PATIENCE_S, "nobody comes")
         for words in WORDS:
             far.send(words)
         far.close(linger=-1)
@@ -157,7 +171,7 @@ def test_a_far_end_with_another_key(far: FarEnd) -> None:
     with contextlib.closing(NearEnd()) as near:
         near.connect(far.endpoint, public.decode())
         with pytest.raises(CarrierBroken):
-            wait_for(lambda: near.connected, near)
+            near.await_connected(PATIENCE_S, "nobody comes")
 
 
 def test_nobody_listens() -> None:
@@ -165,14 +179,14 @@ def test_nobody_listens() -> None:
         nobody.bind(("127.0.0.1", 0))
         near.connect(f"tcp://127.0.0.1:{nobody.getsockname()[1]}", zmq.curve_keypair()[0].decode())
         with pytest.raises(CarrierBroken, match="cannot be reached"):
-            wait_for(lambda: near.connected, near)
+            near.await_connected(PATIENCE_S, "nobody comes")
 
 
 @pytest.mark.parametrize("endpoint", ["tcp://no-such-host.invalid:1", "nothing", "tcp://127.0.0.1:99999"])
 def test_an_endpoint_that_is_none(endpoint: str) -> None:
     def connect(near: NearEnd) -> None:
         near.connect(endpoint, zmq.curve_keypair()[0].decode())
-        wait_for(lambda: near.connected, near)
+        near.await_connected(PATIENCE_S, "nobody comes")
 
     with contextlib.closing(NearEnd()) as near, pytest.raises(CarrierBroken):
         connect(near)

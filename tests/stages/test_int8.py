@@ -47,7 +47,7 @@ def in_placed_stages(compiled: Compiled, cuts: Sequence[int], given: Mapping[str
     model, found = model_of(compiled, (SERIAL,)), dict(given)
     for run in groups_of(len(compiled.layers), cuts):
         first, last = compiled.index.operators_of(*run)
-        found |= model.stage((run,), [SERIAL.name] * (last - first + 1)).compute(found)
+        found |= model.stage((run,), [SERIAL.name] * (last - first + 1)).answers(found)
     return {tensor.name: found[tensor.name] for tensor in compiled.model.graph.outputs}
 
 
@@ -114,7 +114,7 @@ def test_another_engine_is_a_step_apart_at_most_and_its_stages_say_so(build: Bui
     operators = range(len(plain.model.graph.operators))
 
     def is_near(stage: PlacedStage) -> bool:
-        found = stage.compute({tensor.name: x})
+        found = stage.answers({tensor.name: x})
         return all(np.allclose(found[name], its, rtol=2e-2, atol=1.01 * STEP) for name, its in expected.items())
 
     _, profiled = profile(job_of(plain, (SERIAL, OPENVINO)))
@@ -168,7 +168,7 @@ def test_what_another_engine_cannot_make_or_makes_wrong_is_not_for_it(tmp_path: 
     operators = compiled.model.graph.operators
     try:
         stage = model_of(compiled, (OPENVINO,)).stage(((0, 0),), [OPENVINO.name] * len(operators))
-        (found,) = stage.compute({tensor.name: x}).values()
+        (found,) = stage.answers({tensor.name: x}).values()
         is_right = bool(np.abs(found - expected).max() < 2.5 * STEP)
     except RuntimeError:
         is_right = False

@@ -37,6 +37,7 @@ from stages.built.split_model import SplitStageModel
 from stages.engines.device_session import build_session
 from stages.engines.int8 import in_integers
 from stages.engines.onnxruntime.magnitudes import largest_magnitudes
+from stages.engines.session import untimed
 from stages.jobs.find_scales import find_scales
 from tests.model.networks import Array, graph_of, network, odd_network, weight, write
 from tests.stages.clean_models import Arrays, empty_outputs, evaluated, random_feeds, saved, whole
@@ -51,7 +52,7 @@ CPU: Final = Device("cpu", "test", "onnxruntime", "cpu", "fp32")
 def run_whole(model: CleanModel, feeds: Arrays) -> Arrays:
     """The graph's outputs."""
     outputs = empty_outputs(model, whole(model))
-    build_session(model, whole(model), NPU).bind([*feeds.values()], [*outputs.values()])()
+    build_session(model, whole(model), NPU).bind(feeds | outputs)(untimed)
     return outputs
 
 
@@ -238,7 +239,7 @@ class TestSegments:
             for last in range(first, count):
                 part = segment(model.graph, first, last, NPU.name)
                 made = empty_outputs(model, part)
-                build_session(model, part, NPU).bind([expected[name] for name in part.inputs], [*made.values()])()
+                build_session(model, part, NPU).bind(expected | made)(untimed)
                 for name, value in made.items():
                     assert value.tobytes() == expected[name].tobytes()
                     assert value.std() > 0
@@ -250,8 +251,8 @@ class TestSegments:
         feeds = random_feeds(model, whole(model))
         conv, relu = segment(model.graph, 0, 0, "npu"), segment(model.graph, 1, 1, "cpu")
         made, found = empty_outputs(model, conv), empty_outputs(model, relu)
-        build_session(model, conv, NPU).bind([feeds["x"]], [made["a"]])()
-        build_session(model, relu, CPU).bind([made["a"]], [found["y"]])()
+        build_session(model, conv, NPU).bind(feeds | made)(untimed)
+        build_session(model, relu, CPU).bind(made | found)(untimed)
         assert found["y"].tobytes() == run_whole(model, feeds)["y"].tobytes()
         assert (made["a"] < 0).any()
 
@@ -324,10 +325,10 @@ class TestPlaced:
             with arena_for(squeezenet) as arena:
                 put(arena, 0, inputs)
                 for run in groups_of(len(graph.operators), cuts):
-                    placed.stage((run,), placement[run[0] : run[1] + 1]).run(arena, 0, lambda: 0.0)
+                    placed.stage((run,), placement[run[0] : run[1] + 1]).on_slot(arena, 0)(untimed)
                 found.append(outputs_in(arena, 0, squeezenet))
         one_stage, in_stages = found
-        model = CleanModel(squeezenet.model_folder)
+        model = CleanModel.read(squeezenet.model_folder)
         expected = computed_by_hand(model, inputs, in_int8)
         for name, value in one_stage.items():
             assert in_stages[name].tobytes() == value.tobytes()
@@ -377,7 +378,7 @@ class TestFramesOfAUsers:
         frames = tmp_path / "frames.npz"
         np.savez(frames, x=100 * weight(3, 1, 3, 9, 9))
         usual, own = make_scales(compiled), make_scales(compiled, frames)
-        scales = {name: CleanModel(compiled.model_folder, name).scales for name in (usual, own)}
+        scales = {name: CleanModel.read(compiled.model_folder, name).scales for name in (usual, own)}
         assert scales[own]["x"] == exponent(float(np.abs(100 * weight(3, 1, 3, 9, 9)).max()))
         assert all(5 <= scales[own][name] - scales[usual][name] <= 8 for name in scales[usual])
 

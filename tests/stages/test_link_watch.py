@@ -56,21 +56,21 @@ class Line:
             at_s, pong = self._pong
             self._pong = None
             self.watch.heard(at_s)
-            seen = self.watch.pong(pong, int(at_s * 1e9))
+            seen = self.watch.pong(pong, at_s)
             if seen is not None:
                 self.told.append((at_s, seen))
         ping = self.watch.next_ping(self.now_s)
         if ping is None:
             return
-        self.watch.sent_ping(int(self.now_s * 1e9))
-        there_bytes, back_bytes = sum(its.nbytes for its in ping.tensors), ping.message.bytes_back
+        message, tensors = ping
+        there_bytes, back_bytes = sum(its.nbytes for its in tensors), message.bytes_back
         self.pinged_bytes += there_bytes + back_bytes
-        if ping.message.number:
+        if message.number:
             assert not self._out, "it measures beside parts"
             took_s = self.speed.takes_s(there_bytes, back_bytes) + self.delay(self.now_s)
-            self._pong = self.now_s + took_s, far.Pong(ping.message.number)
+            self._pong = self.now_s + took_s, far.Pong(message.number)
         else:
-            self.watch.pong(far.Pong(0), int(self.now_s * 1e9))
+            self.watch.pong(far.Pong(0), self.now_s)
 
     def _parts(self) -> None:
         while self._out and self._out[0][0] <= self.now_s:
@@ -194,7 +194,7 @@ def test_silence_is_a_hang_but_for_what_may_hold_up_the_line() -> None:
     line.watch.sends(Descriptor(1, 1, 0, 0, 1, 0), 125_000_000, 0, line.now_s)
     assert line.watch.is_alive(line.now_s + 2.9)
     assert not line.watch.is_alive(line.now_s + 3.1)
-    line.watch.beat(line.now_s, alive=False)
+    line.watch.beat(far.Beat(alive=False, paced=False), line.now_s)
     assert not line.watch.is_alive(line.now_s)
 
 

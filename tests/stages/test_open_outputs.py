@@ -13,6 +13,7 @@ from shisha_rt.messages.calibration import CalibrationJob
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.layout import layout_of
 from stages.engines.onnxruntime.segment import OptimisedModel
+from stages.engines.session import untimed
 from stages.jobs.calibrate import calibrate
 from stages.jobs.compile import try_out
 from tests.stages.open_outputs import INDEX, SIZE, write_open_model
@@ -51,12 +52,12 @@ def test_each_frame_has_its_own_shapes(folder: Path, arena: Arena, works: list[t
     model = OptimisedModel(folder, INDEX)
     segments = [model.segment(work) for work in works]
     for segment in segments:
-        segment.warm()
+        segment.apart()(untimed)
     for number, found in enumerate((3, 0, 64, 17, 1, 64, 0)):
         slot, x = number % 2, frame(found, number)
         arena.view(slot, arena.layout.regions["x"])[...] = x
         for segment in segments:
-            segment.run(arena, slot)
+            segment.on_slot(arena, slot)(untimed)
         where = np.array(np.nonzero(x))
         np.testing.assert_array_equal(taken(arena, slot, "plain"), x)
         np.testing.assert_array_equal(taken(arena, slot, "where"), where)
@@ -68,9 +69,10 @@ def test_one_that_is_too_large_costs_nobody_else(folder: Path, arena: Arena) -> 
     segment = OptimisedModel(folder, INDEX).segment(((0, 1),))
     before = frame(64)
     arena.view(1, arena.layout.regions["x"])[...] = before
-    segment.run(arena, 1)
+    segment.on_slot(arena, 1)(untimed)
     arena.view(0, arena.layout.regions["x"])[...] = frame(65)
-    segment.run(arena, 0)
+    run = segment.on_slot(arena, 0)
+    run(untimed)
     assert arena.shape(0, arena.layout.regions["where"]) == (2, 65)
     with pytest.raises(
         NoRoom, match=r"'where': 1040 bytes \(shape \[2, 65\]\); expected at most 1024.*max-output-bytes"
@@ -79,7 +81,7 @@ def test_one_that_is_too_large_costs_nobody_else(folder: Path, arena: Arena) -> 
     assert taken(arena, 0, "positive").shape == (65,)
     np.testing.assert_array_equal(taken(arena, 1, "where"), np.array(np.nonzero(before)))
     arena.view(0, arena.layout.regions["x"])[...] = frame(2)
-    segment.run(arena, 0)
+    run(untimed)
     assert taken(arena, 0, "where").shape == (2, 2)
 
 

@@ -17,7 +17,7 @@ from stages.built.clean_model import CleanModel
 from stages.engines.operator_times import operator_times
 from stages.engines.session import Threads
 from tests.model.networks import network, weight
-from tests.stages.clean_models import random_feeds, saved, saved_file
+from tests.stages.clean_models import saved, saved_file
 
 needs_openvino = pytest.mark.skipif(
     importlib.util.find_spec("openvino") is None, reason="OpenVINO comes with the extra `openvino`"
@@ -56,10 +56,9 @@ def times(
     Of more, if `heaviest` is told, until that one takes most: on a busy host pauses hit most profiles.
     """
     part = segment(model.graph, first, last, device.name)
-    feeds = random_feeds(model, part)
     least = [math.inf] * (last - first + 1)
     for number in range(1, MOST_PROFILES + 1):
-        profile = operator_times(model, part, device, Threads(threads), feeds, ROUNDS)
+        profile = operator_times(model, part, device, Threads(threads), ROUNDS)
         least = [min(times_s) for times_s in zip(least, profile, strict=True)]
         if number >= 2 and (heaviest is None or least[heaviest] == max(least)):
             break

@@ -23,11 +23,10 @@ from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
 from shisha_rt.model.batches import MixesFrames
 from shisha_rt.plan.engine import StageEngine
 from stages.built.batched import BatchedStage, Together
-from stages.engines.moved import moved
 from stages.engines.openvino.session import CompiledNetwork
 from stages.engines.openvino.whole import WholeOnOpenVino
-from stages.engines.session import Threads
-from stages.executor import WholeStage
+from stages.engines.session import Threads, untimed
+from stages.noise import moved
 from tests.model.networks import network, weight, write
 from tests.stages.test_placed import Arrays, arena_for, assert_close, outputs_in, put
 from tests.stages.test_placed import whole as plainly
@@ -110,14 +109,13 @@ def test_frames_that_share_a_run_come_out_as_each_alone(
 ) -> None:
     compiled, threads = compile_model(make(tmp_path)), Threads()
     index = compiled.index
-    network = WholeOnOpenVino(compiled.model_folder, index, 0, threads, weight_bytes=0)
+    network = WholeOnOpenVino(compiled.model_folder, index, threads, weight_bytes=0)
     sizes = network.of_frames(6, large_bytes=large_bytes)
     assert list(sizes) == ([2, 3, 4, 5, 6] if large_bytes == 0 else [2, 4, 6])
-    together = Together(index.inputs, index.outputs, index.batch_axes, sizes, network.answers)
-    stage = BatchedStage(WholeStage([network]), [together])
+    stage = BatchedStage([Together(network, index.batch_axes, sizes)])
     with arena_for(compiled, slot_count=9) as arena:
         frames = fill(arena, compiled)
-        stage.warm(time.thread_time)
+        stage.try_out()
         for slots in ((0, 1, 2, 3, 4, 5), (6, 8), (7,)):
             stage.run_together(arena, slots, time.thread_time)
             stage.give_back()
@@ -130,12 +128,13 @@ def test_after_memory_was_short_nothing_holds_what_was_compiled(
 ) -> None:
     """Of all slots that were bound, not only of the one whose frame failed."""
     compiled = compile_model(residual(tmp_path))
-    network = WholeOnOpenVino(compiled.model_folder, compiled.index, 0, Threads(), weight_bytes=0)
-    before = weakref.ref(network._network.compiled())
+    network = WholeOnOpenVino(compiled.model_folder, compiled.index, Threads(), weight_bytes=0)
+    before = weakref.ref(network.compiled)
     with arena_for(compiled, slot_count=2) as arena:
         frames = fill(arena, compiled)
-        for slot in range(2):
-            network.run(arena, slot)
+        runs = [network.on_slot(arena, slot) for slot in range(2)]
+        for run in runs:
+            run(untimed)
 
         def fails(*_: object) -> None:
             raise RuntimeError("bad allocation")
@@ -143,12 +142,12 @@ def test_after_memory_was_short_nothing_holds_what_was_compiled(
         with monkeypatch.context() as patched:
             patched.setattr(CompiledNetwork, "infer", fails)
             with pytest.raises(RuntimeError):
-                network.run(arena, 0)
+                runs[0](untimed)
         gc.collect()
         assert before() is None
         for slot, inputs in enumerate(frames):
             put(arena, slot, inputs)
-            network.run(arena, slot)
+            runs[slot](untimed)
             assert_close(outputs_in(arena, slot, compiled), plainly(compiled, inputs))
 
 
@@ -176,7 +175,7 @@ def test_a_worker_has_runs_of_several_frames_where_the_engine_can_have_them(
 
 def test_a_network_that_mixes_frames_has_no_runs_of_several(tmp_path: Path) -> None:
     compiled = compile_model(mixing(tmp_path))
-    whole = WholeOnOpenVino(compiled.model_folder, compiled.index, 0, Threads(), weight_bytes=0)
+    whole = WholeOnOpenVino(compiled.model_folder, compiled.index, Threads(), weight_bytes=0)
     with pytest.raises(MixesFrames):
         whole.of_frames(4)
 

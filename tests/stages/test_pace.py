@@ -9,7 +9,7 @@ import pytest
 
 from shisha_rt.machine.machine import target_s
 from stages.emulate.pace import MAX_DEBT_S, Pace
-from stages.emulate.place import HEADROOM, Demand, EmulatedPlace
+from stages.emulate.place import HEADROOM, Demand, EmulatedMemory, EmulatedPlace
 from tests.wording import says
 
 
@@ -94,7 +94,8 @@ class TestPlace:
     def _place(self, speed: list[float], **options: float | None) -> EmulatedPlace:
         time_scale = options.get("time_scale") or 1.0
         bandwidth = options.get("bandwidth_bytes_per_s")
-        return EmulatedPlace("slow0", 2, lambda: speed[-1], time_scale=time_scale, bandwidth_bytes_per_s=bandwidth)
+        memory = None if bandwidth is None else EmulatedMemory(bandwidth)
+        return EmulatedPlace("slow0", 2, lambda: speed[-1], time_scale=time_scale, memory=memory)
 
     def _due_s(self, place: EmulatedPlace, demand: Demand, ready_s: float = 1.0, real_s: float = 0.002) -> float:
         return place.finish(place.start(demand, ready_s, ready_s), 0.004, ready_s + real_s) - ready_s
@@ -218,11 +219,11 @@ def test_a_new_speed_reaches_a_wait_that_has_begun() -> None:
 
 def test_a_place_that_is_down_waits_for_nothing_until_it_is_up_again() -> None:
     frame = Changing(speed=1e-3)
-    frame.place.release(at_once=True)
+    frame.place.at_once = True
     frame.set(1e-3, now_s=101.0)
     assert frame.due_s == 101.0
     following = frame.place.start(Demand(1000), 100.0, 101.0)
     assert frame.place.finish(following, 0.01, 101.01) == 101.01
-    frame.place.release(at_once=False)
+    frame.place.at_once = False
     following = frame.place.start(Demand(1000), 100.0, 101.02)
     assert frame.place.finish(following, 0.01, 101.03) == pytest.approx(101.01 + 10)

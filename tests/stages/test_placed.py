@@ -31,6 +31,7 @@ from shisha_rt.process.layout import layout_of
 from shisha_rt.tensors import NUMPY_OF
 from stages.built.clean_model import CleanModel
 from stages.built.placed import PlacedModel
+from stages.engines.session import untimed
 from tests.model.networks import network, write
 from tests.stages.test_segments import blocked_and_plain, branches, early_output, random_stages, residual
 
@@ -71,12 +72,8 @@ def model_of(
     compiled: Compiled, devices: Sequence[Device], threads: int = 2, speeds: Mapping[int, float] | None = None
 ) -> PlacedModel:
     speeds = speeds or {}
-    model = CleanModel(compiled.model_folder)
+    model = CleanModel.read(compiled.model_folder)
     return PlacedModel(model, compiled.index, tuple(devices), threads, lambda device: speeds.get(device, 1.0))
-
-
-def no_clock() -> float:
-    return 0.0
 
 
 def inputs_of(compiled: Compiled, seed: int) -> Arrays:
@@ -130,7 +127,7 @@ def check(
             start, end = compiled.layers[first + 1].first_operator, compiled.layers[last].last_operator
             stage = model.stage(((first + 1, last),), placement[start : end + 1])
             for slot in (0, 1):
-                assert len(stage.run(arena, slot, no_clock)) == len(stage.segments)
+                assert len(stage.on_slot(arena, slot)(untimed)) == len(stage.segments)
             segment_count += len(stage.segments)
         for slot, inputs in enumerate(frames):
             assert_close(outputs_in(arena, slot, compiled), whole(compiled, inputs))
@@ -173,7 +170,7 @@ def test_stages_of_several_runs(build: Callable[[Path], Path], kind: LayerKind, 
                 operators = sum(last - first + 1 for first, last in runs)
                 stage = model.stage(work, rng.choices(["serial", "parallel"], k=operators))
                 assert sum(part.last - part.first + 1 for part in stage.segments) == operators
-                stage.run(arena, 0, no_clock)
+                stage.on_slot(arena, 0)(untimed)
             assert_close(outputs_in(arena, 0, compiled), expected)
 
 
@@ -221,7 +218,7 @@ class TestTimes:
     def _times_s(self, compiled: Compiled, model: PlacedModel, placement: Sequence[str]) -> tuple[float, ...]:
         clock = itertools.count().__next__
         with arena_for(compiled) as arena:
-            return model.stage(((0, 0),), placement).run(arena, 0, clock)
+            return model.stage(((0, 0),), placement).on_slot(arena, 0)(clock)
 
     def test_an_engine_s_are_cpu_seconds_on_one_thread_and_by_the_clock_on_several(self, compiled: Compiled) -> None:
         model = model_of(compiled, [SERIAL, PARALLEL], threads=2)
@@ -252,7 +249,7 @@ class TestTimes:
             times = []
             for serial, adder in ((1.0, 1.0), (0.5, 1.0), (0.5, 0.25)):
                 speeds.update({0: serial, 1: adder})
-                times.append(stage.run(arena, 0, itertools.count().__next__))
+                times.append(stage.on_slot(arena, 0)(itertools.count().__next__))
         into_and_out_s = 0.25e-3 + 2e-3 + 2e-3 + 4e-3
         expected = [(1.0, into_and_out_s), (2.0, into_and_out_s), (2.0, into_and_out_s / 0.25)]
         assert times == [pytest.approx(pair) for pair in expected]
@@ -276,7 +273,7 @@ class TestTimes:
         with arena_for(compiled) as arena:
             put(arena, 0, inputs_of(compiled, 0))
             for first, last, fused, alone in ((0, 1, 1, 0), (0, 3, 2, 0), (2, 3, 1, 0), (0, 2, 1, 1)):
-                found = model.stage(((first, last),), ["adder"] * (last - first + 1)).run(arena, 0, no_clock)
+                found = model.stage(((first, last),), ["adder"] * (last - first + 1)).on_slot(arena, 0)(untimed)
                 assert found == place_stage(graph, first, last, costs).segments_s
                 assert found[0] == pytest.approx(6e-3 + fused * (0.25e-3 + 8e-5) + alone * 0.25e-3)
         with pytest.raises(ValueError, match="cannot run operators 1 to 2"):
@@ -300,7 +297,7 @@ class TestTimes:
         frame = np.eye(200, 4096, k=7, dtype=np.float32)
         with arena_for(compiled) as arena:
             put(arena, 0, {"x": frame})
-            stage.run(arena, 0, no_clock)
+            stage.on_slot(arena, 0)(untimed)
             np.testing.assert_array_equal(outputs_in(arena, 0, compiled)["y"], frame.argmax(axis=1))
 
     def test_what_is_paced(self, compiled: Compiled) -> None:

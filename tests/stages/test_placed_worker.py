@@ -7,11 +7,11 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -25,8 +25,10 @@ from shisha_rt.messages import worker as messages
 from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed, WorkerConfig
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.channel import Channel
+from stages.built.batched import BatchedStage, Together
+from stages.built.stage import BuiltStage
 from stages.emulate.place import EmulatedPlace
-from stages.engines.session import Threads
+from stages.engines.session import EngineSession, Threads
 from stages.executor import Executor
 from tests.stages.test_placed import (
     ADDER,
@@ -48,6 +50,14 @@ def part(epoch: int) -> Descriptor:
     return Descriptor(1, 1, 0, 0, epoch, 0)
 
 
+Build: TypeAlias = Callable[[Sequence[EngineSession]], BuiltStage]
+
+
+def batched(sessions: Sequence[EngineSession]) -> BuiltStage:
+    """A stage that is for batches, of which no size is built."""
+    return BatchedStage([Together(session, {}, {}) for session in sessions])
+
+
 class TestExecutor:
     """What the worker asks of its stages, without the process around it."""
 
@@ -67,15 +77,20 @@ class TestExecutor:
         return answer
 
     def _executor(
-        self, compiled: Compiled, arena: Arena, devices: Sequence[Device], threads: int, time_scale: float = 1.0
+        self,
+        compiled: Compiled,
+        arena: Arena,
+        devices: Sequence[Device],
+        threads: int,
+        time_scale: float = 1.0,
+        build: Build = BuiltStage,
     ) -> tuple[Executor, threading.Semaphore]:
         model, woken = model_of(compiled, devices, threads), threading.Semaphore(0)
         place = EmulatedPlace("p", threads, lambda: 1.0, time_scale=time_scale)
         executor = Executor(
-            lambda order: model.stage(order.work, order.placement, Threads(order.threads or threads, order.cores)),
+            lambda order: build([model.stage(order.work, order.placement, Threads(order.threads or threads))]),
             arena,
             place,
-            threads,
             incarnation=1,
             wake=woken.release,
         )
@@ -118,12 +133,18 @@ class TestExecutor:
         assert ran.segments_s == pytest.approx((6.25e-3, 2e-3, 6.25e-3))
         assert EmulatedPlace("p", 2, lambda: 1.0).target_s(demand, ran.paced_cpu_s, speed=0.5) == pytest.approx(29e-3)
 
+    @pytest.mark.parametrize("build", [BuiltStage, batched])
     @pytest.mark.parametrize("time_scale", [1.0, 2.0])
     def test_a_described_device_that_this_host_cannot_keep_up_with(
-        self, compiled: Compiled, arena: Arena, time_scale: float
+        self,
+        compiled: Compiled,
+        arena: Arena,
+        time_scale: float,
+        build: Callable[[Sequence[EngineSession]], BuiltStage],
     ) -> None:
+        """Neither frame by frame nor in batches."""
         instant = replace(HOST, call_s=1e-10, families=(Family(frozenset(), (), ()),))
-        executor, woken = self._executor(compiled, arena, [instant], 1, time_scale)
+        executor, woken = self._executor(compiled, arena, [instant], 1, time_scale, build)
         answer = self._answer(executor, woken, Prepare(1, 0, ((0, 0),), placement=("host",) * 3))
         assert isinstance(answer, PrepareFailed)
         assert answer.bad_machine

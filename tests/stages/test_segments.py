@@ -28,6 +28,7 @@ from shisha_rt.tensors import NUMPY_OF
 from stages.engines.onnxruntime.optimised_graph import MODEL_FILE
 from stages.engines.onnxruntime.options import as_built_options
 from stages.engines.onnxruntime.segment import OptimisedModel
+from stages.engines.session import untimed
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -133,7 +134,7 @@ def _in_stages(compiled: Compiled, inputs: Arrays, stages: Sequence[Sequence[Spa
     for name, value in inputs.items():
         arena.view(0, layout.regions[name])[...] = value
     for work in stages:
-        model.segment(work).run(arena, slot=0)
+        model.segment(work).on_slot(arena, 0)(untimed)
     found = {spec.name: arena.view(0, layout.regions[spec.name]).copy() for spec in compiled.index.outputs}
     arena.close()
     return found
@@ -252,5 +253,5 @@ def test_a_tensor_whose_room_is_another_size_is_refused(tmp_path: Path) -> None:
     arena = Arena.create(layout_of(other.index), slot_count=1, place_count=1)
     segment = OptimisedModel(compiled.engine_folder, compiled.index).segment(((0, 3),))
     with pytest.raises((ValueError, KeyError)):
-        segment.run(arena, slot=0)
+        segment.on_slot(arena, 0)(untimed)
     arena.close()

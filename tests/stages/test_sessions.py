@@ -22,7 +22,7 @@ from stages.engines.bfloat16 import rounded
 from stages.engines.device_session import build_session
 from stages.engines.evaluate import evaluate
 from stages.engines.openvino import session as openvino_session
-from stages.engines.session import Threads
+from stages.engines.session import Threads, untimed
 from tests.model.networks import Array, network, weight
 from tests.processor import openvino_computes_bf16
 from tests.stages.clean_models import (
@@ -64,9 +64,9 @@ def run_placed(model: CleanModel, placement: Sequence[Device], feeds: Arrays, th
     values = dict(feeds)
     for part in segments(model.graph, 0, [device.name for device in placement]):
         session = build_session(model, part, devices[part.device], Threads(threads))
-        assert (session.input_names, session.output_names) == (part.inputs, part.outputs)
+        assert [spec.name for spec in session.ends.both] == [*part.inputs, *part.outputs]
         values |= empty_outputs(model, part)
-        session.bind([values[name] for name in part.inputs], [values[name] for name in part.outputs])()
+        session.bind(values)(untimed)
     return {tensor.name: values[tensor.name] for tensor in model.graph.outputs}
 
 
@@ -117,15 +117,13 @@ class TestBinding:
             shape = model.graph.tensors[name].shape
             room[name] = slot[offset : offset + int(np.prod(shape))].reshape(shape)
             offset += room[name].size + 64 - room[name].size % 64 + 64
-        run = build_session(model, cut, device).bind(
-            [room[name] for name in cut.inputs], [room[name] for name in cut.outputs]
-        )
+        run = build_session(model, cut, device).bind(room)
         tolerance = 1e-4 if device.exact else 0.05
         for seed in (1, 2):
             feeds = random_feeds(model, cut, seed)
             for name, value in feeds.items():
                 room[name][...] = value
-            run()
+            run(untimed)
             for name, expected in evaluated(model, cut, feeds).items():
                 np.testing.assert_allclose(room[name], expected, atol=tolerance * np.abs(expected).max())
             for name, value in feeds.items():
@@ -143,13 +141,13 @@ class TestBinding:
         found = []
         for seed in (1, 2):
             feeds, outputs = random_feeds(model, cut, seed), empty_outputs(model, cut)
-            found.append((session.bind(list(feeds.values()), list(outputs.values())), outputs))
+            found.append((session.bind(feeds | outputs), outputs))
         for run, _ in found:
-            run()
+            run(untimed)
         (_, one), (_, other) = found
         assert all((one[name] != other[name]).any() for name in cut.outputs)
         before = {name: value.copy() for name, value in one.items()}
-        found[0][0]()
+        found[0][0](untimed)
         for name, value in before.items():
             np.testing.assert_array_equal(one[name], value)
 
@@ -161,18 +159,16 @@ class TestBinding:
         right = np.zeros((1, 8, 12, 12), np.float32)
         for wrong in (right[0], right.astype(np.float64), right.transpose(0, 1, 3, 2), np.zeros((1, 8, 12, 13), "f")):
             with pytest.raises(ValueError, match="tensor 'a' is FP32"):
-                session.bind([wrong], [right])
+                session.bind({"a": wrong, "b": right})
             with pytest.raises(ValueError, match="tensor 'b' is FP32"):
-                session.bind([right], [wrong])
-        with pytest.raises(ValueError, match="argument"):
-            session.bind([right, right], [right])
+                session.bind({"a": right, "b": wrong})
 
     @pytest.mark.parametrize("device", EXACT, ids=by_name)
     def test_other_datatypes_scalars_and_tensors_without_elements(self, device: Device, tmp_path: Path) -> None:
         model = saved(mixed(), tmp_path)
         cut = whole(model)
         feeds, outputs = random_feeds(model, cut), empty_outputs(model, cut)
-        build_session(model, cut, device).bind(list(feeds.values()), list(outputs.values()))()
+        build_session(model, cut, device).bind(feeds | outputs)(untimed)
         datatypes = {tensor.name: tensor.datatype for tensor in model.graph.outputs}
         assert datatypes == {"total": "FP32", "above": "BOOL", "next": "INT64", "none": "FP32"}
         for name, expected in evaluated(model, cut, feeds).items():
@@ -301,7 +297,7 @@ class TestBfloat16:
         model = saved_file(zoo_path("squeezenet"), tmp_path)
         cut = segment(model.graph, 0, len(model.graph.operators) - 2, "a")  # without the Softmax
         feeds, outputs = random_feeds(model, cut), empty_outputs(model, cut)
-        build_session(model, cut, device).bind(list(feeds.values()), list(outputs.values()))()
+        build_session(model, cut, device).bind(feeds | outputs)(untimed)
         for name, expected in evaluated(model, cut, feeds).items():
             difference = np.abs(outputs[name] - expected)
             assert 1e-4 < difference.max() / np.abs(expected).max() < 0.1

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from shisha_rt.core.lifecycle.events import Descriptor
+from shisha_rt.messages.worker import Prepare, Run
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
 from shisha_rt.tensors import TensorSpec
-from stages.far.carrier import CarrierBroken
-from stages.far.messages import Sent
-from stages.far.shipping import receive
+from stages.far.carrier import Carried, CarrierBroken
+from stages.far.messages import TO_FAR, PrepareFar, RunFar, Sent
+from stages.far.shipping import Shipping
 
 INDEX = ModelIndex(
     engine="test",
@@ -35,8 +37,10 @@ def arena() -> Iterator[Arena]:
 
 
 def came(arena: Arena, name: str, shape: tuple[int, ...]) -> None:
+    shipping, part = Shipping(arena, sends="makes"), Descriptor(1, 1, 0, 0, 1, 0)
+    shipping.prepare(PrepareFar(Prepare(1, 0, ((0, 0),)), reads=((name,),), makes=((),)))
     data = memoryview(np.ones(shape, np.float32).tobytes())
-    receive([Sent(name, shape)], [data], [name], arena.layout.regions, arena, 0)
+    shipping.receive(part, 0, RunFar(Run(part, 0), (Sent(name, shape),)), Carried(b"", [data]))
 
 
 @pytest.mark.parametrize("shape", [(), (1, 3), (2, 2, 2), (0,)])
@@ -50,3 +54,8 @@ def test_another_one_has_as_many_as_it_should(arena: Arena, shape: tuple[int, ..
     came(arena, "some", (5, 3))
     with pytest.raises(CarrierBroken):
         came(arena, "some", shape)
+
+
+def test_a_message_that_is_none() -> None:
+    with pytest.raises(CarrierBroken, match="that is none"):
+        Carried(b"noise", []).message(TO_FAR)

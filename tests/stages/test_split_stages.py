@@ -22,6 +22,7 @@ from shisha_rt.process.layout import layout_of
 from shisha_rt.tensors import NUMPY_OF
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.onnxruntime.split_segment import split_segment
+from stages.engines.session import untimed
 from tests.serving.random_plans import random_shares
 from tests.stages.test_segments import Arrays, blocked_and_plain, branches, early_output, residual, whole
 
@@ -109,16 +110,16 @@ def in_shards(compiled: Compiled, arena: Arena, inputs: Arrays, split: Splittabl
     for name, value in inputs.items():
         arena.view(1, regions[name])[...] = value
     if split.first:
-        model.segment([(0, split.first - 1)]).run(arena, 1)
+        model.segment([(0, split.first - 1)]).on_slot(arena, 1)(untimed)
     span = split.first, split.last
     for part in reversed(range(len(shares))):
         its = Split(span, split.axis, tuple(shares), part)
-        split_segment(folder, index, [span], its).run(arena, 1, lambda: 0.0)
+        split_segment(folder, index, [span], its).on_slot(arena, 1)(untimed)
     if split.joined or split.summed:
         join = Split(span, split.axis, tuple(shares), len(shares))
-        split_segment(folder, index, [(split.first, last)], join).run(arena, 1, lambda: 0.0)
+        split_segment(folder, index, [(split.first, last)], join).on_slot(arena, 1)(untimed)
     elif split.last < last:
-        model.segment([(split.last + 1, last)]).run(arena, 1)
+        model.segment([(split.last + 1, last)]).on_slot(arena, 1)(untimed)
     return {spec.name: arena.view(1, regions[spec.name]).copy() for spec in index.outputs}
 
 

@@ -31,6 +31,7 @@ from shisha_rt.tensors import NUMPY_OF, TensorSpec
 from stages.engines.onnxruntime.compile import compile_into
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.onnxruntime.versions import newest_taken
+from stages.engines.session import untimed
 from stages.jobs.compile import try_out
 from stages.jobs.neighbour import neighbours
 from tests.stages.test_segments import random_stages
@@ -81,7 +82,7 @@ def in_stages(compiled: Compiled, frames: Sequence[Arrays], stages: Sequence[Seq
             for name, value in frame.items():
                 arena.view(0, layout.regions[name])[...] = value
             for segment in segments:
-                segment.run(arena, slot=0)
+                segment.on_slot(arena, 0)(untimed)
             regions = (layout.regions[spec.name] for spec in compiled.index.outputs)
             found.append({region.tensor.name: arena.view(0, region).copy() for region in regions})
         return found
@@ -118,24 +119,24 @@ def check_together(compiled: Compiled, frames: Sequence[Arrays], work: Sequence[
     if why_not_together(work, index.mixing, index.tied):
         return False
     segment = OptimisedModel(compiled.engine_folder, index).segment_of_many(work)
-    ends = (*segment.inputs, *segment.outputs)
+    ends = segment.ends
 
     def run(inputs: Sequence[Arrays]) -> list[Arrays]:
         arrays = {}
-        for spec in ends:
+        for spec in ends.both:
             shape = list(spec.shape)
             shape[index.batch_axes[spec.name]] *= len(inputs)
             arrays[spec.name] = np.zeros(shape, NUMPY_OF[spec.datatype])
-        for spec in segment.inputs:
+        for spec in ends.inputs:
             for number, frame in enumerate(inputs):
                 arrays[spec.name].reshape(len(inputs), -1)[number] = frame[spec.name].reshape(-1)
-        segment.go_on(arrays)(lambda: 0.0)
+        segment.bind(arrays)(untimed)
         return [
-            {spec.name: arrays[spec.name].reshape(len(inputs), -1)[number] for spec in segment.outputs}
+            {spec.name: arrays[spec.name].reshape(len(inputs), -1)[number] for spec in ends.outputs}
             for number in range(len(inputs))
         ]
 
-    given = [{spec.name: made_up(spec, seed) for spec in segment.inputs} for seed in range(len(frames))]
+    given = [{spec.name: made_up(spec, seed) for spec in ends.inputs} for seed in range(len(frames))]
     for number, (together, one) in enumerate(zip(run(given), given, strict=True)):
         for name, value in run([one])[0].items():
             rounding = 1e-2 if value.dtype == np.float16 else 1e-5
@@ -179,7 +180,7 @@ def test_an_input_that_has_to_be_a_number_of_the_networks(form: Form, tmp_path: 
     frame = {"x": x, "rate": np.array(RATE)}
     for stages in plans(compiled, random.Random(0)):
         for work in stages:
-            OptimisedModel(compiled.engine_folder, compiled.index).segment(work).warm()
+            OptimisedModel(compiled.engine_folder, compiled.index).segment(work).apart()(untimed)
         (found,) = in_stages(compiled, [frame], stages)
         np.testing.assert_allclose(found["y"], plain(path, [frame])[0]["y"], rtol=1e-4, atol=1e-4)
     with neighbours(str(compiled.engine_folder), usable_cores()[:1]):  # raises if one cannot run the network

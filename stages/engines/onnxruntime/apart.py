@@ -9,7 +9,8 @@ import onnx
 
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.subgraphs import reads
-from shisha_rt.tensors import NUMPY_OF, TensorSpec
+from shisha_rt.tensors import TensorSpec
+from stages.built.clean_model import value_info
 from stages.engines.onnxruntime.parts import ConstantPart, NodePart, Parts
 
 
@@ -27,17 +28,16 @@ def take_apart(model: onnx.ModelProto, index: ModelIndex) -> Parts:
         constant.name: ConstantPart(_size_bytes(constant), _part(onnx.GraphProto(initializer=[constant])))
         for constant in graph.initializer
     }
-    ends = {spec.name: _value_info(spec) for spec in index.tensors}
-    of_many = {spec.name: _of_many(spec, index.batch_axes[spec.name]) for spec in index.tensors
-               if spec.name in index.batch_axes}  # fmt: skip
+    ends = [value_info(spec) for spec in index.tensors]
+    of_many = [_of_many(spec, index.batch_axes[spec.name]) for spec in index.tensors if spec.name in index.batch_axes]
     return Parts(
         header=header.SerializeToString(),
         nodes=tuple(nodes),
         constants=constants,
-        inputs={name: _part(onnx.GraphProto(input=[value])) for name, value in ends.items()},
-        outputs={name: _part(onnx.GraphProto(output=[value])) for name, value in ends.items()},
-        inputs_of_many={name: _part(onnx.GraphProto(input=[value])) for name, value in of_many.items()},
-        outputs_of_many={name: _part(onnx.GraphProto(output=[value])) for name, value in of_many.items()},
+        inputs={value.name: _part(onnx.GraphProto(input=[value])) for value in ends},
+        outputs={value.name: _part(onnx.GraphProto(output=[value])) for value in ends},
+        inputs_of_many={value.name: _part(onnx.GraphProto(input=[value])) for value in of_many},
+        outputs_of_many={value.name: _part(onnx.GraphProto(output=[value])) for value in of_many},
     )
 
 
@@ -51,17 +51,11 @@ def _part(graph: onnx.GraphProto) -> bytes:
     return bytes(onnx.ModelProto(graph=graph).SerializeToString())
 
 
-def _value_info(spec: TensorSpec) -> onnx.ValueInfoProto:
-    """Without a shape if it depends on the data: the engine would warn each time that it meets a different one."""
-    element = onnx.helper.np_dtype_to_tensor_dtype(NUMPY_OF[spec.datatype])
-    return onnx.helper.make_tensor_value_info(spec.name, element, None if spec.open_axes else spec.shape)
-
-
 def _of_many(spec: TensorSpec, axis: int) -> onnx.ValueInfoProto:
     """The description for any number of frames; the engine takes axes of equal names to be of equal size."""
-    element = onnx.helper.np_dtype_to_tensor_dtype(NUMPY_OF[spec.datatype])
-    shape = [f"{size} frames" if position == axis else size for position, size in enumerate(spec.shape)]
-    return onnx.helper.make_tensor_value_info(spec.name, element, shape)
+    return value_info(
+        spec, [f"{size} frames" if position == axis else size for position, size in enumerate(spec.shape)]
+    )
 
 
 def _size_bytes(constant: onnx.TensorProto) -> int:

@@ -49,52 +49,42 @@ from stages.engines.onnxruntime.apart import take_apart
 from stages.engines.onnxruntime.input_formats import change_in_each_layer
 from stages.engines.onnxruntime.mapping import map_nodes
 from stages.engines.onnxruntime.optimised_graph import MODEL_FILE, optimised_graph, write_tensors
-from stages.engines.onnxruntime.options import as_built_options, base_options
+from stages.engines.onnxruntime.options import as_built_options, base_options, open_session
 from stages.engines.onnxruntime.parts import write_parts
-from stages.jobs.noise import run_on_something
+from stages.noise import run_on_something
 
+_ENGINE: Final = f"onnxruntime {ort.__version__}"
 WEIGHTS_FILE: Final = "weights.bin"
 _EMBED_BELOW_BYTES: Final = 1024  # shapes and axes must be in the graph itself: its type inference reads them
 _AS_READ: Final[tuple[Form, ...]] = ("as_is", "unoptimised")
 """The forms in which stages are cut from the cleaned graph."""
 
 
-def _passing(nodes: Sequence[NodeEnds], node_layers: Sequence[int], specs: Mapping[str, TensorSpec]) -> list[Crossing]:
-    return [Crossing(specs[name], made, read_by) for name, made, read_by in crossing_tensors(nodes, node_layers)]
-
-
 def compile_into(model_folder: Path, target: Path, form: Form) -> None:
     """Bring `model_folder`'s cleaned model into `form` in `target`: graph, weights, parts, index of its cuts."""
     graph = read_clean(model_folder)
     layers = group_layers(graph)
-    engine = f"onnxruntime {ort.__version__}"
     whole = _whole_numbers(model_folder / CLEAN_FILE, graph)
+    inputs = tuple(structs.replace(spec_of(tensor), made_up=whole.get(tensor.name, 0)) for tensor in graph.inputs)
     if form in _AS_READ:
         _link(model_folder, target)
+        optimised = onnx.load(str(target / MODEL_FILE), load_external_data=False)
+        index = structs.replace(plain_index(graph, layers, _ENGINE), form=form, inputs=inputs)
+        tensors = {name: spec_of(tensor) for name, tensor in graph.tensors.items()}
+        cut_graph = graph
     else:
-        _optimise(model_folder, target, prepack=form == "prepacked")
-    optimised = onnx.load(str(target / MODEL_FILE), load_external_data=False)
-    if form in _AS_READ:
-        index = structs.replace(plain_index(graph, layers, engine), form=form)
-    else:
-        _check_made(optimised.graph)
+        optimised = _optimise(model_folder, target, form)
         node_layers = change_in_each_layer(graph, optimised.graph, map_nodes(graph, layers, optimised.graph))
         (target / MODEL_FILE).write_bytes(optimised.SerializeToString())
-        specs = _specs(optimised, graph, str(target), whole)
-        inputs, outputs = (tuple(map(spec_of, ends)) for ends in (graph.inputs, graph.outputs))
-        index = _with_cuts(
-            ModelIndex(engine, form, len(layers), (), node_layers, inputs, outputs, ()), optimised, specs
-        )
-    tensors = {name: spec_of(tensor) for name, tensor in graph.tensors.items()}
-    if form not in _AS_READ:
-        tensors = {spec.name: spec for spec in index.inputs} | specs
+        made = _specs(optimised, graph, inputs, str(target))
+        outputs = tuple(map(spec_of, graph.outputs))
+        index = ModelIndex(_ENGINE, form, len(layers), (), node_layers, inputs, outputs, ())
+        index = _with_cuts(index, optimised, made)
+        tensors = {spec.name: spec for spec in inputs} | made
+        cut_graph = optimised_graph(optimised, tensors)
     write_tensors(tensors.values(), target)
-    cut_graph = graph if form in _AS_READ else optimised_graph(optimised, tensors)
     followed = follow_batch(cut_graph, integers_of(optimised.graph))
     index = with_batches(with_splits(index, cut_graph, layers), cut_graph, followed)
-    if whole:
-        inputs = tuple(structs.replace(spec, made_up=whole.get(spec.name, 0)) for spec in index.inputs)
-        index = structs.replace(index, inputs=inputs)
     index_file.write_index(index, target)
     free_batch(optimised.graph, followed.reshaped, {name: spec.shape for name, spec in tensors.items()})
     write_parts(take_apart(optimised, index), target)
@@ -104,7 +94,8 @@ def _with_cuts(index: ModelIndex, optimised: onnx.ModelProto, specs: Mapping[str
     """Complete the index of an engine's own form of the network: cuts, and the tensors that pass between layers."""
     nodes: list[NodeEnds] = [(reads(node), node.output) for node in optimised.graph.node]
     node_layers = index.node_layers
-    legal_cuts, crossing = without_open(distinct_cuts(node_layers), _passing(nodes, node_layers, specs))
+    passing = [Crossing(specs[name], made, read_by) for name, made, read_by in crossing_tensors(nodes, node_layers)]
+    legal_cuts, crossing = without_open(distinct_cuts(node_layers), passing)
     return structs.replace(
         index,
         legal_cuts=legal_cuts,
@@ -119,10 +110,9 @@ def _whole_numbers(file: Path, graph: Graph) -> dict[str, int]:
     compared = compared_values(onnx.load(str(file), load_external_data=False).graph)
     if not compared:
         return {}
-    session = ort.InferenceSession(str(file), as_built_options(str(file.parent)), providers=["CPUExecutionProvider"])
-    inputs = [(tensor.name, tensor.shape, tensor.datatype) for tensor in graph.inputs]
+    session = open_session(str(file), as_built_options(str(file.parent)))
     try:
-        run_on_something(lambda feeds: session.run(None, feeds), inputs)
+        run_on_something(lambda feeds: session.run(None, feeds), list(map(spec_of, graph.inputs)))
     except Exception:  # whatever the engine raises
         return compared
     return {}
@@ -139,30 +129,34 @@ def _link(model_folder: Path, target: Path) -> None:
             shutil.copyfile(file, there)
 
 
-def _optimise(model_folder: Path, target: Path, *, prepack: bool) -> None:
+def _optimise(model_folder: Path, target: Path, form: Form) -> onnx.ModelProto:
+    """Have the engine write its own form of the model.
+
+    Raises ValueError for an output that the optimiser has made a constant, as no stage would write it.
+    """
     options = base_options()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.optimized_model_filepath = str(target / MODEL_FILE)
     for key, value in (
         ("session.optimized_model_external_initializers_file_name", WEIGHTS_FILE),
         ("session.optimized_model_external_initializers_min_size_in_bytes", str(_EMBED_BELOW_BYTES)),
-        ("session.save_external_prepacked_constant_initializers", "1" if prepack else "0"),
+        ("session.save_external_prepacked_constant_initializers", "1" if form == "prepacked" else "0"),
     ):
         options.add_session_config_entry(key, value)
-    ort.InferenceSession(str(model_folder / CLEAN_FILE), options, providers=["CPUExecutionProvider"])
-    if prepack and (target / WEIGHTS_FILE).exists():
+    open_session(str(model_folder / CLEAN_FILE), options)
+    if form == "prepacked" and (target / WEIGHTS_FILE).exists():
         align_weights(target / MODEL_FILE, target / WEIGHTS_FILE)
-
-
-def _check_made(graph: onnx.GraphProto) -> None:
-    """Raise ValueError for an output that the optimiser has made a constant, as no stage would write it."""
-    made = {name for node in graph.node for name in node.output}
-    for output in graph.output:
+    optimised = onnx.load(str(target / MODEL_FILE), load_external_data=False)
+    made = {name for node in optimised.graph.node for name in node.output}
+    for output in optimised.graph.output:
         if output.name not in made:
             raise ValueError(f"output {output.name!r} has become a constant, which no stage makes")
+    return optimised
 
 
-def _specs(optimised: onnx.ModelProto, graph: Graph, folder: str, whole: Mapping[str, int]) -> dict[str, TensorSpec]:
+def _specs(
+    optimised: onnx.ModelProto, graph: Graph, inputs: Sequence[TensorSpec], folder: str
+) -> dict[str, TensorSpec]:
     """The specification of every tensor, from one run of the whole graph with all tensors as outputs.
 
     The optimiser records neither shape nor datatype for the tensors that it makes, and a blocked format pads its
@@ -177,12 +171,9 @@ def _specs(optimised: onnx.ModelProto, graph: Graph, folder: str, whole: Mapping
         for name in node.output
         if name and name not in shown
     )
-    session = ort.InferenceSession(
-        exposed.SerializeToString(), as_built_options(folder), providers=["CPUExecutionProvider"]
-    )
+    session = open_session(exposed.SerializeToString(), as_built_options(folder))
     names = [value.name for value in session.get_outputs()]
-    inputs = [(tensor.name, tensor.shape, tensor.datatype) for tensor in graph.inputs]
-    results: list[npt.NDArray[Any]] = run_on_something(lambda feeds: session.run(names, feeds), inputs, whole=whole)
+    results: list[npt.NDArray[Any]] = run_on_something(lambda feeds: session.run(names, feeds), inputs)
     open_axes = _open_axes(optimised.graph, graph)
     return {
         name: TensorSpec(name, tuple(result.shape), NAME_OF[result.dtype], open_axes.get(name, ()))

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import onnxruntime as ort
 from onnx import helper
 
 from shisha_rt.placement.segments import segment
 from stages.built.clean_model import CleanModel
-from stages.engines.onnxruntime.options import optimising_options
-from stages.engines.onnxruntime.session import PROVIDERS
+from stages.engines.onnxruntime.options import open_session, optimising_options
 from stages.engines.session import Array
 
 
@@ -31,8 +29,7 @@ def largest_magnitudes(
         cut.graph.node.append(helper.make_node("Abs", [name], [f"{name}:magnitude"]))
         cut.graph.node.append(helper.make_node("ReduceMax", [f"{name}:magnitude"], [output_name], keepdims=0))
         cut.graph.output.append(helper.make_tensor_value_info(output_name, 1, ()))
-    options = optimising_options(str(model.folder))
-    session = ort.InferenceSession(cut.SerializeToString(), options, PROVIDERS)
+    session = open_session(cut.SerializeToString(), optimising_options(str(model.folder)))
     largest = [session.run(None, {name: frame[name] for name in whole.inputs}) for frame in frames]
     # `max` would pass over a NaN that is not the first.
     return {name: float(np.max(sizes)) for name, sizes in zip(tensors, zip(*largest, strict=True), strict=True)}

@@ -18,9 +18,9 @@ import onnxruntime as ort
 
 from shisha_rt.model.compared import compared_values
 from shisha_rt.model.reader.one_run import RunAsked, RunSeen
-from shisha_rt.tensors import NAME_OF, NUMPY_OF
-from stages.engines.onnxruntime.options import as_built_options
-from stages.jobs.noise import run_on_something
+from shisha_rt.tensors import NAME_OF, NUMPY_OF, TensorSpec
+from stages.engines.onnxruntime.options import as_built_options, open_session
+from stages.noise import run_on_something
 
 Array = npt.NDArray[Any]
 Shapes = tuple[tuple[int, ...], ...]
@@ -32,9 +32,7 @@ _ENGINES_NAME: Final = {"FP16": "float16", "FP32": "float", "FP64": "double"}
 def run_once(asked: RunAsked) -> RunSeen:
     """The result of the first try that runs. If there are several, all are tried with noise before other values."""
     path = Path(asked.file)
-    session = ort.InferenceSession(
-        _with_outputs(path, asked.wanted), as_built_options(str(path.parent)), providers=["CPUExecutionProvider"]
-    )
+    session = open_session(_with_outputs(path, asked.wanted), as_built_options(str(path.parent)))
     shown = [value.name for value in session.get_outputs()]
     reason, until_s = "", time.monotonic() + _PATIENCE_S
     # Shapes that cannot run fail with each kind of values: trying all kinds for them would take most of the time.
@@ -46,7 +44,7 @@ def run_once(asked: RunAsked) -> RunSeen:
                 break
             try:
                 run = partial(session.run, shown)
-                results = run_on_something(run, _tensors(session, shapes), first=1, most=most, whole=whole)
+                results = run_on_something(run, _inputs(session, shapes, whole), first=1, most=most)
             except Exception as error:  # any error means that the model does not run with these shapes
                 reason = str(error).strip().splitlines()[0][:300]
                 continue
@@ -62,10 +60,12 @@ def _with_outputs(path: Path, wanted: tuple[str, ...]) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def _tensors(session: ort.InferenceSession, shapes: Shapes) -> list[tuple[str, tuple[int, ...], str]]:
+def _inputs(session: ort.InferenceSession, shapes: Shapes, whole: Mapping[str, int]) -> list[TensorSpec]:
     names = {f"tensor({_ENGINES_NAME.get(name, name.lower())})": name for name in NUMPY_OF}
-    inputs = zip(session.get_inputs(), shapes, strict=True)
-    return [(value.name, shape, names[value.type]) for value, shape in inputs]
+    return [
+        TensorSpec(value.name, shape, names[value.type], made_up=whole.get(value.name, 0))
+        for value, shape in zip(session.get_inputs(), shapes, strict=True)
+    ]
 
 
 def _shape(result: Array) -> tuple[tuple[int, ...], str]:

@@ -14,7 +14,6 @@ from typing import Final
 import msgspec
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from shisha_rt.model.graph import Graph, Tensor
@@ -22,7 +21,7 @@ from shisha_rt.model.reader.onnx_reader import operator_of
 from shisha_rt.model.shards.blocked import BLOCK, NCHWC
 from shisha_rt.tensors import NAME_OF, TensorSpec
 from stages.built.clean_model import CleanModel
-from stages.engines.onnxruntime.options import base_options
+from stages.engines.onnxruntime.options import base_options, open_session
 
 MODEL_FILE: Final = "model.onnx"
 _TENSORS_FILE: Final = "tensors.msgpack"
@@ -37,7 +36,7 @@ def read_optimised(folder: Path) -> CleanModel:
     """Read the graph that stages are cut from, in place of the cleaned one."""
     specs = msgspec.msgpack.decode((folder / _TENSORS_FILE).read_bytes(), type=list[TensorSpec])
     model = onnx.load(str(folder / MODEL_FILE), load_external_data=False)
-    return CleanModel.of(folder, optimised_graph(model, {spec.name: spec for spec in specs}), model)
+    return CleanModel(folder, optimised_graph(model, {spec.name: spec for spec in specs}), model)
 
 
 def optimised_graph(optimised: onnx.ModelProto, specs: Mapping[str, TensorSpec]) -> Graph:
@@ -74,7 +73,7 @@ def block_size() -> int:
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(NCHWC, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     try:
-        session = ort.InferenceSession(model.SerializeToString(), base_options(), providers=["CPUExecutionProvider"])
+        session = open_session(model.SerializeToString(), base_options())
     except Exception:  # the engine's errors have no common class: a processor without blocked formats
         return 0
     image = np.zeros((1, BLOCK, 2, 1), np.float32)

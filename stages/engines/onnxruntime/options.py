@@ -46,3 +46,8 @@ def _beside(weights_folder: str, options: ort.SessionOptions, level: ort.GraphOp
     options.graph_optimization_level = level
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", weights_folder)
     return options
+
+
+def open_session(model: bytes | str, options: ort.SessionOptions) -> ort.InferenceSession:
+    """The engine's session of a serialised model, or of its file."""
+    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])

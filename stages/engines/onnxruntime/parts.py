@@ -64,12 +64,17 @@ class Boundaries:
 
     def of(self, work: Sequence[Span]) -> tuple[list[str], list[str]]:
         """Names of tensors that these layers read from outside, and that they make for it; each in a fixed order."""
-        layers = {layer for first, last in work for layer in range(first, last + 1)}
-        here = [node for node in self._nodes if node.layer in layers]
+        here = self.nodes(work)
+        layers = {node.layer for node in here}
         made = dict.fromkeys(name for node in here for name in node.makes)
         read = dict.fromkeys(name for node in here for name in node.reads)
         reads = [name for name in read if name not in made and name not in self._constants]
         return reads, [name for name in made if not self._readers.get(name, layers) <= layers]
+
+    def nodes(self, work: Sequence[Span]) -> list[NodePart]:
+        """The nodes of these layers."""
+        layers = {layer for first, last in work for layer in range(first, last + 1)}
+        return [node for node in self._nodes if node.layer in layers]
 
 
 def write_parts(parts: Parts, folder: Path) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import onnx
 import onnxruntime as ort
 
@@ -19,23 +20,22 @@ from shisha_rt.placement.segments import Segment
 from stages.built.clean_model import CleanModel
 from stages.engines.fused import host
 from stages.engines.onnxruntime.covered import covered_operators
-from stages.engines.onnxruntime.options import optimising_options
-from stages.engines.onnxruntime.session import PROVIDERS
-from stages.engines.session import Array, Threads
+from stages.engines.onnxruntime.options import open_session, optimising_options
+from stages.engines.session import Threads
+from stages.noise import noise_for
 
 _NODE_SUFFIX: Final = "_kernel_time"
 
 
-def ort_operator_times(
-    model: CleanModel, segment: Segment, threads: Threads, feeds: Mapping[str, Array], rounds: int
-) -> tuple[float, ...]:
+def ort_operator_times(model: CleanModel, segment: Segment, threads: Threads, rounds: int) -> tuple[float, ...]:
     """See `operator_times`."""
     graph = model.graph_of(segment)
+    feeds = noise_for(graph.inputs, np.random.default_rng(0))
     with tempfile.TemporaryDirectory() as folder:
         options = _profiled(optimising_options(str(model.folder), threads), Path(folder))
-        session = ort.InferenceSession(model.cut(segment).SerializeToString(), options, PROVIDERS)
+        session = open_session(model.cut(segment).SerializeToString(), options)
         for _ in range(1 + rounds):  # the first run allocates: it does not count
-            session.run(segment.outputs, dict(feeds))
+            session.run(segment.outputs, feeds)
         events = _node_events(json.loads(Path(session.end_profiling()).read_text()))
         optimised = onnx.load(Path(folder) / "optimised.onnx", load_external_data=False).graph
     covered = zip(optimised.node, covered_operators(graph, optimised), strict=True)

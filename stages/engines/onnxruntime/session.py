@@ -1,84 +1,116 @@
-"""A segment as ONNX Runtime runs it: a cut of the cleaned model that the engine optimises for itself.
+"""A session of ONNX Runtime, bound to arrays or to the arena's slots.
 
-In fp32 the cut is run as it stands. In bf16 nodes that round every value are added, as the engine's own kernels compute
-in float32. In int8 it computes integers, and is not optimised. Unlike a stage of ONNX Runtime's optimised graph
-(`segment`), a session has private copies of its weights, in the form that its kernels need; in exchange it may begin
-and end anywhere.
+A binding holds raw addresses, which the engine does not check: shapes and sizes are compared when it is made. An output
+whose shape depends on the data is made in the engine's own memory, and copied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Final
 
-import onnx
 import onnxruntime as ort
 
-from shisha_rt.machine.device import Precision
-from shisha_rt.model.graph import Tensor
-from shisha_rt.placement.segments import Segment
-from shisha_rt.tensors import NUMPY_OF
-from stages.built.clean_model import CleanModel
-from stages.engines.bfloat16 import with_casts, with_rounding
-from stages.engines.bound_arrays import SegmentEnds
-from stages.engines.int8 import in_integers
-from stages.engines.onnxruntime.options import as_built_options, optimising_options
-from stages.engines.session import ONE_THREAD, Array, Bound, Threads
+from shisha_rt.process.arena import Arena
+from shisha_rt.tensors import TensorSpec, size_bytes
+from stages.engines.session import Array, Bound, CpuClock, Ends, EngineSession
+from stages.noise import run_on_something
 
-PROVIDERS: Final = ["CPUExecutionProvider"]
+_HERE: Final = "cpu"
 
 
-def ort_session(model: CleanModel, segment: Segment, precision: Precision, threads: Threads = ONE_THREAD) -> OrtSession:
-    """Build a session. Raises ValueError for an operator that cannot be computed in the precision."""
-    cut = session_model(model, segment, precision).SerializeToString()
-    to_options = as_built_options if precision == "int8" else optimising_options
-    options = to_options(str(model.folder), threads)
-    return OrtSession(ort.InferenceSession(cut, options, PROVIDERS), model, segment)
+class OrtSession(EngineSession):
+    """A built session. Its model's weights may be mapped from a file, or be private memory of this process."""
 
-
-def session_model(model: CleanModel, segment: Segment, precision: Precision) -> onnx.ModelProto:
-    """The model of a session. In fp32 its weights may be in the model's folder; in int8 it must not be optimised.
-
-    Raises ValueError as above.
-    """
-    cut = model.cut(segment)
-    if precision == "fp32":
-        return cut
-    if precision == "int8":
-        return in_integers(model.with_weights(cut), model.scales, model.partial)
-    floats = {tensor.name for tensor in model.graph.tensors.values() if tensor.datatype == "FP32"}
-    return with_rounding(model.with_weights(with_casts(cut)), floats)
-
-
-class OrtSession(SegmentEnds):
-    """A built segment."""
-
-    def __init__(self, session: ort.InferenceSession, model: CleanModel, segment: Segment) -> None:
-        super().__init__(model, segment)
+    def __init__(self, session: ort.InferenceSession, ends: Ends, weight_bytes: int) -> None:
+        super().__init__(ends, weight_bytes)
         self._session = session
+        self._open_outputs = [(i, spec) for i, spec in enumerate(ends.outputs) if spec.open_axes]
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Bound:
-        self.check(inputs, outputs)
+    def bind(self, arrays: Mapping[str, Array]) -> Bound:
+        """As `EngineSession`; an output of no array is made in the engine's memory."""
+        binding, run = self._binding(arrays), self._session.run_with_iobinding
+
+        def compute(_: CpuClock, _kept: object = arrays) -> tuple[float, ...]:
+            run(binding)
+            return ()
+
+        return compute
+
+    def on_slot(self, arena: Arena, slot: int, layout: int = 0) -> Bound:
+        if not self._open_outputs:
+            return super().on_slot(arena, slot, layout)
+        regions = arena.layouts[layout].regions
+        closed = [spec.name for spec in self.ends.both if not spec.open_axes]
+        binding = self._binding({name: arena.view(slot, regions[name]) for name in closed})
+        run = self._session.run_with_iobinding
+
+        def compute(_: CpuClock) -> tuple[float, ...]:
+            run(binding)
+            self._take_open_outputs(binding, arena, slot, layout)
+            return ()
+
+        return compute
+
+    def apart(self) -> Bound:
+        """Runs on the values with which the operators run, as they may fail on some."""
+
+        def compute(_: CpuClock) -> tuple[float, ...]:
+            self._run_on_something(None)
+            return ()
+
+        return compute
+
+    def answers(self, given: Mapping[str, Array]) -> dict[str, Array]:
+        names = [spec.name for spec in self.ends.outputs]
+        return dict(zip(names, self._session.run(names, dict(given)), strict=True))
+
+    def give_back(self) -> None:
+        """Run once more, with the option to release memory beyond the engine's initial allocation after the run."""
+        options = ort.RunOptions()
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", f"{_HERE}:0")
+        self._run_on_something(options)
+
+    def _run_on_something(self, options: ort.RunOptions | None) -> None:
+        names = [spec.name for spec in self.ends.outputs]
+        run_on_something(lambda given: self._session.run(names, given, options), self.ends.inputs)
+
+    def _binding(self, arrays: Mapping[str, Array]) -> ort.IOBinding:
         binding = self._session.io_binding()
-        for tensor, array in zip(self.inputs, inputs, strict=True):
-            binding.bind_input(*_place(tensor, array))
-        for tensor, array in zip(self.outputs, outputs, strict=True):
-            binding.bind_output(*_place(tensor, array))
-        return _Binding(self._session, binding, (*inputs, *outputs))
+        for spec in self.ends.inputs:
+            binding.bind_input(*_address(spec, self.ends.fitting(spec, arrays)))
+        for spec in self.ends.outputs:
+            if spec.name in arrays:
+                binding.bind_output(*_address(spec, self.ends.fitting(spec, arrays)))
+            else:
+                binding.bind_output(spec.name, _HERE)
+        return binding
+
+    def _take_open_outputs(self, binding: ort.IOBinding, arena: Arena, slot: int, layout: int) -> None:
+        """Copy outputs of variable shape to the slot, and drop the engine's buffers, which its next run would reuse.
+
+        If an output does not fit, only its shape is written: a read of that output then fails.
+        """
+        made = binding.get_outputs()
+        for i, spec in self._open_outputs:
+            region, shape = arena.layouts[layout].regions[spec.name], tuple(made[i].shape())
+            _check_shape(spec, shape)
+            arena.set_shape(slot, region, shape)
+            if size_bytes(spec.datatype, shape) <= region.room_bytes:
+                arena.view(slot, region)[...] = made[i].numpy()
+            binding.bind_output(spec.name, _HERE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Binding:
-    """A bound session. It keeps the arrays alive, as the engine has only their addresses."""
-
-    session: ort.InferenceSession
-    binding: ort.IOBinding
-    arrays: tuple[Array, ...]
-
-    def __call__(self) -> None:
-        self.session.run_with_iobinding(self.binding)
+def _address(spec: TensorSpec, array: Array) -> tuple[object, ...]:
+    return spec.name, _HERE, 0, array.dtype.type, array.shape, array.ctypes.data
 
 
-def _place(tensor: Tensor, array: Array) -> tuple[object, ...]:
-    return tensor.name, "cpu", 0, NUMPY_OF[tensor.datatype].type, tensor.shape, array.ctypes.data
+def _check_shape(spec: TensorSpec, shape: tuple[int, ...]) -> None:
+    """Check the size of axes that are not open; if all are open, the number of axes may differ, too."""
+    if len(spec.open_axes) == len(spec.shape):
+        return
+    expected = [None if axis in spec.open_axes else size for axis, size in enumerate(spec.shape)]
+    if len(shape) != len(expected) or any(
+        wanted not in (None, size) for wanted, size in zip(expected, shape, strict=True)
+    ):
+        raise ValueError(f"output {spec.name!r} came out as {list(shape)}, expected {expected}")

@@ -10,7 +10,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from shisha_rt.model.reader.onnx_versions import MICROSOFT, OnnxVersions
-from stages.engines.onnxruntime.options import base_options
+from stages.engines.onnxruntime.options import base_options, open_session
 
 # Versions that every ONNX Runtime accepts.
 _IR_VERSION: Final = 8
@@ -37,7 +37,7 @@ def _takes(ir_version: int, opsets: Mapping[str, int]) -> bool:
     imports = [helper.make_opsetid(*opset) for opset in opsets.items()]
     model = helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
     try:
-        ort.InferenceSession(model.SerializeToString(), base_options(), providers=["CPUExecutionProvider"])
+        open_session(model.SerializeToString(), base_options())
     except Exception:  # the engine's errors have no common class
         return False
     return True

@@ -11,13 +11,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from shisha_rt.machine.device import Precision
 from shisha_rt.model.graph import Graph
 from shisha_rt.placement.segments import Segment
 from stages.built.clean_model import CleanModel
 from stages.engines.fused import host
 from stages.engines.openvino.session import compile_network, read_network, shared_tensor
-from stages.engines.session import Array
+from stages.noise import noise_for
 
 # The engine derives names from names. A full stop at the end keeps any name from being a prefix of another; if nothing
 # follows it, the name means the operator itself, and not, for example, the transposition of its weight.
@@ -25,7 +27,7 @@ _OPERATOR: Final = re.compile(r"operator_(\d+)\.(?=,|$)")
 
 
 def openvino_operator_times(
-    model: CleanModel, segment: Segment, precision: Precision, threads: int, feeds: Mapping[str, Array], rounds: int
+    model: CleanModel, segment: Segment, precision: Precision, threads: int, rounds: int
 ) -> tuple[float, ...]:
     """See `operator_times`."""
     cut = model.with_weights(model.cut(segment))
@@ -33,8 +35,9 @@ def openvino_operator_times(
         node.name = f"operator_{position}."
     compiled = compile_network(read_network(cut), precision, threads, profiled=True)
     request = compiled.create_infer_request()
-    for position, name in enumerate(segment.inputs):
-        request.set_input_tensor(position, shared_tensor(feeds[name]))
+    feeds = noise_for(model.ends(segment).inputs, np.random.default_rng(0))
+    for position, array in enumerate(feeds.values()):
+        request.set_input_tensor(position, shared_tensor(array))
     request.infer(share_outputs=True)
     first_s = _mean_times_s(request)
     for _ in range(rounds):

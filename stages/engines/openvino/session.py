@@ -1,4 +1,4 @@
-"""A segment as OpenVINO runs it: a cut of the cleaned model, compiled in memory, one request for each binding.
+"""A network as OpenVINO runs it, or a cut of one: compiled in memory, with a request for each binding.
 
 Some of its defaults do not fit here. On processors that have bfloat16 it computes in it, so the precision is always
 stated. It pins the calling thread to a core, which is disabled, as the worker sets its own affinity. It looks for
@@ -10,30 +10,22 @@ is an extra, and imported only when a device needs it.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakSet
 
 import onnx
 
 from shisha_rt.errors import Error, Failure
 from shisha_rt.machine.device import Precision
-from shisha_rt.placement.segments import Segment
-from stages.built.clean_model import CleanModel
-from stages.engines.bound_arrays import SegmentEnds
 from stages.engines.openvino.threads import THREADS, stay_where_put
-from stages.engines.session import Array, Bound, Threads
+from stages.engines.session import Array, Bound, CpuClock, Ends, EngineSession, Threads
+from stages.memory_limit import is_for_memory
 
 _PRECISIONS: Final[dict[Precision, str]] = {"fp32": "f32", "bf16": "bf16"}
-
-
-def openvino_session(model: CleanModel, segment: Segment, precision: Precision, threads: Threads) -> OpenVinoSession:
-    """Build a session. Raises Failure if OpenVINO is not installed, or the processor does not have the precision."""
-    network = read_network(model.with_weights(model.cut(segment)))
-    return OpenVinoSession(CompiledNetwork(network, precision, threads), model, segment)
 
 
 def read_network(network: onnx.ModelProto | Path) -> Any:
@@ -117,23 +109,61 @@ def _core() -> Any:
     return openvino.Core()
 
 
-class OpenVinoSession(SegmentEnds):
-    """A built segment."""
+class OpenVinoSession(EngineSession):
+    """A network that `compiled` compiles.
 
-    def __init__(self, compiled: CompiledNetwork, model: CleanModel, segment: Segment) -> None:
-        super().__init__(model, segment)
-        self._compiled = compiled
+    After a run has failed for lack of memory, all others fail, too (2026.4): the network is then compiled anew, once no
+    request refers to the old one.
+    """
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Bound:
-        self.check(inputs, outputs)
-        return _Binding(self._compiled, self._compiled.request(inputs, outputs), (*inputs, *outputs))
+    def __init__(self, compiled: Callable[[], CompiledNetwork], ends: Ends, weight_bytes: int) -> None:
+        super().__init__(ends, weight_bytes)
+        self._compile = compiled
+        self._compiled: CompiledNetwork | None = compiled()
+        self._bindings: WeakSet[_Binding] = WeakSet()
+
+    @property
+    def compiled(self) -> CompiledNetwork:
+        if self._compiled is None:
+            self._compiled = self._compile()
+        return self._compiled
+
+    def bind(self, arrays: Mapping[str, Array]) -> Bound:
+        inputs, outputs = (
+            [self.ends.fitting(spec, arrays) for spec in specs] for specs in (self.ends.inputs, self.ends.outputs)
+        )
+        binding = _Binding(self, inputs, outputs)
+        self._bindings.add(binding)
+        return binding
+
+    def forget(self) -> None:
+        """Drop all references to the compiled network."""
+        for binding in self._bindings:
+            binding.request = None
+        self._compiled = None
+
+    def give_back(self) -> None:
+        if self._compiled is not None:
+            self._compiled.give_back()
 
 
-@dataclass(frozen=True, slots=True)
 class _Binding:
-    compiled: CompiledNetwork
-    request: Any
-    arrays: tuple[Array, ...]
+    """A session bound to arrays, in the order of its inputs and outputs. A call computes the outputs."""
 
-    def __call__(self) -> None:
-        self.compiled.infer(self.request)
+    __slots__ = ("__weakref__", "_inputs", "_outputs", "_session", "request")
+
+    def __init__(self, session: OpenVinoSession, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        self._session, self._inputs, self._outputs = session, inputs, outputs
+        self.request: Any = session.compiled.request(inputs, outputs)
+
+    def __call__(self, _: CpuClock) -> tuple[float, ...]:
+        compiled = self._session.compiled
+        if self.request is None:
+            self.request = compiled.request(self._inputs, self._outputs)
+        try:
+            compiled.infer(self.request)
+        except RuntimeError as error:
+            if is_for_memory(error):
+                self._session.forget()
+            raise
+        return ()

@@ -26,7 +26,7 @@ def ids(model: onnx.ModelProto, folder: Path) -> tuple[str, ...]:
     read = read_model(write(model, folder))
     found = operator_ids(read.graph, read.proto)
     read.save(folder)
-    saved = CleanModel(folder)
+    saved = CleanModel.read(folder)
     assert operator_ids(saved.graph, onnx.load(folder / "clean.onnx", load_external_data=False)) == found
     return found
 

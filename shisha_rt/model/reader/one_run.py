@@ -44,9 +44,7 @@ class RunSeen(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-def shapes_seen(
-    model: onnx.ModelProto, wanted: Sequence[str], where: str, limit_s: float = RUN_LIMIT_S
-) -> dict[str, SeenTensor]:
+def shapes_seen(model: onnx.ModelProto, wanted: Sequence[str], limit_s: float = RUN_LIMIT_S) -> dict[str, SeenTensor]:
     """Shapes and datatypes of the tensors `wanted` in one run; the inputs of `model` have static shapes.
 
     Raises BadInput if the engine cannot run it, or not within `limit_s`.
@@ -54,11 +52,11 @@ def shapes_seen(
     shape = tuple(tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim) for value in model.graph.input)
     seen = _run(model, (shape,), limit_s, wanted)
     if seen.taken is None:
-        raise BadInput(f"{where}: the engine cannot run it: {seen.reason}", Error.ENGINE_REFUSES)
+        raise BadInput(f"the engine cannot run it: {seen.reason}", Error.ENGINE_REFUSES)
     unknown = next((name for name, (_, datatype) in seen.shapes.items() if datatype not in NUMPY_OF), None)
     if unknown is not None:
         raise BadInput(
-            f"{where}: tensor {unknown!r} is of no datatype served; expected one of {', '.join(NUMPY_OF)}",
+            f"tensor {unknown!r} is of no datatype served; expected one of {', '.join(NUMPY_OF)}",
             Error.MODEL_UNSUPPORTED,
         )
     return {name: SeenTensor(*seen_shape) for name, seen_shape in seen.shapes.items()}

@@ -27,13 +27,12 @@ from shisha_rt.model.batches import follow_batch
 from shisha_rt.model.free_batch import integers_of
 from shisha_rt.model.graph import ModelGraph
 from shisha_rt.model.index import FORM_COST, INDEX_VERSION, Form
+from shisha_rt.model.indexing import plain_index, with_batches, with_splits
 from shisha_rt.model.input_sizes import ANY_SIZES, InputSizes
 from shisha_rt.model.layer_kinds import LayerKind
 from shisha_rt.model.layers import Layer, group_layers
-from shisha_rt.model.plain_index import plain_index
 from shisha_rt.model.reader import index_file
 from shisha_rt.model.reader.onnx_reader import Model, read_model, read_saved
-from shisha_rt.model.split_index import with_batches, with_splits
 from shisha_rt.process.job import JobFailed, run_job
 
 log = logging.getLogger(__name__)

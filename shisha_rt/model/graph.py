@@ -11,24 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from shisha_rt.model.shards.blocked import blocked_tensors
-from shisha_rt.tensors import size_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """A dense tensor: its ONNX name, shape and datatype (a name of `tensors`).
-
-    The shape is static except along `open_axes`, where sizes depend on the data and `shape` has what one run showed.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    datatype: str
-    open_axes: tuple[int, ...] = ()
-
-    @property
-    def size_bytes(self) -> int:
-        return size_bytes(self.datatype, self.shape)
+from shisha_rt.tensors import Tensor as Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import numpy as np
 
 from shisha_rt.model.noise import noise
 from shisha_rt.process.arena import Arena
-from shisha_rt.tensors import NUMPY_OF, TensorSpec
+from shisha_rt.tensors import NUMPY_OF, Tensor
 from stages.built.differences import relative_difference
 from stages.built_stage import BuiltStage, FramesDiffer, GivesBack
 from stages.engines.session import Array, CpuClock, one_line
@@ -47,8 +47,8 @@ class Together:
     `sizes`: networks that compute batches, by the batch's frames; `alone`: returns the stage's outputs for one frame.
     """
 
-    inputs: Sequence[TensorSpec]
-    outputs: Sequence[TensorSpec]
+    inputs: Sequence[Tensor]
+    outputs: Sequence[Tensor]
     axes: Mapping[str, int]
     sizes: Mapping[int, ManyFrames]
     alone: Callable[[Mapping[str, Array]], Mapping[str, Array]]
@@ -189,13 +189,13 @@ class _Runs:
             tuple(spec.name for spec in self._together.outputs if spec.name in aside),
         )
 
-    def _room(self, spec: TensorSpec) -> Array:
+    def _room(self, spec: Tensor) -> Array:
         """(most frames, bytes): the stage's own memory for this tensor."""
         if spec.name not in self._aside:
             self._aside[spec.name] = np.zeros((self._descending[0], spec.size_bytes), np.uint8)
         return self._aside[spec.name]
 
-    def _many(self, raw: Array, spec: TensorSpec, count: int) -> Array:
+    def _many(self, raw: Array, spec: Tensor, count: int) -> Array:
         shape = list(spec.shape)
         shape[self._together.axes[spec.name]] *= count
         return raw.view(NUMPY_OF[spec.datatype]).reshape(shape)
@@ -244,7 +244,7 @@ class _Runs:
         raise fault
 
 
-def _made_up(spec: TensorSpec, generator: np.random.Generator) -> Array:
+def _made_up(spec: Tensor, generator: np.random.Generator) -> Array:
     if spec.made_up:
         return np.full(spec.shape, spec.made_up, NUMPY_OF[spec.datatype])
     return noise(spec.shape, spec.datatype, generator)
@@ -257,7 +257,7 @@ def _small_numbers(array: Array, generator: np.random.Generator) -> Array:
     return generator.integers(0, 2, array.shape).astype(array.dtype)
 
 
-def _check_alike(spec: TensorSpec, together: Array, alone: Array) -> None:
+def _check_alike(spec: Tensor, together: Array, alone: Array) -> None:
     most = _MOST_OF_INTEGERS if together.dtype.kind in "iub" else _MOST_OF_LARGEST
     finite = np.isfinite(alone) if alone.dtype.kind == "f" else np.ones(alone.shape, bool)
     difference = relative_difference(together[finite], alone[finite])

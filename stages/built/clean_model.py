@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
+from msgspec import structs
 from onnx import helper, numpy_helper
 
 from shisha_rt.messages.scales import read_scales, scales_file
@@ -183,4 +184,4 @@ def _of_frames(tensor: Tensor, axis: int | None, count: int) -> Tensor:
     if axis is None or axis >= len(tensor.shape):
         return tensor
     shape = (size * count if position == axis else size for position, size in enumerate(tensor.shape))
-    return replace(tensor, shape=tuple(shape))
+    return structs.replace(tensor, shape=tuple(shape))

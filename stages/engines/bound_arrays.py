@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shisha_rt.model.graph import Tensor
 from shisha_rt.placement.segments import Segment
-from shisha_rt.tensors import NUMPY_OF, TensorSpec
+from shisha_rt.tensors import NUMPY_OF, Tensor
 from stages.built.clean_model import CleanModel
 from stages.engines.session import Array
 
@@ -25,7 +24,7 @@ class SegmentEnds:
         check_fits(self.outputs, outputs)
 
 
-def check_fits(tensors: Sequence[Tensor | TensorSpec], arrays: Sequence[Array]) -> None:
+def check_fits(tensors: Sequence[Tensor | Tensor], arrays: Sequence[Array]) -> None:
     """Raises ValueError unless there is one array for each tensor, of its shape and datatype, and row-major."""
     for tensor, array in zip(tensors, arrays, strict=True):
         fits = array.shape == tensor.shape and array.dtype == NUMPY_OF[tensor.datatype]

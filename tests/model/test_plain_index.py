@@ -12,14 +12,13 @@ from shisha_rt.daemon.sweep import passing_tensors
 from shisha_rt.measure import compile as compile_module
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.model.batches import follow_batch
-from shisha_rt.model.graph import Graph, Operator, Tensor
+from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.index import Crossing
+from shisha_rt.model.indexing import plain_index, with_batches, with_splits
 from shisha_rt.model.layers import group_layers
-from shisha_rt.model.plain_index import plain_index
 from shisha_rt.model.reader.index_file import FILE_NAME
-from shisha_rt.model.split_index import with_batches, with_splits
 from shisha_rt.plan.plan import Plan
-from shisha_rt.tensors import TensorSpec
+from shisha_rt.tensors import Tensor
 from tests.model.networks import network, weight, write
 
 
@@ -38,8 +37,8 @@ def graph() -> Graph:
     return Graph("net", operators, (tensors["x"],), outputs, tensors, {"w": Tensor("w", (2, 2), "FP32")})
 
 
-def spec(name: str) -> TensorSpec:
-    return TensorSpec(name, (2, 2), "FP32")
+def spec(name: str) -> Tensor:
+    return Tensor(name, (2, 2), "FP32")
 
 
 def test_the_index() -> None:

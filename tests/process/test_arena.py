@@ -21,7 +21,7 @@ from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.board import MAX_DEVICES, Sign
 from shisha_rt.process.layout import SHAPE_BYTES, Layout, layout_of
 from shisha_rt.process.output_room import OUTPUT_BYTES
-from shisha_rt.tensors import TensorSpec
+from shisha_rt.tensors import Tensor
 
 _PAGE = 4096
 INDEX = ModelIndex(
@@ -30,12 +30,12 @@ INDEX = ModelIndex(
     layer_count=3,
     legal_cuts=(0, 1),
     node_layers=(0, 1, 2),
-    inputs=(TensorSpec("x", (1, 3, 5), "FP32"),),
-    outputs=(TensorSpec("y", (7,), "INT64"),),
+    inputs=(Tensor("x", (1, 3, 5), "FP32"),),
+    outputs=(Tensor("y", (7,), "INT64"),),
     crossing=(
-        Crossing(TensorSpec("a", (2000,), "FP32"), made=0, readers=(1,)),
-        Crossing(TensorSpec("skip", (10,), "FP16"), made=0, readers=(1, 2)),
-        Crossing(TensorSpec("y", (7,), "INT64"), made=1, readers=(2,)),
+        Crossing(Tensor("a", (2000,), "FP32"), made=0, readers=(1,)),
+        Crossing(Tensor("skip", (10,), "FP16"), made=0, readers=(1, 2)),
+        Crossing(Tensor("y", (7,), "INT64"), made=1, readers=(2,)),
     ),
 )
 LAYOUT = layout_of(INDEX)
@@ -215,11 +215,11 @@ OPEN = ModelIndex(
     layer_count=1,
     legal_cuts=(),
     node_layers=(0,),
-    inputs=(TensorSpec("x", (3,), "FP32"),),
+    inputs=(Tensor("x", (3,), "FP32"),),
     outputs=(
-        TensorSpec("rows", (5, 2), "FP16", (0,)),
-        TensorSpec("any", (4,), "INT8", (0,)),
-        TensorSpec("y", (7,), "INT8"),
+        Tensor("rows", (5, 2), "FP16", (0,)),
+        Tensor("any", (4,), "INT8", (0,)),
+        Tensor("y", (7,), "INT8"),
     ),
     crossing=(),
 )

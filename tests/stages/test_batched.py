@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shisha_rt.tensors import TensorSpec
+from shisha_rt.tensors import Tensor
 from stages.built.batched import BatchedStage, Go, Together, _check_alike
 from stages.built_stage import FramesDiffer
 
@@ -18,7 +18,7 @@ ALONE = np.array([1.0, -4.0, np.inf], np.float32)
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, 1.1])
 def test_a_run_that_makes_something_else_of_a_frame_is_refused(wrong: float) -> None:
     """Where the frame alone is infinite nothing is asked of the run."""
-    spec = TensorSpec("y", (3,), "FP32")
+    spec = Tensor("y", (3,), "FP32")
     _check_alike(spec, np.array([1.0, -4.0, np.nan], np.float32), ALONE)
     with pytest.raises(FramesDiffer):
         _check_alike(spec, np.array([wrong, -4.0, np.inf], np.float32), ALONE)
@@ -39,7 +39,7 @@ class Single:
 
 
 def test_what_an_engine_cannot_have_together_is_computed_alone() -> None:
-    spec = TensorSpec("x", (1, 3), "FP32"), TensorSpec("y", (1, 3), "FP32")
+    spec = Tensor("x", (1, 3), "FP32"), Tensor("y", (1, 3), "FP32")
     together = Together(spec[:1], spec[1:], {"x": 0, "y": 0}, {4: Refusing()}, lambda given: {"y": given["x"]})
     stage: Any = BatchedStage(Single(), [together])  # type: ignore[arg-type]
     with pytest.raises(FramesDiffer, match="no memory"):

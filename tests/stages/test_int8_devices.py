@@ -25,8 +25,8 @@ from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.measure.scales import make_scales
 from shisha_rt.messages.scales import read_scales, scales_file, write_scales
+from shisha_rt.model.indexing import plain_index
 from shisha_rt.model.layers import group_layers
-from shisha_rt.model.plain_index import plain_index
 from shisha_rt.model.scales import exponent, scaled_tensors, tensor_exponents
 from shisha_rt.model.spans import groups_of
 from shisha_rt.model.split import Split

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec import structs
 
 from shisha_rt.model.graph import Graph, Operator, Tensor
 from shisha_rt.model.shards.course import is_needed_beyond
@@ -93,8 +94,8 @@ def _between(shard: Shard) -> dict[str, Tensor]:
     operators_of = {}
     for step in shard.steps:
         if isinstance(step, Crop) and step.blocked:
-            operators_of[step.unfolded] = replace(shard.tensors[step.source], name=step.unfolded)
-            operators_of[step.folded] = replace(shard.tensors[step.result], name=step.folded)
+            operators_of[step.unfolded] = structs.replace(shard.tensors[step.source], name=step.unfolded)
+            operators_of[step.folded] = structs.replace(shard.tensors[step.result], name=step.folded)
     return operators_of
 
 

@@ -9,7 +9,7 @@ import onnx
 
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.subgraphs import reads
-from shisha_rt.tensors import NUMPY_OF, TensorSpec
+from shisha_rt.tensors import NUMPY_OF, Tensor
 from stages.engines.onnxruntime.parts import ConstantPart, NodePart, Parts
 
 
@@ -51,13 +51,13 @@ def _part(graph: onnx.GraphProto) -> bytes:
     return bytes(onnx.ModelProto(graph=graph).SerializeToString())
 
 
-def _value_info(spec: TensorSpec) -> onnx.ValueInfoProto:
+def _value_info(spec: Tensor) -> onnx.ValueInfoProto:
     """Without a shape if it depends on the data: the engine would warn each time that it meets a different one."""
     element = onnx.helper.np_dtype_to_tensor_dtype(NUMPY_OF[spec.datatype])
     return onnx.helper.make_tensor_value_info(spec.name, element, None if spec.open_axes else spec.shape)
 
 
-def _of_many(spec: TensorSpec, axis: int) -> onnx.ValueInfoProto:
+def _of_many(spec: Tensor, axis: int) -> onnx.ValueInfoProto:
     """The description for any number of frames; the engine takes axes of equal names to be of equal size."""
     element = onnx.helper.np_dtype_to_tensor_dtype(NUMPY_OF[spec.datatype])
     shape = [f"{size} frames" if position == axis else size for position, size in enumerate(spec.shape)]

@@ -21,7 +21,7 @@ from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.spans import Span
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import Region
-from shisha_rt.tensors import NUMPY_OF, TensorSpec, size_bytes
+from shisha_rt.tensors import NUMPY_OF, Tensor, size_bytes
 from stages.engines.onnxruntime.options import as_built_options, optimising_options
 from stages.engines.onnxruntime.parts import Boundaries, read_parts
 from stages.engines.session import ONE_THREAD, Array, CpuClock, Threads
@@ -56,7 +56,7 @@ class OptimisedModel:
 
     def _session(
         self, work: Sequence[Span], ends: tuple[Mapping[str, bytes], Mapping[str, bytes]], threads: Threads
-    ) -> tuple[ort.InferenceSession, list[TensorSpec], list[TensorSpec], int]:
+    ) -> tuple[ort.InferenceSession, list[Tensor], list[Tensor], int]:
         """A session with its inputs, outputs and bytes of weights. `ends`: the model's parts for inputs and outputs."""
         parts = self._parts
         layers = {layer for first, last in work for layer in range(first, last + 1)}
@@ -83,7 +83,7 @@ class SegmentOfMany:
     """A stage that computes batches, on arrays of several frames. `weight_bytes`: of its weights."""
 
     def __init__(
-        self, session: ort.InferenceSession, inputs: list[TensorSpec], outputs: list[TensorSpec], weight_bytes: int
+        self, session: ort.InferenceSession, inputs: list[Tensor], outputs: list[Tensor], weight_bytes: int
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
@@ -104,7 +104,7 @@ class SegmentOfMany:
         return lambda _: run() or ()
 
 
-def _array(spec: TensorSpec, array: Array) -> tuple[object, ...]:
+def _array(spec: Tensor, array: Array) -> tuple[object, ...]:
     if array.dtype != NUMPY_OF[spec.datatype] or not array.flags.c_contiguous:
         raise ValueError(f"tensor {spec.name!r} is {spec.datatype}, row-major; its array is {array.dtype}")
     return spec.name, _HERE, 0, array.dtype.type, array.shape, array.ctypes.data
@@ -116,8 +116,8 @@ class OptimisedSegment:
     def __init__(
         self,
         session: ort.InferenceSession,
-        inputs: list[TensorSpec],
-        outputs: list[TensorSpec],
+        inputs: list[Tensor],
+        outputs: list[Tensor],
         weight_bytes: int,
         layout: int,
     ) -> None:
@@ -192,13 +192,13 @@ class OptimisedSegment:
             binding.bind_output(spec.name, _HERE)
 
 
-def _place(arena: Arena, slot: int, region: Region, spec: TensorSpec) -> tuple[object, ...]:
+def _place(arena: Arena, slot: int, region: Region, spec: Tensor) -> tuple[object, ...]:
     _check_fits(region, spec)
     dtype = NUMPY_OF[spec.datatype]
     return spec.name, _HERE, 0, dtype.type, spec.shape, arena.address(slot, region)
 
 
-def _check_shape(spec: TensorSpec, shape: tuple[int, ...]) -> None:
+def _check_shape(spec: Tensor, shape: tuple[int, ...]) -> None:
     """Check the size of axes that are not open; if all are open, the number of axes may differ, too."""
     if len(spec.open_axes) == len(spec.shape):
         return
@@ -212,7 +212,7 @@ def _check_shape(spec: TensorSpec, shape: tuple[int, ...]) -> None:
         raise ValueError(f"output {spec.name!r} came out as {list(shape)}, expected {expected}")
 
 
-def _check_fits(region: Region, spec: TensorSpec) -> None:
+def _check_fits(region: Region, spec: Tensor) -> None:
     if region.tensor != spec:
         raise ValueError(f"tensor {spec.name!r} is {spec.datatype} {spec.shape}, its room in the slot is for "
                          f"{region.tensor.datatype} {region.tensor.shape}")  # fmt: skip

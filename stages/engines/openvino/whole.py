@@ -20,7 +20,7 @@ from shisha_rt.costs.engine_trials import why_apart
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.reader.onnx_reader import CLEAN_FILE
 from shisha_rt.process.arena import Arena
-from shisha_rt.tensors import NUMPY_OF, TensorSpec
+from shisha_rt.tensors import NUMPY_OF, Tensor
 from stages.engines.bound_arrays import check_fits
 from stages.engines.moved import moved
 from stages.engines.onnxruntime.segment import OptimisedSegment
@@ -172,7 +172,7 @@ class WholeOnOpenVino:
 class FramesOnOpenVino:
     """The network on arrays that hold several frames one behind the other, as `built.batched` has them."""
 
-    def __init__(self, network: _Network, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, network: _Network, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         self._network, self._inputs, self._outputs = network, inputs, outputs
 
     def go_on(self, arrays: Mapping[str, Array]) -> Callable[[CpuClock], tuple[float, ...]]:

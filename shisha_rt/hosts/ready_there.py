@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shisha_rt.cache import cache_folder
 from shisha_rt.costs.profiles import Setting
 from shisha_rt.hosts.joined import Joined
 from shisha_rt.hosts.model_files import manifest_of
@@ -13,7 +12,7 @@ from shisha_rt.measure.compile import engine_key
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.place_class import PlaceClass
 from shisha_rt.measure.profile import job_of, profile_of, signed_spans
-from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
+from shisha_rt.measure.profile_store import ProfileStore
 
 
 def ready_there(ready: ModelOnMachine, joined: Joined, *, costs: bool) -> ModelOnMachine:
@@ -24,7 +23,7 @@ def ready_there(ready: ModelOnMachine, joined: Joined, *, costs: bool) -> ModelO
     joined.ship(manifest_of(ready.compiled, engine_key()))
     settings = {place.name: _setting(ready, joined, place) for place in ready.machine.remote}
     if costs:
-        with ProfileStore(cache_folder() / FILE_NAME) as store:
+        with ProfileStore() as store:
             for place in {setting: name for name, setting in reversed(settings.items())}.values():
                 _measure(ready, joined, place, settings[place], store)
     return replace(ready, remote=settings, far=joined.links())

@@ -23,6 +23,7 @@ from shisha_rt.measure.compile import Tell, compile_model
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.engines import engines_tried
 from shisha_rt.measure.make_ready import check_static, make_ready
+from shisha_rt.measure.sitting import Sitting
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.input_sizes import InputSizes
@@ -86,7 +87,7 @@ def check_model(path: Path, machine: Machine, sizes: Sequence[InputSizes], tell:
         for running_device in running_devices(machine, place, _PRECISION)
     )
     if devices and len(sizes) == 1:
-        compiled = compile_model(path, sizes[0], tell, plain=True)
+        compiled = compile_model(path, sizes[0], tell, plain="heavy")
         check_static(compiled.model.graph, str(path), machine)
     elif devices:
         raise BadInput(
@@ -97,7 +98,7 @@ def check_model(path: Path, machine: Machine, sizes: Sequence[InputSizes], tell:
     file = compiled.model
     if not isinstance(file, Model) or file.is_saved:  # `found_out` is filled only by reading the file itself
         file = read_model(path, sizes[0])
-    engines = None if devices else engines_tried(compiled, machine, tell)
+    engines = None if devices else engines_tried(compiled, machine, Sitting(tell))
     return Checked(compiled, file, tuple(devices), engines, tuple(oddities(compiled, file)))
 
 

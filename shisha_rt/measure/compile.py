@@ -38,6 +38,7 @@ from shisha_rt.process.job import JobFailed, run_job
 log = logging.getLogger(__name__)
 
 Tell = Callable[[str], None]
+"""Hears of progress, in words."""
 
 # Far longer than any model has needed in any form.
 _LIMIT_S: Final = 300.0
@@ -46,26 +47,27 @@ _LIMIT_S_PER_BYTE: Final = 1e-6
 _ENDED_FROM_OUTSIDE: Final = {-signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL}  # SIGKILL: memory was short
 
 
+def silent(_: str) -> None:
+    """A `Tell` that tells nobody."""
+
+
 def compile_model(
     path: Path,
     sizes: InputSizes = ANY_SIZES,
-    on_progress: Tell | None = None,
+    tell: Tell = silent,
     *,
-    plain: bool = False,
-    kind: LayerKind = "heavy",
+    plain: LayerKind | None = None,
 ) -> Compiled:
     """Read, clean and optimise the model at `path`. Raises `BadInput` for a bad file, `Failure` if the engine fails.
 
-    `plain`: the model is served from the cleaned graph: no engine optimises it, and `engine_folder` has only its index.
-    A `kind` other than "heavy" is allowed only then.
+    `plain`: the model is served from the cleaned graph, in layers of this kind: no engine optimises it, and
+    `engine_folder` has only its index.
     """
-    assert plain or kind == "heavy", "an engine's own form has no layer for each operator"
-    tell = on_progress or (lambda _: None)
     tell(f"reading {path.name}")
     models = cache_folder() / "models"
     model = read_model(path, sizes, lambda key: _saved(path.stem, models / key))
-    layers = group_layers(model.graph, kind)
-    engine_folder = _engine_folder(model, f"plain-{kind}-{INDEX_VERSION}" if plain else engine_key())
+    layers = group_layers(model.graph, plain or "heavy")
+    engine_folder = _engine_folder(model, f"plain-{plain}-{INDEX_VERSION}" if plain else engine_key())
 
     def save(model_folder: Path) -> None:
         """Save the cleaned model and compile it at once: if the engine runs it in no form, neither is kept."""

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.links import Links
 from shisha_rt.costs.split_costs import PricedSplit, ShardTime
-from shisha_rt.measure.compile import Tell
+from shisha_rt.measure.compile import Tell, silent
 from shisha_rt.measure.cost_tensors import cost_tensors
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.profile import known_costs, profile_model
+from shisha_rt.measure.sitting import Sitting
 from shisha_rt.model.layers import layer_of_operator
 from shisha_rt.model.split import Splittable
 from shisha_rt.placement.placed_costs import PlacedCosts
@@ -21,22 +22,19 @@ from shisha_rt.placement.shard_costs import shard_times
 
 
 def layer_costs(
-    ready: ModelOnMachine, on_progress: Tell | None = None, batches: Sequence[int] = ()
+    ready: ModelOnMachine, on_progress: Tell = silent, batches: Sequence[int] = ()
 ) -> LayerCosts | PlacedCosts:
     """Costs of layers on the places, measured first if need be. `batches`, and what is raised: as `profile_model`."""
     if ready.operator_costs:
         return _placed_costs(ready)
-    raw = profile_model(
-        ready.compiled, ready.machine, on_progress, teams=ready.teams, remote=ready.remote, batches=batches
-    )
-    return LayerCosts(raw, ready.machine, _links(ready))
+    return LayerCosts(profile_model(ready, Sitting(on_progress), batches), ready.machine, _links(ready))
 
 
 def known_layer_costs(ready: ModelOnMachine) -> LayerCosts | PlacedCosts | None:
     """Costs of layers on the places; None if anything has to be measured. Raises as `profile_model` does."""
     if ready.operator_costs:
         return _placed_costs(ready)
-    raw = known_costs(ready.compiled, ready.machine, teams=ready.teams, remote=ready.remote)
+    raw = known_costs(ready)
     return None if raw is None else LayerCosts(raw, ready.machine, _links(ready))
 
 

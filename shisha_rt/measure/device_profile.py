@@ -20,16 +20,15 @@ from typing import Final
 
 import numpy as np
 
-from shisha_rt.cache import cache_folder
 from shisha_rt.costs.fingerprint import fingerprint, fingerprint_within
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.costs.profiles import Profile, Setting
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine, Place
-from shisha_rt.measure.compile import Tell
+from shisha_rt.measure.compile import Tell, silent
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.place_class import MIN_ROUNDS, PlaceClass, class_of
-from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
+from shisha_rt.measure.profile_store import ProfileStore
 from shisha_rt.measure.sitting import known_or_measured, measure
 from shisha_rt.messages.device_profiling import DeviceProfilingJob, Profiled
 from shisha_rt.model.dimensions import tensor_of
@@ -66,7 +65,7 @@ def profile_devices(
     machine: Machine,
     place: Place,
     devices: tuple[Device, ...],
-    on_progress: Tell | None = None,
+    on_progress: Tell = silent,
     *,
     store: ProfileStore | None = None,
 ) -> DeviceProfile:
@@ -88,12 +87,12 @@ def profile_devices(
 
     def profiled(_: bool) -> None:
         start_s = time.monotonic()
-        sitting = _Runs(compiled, place_class, measured, on_progress or (lambda _: None))
+        sitting = _Runs(compiled, place_class, measured, on_progress)
         for row, taken in zip(rows, sitting.device_times(), strict=True):
             row.write(kept, taken, MIN_ROUNDS)
         took_s.append(time.monotonic() - start_s)
 
-    with nullcontext(store) if store is not None else ProfileStore(cache_folder() / FILE_NAME) as kept:
+    with nullcontext(store) if store is not None else ProfileStore() as kept:
         times = known_or_measured(lambda: _read(kept, rows), lambda times: times is None, profiled)
     assert times is not None, "what has been written is there"
     by_name = {device.name: taken for device, taken in zip(measured, times, strict=True)}

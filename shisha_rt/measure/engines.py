@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import signal
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, replace
@@ -22,13 +21,12 @@ from shisha_rt.costs.engine_trials import EnginesTried, together
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.errors import Failure
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure.compile import Tell
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.database import Table, explained, open_database
 from shisha_rt.measure.installed import installed_engines
 from shisha_rt.measure.place_class import PlaceClass, class_of
 from shisha_rt.measure.profile import teams_to_measure
-from shisha_rt.measure.sitting import known_or_measured, measure
+from shisha_rt.measure.sitting import Sitting, known_or_measured, measure
 from shisha_rt.messages.try_engines import EnginesJob
 from shisha_rt.model.batches import why_not_together
 from shisha_rt.process.job import how_ended
@@ -58,16 +56,13 @@ def known_engines(compiled: Compiled, machine: Machine) -> EnginesTried | None:
 def engines_tried(
     compiled: Compiled,
     machine: Machine,
-    tell: Tell,
-    *,
-    beside: int = 0,
-    renew: bool = False,
+    sitting: Sitting,
     budget_s: float = _BUDGET_S,
 ) -> EnginesTried:
     """Try each installed engine on one thread and on all; takes seconds unless the results are stored.
 
-    `compiled`: as ONNX Runtime's stages have the model. `beside` and `renew`: as in `profile_model`; with `beside`,
-    times on several threads may be missing. `budget_s`: for each number of threads. Raises BadInput if this host has
+    `compiled`: as ONNX Runtime's stages have the model. Beside a daemon, times on several threads may be missing.
+    `budget_s`: for each number of threads. Raises BadInput if this host has
     fewer cores than a place has threads, and Failure if ONNX Runtime does not run the network.
     """
     classes = _classes(compiled, machine)
@@ -77,11 +72,11 @@ def engines_tried(
         return here | _load(classes.keys())
 
     def missing(kept: Mapping[str, EnginesTried]) -> list[str]:
-        return [key for key in classes if key not in kept or (renew and kept[key].others_ratio > DISTURBED)]
+        return [key for key in classes if key not in kept or (sitting.renew and kept[key].others_ratio > DISTURBED)]
 
     def measured(keys: Sequence[str]) -> None:
         for key in keys:
-            here[key] = _measured(compiled, classes[key], tell, beside, budget_s)
+            here[key] = _measured(compiled, classes[key], sitting, budget_s)
             if _is_lasting(here[key]):
                 _save(key, here[key])
 
@@ -103,18 +98,18 @@ def _classes(compiled: Compiled, machine: Machine) -> dict[str, PlaceClass]:
     }
 
 
-def _measured(compiled: Compiled, place_class: PlaceClass, tell: Tell, beside: int, budget_s: float) -> EnginesTried:
+def _measured(compiled: Compiled, place_class: PlaceClass, sitting: Sitting, budget_s: float) -> EnginesTried:
     job = place_class.job(
         EnginesJob,
         budget_s=budget_s,
         folders=tuple((str(shape.model_folder), str(shape.engine_folder)) for shape in compiled.each),
         engines=installed_engines(),
         batch=_BATCH if place_class.setting.threads == 1 and _is_batchable(compiled) else 1,
-        undisturbed=bool(beside and place_class.setting.threads > 1),
-        family=beside or os.getpid(),
+        undisturbed=bool(sitting.beside and place_class.setting.threads > 1),
+        family=sitting.family,
     )
     subject = f"each engine on the whole of {compiled.model.name}"
-    return measure(subject, "stages.jobs.try_engines", job, EnginesTried, tell)
+    return measure(subject, "stages.jobs.try_engines", job, EnginesTried, sitting.tell)
 
 
 def _is_batchable(compiled: Compiled) -> bool:

@@ -13,17 +13,16 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from shisha_rt.cache import cache_folder
 from shisha_rt.costs.operator_costs import beside
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.device_files import running_devices
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure.compile import Tell, compile_model
+from shisha_rt.measure.compile import Tell, compile_model, silent
 from shisha_rt.measure.device_profile import profile_devices
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.profile import teams_to_measure
-from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
+from shisha_rt.measure.profile_store import ProfileStore
 from shisha_rt.measure.scales import check_int8, make_scales
 from shisha_rt.measure.shapes import compile_shapes
 from shisha_rt.messages.scales import scales_file
@@ -33,6 +32,9 @@ from shisha_rt.model.layer_kinds import LayerKind
 from shisha_rt.placement.build import check_capable
 
 log = logging.getLogger(__name__)
+
+Devices = Mapping[str, tuple[Device, ...]]
+"""The devices that run, by place."""
 
 
 def _check_calibration(of_int8: Sequence[Device], calibration: Path | None, machine: Machine) -> None:
@@ -45,8 +47,9 @@ def _check_calibration(of_int8: Sequence[Device], calibration: Path | None, mach
         )
 
 
-def _check_devices(machine: Machine, kind: LayerKind, *, has_devices: bool) -> None:
+def _check_devices(machine: Machine, kind: LayerKind, devices: Devices) -> None:
     """Raises BadInput for layers that need devices where there are none, and for devices with remote places."""
+    has_devices = any(devices.values())
     if kind != "heavy" and not has_devices:
         raise BadInput(
             f'{machine.source}: no place has devices, which layers = "{kind}" is for, expected "heavy"',
@@ -59,11 +62,11 @@ def _check_devices(machine: Machine, kind: LayerKind, *, has_devices: bool) -> N
         )
 
 
-def _check_several_shapes(machine: Machine, *, has_devices: bool) -> None:
+def _check_several_shapes(machine: Machine, devices: Devices) -> None:
     """Raises BadInput where a frame's time is computed by formulas or from bytes, which differ from shape to shape."""
     limited = any(memory.bandwidth_bytes_per_s is not None for memory in machine.memories)
     for has, what in (
-        (has_devices, "its places have devices"),
+        (any(devices.values()), "its places have devices"),
         (machine.timing == "modelled", 'it has timing = "modelled"'),
         (limited, "it has a memory of limited bandwidth"),
     ):
@@ -93,7 +96,7 @@ def make_ready(
     calibration: Path | None = None,
     kind: LayerKind = "heavy",
     teams: bool = False,
-    on_progress: Tell | None = None,
+    on_progress: Tell = silent,
 ) -> ModelOnMachine:
     """Read, clean and optimise the model at `path`; devices are measured if they have not been before.
 
@@ -109,13 +112,13 @@ def make_ready(
     """
     devices = _running(machine, precision)
     has_devices = any(devices.values())
-    _check_devices(machine, kind, has_devices=has_devices)
+    _check_devices(machine, kind, devices)
     if len(sizes) > 1:
-        _check_several_shapes(machine, has_devices=has_devices)
+        _check_several_shapes(machine, devices)
         return ModelOnMachine(compile_shapes(path, sizes, on_progress), machine, {}, teams)
     of_int8 = [device for place_devices in devices.values() for device in place_devices if device.precision == "int8"]
     _check_calibration(of_int8, calibration, machine)
-    compiled = compile_model(path, sizes[0], on_progress, plain=has_devices, kind=kind)
+    compiled = compile_model(path, sizes[0], on_progress, plain=kind if has_devices else None)
     ready = ModelOnMachine(compiled, machine, {}, teams)
     if not has_devices:
         return ready
@@ -124,8 +127,8 @@ def make_ready(
     return _with_operator_costs(replace(ready, scales=scales), devices, on_progress)
 
 
-def _running(machine: Machine, precision: str) -> dict[str, tuple[Device, ...]]:
-    """The devices that run, by place. Where some are left out, a warning names those that run."""
+def _running(machine: Machine, precision: str) -> Devices:
+    """The devices that run. Where some are left out, a warning names those that run."""
     devices = {place.name: running_devices(machine, place, precision) for place in machine.places}
     for place in machine.places:
         if len(devices[place.name]) < len(place.devices):
@@ -136,12 +139,10 @@ def _running(machine: Machine, precision: str) -> dict[str, tuple[Device, ...]]:
     return devices
 
 
-def _with_operator_costs(
-    ready: ModelOnMachine, devices: Mapping[str, tuple[Device, ...]], on_progress: Tell | None
-) -> ModelOnMachine:
+def _with_operator_costs(ready: ModelOnMachine, devices: Devices, on_progress: Tell) -> ModelOnMachine:
     """`ready` with operator costs on the devices of each place, and of each team if teams are wanted."""
     compiled, machine = ready.compiled, ready.machine
-    with ProfileStore(cache_folder() / FILE_NAME) as store:
+    with ProfileStore() as store:
         profiled = partial(profile_devices, compiled, machine, on_progress=on_progress, store=store)
         costs = {place.name: profiled(place, devices[place.name]).costs for place in machine.places}
         check_capable(compiled.model.graph, beside(costs.values()))

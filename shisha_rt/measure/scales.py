@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 from zipfile import BadZipFile
@@ -14,6 +14,7 @@ import numpy as np
 
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.device import Device
+from shisha_rt.measure.compile import Tell, silent
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages.scales import read_scales, scales_file
 from shisha_rt.model.graph import Graph
@@ -21,12 +22,10 @@ from shisha_rt.model.scales import SCALED_OPS
 from shisha_rt.process.job import run_job
 from shisha_rt.tensors import NUMPY_OF
 
-Tell = Callable[[str], None]
-
 _LIMIT_S: Final = 600.0  # far more than any model has taken
 
 
-def make_scales(compiled: Compiled, calibration: Path | None = None, on_progress: Tell | None = None) -> str:
+def make_scales(compiled: Compiled, calibration: Path | None = None, tell: Tell = silent) -> str:
     """The name of the file of scales in the model's folder, which is made if it is missing.
 
     `calibration`: an .npz file with an array (frames, *shape) for each input, by name; by default frames are noise.
@@ -35,8 +34,7 @@ def make_scales(compiled: Compiled, calibration: Path | None = None, on_progress
     frames = [] if calibration is None else [str(calibration)]
     name = scales_file("" if calibration is None else _checked(calibration, compiled.model.graph))
     if read_scales(compiled.model_folder, name) is None:
-        if on_progress is not None:
-            on_progress(f"finding the scales of {compiled.model.name} in int8 (once; kept for the next start)")
+        tell(f"finding the scales of {compiled.model.name} in int8 (once; kept for the next start)")
         failed = f"{compiled.model.name}: its scales in int8 could not be found"
         arguments = str(compiled.model_folder), name, *frames
         run_job("stages.jobs.find_scales", *arguments, failed=failed, limit_s=_LIMIT_S)

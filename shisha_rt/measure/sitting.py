@@ -6,19 +6,41 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from shisha_rt.cache import cache_folder
 from shisha_rt.errors import Error, Failure
-from shisha_rt.measure.compile import Tell
+from shisha_rt.measure.compile import Tell, silent
 from shisha_rt.messages.calibration import MeasuringJob, Progress
 from shisha_rt.process.job import run_job
 
 AnswerT = TypeVar("AnswerT", bound=msgspec.Struct)
 KnownT = TypeVar("KnownT")
 MissingT = TypeVar("MissingT")
+
+
+@dataclass(frozen=True, slots=True)
+class Sitting:
+    """How something is measured. `beside`: the pid of a daemon that serves frames meanwhile; 0: none.
+
+    What needs several threads may then be left out. `renew`: measure again what was measured while other processes had
+    the cores.
+    """
+
+    tell: Tell = silent
+    beside: int = 0
+    renew: bool = False
+
+    @property
+    def family(self) -> int:
+        """The pid of the process whose descendants do not count as others."""
+        return self.beside or os.getpid()
+
+
+ALONE: Final = Sitting()
 
 
 def known_or_measured(
@@ -54,13 +76,7 @@ def turn() -> Iterator[None]:
         os.close(lock)
 
 
-def measure(
-    subject: str,
-    module: str,
-    job: MeasuringJob,
-    answer: type[AnswerT],
-    tell: Tell,
-) -> AnswerT:
+def measure(subject: str, module: str, job: MeasuringJob, answer: type[AnswerT], tell: Tell) -> AnswerT:
     """The answer of `python -m MODULE JOB`. Raises Failure, with the child's last words, if there is none."""
     where = f"core{'s' if len(job.cores) > 1 else ''} {', '.join(map(str, job.cores))}"
     what = f"measuring {subject} on {where} (once; kept for the next start)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -46,18 +45,12 @@ def told_costs(
 
 
 def plans_by_costs(
-    costs: Costs,
-    machine: Machine,
-    replicate: bool,
-    objectives: Iterable[Objective] = EVERY_OBJECTIVE,
-    run_s: float = math.inf,
-    latency_s: float = math.inf,
+    costs: Costs, machine: Machine, goal: Goal, objectives: Iterable[Objective] = EVERY_OBJECTIVE
 ) -> dict[Objective, Plan]:
-    """The best plan for each objective; on machines of very many places, the best found within `_PLANNING_S`. For
-    energy: none if the places' power is unknown; if no plan is found that meets `latency_s`, the one of least latency.
+    """The best plan for each objective in place of the goal's; with very many places, the best within `_PLANNING_S`.
 
-    `run_s`: no run of several frames takes longer. `latency_s`: the same limit for a single frame, in the plan for
-    energy.
+    For energy: none if the places' power is unknown; if no plan is found within the goal's latency, the one of least
+    latency.
 
     Spare places of `machine` are not planned with.
 
@@ -66,7 +59,7 @@ def plans_by_costs(
     if machine.spare:
         costs = among(costs, [place.name for place in machine.usual], [1.0] * len(machine.usual))
     goals = {
-        objective: Goal(replicate, objective, run_s=run_s, latency_s=latency_s)
+        objective: replace(goal, objective=objective)
         for objective in objectives
         if objective != "energy" or costs.power_w
     }

@@ -159,11 +159,6 @@ class _Ends:
     def has(self, position: int) -> bool:
         return position < len(self.operator.inputs) and bool(self.operator.inputs[position])
 
-    def number(self, name: str, default: int) -> int:
-        value = self.operator.attributes.get(name, default)
-        assert isinstance(value, int), f"ONNX defines `{name}` as an integer"
-        return value
-
     def listed(self, name: str, position: int | None) -> tuple[int, ...] | None:
         """Integers of attribute `name` or, in later opsets, of the input at `position`; None if neither is present.
 
@@ -262,7 +257,7 @@ def _resize(ends: _Ends) -> Axes:
 
 
 def _batch_normalisation(ends: _Ends) -> Axes:
-    if ends.number("training_mode", 0):
+    if ends.operator.integer("training_mode", 0):
         raise MixesFrames("it normalises over all frames")
     return _first_axis()(ends)
 
@@ -286,7 +281,7 @@ def _matrix_product(ends: _Ends, left: int, right: int) -> Axes:
         raise MixesFrames("its first operand is a vector")
     if of_b is None:
         assert of_a is not None
-        summed = len(a) - (2 if ends.number("transA", 0) else 1)
+        summed = len(a) - (2 if ends.operator.integer("transA", 0) else 1)
         if of_a == summed:
             raise MixesFrames("it sums over the axis of frames")
         if of_a < len(a) - 2:
@@ -308,7 +303,7 @@ def _matrix_product(ends: _Ends, left: int, right: int) -> Axes:
 def _gemm(ends: _Ends) -> Axes:
     added = 6 if ends.operator.op_type == "QGemm" else 2
     ends.shared_but(0, added)
-    if ends.along(0) != (1 if ends.number("transA", 0) else 0):
+    if ends.along(0) != (1 if ends.operator.integer("transA", 0) else 0):
         raise MixesFrames("it sums over the axis of frames")
     if ends.has(added):
         shape, axis = ends.shape(added), ends.axes[added]
@@ -326,7 +321,7 @@ def _normalised_from(default: int) -> Callable[[_Ends], Axes]:
     def rule(ends: _Ends) -> Axes:
         ends.shared_but(0)
         rank, batch = len(ends.shape(0)), ends.along(0)
-        if batch >= ends.number("axis", default) % max(rank, 1):
+        if batch >= ends.operator.integer("axis", default) % max(rank, 1):
             raise MixesFrames("it normalises over the axis of frames")
         return ends.all_outputs(batch)
 
@@ -339,7 +334,7 @@ def _one_axis(default: int) -> Callable[[_Ends], Axes]:
     def rule(ends: _Ends) -> Axes:
         ends.shared_but(0)
         batch = ends.along(0)
-        if batch == ends.number("axis", default) % len(ends.shape(0)):
+        if batch == ends.operator.integer("axis", default) % len(ends.shape(0)):
             raise MixesFrames("it reads along the axis of frames")
         return ends.all_outputs(batch)
 
@@ -358,17 +353,17 @@ def _reduction(ends: _Ends) -> Axes:
     ends.shared_but(0)
     batch, rank = ends.along(0), len(ends.shape(0))
     if ends.operator.op_type in ("ArgMax", "ArgMin"):
-        reduced = {ends.number("axis", 0) % rank}
+        reduced = {ends.operator.integer("axis", 0) % rank}
     else:
         listed = ends.listed("axes", 1)
         if not listed:
-            if ends.number("noop_with_empty_axes", 0):
+            if ends.operator.integer("noop_with_empty_axes", 0):
                 return (batch,)
             raise MixesFrames("it reduces all axes")
         reduced = {axis % rank for axis in listed}
     if batch in reduced:
         raise MixesFrames("it reduces the axis of frames")
-    return (batch if ends.number("keepdims", 1) else batch - sum(axis < batch for axis in reduced),)
+    return (batch if ends.operator.integer("keepdims", 1) else batch - sum(axis < batch for axis in reduced),)
 
 
 def _transpose(ends: _Ends) -> Axes:
@@ -399,7 +394,7 @@ def _reshape(ends: _Ends) -> Axes:
 
 def _flatten(ends: _Ends) -> Axes:
     shape, batch = ends.shape(0), ends.along(0)
-    axis = ends.number("axis", 1)
+    axis = ends.operator.integer("axis", 1)
     axis = axis + len(shape) if axis < 0 else axis
     start = 0 if batch < axis else axis
     if math.prod(shape[start:batch]) != 1:
@@ -439,7 +434,7 @@ def _joined(ends: _Ends, positions: Sequence[int]) -> Axes:
     if len(axes) != 1:
         raise MixesFrames("frames are along different axes of what it reads")
     (batch,) = axes
-    if batch == ends.number("axis", 1) % len(ends.made_shape()):
+    if batch == ends.operator.integer("axis", 1) % len(ends.made_shape()):
         raise MixesFrames("it joins along the axis of frames")
     return (batch,)
 
@@ -458,7 +453,7 @@ def _slice(ends: _Ends) -> Axes:
 
 def _gather(ends: _Ends) -> Axes:
     data, indices = ends.axes[:2]
-    axis = ends.number("axis", 0) % len(ends.shape(0))
+    axis = ends.operator.integer("axis", 0) % len(ends.shape(0))
     if data is None:
         return (axis + ends.along(1),)
     if indices is not None:
@@ -470,7 +465,7 @@ def _gather(ends: _Ends) -> Axes:
 
 def _gather_elements(ends: _Ends) -> Axes:
     ends.shared_but(0, 1)
-    if ends.along(0) != ends.along(1) or ends.along(0) == ends.number("axis", 0) % len(ends.shape(0)):
+    if ends.along(0) != ends.along(1) or ends.along(0) == ends.operator.integer("axis", 0) % len(ends.shape(0)):
         raise MixesFrames("it reads along the axis of frames")
     return (ends.along(0),)
 
@@ -495,7 +490,7 @@ def _expand(ends: _Ends) -> Axes:
 def _quantise(ends: _Ends) -> Axes:
     ends.shared_but(0)
     batch, rank = ends.along(0), len(ends.shape(0))
-    if math.prod(ends.shape(1)) > 1 and rank and batch == ends.number("axis", 1) % rank:
+    if math.prod(ends.shape(1)) > 1 and rank and batch == ends.operator.integer("axis", 1) % rank:
         raise MixesFrames("a constant differs along the axis of frames")
     return (batch,)
 
@@ -508,7 +503,7 @@ def _quantised_binary(ends: _Ends) -> Axes:
 def _recurrent(ends: _Ends) -> Axes:
     """Axis 0 is the sequence, axis 1 the frames."""
     ends.shared_but(0, 4, 5, 6)
-    if ends.number("layout", 0) or ends.along(0) != 1:
+    if ends.operator.integer("layout", 0) or ends.along(0) != 1:
         raise MixesFrames("frames are not along its second axis")
     for position, expected in ((4, 0), (5, 1), (6, 1)):
         if ends.has(position) and ends.along(position) != expected:

@@ -58,8 +58,7 @@ def _matrix_product(operator: Operator, left: Shape, right: Shape, out: Shape) -
 
 def _convolution(operator: Operator, image: Shape, kernel: Shape, out: Shape) -> tuple[int, int, int, int]:
     """Conv has a kernel (K, C/group, R, S); ConvTranspose, which multiplies before it spreads, (C, K/group, R, S)."""
-    groups = operator.attributes.get("group", 1)
-    assert isinstance(groups, int), "ONNX defines `group` as an integer"
+    groups = operator.integer("group", 1)
     if operator.op_type == "ConvTranspose":
         return groups, image[0] * math.prod(image[2:]), kernel[0] // groups, math.prod(kernel[1:])
     return groups, out[0] * math.prod(out[2:]), math.prod(kernel[1:]), kernel[0] // groups

@@ -30,6 +30,12 @@ class Operator:
     attributes: Mapping[str, int | tuple[int, ...]]
     texts: Mapping[str, str] = field(default_factory=dict)
 
+    def integer(self, name: str, default: int) -> int:
+        """An attribute that ONNX defines as one integer."""
+        value = self.attributes.get(name, default)
+        assert isinstance(value, int)
+        return value
+
 
 @dataclass(frozen=True)
 class Graph:
@@ -66,6 +72,10 @@ class Graph:
         """Tensor name -> index of the last operator that reads it; for the graph's outputs, the number of operators."""
         handed_out = {tensor.name: len(self.operators) for tensor in self.outputs}
         return {name: readers[-1] for name, readers in self.consumers.items()} | handed_out
+
+    def is_needed_beyond(self, name: str, here: set[int]) -> bool:
+        """Whether an operator outside `here` reads the tensor, or it is an output of the graph."""
+        return self.needed_until.get(name) == len(self.operators) or not here.issuperset(self.consumers.get(name, ()))
 
     @cached_property
     def blocked(self) -> frozenset[str]:

@@ -161,8 +161,7 @@ def _convolution(graph: Graph, operator: Operator) -> tuple[int, int]:
     Eq. 1 takes the input's size and ignores groups; `macs` takes the output's size and is divided by the groups.
     """
     (batch, in_channels, *in_sizes), kernel, (_, _, *out_sizes) = operand_shapes(graph, operator)
-    groups = operator.attributes.get("group", 1)
-    assert isinstance(groups, int), "ONNX defines `group` as an integer"
+    groups = operator.integer("group", 1)
     # Conv has (K, C/group, R, S), ConvTranspose (C, K/group, R, S).
     filters = kernel[1] * groups if operator.op_type == "ConvTranspose" else kernel[0]
     per_position = batch * in_channels * filters * math.prod(kernel[2:])

@@ -84,7 +84,7 @@ def test_a_plain_model_needs_no_engine_and_keeps_nothing_but_its_index(
     nodes = [helper.make_node("MatMul", ["x", "v"], ["a"]), helper.make_node("MatMul", ["a", "w"], ["y"])]
     weights = {"v": weight(4, 4), "w": weight(4, 4, seed=1)}
     path = write(network(nodes, {"x": [1, 4]}, {"y": [1, 4]}, weights), tmp_path)
-    compiled = compile_model(path, plain=True)
+    compiled = compile_model(path, plain="heavy")
     assert compiled.legal_cuts == {0}
     graph = compiled.model.graph
     split = with_splits(plain_index(graph, compiled.layers), graph, compiled.layers)
@@ -92,7 +92,7 @@ def test_a_plain_model_needs_no_engine_and_keeps_nothing_but_its_index(
     assert {file.name for file in compiled.engine_folder.iterdir()} == {FILE_NAME, LIST_FILE}
     assert compiled.engine_folder.parent.name == compiled.model.key
     assert (compiled.model_folder / "clean.onnx").is_file()
-    assert compile_model(path, plain=True).index == compiled.index
+    assert compile_model(path, plain="heavy").index == compiled.index
 
 
 def _must_not_run(model_folder: Path, target: Path) -> None:

@@ -306,7 +306,7 @@ class TestScales:
 
 @pytest.fixture(scope="module")
 def squeezenet() -> Compiled:
-    compiled = compile_model(zoo_path("squeezenet"), plain=True, kind="operators")
+    compiled = compile_model(zoo_path("squeezenet"), plain="operators")
     make_scales(compiled)
     return compiled
 
@@ -347,7 +347,7 @@ class TestPlaced:
 
 
 def test_scales_are_found_once(tmp_path: Path) -> None:
-    compiled = compile_model(write(forked(), tmp_path), plain=True)
+    compiled = compile_model(write(forked(), tmp_path), plain="heavy")
     file = compiled.model_folder / scales_file()
     make_scales(compiled)
     made = file.stat()
@@ -371,7 +371,7 @@ family = [{ ops = ["Conv"], cost = [] }]
 class TestFramesOfAUsers:
     @pytest.fixture
     def compiled(self, tmp_path: Path) -> Compiled:
-        return compile_model(write(forked(), tmp_path), plain=True)
+        return compile_model(write(forked(), tmp_path), plain="heavy")
 
     def test_scales_are_found_on_them(self, compiled: Compiled, tmp_path: Path) -> None:
         frames = tmp_path / "frames.npz"

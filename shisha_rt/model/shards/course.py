@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from shisha_rt.model.dimensions import tensor_of
@@ -17,7 +17,7 @@ from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.heavy import HEAVY
 from shisha_rt.model.rounding import DEQUANTIZE
 from shisha_rt.model.shards.blocked import BLOCK, NCHWC, reads_plain
-from shisha_rt.model.shards.local import CONVOLVE, PRODUCTS, Needs, carried, contraction, groups_of_conv, needs_of
+from shisha_rt.model.shards.local import CONVOLVE, PRODUCTS, Needs, carried, contraction, needs_of
 from shisha_rt.model.shards.shards import Slice
 from shisha_rt.model.split import Axis
 
@@ -43,150 +43,122 @@ State: TypeAlias = tuple[int, int]
 """The axis along which shards share a tensor, and the number of its positions for each unit (1 if rows are shared)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
-    """`before`: operators before the heavy one; `sharded`: those of the shards from there on; `late`: the join's.
-
-    `states`: how shards share each tensor. `partial`: the operator of whose result each shard makes a partial sum.
-    There are `units` in all; shares are multiples of `block`. `blocked`: the tensors in a blocked format.
-    """
-
-    axis: Axis
-    units: int
-    block: int
-    before: tuple[int, ...]
-    sharded: tuple[int, ...]
-    late: tuple[int, ...]
-    states: dict[str, State]
-    partial: int | None
-    blocked: frozenset[str]
-
-
 def course_of(graph: Graph, operators: Sequence[int], axis: Axis) -> Course | str:
     """How a run of operators, in topological order, is split along an axis; or why it cannot be."""
-    walk = _Walk(graph, axis)
+    course = Course(graph, axis)
     for index in operators:
-        reason = walk.step(index)
-        if reason:
+        if reason := course.step(index):
             return reason
-    return walk.end()
+    return course.end() or course
 
 
-def is_needed_beyond(graph: Graph, name: str, here: set[int]) -> bool:
-    """Whether an operator outside `here` reads the tensor, or it is an output of the graph."""
-    return graph.needed_until.get(name, -1) == len(graph.operators) or not here.issuperset(
-        graph.consumers.get(name, ())
-    )
+@dataclass(slots=True)
+class Course:
+    """One pass over a run of operators, in its order, and what it found.
 
+    `before`: operators before the heavy one; `sharded`: those of the shards from there on; `late`: the join's.
+    `states`: how shards share each tensor. `partial`: the operator of whose result each shard makes a partial sum.
+    There are `units` in all; shares are multiples of `block`.
+    """
 
-class _Walk:
-    """One pass over the run, in its order."""
+    graph: Graph
+    axis: Axis
+    units: int = 0
+    block: int = 1
+    before: list[int] = field(default_factory=list)
+    sharded: list[int] = field(default_factory=list)
+    late: list[int] = field(default_factory=list)
+    states: dict[str, State] = field(default_factory=dict)
+    partial: int | None = None
+    _needs_all: set[str] = field(default_factory=set)
+    _why_late: str = ""
 
-    def __init__(self, graph: Graph, axis: Axis) -> None:
-        self._graph = graph
-        self._axis = axis
-        self._units = 0
-        self._before: list[int] = []
-        self._sharded: list[int] = []
-        self._late: list[int] = []
-        self._states: dict[str, State] = {}
-        self._needs_all: set[str] = set()
-        self._partial: int | None = None
-        self._why_late = ""
-        self._blocked = graph.blocked
+    @property
+    def in_shards(self) -> list[int]:
+        """The operators from the heavy one on that shards compute, wholly or for a partial sum; ascending."""
+        return sorted(self.sharded if self.partial is None else [*self.sharded, self.partial])
 
     def step(self, index: int) -> str:
         """Process an operator. Return why the run cannot be split; '' if nothing is in the way."""
-        operator = self._graph.operators[index]
+        operator = self.graph.operators[index]
         is_heavy = operator.op_type in HEAVY and not self._is_light(operator)
         if not self._needs_all.isdisjoint(operator.inputs):
             return self._put_off(index, self._why_late)
-        positions = [position for position, name in enumerate(operator.inputs) if name in self._states]
+        positions = [position for position, name in enumerate(operator.inputs) if name in self.states]
         if is_heavy and not any(position < 2 for position in positions):
             return self._split(index, positions)
         if not positions:
-            self._before.append(index)
+            self.before.append(index)
             return ""
         state = self._after(operator, positions)
         if state is not None:
             return self._share(index, state)
         if is_heavy and self._can_sum(operator, positions):
-            self._partial = index
+            self.partial = index
             self._needs_all.update(operator.outputs)
             self._why_late = f"{_called(operator)} is a sum over all of them"
             return ""
-        reason = _refusal(self._graph, operator, "inputs") if is_heavy and self._axis != "rows" else ""
-        return self._put_off(index, f"{_called(operator)} {reason or 'needs all ' + _WHOLE[self._axis]}")
+        reason = _refusal(self.graph, operator, "inputs") if is_heavy and self.axis != "rows" else ""
+        return self._put_off(index, f"{_called(operator)} {reason or 'needs all ' + _WHOLE[self.axis]}")
 
-    def end(self) -> Course | str:
-        if not self._units:
+    def end(self) -> str:
+        """Settle units and blocks. Return as `step` does."""
+        if not self.units:
             return "there is no convolution or matrix product"
-        graph, axis = self._graph, self._axis
-        units, block = self._units, self._block()
-        if axis == "rows":
-            units = self._fewest_rows()
-        if units <= block:
-            return f"{units} {_UNITS[axis]} are too few to share" + (f" in blocks of {block}" if block > 1 else "")
-        open_one = next((name for name in self._states if graph.tensors[name].open_axes), "")
-        if open_one:
-            return f"the size of {open_one!r} depends on the data"
-        return Course(
-            axis=axis,
-            units=units,
-            block=block,
-            before=tuple(self._before),
-            sharded=tuple(self._sharded),
-            late=tuple(self._late),
-            states=self._states,
-            partial=self._partial,
-            blocked=self._blocked,
-        )
+        self.block = self._block()
+        if self.axis == "rows":
+            self.units = self._fewest_rows()
+        if self.units <= self.block:
+            in_blocks = f" in blocks of {self.block}" if self.block > 1 else ""
+            return f"{self.units} {_UNITS[self.axis]} are too few to share{in_blocks}"
+        open_one = next((name for name in self.states if self.graph.tensors[name].open_axes), "")
+        return f"the size of {open_one!r} depends on the data" if open_one else ""
 
     def _split(self, index: int, positions: Sequence[int]) -> str:
         """Split a heavy operator whose operands are not shared; an added tensor may be. Return as `step` does."""
-        graph, axis = self._graph, self._axis
+        graph, axis = self.graph, self.axis
         operator = graph.operators[index]
         reason = _refusal(graph, operator, axis)
         if reason:
             return f"{_called(operator)} {reason}"
         if axis == "inputs":
-            if self._partial is not None:
+            if self.partial is not None:
                 return f"{_called(operator)} is a second one: only one can be split by its inputs"
-            self._units = _input_units(graph, operator)
-            self._partial = index
+            self.units = _input_units(graph, operator)
+            self.partial = index
             self._needs_all.update(operator.outputs)
             self._why_late = f"{_called(operator)} is a sum over all of them"
             return ""
         state, units = _first_state(graph, operator, axis)
-        if self._units and (units != self._units or self._partial is not None) and axis != "rows":
-            return f"{_called(operator)} has {units} {_UNITS[axis]}, what is split before it {self._units}"
-        if any(self._states[operator.inputs[position]] != state for position in positions):
+        if self.units and (units != self.units or self.partial is not None) and axis != "rows":
+            return f"{_called(operator)} has {units} {_UNITS[axis]}, what is split before it {self.units}"
+        if any(self.states[operator.inputs[position]] != state for position in positions):
             return f"{_called(operator)} adds what is shared otherwise"
         if axis == "rows" and units < 2:
             return f"{_called(operator)} has one row"
-        self._units = self._units or units
+        self.units = self.units or units
         return self._share(index, state)
 
     def _share(self, index: int, state: State) -> str:
-        self._states[self._graph.operators[index].outputs[0]] = state
-        self._sharded.append(index)
+        self.states[self.graph.operators[index].outputs[0]] = state
+        self.sharded.append(index)
         return ""
 
     def _put_off(self, index: int, reason: str) -> str:
-        operator = self._graph.operators[index]
-        if operator.op_type in HEAVY and not _is_scaling(self._graph, operator):
+        operator = self.graph.operators[index]
+        if operator.op_type in HEAVY and not _is_scaling(self.graph, operator):
             return reason if reason.startswith(_called(operator)) else f"{_called(operator)} comes behind: {reason}"
         self._why_late = reason
-        self._late.append(index)
+        self.late.append(index)
         self._needs_all.update(filter(None, operator.outputs))
         return ""
 
     def _after(self, operator: Operator, positions: Sequence[int]) -> State | None:
         """How shards share the operator's result; None if it needs all of a tensor that they share."""
-        graph = self._graph
+        graph = self.graph
         if not operator.outputs[0]:
             return None
-        states = {carried(graph, operator, at, *self._states[operator.inputs[at]]) for at in positions}
+        states = {carried(graph, operator, at, *self.states[operator.inputs[at]]) for at in positions}
         if len(states) != 1:
             return None
         (state,) = states
@@ -196,52 +168,52 @@ class _Walk:
         made = tensor_of(graph, operator.outputs[0]).shape
         if not 0 <= axis < len(made):  # the output has fewer axes than the input
             return None
-        if self._axis == "rows" and (made[axis] < 2 or unit > 1):
+        if self.axis == "rows" and (made[axis] < 2 or unit > 1):
             return None
-        blocks = BLOCK if self._axis != "rows" and self._touches_blocks(operator) and unit % BLOCK else 1
+        blocks = BLOCK if self.axis != "rows" and self._touches_blocks(operator) and unit % BLOCK else 1
         needs = needs_of(graph, operator, Slice(axis, 0, min(made[axis], unit * blocks)))
-        if needs is None or not all(_is_on(needs, at, self._states[operator.inputs[at]][0]) for at in positions):
+        if needs is None or not all(_is_on(needs, at, self.states[operator.inputs[at]][0]) for at in positions):
             return None
         return state
 
     def _fewest_rows(self) -> int:
         """Fewest rows among the tensors that shards hand on: so each shard can have some rows of every one."""
-        here = {*self._sharded}
-        shapes = {name: self._graph.tensors[name].shape for name in self._states}
-        made = [name for name in self._states if is_needed_beyond(self._graph, name, here)]
-        return min((shapes[name][self._states[name][0]] for name in made), default=0)
+        here = {*self.sharded}
+        shapes = {name: self.graph.tensors[name].shape for name in self.states}
+        made = [name for name in self.states if self.graph.is_needed_beyond(name, here)]
+        return min((shapes[name][self.states[name][0]] for name in made), default=0)
 
     def _is_light(self, operator: Operator) -> bool:
         """Whether it counts as light although its type is heavy: it only scales channels."""
-        return self._axis not in ("groups", "rows") and _is_scaling(self._graph, operator)
+        return self.axis not in ("groups", "rows") and _is_scaling(self.graph, operator)
 
     def _is_blocked(self, index: int) -> bool:
-        return self._graph.operators[index].domain == NCHWC
+        return self.graph.operators[index].domain == NCHWC
 
     def _touches_blocks(self, operator: Operator) -> bool:
-        return not self._blocked.isdisjoint((*operator.inputs, *operator.outputs))
+        return not self.graph.blocked.isdisjoint((*operator.inputs, *operator.outputs))
 
     def _can_sum(self, operator: Operator, positions: Sequence[int]) -> bool:
         """Whether what shards share is the inner dimension of this heavy operator's first operand, and nothing else."""
-        if self._partial is not None or self._axis == "rows" or [*positions] != [0]:
+        if self.partial is not None or self.axis == "rows" or [*positions] != [0]:
             return False
-        if _refusal(self._graph, operator, "inputs"):
+        if _refusal(self.graph, operator, "inputs"):
             return False
-        axis, unit = self._states[operator.inputs[0]]
-        left, _ = contraction(self._graph, operator, 0, 1)
-        size = tensor_of(self._graph, operator.inputs[0]).shape[axis]
-        return axis == left.axis and abs(unit * self._units - size) < BLOCK * unit
+        axis, unit = self.states[operator.inputs[0]]
+        left, _ = contraction(self.graph, operator, 0, 1)
+        size = tensor_of(self.graph, operator.inputs[0]).shape[axis]
+        return axis == left.axis and abs(unit * self.units - size) < BLOCK * unit
 
     def _block(self) -> int:
         """The smallest number of units whose multiples cut no block of a blocked tensor."""
-        if self._axis == "rows":
+        if self.axis == "rows":
             return 1
-        units = [unit for name, (_, unit) in self._states.items() if name in self._blocked]
-        if self._axis == "inputs" and self._partial is not None and self._is_blocked(self._partial):
+        units = [unit for name, (_, unit) in self.states.items() if name in self.graph.blocked]
+        if self.axis == "inputs" and self.partial is not None and self._is_blocked(self.partial):
             units.append(1)
-        for index in self._sharded:
-            if self._touches_blocks(self._graph.operators[index]):
-                units.append(self._states[self._graph.operators[index].outputs[0]][1])
+        for index in self.sharded:
+            if self._touches_blocks(self.graph.operators[index]):
+                units.append(self.states[self.graph.operators[index].outputs[0]][1])
         return math.lcm(*(BLOCK // math.gcd(BLOCK, unit) for unit in units))
 
 
@@ -254,7 +226,7 @@ def _is_scaling(graph: Graph, operator: Operator) -> bool:
     if operator.op_type not in CONVOLVE:
         return False
     filters, channels, *kernel = tensor_of(graph, operator.inputs[1]).shape
-    return groups_of_conv(operator) == filters and channels == 1 and math.prod(kernel) == 1
+    return operator.integer("group", 1) == filters and channels == 1 and math.prod(kernel) == 1
 
 
 def _is_on(needs: Needs, position: int, axis: int) -> bool:
@@ -275,7 +247,7 @@ def _refusal(graph: Graph, operator: Operator, axis: Axis) -> str:
         return f"{what}: it is not split"
     if operator.attributes.get("channels_last", 0):
         return "has its channels last: it is not split"
-    groups = groups_of_conv(operator) if convolves else 1
+    groups = operator.integer("group", 1) if convolves else 1
     if axis in ("channels", "groups") and not convolves:
         return f"has no {axis}: a product has columns, inputs and rows"
     if axis == "columns" and convolves:
@@ -315,7 +287,7 @@ def _first_state(graph: Graph, operator: Operator, axis: Axis) -> tuple[State, i
     if axis == "columns":
         return (len(made) - 1, 1), made[-1] if made else 0
     if axis == "groups":
-        of_group = made[1] // groups_of_conv(operator)
+        of_group = made[1] // operator.integer("group", 1)
         return (1, of_group), made[1] // of_group
     if axis == "channels":
         return (1, 1), made[1]

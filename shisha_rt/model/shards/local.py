@@ -82,7 +82,7 @@ def carried(graph: Graph, operator: Operator, position: int, axis: int, unit: in
     if kind in CONVOLVE or kind == "ConvTranspose":
         if axis != 1 or position != 0:
             return axis, unit
-        groups = groups_of_conv(operator)
+        groups = operator.integer("group", 1)
         of_group = shape[1] // groups
         return (1, unit // of_group * (made[1] // groups)) if unit % of_group == 0 else None
     if kind in PRODUCTS:
@@ -92,7 +92,7 @@ def carried(graph: Graph, operator: Operator, position: int, axis: int, unit: in
     if kind == "Transpose":
         return _permutation(graph, operator).index(axis), unit
     if kind in ("ReorderInput", "ReorderOutput") and operator.attributes.get("channels_last", 0):
-        return _swapped(axis, len(shape), from_last=kind == "ReorderInput"), unit
+        return (_from_last if kind == "ReorderInput" else _to_last)(axis, len(shape)), unit
     return len(made) - len(shape) + axis, unit
 
 
@@ -109,12 +109,6 @@ def broadcast(graph: Graph, operator: Operator, wanted: Slice, *positions: int) 
         is_cut = axis >= 0 and shape[axis] > 1
         slices.append(Slice(axis, wanted.first, wanted.count) if is_cut else None)
     return tuple(slices)
-
-
-def groups_of_conv(operator: Operator) -> int:
-    attribute = operator.attributes.get("group", 1)
-    assert isinstance(attribute, int), "ONNX defines `group` as an integer"
-    return attribute
 
 
 def _makes_one(graph: Graph, operator: Operator) -> bool:
@@ -140,7 +134,7 @@ def _convolution(graph: Graph, operator: Operator, wanted: Slice) -> Needs | Non
 
 
 def _filters(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
-    groups = groups_of_conv(operator)
+    groups = operator.integer("group", 1)
     made = tensor_of(graph, operator.outputs[0]).shape[1]
     image = tensor_of(graph, operator.inputs[0]).shape[1]
     transposed = operator.op_type == "ConvTranspose"
@@ -251,10 +245,7 @@ def _normalisation(graph: Graph, operator: Operator, wanted: Slice) -> Needs | N
 def _along_one_axis(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     """Operators along one axis (in old opsets, also all later ones): earlier axes can be sliced. LRN reads channels."""
     rank = len(tensor_of(graph, operator.outputs[0]).shape)
-    default = {"LRN": 1, "LayerNormalization": -1}.get(operator.op_type, 1)
-    axis = operator.attributes.get("axis", default)
-    assert isinstance(axis, int), "ONNX defines `axis` as an integer"
-    axis %= rank
+    axis = operator.integer("axis", -1 if operator.op_type == "LayerNormalization" else 1) % rank
     if wanted.axis == axis or (wanted.axis > axis and operator.op_type not in ("LRN", "Concat")):
         return None
     if operator.op_type == "Concat":
@@ -265,11 +256,10 @@ def _along_one_axis(graph: Graph, operator: Operator, wanted: Slice) -> Needs | 
 def _reordering(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     """A change from or to a blocked format: the same positions; channels in full blocks, except at a plain end."""
     given, made = (tensor_of(graph, name).shape for name in (operator.inputs[0], operator.outputs[0]))
-    is_last = bool(operator.attributes.get("channels_last", 0))
     into = operator.op_type == "ReorderInput"
     axis = wanted.axis
-    if is_last:
-        axis = _swapped(axis, len(made), from_last=not into)
+    if operator.attributes.get("channels_last", 0):
+        axis = (_to_last if into else _from_last)(axis, len(made))
     channels = wanted.axis if into else axis
     if channels != 1:
         return Needs((Slice(axis, wanted.first, wanted.count),))
@@ -280,13 +270,14 @@ def _reordering(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None
     return Needs((Slice(axis, wanted.first, end - wanted.first),), attributes)
 
 
-def _swapped(axis: int, rank: int, *, from_last: bool) -> int:
-    """Map an axis of (N, ..., C) to the same axis of (N, C, ...), or the reverse."""
-    if axis == 0:
-        return 0
-    if from_last:
-        return 1 if axis == rank - 1 else axis + 1
-    return rank - 1 if axis == 1 else axis - 1
+def _from_last(axis: int, rank: int) -> int:
+    """Map an axis of (N, ..., C) to the same axis of (N, C, ...)."""
+    return axis and axis % (rank - 1) + 1
+
+
+def _to_last(axis: int, rank: int) -> int:
+    """Map an axis of (N, C, ...) to the same axis of (N, ..., C)."""
+    return axis and (axis - 2) % (rank - 1) + 1
 
 
 def _permutation(graph: Graph, operator: Operator) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.heavy import HEAVY
-from shisha_rt.model.shards.rewrite import split_run, splittable
+from shisha_rt.model.shards.rewrite import halves, split_run, splittable
 from shisha_rt.model.shards.shards import SplitRun
 from shisha_rt.model.spans import Span, groups_of
 from shisha_rt.model.split import AXES, Axis, KeptWhole, Splittable
@@ -78,8 +78,7 @@ def _answer(graph: Graph, operators: Sequence[int], span: Span, axis: Axis, macs
 def _with_join(graph: Graph, operators: Sequence[int], way: Splittable, macs: int) -> Splittable:
     if not (way.joined or way.summed):
         return way
-    half = max(1, way.units // 2 // way.block) * way.block
-    join = _join_macs(graph, split_run(graph, operators, way.axis, (half, way.units - half)))
+    join = _join_macs(graph, split_run(graph, operators, way.axis, halves(way.units, way.block)))
     return structs.replace(way, join_part=join / max(1, join + macs))
 
 

@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 from shisha_rt.model.dimensions import tensor_of
 from shisha_rt.model.graph import Graph, Operator, Tensor
 from shisha_rt.model.shards.blocked import NCHWC
-from shisha_rt.model.shards.course import Course, course_of, is_needed_beyond
+from shisha_rt.model.shards.course import Course, course_of
 from shisha_rt.model.shards.local import Needs, contraction, needs_of
 from shisha_rt.model.shards.shards import Crop, Excerpt, Join, PartialSum, Shard, ShardOperator, Slice, SplitRun, Step
 from shisha_rt.model.spans import Span
@@ -26,7 +26,7 @@ def splittable(graph: Graph, operators: Sequence[int], first: int, last: int, ax
     if isinstance(course, str):
         return course
     try:
-        rewritten = _split(graph, operators, course, _halves(course))
+        rewritten = _split(operators, course, halves(course.units, course.block))
     except ValueError as error:
         return str(error)
     makes = dict.fromkeys(excerpt.name for excerpt in rewritten.shards[0].makes)
@@ -57,21 +57,22 @@ def split_run(graph: Graph, operators: Sequence[int], axis: Axis, shares: Sequen
     course = course_of(graph, operators, axis)
     if isinstance(course, str):
         raise ValueError(course)
-    return _split(graph, operators, course, shares)
+    return _split(operators, course, shares)
 
 
-def _halves(course: Course) -> tuple[int, int]:
-    half = max(1, course.units // 2 // course.block) * course.block
-    return half, course.units - half
+def halves(units: int, block: int) -> tuple[int, int]:
+    """Two shares, as equal as blocks allow."""
+    half = max(1, units // 2 // block) * block
+    return half, units - half
 
 
-def _split(graph: Graph, operators: Sequence[int], course: Course, shares: Sequence[int]) -> SplitRun:
-    spans = _unit_spans(course, shares)
-    join = _join(graph, operators, course, len(spans))
-    made = [name for name in course.states if is_needed_beyond(graph, name, {*course.sharded, *_partial(course)})]
+def _split(operators: Sequence[int], course: Course, shares: Sequence[int]) -> SplitRun:
+    graph, spans = course.graph, _unit_spans(course, shares)
+    join = _join(operators, course, len(spans))
+    made = [name for name in course.states if graph.is_needed_beyond(name, {*course.in_shards})]
     if course.partial is not None and made:
         raise ValueError(f"{made[0]!r} is needed beside the sum")
-    shards = tuple(_ShardBuilder(graph, course, part, span).shard(made) for part, span in enumerate(spans))
+    shards = tuple(_ShardBuilder(course, part, span).shard(made) for part, span in enumerate(spans))
     return SplitRun(course.axis, tuple(end - first for first, end in spans), shards, join)
 
 
@@ -86,13 +87,9 @@ def _unit_spans(course: Course, shares: Sequence[int]) -> list[Span]:
     return [*pairwise((0, *accumulate((*shares[:-1], shares[-1] + missing))))]
 
 
-def _partial(course: Course) -> tuple[int, ...]:
-    return () if course.partial is None else (course.partial,)
-
-
-def _join(graph: Graph, operators: Sequence[int], course: Course, part_count: int) -> Join:
+def _join(operators: Sequence[int], course: Course, part_count: int) -> Join:
     """The operators behind the shards, and those before the heavy one whose results are needed there or outside."""
-    total = None
+    graph, total = course.graph, None
     if course.partial is not None:
         operator = graph.operators[course.partial]
         tensor = operator.outputs[0]
@@ -103,7 +100,7 @@ def _join(graph: Graph, operators: Sequence[int], course: Course, part_count: in
     made_parts = []
     for index in sorted((*course.late, *course.before), reverse=True):
         outputs = [name for name in graph.operators[index].outputs if name]
-        if index in late or any(name in wanted or is_needed_beyond(graph, name, run) for name in outputs):
+        if index in late or any(name in wanted or graph.is_needed_beyond(name, run) for name in outputs):
             made_parts.append(index)
             wanted.update(graph.operators[index].inputs)
     made_parts.reverse()
@@ -113,15 +110,15 @@ def _join(graph: Graph, operators: Sequence[int], course: Course, part_count: in
     read = dict.fromkeys(name for index in made_parts for name in graph.operators[index].inputs)
     reads = [name for name in read if name in graph.tensors and name not in made]
     here = {*made_parts}
-    makes = tuple(name for name in made if is_needed_beyond(graph, name, here))
+    makes = tuple(name for name in made if graph.is_needed_beyond(name, here))
     return Join(total, tuple(made_parts), (*(total.parts if total else ()), *reads), makes)
 
 
 class _ShardBuilder:
     """Builds one shard: first what it needs of each tensor (backwards), then its steps."""
 
-    def __init__(self, graph: Graph, course: Course, part: int, span: Span) -> None:
-        self._graph = graph
+    def __init__(self, course: Course, part: int, span: Span) -> None:
+        self._graph = course.graph
         self._course = course
         self._part = part
         self._span = span
@@ -138,11 +135,11 @@ class _ShardBuilder:
         graph, course = self._graph, self._course
         shares = {name: self._share(name) for name in made}
         self._held.update(shares)
-        here = sorted((*course.before, *course.sharded, *_partial(course)))
+        here = sorted((*course.before, *course.in_shards))
         for index in reversed(here):
             self._settle(index)
         reads = tuple(
-            Excerpt(name, self._held[name], name in course.blocked)
+            Excerpt(name, self._held[name], name in graph.blocked)
             for name in self._held
             if name in graph.tensors and graph.producer.get(name, -1) not in self._needs
         )
@@ -154,10 +151,10 @@ class _ShardBuilder:
                 self._add(index)
         for name in self._own_names:
             self._crop(name, shares[name], name)
-        makes = tuple(Excerpt(name, share, name in course.blocked) for name, share in shares.items())
+        makes = tuple(Excerpt(name, share, name in graph.blocked) for name, share in shares.items())
         if course.partial is not None:
             tensor = graph.operators[course.partial].outputs[0]
-            makes = (*makes, Excerpt(partial_name(tensor, self._part), None, tensor in course.blocked))
+            makes = (*makes, Excerpt(partial_name(tensor, self._part), None, tensor in graph.blocked))
         return Shard(
             steps=tuple(self._steps),
             reads=reads,
@@ -265,16 +262,13 @@ class _ShardBuilder:
             return ""
         wanted = _or_whole(tensor_slice, tensor_of(graph, name))
         if name in graph.constants:
-            return self._constant(name, wanted, operator.domain == NCHWC and position == 1)
+            own = name if wanted is None else _sliced_name(name, wanted)
+            self._constants[own] = Excerpt(name, wanted, operator.domain == NCHWC and position == 1)
+            return own
         if wanted == self._held[name]:
             return self._own_names.get(name, name)
         assert wanted is not None, "a shard that needs all of a tensor holds all of it"
         return self._crop(name, wanted, _sliced_name(name, wanted))
-
-    def _constant(self, name: str, wanted: Slice | None, is_blocked: bool) -> str:
-        own = name if wanted is None else _sliced_name(name, wanted)
-        self._constants[own] = Excerpt(name, wanted, is_blocked)
-        return own
 
     def _nothing(self, operator: Operator) -> str:
         """Name of a zero in place of an input that is left out: older Gemm operators must have a third input."""
@@ -299,7 +293,7 @@ class _ShardBuilder:
             return result
         source = self._own_names.get(name, name)
         self._declare(name, wanted, result)
-        is_blocked = name in self._course.blocked and wanted.axis > 1
+        is_blocked = name in self._graph.blocked and wanted.axis > 1
         self._steps.append(Crop(source, wanted.within(self._held[name]), result, is_blocked))
         return result
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from shisha_rt.model.graph import Graph, Operator, Tensor
-from shisha_rt.model.shards.course import is_needed_beyond
 from shisha_rt.model.shards.rewrite import split_run
 from shisha_rt.model.shards.shards import Crop, Excerpt, Shard, SplitRun, Step
 from shisha_rt.model.spans import Span
@@ -50,7 +49,7 @@ def join_graph(graph: Graph, split: SplitRun, behind: Sequence[int] = ()) -> Gra
     made = dict.fromkeys(name for operator in operators for name in operator.outputs if name)
     read = dict.fromkeys(name for operator in operators for name in operator.inputs)
     inputs = [name for name in read if name in tensors and name not in made]
-    outputs = [name for name in made if name in graph.tensors and is_needed_beyond(graph, name, {*here})]
+    outputs = [name for name in made if name in graph.tensors and graph.is_needed_beyond(name, {*here})]
     return Graph(
         name=graph.name,
         operators=tuple(operators),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shisha_rt.costs.costs import HANDOVER_S
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.measure.compile import Tell, proto_of
+from shisha_rt.measure.compile import Tell, proto_of, silent
 from shisha_rt.measure.costs_of_model import layer_costs
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.told_costs import told_costs
@@ -34,7 +34,7 @@ class ProfiledProcessors:
 
 
 def processor_costs(
-    ready: ModelOnMachine, on_progress: Tell | None = None, groups: Sequence[str] = ()
+    ready: ModelOnMachine, on_progress: Tell = silent, groups: Sequence[str] = ()
 ) -> ProfiledProcessors:
     """Costs of layers or, on a machine with devices, of partitions; measured if they are not known.
 

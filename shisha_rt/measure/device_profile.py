@@ -31,7 +31,6 @@ from shisha_rt.measure.place_class import MIN_ROUNDS, PlaceClass, class_of
 from shisha_rt.measure.profile_store import ProfileStore
 from shisha_rt.measure.sitting import known_or_measured, measure
 from shisha_rt.messages.device_profiling import DeviceProfilingJob, Profiled
-from shisha_rt.model.dimensions import tensor_of
 from shisha_rt.model.graph import Graph
 from shisha_rt.placement.build import build_problem
 from shisha_rt.placement.check import cost
@@ -206,7 +205,7 @@ class _Rows:
     def _moved_bytes(self, operator: int) -> int:
         profiled_operator = self.graph.operators[operator]
         return sum(
-            tensor_of(self.graph, name).size_bytes
+            self.graph.tensor(name).size_bytes
             for name in (*profiled_operator.inputs, *profiled_operator.outputs)
             if name
         )

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from shisha_rt.model.dimensions import tensor_of
 from shisha_rt.model.elementwise import BROADCAST
 from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.spans import Span
@@ -151,7 +150,7 @@ class _Ends:
 
     def shape(self, position: int) -> tuple[int, ...]:
         name = self.operator.inputs[position]
-        return tensor_of(self.graph, name).shape if name else ()
+        return self.graph.tensor(name).shape if name else ()
 
     def made_shape(self, position: int = 0) -> tuple[int, ...]:
         return self.graph.tensors[self.operator.outputs[position]].shape

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Final, Literal, get_args
 
-from shisha_rt.model.graph import Graph, Operator, Tensor
+from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.heavy import CONVOLUTIONS, HEAVY, Shape, operand_shapes
 
 ProductDimension = Literal["batch", "rows", "inner", "columns"]
@@ -23,8 +23,8 @@ DIMENSIONS: Final[tuple[Dimension, ...]] = get_args(Dimension)
 
 def dimensions(graph: Graph, operator: Operator) -> Mapping[Dimension, int]:
     """Sizes of what an operator reads (weights included) and makes; of a heavy one, its dimensions as a product too."""
-    read = [tensor_of(graph, name) for name in operator.inputs if name]
-    made = [tensor_of(graph, name) for name in operator.outputs if name]
+    read = [graph.tensor(name) for name in operator.inputs if name]
+    made = [graph.tensor(name) for name in operator.outputs if name]
     sizes: dict[Dimension, int] = {
         "elements_in": sum(math.prod(tensor.shape) for tensor in read),
         "elements_out": sum(math.prod(tensor.shape) for tensor in made),
@@ -41,11 +41,6 @@ def channel_counts(graph: Graph, operator: Operator) -> tuple[int, int]:
     """Input channels and filters of a Conv or ConvTranspose, over all of its groups."""
     image, _, made = operand_shapes(graph, operator)
     return image[1], made[1]
-
-
-def tensor_of(graph: Graph, name: str) -> Tensor:
-    """A tensor of the graph, made at run time or constant."""
-    return graph.tensors.get(name) or graph.constants[name]
 
 
 def _matrix_product(operator: Operator, left: Shape, right: Shape, out: Shape) -> tuple[int, int, int, int]:

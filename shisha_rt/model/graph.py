@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from shisha_rt.model.shards.blocked import blocked_tensors
+from shisha_rt.model.shards.blocked import NCHWC
 from shisha_rt.tensors import Tensor as Tensor
 
 
@@ -52,6 +52,10 @@ class Graph:
     tensors: Mapping[str, Tensor]
     constants: Mapping[str, Tensor]
 
+    def tensor(self, name: str) -> Tensor:
+        """A tensor of the graph, made at run time or constant."""
+        return self.tensors.get(name) or self.constants[name]
+
     @cached_property
     def producer(self) -> Mapping[str, int]:
         """Tensor name -> index of the operator that makes it (graph inputs are absent)."""
@@ -79,8 +83,19 @@ class Graph:
 
     @cached_property
     def blocked(self) -> frozenset[str]:
-        """Names of the tensors in one of ONNX Runtime's blocked formats."""
-        return blocked_tensors(self.operators)
+        """Names of the tensors in one of ONNX Runtime's blocked formats (see `shards.blocked`).
+
+        Operators outside the blocked domain hand on the format that they read.
+        """
+        blocked_names: set[str] = set()
+        for operator in self.operators:
+            if operator.domain == NCHWC:
+                makes_blocked = operator.op_type != "ReorderOutput"
+            else:
+                makes_blocked = not blocked_names.isdisjoint(operator.inputs)
+            if makes_blocked:
+                blocked_names.update(filter(None, operator.outputs))
+        return frozenset(blocked_names)
 
 
 @dataclass(frozen=True)

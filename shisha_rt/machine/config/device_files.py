@@ -299,9 +299,7 @@ def _faults(file: _File) -> Iterator[str]:
     yield from _power_faults(file)
     yield from _link_faults(file)
     for i, family in enumerate(file.family):
-        yield from (
-            f"family[{i}]{fault}" for fault in _family_faults(family, file.family[:i], i + 1 < len(file.family))
-        )
+        yield from (f"family[{i}]{fault}" for fault in _family_faults(family, file.family[:i], file.family[i + 1 :]))
     for i, fused in enumerate(file.fused):
         yield from (f"fused[{i}]{fault}" for fault in _fused_faults(fused, file.family, file.fused[:i]))
     for i, resource in enumerate(file.resource):
@@ -343,9 +341,9 @@ def _kind_faults(file: _File) -> Iterator[str]:
                 yield f"{key}: a device without [[family]] is measured, expected no such key"
 
 
-def _family_faults(family: _Family, earlier: Sequence[_Family], has_later: bool) -> Iterator[str]:
+def _family_faults(family: _Family, earlier: Sequence[_Family], later: Sequence[_Family]) -> Iterator[str]:
     if _ANY in family.ops:
-        if len(family.ops) > 1 or family.conditional or has_later:
+        if len(family.ops) > 1 or family.conditional or later:
             yield f'.ops = {shown(family.ops)}: "{_ANY}" is all other operators, expected it alone in the last family'
     else:
         yield from _operator_faults(family, earlier)

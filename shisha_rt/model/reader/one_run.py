@@ -40,7 +40,7 @@ class RunSeen(msgspec.Struct, frozen=True):
     """`taken`: index of the try with which it ran, None if it ran with none; `reason`: why the last one failed."""
 
     taken: int | None
-    shapes: dict[str, tuple[tuple[int, ...], str]]
+    shapes: dict[str, SeenTensor]
     reason: str = ""
 
 
@@ -53,13 +53,13 @@ def shapes_seen(model: onnx.ModelProto, wanted: Sequence[str], limit_s: float = 
     seen = _run(model, (shape,), limit_s, wanted)
     if seen.taken is None:
         raise BadInput(f"the engine cannot run it: {seen.reason}", Error.ENGINE_REFUSES)
-    unknown = next((name for name, (_, datatype) in seen.shapes.items() if datatype not in NUMPY_OF), None)
+    unknown = next((name for name, tensor in seen.shapes.items() if tensor.datatype not in NUMPY_OF), None)
     if unknown is not None:
         raise BadInput(
             f"tensor {unknown!r} is of no datatype served; expected one of {', '.join(NUMPY_OF)}",
             Error.MODEL_UNSUPPORTED,
         )
-    return {name: SeenTensor(*seen_shape) for name, seen_shape in seen.shapes.items()}
+    return seen.shapes
 
 
 def first_that_runs(model: onnx.ModelProto, tries: Sequence[tuple[tuple[int, ...], ...]]) -> int | None:
@@ -70,7 +70,6 @@ def first_that_runs(model: onnx.ModelProto, tries: Sequence[tuple[tuple[int, ...
 def _run(
     model: onnx.ModelProto, tries: Sequence[tuple[tuple[int, ...], ...]], limit_s: float, wanted: Sequence[str] = ()
 ) -> RunSeen:
-    said: list[bytes] = []
     with tempfile.TemporaryDirectory(prefix="shisha-rt-run-") as folder:
         path = Path(folder) / _FILE
         try:
@@ -83,9 +82,8 @@ def _run(
             ) from None
         asked = RunAsked(str(path), tuple(tries), tuple(wanted))
         try:
-            job = msgspec.json.encode(asked)
-            failed = "the model could not be run"
-            run_job("stages.jobs.one_run", failed=failed, given=job, hear=said.append, limit_s=limit_s)
+            job, failed = msgspec.json.encode(asked), "the model could not be run"
+            said = run_job("stages.jobs.one_run", failed=failed, given=job, limit_s=limit_s)
         except JobFailed as error:
             return RunSeen(None, {}, error.reason)
-    return msgspec.json.decode(said[-1], type=RunSeen)
+    return msgspec.json.decode(said, type=RunSeen)

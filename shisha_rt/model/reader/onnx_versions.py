@@ -60,6 +60,5 @@ def _newer(onnx_versions: OnnxVersions, taken: OnnxVersions) -> Iterator[tuple[s
 @cache
 def _newest_taken() -> OnnxVersions:
     """Ask the engine, in a separate process, as the control plane loads no engine."""
-    said: list[bytes] = []
-    run_job("stages.jobs.newest_versions", failed="the engine does not say what ONNX it takes", hear=said.append)
-    return msgspec.json.decode(said[-1], type=OnnxVersions)
+    said = run_job("stages.jobs.newest_versions", failed="the engine does not say what ONNX it takes")
+    return msgspec.json.decode(said, type=OnnxVersions)

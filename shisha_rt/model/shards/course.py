@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from shisha_rt.model.dimensions import tensor_of
 from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.heavy import HEAVY
 from shisha_rt.model.rounding import DEQUANTIZE
-from shisha_rt.model.shards.blocked import BLOCK, NCHWC, reads_plain
+from shisha_rt.model.shards.blocked import BLOCK, NCHWC
 from shisha_rt.model.shards.local import CONVOLVE, PRODUCTS, Needs, carried, contraction, needs_of
 from shisha_rt.model.shards.shards import Slice
 from shisha_rt.model.split import Axis
@@ -165,7 +164,7 @@ class Course:
         if state is None:
             return None
         axis, unit = state
-        made = tensor_of(graph, operator.outputs[0]).shape
+        made = graph.tensor(operator.outputs[0]).shape
         if not 0 <= axis < len(made):  # the output has fewer axes than the input
             return None
         if self.axis == "rows" and (made[axis] < 2 or unit > 1):
@@ -201,7 +200,7 @@ class Course:
             return False
         axis, unit = self.states[operator.inputs[0]]
         left, _ = contraction(self.graph, operator, 0, 1)
-        size = tensor_of(self.graph, operator.inputs[0]).shape[axis]
+        size = self.graph.tensor(operator.inputs[0]).shape[axis]
         return axis == left.axis and abs(unit * self.units - size) < BLOCK * unit
 
     def _block(self) -> int:
@@ -225,7 +224,7 @@ def _is_scaling(graph: Graph, operator: Operator) -> bool:
     """Whether the operator only multiplies each channel by a factor: engines make this of a BatchNormalization."""
     if operator.op_type not in CONVOLVE:
         return False
-    filters, channels, *kernel = tensor_of(graph, operator.inputs[1]).shape
+    filters, channels, *kernel = graph.tensor(operator.inputs[1]).shape
     return operator.integer("group", 1) == filters and channels == 1 and math.prod(kernel) == 1
 
 
@@ -259,9 +258,11 @@ def _refusal(graph: Graph, operator: Operator, axis: Axis) -> str:
     if axis == "inputs":
         if operator.texts.get("activation", "") not in ("", *ACTIVATIONS):
             return f"has {operator.texts['activation']} fused into it, which is not known to follow a sum"
-        return "reads fewer channels than a block" if reads_plain(graph, operator) else ""
+        # A blocked convolution reads a plain image if that has fewer channels than a block.
+        is_plain = operator.op_type == "Conv" and operator.inputs[0] not in graph.blocked
+        return "reads fewer channels than a block" if operator.domain == NCHWC and is_plain else ""
     state = _first_state(graph, operator, axis)[0]
-    made_shape = tensor_of(graph, operator.outputs[0]).shape
+    made_shape = graph.tensor(operator.outputs[0]).shape
     if not 0 <= state[0] < len(made_shape):
         return f"has no {_UNITS[axis]}"
     blocks = BLOCK if operator.domain == NCHWC and axis != "rows" else 1
@@ -275,7 +276,7 @@ def _why_no_groups(graph: Graph, operator: Operator, groups: int) -> str:
     """Why its groups cannot be shared; '' if they can."""
     if groups == 1:
         return "has one group"
-    of_group = tensor_of(graph, operator.outputs[0]).shape[1] // groups
+    of_group = graph.tensor(operator.outputs[0]).shape[1] // groups
     if operator.domain == NCHWC and of_group % BLOCK and of_group > 1:
         return f"has groups of {of_group} channels, no multiple of the block of {BLOCK}"
     return ""
@@ -283,7 +284,7 @@ def _why_no_groups(graph: Graph, operator: Operator, groups: int) -> str:
 
 def _first_state(graph: Graph, operator: Operator, axis: Axis) -> tuple[State, int]:
     """How shards share a heavy operator's result, and the number of units."""
-    made = tensor_of(graph, operator.outputs[0]).shape
+    made = graph.tensor(operator.outputs[0]).shape
     if axis == "columns":
         return (len(made) - 1, 1), made[-1] if made else 0
     if axis == "groups":
@@ -297,4 +298,4 @@ def _first_state(graph: Graph, operator: Operator, axis: Axis) -> tuple[State, i
 
 def _input_units(graph: Graph, operator: Operator) -> int:
     _, weights = contraction(graph, operator, 0, 1)
-    return tensor_of(graph, operator.inputs[1]).shape[weights.axis]
+    return graph.tensor(operator.inputs[1]).shape[weights.axis]

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from shisha_rt.model.dimensions import tensor_of
 from shisha_rt.model.elementwise import BROADCAST
 from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.shards.blocked import BLOCK, NCHWC
@@ -78,7 +77,7 @@ def carried(graph: Graph, operator: Operator, position: int, axis: int, unit: in
     None if `unit` would divide a group of channels, or a slice of the input does not make a slice of the output.
     """
     kind = operator.op_type
-    shape, made = (tensor_of(graph, name).shape for name in (operator.inputs[position], operator.outputs[0]))
+    shape, made = (graph.tensor(name).shape for name in (operator.inputs[position], operator.outputs[0]))
     if kind in CONVOLVE or kind == "ConvTranspose":
         if axis != 1 or position != 0:
             return axis, unit
@@ -101,10 +100,10 @@ def broadcast(graph: Graph, operator: Operator, wanted: Slice, *positions: int) 
 
     Only inputs at `positions` are sliced, if any are given; all others are whole.
     """
-    rank = len(tensor_of(graph, operator.outputs[0]).shape)
+    rank = len(graph.tensor(operator.outputs[0]).shape)
     slices: list[Slice | None] = []
     for position, name in enumerate(operator.inputs):
-        shape = tensor_of(graph, name).shape if name and (not positions or position in positions) else ()
+        shape = graph.tensor(name).shape if name and (not positions or position in positions) else ()
         axis = wanted.axis - (rank - len(shape))
         is_cut = axis >= 0 and shape[axis] > 1
         slices.append(Slice(axis, wanted.first, wanted.count) if is_cut else None)
@@ -135,8 +134,8 @@ def _convolution(graph: Graph, operator: Operator, wanted: Slice) -> Needs | Non
 
 def _filters(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     groups = operator.integer("group", 1)
-    made = tensor_of(graph, operator.outputs[0]).shape[1]
-    image = tensor_of(graph, operator.inputs[0]).shape[1]
+    made = graph.tensor(operator.outputs[0]).shape[1]
+    image = graph.tensor(operator.inputs[0]).shape[1]
     transposed = operator.op_type == "ConvTranspose"
     rest = [Slice(0, wanted.first, wanted.count), wanted][: max(0, len(operator.inputs) - 2)]
     if groups == 1:
@@ -175,7 +174,7 @@ def _pooling(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
 
 def _by_channel(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     """Operators that treat each channel alike; not a Resize with given sizes, which include the number of channels."""
-    same = tensor_of(graph, operator.inputs[0]).shape[:2] == tensor_of(graph, operator.outputs[0]).shape[:2]
+    same = graph.tensor(operator.inputs[0]).shape[:2] == graph.tensor(operator.outputs[0]).shape[:2]
     if wanted.axis != 1 or not same or any(operator.inputs[3:]):
         return None
     return Needs((wanted, *(None,) * (len(operator.inputs) - 1)))
@@ -184,7 +183,7 @@ def _by_channel(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None
 def _product(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     if operator.attributes.get("transBatchA", 0) or operator.attributes.get("transBatchB", 0):
         return None
-    left, right, made = (tensor_of(graph, name).shape for name in (*operator.inputs[:2], operator.outputs[0]))
+    left, right, made = (graph.tensor(name).shape for name in (*operator.inputs[:2], operator.outputs[0]))
     rest = broadcast(graph, operator, wanted, 2)[2:]
     if wanted.axis == len(made) - 1 and len(right) > 1:
         axis = len(right) - (2 if operator.attributes.get("transB", 0) else 1)
@@ -201,7 +200,7 @@ def contraction(graph: Graph, operator: Operator, first: int, count: int) -> tup
         return Slice(1, first, count), Slice(1, first, count)
     if operator.op_type == "ConvTranspose":
         return Slice(1, first, count), Slice(0, first, count)
-    left, right = (len(tensor_of(graph, name).shape) for name in operator.inputs[:2])
+    left, right = (len(graph.tensor(name).shape) for name in operator.inputs[:2])
     mine = left - 2 if operator.attributes.get("transA", 0) and left > 1 else left - 1
     axis = right - 1 if operator.attributes.get("transB", 0) or right == 1 else right - 2
     return Slice(mine, first, count), Slice(axis, first, count)
@@ -209,7 +208,7 @@ def contraction(graph: Graph, operator: Operator, first: int, count: int) -> tup
 
 def _reshaping(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     """A slice of the output is one of the input if its elements are consecutive in both, per position before it."""
-    given, made = (tensor_of(graph, name).shape for name in (operator.inputs[0], operator.outputs[0]))
+    given, made = (graph.tensor(name).shape for name in (operator.inputs[0], operator.outputs[0]))
     has_shape = operator.op_type == "Reshape"
     if has_shape and operator.inputs[1] not in graph.constants:
         return None
@@ -244,7 +243,7 @@ def _normalisation(graph: Graph, operator: Operator, wanted: Slice) -> Needs | N
 
 def _along_one_axis(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     """Operators along one axis (in old opsets, also all later ones): earlier axes can be sliced. LRN reads channels."""
-    rank = len(tensor_of(graph, operator.outputs[0]).shape)
+    rank = len(graph.tensor(operator.outputs[0]).shape)
     axis = operator.integer("axis", -1 if operator.op_type == "LayerNormalization" else 1) % rank
     if wanted.axis == axis or (wanted.axis > axis and operator.op_type not in ("LRN", "Concat")):
         return None
@@ -255,7 +254,7 @@ def _along_one_axis(graph: Graph, operator: Operator, wanted: Slice) -> Needs | 
 
 def _reordering(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     """A change from or to a blocked format: the same positions; channels in full blocks, except at a plain end."""
-    given, made = (tensor_of(graph, name).shape for name in (operator.inputs[0], operator.outputs[0]))
+    given, made = (graph.tensor(name).shape for name in (operator.inputs[0], operator.outputs[0]))
     into = operator.op_type == "ReorderInput"
     axis = wanted.axis
     if operator.attributes.get("channels_last", 0):
@@ -282,5 +281,5 @@ def _to_last(axis: int, rank: int) -> int:
 
 def _permutation(graph: Graph, operator: Operator) -> tuple[int, ...]:
     attribute = operator.attributes.get("perm", ())
-    rank = len(tensor_of(graph, operator.inputs[0]).shape)
+    rank = len(graph.tensor(operator.inputs[0]).shape)
     return attribute if isinstance(attribute, tuple) and attribute else tuple(reversed(range(rank)))

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-from shisha_rt.model.dimensions import tensor_of
 from shisha_rt.model.graph import Graph, Operator, Tensor
 from shisha_rt.model.shards.blocked import NCHWC
 from shisha_rt.model.shards.course import Course, course_of
@@ -216,7 +215,7 @@ class _ShardBuilder:
         else:
             first, count = self._span[0], self._span[1] - self._span[0]
         image, weights = contraction(self._graph, operator, first, count)
-        size = tensor_of(self._graph, operator.inputs[0]).shape[image.axis]
+        size = self._graph.tensor(operator.inputs[0]).shape[image.axis]
         image = Slice(image.axis, first, min(image.end, size) - first)
         without = tuple(name for name in operator.texts if name.startswith("activation"))
         if without:
@@ -260,7 +259,7 @@ class _ShardBuilder:
         graph = self._graph
         if not name:
             return ""
-        wanted = _or_whole(tensor_slice, tensor_of(graph, name))
+        wanted = _or_whole(tensor_slice, graph.tensor(name))
         if name in graph.constants:
             own = name if wanted is None else _sliced_name(name, wanted)
             self._constants[own] = Excerpt(name, wanted, operator.domain == NCHWC and position == 1)
@@ -275,7 +274,7 @@ class _ShardBuilder:
         if not operator.op_type.endswith("Gemm"):
             return ""
         name = f"{operator.outputs[0]}/zero"
-        self._zeros[name] = tensor_of(self._graph, operator.outputs[0]).datatype
+        self._zeros[name] = self._graph.tensor(operator.outputs[0]).datatype
         return name
 
     def _output(self, index: int, name: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shisha_rt.model.dimensions import tensor_of
 from shisha_rt.model.graph import Graph, Operator
 
 
@@ -33,11 +32,11 @@ class SlidingWindow:
 
 def sliding_windows(graph: Graph, operator: Operator) -> tuple[SlidingWindow, ...] | None:
     """One for each spatial dimension of a convolution or a pooling; None if a window could be all padding."""
-    image = tensor_of(graph, operator.inputs[0]).shape[2:]
-    made = tensor_of(graph, operator.outputs[0]).shape[2:]
+    image = graph.tensor(operator.inputs[0]).shape[2:]
+    made = graph.tensor(operator.outputs[0]).shape[2:]
     ones = (1,) * len(image)
     attributes = operator.attributes
-    kernel = _list(attributes, "kernel_shape") or tensor_of(graph, operator.inputs[1]).shape[2:]
+    kernel = _list(attributes, "kernel_shape") or graph.tensor(operator.inputs[1]).shape[2:]
     strides, dilations = _list(attributes, "strides") or ones, _list(attributes, "dilations") or ones
     pads = _list(attributes, "pads") or (0,) * (2 * len(image))
     how = operator.texts.get("auto_pad", "NOTSET")

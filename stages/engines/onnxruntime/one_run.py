@@ -17,6 +17,7 @@ import onnx
 import onnxruntime as ort
 
 from shisha_rt.model.compared import compared_values
+from shisha_rt.model.open_shapes import SeenTensor
 from shisha_rt.model.reader.one_run import RunAsked, RunSeen
 from shisha_rt.tensors import NAME_OF, NUMPY_OF
 from stages.engines.onnxruntime.options import as_built_options
@@ -51,7 +52,7 @@ def run_once(asked: RunAsked) -> RunSeen:
                 reason = str(error).strip().splitlines()[0][:300]
                 continue
             results_by_name = {name: array for name, array in zip(shown, results, strict=True) if name in asked.wanted}
-            return RunSeen(index, {name: _shape(array) for name, array in results_by_name.items()})
+            return RunSeen(index, {name: _seen(array) for name, array in results_by_name.items()})
     return RunSeen(None, {}, reason)
 
 
@@ -68,6 +69,6 @@ def _tensors(session: ort.InferenceSession, shapes: Shapes) -> list[tuple[str, t
     return [(value.name, shape, names[value.type]) for value, shape in inputs]
 
 
-def _shape(result: Array) -> tuple[tuple[int, ...], str]:
+def _seen(result: Array) -> SeenTensor:
     array = np.asarray(result)
-    return array.shape, NAME_OF.get(array.dtype, "")
+    return SeenTensor(array.shape, NAME_OF.get(array.dtype, ""))

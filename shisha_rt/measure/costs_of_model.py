@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shisha_rt.costs.layer_costs import LayerCosts
-from shisha_rt.costs.links import Links
+from shisha_rt.costs.links import AS_INPUT, CostTensor, Links
 from shisha_rt.costs.split_costs import PricedSplit, ShardTime
 from shisha_rt.measure.compile import Tell, silent
-from shisha_rt.measure.cost_tensors import cost_tensors
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.profile import known_costs, profile_model
 from shisha_rt.measure.sitting import Sitting
+from shisha_rt.model.index import NO_LAYER, ModelIndex
 from shisha_rt.model.layers import layer_of_operator
 from shisha_rt.model.split import Splittable
 from shisha_rt.placement.placed_costs import PlacedCosts
@@ -63,3 +63,25 @@ def priced_splits(ready: ModelOnMachine) -> tuple[Sequence[Splittable], Mapping[
     scale = ready.machine.time_scale
     shares = {key: time.stretched(scale / ready.machine.place(key[-1]).speed) for key, time in times.items()}
     return [way for way in ways if ((way.first, way.last), way.axis) in known], shares
+
+
+def cost_tensors(index: ModelIndex) -> tuple[CostTensor, ...]:
+    """Tensors that pass between layers: inputs, then tensors that other layers read, then outputs that no layer reads.
+
+    None is without a reader.
+    """
+    makers = dict(zip((spec.name for spec in index.outputs), index.output_makers, strict=True))
+    crossing = {entry.tensor.name: entry for entry in index.crossing}
+    told_tensors = [
+        CostTensor(spec.name, spec.size_bytes, AS_INPUT, readers)
+        for spec, readers in zip(index.inputs, index.input_readers, strict=True)
+    ]
+    for name, entry in crossing.items():
+        out = (index.layer_count,) if name in makers else ()
+        told_tensors.append(CostTensor(name, entry.tensor.size_bytes, entry.made, entry.readers + out))
+    told_tensors += [
+        CostTensor(spec.name, spec.size_bytes, makers[spec.name], (index.layer_count,))
+        for spec in index.outputs
+        if spec.name not in crossing and makers[spec.name] != NO_LAYER
+    ]
+    return tuple(tensor for tensor in told_tensors if tensor.readers)

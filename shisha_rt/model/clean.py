@@ -24,11 +24,10 @@ from onnx import helper, numpy_helper
 
 from shisha_rt.model.heavy import HEAVY
 from shisha_rt.model.layers import LayeredNode, largest_layers
-from shisha_rt.model.names import unused_name
 from shisha_rt.model.net import Net, declared
 from shisha_rt.model.open_shapes import NOTHING_SEEN, SeenTensor, static_shape
 from shisha_rt.model.quantized import one_for_each_reader
-from shisha_rt.model.subgraphs import branch_taken, name_apart, reads, rename_reads, subgraphs
+from shisha_rt.model.subgraphs import branch_taken, name_apart, new_name, reads, rename, subgraphs
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -113,7 +112,7 @@ def _take_branches(net: Net) -> bool:
         if node.op_type != "If" or node.domain or node.input[0] not in net.constants:
             attributes_read.append(node)
             continue
-        branch = branch_taken(node, bool(numpy_helper.to_array(net.constants[node.input[0]]).any()))
+        branch = branch_taken(node, net.constants[node.input[0]])
         attributes_read += branch.node
         net.constants |= {weight.name: weight for weight in branch.initializer}
         taken = True
@@ -203,9 +202,7 @@ def _remove_pass_through(net: Net) -> None:
             names[node.output[0]] = source
     names = {name: _followed(names, name) for name in names}
     for node in left:
-        rename_reads(node, names)
-        for position, name in enumerate(node.output):
-            node.output[position] = names.get(name, name)
+        rename(node, names)
     net.nodes = left
 
 
@@ -267,7 +264,7 @@ def _can_take(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net) -> bool:
 def _fold_into(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net, taken: set[str]) -> None:
     """Make `conv` compute scale * (W x + b - mean) / sqrt(var + epsilon) + shift, with a new weight and bias.
 
-    The old weight and bias may have other readers, so the new ones have new names, which are added to `taken`.
+    The old weight and bias may have other readers, so the new ones have new names.
     """
     weight = numpy_helper.to_array(net.constants[conv.input[1]])
     scale, shift, mean, var = (
@@ -282,8 +279,7 @@ def _fold_into(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net, taken: set[
     }
     names = [conv.input[0]]
     for role, value in new.items():
-        names.append(unused_name(f"{norm.output[0]}/{role}", taken))
-        taken.add(names[-1])
+        names.append(new_name(f"{norm.output[0]}/{role}", taken))
         net.constants[names[-1]] = numpy_helper.from_array(value, names[-1])
     del conv.input[:]
     conv.input.extend(names)
@@ -341,8 +337,7 @@ def _name_operators(net: Net) -> None:
     seen = {""}
     for index, node in enumerate(net.nodes):
         if node.name in seen:
-            node.name = unused_name(f"{node.op_type}_{index}", taken)
-        taken.add(node.name)
+            node.name = new_name(f"{node.op_type}_{index}", taken)
         seen.add(node.name)
 
 

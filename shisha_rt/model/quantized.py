@@ -12,9 +12,8 @@ from collections.abc import Collection, Sequence
 
 import onnx
 
-from shisha_rt.model.names import unused_name
 from shisha_rt.model.rounding import DEQUANTIZE
-from shisha_rt.model.subgraphs import all_nodes, reads, rename_reads
+from shisha_rt.model.subgraphs import all_nodes, new_name, reads, rename_reads
 
 
 def one_for_each_reader(nodes: Sequence[onnx.NodeProto], outputs: Collection[str]) -> list[onnx.NodeProto]:
@@ -34,8 +33,7 @@ def one_for_each_reader(nodes: Sequence[onnx.NodeProto], outputs: Collection[str
         if node.op_type == DEQUANTIZE:
             (result,) = node.output
             for reader in readers.get(result, [])[0 if result in outputs else 1 :]:
-                name = unused_name(result, taken)
-                taken.add(name)
+                name = new_name(result, taken)
                 reasons.append(_copy(node, name))
                 rename_reads(reader, {result: name})
     return reasons

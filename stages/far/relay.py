@@ -77,7 +77,7 @@ class Relay:
         folders = [Path(folder) for folder in config.engine_folders]
         indexes = [index_file.read_index(folder) for folder in folders]
         layout, *further = layouts_of(indexes, config.output_bytes)
-        self._arena = Arena.attach(config.arena_fd, layout, config.slot_count, config.place_count, further)
+        self._arena = Arena(config.arena_fd, layout, config.slot_count, config.place_count, further)
         self._boundaries = [
             Boundaries(read_parts(folder), [spec.name for spec in index.outputs])
             for folder, index in zip(folders, indexes, strict=True)

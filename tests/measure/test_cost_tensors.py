@@ -9,7 +9,7 @@ from onnx import helper
 
 from shisha_rt.costs.links import AS_INPUT, CostTensor
 from shisha_rt.measure.compile import compile_model
-from shisha_rt.measure.cost_tensors import cost_tensors
+from shisha_rt.measure.costs_of_model import cost_tensors
 from shisha_rt.model.indexing import plain_index
 from shisha_rt.model.layers import group_layers
 from tests.model.networks import network, weight, write

@@ -84,7 +84,7 @@ def test_another_process_sees_what_is_written(arena: Arena) -> None:
     arena.view(2, LAYOUT.regions["x"])[...] = 7
     program = (
         "import sys; from tests.process.test_arena import LAYOUT; from shisha_rt.process.arena import Arena\n"
-        "arena = Arena.attach(int(sys.argv[1]), LAYOUT, 3, 2)\n"
+        "arena = Arena(int(sys.argv[1]), LAYOUT, 3, 2)\n"
         "arena.view(2, LAYOUT.regions['y'])[...] = arena.view(2, LAYOUT.regions['x']).sum()\n"
         "arena.beat(1, 123); arena.note_start(1, 0, 456)\n"
     )
@@ -123,7 +123,7 @@ def test_devices_have_speeds_of_their_own_which_outlive_a_worker(arena: Arena) -
     arena.note_start(1, 5, 10)
     arena.clear_sign(0, 99)
     arena.clear_sign(1, 99)
-    attached = Arena.attach(arena.fd, LAYOUT, 3, 2)
+    attached = Arena(arena.fd, LAYOUT, 3, 2)
     assert [attached.device_speed(0, device) for device in (0, 1, MAX_DEVICES - 1)] == [0.25, 1.0, 1.0]
     assert [attached.device_speed(1, device) for device in (0, 1, MAX_DEVICES - 1)] == [1.0, 1.0, 0.5]
     assert (attached.sign(0), attached.sign(1)) == (Sign(99, None, 0), Sign(99, None, 0))

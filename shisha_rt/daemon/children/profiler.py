@@ -29,7 +29,7 @@ from shisha_rt.costs.links import Links
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.measure.compile import read_compiled
 from shisha_rt.measure.compiled import Compiled
-from shisha_rt.measure.cost_tensors import cost_tensors
+from shisha_rt.measure.costs_of_model import cost_tensors
 from shisha_rt.measure.engines import engines_tried
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.profile import MEASURED_BATCHES, profile_model, teams_to_measure

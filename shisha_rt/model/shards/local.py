@@ -14,7 +14,6 @@ from shisha_rt.model.elementwise import BROADCAST
 from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.shards.blocked import BLOCK, NCHWC
 from shisha_rt.model.shards.shards import Slice
-from shisha_rt.model.shards.windows import SlidingWindow, sliding_windows
 
 Shape: TypeAlias = tuple[int, ...]
 Attributes: TypeAlias = Mapping[str, int | tuple[int, ...]]
@@ -120,7 +119,7 @@ def _convolution(graph: Graph, operator: Operator, wanted: Slice) -> Needs | Non
     """Inputs: image, weights, bias, and (if fused) a tensor that is added."""
     if wanted.axis == 1:
         return _filters(graph, operator, wanted)
-    windows = sliding_windows(graph, operator)
+    windows = _sliding_windows(graph, operator)
     if wanted.axis == 0 or windows is None or operator.op_type == "ConvTranspose":
         return None
     first, count, attributes = _windowed(operator, wanted, windows)
@@ -150,7 +149,59 @@ def _filters(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     return Needs((mine, weights, *rest), {"group": count})
 
 
-def _windowed(operator: Operator, wanted: Slice, windows: Sequence[SlidingWindow]) -> tuple[int, int, Attributes]:
+@dataclass(frozen=True, slots=True)
+class _SlidingWindow:
+    """One spatial dimension of a convolution or pooling.
+
+    `reach`: positions that a window spans, dilation included; `before`: padding in front.
+    """
+
+    size_in: int
+    size_out: int
+    reach: int
+    stride: int
+    before: int
+
+    @property
+    def after(self) -> int:
+        """Padding at the end that the last window needs: at most what the operator says."""
+        return max(0, (self.size_out - 1) * self.stride + self.reach - self.size_in - self.before)
+
+    def rows(self, first: int, end: int) -> tuple[int, int, int, int]:
+        """For output rows from `first` to before `end`: first input row, end, padding before and after."""
+        start = first * self.stride - self.before
+        stop = (end - 1) * self.stride + self.reach - self.before
+        return max(start, 0), min(stop, self.size_in), max(-start, 0), max(stop - self.size_in, 0)
+
+
+def _sliding_windows(graph: Graph, operator: Operator) -> tuple[_SlidingWindow, ...] | None:
+    """One for each spatial dimension of a convolution or a pooling; None if a window could be all padding."""
+    image = graph.tensor(operator.inputs[0]).shape[2:]
+    made = graph.tensor(operator.outputs[0]).shape[2:]
+    ones = (1,) * len(image)
+    attributes = operator.attributes
+    kernel = _list(attributes, "kernel_shape") or graph.tensor(operator.inputs[1]).shape[2:]
+    strides, dilations = _list(attributes, "strides") or ones, _list(attributes, "dilations") or ones
+    pads = _list(attributes, "pads") or (0,) * (2 * len(image))
+    how = operator.texts.get("auto_pad", "NOTSET")
+    ranges = []
+    for axis, (size_in, size_out) in enumerate(zip(image, made, strict=True)):
+        reach = (kernel[axis] - 1) * dilations[axis] + 1
+        missing = max(0, (size_out - 1) * strides[axis] + reach - size_in)
+        before = {"NOTSET": pads[axis], "VALID": 0, "SAME_UPPER": missing // 2}.get(how, missing - missing // 2)
+        window = _SlidingWindow(size_in, size_out, reach, strides[axis], before)
+        if window.before >= reach or window.after >= reach:
+            return None
+        ranges.append(window)
+    return tuple(ranges)
+
+
+def _list(attributes: Attributes, name: str) -> tuple[int, ...]:
+    attribute = attributes.get(name, ())
+    return attribute if isinstance(attribute, tuple) else (attribute,)
+
+
+def _windowed(operator: Operator, wanted: Slice, windows: Sequence[_SlidingWindow]) -> tuple[int, int, Attributes]:
     """First row, number of rows and attributes of the input's slice; all padding is made explicit."""
     split = wanted.axis - 2
     before, after = [window.before for window in windows], [window.after for window in windows]
@@ -164,7 +215,7 @@ def _windowed(operator: Operator, wanted: Slice, windows: Sequence[SlidingWindow
 def _pooling(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     if wanted.axis == 1:
         return Needs((wanted,))
-    windows = sliding_windows(graph, operator)
+    windows = _sliding_windows(graph, operator)
     counts_padding = operator.attributes.get("count_include_pad", 0) and operator.attributes.get("ceil_mode", 0)
     if wanted.axis == 0 or windows is None or counts_padding:  # padding that ceil_mode adds is never counted
         return None

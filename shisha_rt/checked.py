@@ -60,6 +60,12 @@ def convert(raw: object, record: type[T], source: str) -> T:
     return record_read
 
 
+def refuse(faults: Iterable[str], source: str, kind: Error) -> None:
+    """Raise BadInput for the first of a file's faults, if it has any."""
+    for fault in faults:
+        raise BadInput(f"{source}: {fault}", kind)
+
+
 def decode_json(text: bytes | str, source: str, expected: str) -> object:
     """Plain data from JSON text. Raises BadInput; for text that is nested too deeply, it says what was `expected`."""
     try:

@@ -72,16 +72,16 @@ def cost_tensors(index: ModelIndex) -> tuple[CostTensor, ...]:
     """
     makers = dict(zip((spec.name for spec in index.outputs), index.output_makers, strict=True))
     crossing = {entry.tensor.name: entry for entry in index.crossing}
-    told_tensors = [
+    tensors = [
         CostTensor(spec.name, spec.size_bytes, AS_INPUT, readers)
         for spec, readers in zip(index.inputs, index.input_readers, strict=True)
     ]
     for name, entry in crossing.items():
         out = (index.layer_count,) if name in makers else ()
-        told_tensors.append(CostTensor(name, entry.tensor.size_bytes, entry.made, entry.readers + out))
-    told_tensors += [
+        tensors.append(CostTensor(name, entry.tensor.size_bytes, entry.made, entry.readers + out))
+    tensors += [
         CostTensor(spec.name, spec.size_bytes, makers[spec.name], (index.layer_count,))
         for spec in index.outputs
         if spec.name not in crossing and makers[spec.name] != NO_LAYER
     ]
-    return tuple(tensor for tensor in told_tensors if tensor.readers)
+    return tuple(tensor for tensor in tensors if tensor.readers)

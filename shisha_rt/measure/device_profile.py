@@ -219,12 +219,12 @@ def _rows(
     whole = fingerprint(graph, layers, 0, len(layers) - 1, engine_nodes=0)
     names = sorted(device.name for device in devices)
     sizes_bytes = (0, _MANY_BYTES) if len(devices) > 1 else ()
-    timed = []
+    listed = []
     for index, (device, run) in enumerate(zip(devices, runs.node_runs, strict=True)):
         own = fingerprint_within(whole, device.engine, device.precision)
         version = importlib.metadata.version(device.engine)
         threads = device.threads_on(place.threads)
-        timed.append(
+        listed.append(
             _Rows(
                 graph,
                 replace(setting, engine=device.name, engine_version=version, threads=threads),
@@ -232,7 +232,7 @@ def _rows(
                 {size: fingerprint_within(own, "entry", size, *names) for size in sizes_bytes},
             )
         )
-    return timed
+    return listed
 
 
 def _read(store: ProfileStore, rows: Sequence[_Rows]) -> list[DeviceTimes] | None:

@@ -58,11 +58,11 @@ def read_plan(path: Path, ready: ModelOnMachine) -> Plan:
 
 def _unable(ready: ModelOnMachine, plan: Plan) -> list[str]:
     """Faults of a plan that passes the rules: stages that their places' devices cannot run."""
-    stage_notes = []
+    faults = []
     for index, stage in enumerate(plan.stages):
         for place in stage.leads if ready.operator_costs else ():
             if stage.split is not None:
-                stage_notes += _unable_shard(ready, index, stage, stage.split, place)
+                faults += _unable_shard(ready, index, stage, stage.split, place)
                 continue
             for run in stage.work:
                 first, last = operators_of(ready.compiled.layers, *run)
@@ -70,8 +70,8 @@ def _unable(ready: ModelOnMachine, plan: Plan) -> list[str]:
                 if not able.all():
                     operator = ready.compiled.model.graph.operators[first + able.tolist().index(False)]
                     what = f"{operator.op_type} ({operator.name!r})"
-                    stage_notes.append(f"stage {index} is on {place}, which cannot run its operator {what}")
-    return stage_notes
+                    faults.append(f"stage {index} is on {place}, which cannot run its operator {what}")
+    return faults
 
 
 def _unable_shard(ready: ModelOnMachine, index: int, stage: Stage, split: Split, place: str) -> list[str]:

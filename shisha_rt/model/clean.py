@@ -25,7 +25,7 @@ from onnx import helper, numpy_helper
 from shisha_rt.model.heavy import HEAVY
 from shisha_rt.model.layers import LayeredNode, largest_layers
 from shisha_rt.model.net import Net, declared
-from shisha_rt.model.open_shapes import NOTHING_SEEN, SeenTensor, static_shape
+from shisha_rt.model.open_shapes import NOTHING_SEEN, SeenTensor, all_values, static_shape
 from shisha_rt.model.quantized import one_for_each_reader
 from shisha_rt.model.subgraphs import branch_taken, name_apart, new_name, reads, rename, subgraphs
 
@@ -107,38 +107,31 @@ def _fold_constants(net: Net, most_elements: int = _FOLD_LIMIT_ELEMENTS) -> None
 
 def _take_branches(net: Net) -> bool:
     """Replace each If whose condition is a constant by the branch that it takes; return whether there was any."""
-    attributes_read, taken = [], False
+    left, taken = [], False
     for node in net.nodes:
         if node.op_type != "If" or node.domain or node.input[0] not in net.constants:
-            attributes_read.append(node)
+            left.append(node)
             continue
         branch = branch_taken(node, net.constants[node.input[0]])
-        attributes_read += branch.node
+        left += branch.node
         net.constants |= {weight.name: weight for weight in branch.initializer}
         taken = True
-    net.nodes = attributes_read
+    net.nodes = left
     return taken
 
 
 def _static_shapes(net: Net) -> dict[str, Shape]:
-    graph = net.described()
-    shapes: dict[str, Shape] = {}
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        shape = static_shape(value)
-        if shape is not None:
-            shapes[value.name] = shape
-    return shapes
+    values = all_values(net.described())
+    return {value.name: shape for value in values if (shape := static_shape(value)) is not None}
 
 
 def _fold(node: onnx.NodeProto, net: Net, shapes: Mapping[str, Shape], most_elements: int) -> bool:
     """Turn the node's outputs into constants if they are known; return whether. Nodes that make graph outputs stay."""
-    if node.domain or node.op_type in _NEVER_FOLDED or any(name in net.output_names for name in node.output):
-        return False
-    if any(subgraphs(node)):
+    if node.domain or node.op_type in _NEVER_FOLDED or not net.output_names.isdisjoint(node.output):
         return False
     if node.op_type in ("Shape", "Size") and node.input[0] in shapes:
         values: Sequence[Array] | None = [_shape_or_size(node, shapes[node.input[0]])]
-    elif all(name in net.constants for name in node.input if name):
+    elif not any(subgraphs(node)) and all(name in net.constants for name in node.input if name):
         small = all(math.prod(shapes.get(name, ())) <= most_elements for name in node.output)
         values = _evaluate(node, net) if small or node.op_type == "Constant" else None
     else:

@@ -64,12 +64,12 @@ class Graph:
     @cached_property
     def consumers(self) -> Mapping[str, tuple[int, ...]]:
         """Tensor name -> indices of the operators that read it, ascending, each once."""
-        makers: dict[str, list[int]] = {}
+        readers: dict[str, list[int]] = {}
         for i, op in enumerate(self.operators):
             for name in dict.fromkeys(op.inputs):
                 if name:
-                    makers.setdefault(name, []).append(i)
-        return {name: tuple(indices) for name, indices in makers.items()}
+                    readers.setdefault(name, []).append(i)
+        return {name: tuple(indices) for name, indices in readers.items()}
 
     @cached_property
     def needed_until(self) -> Mapping[str, int]:

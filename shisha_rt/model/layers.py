@@ -112,13 +112,13 @@ def largest_layers(nodes: Sequence[LayeredNode], inputs: Collection[str]) -> tup
 def _waiting(nodes: Sequence[LayeredNode], inputs: Collection[str]) -> list[bool]:
     """Whether each node waits for its first reader. Heavy nodes do not: each starts a layer."""
     at_run_time = {*inputs}
-    weights = []
+    is_waiting = []
     for node in nodes:
         needs_a_frame = not at_run_time.isdisjoint(node.reads)
         if needs_a_frame:
             at_run_time.update(filter(None, node.makes))
-        weights.append(node.op_type == DEQUANTIZE or not (needs_a_frame or node.op_type in HEAVY))
-    return weights
+        is_waiting.append(node.op_type == DEQUANTIZE or not (needs_a_frame or node.op_type in HEAVY))
+    return is_waiting
 
 
 def _starts(graph: Graph) -> list[int]:

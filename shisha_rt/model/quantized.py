@@ -27,16 +27,16 @@ def one_for_each_reader(nodes: Sequence[onnx.NodeProto], outputs: Collection[str
         for name in dict.fromkeys(reads(node)):
             readers.setdefault(name, []).append(node)
     taken = {name for node in all_nodes(nodes) for name in (*node.input, *node.output)} | {*outputs}
-    reasons = []
+    placed = []
     for node in nodes:
-        reasons.append(node)
+        placed.append(node)
         if node.op_type == DEQUANTIZE:
             (result,) = node.output
             for reader in readers.get(result, [])[0 if result in outputs else 1 :]:
                 name = new_name(result, taken)
-                reasons.append(_copy(node, name))
+                placed.append(_copy(node, name))
                 rename_reads(reader, {result: name})
-    return reasons
+    return placed
 
 
 def _copy(node: onnx.NodeProto, result: str) -> onnx.NodeProto:

@@ -15,7 +15,7 @@ from typing import Annotated, Final, get_args
 import msgspec
 import onnx
 
-from shisha_rt.checked import Count, WholeNumber, shown
+from shisha_rt.checked import Count, WholeNumber, refuse, shown
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import pip_install
 from shisha_rt.machine.config.shipped import shipped_configs
@@ -162,9 +162,7 @@ def running_devices(machine: Machine, place: Place, precision: str) -> tuple[Dev
         return (_read(shipped_configs("devices")[_USUAL]),)
     devices = devices_of(machine, place)
     permitted = _permitted(devices, precision)
-    fault = next(_why_not_run(devices, permitted), None)
-    if fault is not None:
-        raise BadInput(f"{machine.source}: place {place.name}: {fault}", Error.DEVICE_UNFIT)
+    refuse(_why_not_run(devices, permitted), f"{machine.source}: place {place.name}", Error.DEVICE_UNFIT)
     if not any(_is_beside_host(machine, near, precision) for near in (place, *machine.places)):
         names = ", ".join(device.name for device in permitted)
         raise BadInput(
@@ -188,9 +186,7 @@ def _is_beside_host(machine: Machine, place: Place, precision: str) -> bool:
 def parse_device(content: str, *, name: str, source: str) -> Device:
     """The device that TOML text describes; `source` names the text in messages. Raises BadInput."""
     file = parse_toml(content, _File, source, _WHAT)
-    fault = next(_faults(file), None)
-    if fault is not None:
-        raise BadInput(f"{source}: {fault}", Error.DEVICE_UNFIT)
+    refuse(_faults(file), source, Error.DEVICE_UNFIT)
     return Device(
         name=name,
         source=source,
@@ -204,12 +200,12 @@ def parse_device(content: str, *, name: str, source: str) -> Device:
         fusions=tuple(Fusion(tuple(fused.ops), tuple(map(_term, fused.cost))) for fused in file.fused),
         datatypes=frozenset(file.datatypes or ()),
         max_rank=file.max_rank,
-        transfer_in=_transfer(file.transfer_in),
-        transfer_out=_transfer(file.transfer_out),
+        transfer_in=_transfer(file.transfer_in) if file.transfer_in else None,
+        transfer_out=_transfer(file.transfer_out) if file.transfer_out else None,
         threads=file.threads,
         power=None if file.power_w is None else Power(file.power_w, file.transfer_power_w),
         resources=tuple(map(_resource, file.resource)),
-        links=tuple(DirectLink(link.memory, _moved(link)) for link in file.link),
+        links=tuple(DirectLink(link.memory, _transfer(link)) for link in file.link),
     )
 
 
@@ -270,11 +266,7 @@ def _resource(resource: _Resource) -> Resource:
     return Resource(resource.name, resource.limit, tuple(terms))
 
 
-def _transfer(transfer: _Transfer | None) -> Transfer | None:
-    return None if transfer is None else _moved(transfer)
-
-
-def _moved(transfer: _Transfer) -> Transfer:
+def _transfer(transfer: _Transfer) -> Transfer:
     return Transfer(transfer.latency_s, transfer.bandwidth_bytes_per_s)
 
 

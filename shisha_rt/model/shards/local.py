@@ -184,7 +184,7 @@ def _sliding_windows(graph: Graph, operator: Operator) -> tuple[_SlidingWindow, 
     strides, dilations = _list(attributes, "strides") or ones, _list(attributes, "dilations") or ones
     pads = _list(attributes, "pads") or (0,) * (2 * len(image))
     how = operator.texts.get("auto_pad", "NOTSET")
-    ranges = []
+    windows = []
     for axis, (size_in, size_out) in enumerate(zip(image, made, strict=True)):
         reach = (kernel[axis] - 1) * dilations[axis] + 1
         missing = max(0, (size_out - 1) * strides[axis] + reach - size_in)
@@ -192,8 +192,8 @@ def _sliding_windows(graph: Graph, operator: Operator) -> tuple[_SlidingWindow, 
         window = _SlidingWindow(size_in, size_out, reach, strides[axis], before)
         if window.before >= reach or window.after >= reach:
             return None
-        ranges.append(window)
-    return tuple(ranges)
+        windows.append(window)
+    return tuple(windows)
 
 
 def _list(attributes: Attributes, name: str) -> tuple[int, ...]:

@@ -14,7 +14,18 @@ from shisha_rt.model.graph import Graph, Operator, Tensor
 from shisha_rt.model.shards.blocked import NCHWC
 from shisha_rt.model.shards.course import Course, course_of
 from shisha_rt.model.shards.local import Needs, contraction, needs_of
-from shisha_rt.model.shards.shards import Crop, Excerpt, Join, PartialSum, Shard, ShardOperator, Slice, SplitRun, Step
+from shisha_rt.model.shards.shards import (
+    Crop,
+    Excerpt,
+    Join,
+    PartialSum,
+    Shard,
+    ShardOperator,
+    Slice,
+    SplitRun,
+    Step,
+    part_of,
+)
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import MOST_SUMMED, Axis, Splittable, partial_name
 
@@ -298,10 +309,7 @@ class _ShardBuilder:
 
     def _declare(self, name: str, tensor_slice: Slice | None, own_name: str) -> str:
         """Record a tensor under its name in the shard, with its shape there; return the name."""
-        tensor = self._graph.tensors[name]
-        self._tensors[own_name] = Tensor(
-            own_name, tensor_slice.shape_of(tensor.shape) if tensor_slice else tensor.shape, tensor.datatype
-        )
+        self._tensors[own_name] = part_of(self._graph.tensors[name], tensor_slice, own_name)
         return own_name
 
 

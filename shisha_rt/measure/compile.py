@@ -65,7 +65,12 @@ def compile_model(
     """
     tell(f"reading {path.name}")
     models = cache_folder() / "models"
-    model = read_model(path, sizes, lambda key: _saved(path.stem, models / key))
+
+    def saved(key: str) -> Model | None:
+        """The cleaned model from its folder, if it is whole: reading it takes a hundredth of the time of cleaning."""
+        return read_saved(path.stem, models / key) if fault_in(models / key) is None else None
+
+    model = read_model(path, sizes, saved)
     layers = group_layers(model.graph, plain or "heavy")
     engine_folder = _engine_folder(model, f"plain-{plain}-{INDEX_VERSION}" if plain else engine_key())
 
@@ -94,11 +99,6 @@ def _write_plain_index(model: Model, layers: tuple[Layer, ...], target: Path) ->
     index = with_splits(plain_index(model.graph, layers), model.graph, layers)
     followed = follow_batch(model.graph, integers_of(model.proto.graph))
     index_file.write_index(with_batches(index, model.graph, followed), target)
-
-
-def _saved(name: str, folder: Path) -> Model | None:
-    """The cleaned model from its folder, if it is whole: reading it takes a hundredth of the time of cleaning."""
-    return read_saved(name, folder) if fault_in(folder) is None else None
 
 
 def read_compiled(name: str, model_folder: Path, engine_folder: Path) -> Compiled:

@@ -45,7 +45,7 @@ if sys.argv[1] == "zmq":
         end.look()
         select.select(end.filenos(), [], [], 0.01)
 else:
-    end = ChannelCarrier(Channel(socket.socket(fileno=int(sys.argv[2])), blocking=False))
+    end = ChannelCarrier(Channel.of_loop(int(sys.argv[2])))
 try:
     while True:
         carried = end.take()
@@ -231,7 +231,8 @@ WORDS: Final = [b"%d" % number for number in range(50)]
 def test_what_was_said_before_it_left_over_a_channel() -> None:
     ours, theirs = Channel.pair()
     with contextlib.closing(ChannelCarrier(ours)) as end:
-        other = ChannelCarrier(Channel(theirs, blocking=False))
+        theirs.setblocking(False)
+        other = ChannelCarrier(Channel(theirs))
         for words in WORDS:
             other.send(words)
         end.send(b"are you there?")

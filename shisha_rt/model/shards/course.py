@@ -16,7 +16,7 @@ from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.heavy import HEAVY
 from shisha_rt.model.rounding import DEQUANTIZE
 from shisha_rt.model.shards.blocked import BLOCK, NCHWC
-from shisha_rt.model.shards.local import CONVOLVE, PRODUCTS, Needs, carried, contraction, needs_of
+from shisha_rt.model.shards.local import CONVOLVE, PRODUCTS, carried, contraction, needs_of
 from shisha_rt.model.shards.shards import Slice
 from shisha_rt.model.split import Axis
 
@@ -93,10 +93,7 @@ class Course:
         if state is not None:
             return self._share(index, state)
         if is_heavy and self._can_sum(operator, positions):
-            self.partial = index
-            self._needs_all.update(operator.outputs)
-            self._why_late = f"{_called(operator)} is a sum over all of them"
-            return ""
+            return self._sum(index)
         reason = _refusal(self.graph, operator, "inputs") if is_heavy and self.axis != "rows" else ""
         return self._put_off(index, f"{_called(operator)} {reason or 'needs all ' + _WHOLE[self.axis]}")
 
@@ -123,11 +120,9 @@ class Course:
         if axis == "inputs":
             if self.partial is not None:
                 return f"{_called(operator)} is a second one: only one can be split by its inputs"
-            self.units = _input_units(graph, operator)
-            self.partial = index
-            self._needs_all.update(operator.outputs)
-            self._why_late = f"{_called(operator)} is a sum over all of them"
-            return ""
+            _, weights = contraction(graph, operator, 0, 1)
+            self.units = graph.tensor(operator.inputs[1]).shape[weights.axis]
+            return self._sum(index)
         state, units = _first_state(graph, operator, axis)
         if self.units and (units != self.units or self.partial is not None) and axis != "rows":
             return f"{_called(operator)} has {units} {_UNITS[axis]}, what is split before it {self.units}"
@@ -141,6 +136,13 @@ class Course:
     def _share(self, index: int, state: State) -> str:
         self.states[self.graph.operators[index].outputs[0]] = state
         self.sharded.append(index)
+        return ""
+
+    def _sum(self, index: int) -> str:
+        """Have each shard make a partial sum of an operator's result."""
+        self.partial, operator = index, self.graph.operators[index]
+        self._needs_all.update(operator.outputs)
+        self._why_late = f"{_called(operator)} is a sum over all of them"
         return ""
 
     def _put_off(self, index: int, reason: str) -> str:
@@ -171,9 +173,10 @@ class Course:
             return None
         blocks = BLOCK if self.axis != "rows" and self._touches_blocks(operator) and unit % BLOCK else 1
         needs = needs_of(graph, operator, Slice(axis, 0, min(made[axis], unit * blocks)))
-        if needs is None or not all(_is_on(needs, at, self.states[operator.inputs[at]][0]) for at in positions):
+        if needs is None:
             return None
-        return state
+        slices = [(needs.inputs[at], self.states[operator.inputs[at]][0]) for at in positions]
+        return state if all(part is not None and part.axis == axis for part, axis in slices) else None
 
     def _fewest_rows(self) -> int:
         """Fewest rows among the tensors that shards hand on: so each shard can have some rows of every one."""
@@ -185,9 +188,6 @@ class Course:
     def _is_light(self, operator: Operator) -> bool:
         """Whether it counts as light although its type is heavy: it only scales channels."""
         return self.axis not in ("groups", "rows") and _is_scaling(self.graph, operator)
-
-    def _is_blocked(self, index: int) -> bool:
-        return self.graph.operators[index].domain == NCHWC
 
     def _touches_blocks(self, operator: Operator) -> bool:
         return not self.graph.blocked.isdisjoint((*operator.inputs, *operator.outputs))
@@ -208,7 +208,7 @@ class Course:
         if self.axis == "rows":
             return 1
         units = [unit for name, (_, unit) in self.states.items() if name in self.graph.blocked]
-        if self.axis == "inputs" and self.partial is not None and self._is_blocked(self.partial):
+        if self.axis == "inputs" and self.partial is not None and self.graph.operators[self.partial].domain == NCHWC:
             units.append(1)
         for index in self.sharded:
             if self._touches_blocks(self.graph.operators[index]):
@@ -226,11 +226,6 @@ def _is_scaling(graph: Graph, operator: Operator) -> bool:
         return False
     filters, channels, *kernel = graph.tensor(operator.inputs[1]).shape
     return operator.integer("group", 1) == filters and channels == 1 and math.prod(kernel) == 1
-
-
-def _is_on(needs: Needs, position: int, axis: int) -> bool:
-    input_slice = needs.inputs[position]
-    return input_slice is not None and input_slice.axis == axis
 
 
 def _refusal(graph: Graph, operator: Operator, axis: Axis) -> str:
@@ -294,8 +289,3 @@ def _first_state(graph: Graph, operator: Operator, axis: Axis) -> tuple[State, i
         return (1, 1), made[1]
     at = len(made) - 2 if operator.op_type in PRODUCTS else 2
     return (at, 1), made[at] if 0 <= at < len(made) else 0
-
-
-def _input_units(graph: Graph, operator: Operator) -> int:
-    _, weights = contraction(graph, operator, 0, 1)
-    return graph.tensor(operator.inputs[1]).shape[weights.axis]

@@ -44,8 +44,10 @@ def needs_of(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     None if the operator cannot make the slice alone: it would need all of an input of which it should need a part.
     """
     kind = operator.op_type
-    if operator.domain not in ("", "com.microsoft", NCHWC) or not _makes_one(graph, operator):
-        return None
+    if operator.domain not in ("", "com.microsoft", NCHWC) or any(
+        graph.is_needed_beyond(name, set()) for name in operator.outputs[1:]
+    ):
+        return None  # it makes more than one tensor
     if operator.attributes.get("channels_last", 0) and kind not in ("ReorderInput", "ReorderOutput"):
         return None
     if kind in CONVOLVE or kind == "ConvTranspose":
@@ -107,12 +109,6 @@ def broadcast(graph: Graph, operator: Operator, wanted: Slice, *positions: int) 
         is_cut = axis >= 0 and shape[axis] > 1
         slices.append(Slice(axis, wanted.first, wanted.count) if is_cut else None)
     return tuple(slices)
-
-
-def _makes_one(graph: Graph, operator: Operator) -> bool:
-    """Whether only its first output is used."""
-    handed_out = {tensor.name for tensor in graph.outputs}
-    return not any(name in graph.consumers or name in handed_out for name in operator.outputs[1:])
 
 
 def _convolution(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:

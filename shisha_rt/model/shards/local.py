@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from shisha_rt.model.elementwise import BROADCAST
@@ -20,8 +21,6 @@ Attributes: TypeAlias = Mapping[str, int | tuple[int, ...]]
 
 CONVOLVE: Final = frozenset({"Conv", "FusedConv"})
 PRODUCTS: Final = frozenset({"FusedGemm", "FusedMatMul", "Gemm", "MatMul"})
-_POOLING: Final = frozenset({"AveragePool", "LpPool", "MaxPool"})
-_GLOBAL_POOLING: Final = frozenset({"GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"})
 _RESHAPING: Final = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 
 
@@ -44,32 +43,14 @@ def needs_of(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     None if the operator cannot make the slice alone: it would need all of an input of which it should need a part.
     """
     kind = operator.op_type
-    if operator.domain not in ("", "com.microsoft", NCHWC) or any(
-        graph.is_needed_beyond(name, set()) for name in operator.outputs[1:]
-    ):
+    if operator.domain not in ("", "com.microsoft", NCHWC):
+        return None
+    if any(graph.is_needed_beyond(name, set()) for name in operator.outputs[1:]):
         return None  # it makes more than one tensor
     if operator.attributes.get("channels_last", 0) and kind not in ("ReorderInput", "ReorderOutput"):
         return None
-    if kind in CONVOLVE or kind == "ConvTranspose":
-        return _convolution(graph, operator, wanted)
-    if kind in PRODUCTS:
-        return _product(graph, operator, wanted)
-    if kind in _POOLING:
-        return _pooling(graph, operator, wanted)
-    if kind in _GLOBAL_POOLING or (kind == "Upsample" and operator.domain == NCHWC) or kind == "Resize":
-        return _by_channel(graph, operator, wanted)
-    if kind in _RESHAPING:
-        return _reshaping(graph, operator, wanted)
-    if kind in ("BatchNormalization", "InstanceNormalization"):
-        return _normalisation(graph, operator, wanted)
-    if kind in ("LRN", "LayerNormalization", "LogSoftmax", "Softmax", "Concat"):
-        return _along_one_axis(graph, operator, wanted)
-    if kind == "Transpose":
-        axis = _permutation(graph, operator)[wanted.axis]
-        return Needs((Slice(axis, wanted.first, wanted.count),))
-    if kind in ("ReorderInput", "ReorderOutput"):
-        return _reordering(graph, operator, wanted)
-    return Needs(broadcast(graph, operator, wanted)) if kind in BROADCAST else None
+    rule = _RULES.get(kind, _broadcast if kind in BROADCAST else None)
+    return None if rule is None else rule(graph, operator, wanted)
 
 
 def carried(graph: Graph, operator: Operator, position: int, axis: int, unit: int) -> tuple[int, int] | None:
@@ -96,19 +77,16 @@ def carried(graph: Graph, operator: Operator, position: int, axis: int, unit: in
     return len(made) - len(shape) + axis, unit
 
 
-def broadcast(graph: Graph, operator: Operator, wanted: Slice, *positions: int) -> tuple[Slice | None, ...]:
-    """Slices of inputs that are broadcast to the output's shape.
+def _added(graph: Graph, operator: Operator, wanted: Slice, position: int) -> Slice | None:
+    """Slice of an input that is broadcast to the output's shape; None: all of it."""
+    name = operator.inputs[position]
+    shape = graph.tensor(name).shape if name else ()
+    axis = wanted.axis - (len(graph.tensor(operator.outputs[0]).shape) - len(shape))
+    return Slice(axis, wanted.first, wanted.count) if axis >= 0 and shape[axis] > 1 else None
 
-    Only inputs at `positions` are sliced, if any are given; all others are whole.
-    """
-    rank = len(graph.tensor(operator.outputs[0]).shape)
-    slices: list[Slice | None] = []
-    for position, name in enumerate(operator.inputs):
-        shape = graph.tensor(name).shape if name and (not positions or position in positions) else ()
-        axis = wanted.axis - (rank - len(shape))
-        is_cut = axis >= 0 and shape[axis] > 1
-        slices.append(Slice(axis, wanted.first, wanted.count) if is_cut else None)
-    return tuple(slices)
+
+def _broadcast(graph: Graph, operator: Operator, wanted: Slice) -> Needs:
+    return Needs(tuple(_added(graph, operator, wanted, position) for position in range(len(operator.inputs))))
 
 
 def _convolution(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
@@ -221,6 +199,8 @@ def _pooling(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
 
 def _by_channel(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     """Operators that treat each channel alike; not a Resize with given sizes, which include the number of channels."""
+    if operator.op_type == "Upsample" and operator.domain != NCHWC:
+        return None
     same = graph.tensor(operator.inputs[0]).shape[:2] == graph.tensor(operator.outputs[0]).shape[:2]
     if wanted.axis != 1 or not same or any(operator.inputs[3:]):
         return None
@@ -231,7 +211,7 @@ def _product(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     if operator.attributes.get("transBatchA", 0) or operator.attributes.get("transBatchB", 0):
         return None
     left, right, made = (graph.tensor(name).shape for name in (*operator.inputs[:2], operator.outputs[0]))
-    rest = broadcast(graph, operator, wanted, 2)[2:]
+    rest = [_added(graph, operator, wanted, position) for position in range(2, len(operator.inputs))]
     if wanted.axis == len(made) - 1 and len(right) > 1:
         axis = len(right) - (2 if operator.attributes.get("transB", 0) else 1)
         return Needs((None, Slice(axis, wanted.first, wanted.count), *rest))
@@ -326,7 +306,26 @@ def _to_last(axis: int, rank: int) -> int:
     return axis and (axis - 2) % (rank - 1) + 1
 
 
+def _transpose(graph: Graph, operator: Operator, wanted: Slice) -> Needs:
+    return Needs((Slice(_permutation(graph, operator)[wanted.axis], wanted.first, wanted.count),))
+
+
 def _permutation(graph: Graph, operator: Operator) -> tuple[int, ...]:
     attribute = operator.attributes.get("perm", ())
     rank = len(graph.tensor(operator.inputs[0]).shape)
     return attribute if isinstance(attribute, tuple) and attribute else tuple(reversed(range(rank)))
+
+
+_RULES: Final[Mapping[str, Callable[[Graph, Operator, Slice], Needs | None]]] = MappingProxyType(
+    {
+        **dict.fromkeys((*CONVOLVE, "ConvTranspose"), _convolution),
+        **dict.fromkeys(PRODUCTS, _product),
+        **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pooling),
+        **dict.fromkeys(("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "Resize", "Upsample"), _by_channel),
+        **dict.fromkeys(_RESHAPING, _reshaping),
+        **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _normalisation),
+        **dict.fromkeys(("LRN", "LayerNormalization", "LogSoftmax", "Softmax", "Concat"), _along_one_axis),
+        "Transpose": _transpose,
+        **dict.fromkeys(("ReorderInput", "ReorderOutput"), _reordering),
+    }
+)

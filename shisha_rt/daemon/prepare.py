@@ -24,13 +24,12 @@ from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.daemon.prepared import Planning, Preparation, PreparedModel
 from shisha_rt.daemon.settings import engine_of, layer_kind, objective_of, why_usual_engine
 from shisha_rt.errors import BadInput
-from shisha_rt.measure.costs_of_model import known_layer_costs, layer_costs, priced_splits
+from shisha_rt.measure.costs_of_model import known_layer_costs, layer_costs, plans_by_costs, priced_splits, told_costs
 from shisha_rt.measure.engines import engines_tried, known_engines
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.plan_file import read_plan
 from shisha_rt.measure.sitting import Sitting
-from shisha_rt.measure.told_costs import plans_by_costs, told_costs
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.placement.placed_costs import PlacedCosts

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Final
 
@@ -26,8 +27,16 @@ from shisha_rt.model.heavy import HEAVY
 from shisha_rt.model.layers import LayeredNode, largest_layers
 from shisha_rt.model.net import Net, declared
 from shisha_rt.model.open_shapes import NOTHING_SEEN, SeenTensor, all_values, static_shape
-from shisha_rt.model.quantized import one_for_each_reader
-from shisha_rt.model.subgraphs import branch_taken, name_apart, new_name, reads, rename, subgraphs
+from shisha_rt.model.rounding import DEQUANTIZE
+from shisha_rt.model.subgraphs import (
+    branch_taken,
+    name_apart,
+    new_name,
+    reads,
+    rename,
+    rename_reads,
+    subgraphs,
+)
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -61,7 +70,7 @@ def clean(
     _remove_pass_through(net)
     _fold_batch_normalization(net)
     _remove_dead(net)
-    net.nodes = one_for_each_reader(net.nodes, net.output_names)
+    _dequantise_for_each_reader(net)
     _order_by_layer(net)
     _name_operators(net)
     described = net.described()
@@ -290,6 +299,35 @@ def _per_filter(conv: onnx.NodeProto, weight: Array, factor: Array) -> Array:
         return factor.reshape(-1, 1, *ones)
     groups = _attribute(conv, "group", 1)
     return np.repeat(factor.reshape(groups, -1), weight.shape[0] // groups, axis=0).reshape(*weight.shape[:2], *ones)
+
+
+# Quantised networks
+
+
+def _dequantise_for_each_reader(net: Net) -> None:
+    """Give each reader of dequantised floats a DequantizeLinear of its own; its first reader keeps the one there is.
+
+    In a quantised graph (QDQ) floats are rounded to integers between operators. An engine computes an operator in
+    integers if it sees both, the DequantizeLinear before it and the QuantizeLinear after it. In a stage that began with
+    floats it would not see the first, and floats are four times as many bytes. A DequantizeLinear that makes a graph
+    output keeps no other reader.
+    """
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in net.nodes:
+        for name in dict.fromkeys(reads(node)):
+            readers.setdefault(name, []).append(node)
+    outputs, taken = net.output_names, net.names()
+    placed = []
+    for node in net.nodes:
+        placed.append(node)
+        if node.op_type == DEQUANTIZE:
+            (result,) = node.output
+            for reader in readers.get(result, [])[0 if result in outputs else 1 :]:
+                copy = deepcopy(node)
+                copy.name, copy.output[0] = "", new_name(result, taken)
+                placed.append(copy)
+                rename_reads(reader, {result: copy.output[0]})
+    net.nodes = placed
 
 
 # Leftovers

@@ -29,13 +29,12 @@ from shisha_rt.costs.links import Links
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.measure.compile import read_compiled
 from shisha_rt.measure.compiled import Compiled
-from shisha_rt.measure.costs_of_model import cost_tensors
+from shisha_rt.measure.costs_of_model import cost_tensors, plans_by_costs, told_costs
 from shisha_rt.measure.engines import engines_tried
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.profile import MEASURED_BATCHES, profile_model, teams_to_measure
 from shisha_rt.measure.shapes import as_one
 from shisha_rt.measure.sitting import Sitting
-from shisha_rt.measure.told_costs import plans_by_costs, told_costs
 from shisha_rt.planner.goal import Goal
 from shisha_rt.process.parent import line_to_parent
 

@@ -22,7 +22,7 @@ from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.errors import Failure
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.compiled import Compiled
-from shisha_rt.measure.database import Table, explained, open_database
+from shisha_rt.measure.database import Table, explained, open_database, read_records
 from shisha_rt.measure.installed import installed_engines
 from shisha_rt.measure.place_class import PlaceClass, class_of
 from shisha_rt.measure.profile import teams_to_measure
@@ -125,21 +125,9 @@ def _is_lasting(tried: EnginesTried) -> bool:
 
 
 def _load(keys: Collection[str]) -> dict[str, EnginesTried]:
-    """The stored results of these keys; none, with a warning, if the file cannot be used."""
-    path = cache_folder() / FILE_NAME
-    if not path.exists():
-        return {}
-    try:
-        with contextlib.closing(open_database(path, _TABLE)) as database, explained(path):
-            rows = [database.execute("SELECT key, record FROM tried WHERE key = ?", (key,)).fetchone() for key in keys]
-    except Failure as failure:
-        log.warning("%s; what engines take is not known", failure)
-        return {}
-    kept = {}
-    for row in filter(None, rows):
-        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
-            kept[row[0]] = msgspec.msgpack.decode(row[1], type=EnginesTried)
-    return kept
+    """The stored results of these keys."""
+    where = f"key IN ({', '.join('?' * len(keys))})"
+    return read_records(cache_folder() / FILE_NAME, _TABLE, where, [*keys], EnginesTried)
 
 
 def _save(key: str, tried: EnginesTried) -> None:

@@ -267,7 +267,7 @@ def _check_operators(model: onnx.ModelProto) -> None:
             raise BadInput(
                 f"{what} is of domain {node.domain!r}; expected ai.onnx or com.microsoft", Error.MODEL_UNSUPPORTED
             )
-        if not node.domain and not _is_known(node.op_type, version):
+        if not node.domain and not onnx.defs.has(node.op_type, version, ""):
             raise BadInput(f"{what} is unknown; expected an operator of ONNX opset {version}", Error.MODEL_UNSUPPORTED)
         if node.op_type == "If" and not node.domain:
             for branch in subgraphs(node):
@@ -292,14 +292,6 @@ def _state_onesided(model: onnx.ModelProto) -> None:
     for node in all_nodes(model.graph.node):
         if node.op_type == "STFT" and not node.domain and all(given.name != "onesided" for given in node.attribute):
             node.attribute.append(onnx.helper.make_attribute("onesided", 1))
-
-
-def _is_known(op_type: str, version: int) -> bool:
-    try:
-        onnx.defs.get_schema(op_type, version, "")
-    except onnx.defs.SchemaError:
-        return False
-    return True
 
 
 def _label(node: onnx.NodeProto) -> str:

@@ -53,17 +53,12 @@ def known_engines(compiled: Compiled, machine: Machine) -> EnginesTried | None:
     return together([kept[key] for key in keys]) if kept.keys() >= keys else None
 
 
-def engines_tried(
-    compiled: Compiled,
-    machine: Machine,
-    sitting: Sitting,
-    budget_s: float = _BUDGET_S,
-) -> EnginesTried:
+def engines_tried(compiled: Compiled, machine: Machine, sitting: Sitting, budget_s: float = _BUDGET_S) -> EnginesTried:
     """Try each installed engine on one thread and on all; takes seconds unless the results are stored.
 
     `compiled`: as ONNX Runtime's stages have the model. Beside a daemon, times on several threads may be missing.
-    `budget_s`: for each number of threads. Raises BadInput if this host has
-    fewer cores than a place has threads, and Failure if ONNX Runtime does not run the network.
+    `budget_s`: for each number of threads. Raises BadInput if this host has fewer cores than a place has threads, and
+    Failure if ONNX Runtime does not run the network.
     """
     classes = _classes(compiled, machine)
     here: dict[str, EnginesTried] = {}

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -82,26 +82,19 @@ def measure(subject: str, module: str, job: MeasuringJob, answer: type[AnswerT],
     what = f"measuring {subject} on {where} (once; kept for the next start)"
     tell(what)
     failed = f"{subject} could not be measured"
-    listener = _Listener(answer, lambda ratio: tell(f"{what}: {ratio:.0%}"))
-    run_job(module, msgspec.json.encode(job).decode(), failed=failed, hear=listener.hear)
-    if listener.answered is None:
+    decoder: msgspec.json.Decoder[Progress | AnswerT] = msgspec.json.Decoder(Progress | answer)
+    quarters = 0
+
+    def hear(line: bytes) -> None:
+        """Pass on progress in steps of a quarter."""
+        nonlocal quarters
+        message = decoder.decode(line)
+        if isinstance(message, Progress) and int(message.done_ratio * 4) > quarters:
+            quarters = int(message.done_ratio * 4)
+            tell(f"{what}: {quarters / 4:.0%}")
+
+    said = run_job(module, msgspec.json.encode(job).decode(), failed=failed, hear=hear)
+    answered = decoder.decode(said) if said else None
+    if not isinstance(answered, answer):
         raise Failure(f"{failed}: it answered nothing", Error.CHILD_DIED)
-    return listener.answered
-
-
-class _Listener(Generic[AnswerT]):
-    """Reads a child's messages: keeps its final answer, and passes on progress in steps of a quarter."""
-
-    def __init__(self, answer: type[AnswerT], tell_ratio: Callable[[float], None]) -> None:
-        self.answered: AnswerT | None = None
-        self._decoder: msgspec.json.Decoder[Progress | AnswerT] = msgspec.json.Decoder(Progress | answer)
-        self._tell_ratio = tell_ratio
-        self._told = 0
-
-    def hear(self, line: bytes) -> None:
-        message = self._decoder.decode(line)
-        if not isinstance(message, Progress):
-            self.answered = message
-        elif int(message.done_ratio * 4) > self._told:
-            self._told = int(message.done_ratio * 4)
-            self._tell_ratio(self._told / 4)
+    return answered

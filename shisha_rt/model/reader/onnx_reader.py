@@ -88,7 +88,11 @@ def read_model(
     with about(path):
         content = _read_file(path)
         settings = json.dumps([sorted(sizes.dims.items()), sorted(sizes.shapes.items()), CLEANER_VERSION]).encode()
-        key_of = partial(_key_of, hashlib.sha256(content).digest(), settings=settings)
+        digest = hashlib.sha256(content).digest()
+
+        def key_of(external_digest: bytes) -> str:
+            return hashlib.sha256(digest + external_digest + settings).hexdigest()
+
         saved_model = saved(key_of(hashlib.sha256().digest()))
         if saved_model is not None:
             return saved_model
@@ -117,10 +121,6 @@ def read_model(
         read = {tensor.name for tensor in graph.inputs}
         unread = tuple(value.name for value in runtime_inputs(model.graph) if value.name not in read)
         return Model(path.stem, graph, key_of(external_digest), cleaned, FoundOut(dims, seen, unread))
-
-
-def _key_of(content_digest: bytes, external_digest: bytes, settings: bytes) -> str:
-    return hashlib.sha256(content_digest + external_digest + settings).hexdigest()
 
 
 def _as_checked(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -227,14 +227,11 @@ def _is_text(message: Any) -> bool:
         parts = [value] if isinstance(value, str | bytes) or hasattr(value, "ListFields") else value
         if field.type == field.TYPE_MESSAGE and not all(map(_is_text, parts)):
             return False
-        is_text = _is_string if field.name in _PROSE else _is_name
-        if field.type == field.TYPE_STRING and not all(map(is_text, parts)):
-            return False
+        if field.type == field.TYPE_STRING:
+            named = (part for part in parts if field.name not in _PROSE or not isinstance(part, str))
+            if not all(map(_is_name, named)):
+                return False
     return True
-
-
-def _is_string(value: str | bytes) -> bool:
-    return isinstance(value, str)
 
 
 def _is_name(value: str | bytes) -> bool:

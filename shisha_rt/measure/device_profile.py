@@ -88,7 +88,7 @@ def profile_devices(
         start_s = time.monotonic()
         sitting = _Runs(compiled, place_class, measured, on_progress)
         for row, taken in zip(rows, sitting.device_times(), strict=True):
-            row.write(kept, taken, MIN_ROUNDS)
+            row.write(kept, taken)
         took_s.append(time.monotonic() - start_s)
 
     with nullcontext(store) if store is not None else ProfileStore() as kept:
@@ -186,21 +186,21 @@ class _Rows:
         latency_s, many_s = entry_s.get(0, 0.0), entry_s.get(_MANY_BYTES, 0.0)
         return DeviceTimes(operators_s, transfer_of(latency_s, (many_s - latency_s) / _MANY_BYTES))
 
-    def write(self, store: ProfileStore, times: DeviceTimes, rounds: int) -> None:
+    def write(self, store: ProfileStore, times: DeviceTimes) -> None:
         operators = {
-            signed: self._profile(float(times.operators_s[operator]), self._moved_bytes(operator), rounds)
+            signed: self._profile(float(times.operators_s[operator]), self._moved_bytes(operator))
             for operator, signed in self.operators.items()
         }
         price = times.entry
         entry = {
-            signed: self._profile(price.latency_s + size_bytes / price.bandwidth_bytes_per_s, size_bytes, rounds)
+            signed: self._profile(price.latency_s + size_bytes / price.bandwidth_bytes_per_s, size_bytes)
             for size_bytes, signed in self.entry.items()
         }
         store.add(self.setting, operators | entry)
 
-    def _profile(self, time_s: float, moved_bytes: int, rounds: int) -> Profile:
+    def _profile(self, time_s: float, moved_bytes: int) -> Profile:
         """A profile without spread, which is unknown for a time derived from those of whole runs."""
-        return Profile(self.setting.threads * time_s, time_s, spread_s=0.0, runs=rounds, moved_bytes=moved_bytes)
+        return Profile(self.setting.threads * time_s, time_s, spread_s=0.0, runs=MIN_ROUNDS, moved_bytes=moved_bytes)
 
     def _moved_bytes(self, operator: int) -> int:
         profiled_operator = self.graph.operators[operator]

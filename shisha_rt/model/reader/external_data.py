@@ -20,6 +20,7 @@ from shisha_rt.model.subgraphs import all_graphs
 from shisha_rt.tensors import NUMPY_OF, size_bytes
 
 _PAGE_BYTES: Final = 4096
+_EMBEDDED_BELOW_BYTES: Final = 1024
 _MOST_BYTES: Final = (1 << 31) - (1 << 20)
 """Largest size of a weight: protobuf's limit of 2 GiB includes its name and shape."""
 _SHOWN: Final = 100  # characters of a file name that may be far too long
@@ -128,8 +129,8 @@ def _as_raw_data(tensor: TensorProto, expected_bytes: int) -> None:
         )
 
 
-def save_with_external_weights(model: onnx.ModelProto, path: Path, *, threshold_bytes: int) -> None:
-    """Write `path` and, beside it, the weights of at least `threshold_bytes` in a file with the suffix `.bin`.
+def save_with_external_weights(model: onnx.ModelProto, path: Path) -> None:
+    """Write `path` and, beside it, all weights but small ones in a file with the suffix `.bin`.
 
     The model is not changed, and never serialised whole, as protobuf's limit is 2 GiB.
     """
@@ -141,7 +142,7 @@ def save_with_external_weights(model: onnx.ModelProto, path: Path, *, threshold_
         getattr(shell.graph, field).extend(getattr(graph, field))
     with data_path.open("wb") as stream:
         for tensor in graph.initializer:
-            if len(tensor.raw_data) < threshold_bytes:
+            if len(tensor.raw_data) < _EMBEDDED_BELOW_BYTES:
                 shell.graph.initializer.append(tensor)
                 continue
             # Engines map the file into memory, which works in whole pages.

@@ -20,7 +20,6 @@ from shisha_rt.process.job import JobFailed, run_job
 from shisha_rt.tensors import NUMPY_OF
 
 _FILE: Final = "model.onnx"
-_EMBEDDED_BELOW_BYTES: Final = 1024
 RUN_LIMIT_S: Final = 300.0  # far more than any model has taken; some loop for ever
 _TRYING_LIMIT_S: Final = 30.0
 
@@ -73,7 +72,7 @@ def _run(
     with tempfile.TemporaryDirectory(prefix="shisha-rt-run-") as folder:
         path = Path(folder) / _FILE
         try:
-            save_with_external_weights(model, path, threshold_bytes=_EMBEDDED_BELOW_BYTES)
+            save_with_external_weights(model, path)
         except OSError as error:
             raise Failure(
                 f"{folder}: the model cannot be written there, to be run once ({error.strerror or error}), "

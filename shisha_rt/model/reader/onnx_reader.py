@@ -34,7 +34,6 @@ from shisha_rt.model.subgraphs import all_graphs, all_nodes, reads, subgraphs
 
 CLEANER_VERSION: Final = 7  # raise it when `clean` would give another model for the same file
 CLEAN_FILE: Final = "clean.onnx"
-_EMBEDDED_BELOW_BYTES: Final = 1024
 _PROTOBUF_LIMIT_BYTES: Final = 1 << 31
 _OLDEST_OPSET: Final = 7  # the oldest that engines promise to run
 _DOMAINS: Final = ("", MICROSOFT)
@@ -68,7 +67,7 @@ class Model(ModelGraph):
 
     def save(self, folder: Path) -> None:
         """Write `clean.onnx`, with its weights beside it in `clean.bin`, into an existing folder."""
-        save_with_external_weights(self.proto, folder / CLEAN_FILE, threshold_bytes=_EMBEDDED_BELOW_BYTES)
+        save_with_external_weights(self.proto, folder / CLEAN_FILE)
 
 
 def read_model(

@@ -25,7 +25,6 @@ from shisha_rt.measure.engines import engines_tried
 from shisha_rt.measure.make_ready import check_static, make_ready
 from shisha_rt.measure.sitting import Sitting
 from shisha_rt.model.graph import Graph
-from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.layers import Layer
 from shisha_rt.model.reader.onnx_reader import Model, read_model
@@ -76,7 +75,11 @@ class Checked:
     @property
     def cut_costs(self) -> tuple[CutCost, ...]:
         """Costs of each legal cut, the one with the fewest bytes first."""
-        return tuple(sorted(cut_costs(self.compiled.index), key=lambda cut_cost: (cut_cost.size_bytes, cut_cost.cut)))
+        costs = []
+        for cut in self.compiled.index.legal_cuts:
+            passing = [entry.tensor for entry in self.compiled.index.crossing if entry.made <= cut < entry.last_read]
+            costs.append(CutCost(cut, len(passing), sum(tensor.size_bytes for tensor in passing)))
+        return tuple(sorted(costs, key=lambda cost: (cost.size_bytes, cost.cut)))
 
 
 def check_model(path: Path, machine: Machine, sizes: Sequence[InputSizes], tell: Tell) -> Checked:
@@ -116,12 +119,6 @@ def heaviest_layers(layers: Sequence[Layer]) -> tuple[tuple[Layer, float], ...]:
     total = sum(layer.weight for layer in layers)
     ordered = sorted((layer for layer in layers if layer.weight), key=lambda layer: -layer.weight)
     return tuple((layer, layer.weight / total) for layer in ordered)
-
-
-def cut_costs(index: ModelIndex) -> Iterator[CutCost]:
-    for cut in index.legal_cuts:
-        passing = [entry.tensor for entry in index.crossing if entry.made <= cut < entry.last_read]
-        yield CutCost(cut, len(passing), sum(tensor.size_bytes for tensor in passing))
 
 
 # What is odd

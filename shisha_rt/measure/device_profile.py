@@ -10,12 +10,11 @@ infinite seconds.
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -81,7 +80,7 @@ def profile_devices(
         return DeviceProfile(with_measured(graph, devices, {}))
     runs = runs_to_profile(graph, measured)
     place_class = class_of(place, machine, compiled)
-    rows = _rows(compiled, place, place_class.setting, measured, runs)
+    rows = _rows(compiled, place_class, measured, runs)
     took_s: list[float] = []
 
     def profiled(_: bool) -> None:
@@ -211,9 +210,7 @@ class _Rows:
         )
 
 
-def _rows(
-    compiled: Compiled, place: Place, setting: Setting, devices: Sequence[Device], runs: ProfileRuns
-) -> list[_Rows]:
+def _rows(compiled: Compiled, place_class: PlaceClass, devices: Sequence[Device], runs: ProfileRuns) -> list[_Rows]:
     """(devices,): rows for the operators that each device runs in its own node run."""
     graph, layers = compiled.model.graph, compiled.layers
     whole = fingerprint(graph, layers, 0, len(layers) - 1, engine_nodes=0)
@@ -222,12 +219,10 @@ def _rows(
     listed = []
     for index, (device, run) in enumerate(zip(devices, runs.node_runs, strict=True)):
         own = fingerprint_within(whole, device.engine, device.precision)
-        version = importlib.metadata.version(device.engine)
-        threads = device.threads_on(place.threads)
         listed.append(
             _Rows(
                 graph,
-                replace(setting, engine=device.name, engine_version=version, threads=threads),
+                place_class.setting_on(device),
                 {i: fingerprint_within(own, "operator", i) for i, on in enumerate(run.assignment) if on == index},
                 {size: fingerprint_within(own, "entry", size, *names) for size in sizes_bytes},
             )

@@ -11,7 +11,6 @@ A partition that is missing for one device is measured on all of them, as their 
 
 from __future__ import annotations
 
-import importlib.metadata
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -94,7 +93,7 @@ def profile_partitions(
     place_class = class_of(place, machine, compiled)
     measured_here: list[tuple[int, float]] = []  # how many, and in how many seconds
     with nullcontext(store) if store is not None else ProfileStore() as store:
-        kept = _Kept(compiled, place, place_class, measured, store, on_progress)
+        kept = _Kept(compiled, place_class, measured, store, on_progress)
 
         def measure_all(missing: Mapping[str, _Partition]) -> None:
             start_s = time.monotonic()
@@ -130,7 +129,6 @@ class _Kept:
     """Measures partitions of a model on a place, and reads and writes their times in the store."""
 
     compiled: Compiled
-    place: Place
     place_class: PlaceClass
     devices: tuple[Device, ...]
     store: ProfileStore
@@ -168,10 +166,7 @@ class _Kept:
                 self.store.add(setting, profiles)
 
     def _settings(self) -> Iterator[tuple[Device, Setting]]:
-        for device in self.devices:
-            version = importlib.metadata.version(device.engine)
-            threads = device.threads_on(self.place.threads)
-            yield device, replace(self.place_class.setting, engine=device.name, engine_version=version, threads=threads)
+        return ((device, self.place_class.setting_on(device)) for device in self.devices)
 
     def _timed(self, partitions: Sequence[_Partition], in_all: int) -> PartitionsTimed:
         job = self.place_class.job(

@@ -23,20 +23,8 @@ from shisha_rt.model.split import Axis
 ACTIVATIONS: Final = ("Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Tanh")
 """Activations that engines fuse into a heavy operator and that can follow a sum instead."""
 
-_WHOLE: Final[Mapping[Axis, str]] = {
-    "channels": "channels",
-    "columns": "columns",
-    "groups": "channels",
-    "rows": "rows",
-    "inputs": "inputs",
-}
-_UNITS: Final[Mapping[Axis, str]] = {
-    "channels": "output channels",
-    "columns": "columns",
-    "groups": "groups",
-    "inputs": "input channels",
-    "rows": "rows",
-}
+_UNITS: Final[Mapping[Axis, str]] = {"channels": "output channels", "inputs": "input channels"}
+"""What an axis divides, if its name does not say it."""
 
 State: TypeAlias = tuple[int, int]
 """The axis along which shards share a tensor, and the number of its positions for each unit (1 if rows are shared)."""
@@ -95,7 +83,8 @@ class Course:
         if is_heavy and self._can_sum(operator, positions):
             return self._sum(index)
         reason = _refusal(self.graph, operator, "inputs") if is_heavy and self.axis != "rows" else ""
-        return self._put_off(index, f"{_called(operator)} {reason or 'needs all ' + _WHOLE[self.axis]}")
+        whole = "channels" if self.axis == "groups" else self.axis
+        return self._put_off(index, f"{_called(operator)} {reason or f'needs all {whole}'}")
 
     def end(self) -> str:
         """Settle units and blocks. Return as `step` does."""
@@ -106,7 +95,7 @@ class Course:
             self.units = self._fewest_rows()
         if self.units <= self.block:
             in_blocks = f" in blocks of {self.block}" if self.block > 1 else ""
-            return f"{self.units} {_UNITS[self.axis]} are too few to share{in_blocks}"
+            return f"{self.units} {_UNITS.get(self.axis, self.axis)} are too few to share{in_blocks}"
         open_one = next((name for name in self.states if self.graph.tensors[name].open_axes), "")
         return f"the size of {open_one!r} depends on the data" if open_one else ""
 
@@ -125,7 +114,7 @@ class Course:
             return self._sum(index)
         state, units = _first_state(graph, operator, axis)
         if self.units and (units != self.units or self.partial is not None) and axis != "rows":
-            return f"{_called(operator)} has {units} {_UNITS[axis]}, what is split before it {self.units}"
+            return f"{_called(operator)} has {units} {_UNITS.get(axis, axis)}, what is split before it {self.units}"
         if any(self.states[operator.inputs[position]] != state for position in positions):
             return f"{_called(operator)} adds what is shared otherwise"
         if axis == "rows" and units < 2:
@@ -259,11 +248,11 @@ def _refusal(graph: Graph, operator: Operator, axis: Axis) -> str:
     state = _first_state(graph, operator, axis)[0]
     made_shape = graph.tensor(operator.outputs[0]).shape
     if not 0 <= state[0] < len(made_shape):
-        return f"has no {_UNITS[axis]}"
+        return f"has no {_UNITS.get(axis, axis)}"
     blocks = BLOCK if operator.domain == NCHWC and axis != "rows" else 1
     wanted = Slice(state[0], 0, min(made_shape[state[0]], state[1] * blocks))
     if needs_of(graph, operator, wanted) is None:
-        return f"cannot make some of its {_UNITS[axis]} alone"
+        return f"cannot make some of its {_UNITS.get(axis, axis)} alone"
     return ""
 
 

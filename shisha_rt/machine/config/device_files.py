@@ -15,7 +15,7 @@ from typing import Annotated, Final, get_args
 import msgspec
 import onnx
 
-from shisha_rt.checked import Count, WholeNumber, refuse, shown
+from shisha_rt.checked import Count, WholeNumber, refuse, repeated_names, shown
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import pip_install
 from shisha_rt.machine.config.shipped import shipped_configs
@@ -294,9 +294,7 @@ def _faults(file: _File) -> Iterator[str]:
         yield from (f"family[{i}]{fault}" for fault in _family_faults(family, file.family[:i], file.family[i + 1 :]))
     for i, fused in enumerate(file.fused):
         yield from (f"fused[{i}]{fault}" for fault in _fused_faults(fused, file.family, file.fused[:i]))
-    for i, resource in enumerate(file.resource):
-        if any(resource.name == other.name for other in file.resource[:i]):
-            yield f"resource[{i}].name = {shown(resource.name)}: used twice, expected a name of its own"
+    yield from repeated_names("resource", [resource.name for resource in file.resource])
 
 
 def _power_faults(file: _File) -> Iterator[str]:
@@ -325,11 +323,19 @@ def _kind_faults(file: _File) -> Iterator[str]:
             if getattr(file, key) is None:
                 yield f"{key} is missing: a device with [[family]] is described, expected such a key"
     else:
-        for key in ("memory", "call_s", "datatypes", "max_rank", "transfer_in", "transfer_out"):
-            if getattr(file, key) is not None:
-                yield f"{key}: a device without [[family]] is measured, expected no such key"
-        for key in ("fused", "resource", "link"):
-            if getattr(file, key):
+        described = (
+            "memory",
+            "call_s",
+            "datatypes",
+            "max_rank",
+            "transfer_in",
+            "transfer_out",
+            "fused",
+            "resource",
+            "link",
+        )
+        for key in described:
+            if getattr(file, key) not in (None, []):
                 yield f"{key}: a device without [[family]] is measured, expected no such key"
 
 

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from shisha_rt.model.graph import Graph
+from shisha_rt.model.graph import Graph
 
 Span = tuple[int, int]
 """First and last, inclusive."""

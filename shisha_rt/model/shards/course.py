@@ -30,13 +30,17 @@ State: TypeAlias = tuple[int, int]
 """The axis along which shards share a tensor, and the number of its positions for each unit (1 if rows are shared)."""
 
 
-def course_of(graph: Graph, operators: Sequence[int], axis: Axis) -> Course | str:
-    """How a run of operators, in topological order, is split along an axis; or why it cannot be."""
+class NotSplit(ValueError):
+    """A run of operators cannot be split; the message says why in one line."""
+
+
+def course_of(graph: Graph, operators: Sequence[int], axis: Axis) -> Course:
+    """How a run of operators, in topological order, is split along an axis. Raises NotSplit."""
     course = Course(graph, axis)
     for index in operators:
-        if reason := course.step(index):
-            return reason
-    return course.end() or course
+        course.step(index)
+    course.end()
+    return course
 
 
 @dataclass(slots=True)
@@ -65,83 +69,83 @@ class Course:
         """The operators from the heavy one on that shards compute, wholly or for a partial sum; ascending."""
         return sorted(self.sharded if self.partial is None else [*self.sharded, self.partial])
 
-    def step(self, index: int) -> str:
-        """Process an operator. Return why the run cannot be split; '' if nothing is in the way."""
+    def step(self, index: int) -> None:
+        """Process an operator. Raises NotSplit."""
         operator = self.graph.operators[index]
         is_heavy = operator.op_type in HEAVY and not self._is_light(operator)
-        if not self._needs_all.isdisjoint(operator.inputs):
-            return self._put_off(index, self._why_late)
         positions = [position for position, name in enumerate(operator.inputs) if name in self.states]
-        if is_heavy and not any(position < 2 for position in positions):
-            return self._split(index, positions)
-        if not positions:
+        if not self._needs_all.isdisjoint(operator.inputs):
+            self._put_off(index, self._why_late)
+        elif is_heavy and not any(position < 2 for position in positions):
+            self._split(index, positions)
+        elif not positions:
             self.before.append(index)
-            return ""
-        state = self._after(operator, positions)
-        if state is not None:
-            return self._share(index, state)
-        if is_heavy and self._can_sum(operator, positions):
-            return self._sum(index)
-        reason = _refusal(self.graph, operator, "inputs") if is_heavy and self.axis != "rows" else ""
-        whole = "channels" if self.axis == "groups" else self.axis
-        return self._put_off(index, f"{_called(operator)} {reason or f'needs all {whole}'}")
+        elif (state := self._after(operator, positions)) is not None:
+            self._share(index, state)
+        elif is_heavy and self._can_sum(operator, positions):
+            self._sum(index)
+        else:
+            reason = _refusal(self.graph, operator, "inputs") if is_heavy and self.axis != "rows" else ""
+            whole = "channels" if self.axis == "groups" else self.axis
+            self._put_off(index, f"{_called(operator)} {reason or f'needs all {whole}'}")
 
-    def end(self) -> str:
-        """Settle units and blocks. Return as `step` does."""
+    def end(self) -> None:
+        """Settle units and blocks. Raises NotSplit."""
         if not self.units:
-            return "there is no convolution or matrix product"
+            raise NotSplit("there is no convolution or matrix product")
         self.block = self._block()
         if self.axis == "rows":
             self.units = self._fewest_rows()
         if self.units <= self.block:
             in_blocks = f" in blocks of {self.block}" if self.block > 1 else ""
-            return f"{self.units} {_UNITS.get(self.axis, self.axis)} are too few to share{in_blocks}"
-        open_one = next((name for name in self.states if self.graph.tensors[name].open_axes), "")
-        return f"the size of {open_one!r} depends on the data" if open_one else ""
+            raise NotSplit(f"{self.units} {_UNITS.get(self.axis, self.axis)} are too few to share{in_blocks}")
+        for name in self.states:
+            if self.graph.tensors[name].open_axes:
+                raise NotSplit(f"the size of {name!r} depends on the data")
 
-    def _split(self, index: int, positions: Sequence[int]) -> str:
-        """Split a heavy operator whose operands are not shared; an added tensor may be. Return as `step` does."""
+    def _split(self, index: int, positions: Sequence[int]) -> None:
+        """Split a heavy operator whose operands are not shared; an added tensor may be. Raises NotSplit."""
         graph, axis = self.graph, self.axis
         operator = graph.operators[index]
         reason = _refusal(graph, operator, axis)
         if reason:
-            return f"{_called(operator)} {reason}"
+            raise NotSplit(f"{_called(operator)} {reason}")
         if axis == "inputs":
             if self.partial is not None:
-                return f"{_called(operator)} is a second one: only one can be split by its inputs"
+                raise NotSplit(f"{_called(operator)} is a second one: only one can be split by its inputs")
             _, weights = contraction(graph, operator, 0, 1)
             self.units = graph.tensor(operator.inputs[1]).shape[weights.axis]
-            return self._sum(index)
+            self._sum(index)
+            return
         state, units = _first_state(graph, operator, axis)
         if self.units and (units != self.units or self.partial is not None) and axis != "rows":
-            return f"{_called(operator)} has {units} {_UNITS.get(axis, axis)}, what is split before it {self.units}"
+            what = f"has {units} {_UNITS.get(axis, axis)}, what is split before it {self.units}"
+            raise NotSplit(f"{_called(operator)} {what}")
         if any(self.states[operator.inputs[position]] != state for position in positions):
-            return f"{_called(operator)} adds what is shared otherwise"
+            raise NotSplit(f"{_called(operator)} adds what is shared otherwise")
         if axis == "rows" and units < 2:
-            return f"{_called(operator)} has one row"
+            raise NotSplit(f"{_called(operator)} has one row")
         self.units = self.units or units
-        return self._share(index, state)
+        self._share(index, state)
 
-    def _share(self, index: int, state: State) -> str:
+    def _share(self, index: int, state: State) -> None:
         self.states[self.graph.operators[index].outputs[0]] = state
         self.sharded.append(index)
-        return ""
 
-    def _sum(self, index: int) -> str:
+    def _sum(self, index: int) -> None:
         """Have each shard make a partial sum of an operator's result."""
         self.partial, operator = index, self.graph.operators[index]
         self._needs_all.update(operator.outputs)
         self._why_late = f"{_called(operator)} is a sum over all of them"
-        return ""
 
-    def _put_off(self, index: int, reason: str) -> str:
+    def _put_off(self, index: int, reason: str) -> None:
         operator = self.graph.operators[index]
         if operator.op_type in HEAVY and not _is_scaling(self.graph, operator):
-            return reason if reason.startswith(_called(operator)) else f"{_called(operator)} comes behind: {reason}"
+            its_own = reason.startswith(_called(operator))
+            raise NotSplit(reason if its_own else f"{_called(operator)} comes behind: {reason}")
         self._why_late = reason
         self.late.append(index)
         self._needs_all.update(filter(None, operator.outputs))
-        return ""
 
     def _after(self, operator: Operator, positions: Sequence[int]) -> State | None:
         """How shards share the operator's result; None if it needs all of a tensor that they share."""

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 
 from shisha_rt.model.graph import Graph, Operator, Tensor
 from shisha_rt.model.shards.blocked import NCHWC
-from shisha_rt.model.shards.course import Course, course_of
+from shisha_rt.model.shards.course import Course, NotSplit, course_of
 from shisha_rt.model.shards.local import Needs, contraction, needs_of
 from shisha_rt.model.shards.shards import (
     Crop,
@@ -32,13 +32,11 @@ from shisha_rt.model.split import MOST_SUMMED, Axis, Splittable, partial_name
 
 def splittable(graph: Graph, operators: Sequence[int], first: int, last: int, axis: Axis) -> Splittable | str:
     """How `operators` (ascending), those of layers `first` to `last`, can be split along `axis`; or why they cannot."""
-    course = course_of(graph, operators, axis)
-    if isinstance(course, str):
-        return course
     try:
+        course = course_of(graph, operators, axis)
         rewritten = _split(operators, course, halves(course.units, course.block))
-    except ValueError as error:
-        return str(error)
+    except NotSplit as reason:
+        return str(reason)
     makes = dict.fromkeys(excerpt.name for excerpt in rewritten.shards[0].makes)
     if rewritten.join.sum is not None:
         makes = {rewritten.join.sum.tensor: None}
@@ -62,12 +60,9 @@ def split_run(graph: Graph, operators: Sequence[int], axis: Axis, shares: Sequen
     """The shards that have `shares` of the units, in their order, and the join.
 
     In a graph with blocked formats, units are rounded up to full blocks; what `shares` lack of that goes to the last
-    shard. Raises ValueError if the run cannot be split, or not into these shares.
+    shard. Raises NotSplit, also for shares that do not fit.
     """
-    course = course_of(graph, operators, axis)
-    if isinstance(course, str):
-        raise ValueError(course)
-    return _split(operators, course, shares)
+    return _split(operators, course_of(graph, operators, axis), shares)
 
 
 def halves(units: int, block: int) -> tuple[int, int]:
@@ -81,19 +76,19 @@ def _split(operators: Sequence[int], course: Course, shares: Sequence[int]) -> S
     join = _join(operators, course, len(spans))
     made = [name for name in course.states if graph.is_needed_beyond(name, {*course.in_shards})]
     if course.partial is not None and made:
-        raise ValueError(f"{made[0]!r} is needed beside the sum")
+        raise NotSplit(f"{made[0]!r} is needed beside the sum")
     shards = tuple(_ShardBuilder(course, part, span).shard(made) for part, span in enumerate(spans))
     return SplitRun(course.axis, tuple(end - first for first, end in spans), shards, join)
 
 
 def _unit_spans(course: Course, shares: Sequence[int]) -> list[Span]:
-    """First unit and end of each share. Raises ValueError for shares that do not fit."""
+    """First unit and end of each share. Raises NotSplit for shares that do not fit."""
     missing = course.units - sum(shares)
     if len(shares) < 2 or min(shares) < 1 or not 0 <= missing < course.block:
-        raise ValueError(f"shares {[*shares]}, expected two or more of at least 1 that add up to {course.units}")
+        raise NotSplit(f"shares {[*shares]}, expected two or more of at least 1 that add up to {course.units}")
     off = next((share for share in shares[:-1] if share % course.block), None)
     if off is not None:
-        raise ValueError(f"a share of {off}, expected a multiple of {course.block} (only the last may be another)")
+        raise NotSplit(f"a share of {off}, expected a multiple of {course.block} (only the last may be another)")
     return [*pairwise((0, *accumulate((*shares[:-1], shares[-1] + missing))))]
 
 
@@ -213,7 +208,7 @@ class _ShardBuilder:
         if needs is not None:
             return needs
         if name in self._course.states and wanted is not None:
-            raise ValueError(f"{operator.op_type} {operator.name!r} cannot make share {self._part} of {name!r} alone")
+            raise NotSplit(f"{operator.op_type} {operator.name!r} cannot make share {self._part} of {name!r} alone")
         for other in operator.outputs:
             self._held[other] = None
         return Needs((None,) * len(operator.inputs))

@@ -41,6 +41,7 @@ class Sitting:
 
 
 ALONE: Final = Sitting()
+"""No daemon serves meanwhile, and nobody hears of progress."""
 
 
 def known_or_measured(

@@ -37,28 +37,21 @@ def splits_of(
     for operator, layer in enumerate(node_layers):
         operators.setdefault(layer, []).append(operator)
     groups = groups_of(max(node_layers, default=-1) + 1, legal_cuts)
-    splittables: list[Splittable] = []
-    kept: list[KeptWhole] = []
 
-    def look(span: Span, *, say: bool) -> None:
+    def ways(span: Span) -> Iterator[Splittable | KeptWhole]:
         numbers = sorted(operator for layer in range(span[0], span[1] + 1) for operator in operators.get(layer, ()))
         if not any(graph.operators[number].op_type in HEAVY for number in numbers):
             return
         open_ended = any(graph.tensors[name].open_axes for number in numbers for name in _passing(graph, number))
+        macs = sum(layer_macs[span[0] : span[1] + 1])
         for axis in AXES:
-            answer = (
-                _OPEN if open_ended else _answer(graph, numbers, span, axis, sum(layer_macs[span[0] : span[1] + 1]))
-            )
-            if isinstance(answer, Splittable):
-                splittables.append(answer)
-            elif say:
-                kept.append(KeptWhole(*span, axis, answer))
+            answer = _OPEN if open_ended else _answer(graph, numbers, span, axis, macs)
+            yield answer if isinstance(answer, Splittable) else KeptWhole(*span, axis, answer)
 
-    for span in groups:
-        look(span, say=True)
-    for (first, _), (_, last) in pairwise(groups):
-        look((first, last), say=False)
-    return tuple(splittables), tuple(kept)
+    alone = [way for span in groups for way in ways(span)]
+    pairs = [way for (first, _), (_, last) in pairwise(groups) for way in ways((first, last))]
+    splittables = tuple(way for way in (*alone, *pairs) if isinstance(way, Splittable))
+    return splittables, tuple(way for way in alone if isinstance(way, KeptWhole))
 
 
 def _passing(graph: Graph, operator: int) -> Iterator[str]:

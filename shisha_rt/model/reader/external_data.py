@@ -8,12 +8,13 @@ of exactly the length that its shape and datatype ask for.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath, PureWindowsPath
 from typing import Final
 
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from onnx.external_data_helper import set_external_data
 
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.subgraphs import all_graphs
@@ -153,13 +154,7 @@ def save_with_external_weights(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _reference(tensor: TensorProto, location: str, offset_bytes: int) -> TensorProto:
-    tensor_proto = TensorProto(
-        name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, data_location=TensorProto.EXTERNAL
-    )
-    entries: Iterable[tuple[str, object]] = (
-        ("location", location),
-        ("offset", offset_bytes),
-        ("length", len(tensor.raw_data)),
-    )
-    tensor_proto.external_data.extend(onnx.StringStringEntryProto(key=key, value=str(value)) for key, value in entries)
-    return tensor_proto
+    reference = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=b"")
+    set_external_data(reference, location, offset_bytes, len(tensor.raw_data))
+    reference.ClearField("raw_data")
+    return reference

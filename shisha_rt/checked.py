@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from types import UnionType
 from typing import Annotated, Any, Final, TypeVar, get_args, get_type_hints
 
@@ -58,6 +58,19 @@ def convert(raw: object, record: type[T], source: str) -> T:
         raise BadInput(f"{source}: a number is too large or the nesting too deep", Error.MALFORMED_FILE) from None
     _refuse_infinities(raw, source)
     return record_read
+
+
+def refuse(faults: Iterable[str], source: str, kind: Error) -> None:
+    """Raise BadInput for the first of a file's faults, if it has any."""
+    for fault in faults:
+        raise BadInput(f"{source}: {fault}", kind)
+
+
+def repeated_names(kind: str, names: Sequence[str]) -> Iterator[str]:
+    """A fault for each name in a list of tables of one `kind` that an earlier one has."""
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            yield f"{kind}[{number}].name = {shown(name)}: used twice, expected a name of its own"
 
 
 def decode_json(text: bytes | str, source: str, expected: str) -> object:

@@ -6,6 +6,8 @@ docs/troubleshooting.md. Names stay; messages, one line each for people, may cha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Self
 
@@ -191,6 +193,15 @@ class BadInput(ValueError):
     def __init__(self, message: str, kind: str = Error.BAD_INPUT) -> None:
         super().__init__(" ".join(message.split()))
         self.kind = kind
+
+
+@contextmanager
+def about(subject: object) -> Iterator[None]:
+    """Begin the message of any BadInput raised within with the `subject`, such as a file."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(f"{subject}: {error}", error.kind) from error.__cause__
 
 
 class Failure(RuntimeError):

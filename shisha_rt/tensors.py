@@ -31,9 +31,10 @@ def size_bytes(datatype: str, shape: Sequence[int]) -> int:
     return math.prod(shape) * NUMPY_OF[datatype].itemsize
 
 
-class TensorSpec(msgspec.Struct, frozen=True):
-    """A tensor of the optimised graph, by the engine's name for it; `open_axes` as in `graph.Tensor`.
+class Tensor(msgspec.Struct, frozen=True):
+    """A dense tensor of a graph: its name there, shape and datatype.
 
+    The shape is static except along `open_axes`, where sizes depend on the data and `shape` has what one run showed.
     `made_up`: for an input that is one integer, the value with which the model runs if no real values are at hand.
     """
 

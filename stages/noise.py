@@ -9,12 +9,11 @@ from typing import Any, Final, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from shisha_rt.model.graph import Tensor
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.noise import noise
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
-from shisha_rt.tensors import NUMPY_OF, TensorSpec
+from shisha_rt.tensors import NUMPY_OF, Tensor
 
 Array: TypeAlias = npt.NDArray[Any]
 _Result = TypeVar("_Result")
@@ -25,14 +24,14 @@ _MOVED_ULPS: Final = 2
 """The change is at least so many ulps, which counts for floats of fewer bits."""
 
 
-def noise_for(tensors: Iterable[Tensor | TensorSpec], generator: np.random.Generator) -> dict[str, Array]:
+def noise_for(tensors: Iterable[Tensor], generator: np.random.Generator) -> dict[str, Array]:
     """Noise for each of the tensors, by name."""
     return {tensor.name: noise(tensor.shape, tensor.datatype, generator) for tensor in tensors}
 
 
 def run_on_something(
     run: Callable[[dict[str, Array]], _Result],
-    tensors: Sequence[TensorSpec],
+    tensors: Sequence[Tensor],
     first: int = 0,
     most: int | None = None,
     seed: int = 0,
@@ -60,7 +59,7 @@ def run_on_something(
     raise fault
 
 
-def run_on_frame(run: Callable[[dict[str, Array]], _Result], tensors: Sequence[TensorSpec], seed: int) -> _Result:
+def run_on_frame(run: Callable[[dict[str, Array]], _Result], tensors: Sequence[Tensor], seed: int) -> _Result:
     """As `run_on_something`, on a frame of this number: integers, which may be indices, are zeros and ones if `run` can
     have them; all are 0 in frame 0.
     """

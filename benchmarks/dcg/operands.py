@@ -14,7 +14,7 @@ from typing import Final
 
 from benchmarks.dcg.board import TITLES, Case
 from benchmarks.report.results import Row
-from shisha_rt.model.dimensions import dimensions, tensor_of
+from shisha_rt.model.dimensions import dimensions
 from shisha_rt.model.graph import Graph, Operator
 
 PIM: Final = 2
@@ -71,7 +71,7 @@ def _forms(case: Case) -> Mapping[str, list[str]]:
 def form(graph: Graph, operator: Operator) -> str:
     if operator.op_type not in _SIGN:
         return operator.op_type + ", B transposed" * (operator.attributes.get("transB", 0) == 1)
-    shapes = [tensor_of(graph, name).shape for name in operator.inputs]
+    shapes = [graph.tensor(name).shape for name in operator.inputs]
     large, small = sorted(shapes, key=math.prod, reverse=True)
     if math.prod(small) == math.prod(large):
         second = "(p, r)"
@@ -84,7 +84,7 @@ def form(graph: Graph, operator: Operator) -> str:
 
 def _size(graph: Graph, operator: Operator) -> Iterator[int]:
     if operator.op_type in _SIGN:
-        yield tensor_of(graph, operator.outputs[0]).shape[-1]
+        yield graph.tensor(operator.outputs[0]).shape[-1]
     else:
         sizes = dimensions(graph, operator)
         yield from (sizes["inner"], sizes["columns"])

@@ -48,8 +48,7 @@ from benchmarks.rigs.sides import Side, sides
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.measure.costs_of_model import layer_costs
-from shisha_rt.measure.told_costs import told_costs
+from shisha_rt.measure.costs_of_model import layer_costs, told_costs
 from shisha_rt.papers.partitiontuner.partition_plan import foretold
 from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
 from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan, scheme_plan

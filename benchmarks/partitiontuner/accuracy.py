@@ -101,7 +101,7 @@ def sides_of_file(
     name: str, path: Path, chosen: Callable[[Graph], Sequence[bool]], calibration: Path | None = None
 ) -> Sides:
     """A network of a file. `chosen` returns (operators,): whether each is in int8."""
-    compiled = compile_model(path, plain=True, kind="operators")
+    compiled = compile_model(path, plain="operators")
     model = CleanModel.read(compiled.model_folder, make_scales(compiled, calibration))
     placed = PlacedModel(model, compiled.index, (_CPU, _NPU), 1, device_speed=lambda _: 1.0)
     in_int8 = tuple(chosen(model.graph))
@@ -236,7 +236,7 @@ class _Lines:
         self._rng = random.Random(_SEED)
         self._texts = [_text(self._rng) for _ in range(count)]
         self._characters = _characters(zoo_path(READER))
-        (self._image,) = compile_model(zoo_path(READER), plain=True, kind="operators").model.graph.inputs
+        (self._image,) = compile_model(zoo_path(READER), plain="operators").model.graph.inputs
 
     @contextlib.contextmanager
     def others(self) -> Iterator[Path]:

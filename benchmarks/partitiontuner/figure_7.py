@@ -51,7 +51,7 @@ def closeness_rows(plans: Sequence[Planned], frames: int) -> list[Row]:
 
 def reader_scheme_rows(lines: int) -> list[Row]:
     """Rows for the trained reader by the paper's schemes, each with its own operators on the NPU."""
-    graph = compile_model(zoo_path(READER), plain=True, kind="operators").model.graph
+    graph = compile_model(zoo_path(READER), plain="operators").model.graph
     costs = board_costs(graph, board_devices())
     rows: list[Row] = []
     known: dict[tuple[bool, ...], Row] = {}

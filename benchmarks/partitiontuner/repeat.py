@@ -176,7 +176,7 @@ _ENGINES: Final = "two-engines"
 def _profiled(case: Case, store: ProfileStore) -> PartitionProfile:
     machine = load_machine(_ENGINES)
     (place, *_) = machine.places
-    compiled = compile_model(case.path, plain=True, kind=machine.finest_layers)
+    compiled = compile_model(case.path, plain=machine.finest_layers)
     return profile_partitions(compiled, machine, place, devices_of(machine, place), store=store)
 
 

@@ -94,7 +94,7 @@ class OnePlace:
 def on_one_place(path: Path, machine: Machine, dims: Mapping[str, int], precision: str) -> OnePlace:
     """Prepare the network at `path`. Raises BadInput, also if an engine is not installed."""
     devices = running_devices(machine, machine.places[0], precision)
-    return OnePlace(compile_model(path, InputSizes(dims), plain=True), machine, devices)
+    return OnePlace(compile_model(path, InputSizes(dims), plain="heavy"), machine, devices)
 
 
 def by_order(costs: OperatorCosts, order: Sequence[int]) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from shisha_rt.machine.config.machine_file import check_runnable, parse_machine
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.measure.compiled import Compiled
+from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.profile import profile_model
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.plan.measurement import Measurement
@@ -45,7 +46,7 @@ class Case:
     def of(cls, model: str, machine: Machine) -> Case:
         check_runnable(machine)
         compiled = compile_model(resolve_model(f"zoo:{model}"))
-        return cls(model, machine, compiled, profile_model(compiled, machine))
+        return cls(model, machine, compiled, profile_model(ModelOnMachine(compiled, machine)))
 
     def optimum(self, machine: Machine | None = None, factors: Mapping[str, float] | None = None) -> Optimum:
         """Optimal plans by the costs on `machine` (None: the case's), with a factor on each place's times."""

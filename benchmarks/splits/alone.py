@@ -24,10 +24,9 @@ from benchmarks.rigs.one_place import fresh_cache
 from benchmarks.splits.convolutions import Features, write_convolution
 from benchmarks.splits.plans import Shared, nearest_shares, plan_with, told_daemon, way_of
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.measure.costs_of_model import layer_costs
+from shisha_rt.measure.costs_of_model import layer_costs, told_costs
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.measure.model_on_machine import ModelOnMachine
-from shisha_rt.measure.told_costs import told_costs
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from shisha_rt.machine.machine import Machine
     from shisha_rt.measure.check import Checked, CutCost
     from shisha_rt.model.layers import Layer
-    from shisha_rt.tensors import TensorSpec
+    from shisha_rt.tensors import Tensor
 
 Host: TypeAlias = "tuple[CpuLimits, Sequence[HostCore], int | None]"
 """Limits of this process, the cores that it may use, and its memory limit in bytes."""
@@ -149,7 +149,11 @@ def _as_object(checked: Checked, machine: Machine, host: Host, following: Sequen
     }
 
 
-def _end(spec: TensorSpec) -> dict[str, object]:
+def _tried(trial: EngineTrial) -> dict[str, object]:
+    return {**msgspec.to_builtins(trial), "why_not": why_not(trial)}
+
+
+def _end(spec: Tensor) -> dict[str, object]:
     """-1 stands for a size that depends on the data, as in `model_metadata`."""
     shape = [-1 if axis in spec.open_axes else size for axis, size in enumerate(spec.shape)]
     return {"name": spec.name, "datatype": spec.datatype, "shape": shape}
@@ -206,7 +210,7 @@ def _rows(checked: Checked, machine: Machine, host: Host) -> Iterator[tuple[str,
         yield "odd", checked.odd
 
 
-def _in_words(spec: TensorSpec) -> str:
+def _in_words(spec: Tensor) -> str:
     sizes = ("?" if axis in spec.open_axes else str(size) for axis, size in enumerate(spec.shape))
     return f"{spec.name} {spec.datatype} {'x'.join(sizes) or 'scalar'}"
 

@@ -346,7 +346,7 @@ def _measured(asked: PlaceOptions) -> _Asked:
         )
     measure = partial(_by_partitions, parse_patterns(asked.group)) if asked.group else _by_runs
     sizes = parse_sizes(asked.dim, asked.shape)
-    compiled = compile_model(resolve_model(asked.problem, progress), sizes, progress, plain=True)
+    compiled = compile_model(resolve_model(asked.problem, progress), sizes, progress, plain="heavy")
     costs, how, profile = measure(compiled, machine, chosen, devices)
     title = f"{compiled.model.name} on {chosen.name} of {machine.name}, {how}"
     if described:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from shisha_rt.machine.device import ELEMENT_BYTES, Device, Family, Fusion, Multiple, Resource, Term, Transfer
-from shisha_rt.model.dimensions import Dimension, channel_counts, dimensions, tensor_of
+from shisha_rt.model.dimensions import Dimension, channel_counts, dimensions
 from shisha_rt.model.graph import Graph, Operator, Tensor
 from shisha_rt.model.heavy import HEAVY
 from shisha_rt.model.spans import Span
@@ -104,7 +104,7 @@ def _family_of(graph: Graph, operator: Operator, device: Device) -> Family | Non
 
 def _takes(graph: Graph, operator: Operator, device: Device) -> bool:
     """Whether the device can read and write all tensors of the operator."""
-    tensors = [tensor_of(graph, name) for name in (*operator.inputs, *operator.outputs) if name]
+    tensors = [graph.tensor(name) for name in (*operator.inputs, *operator.outputs) if name]
     if device.max_rank is not None and any(len(tensor.shape) > device.max_rank for tensor in tensors):
         return False
     return all(device.takes(tensor.datatype) for tensor in tensors)

@@ -24,18 +24,19 @@ from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.daemon.prepared import Planning, Preparation, PreparedModel
 from shisha_rt.daemon.settings import engine_of, layer_kind, objective_of, why_usual_engine
 from shisha_rt.errors import BadInput
-from shisha_rt.measure.costs_of_model import known_layer_costs, layer_costs, priced_splits
+from shisha_rt.measure.costs_of_model import known_layer_costs, layer_costs, plans_by_costs, priced_splits, told_costs
 from shisha_rt.measure.engines import engines_tried, known_engines
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.plan_file import read_plan
-from shisha_rt.measure.told_costs import plans_by_costs, told_costs
+from shisha_rt.measure.sitting import Sitting
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.plan.engine import DEFAULT_ENGINE, AnyEngine
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import EVERY_OBJECTIVE, Objective
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.seed import Assign
 from shisha_rt.planner.strategies import Balance
 from shisha_rt.studies import study
@@ -125,7 +126,7 @@ def _engines(ready: ModelOnMachine, engine: AnyEngine, tell: Callable[[str], Non
         return None
     if engine == "auto" or engine == DEFAULT_ENGINE:
         return known_engines(ready.compiled, ready.machine)
-    tried = engines_tried(ready.compiled, ready.machine, tell)
+    tried = engines_tried(ready.compiled, ready.machine, Sitting(tell))
     trial = tried.of(engine)
     assert trial is not None, "it is installed"
     if why := why_not(trial):
@@ -172,8 +173,8 @@ def _first_plans(prepared: PreparedModel) -> dict[Objective, Plan]:
         return {} if first is None else {planning.first_objective: first.plan}
     if planning.strategy != "guided" or costs is None:
         return {}
-    machine, latency_s = prepared.ready.machine, planning.latency_s
-    return plans_by_costs(costs, machine, planning.replicate, [planning.first_objective], latency_s=latency_s)
+    goal = Goal(planning.replicate, latency_s=planning.latency_s)
+    return plans_by_costs(costs, prepared.ready.machine, goal, [planning.first_objective])
 
 
 def plans_for_others(prepared: PreparedModel) -> dict[Objective, Plan]:
@@ -182,5 +183,5 @@ def plans_for_others(prepared: PreparedModel) -> dict[Objective, Plan]:
     if costs is None or planning.strategy != "guided":
         return {}
     others = [objective for objective in EVERY_OBJECTIVE if objective != planning.first_objective]
-    machine, latency_s = prepared.ready.machine, planning.latency_s
-    return plans_by_costs(costs, machine, planning.replicate, others, latency_s=latency_s)
+    goal = Goal(planning.replicate, latency_s=planning.latency_s)
+    return plans_by_costs(costs, prepared.ready.machine, goal, others)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shisha_rt.cache import cache_folder
 from shisha_rt.costs.profiles import Setting
 from shisha_rt.hosts.joined import Joined
 from shisha_rt.hosts.model_files import manifest_of
@@ -13,7 +12,7 @@ from shisha_rt.measure.compile import engine_key
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.place_class import PlaceClass
 from shisha_rt.measure.profile import job_of, profile_of, signed_spans
-from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
+from shisha_rt.measure.profile_store import ProfileStore
 
 
 def ready_there(ready: ModelOnMachine, joined: Joined) -> ModelOnMachine:
@@ -25,7 +24,7 @@ def ready_there(ready: ModelOnMachine, joined: Joined) -> ModelOnMachine:
 
 def measure_there(ready: ModelOnMachine, joined: Joined) -> None:
     """Measure layers whose costs on other hosts are not known. Raises Failure if that fails there."""
-    with ProfileStore(cache_folder() / FILE_NAME) as store:
+    with ProfileStore() as store:
         for place in {setting: name for name, setting in reversed([*ready.remote.items()])}.values():
             _measure(ready, joined, place, store)
 

@@ -120,7 +120,7 @@ def _secured(settings: ServeHttp) -> ssl.SSLContext:
 
 
 async def _serve(fd: int) -> None:
-    channel = Channel(socket.socket(fileno=fd), blocking=False)
+    channel = Channel.of_loop(fd)
     show_life(channel)
     await _Process(channel).run()
 

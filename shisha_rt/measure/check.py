@@ -23,8 +23,8 @@ from shisha_rt.measure.compile import Tell, compile_model
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.engines import engines_tried
 from shisha_rt.measure.make_ready import check_static, make_ready
+from shisha_rt.measure.sitting import Sitting
 from shisha_rt.model.graph import Graph
-from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.layers import Layer
 from shisha_rt.model.reader.onnx_reader import Model, read_model
@@ -75,7 +75,11 @@ class Checked:
     @property
     def cut_costs(self) -> tuple[CutCost, ...]:
         """Costs of each legal cut, the one with the fewest bytes first."""
-        return tuple(sorted(cut_costs(self.compiled.index), key=lambda cut_cost: (cut_cost.size_bytes, cut_cost.cut)))
+        costs = []
+        for cut in self.compiled.index.legal_cuts:
+            passing = [entry.tensor for entry in self.compiled.index.crossing if entry.made <= cut < entry.last_read]
+            costs.append(CutCost(cut, len(passing), sum(tensor.size_bytes for tensor in passing)))
+        return tuple(sorted(costs, key=lambda cost: (cost.size_bytes, cost.cut)))
 
 
 def check_model(path: Path, machine: Machine, sizes: Sequence[InputSizes], tell: Tell) -> Checked:
@@ -86,7 +90,7 @@ def check_model(path: Path, machine: Machine, sizes: Sequence[InputSizes], tell:
         for running_device in running_devices(machine, place, _PRECISION)
     )
     if devices and len(sizes) == 1:
-        compiled = compile_model(path, sizes[0], tell, plain=True)
+        compiled = compile_model(path, sizes[0], tell, plain="heavy")
         check_static(compiled.model.graph, str(path), machine)
     elif devices:
         raise BadInput(
@@ -97,7 +101,7 @@ def check_model(path: Path, machine: Machine, sizes: Sequence[InputSizes], tell:
     file = compiled.model
     if not isinstance(file, Model) or file.is_saved:  # `found_out` is filled only by reading the file itself
         file = read_model(path, sizes[0])
-    engines = None if devices else engines_tried(compiled, machine, tell)
+    engines = None if devices else engines_tried(compiled, machine, Sitting(tell))
     return Checked(compiled, file, tuple(devices), engines, tuple(oddities(compiled, file)))
 
 
@@ -115,12 +119,6 @@ def heaviest_layers(layers: Sequence[Layer]) -> tuple[tuple[Layer, float], ...]:
     total = sum(layer.weight for layer in layers)
     ordered = sorted((layer for layer in layers if layer.weight), key=lambda layer: -layer.weight)
     return tuple((layer, layer.weight / total) for layer in ordered)
-
-
-def cut_costs(index: ModelIndex) -> Iterator[CutCost]:
-    for cut in index.legal_cuts:
-        passing = [entry.tensor for entry in index.crossing if entry.made <= cut < entry.last_read]
-        yield CutCost(cut, len(passing), sum(tensor.size_bytes for tensor in passing))
 
 
 # What is odd

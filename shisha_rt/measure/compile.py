@@ -27,18 +27,18 @@ from shisha_rt.model.batches import follow_batch
 from shisha_rt.model.free_batch import integers_of
 from shisha_rt.model.graph import ModelGraph
 from shisha_rt.model.index import FORM_COST, INDEX_VERSION, Form
+from shisha_rt.model.indexing import plain_index, with_batches, with_splits
 from shisha_rt.model.input_sizes import ANY_SIZES, InputSizes
 from shisha_rt.model.layer_kinds import LayerKind
 from shisha_rt.model.layers import Layer, group_layers
-from shisha_rt.model.plain_index import plain_index
 from shisha_rt.model.reader import index_file
 from shisha_rt.model.reader.onnx_reader import Model, read_model, read_saved
-from shisha_rt.model.split_index import with_batches, with_splits
 from shisha_rt.process.job import JobFailed, run_job
 
 log = logging.getLogger(__name__)
 
 Tell = Callable[[str], None]
+"""Hears of progress, in words."""
 
 # Far longer than any model has needed in any form.
 _LIMIT_S: Final = 300.0
@@ -47,26 +47,32 @@ _LIMIT_S_PER_BYTE: Final = 1e-6
 _ENDED_FROM_OUTSIDE: Final = {-signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL}  # SIGKILL: memory was short
 
 
+def silent(_: str) -> None:
+    """A `Tell` that tells nobody."""
+
+
 def compile_model(
     path: Path,
     sizes: InputSizes = ANY_SIZES,
-    on_progress: Tell | None = None,
+    tell: Tell = silent,
     *,
-    plain: bool = False,
-    kind: LayerKind = "heavy",
+    plain: LayerKind | None = None,
 ) -> Compiled:
     """Read, clean and optimise the model at `path`. Raises `BadInput` for a bad file, `Failure` if the engine fails.
 
-    `plain`: the model is served from the cleaned graph: no engine optimises it, and `engine_folder` has only its index.
-    A `kind` other than "heavy" is allowed only then.
+    `plain`: the model is served from the cleaned graph, in layers of this kind: no engine optimises it, and
+    `engine_folder` has only its index.
     """
-    assert plain or kind == "heavy", "an engine's own form has no layer for each operator"
-    tell = on_progress or (lambda _: None)
     tell(f"reading {path.name}")
     models = cache_folder() / "models"
-    model = read_model(path, sizes, lambda key: _saved(path.stem, models / key))
-    layers = group_layers(model.graph, kind)
-    engine_folder = _engine_folder(model, f"plain-{kind}-{INDEX_VERSION}" if plain else engine_key())
+
+    def saved(key: str) -> Model | None:
+        """The cleaned model from its folder, if it is whole: reading it takes a hundredth of the time of cleaning."""
+        return read_saved(path.stem, models / key) if fault_in(models / key) is None else None
+
+    model = read_model(path, sizes, saved)
+    layers = group_layers(model.graph, plain or "heavy")
+    engine_folder = _engine_folder(model, f"plain-{plain}-{INDEX_VERSION}" if plain else engine_key())
 
     def save(model_folder: Path) -> None:
         """Save the cleaned model and compile it at once: if the engine runs it in no form, neither is kept."""
@@ -93,11 +99,6 @@ def _write_plain_index(model: Model, layers: tuple[Layer, ...], target: Path) ->
     index = with_splits(plain_index(model.graph, layers), model.graph, layers)
     followed = follow_batch(model.graph, integers_of(model.proto.graph))
     index_file.write_index(with_batches(index, model.graph, followed), target)
-
-
-def _saved(name: str, folder: Path) -> Model | None:
-    """The cleaned model from its folder, if it is whole: reading it takes a hundredth of the time of cleaning."""
-    return read_saved(name, folder) if fault_in(folder) is None else None
 
 
 def read_compiled(name: str, model_folder: Path, engine_folder: Path) -> Compiled:

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from shisha_rt.errors import Error, Failure
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 PATIENCE_S: Final = 5.0  # for another process's transaction, which takes milliseconds
 _DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -54,6 +58,26 @@ def open_database(path: Path, table: Table, patience_s: float = PATIENCE_S) -> s
             for suffix in ("-wal", "-shm"):  # they belong to the damaged file
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
             return _opened(path, table, patience_s)
+
+
+def read_records(path: Path, table: Table, where: str, parameters: Sequence[str], record: type[T]) -> dict[str, T]:
+    """The records of a table of keys and records, by key; none, with a warning, if the file cannot be used.
+
+    A file that is missing is not made, and a record of another form counts as missing.
+    """
+    if not path.exists():
+        return {}
+    try:
+        with closing(open_database(path, table)) as database, explained(path):
+            rows = database.execute(f"SELECT key, record FROM {table.name} WHERE {where}", parameters).fetchall()
+    except Failure as failure:
+        log.warning("%s; %s are not known", failure, table.rows)
+        return {}
+    records = {}
+    for key, content in rows:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            records[key] = msgspec.msgpack.decode(content, type=record)
+    return records
 
 
 @contextmanager

@@ -10,29 +10,26 @@ infinite seconds.
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from shisha_rt.cache import cache_folder
 from shisha_rt.costs.fingerprint import fingerprint, fingerprint_within
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.costs.profiles import Profile, Setting
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine, Place
-from shisha_rt.measure.compile import Tell
+from shisha_rt.measure.compile import Tell, silent
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.place_class import MIN_ROUNDS, PlaceClass, class_of
-from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
+from shisha_rt.measure.profile_store import ProfileStore
 from shisha_rt.measure.sitting import known_or_measured, measure
 from shisha_rt.messages.device_profiling import DeviceProfilingJob, Profiled
-from shisha_rt.model.dimensions import tensor_of
 from shisha_rt.model.graph import Graph
 from shisha_rt.placement.build import build_problem
 from shisha_rt.placement.check import cost
@@ -66,7 +63,7 @@ def profile_devices(
     machine: Machine,
     place: Place,
     devices: tuple[Device, ...],
-    on_progress: Tell | None = None,
+    on_progress: Tell = silent,
     *,
     store: ProfileStore | None = None,
 ) -> DeviceProfile:
@@ -83,17 +80,17 @@ def profile_devices(
         return DeviceProfile(with_measured(graph, devices, {}))
     runs = runs_to_profile(graph, measured)
     place_class = class_of(place, machine, compiled)
-    rows = _rows(compiled, place, place_class.setting, measured, runs)
+    rows = _rows(compiled, place_class, measured, runs)
     took_s: list[float] = []
 
     def profiled(_: bool) -> None:
         start_s = time.monotonic()
-        sitting = _Runs(compiled, place_class, measured, on_progress or (lambda _: None))
+        sitting = _Runs(compiled, place_class, measured, on_progress)
         for row, taken in zip(rows, sitting.device_times(), strict=True):
-            row.write(kept, taken, MIN_ROUNDS)
+            row.write(kept, taken)
         took_s.append(time.monotonic() - start_s)
 
-    with nullcontext(store) if store is not None else ProfileStore(cache_folder() / FILE_NAME) as kept:
+    with nullcontext(store) if store is not None else ProfileStore() as kept:
         times = known_or_measured(lambda: _read(kept, rows), lambda times: times is None, profiled)
     assert times is not None, "what has been written is there"
     by_name = {device.name: taken for device, taken in zip(measured, times, strict=True)}
@@ -188,53 +185,49 @@ class _Rows:
         latency_s, many_s = entry_s.get(0, 0.0), entry_s.get(_MANY_BYTES, 0.0)
         return DeviceTimes(operators_s, transfer_of(latency_s, (many_s - latency_s) / _MANY_BYTES))
 
-    def write(self, store: ProfileStore, times: DeviceTimes, rounds: int) -> None:
+    def write(self, store: ProfileStore, times: DeviceTimes) -> None:
         operators = {
-            signed: self._profile(float(times.operators_s[operator]), self._moved_bytes(operator), rounds)
+            signed: self._profile(float(times.operators_s[operator]), self._moved_bytes(operator))
             for operator, signed in self.operators.items()
         }
         price = times.entry
         entry = {
-            signed: self._profile(price.latency_s + size_bytes / price.bandwidth_bytes_per_s, size_bytes, rounds)
+            signed: self._profile(price.latency_s + size_bytes / price.bandwidth_bytes_per_s, size_bytes)
             for size_bytes, signed in self.entry.items()
         }
         store.add(self.setting, operators | entry)
 
-    def _profile(self, time_s: float, moved_bytes: int, rounds: int) -> Profile:
+    def _profile(self, time_s: float, moved_bytes: int) -> Profile:
         """A profile without spread, which is unknown for a time derived from those of whole runs."""
-        return Profile(self.setting.threads * time_s, time_s, spread_s=0.0, runs=rounds, moved_bytes=moved_bytes)
+        return Profile(self.setting.threads * time_s, time_s, spread_s=0.0, runs=MIN_ROUNDS, moved_bytes=moved_bytes)
 
     def _moved_bytes(self, operator: int) -> int:
         profiled_operator = self.graph.operators[operator]
         return sum(
-            tensor_of(self.graph, name).size_bytes
+            self.graph.tensor(name).size_bytes
             for name in (*profiled_operator.inputs, *profiled_operator.outputs)
             if name
         )
 
 
-def _rows(
-    compiled: Compiled, place: Place, setting: Setting, devices: Sequence[Device], runs: ProfileRuns
-) -> list[_Rows]:
+def _rows(compiled: Compiled, place_class: PlaceClass, devices: Sequence[Device], runs: ProfileRuns) -> list[_Rows]:
     """(devices,): rows for the operators that each device runs in its own node run."""
     graph, layers = compiled.model.graph, compiled.layers
     whole = fingerprint(graph, layers, 0, len(layers) - 1, engine_nodes=0)
     names = sorted(device.name for device in devices)
     sizes_bytes = (0, _MANY_BYTES) if len(devices) > 1 else ()
-    timed = []
+    listed = []
     for index, (device, run) in enumerate(zip(devices, runs.node_runs, strict=True)):
         own = fingerprint_within(whole, device.engine, device.precision)
-        version = importlib.metadata.version(device.engine)
-        threads = device.threads_on(place.threads)
-        timed.append(
+        listed.append(
             _Rows(
                 graph,
-                replace(setting, engine=device.name, engine_version=version, threads=threads),
+                place_class.setting_on(device),
                 {i: fingerprint_within(own, "operator", i) for i, on in enumerate(run.assignment) if on == index},
                 {size: fingerprint_within(own, "entry", size, *names) for size in sizes_bytes},
             )
         )
-    return timed
+    return listed
 
 
 def _read(store: ProfileStore, rows: Sequence[_Rows]) -> list[DeviceTimes] | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import signal
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, replace
@@ -22,13 +21,12 @@ from shisha_rt.costs.engine_trials import EnginesTried, together
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.errors import Failure
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure.compile import Tell
 from shisha_rt.measure.compiled import Compiled
-from shisha_rt.measure.database import Table, explained, open_database
+from shisha_rt.measure.database import Table, explained, open_database, read_records
 from shisha_rt.measure.installed import installed_engines
 from shisha_rt.measure.place_class import PlaceClass, class_of
 from shisha_rt.measure.profile import teams_to_measure
-from shisha_rt.measure.sitting import known_or_measured, measure
+from shisha_rt.measure.sitting import Sitting, known_or_measured, measure
 from shisha_rt.messages.try_engines import EnginesJob
 from shisha_rt.model.batches import why_not_together
 from shisha_rt.process.job import how_ended
@@ -55,20 +53,12 @@ def known_engines(compiled: Compiled, machine: Machine) -> EnginesTried | None:
     return together([kept[key] for key in keys]) if kept.keys() >= keys else None
 
 
-def engines_tried(
-    compiled: Compiled,
-    machine: Machine,
-    tell: Tell,
-    *,
-    beside: int = 0,
-    renew: bool = False,
-    budget_s: float = _BUDGET_S,
-) -> EnginesTried:
+def engines_tried(compiled: Compiled, machine: Machine, sitting: Sitting, budget_s: float = _BUDGET_S) -> EnginesTried:
     """Try each installed engine on one thread and on all; takes seconds unless the results are stored.
 
-    `compiled`: as ONNX Runtime's stages have the model. `beside` and `renew`: as in `profile_model`; with `beside`,
-    times on several threads may be missing. `budget_s`: for each number of threads. Raises BadInput if this host has
-    fewer cores than a place has threads, and Failure if ONNX Runtime does not run the network.
+    `compiled`: as ONNX Runtime's stages have the model. Beside a daemon, times on several threads may be missing.
+    `budget_s`: for each number of threads. Raises BadInput if this host has fewer cores than a place has threads, and
+    Failure if ONNX Runtime does not run the network.
     """
     classes = _classes(compiled, machine)
     here: dict[str, EnginesTried] = {}
@@ -77,11 +67,11 @@ def engines_tried(
         return here | _load(classes.keys())
 
     def missing(kept: Mapping[str, EnginesTried]) -> list[str]:
-        return [key for key in classes if key not in kept or (renew and kept[key].others_ratio > DISTURBED)]
+        return [key for key in classes if key not in kept or (sitting.renew and kept[key].others_ratio > DISTURBED)]
 
     def measured(keys: Sequence[str]) -> None:
         for key in keys:
-            here[key] = _measured(compiled, classes[key], tell, beside, budget_s)
+            here[key] = _measured(compiled, classes[key], sitting, budget_s)
             if _is_lasting(here[key]):
                 _save(key, here[key])
 
@@ -103,18 +93,18 @@ def _classes(compiled: Compiled, machine: Machine) -> dict[str, PlaceClass]:
     }
 
 
-def _measured(compiled: Compiled, place_class: PlaceClass, tell: Tell, beside: int, budget_s: float) -> EnginesTried:
+def _measured(compiled: Compiled, place_class: PlaceClass, sitting: Sitting, budget_s: float) -> EnginesTried:
     job = place_class.job(
         EnginesJob,
         budget_s=budget_s,
         folders=tuple((str(shape.model_folder), str(shape.engine_folder)) for shape in compiled.each),
         engines=installed_engines(),
         batch=_BATCH if place_class.setting.threads == 1 and _is_batchable(compiled) else 1,
-        undisturbed=bool(beside and place_class.setting.threads > 1),
-        family=beside or os.getpid(),
+        undisturbed=bool(sitting.beside and place_class.setting.threads > 1),
+        family=sitting.family,
     )
     subject = f"each engine on the whole of {compiled.model.name}"
-    return measure(subject, "stages.jobs.try_engines", job, EnginesTried, tell)
+    return measure(subject, "stages.jobs.try_engines", job, EnginesTried, sitting.tell)
 
 
 def _is_batchable(compiled: Compiled) -> bool:
@@ -130,21 +120,9 @@ def _is_lasting(tried: EnginesTried) -> bool:
 
 
 def _load(keys: Collection[str]) -> dict[str, EnginesTried]:
-    """The stored results of these keys; none, with a warning, if the file cannot be used."""
-    path = cache_folder() / FILE_NAME
-    if not path.exists():
-        return {}
-    try:
-        with contextlib.closing(open_database(path, _TABLE)) as database, explained(path):
-            rows = [database.execute("SELECT key, record FROM tried WHERE key = ?", (key,)).fetchone() for key in keys]
-    except Failure as failure:
-        log.warning("%s; what engines take is not known", failure)
-        return {}
-    kept = {}
-    for row in filter(None, rows):
-        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
-            kept[row[0]] = msgspec.msgpack.decode(row[1], type=EnginesTried)
-    return kept
+    """The stored results of these keys."""
+    where = f"key IN ({', '.join('?' * len(keys))})"
+    return read_records(cache_folder() / FILE_NAME, _TABLE, where, [*keys], EnginesTried)
 
 
 def _save(key: str, tried: EnginesTried) -> None:

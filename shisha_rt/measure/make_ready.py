@@ -8,22 +8,22 @@ placement costs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from shisha_rt.cache import cache_folder
+from shisha_rt.checked import refuse
 from shisha_rt.costs.operator_costs import beside
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.device_files import running_devices
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure.compile import Tell, compile_model
+from shisha_rt.measure.compile import Tell, compile_model, silent
 from shisha_rt.measure.device_profile import profile_devices
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.profile import teams_to_measure
-from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
+from shisha_rt.measure.profile_store import ProfileStore
 from shisha_rt.measure.scales import check_int8, make_scales
 from shisha_rt.measure.shapes import compile_shapes
 from shisha_rt.messages.scales import scales_file
@@ -34,54 +34,42 @@ from shisha_rt.placement.build import check_capable
 
 log = logging.getLogger(__name__)
 
-
-def _check_calibration(of_int8: Sequence[Device], calibration: Path | None, machine: Machine) -> None:
-    for device in of_int8:
-        check_int8(device)
-    if calibration is not None and not of_int8:
-        raise BadInput(
-            f"{calibration}: on {machine.source} no device of int8 runs: expected no calibration frames",
-            Error.DEVICE_UNFIT,
-        )
+Devices = Mapping[str, tuple[Device, ...]]
+"""The devices that run, by place."""
 
 
-def _check_devices(machine: Machine, kind: LayerKind, *, has_devices: bool) -> None:
-    """Raises BadInput for layers that need devices where there are none, and for devices with remote places."""
+def _faults(machine: Machine, kind: LayerKind, devices: Devices) -> Iterator[str]:
+    """Layers that need devices where there are none, and devices with remote places."""
+    has_devices = any(devices.values())
     if kind != "heavy" and not has_devices:
-        raise BadInput(
-            f'{machine.source}: no place has devices, which layers = "{kind}" is for, expected "heavy"',
-            Error.DEVICE_UNFIT,
-        )
+        yield f'no place has devices, which layers = "{kind}" is for, expected "heavy"'
     if has_devices and machine.remote:
-        name = machine.remote[0].name
-        raise BadInput(
-            f"{machine.source}: place {name} is on another host: expected no devices on others, yet", Error.DEVICE_UNFIT
-        )
+        yield f"place {machine.remote[0].name} is on another host: expected no devices on others, yet"
 
 
-def _check_several_shapes(machine: Machine, *, has_devices: bool) -> None:
-    """Raises BadInput where a frame's time is computed by formulas or from bytes, which differ from shape to shape."""
-    limited = any(memory.bandwidth_bytes_per_s is not None for memory in machine.memories)
+def _shape_faults(machine: Machine, devices: Devices) -> Iterator[str]:
+    """What makes a frame's time one of formulas or bytes, which differ from shape to shape."""
     for has, what in (
-        (has_devices, "its places have devices"),
+        (any(devices.values()), "its places have devices"),
         (machine.timing == "modelled", 'it has timing = "modelled"'),
-        (limited, "it has a memory of limited bandwidth"),
+        (
+            any(memory.bandwidth_bytes_per_s is not None for memory in machine.memories),
+            "it has a memory of limited bandwidth",
+        ),
     ):
         if has:
-            raise BadInput(
-                f"{machine.source}: {what}: expected one --shape, as several cannot be served there", Error.WRONG_SIZES
-            )
+            yield f"{what}: expected one --shape, as several cannot be served there"
 
 
 def check_static(graph: Graph, source: str, machine: Machine) -> None:
     """Raises BadInput for a tensor whose shape depends on the data: costs of devices and transfers need sizes."""
-    open_tensor = next((tensor for tensor in graph.tensors.values() if tensor.open_axes), None)
-    if open_tensor is not None:
-        raise BadInput(
-            f"{source}: the shape of tensor {open_tensor.name!r} depends on the data; expected static shapes, "
-            f"as places of {machine.source} have devices",
-            Error.OPEN_SHAPES,
-        )
+    expected = f"expected static shapes, as places of {machine.source} have devices"
+    faults = (
+        f"the shape of tensor {tensor.name!r} depends on the data; {expected}"
+        for tensor in graph.tensors.values()
+        if tensor.open_axes
+    )
+    refuse(faults, source, Error.OPEN_SHAPES)
 
 
 def make_ready(
@@ -93,7 +81,7 @@ def make_ready(
     calibration: Path | None = None,
     kind: LayerKind = "heavy",
     teams: bool = False,
-    on_progress: Tell | None = None,
+    on_progress: Tell = silent,
 ) -> ModelOnMachine:
     """Read, clean and optimise the model at `path`; devices are measured if they have not been before.
 
@@ -109,13 +97,17 @@ def make_ready(
     """
     devices = _running(machine, precision)
     has_devices = any(devices.values())
-    _check_devices(machine, kind, has_devices=has_devices)
+    refuse(_faults(machine, kind, devices), machine.source, Error.DEVICE_UNFIT)
     if len(sizes) > 1:
-        _check_several_shapes(machine, has_devices=has_devices)
+        refuse(_shape_faults(machine, devices), machine.source, Error.WRONG_SIZES)
         return ModelOnMachine(compile_shapes(path, sizes, on_progress), machine, {}, teams)
     of_int8 = [device for place_devices in devices.values() for device in place_devices if device.precision == "int8"]
-    _check_calibration(of_int8, calibration, machine)
-    compiled = compile_model(path, sizes[0], on_progress, plain=has_devices, kind=kind)
+    for device in of_int8:
+        check_int8(device)
+    if calibration is not None and not of_int8:
+        why = f"on {machine.source} no device of int8 runs: expected no calibration frames"
+        raise BadInput(f"{calibration}: {why}", Error.DEVICE_UNFIT)
+    compiled = compile_model(path, sizes[0], on_progress, plain=kind if has_devices else None)
     ready = ModelOnMachine(compiled, machine, {}, teams)
     if not has_devices:
         return ready
@@ -124,8 +116,8 @@ def make_ready(
     return _with_operator_costs(replace(ready, scales=scales), devices, on_progress)
 
 
-def _running(machine: Machine, precision: str) -> dict[str, tuple[Device, ...]]:
-    """The devices that run, by place. Where some are left out, a warning names those that run."""
+def _running(machine: Machine, precision: str) -> Devices:
+    """The devices that run. Where some are left out, a warning names those that run."""
     devices = {place.name: running_devices(machine, place, precision) for place in machine.places}
     for place in machine.places:
         if len(devices[place.name]) < len(place.devices):
@@ -136,12 +128,10 @@ def _running(machine: Machine, precision: str) -> dict[str, tuple[Device, ...]]:
     return devices
 
 
-def _with_operator_costs(
-    ready: ModelOnMachine, devices: Mapping[str, tuple[Device, ...]], on_progress: Tell | None
-) -> ModelOnMachine:
+def _with_operator_costs(ready: ModelOnMachine, devices: Devices, on_progress: Tell) -> ModelOnMachine:
     """`ready` with operator costs on the devices of each place, and of each team if teams are wanted."""
     compiled, machine = ready.compiled, ready.machine
-    with ProfileStore(cache_folder() / FILE_NAME) as store:
+    with ProfileStore() as store:
         profiled = partial(profile_devices, compiled, machine, on_progress=on_progress, store=store)
         costs = {place.name: profiled(place, devices[place.name]).costs for place in machine.places}
         check_capable(compiled.model.graph, beside(costs.values()))

@@ -31,7 +31,7 @@ class ModelOnMachine:
 
     compiled: Compiled
     machine: Machine
-    operator_costs: Mapping[str, OperatorCosts]
+    operator_costs: Mapping[str, OperatorCosts] = field(default_factory=dict)
     teams: bool = False
     team_costs: Mapping[Team, OperatorCosts] = field(default_factory=dict)
     scales: str = scales_file()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from shisha_rt.costs.profiles import Setting
 from shisha_rt.errors import BadInput, Error
+from shisha_rt.machine.device import Device
 from shisha_rt.machine.host.cores import core_ranks, usable_cores
 from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.measure.compiled import Compiled
@@ -42,6 +44,11 @@ class PlaceClass:
     lead: tuple[int, ...] = ()
     undisturbed: bool = False
     family: int = 0
+
+    def setting_on(self, device: Device) -> Setting:
+        """What times of a measured device of such a place depend on."""
+        version, threads = importlib.metadata.version(device.engine), device.threads_on(self.setting.threads)
+        return replace(self.setting, engine=device.name, engine_version=version, threads=threads)
 
     def job(self, kind: type[JobT], *, budget_s: float | None = None, **asked: Any) -> JobT:
         """A job of this `kind` under this class's conditions; `asked`: its remaining fields."""

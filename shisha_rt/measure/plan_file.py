@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from shisha_rt.checked import convert, decode_json
+from shisha_rt.checked import convert, decode_json, refuse
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.model.layers import layer_of_operator, operators_of
@@ -33,16 +33,18 @@ def plan_of_file(path: Path) -> Plan:
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise BadInput(
-            f"{path}: cannot be read ({error.strerror}), expected {_EXPECTED}", Error.UNREADABLE_FILE
-        ) from None
+        why = f"{path}: cannot be read ({error.strerror}), expected {_EXPECTED}"
+        raise BadInput(why, Error.UNREADABLE_FILE) from None
     raw = decode_json(text, str(path), _EXPECTED)
     raw = {"stages": raw} if isinstance(raw, list) else raw
     stages = convert(raw, _Planned, str(path)).stages
     assert isinstance(raw, dict)
-    for number, stage in enumerate(raw["stages"]):
-        for key, meant in form.misspelt(stage):
-            raise BadInput(f"{path}: stages[{number}].{key}: no such key, expected {meant}", Error.WRONG_VALUE)
+    misspelt = (
+        f"stages[{number}].{key}: no such key, expected {meant}"
+        for number, stage in enumerate(raw["stages"])
+        for key, meant in form.misspelt(stage)
+    )
+    refuse(misspelt, str(path), Error.WRONG_VALUE)
     return form.read(stages)
 
 
@@ -58,11 +60,11 @@ def read_plan(path: Path, ready: ModelOnMachine) -> Plan:
 
 def _unable(ready: ModelOnMachine, plan: Plan) -> list[str]:
     """Faults of a plan that passes the rules: stages that their places' devices cannot run."""
-    stage_notes = []
+    faults = []
     for index, stage in enumerate(plan.stages):
         for place in stage.leads if ready.operator_costs else ():
             if stage.split is not None:
-                stage_notes += _unable_shard(ready, index, stage, stage.split, place)
+                faults += _unable_shard(ready, index, stage, stage.split, place)
                 continue
             for run in stage.work:
                 first, last = operators_of(ready.compiled.layers, *run)
@@ -70,8 +72,8 @@ def _unable(ready: ModelOnMachine, plan: Plan) -> list[str]:
                 if not able.all():
                     operator = ready.compiled.model.graph.operators[first + able.tolist().index(False)]
                     what = f"{operator.op_type} ({operator.name!r})"
-                    stage_notes.append(f"stage {index} is on {place}, which cannot run its operator {what}")
-    return stage_notes
+                    faults.append(f"stage {index} is on {place}, which cannot run its operator {what}")
+    return faults
 
 
 def _unable_shard(ready: ModelOnMachine, index: int, stage: Stage, split: Split, place: str) -> list[str]:

@@ -8,22 +8,18 @@ of the model. Plans of a `_VERSION` with other layers or records are dropped: th
 from __future__ import annotations
 
 import contextlib
-import logging
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from shisha_rt.core.tuning.best import BestPlan
-from shisha_rt.errors import Failure
-from shisha_rt.measure.database import Table, explained, open_database
+from shisha_rt.measure.database import Table, explained, open_database, read_records
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Axis, Split
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan, Stage, Team
-
-log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "plans.sqlite"
 
@@ -65,21 +61,10 @@ def load_plans(path: Path, model_key: str) -> dict[str, BestPlan]:
 
     A store that cannot be read counts as empty, with a warning.
     """
-    if not path.exists():
-        return {}
-    try:
-        with contextlib.closing(open_database(path, _TABLE)) as database, explained(path):
-            rows = database.execute("SELECT key, record FROM best WHERE key GLOB ? || '-*'", (model_key,)).fetchall()
-    except Failure as failure:
-        log.warning("%s; the best plans of earlier runs are not known", failure)
-        return {}
     best_plans: dict[str, BestPlan] = {}
-    for key, record in rows:
-        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
-            kept = msgspec.msgpack.decode(record, type=_Record)
-            plan = Plan(tuple(stage.stage for stage in kept.stages))
-            best = BestPlan(plan, kept.measurement, kept.order, kept.others_ratio)
-            best_plans[key.removeprefix(f"{model_key}-")] = best
+    for key, kept in read_records(path, _TABLE, "key GLOB ? || '-*'", [model_key], _Record).items():
+        plan = Plan(tuple(stage.stage for stage in kept.stages))
+        best_plans[key.removeprefix(f"{model_key}-")] = BestPlan(plan, kept.measurement, kept.order, kept.others_ratio)
     return best_plans
 
 

@@ -16,16 +16,13 @@ them, and the next start tries again.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.cache import cache_folder
 from shisha_rt.costs.fingerprint import fingerprint, fingerprint_within
 from shisha_rt.costs.fit import fit_groups, spans_to_measure
 from shisha_rt.costs.layer_costs import RawCosts, RawTimes, mean_costs
@@ -34,127 +31,139 @@ from shisha_rt.errors import Error, Failure
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.compiled import Compiled
+from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.place_class import PlaceClass, class_of
-from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
-from shisha_rt.measure.sitting import known_or_measured, measure
+from shisha_rt.measure.profile_store import ProfileStore
+from shisha_rt.measure.sitting import ALONE, Sitting, known_or_measured, measure
 from shisha_rt.messages.calibration import Calibrated, CalibrationJob, SpanTime
 from shisha_rt.model.batches import why_not_together
 from shisha_rt.model.spans import Span, groups_of
 from shisha_rt.plan.plan import Team
 
-Tell = Callable[[str], None]
-Settings: TypeAlias = Mapping[str, Setting]
-"""For each place on another host, by name: what its times depend on."""
-NOWHERE_ELSE: Final[Settings] = MappingProxyType({})
 MEASURED_BATCHES: Final = (4, 8)
 """Batches for which groups of layers are measured, beside one frame."""
-_NOTHING_SHARED: Final[Mapping[int, Mapping[Setting, dict[Span, Profile]]]] = MappingProxyType({})
+_Profiles = Mapping[Setting, dict[Span, Profile]]
 
 
-def profile_model(
-    compiled: Compiled,
-    machine: Machine,
-    on_progress: Tell | None = None,
-    *,
-    teams: bool = False,
-    beside: int = 0,
-    renew: bool = False,
-    remote: Settings = NOWHERE_ELSE,
-    batches: Sequence[int] = (),
-) -> RawCosts:
+def profile_model(ready: ModelOnMachine, sitting: Sitting = ALONE, batches: Sequence[int] = ()) -> RawCosts:
     """The raw costs of a model on a machine's places and teams; takes seconds if anything has to be measured.
 
-    For a model that is served in several shapes: the mean over them. `beside`: the pid of a daemon that serves frames
-    meanwhile; teams may then be left out. `renew`: measure again what was measured while other processes had the cores.
-    `remote`: for places on hosts that have joined, whose times were measured there (see `ready_there`); any other place
-    on another host or on paper is measured on cores of this host. `batches`: batches to measure too, on places of this
-    host. Raises BadInput if this host has fewer cores than a place has threads, and Failure if a calibration fails.
+    For a model that is served in several shapes: the mean over them. Times of places on hosts that have joined
+    (`ready.remote`) were measured there (see `ready_there`); any other place on another host or on paper is measured on
+    cores of this host. `batches`: batches to measure too, on places of this host. Raises BadInput if this host has
+    fewer cores than a place has threads, and Failure if a calibration fails.
     """
-    tell = on_progress or (lambda _: None)
-
-    def beside_daemon(place_class: PlaceClass) -> PlaceClass:
-        return replace(place_class, undisturbed=bool(beside and place_class.lead), family=beside or os.getpid())
-
-    def costs_of(compiled: Compiled, store: ProfileStore) -> RawCosts:
-        wanted = _Wanted(compiled, machine, teams=teams, remote=remote)
-        profiles_of = {
-            place_class.setting: _profiles(compiled, store, beside_daemon(place_class), wanted.spans, tell, renew=renew)
-            for place_class in wanted.first_of_each()
-        }
-        shared = {
-            frames: {
-                place_class.setting: _profiles(
-                    compiled, store, beside_daemon(place_class), signed, tell, renew=renew, frames=frames
-                )
-                for place_class in wanted.first_of_single()
-            }
-            for frames in batches
-            if (signed := wanted.spans_of_many(frames))
-        }
-        return wanted.costs(profiles_of, shared)
-
-    with ProfileStore(cache_folder() / FILE_NAME) as store:
-        return mean_costs(
-            compiled.model.graph, compiled.layers, [costs_of(compiled_shape, store) for compiled_shape in compiled.each]
-        )
+    with ProfileStore() as store:
+        shapes = [_Wanted(ready, shape).measured(store, sitting, batches) for shape in ready.compiled.each]
+    return mean_costs(ready.compiled.model.graph, ready.compiled.layers, shapes)
 
 
-def known_costs(
-    compiled: Compiled, machine: Machine, *, teams: bool = False, remote: Settings = NOWHERE_ELSE
-) -> RawCosts | None:
+def known_costs(ready: ModelOnMachine) -> RawCosts | None:
     """What `profile_model` returns if the store has everything; None if something is missing. Raises as it does."""
-    shapes = []
-    with ProfileStore(cache_folder() / FILE_NAME) as store:
-        for compiled_shape in compiled.each:
-            wanted = _Wanted(compiled_shape, machine, teams=teams, remote=remote)
-            profiles_of = {
-                place_class.setting: _known(store, place_class, wanted.spans) for place_class in wanted.first_of_each()
-            }
-            if not all(profiles_of.values()):
-                return None
-            shapes.append(wanted.costs(profiles_of))
-    return mean_costs(compiled.model.graph, compiled.layers, shapes)
+    with ProfileStore() as store:
+        shapes = [costs for shape in ready.compiled.each if (costs := _Wanted(ready, shape).known(store)) is not None]
+    if len(shapes) < len(ready.compiled.each):
+        return None
+    return mean_costs(ready.compiled.model.graph, ready.compiled.layers, shapes)
 
 
 class _Wanted:
-    """The profiles that a model's costs on a machine need: every run of layers in `spans`, in each class of places."""
+    """The profiles that a model's costs on a machine need: every run of layers in `_spans`, in each class of places.
 
-    def __init__(self, compiled: Compiled, machine: Machine, *, teams: bool, remote: Settings) -> None:
-        self.spans = signed_spans(compiled)
+    `compiled`: one shape of the model.
+    """
+
+    def __init__(self, ready: ModelOnMachine, compiled: Compiled) -> None:
+        machine, remote = ready.machine, ready.remote
+        self._spans = signed_spans(compiled)
         self._compiled = compiled
         self._groups = groups_of(len(compiled.layers), compiled.legal_cuts)
         self._places = {
             place.name: PlaceClass(remote[place.name]) if place.name in remote else class_of(place, machine, compiled)
             for place in machine.places
         }
-        measurable = teams_to_measure(machine) if teams else ()
+        measurable = teams_to_measure(machine) if ready.teams else ()
         self._teams = {team: class_of(machine.together(team), machine, compiled) for team in measurable}
 
-    def first_of_each(self) -> Iterable[PlaceClass]:
+    def measured(self, store: ProfileStore, sitting: Sitting, batches: Sequence[int]) -> RawCosts:
+        """Costs from the store; what it lacks is measured first."""
+        profiles_of = {
+            place_class.setting: self._profiles(store, place_class, self._spans, sitting)
+            for place_class in self._first_of_each()
+        }
+        shared = {
+            frames: {
+                place_class.setting: self._profiles(store, place_class, signed, sitting, frames)
+                for place_class in self._first_of_single()
+            }
+            for frames in batches
+            if (signed := self._spans_of_many(frames))
+        }
+        return self._costs(profiles_of, shared)
+
+    def known(self, store: ProfileStore) -> RawCosts | None:
+        """Costs from the store; None if it lacks a profile."""
+        profiles_of = {
+            place_class.setting: _of_spans(store.find(place_class.setting, self._spans.values()), self._spans)
+            for place_class in self._first_of_each()
+        }
+        return self._costs(profiles_of, {}) if all(profiles_of.values()) else None
+
+    def _profiles(
+        self, store: ProfileStore, place_class: PlaceClass, spans: dict[Span, str], sitting: Sitting, frames: int = 1
+    ) -> dict[Span, Profile]:
+        """A profile for each span; measures those that the store lacks, and to renew them those that were disturbed.
+
+        Returns {} if profiles are still missing, as a measurement that had to be undisturbed was given up.
+        """
+        name = self._compiled.model.name
+
+        def known() -> dict[str, Profile]:
+            return store.find(place_class.setting, spans.values())
+
+        def missing(profiles: Mapping[str, Profile]) -> dict[str, Span]:
+            return {
+                signed: span
+                for span, signed in reversed(spans.items())
+                if signed not in profiles or (sitting.renew and profiles[signed].is_disturbed)
+            }
+
+        def calibrated(unknown: Mapping[str, Span]) -> None:
+            if not place_class.cores:
+                where = f"the hosts that have {place_class.setting.processor}"
+                raise Failure(f"{name} has not been measured on {where}", Error.COSTS_MISSING)
+            undisturbed = bool(sitting.beside and place_class.lead)
+            here = replace(place_class, undisturbed=undisturbed, family=sitting.family)
+            job = job_of(self._compiled, here, list(unknown.values()), frames)
+            subject = f"the layers of {name}" + (f" with {frames} frames in a run" if frames > 1 else "")
+            measured = measure(subject, "stages.jobs.calibrate", job, Calibrated, sitting.tell)
+            profiles = [profile_of(time, measured.others_ratio) for time in measured.times]
+            if profiles:
+                store.add(place_class.setting, dict(zip(unknown, profiles, strict=True)))
+
+        return _of_spans(known_or_measured(known, missing, calibrated), spans)
+
+    def _first_of_each(self) -> Iterable[PlaceClass]:
         """One place or team of each class; classes of places come first."""
         place_classes: dict[Setting, PlaceClass] = {}
         for place in (*self._places.values(), *self._teams.values()):
             place_classes.setdefault(place.setting, place)
         return place_classes.values()
 
-    def first_of_single(self) -> Iterable[PlaceClass]:
+    def _first_of_single(self) -> Iterable[PlaceClass]:
         """One place of each class on this host, without teams."""
         return {place.setting: place for place in self._places.values() if place.cores}.values()
 
-    def spans_of_many(self, frames: int) -> dict[Span, str]:
+    def _spans_of_many(self, frames: int) -> dict[Span, str]:
         """The groups of layers that can compute several frames in one run, with fingerprints for runs of `frames`."""
         index = self._compiled.index
         return {
-            group: fingerprint_within(self.spans[group], f"{frames} frames")
+            group: fingerprint_within(self._spans[group], f"{frames} frames")
             for group in self._groups
             if index.mixing and not why_not_together((group,), index.mixing, index.tied)
         }
 
-    def costs(
-        self,
-        profiles_of: Mapping[Setting, dict[Span, Profile]],
-        shared: Mapping[int, Mapping[Setting, dict[Span, Profile]]] = _NOTHING_SHARED,
-    ) -> RawCosts:
+    def _costs(self, profiles_of: _Profiles, shared: Mapping[int, _Profiles]) -> RawCosts:
         """Costs from the profiles of each class; teams without profiles are left out. `shared`: profiles by batch."""
 
         def ratio(place: PlaceClass, frames: int) -> Floats:
@@ -215,55 +224,9 @@ def _fitted(groups: Sequence[Span], setting: Setting, profiles: dict[Span, Profi
     return RawTimes(setting.threads, cpu_s, wall_s, float(cpu_s.sum()) / alone_s)
 
 
-def _profiles(
-    compiled: Compiled,
-    store: ProfileStore,
-    place_class: PlaceClass,
-    spans: dict[Span, str],
-    tell: Tell,
-    *,
-    renew: bool,
-    frames: int = 1,
-) -> dict[Span, Profile]:
-    """A profile for each span; measures those that the store lacks, and with `renew` those that were disturbed.
-
-    Returns {} if profiles are still missing, as a measurement that had to be undisturbed was given up.
-    """
-
-    def known() -> dict[str, Profile]:
-        return store.find(place_class.setting, spans.values())
-
-    def missing(profiles: Mapping[str, Profile]) -> dict[str, Span]:
-        return {
-            signed: span
-            for span, signed in reversed(spans.items())
-            if signed not in profiles or (renew and profiles[signed].is_disturbed)
-        }
-
-    def calibrated(unknown: Mapping[str, Span]) -> None:
-        if not place_class.cores:
-            raise Failure(
-                f"{compiled.model.name} has not been measured on the hosts that have {place_class.setting.processor}",
-                Error.COSTS_MISSING,
-            )
-        job = job_of(compiled, place_class, list(unknown.values()), frames)
-        subject = f"the layers of {compiled.model.name}"
-        subject += f" with {frames} frames in a run" if frames > 1 else ""
-        measured = measure(subject, "stages.jobs.calibrate", job, Calibrated, tell)
-        profiles = [profile_of(time, measured.others_ratio) for time in measured.times]
-        if profiles:
-            store.add(place_class.setting, dict(zip(unknown, profiles, strict=True)))
-
-    profiles_known = known_or_measured(known, missing, calibrated)
-    if not profiles_known.keys() >= set(spans.values()):
-        return {}
-    return {span: profiles_known[signed] for span, signed in spans.items()}
-
-
-def _known(store: ProfileStore, place_class: PlaceClass, spans: dict[Span, str]) -> dict[Span, Profile]:
-    """A profile for each span; none if the store lacks one."""
-    profiles = store.find(place_class.setting, spans.values())
-    return {span: profiles[signed] for span, signed in spans.items()} if profiles.keys() >= set(spans.values()) else {}
+def _of_spans(profiles: Mapping[str, Profile], spans: Mapping[Span, str]) -> dict[Span, Profile]:
+    """The profile of each span; none if one is missing."""
+    return {span: profiles[signed] for span, signed in spans.items()} if profiles.keys() >= {*spans.values()} else {}
 
 
 def profile_of(time: SpanTime, others_ratio: float = 0.0) -> Profile:

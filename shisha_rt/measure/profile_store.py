@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from shisha_rt.cache import cache_folder
 from shisha_rt.costs.profiles import DISTURBED, Profile, Setting
 from shisha_rt.errors import Failure
 from shisha_rt.measure.database import PATIENCE_S, Table, explained, open_database, transaction
@@ -61,11 +62,11 @@ _ADD: Final = f"""
 class ProfileStore:
     """A context manager. If its file cannot be used, it warns once, and keeps profiles in memory only.
 
-    `patience_s` as in `open_database`.
+    `path`: of its file; None: in the user's cache. `patience_s` as in `open_database`.
     """
 
-    def __init__(self, path: Path, patience_s: float = PATIENCE_S) -> None:
-        self._path = path
+    def __init__(self, path: Path | None = None, patience_s: float = PATIENCE_S) -> None:
+        self._path = path or cache_folder() / FILE_NAME
         self._patience_s = patience_s
         self._database: sqlite3.Connection | None = None
         self._is_usable = True

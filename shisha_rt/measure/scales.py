@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import io
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from zipfile import BadZipFile
 
 import numpy as np
+import numpy.typing as npt
 
+from shisha_rt.checked import refuse
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.device import Device
+from shisha_rt.measure.compile import Tell, silent
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages.scales import read_scales, scales_file
 from shisha_rt.model.graph import Graph
@@ -21,12 +24,10 @@ from shisha_rt.model.scales import SCALED_OPS
 from shisha_rt.process.job import run_job
 from shisha_rt.tensors import NUMPY_OF
 
-Tell = Callable[[str], None]
-
 _LIMIT_S: Final = 600.0  # far more than any model has taken
 
 
-def make_scales(compiled: Compiled, calibration: Path | None = None, on_progress: Tell | None = None) -> str:
+def make_scales(compiled: Compiled, calibration: Path | None = None, tell: Tell = silent) -> str:
     """The name of the file of scales in the model's folder, which is made if it is missing.
 
     `calibration`: an .npz file with an array (frames, *shape) for each input, by name; by default frames are noise.
@@ -35,8 +36,7 @@ def make_scales(compiled: Compiled, calibration: Path | None = None, on_progress
     frames = [] if calibration is None else [str(calibration)]
     name = scales_file("" if calibration is None else _checked(calibration, compiled.model.graph))
     if read_scales(compiled.model_folder, name) is None:
-        if on_progress is not None:
-            on_progress(f"finding the scales of {compiled.model.name} in int8 (once; kept for the next start)")
+        tell(f"finding the scales of {compiled.model.name} in int8 (once; kept for the next start)")
         failed = f"{compiled.model.name}: its scales in int8 could not be found"
         arguments = str(compiled.model_folder), name, *frames
         run_job("stages.jobs.find_scales", *arguments, failed=failed, limit_s=_LIMIT_S)
@@ -47,15 +47,15 @@ def check_int8(device: Device) -> None:
     """Raises BadInput for an int8 device that is not described, not of ONNX Runtime, or has ops without int8 form."""
     ops = [*(family.ops or {"*"} for family in device.families), *(fusion.ops for fusion in device.fusions)]
     others = set[str]().union(*ops) - SCALED_OPS
-    fault = None
     if device.engine != "onnxruntime":
         fault = f'engine = "{device.engine}": expected "onnxruntime"'
     elif not device.described:
         fault = "no [[family]]: expected a described device"
     elif others:
         fault = f"ops: {_listed(others)}: expected among {_listed(SCALED_OPS)}"
-    if fault is not None:
-        raise BadInput(f"{device.source}: {fault}, as its precision is int8", Error.DEVICE_UNFIT)
+    else:
+        return
+    raise BadInput(f"{device.source}: {fault}, as its precision is int8", Error.DEVICE_UNFIT)
 
 
 def _checked(path: Path, graph: Graph) -> str:
@@ -67,23 +67,24 @@ def _checked(path: Path, graph: Graph) -> str:
     except (OSError, ValueError, EOFError, AttributeError, TypeError, BadZipFile, zlib.error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "it cannot be read"
         raise BadInput(f"{path}: {reason}; expected frames as numpy.savez writes them", Error.WRONG_FRAMES) from None
+    refuse(_faults(arrays, graph), str(path), Error.WRONG_FRAMES)
+    return hashlib.sha256(content).hexdigest()
+
+
+def _faults(arrays: Mapping[str, npt.NDArray[Any]], graph: Graph) -> Iterator[str]:
     wanted = {tensor.name: tensor for tensor in graph.inputs}
     if arrays.keys() != wanted.keys():
-        raise BadInput(
-            f"{path}: has {_listed(arrays)}: expected an array for each input: {_listed(wanted)}", Error.WRONG_FRAMES
-        )
+        yield f"has {_listed(arrays)}: expected an array for each input: {_listed(wanted)}"
+        return
     for name, array in arrays.items():
         shape, dtype = wanted[name].shape, NUMPY_OF[wanted[name].datatype]
         if array.dtype != dtype or array.shape[1:] != shape or not len(array):
             expected = f"{dtype} of (frames, {', '.join(map(str, shape))})"
-            raise BadInput(f"{path}: {name} is {array.dtype} of {array.shape}: expected {expected}", Error.WRONG_FRAMES)
+            yield f"{name} is {array.dtype} of {array.shape}: expected {expected}"
         if dtype.kind == "f" and not np.isfinite(array).all():
-            raise BadInput(
-                f"{path}: {name} has values that are infinite or NaN: expected finite ones", Error.WRONG_FRAMES
-            )
+            yield f"{name} has values that are infinite or NaN: expected finite ones"
     if len({len(array) for array in arrays.values()}) > 1:
-        raise BadInput(f"{path}: expected as many frames of each input", Error.WRONG_FRAMES)
-    return hashlib.sha256(content).hexdigest()
+        yield "expected as many frames of each input"
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.measure.compile import Tell, compile_model
+from shisha_rt.measure.compile import Tell, compile_model, silent
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.graph import Tensor
 from shisha_rt.model.input_sizes import InputSizes, shapes_in_words
@@ -29,12 +29,12 @@ _LARGE_BYTES: Final = 1 << 20
 """Smaller files are graphs and indexes, or too small to matter."""
 
 
-def compile_shapes(path: Path, sizes: Sequence[InputSizes], on_progress: Tell | None = None) -> Compiled:
+def compile_shapes(path: Path, sizes: Sequence[InputSizes], tell: Tell = silent) -> Compiled:
     """The model at `path`, compiled for each of `sizes`; `shapes` of the result has them in the same order.
 
     Raises as `compile_model` does, and BadInput if two shapes are equal or their layers differ.
     """
-    shapes = [compile_model(path, input_sizes, on_progress) for input_sizes in sizes]
+    shapes = [compile_model(path, input_sizes, tell) for input_sizes in sizes]
     for number, shape in enumerate(shapes):
         if any(_input_shapes(shape) == _input_shapes(other) for other in shapes[:number]):
             raise BadInput(f"{path}: shapes {_words(shape)} are set twice, expected once", Error.WRONG_SIZES)

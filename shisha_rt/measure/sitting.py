@@ -6,19 +6,42 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 import msgspec
 
 from shisha_rt.cache import cache_folder
 from shisha_rt.errors import Error, Failure
-from shisha_rt.measure.compile import Tell
+from shisha_rt.measure.compile import Tell, silent
 from shisha_rt.messages.calibration import MeasuringJob, Progress
 from shisha_rt.process.job import run_job
 
 AnswerT = TypeVar("AnswerT", bound=msgspec.Struct)
 KnownT = TypeVar("KnownT")
 MissingT = TypeVar("MissingT")
+
+
+@dataclass(frozen=True, slots=True)
+class Sitting:
+    """How something is measured. `beside`: the pid of a daemon that serves frames meanwhile; 0: none.
+
+    What needs several threads may then be left out. `renew`: measure again what was measured while other processes had
+    the cores.
+    """
+
+    tell: Tell = silent
+    beside: int = 0
+    renew: bool = False
+
+    @property
+    def family(self) -> int:
+        """The pid of the process whose descendants do not count as others."""
+        return self.beside or os.getpid()
+
+
+ALONE: Final = Sitting()
+"""No daemon serves meanwhile, and nobody hears of progress."""
 
 
 def known_or_measured(
@@ -54,38 +77,25 @@ def turn() -> Iterator[None]:
         os.close(lock)
 
 
-def measure(
-    subject: str,
-    module: str,
-    job: MeasuringJob,
-    answer: type[AnswerT],
-    tell: Tell,
-) -> AnswerT:
+def measure(subject: str, module: str, job: MeasuringJob, answer: type[AnswerT], tell: Tell) -> AnswerT:
     """The answer of `python -m MODULE JOB`. Raises Failure, with the child's last words, if there is none."""
     where = f"core{'s' if len(job.cores) > 1 else ''} {', '.join(map(str, job.cores))}"
     what = f"measuring {subject} on {where} (once; kept for the next start)"
     tell(what)
     failed = f"{subject} could not be measured"
-    listener = _Listener(answer, lambda ratio: tell(f"{what}: {ratio:.0%}"))
-    run_job(module, msgspec.json.encode(job).decode(), failed=failed, hear=listener.hear)
-    if listener.answered is None:
+    decoder: msgspec.json.Decoder[Progress | AnswerT] = msgspec.json.Decoder(Progress | answer)
+    quarters = 0
+
+    def hear(line: bytes) -> None:
+        """Pass on progress in steps of a quarter."""
+        nonlocal quarters
+        message = decoder.decode(line)
+        if isinstance(message, Progress) and int(message.done_ratio * 4) > quarters:
+            quarters = int(message.done_ratio * 4)
+            tell(f"{what}: {quarters / 4:.0%}")
+
+    said = run_job(module, msgspec.json.encode(job).decode(), failed=failed, hear=hear)
+    answered = decoder.decode(said) if said else None
+    if not isinstance(answered, answer):
         raise Failure(f"{failed}: it answered nothing", Error.CHILD_DIED)
-    return listener.answered
-
-
-class _Listener(Generic[AnswerT]):
-    """Reads a child's messages: keeps its final answer, and passes on progress in steps of a quarter."""
-
-    def __init__(self, answer: type[AnswerT], tell_ratio: Callable[[float], None]) -> None:
-        self.answered: AnswerT | None = None
-        self._decoder: msgspec.json.Decoder[Progress | AnswerT] = msgspec.json.Decoder(Progress | answer)
-        self._tell_ratio = tell_ratio
-        self._told = 0
-
-    def hear(self, line: bytes) -> None:
-        message = self._decoder.decode(line)
-        if not isinstance(message, Progress):
-            self.answered = message
-        elif int(message.done_ratio * 4) > self._told:
-            self._told = int(message.done_ratio * 4)
-            self._tell_ratio(self._told / 4)
+    return answered

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from shisha_rt.model.dimensions import tensor_of
 from shisha_rt.model.elementwise import BROADCAST
 from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.spans import Span
@@ -59,7 +59,7 @@ def follow_batch(graph: Graph, integers: Integers) -> FollowedBatch:
         read = tuple(axes.get(name) if name else None for name in operator.inputs)
         try:
             _check_tensors(graph, operator, axes)
-            made = _carried(_Ends(graph, operator, read, integers))
+            made = _carried(graph, operator, read, integers)
         except MixesFrames as reason:
             mixing[number] = f"{operator.op_type}: {reason}"
             made = (0,) * len(operator.outputs)
@@ -142,27 +142,23 @@ def _check_tensors(graph: Graph, operator: Operator, axes: Mapping[str, int]) ->
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """An operator and the batch axes of its inputs."""
+    """An operator and the batch axes of its inputs. `batched`: positions of the inputs that may have one."""
 
     graph: Graph
     operator: Operator
     axes: Axes
     integers: Integers
+    batched: Sequence[int]
 
     def shape(self, position: int) -> tuple[int, ...]:
         name = self.operator.inputs[position]
-        return tensor_of(self.graph, name).shape if name else ()
+        return self.graph.tensor(name).shape if name else ()
 
     def made_shape(self, position: int = 0) -> tuple[int, ...]:
         return self.graph.tensors[self.operator.outputs[position]].shape
 
     def has(self, position: int) -> bool:
         return position < len(self.operator.inputs) and bool(self.operator.inputs[position])
-
-    def number(self, name: str, default: int) -> int:
-        value = self.operator.attributes.get(name, default)
-        assert isinstance(value, int), f"ONNX defines `{name}` as an integer"
-        return value
 
     def listed(self, name: str, position: int | None) -> tuple[int, ...] | None:
         """Integers of attribute `name` or, in later opsets, of the input at `position`; None if neither is present.
@@ -182,10 +178,10 @@ class _Ends:
     def all_outputs(self, axis: int | None) -> Axes:
         return (axis,) * len(self.operator.outputs)
 
-    def shared_but(self, *positions: int) -> None:
-        """Raise MixesFrames if any input except those at `positions` has a batch axis."""
+    def check_shared(self) -> None:
+        """Raise MixesFrames if an input that has to be the same for all frames has a batch axis."""
         for position, axis in enumerate(self.axes):
-            if axis is not None and position not in positions:
+            if axis is not None and position not in self.batched:
                 raise MixesFrames(f"{self.operator.inputs[position]!r} goes with the frame, expected a constant")
 
     def along(self, position: int = 0) -> int:
@@ -196,105 +192,88 @@ class _Ends:
         return axis
 
 
-def _carried(ends: _Ends) -> Axes:
+def _carried(graph: Graph, operator: Operator, axes: Axes, integers: Integers) -> Axes:
     """Batch axes of an operator's outputs. Raises MixesFrames."""
-    if all(axis is None for axis in ends.axes):
-        return ends.all_outputs(None)
-    kind = ends.operator.op_type
-    rule = _BROADCASTING if kind in BROADCAST else _RULES.get(kind)
+    if all(axis is None for axis in axes):
+        return (None,) * len(operator.outputs)
+    kind = operator.op_type
+    rule, batched = (_broadcast, _ALL) if kind in BROADCAST else _RULES.get(kind, (None, _ALL))
     if rule is None:
         raise MixesFrames(_WHY_NOT.get(kind, "it is not known to keep frames apart"))
+    ends = _Ends(graph, operator, axes, integers, range(len(axes))[batched] if isinstance(batched, slice) else batched)
+    ends.check_shared()
     made = rule(ends)
-    for position, (name, axis) in enumerate(zip(ends.operator.outputs, made, strict=False)):
+    for position, (name, axis) in enumerate(zip(operator.outputs, made, strict=False)):
         if name and axis is not None and axis >= len(ends.made_shape(position)):
             raise MixesFrames(f"{name!r} has no axis for frames")
     return made
 
 
 def _broadcast(ends: _Ends) -> Axes:
-    return ends.all_outputs(_broadcast_axis(ends, range(len(ends.axes))))
-
-
-def _broadcast_axis(ends: _Ends, positions: Sequence[int]) -> int:
-    """Batch axis of the broadcast result; counted from the end, it must be the same in all inputs at `positions`."""
+    """Counted from the end, the batch axis must be the same in all inputs that may have one."""
     made = ends.made_shape()
-    from_end = {len(ends.shape(p)) - axis for p in positions if (axis := ends.axes[p]) is not None}
+    from_end = {len(ends.shape(p)) - axis for p in ends.batched if (axis := ends.axes[p]) is not None}
     if len(from_end) != 1:
         raise MixesFrames("frames are along different axes of what it reads")
     (place,) = from_end
     axis = len(made) - place
-    for position in positions:
+    for position in ends.batched:
         shape = ends.shape(position) if ends.has(position) else ()
         size = shape[-place] if len(shape) >= place else 1
         if ends.axes[position] is None and size != 1:
             raise MixesFrames("a constant differs along the axis of frames")
         if ends.axes[position] is not None and size != made[axis]:
             raise MixesFrames("frames are stretched along their axis")
-    return axis
+    return ends.all_outputs(axis)
 
 
-def _first_axis(*others: int) -> Callable[[_Ends], Axes]:
-    """Make the rule of operators that keep frames apart along axis 0. `others`: further inputs with the batch axis."""
-
-    def rule(ends: _Ends) -> Axes:
-        ends.shared_but(0, *others)
-        for position in (0, *others):
-            if ends.has(position) and ends.along(position) != 0:
-                raise MixesFrames("frames are not along its first axis")
-        for output, name in enumerate(ends.operator.outputs):
-            if name and ends.made_shape(output)[:1] != ends.shape(0)[:1]:
-                raise MixesFrames("its output's first axis is not its input's")
-        return ends.all_outputs(0)
-
-    return rule
+def _first_axis(ends: _Ends) -> Axes:
+    """Operators that keep frames apart along axis 0 of every input that may have a batch axis."""
+    for position in ends.batched:
+        if ends.has(position) and ends.along(position) != 0:
+            raise MixesFrames("frames are not along its first axis")
+    for output, name in enumerate(ends.operator.outputs):
+        if name and ends.made_shape(output)[:1] != ends.shape(0)[:1]:
+            raise MixesFrames("its output's first axis is not its input's")
+    return ends.all_outputs(0)
 
 
 def _pool(ends: _Ends) -> Axes:
-    if len(ends.operator.outputs) > 1 and ends.operator.outputs[1]:
+    if any(ends.operator.outputs[1:2]):
         raise MixesFrames("its indices count over all frames")
-    return _first_axis()(ends)
+    return _first_axis(ends)
 
 
 def _resize(ends: _Ends) -> Axes:
     if ends.has(3):
         raise MixesFrames("it is told the size of all frames together")
-    return _first_axis()(ends)
+    return _first_axis(ends)
 
 
 def _batch_normalisation(ends: _Ends) -> Axes:
-    if ends.number("training_mode", 0):
+    if ends.operator.integer("training_mode", 0):
         raise MixesFrames("it normalises over all frames")
-    return _first_axis()(ends)
+    return _first_axis(ends)
 
 
-def _product(ends: _Ends) -> Axes:
-    return _matrix_product(ends, 0, 1)
-
-
-def _quantised_product(ends: _Ends) -> Axes:
-    return _matrix_product(ends, 0, 3)
-
-
-def _matrix_product(ends: _Ends, left: int, right: int) -> Axes:
+def _matrix_product(ends: _Ends) -> Axes:
     """The batch axis may be the rows or a leading dimension, not the dimension that is summed over."""
     if any(ends.operator.attributes.get(name, 0) for name in ("transBatchA", "transBatchB")):
         raise MixesFrames("it transposes leading dimensions")
-    ends.shared_but(left, right)
+    left, right = ends.batched
     a, b, made = ends.shape(left), ends.shape(right), ends.made_shape()
     of_a, of_b = ends.axes[left], ends.axes[right]
     if len(a) < 2:
         raise MixesFrames("its first operand is a vector")
     if of_b is None:
         assert of_a is not None
-        summed = len(a) - (2 if ends.number("transA", 0) else 1)
+        summed = len(a) - (2 if ends.operator.integer("transA", 0) else 1)
         if of_a == summed:
             raise MixesFrames("it sums over the axis of frames")
-        if of_a < len(a) - 2:
-            place = len(a) - of_a
-            if len(b) >= place and b[-place] != 1:
-                raise MixesFrames("a constant differs along the axis of frames")
-            return (of_a,) if len(b) == 1 else (len(made) - place,)
-        return (of_a,) if len(b) == 1 else (len(made) - 2,)
+        place = len(a) - of_a if of_a < len(a) - 2 else 2
+        if place > 2 and len(b) >= place and b[-place] != 1:
+            raise MixesFrames("a constant differs along the axis of frames")
+        return (of_a,) if len(b) == 1 else (len(made) - place,)
     place = len(b) - of_b
     if place < 3 or (of_a is not None and len(a) - of_a != place):
         raise MixesFrames("frames are along different axes of what it reads")
@@ -306,9 +285,8 @@ def _matrix_product(ends: _Ends, left: int, right: int) -> Axes:
 
 
 def _gemm(ends: _Ends) -> Axes:
-    added = 6 if ends.operator.op_type == "QGemm" else 2
-    ends.shared_but(0, added)
-    if ends.along(0) != (1 if ends.number("transA", 0) else 0):
+    _, added = ends.batched
+    if ends.along(0) != (1 if ends.operator.integer("transA", 0) else 0):
         raise MixesFrames("it sums over the axis of frames")
     if ends.has(added):
         shape, axis = ends.shape(added), ends.axes[added]
@@ -320,34 +298,23 @@ def _gemm(ends: _Ends) -> Axes:
     return (0,)
 
 
-def _normalised_from(default: int) -> Callable[[_Ends], Axes]:
-    """Make the rule of operators that normalise over an axis or, in some versions, over it and all later axes."""
-
-    def rule(ends: _Ends) -> Axes:
-        ends.shared_but(0)
-        rank, batch = len(ends.shape(0)), ends.along(0)
-        if batch >= ends.number("axis", default) % max(rank, 1):
-            raise MixesFrames("it normalises over the axis of frames")
-        return ends.all_outputs(batch)
-
-    return rule
+def _normalised(ends: _Ends, default: int) -> Axes:
+    """Operators that normalise over an axis or, in some versions, over it and all later axes."""
+    rank, batch = len(ends.shape(0)), ends.along(0)
+    if batch >= ends.operator.integer("axis", default) % max(rank, 1):
+        raise MixesFrames("it normalises over the axis of frames")
+    return ends.all_outputs(batch)
 
 
-def _one_axis(default: int) -> Callable[[_Ends], Axes]:
-    """Make the rule of operators that mix elements along one axis and keep all axes."""
-
-    def rule(ends: _Ends) -> Axes:
-        ends.shared_but(0)
-        batch = ends.along(0)
-        if batch == ends.number("axis", default) % len(ends.shape(0)):
-            raise MixesFrames("it reads along the axis of frames")
-        return ends.all_outputs(batch)
-
-    return rule
+def _one_axis(ends: _Ends, default: int) -> Axes:
+    """Operators that mix elements along one axis and keep all axes."""
+    batch = ends.along(0)
+    if batch == ends.operator.integer("axis", default) % len(ends.shape(0)):
+        raise MixesFrames("it reads along the axis of frames")
+    return ends.all_outputs(batch)
 
 
 def _skip_normalisation(ends: _Ends) -> Axes:
-    ends.shared_but(0, 1)
     if ends.along(0) != ends.along(1) or ends.shape(0) != ends.shape(1) or ends.along(0) == len(ends.shape(0)) - 1:
         raise MixesFrames("frames are along different axes of what it reads")
     return tuple(ends.along(0) if name else None for name in ends.operator.outputs)
@@ -355,20 +322,19 @@ def _skip_normalisation(ends: _Ends) -> Axes:
 
 def _reduction(ends: _Ends) -> Axes:
     """Reduction over one axis (ArgMax, ArgMin) or several."""
-    ends.shared_but(0)
     batch, rank = ends.along(0), len(ends.shape(0))
     if ends.operator.op_type in ("ArgMax", "ArgMin"):
-        reduced = {ends.number("axis", 0) % rank}
+        listed: tuple[int, ...] | None = (ends.operator.integer("axis", 0),)
     else:
         listed = ends.listed("axes", 1)
-        if not listed:
-            if ends.number("noop_with_empty_axes", 0):
-                return (batch,)
-            raise MixesFrames("it reduces all axes")
-        reduced = {axis % rank for axis in listed}
+    if not listed:
+        if ends.operator.integer("noop_with_empty_axes", 0):
+            return (batch,)
+        raise MixesFrames("it reduces all axes")
+    reduced = {axis % rank for axis in listed}
     if batch in reduced:
         raise MixesFrames("it reduces the axis of frames")
-    return (batch if ends.number("keepdims", 1) else batch - sum(axis < batch for axis in reduced),)
+    return (batch if ends.operator.integer("keepdims", 1) else batch - sum(axis < batch for axis in reduced),)
 
 
 def _transpose(ends: _Ends) -> Axes:
@@ -382,7 +348,6 @@ def _reshape(ends: _Ends) -> Axes:
 
     If several can, it is the first, unless the shape up to and including the batch axis stays the same.
     """
-    ends.shared_but(0)
     if not (ends.has(1) and ends.operator.inputs[1] in ends.graph.constants):
         raise MixesFrames("its shape is not known beforehand")
     batch, shape, made = ends.along(0), ends.shape(0), ends.made_shape()
@@ -399,7 +364,7 @@ def _reshape(ends: _Ends) -> Axes:
 
 def _flatten(ends: _Ends) -> Axes:
     shape, batch = ends.shape(0), ends.along(0)
-    axis = ends.number("axis", 1)
+    axis = ends.operator.integer("axis", 1)
     axis = axis + len(shape) if axis < 0 else axis
     start = 0 if batch < axis else axis
     if math.prod(shape[start:batch]) != 1:
@@ -426,31 +391,21 @@ def _unsqueeze(ends: _Ends) -> Axes:
 
 
 def _concat(ends: _Ends) -> Axes:
-    return _joined(ends, range(len(ends.axes)))
-
-
-def _quantised_concat(ends: _Ends) -> Axes:
-    return _joined(ends, range(2, len(ends.axes), 3))
-
-
-def _joined(ends: _Ends, positions: Sequence[int]) -> Axes:
-    ends.shared_but(*positions)
-    axes = {ends.along(position) for position in positions}
+    axes = {ends.along(position) for position in ends.batched}
     if len(axes) != 1:
         raise MixesFrames("frames are along different axes of what it reads")
     (batch,) = axes
-    if batch == ends.number("axis", 1) % len(ends.made_shape()):
+    if batch == ends.operator.integer("axis", 1) % len(ends.made_shape()):
         raise MixesFrames("it joins along the axis of frames")
     return (batch,)
 
 
 def _slice(ends: _Ends) -> Axes:
-    ends.shared_but(0)
     batch, rank = ends.along(0), len(ends.shape(0))
-    starts, to = ends.listed("starts", 1), ends.listed("ends", 2)
-    steps = ends.listed("steps", 4) or (1,) * len(starts or ())
-    axes = ends.listed("axes", 3) or tuple(range(len(starts or ())))
-    for axis, start, end, step in zip(axes, starts or (), to or (), steps, strict=True):
+    starts, to = ends.listed("starts", 1) or (), ends.listed("ends", 2) or ()
+    steps = ends.listed("steps", 4) or (1,) * len(starts)
+    axes = ends.listed("axes", 3) or tuple(range(len(starts)))
+    for axis, start, end, step in zip(axes, starts, to, steps, strict=True):
         if axis % rank == batch and (start != 0 or step != 1 or end < _TO_THE_END - 1):
             raise MixesFrames("it cuts the axis of frames")
     return (batch,)
@@ -458,7 +413,7 @@ def _slice(ends: _Ends) -> Axes:
 
 def _gather(ends: _Ends) -> Axes:
     data, indices = ends.axes[:2]
-    axis = ends.number("axis", 0) % len(ends.shape(0))
+    axis = ends.operator.integer("axis", 0) % len(ends.shape(0))
     if data is None:
         return (axis + ends.along(1),)
     if indices is not None:
@@ -469,15 +424,13 @@ def _gather(ends: _Ends) -> Axes:
 
 
 def _gather_elements(ends: _Ends) -> Axes:
-    ends.shared_but(0, 1)
-    if ends.along(0) != ends.along(1) or ends.along(0) == ends.number("axis", 0) % len(ends.shape(0)):
+    if ends.along(0) != ends.along(1) or ends.along(0) == ends.operator.integer("axis", 0) % len(ends.shape(0)):
         raise MixesFrames("it reads along the axis of frames")
     return (ends.along(0),)
 
 
 def _same_size(ends: _Ends) -> Axes:
-    """Rule of operators such as Pad and Tile: they may add nothing along the batch axis."""
-    ends.shared_but(0)
+    """Operators such as Pad and Tile: they may add nothing along the batch axis."""
     batch = ends.along(0)
     if ends.made_shape()[batch] != ends.shape(0)[batch]:
         raise MixesFrames("it adds along the axis of frames")
@@ -485,7 +438,6 @@ def _same_size(ends: _Ends) -> Axes:
 
 
 def _expand(ends: _Ends) -> Axes:
-    ends.shared_but(0)
     made, place = ends.made_shape(), len(ends.shape(0)) - ends.along(0)
     if made[-place] != 1:
         raise MixesFrames("it is told the size of all frames together")
@@ -493,22 +445,15 @@ def _expand(ends: _Ends) -> Axes:
 
 
 def _quantise(ends: _Ends) -> Axes:
-    ends.shared_but(0)
     batch, rank = ends.along(0), len(ends.shape(0))
-    if math.prod(ends.shape(1)) > 1 and rank and batch == ends.number("axis", 1) % rank:
+    if math.prod(ends.shape(1)) > 1 and rank and batch == ends.operator.integer("axis", 1) % rank:
         raise MixesFrames("a constant differs along the axis of frames")
     return (batch,)
 
 
-def _quantised_binary(ends: _Ends) -> Axes:
-    ends.shared_but(0, 3)
-    return (_broadcast_axis(ends, (0, 3)),)
-
-
 def _recurrent(ends: _Ends) -> Axes:
     """Axis 0 is the sequence, axis 1 the frames."""
-    ends.shared_but(0, 4, 5, 6)
-    if ends.number("layout", 0) or ends.along(0) != 1:
+    if ends.operator.integer("layout", 0) or ends.along(0) != 1:
         raise MixesFrames("frames are not along its second axis")
     for position, expected in ((4, 0), (5, 1), (6, 1)):
         if ends.has(position) and ends.along(position) != expected:
@@ -518,69 +463,66 @@ def _recurrent(ends: _Ends) -> Axes:
 
 def _attention(ends: _Ends) -> Axes:
     """Fused attention: the batch axis is axis 0 of every input that has one."""
-    others = tuple(position for position, axis in enumerate(ends.axes) if axis is not None and position)
-    if ends.operator.op_type in ("Attention", "QAttention") and set(others) - {3}:
+    batched = [position for position, axis in enumerate(ends.axes) if axis is not None]
+    if ends.operator.op_type in ("Attention", "QAttention") and set(batched) - {0, 3}:
         raise MixesFrames("it keeps a state")
     if ends.operator.op_type == "Attention" and ends.has(3) and ends.axes[3] is None:
         raise MixesFrames("its mask is the same for all frames, expected one of each")
-    return _first_axis(*others)(ends)
+    return _first_axis(replace(ends, batched=sorted({0, *batched})))
 
 
 def _embedding(ends: _Ends) -> Axes:
-    others = tuple(position for position, axis in enumerate(ends.axes) if axis is not None and position)
     ends.along(0)
-    if any(ends.axes[position] != 0 for position in (0, *others)):
+    if any(ends.axes):
         raise MixesFrames("frames are not along its first axis")
     return ends.all_outputs(0)
 
 
-_BROADCASTING: Final = _broadcast
-_RULES: Final[Mapping[str, Callable[[_Ends], Axes]]] = MappingProxyType(
-    {
-        **dict.fromkeys(("Conv", "FusedConv", "NhwcFusedConv"), _first_axis(3)),
-        **dict.fromkeys(("ConvInteger", "ConvTranspose", "QLinearConv", "NhwcConv"), _first_axis()),
-        **dict.fromkeys(("DepthToSpace", "SpaceToDepth", "LRN", "InstanceNormalization", "GroupNormalization"),
-                        _first_axis()),
-        **dict.fromkeys(("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "AveragePool", "LpPool"), _first_axis()),
-        **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool"), _first_axis()),
-        **dict.fromkeys(("ReorderInput", "ReorderOutput"), _first_axis()),
-        **dict.fromkeys(("MaxPool", "NhwcMaxPool"), _pool),
-        **dict.fromkeys(("Resize", "Upsample"), _resize),
-        "BatchNormalization": _batch_normalisation,
-        "GridSample": _first_axis(1),
-        "DeformConv": _first_axis(2, 4),
-        **dict.fromkeys(("MatMul", "FusedMatMul", "MatMulInteger", "MatMulIntegerToFloat"), _product),
-        "QLinearMatMul": _quantised_product,
-        **dict.fromkeys(("Gemm", "FusedGemm", "QGemm"), _gemm),
-        **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _normalised_from(1)),
-        **dict.fromkeys(("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization"),
-                        _normalised_from(-1)),
-        "SkipLayerNormalization": _skip_normalisation,
-        **dict.fromkeys(("LpNormalization", "TopK"), _one_axis(-1)),
-        **dict.fromkeys(("Split",), _one_axis(0)),
-        **dict.fromkeys(("ArgMax", "ArgMin", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax",
-                         "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"), _reduction),
-        "Transpose": _transpose,
-        "Reshape": _reshape,
-        "Flatten": _flatten,
-        "Squeeze": _squeeze,
-        "Unsqueeze": _unsqueeze,
-        "Concat": _concat,
-        "QLinearConcat": _quantised_concat,
-        "Slice": _slice,
-        "Gather": _gather,
-        "GatherElements": _gather_elements,
-        **dict.fromkeys(("Pad", "Tile"), _same_size),
-        "Expand": _expand,
-        **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantise),
-        **dict.fromkeys(("QLinearAdd", "QLinearMul"), _quantised_binary),
-        **dict.fromkeys(("QLinearLeakyRelu", "QLinearSigmoid"), _same_size),
-        "Dropout": _same_size,
-        **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
-        **dict.fromkeys(("Attention", "MultiHeadAttention", "QAttention"), _attention),
-        "EmbedLayerNormalization": _embedding,
-    }
-)  # fmt: skip
+_ALL: Final = slice(None)
+_FIRST: Final = (0,)
+_Rule: TypeAlias = Callable[[_Ends], Axes]
+_BY_TYPES: Final[tuple[tuple[str, _Rule, tuple[int, ...] | slice], ...]] = (
+    ("Conv FusedConv NhwcFusedConv", _first_axis, (0, 3)),
+    ("ConvInteger ConvTranspose QLinearConv NhwcConv", _first_axis, _FIRST),
+    ("DepthToSpace SpaceToDepth LRN InstanceNormalization GroupNormalization", _first_axis, _FIRST),
+    ("GlobalAveragePool GlobalLpPool GlobalMaxPool AveragePool LpPool", _first_axis, _FIRST),
+    ("QLinearAveragePool QLinearGlobalAveragePool ReorderInput ReorderOutput", _first_axis, _FIRST),
+    ("MaxPool NhwcMaxPool", _pool, _FIRST),
+    ("Resize Upsample", _resize, _FIRST),
+    ("BatchNormalization", _batch_normalisation, _FIRST),
+    ("GridSample", _first_axis, (0, 1)),
+    ("DeformConv", _first_axis, (0, 2, 4)),
+    ("MatMul FusedMatMul MatMulInteger MatMulIntegerToFloat", _matrix_product, (0, 1)),
+    ("QLinearMatMul", _matrix_product, (0, 3)),
+    ("Gemm FusedGemm", _gemm, (0, 2)),
+    ("QGemm", _gemm, (0, 6)),
+    ("Softmax LogSoftmax Hardmax", partial(_normalised, default=1), _FIRST),
+    ("LayerNormalization SimplifiedLayerNormalization RMSNormalization", partial(_normalised, default=-1), _FIRST),
+    ("SkipLayerNormalization", _skip_normalisation, (0, 1)),
+    ("LpNormalization TopK", partial(_one_axis, default=-1), _FIRST),
+    ("Split", partial(_one_axis, default=0), _FIRST),
+    ("ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean", _reduction, _FIRST),
+    ("ReduceMin ReduceProd ReduceSum ReduceSumSquare", _reduction, _FIRST),
+    ("Transpose", _transpose, _ALL),
+    ("Reshape", _reshape, _FIRST),
+    ("Flatten", _flatten, _ALL),
+    ("Squeeze", _squeeze, _ALL),
+    ("Unsqueeze", _unsqueeze, _ALL),
+    ("Concat", _concat, _ALL),
+    ("QLinearConcat", _concat, slice(2, None, 3)),
+    ("Slice", _slice, _FIRST),
+    ("Gather", _gather, _ALL),
+    ("GatherElements", _gather_elements, (0, 1)),
+    ("Pad Tile Dropout QLinearLeakyRelu QLinearSigmoid", _same_size, _FIRST),
+    ("Expand", _expand, _FIRST),
+    ("QuantizeLinear DequantizeLinear", _quantise, _FIRST),
+    ("QLinearAdd QLinearMul", _broadcast, (0, 3)),
+    ("GRU LSTM RNN", _recurrent, (0, 4, 5, 6)),
+    ("Attention MultiHeadAttention QAttention", _attention, _ALL),
+    ("EmbedLayerNormalization", _embedding, _ALL),
+)
+"""Types of operators, their rule, and the positions of the inputs that may have a batch axis."""
+_RULES: Final = {kind: (rule, batched) for kinds, rule, batched in _BY_TYPES for kind in kinds.split()}
 _WHY_NOT: Final[Mapping[str, str]] = MappingProxyType(
     {
         **dict.fromkeys(("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"),

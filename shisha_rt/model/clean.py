@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Final
 
@@ -24,11 +25,18 @@ from onnx import helper, numpy_helper
 
 from shisha_rt.model.heavy import HEAVY
 from shisha_rt.model.layers import LayeredNode, largest_layers
-from shisha_rt.model.names import unused_name
 from shisha_rt.model.net import Net, declared
-from shisha_rt.model.open_shapes import NOTHING_SEEN, SeenTensor, static_shape
-from shisha_rt.model.quantized import one_for_each_reader
-from shisha_rt.model.subgraphs import branch_taken, name_apart, reads, rename_reads, subgraphs
+from shisha_rt.model.open_shapes import NOTHING_SEEN, SeenTensor, all_values, static_shape
+from shisha_rt.model.rounding import DEQUANTIZE
+from shisha_rt.model.subgraphs import (
+    branch_taken,
+    name_apart,
+    new_name,
+    reads,
+    rename,
+    rename_reads,
+    subgraphs,
+)
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -62,7 +70,7 @@ def clean(
     _remove_pass_through(net)
     _fold_batch_normalization(net)
     _remove_dead(net)
-    net.nodes = one_for_each_reader(net.nodes, net.output_names)
+    _dequantise_for_each_reader(net)
     _order_by_layer(net)
     _name_operators(net)
     described = net.described()
@@ -108,38 +116,31 @@ def _fold_constants(net: Net, most_elements: int = _FOLD_LIMIT_ELEMENTS) -> None
 
 def _take_branches(net: Net) -> bool:
     """Replace each If whose condition is a constant by the branch that it takes; return whether there was any."""
-    attributes_read, taken = [], False
+    left, taken = [], False
     for node in net.nodes:
         if node.op_type != "If" or node.domain or node.input[0] not in net.constants:
-            attributes_read.append(node)
+            left.append(node)
             continue
-        branch = branch_taken(node, bool(numpy_helper.to_array(net.constants[node.input[0]]).any()))
-        attributes_read += branch.node
+        branch = branch_taken(node, net.constants[node.input[0]])
+        left += branch.node
         net.constants |= {weight.name: weight for weight in branch.initializer}
         taken = True
-    net.nodes = attributes_read
+    net.nodes = left
     return taken
 
 
 def _static_shapes(net: Net) -> dict[str, Shape]:
-    graph = net.described()
-    shapes: dict[str, Shape] = {}
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        shape = static_shape(value)
-        if shape is not None:
-            shapes[value.name] = shape
-    return shapes
+    values = all_values(net.described())
+    return {value.name: shape for value in values if (shape := static_shape(value)) is not None}
 
 
 def _fold(node: onnx.NodeProto, net: Net, shapes: Mapping[str, Shape], most_elements: int) -> bool:
     """Turn the node's outputs into constants if they are known; return whether. Nodes that make graph outputs stay."""
-    if node.domain or node.op_type in _NEVER_FOLDED or any(name in net.output_names for name in node.output):
-        return False
-    if any(subgraphs(node)):
+    if node.domain or node.op_type in _NEVER_FOLDED or not net.output_names.isdisjoint(node.output):
         return False
     if node.op_type in ("Shape", "Size") and node.input[0] in shapes:
         values: Sequence[Array] | None = [_shape_or_size(node, shapes[node.input[0]])]
-    elif all(name in net.constants for name in node.input if name):
+    elif not any(subgraphs(node)) and all(name in net.constants for name in node.input if name):
         small = all(math.prod(shapes.get(name, ())) <= most_elements for name in node.output)
         values = _evaluate(node, net) if small or node.op_type == "Constant" else None
     else:
@@ -203,9 +204,7 @@ def _remove_pass_through(net: Net) -> None:
             names[node.output[0]] = source
     names = {name: _followed(names, name) for name in names}
     for node in left:
-        rename_reads(node, names)
-        for position, name in enumerate(node.output):
-            node.output[position] = names.get(name, name)
+        rename(node, names)
     net.nodes = left
 
 
@@ -267,7 +266,7 @@ def _can_take(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net) -> bool:
 def _fold_into(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net, taken: set[str]) -> None:
     """Make `conv` compute scale * (W x + b - mean) / sqrt(var + epsilon) + shift, with a new weight and bias.
 
-    The old weight and bias may have other readers, so the new ones have new names, which are added to `taken`.
+    The old weight and bias may have other readers, so the new ones have new names.
     """
     weight = numpy_helper.to_array(net.constants[conv.input[1]])
     scale, shift, mean, var = (
@@ -282,8 +281,7 @@ def _fold_into(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net, taken: set[
     }
     names = [conv.input[0]]
     for role, value in new.items():
-        names.append(unused_name(f"{norm.output[0]}/{role}", taken))
-        taken.add(names[-1])
+        names.append(new_name(f"{norm.output[0]}/{role}", taken))
         net.constants[names[-1]] = numpy_helper.from_array(value, names[-1])
     del conv.input[:]
     conv.input.extend(names)
@@ -301,6 +299,35 @@ def _per_filter(conv: onnx.NodeProto, weight: Array, factor: Array) -> Array:
         return factor.reshape(-1, 1, *ones)
     groups = _attribute(conv, "group", 1)
     return np.repeat(factor.reshape(groups, -1), weight.shape[0] // groups, axis=0).reshape(*weight.shape[:2], *ones)
+
+
+# Quantised networks
+
+
+def _dequantise_for_each_reader(net: Net) -> None:
+    """Give each reader of dequantised floats a DequantizeLinear of its own; its first reader keeps the one there is.
+
+    In a quantised graph (QDQ) floats are rounded to integers between operators. An engine computes an operator in
+    integers if it sees both, the DequantizeLinear before it and the QuantizeLinear after it. In a stage that began with
+    floats it would not see the first, and floats are four times as many bytes. A DequantizeLinear that makes a graph
+    output keeps no other reader.
+    """
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in net.nodes:
+        for name in dict.fromkeys(reads(node)):
+            readers.setdefault(name, []).append(node)
+    outputs, taken = net.output_names, net.names()
+    placed = []
+    for node in net.nodes:
+        placed.append(node)
+        if node.op_type == DEQUANTIZE:
+            (result,) = node.output
+            for reader in readers.get(result, [])[0 if result in outputs else 1 :]:
+                copy = deepcopy(node)
+                copy.name, copy.output[0] = "", new_name(result, taken)
+                placed.append(copy)
+                rename_reads(reader, {result: copy.output[0]})
+    net.nodes = placed
 
 
 # Leftovers
@@ -341,8 +368,7 @@ def _name_operators(net: Net) -> None:
     seen = {""}
     for index, node in enumerate(net.nodes):
         if node.name in seen:
-            node.name = unused_name(f"{node.op_type}_{index}", taken)
-        taken.add(node.name)
+            node.name = new_name(f"{node.op_type}_{index}", taken)
         seen.add(node.name)
 
 

@@ -25,7 +25,7 @@ def compared_values(graph: onnx.GraphProto) -> dict[str, int]:
         and value.type.tensor_type.elem_type in _WHOLE
         and all(dim.dim_value == 1 for dim in value.type.tensor_type.shape.dim)
     }
-    times_seen: dict[str, int] = {}
+    first_constant: dict[str, int] = {}
     for node in graph.node:
         if node.op_type in _SAME_VALUE and node.input[0] in source:
             source[node.output[0]] = source[node.input[0]]
@@ -33,5 +33,5 @@ def compared_values(graph: onnx.GraphProto) -> dict[str, int]:
             continue
         for given, other in (node.input, reversed(node.input)):
             if given in source and other in constants and math.prod(constants[other].dims) == 1:
-                times_seen.setdefault(source[given], int(numpy_helper.to_array(constants[other]).item()))
-    return times_seen
+                first_constant.setdefault(source[given], int(numpy_helper.to_array(constants[other]).item()))
+    return first_constant

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Final, Literal, get_args
 
-from shisha_rt.model.graph import Graph, Operator, Tensor
+from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.heavy import CONVOLUTIONS, HEAVY, Shape, operand_shapes
 
 ProductDimension = Literal["batch", "rows", "inner", "columns"]
@@ -23,8 +23,8 @@ DIMENSIONS: Final[tuple[Dimension, ...]] = get_args(Dimension)
 
 def dimensions(graph: Graph, operator: Operator) -> Mapping[Dimension, int]:
     """Sizes of what an operator reads (weights included) and makes; of a heavy one, its dimensions as a product too."""
-    read = [tensor_of(graph, name) for name in operator.inputs if name]
-    made = [tensor_of(graph, name) for name in operator.outputs if name]
+    read = [graph.tensor(name) for name in operator.inputs if name]
+    made = [graph.tensor(name) for name in operator.outputs if name]
     sizes: dict[Dimension, int] = {
         "elements_in": sum(math.prod(tensor.shape) for tensor in read),
         "elements_out": sum(math.prod(tensor.shape) for tensor in made),
@@ -43,11 +43,6 @@ def channel_counts(graph: Graph, operator: Operator) -> tuple[int, int]:
     return image[1], made[1]
 
 
-def tensor_of(graph: Graph, name: str) -> Tensor:
-    """A tensor of the graph, made at run time or constant."""
-    return graph.tensors.get(name) or graph.constants[name]
-
-
 def _matrix_product(operator: Operator, left: Shape, right: Shape, out: Shape) -> tuple[int, int, int, int]:
     """If the second operand is a single matrix, all leading dimensions of the first one count as rows."""
     inner = left[-2] if operator.attributes.get("transA", 0) and len(left) > 1 else left[-1]
@@ -58,8 +53,7 @@ def _matrix_product(operator: Operator, left: Shape, right: Shape, out: Shape) -
 
 def _convolution(operator: Operator, image: Shape, kernel: Shape, out: Shape) -> tuple[int, int, int, int]:
     """Conv has a kernel (K, C/group, R, S); ConvTranspose, which multiplies before it spreads, (C, K/group, R, S)."""
-    groups = operator.attributes.get("group", 1)
-    assert isinstance(groups, int), "ONNX defines `group` as an integer"
+    groups = operator.integer("group", 1)
     if operator.op_type == "ConvTranspose":
         return groups, image[0] * math.prod(image[2:]), kernel[0] // groups, math.prod(kernel[1:])
     return groups, out[0] * math.prod(out[2:]), math.prod(kernel[1:]), kernel[0] // groups

@@ -12,7 +12,7 @@ import onnx
 from onnx import numpy_helper
 
 from shisha_rt.model.batches import Integers
-from shisha_rt.model.names import unused_name
+from shisha_rt.model.subgraphs import new_name
 
 _MOST_INTEGERS: Final = 64  # axes, starts and the like have one entry for each axis of a tensor
 
@@ -44,7 +44,6 @@ def free_batch(graph: onnx.GraphProto, reshaped: Mapping[int, int], shapes: Mapp
     for number, axis in reshaped.items():
         node = graph.node[number]
         shape = open_shape(shapes[node.output[0]], axis)
-        name = unused_name(f"{node.output[0]}:frames", taken)
-        taken.add(name)
+        name = new_name(f"{node.output[0]}:frames", taken)
         graph.initializer.append(numpy_helper.from_array(shape, name))
         node.input[1] = name

@@ -10,25 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from shisha_rt.model.shards.blocked import blocked_tensors
-from shisha_rt.tensors import size_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """A dense tensor: its ONNX name, shape and datatype (a name of `tensors`).
-
-    The shape is static except along `open_axes`, where sizes depend on the data and `shape` has what one run showed.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    datatype: str
-    open_axes: tuple[int, ...] = ()
-
-    @property
-    def size_bytes(self) -> int:
-        return size_bytes(self.datatype, self.shape)
+from shisha_rt.model.shards.blocked import NCHWC
+from shisha_rt.tensors import Tensor as Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +30,12 @@ class Operator:
     attributes: Mapping[str, int | tuple[int, ...]]
     texts: Mapping[str, str] = field(default_factory=dict)
 
+    def integer(self, name: str, default: int) -> int:
+        """An attribute that ONNX defines as one integer."""
+        value = self.attributes.get(name, default)
+        assert isinstance(value, int)
+        return value
+
 
 @dataclass(frozen=True)
 class Graph:
@@ -63,6 +52,10 @@ class Graph:
     tensors: Mapping[str, Tensor]
     constants: Mapping[str, Tensor]
 
+    def tensor(self, name: str) -> Tensor:
+        """A tensor of the graph, made at run time or constant."""
+        return self.tensors.get(name) or self.constants[name]
+
     @cached_property
     def producer(self) -> Mapping[str, int]:
         """Tensor name -> index of the operator that makes it (graph inputs are absent)."""
@@ -71,12 +64,12 @@ class Graph:
     @cached_property
     def consumers(self) -> Mapping[str, tuple[int, ...]]:
         """Tensor name -> indices of the operators that read it, ascending, each once."""
-        makers: dict[str, list[int]] = {}
+        readers: dict[str, list[int]] = {}
         for i, op in enumerate(self.operators):
             for name in dict.fromkeys(op.inputs):
                 if name:
-                    makers.setdefault(name, []).append(i)
-        return {name: tuple(indices) for name, indices in makers.items()}
+                    readers.setdefault(name, []).append(i)
+        return {name: tuple(indices) for name, indices in readers.items()}
 
     @cached_property
     def needed_until(self) -> Mapping[str, int]:
@@ -84,10 +77,25 @@ class Graph:
         handed_out = {tensor.name: len(self.operators) for tensor in self.outputs}
         return {name: readers[-1] for name, readers in self.consumers.items()} | handed_out
 
+    def is_needed_beyond(self, name: str, here: set[int]) -> bool:
+        """Whether an operator outside `here` reads the tensor, or it is an output of the graph."""
+        return self.needed_until.get(name) == len(self.operators) or not here.issuperset(self.consumers.get(name, ()))
+
     @cached_property
     def blocked(self) -> frozenset[str]:
-        """Names of the tensors in one of ONNX Runtime's blocked formats."""
-        return blocked_tensors(self.operators)
+        """Names of the tensors in one of ONNX Runtime's blocked formats (see `shards.blocked`).
+
+        Operators outside the blocked domain hand on the format that they read.
+        """
+        blocked_names: set[str] = set()
+        for operator in self.operators:
+            if operator.domain == NCHWC:
+                makes_blocked = operator.op_type != "ReorderOutput"
+            else:
+                makes_blocked = not blocked_names.isdisjoint(operator.inputs)
+            if makes_blocked:
+                blocked_names.update(filter(None, operator.outputs))
+        return frozenset(blocked_names)
 
 
 @dataclass(frozen=True)

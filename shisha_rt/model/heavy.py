@@ -36,7 +36,7 @@ def operand_shapes(graph: Graph, operator: Operator) -> tuple[Shape, Shape, Shap
     They are the shapes that the operator reads, whatever the format in which ONNX Runtime stores a tensor.
     """
     first, second, made = (
-        _shape(graph, name)
+        graph.tensor(name).shape
         for name in (operator.inputs[0], operator.inputs[_SECOND_AT.get(operator.op_type, 1)], operator.outputs[0])
     )
     if operator.attributes.get("channels_last", 0):
@@ -44,7 +44,3 @@ def operand_shapes(graph: Graph, operator: Operator) -> tuple[Shape, Shape, Shap
     if operator.op_type == "MatMulNBits":  # its weights are packed: (columns, blocks, bytes of a block)
         second = first[-1], made[-1]
     return first, second, made
-
-
-def _shape(graph: Graph, name: str) -> Shape:
-    return (graph.tensors.get(name) or graph.constants[name]).shape

@@ -10,15 +10,14 @@ stored as JSON beside the optimised model.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 import msgspec
 
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import KeptWhole, Splittable
-from shisha_rt.tensors import TensorSpec
+from shisha_rt.tensors import Tensor
 
 NO_LAYER: Final = -1
 INDEX_VERSION: Final = 11  # raise it when the meaning of an index, or of a file beside it, changes
@@ -43,7 +42,7 @@ FORM_COST: Final = MappingProxyType(
 class Crossing(msgspec.Struct, frozen=True):
     """A tensor that layer `made` makes and the later layers `readers` (ascending, at least one) read."""
 
-    tensor: TensorSpec
+    tensor: Tensor
     made: int
     readers: tuple[int, ...]
 
@@ -55,7 +54,7 @@ class Crossing(msgspec.Struct, frozen=True):
 class ModelIndex(msgspec.Struct, frozen=True):
     """`node_layers[i]`: the layer in which node i runs, in the graph that stages are cut from.
 
-    `legal_cuts`: cut c lies between layers c and c+1; only distinct ones (see `distinct_cuts`). `crossing`: every
+    `legal_cuts`: cut c lies between layers c and c+1; of cuts that separate the nodes alike only one. `crossing`: every
     tensor that one layer makes and a later one reads, in the order in which they are made, except those with open axes,
     which no legal cut separates from a reader. `splits`: how groups of layers may be split; `kept_whole`: which may
     not, and why. `inner`: buffers for tensors that shards make and that do not pass between layers, partial sums
@@ -74,12 +73,12 @@ class ModelIndex(msgspec.Struct, frozen=True):
     layer_count: int
     legal_cuts: tuple[int, ...]
     node_layers: tuple[int, ...]
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
     crossing: tuple[Crossing, ...]
     splits: tuple[Splittable, ...] = ()
     kept_whole: tuple[KeptWhole, ...] = ()
-    inner: tuple[TensorSpec, ...] = ()
+    inner: tuple[Tensor, ...] = ()
     input_readers: tuple[tuple[int, ...], ...] = ()
     output_makers: tuple[int, ...] = ()
     batch_axes: dict[str, int] = {}
@@ -88,9 +87,9 @@ class ModelIndex(msgspec.Struct, frozen=True):
     whole: str = "it was not looked at"
 
     @property
-    def tensors(self) -> tuple[TensorSpec, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor that has a buffer in a slot, each once: inputs, outputs, crossing ones, and what shards make."""
-        tensor_specs: dict[str, TensorSpec] = {}
+        tensor_specs: dict[str, Tensor] = {}
         for spec in (*self.inputs, *self.outputs, *(entry.tensor for entry in self.crossing), *self.inner):
             tensor_specs.setdefault(spec.name, spec)  # an output's own spec comes first: it says which axes are open
         return tuple(tensor_specs.values())
@@ -109,57 +108,7 @@ class ModelIndex(msgspec.Struct, frozen=True):
         return tuple(map(frozenset, needed))
 
 
-def distinct_cuts(node_layers: Sequence[int]) -> tuple[int, ...]:
-    """The cuts, ascending, of which no two separate the nodes in the same way.
-
-    A layer whose nodes were all fused into a later layer has no cut behind it.
-    """
-    return tuple(sorted({*node_layers})[:-1])
-
-
-def without_open(cuts: Sequence[int], crossing: Sequence[Crossing]) -> tuple[tuple[int, ...], tuple[Crossing, ...]]:
-    """Return the cuts that no tensor with open axes crosses, and the tensors that may then pass between stages.
-
-    The buffer of a tensor with open axes would have no fixed size, so its maker and its readers stay in one stage.
-    """
-    held = {cut for entry in crossing if entry.tensor.open_axes for cut in range(entry.made, entry.last_read)}
-    legal = tuple(cut for cut in cuts if cut not in held)
-    return legal, tuple(entry for entry in crossing if not entry.tensor.open_axes)
-
-
-NodeEnds: TypeAlias = tuple[Sequence[str], Sequence[str]]
-"""The tensors that a node reads, and those that it makes."""
-
-
-def input_readers(
-    inputs: Iterable[str], nodes: Sequence[NodeEnds], node_layers: Sequence[int]
-) -> tuple[tuple[int, ...], ...]:
-    """(inputs,): see `ModelIndex`."""
-    readers: dict[str, set[int]] = {}
-    for (reads, _), layer in zip(nodes, node_layers, strict=True):
-        for name in reads:
-            readers.setdefault(name, set()).add(layer)
-    return tuple(tuple(sorted(readers.get(name, ()))) for name in inputs)
-
-
-def output_makers(outputs: Iterable[str], nodes: Sequence[NodeEnds], node_layers: Sequence[int]) -> tuple[int, ...]:
-    """(outputs,): see `ModelIndex`."""
-    made = {name: layer for (_, makes), layer in zip(nodes, node_layers, strict=True) for name in makes}
-    return tuple(made.get(name, NO_LAYER) for name in outputs)
-
-
-def made_outputs(index: ModelIndex) -> tuple[TensorSpec, ...]:
+def made_outputs(index: ModelIndex) -> tuple[Tensor, ...]:
     """The outputs that the network computes, without inputs that are returned as they are."""
     makers = zip(index.outputs, index.output_makers, strict=True)
     return tuple(spec for spec, layer in makers if layer != NO_LAYER)
-
-
-def crossing_tensors(nodes: Sequence[NodeEnds], node_layers: Sequence[int]) -> list[tuple[str, int, tuple[int, ...]]]:
-    """Name, maker's layer and readers' layers of each tensor that passes between layers, in the order of making."""
-    readers: dict[str, set[int]] = {}
-    for (reads, _), layer in zip(nodes, node_layers, strict=True):
-        for name in reads:
-            readers.setdefault(name, set()).add(layer)
-    made = [(name, layer) for (_, makes), layer in zip(nodes, node_layers, strict=True) for name in makes if name]
-    later = ((name, layer, tuple(sorted(readers.get(name, set()) - {layer}))) for name, layer in made)
-    return [entry for entry in later if entry[2]]

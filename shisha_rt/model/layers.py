@@ -112,13 +112,13 @@ def largest_layers(nodes: Sequence[LayeredNode], inputs: Collection[str]) -> tup
 def _waiting(nodes: Sequence[LayeredNode], inputs: Collection[str]) -> list[bool]:
     """Whether each node waits for its first reader. Heavy nodes do not: each starts a layer."""
     at_run_time = {*inputs}
-    weights = []
+    is_waiting = []
     for node in nodes:
         needs_a_frame = not at_run_time.isdisjoint(node.reads)
         if needs_a_frame:
             at_run_time.update(filter(None, node.makes))
-        weights.append(node.op_type == DEQUANTIZE or not (needs_a_frame or node.op_type in HEAVY))
-    return weights
+        is_waiting.append(node.op_type == DEQUANTIZE or not (needs_a_frame or node.op_type in HEAVY))
+    return is_waiting
 
 
 def _starts(graph: Graph) -> list[int]:
@@ -149,28 +149,18 @@ def _total_bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def _weight_and_macs(graph: Graph, operator: Operator) -> tuple[int, int]:
-    if operator.op_type in CONVOLUTIONS:
-        return _convolution(graph, operator)
-    macs = _product(graph, operator)
-    return macs, macs
+    """Of a convolution: `weight`, Shisha's Eq. 1 (`H*W*C * R*S*K`, any number of spatial dimensions, times the batch),
+    which takes the input's size and ignores groups; `macs` takes the output's size and is divided by the groups.
 
-
-def _convolution(graph: Graph, operator: Operator) -> tuple[int, int]:
-    """Return `weight`, Shisha's Eq. 1 (`H*W*C * R*S*K`, any number of spatial dimensions, times the batch), and `macs`.
-
-    Eq. 1 takes the input's size and ignores groups; `macs` takes the output's size and is divided by the groups.
+    Of a product both are rows x inner x columns x leading dimensions: each element of the output is an inner product.
     """
-    (batch, in_channels, *in_sizes), kernel, (_, _, *out_sizes) = operand_shapes(graph, operator)
-    groups = operator.attributes.get("group", 1)
-    assert isinstance(groups, int), "ONNX defines `group` as an integer"
+    first, kernel, made = operand_shapes(graph, operator)
+    if operator.op_type not in CONVOLUTIONS:
+        inner = first[-2] if operator.attributes.get("transA", 0) and len(first) > 1 else first[-1]
+        return inner * math.prod(made), inner * math.prod(made)
+    batch, in_channels, *in_sizes = first
+    groups = operator.integer("group", 1)
     # Conv has (K, C/group, R, S), ConvTranspose (C, K/group, R, S).
     filters = kernel[1] * groups if operator.op_type == "ConvTranspose" else kernel[0]
     per_position = batch * in_channels * filters * math.prod(kernel[2:])
-    return math.prod(in_sizes) * per_position, math.prod(out_sizes) * per_position // groups
-
-
-def _product(graph: Graph, operator: Operator) -> int:
-    """Rows x inner x columns x leading dimensions: every element of the output is one inner product."""
-    left, _, out = operand_shapes(graph, operator)
-    inner = left[-2] if operator.attributes.get("transA", 0) and len(left) > 1 else left[-1]
-    return inner * math.prod(out)
+    return math.prod(in_sizes) * per_position, math.prod(made[2:]) * per_position // groups

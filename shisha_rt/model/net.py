@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -38,10 +39,7 @@ class Net:
     def of(cls, model: onnx.ModelProto) -> Net:
         graph = model.graph
         constants = {tensor.name: tensor for tensor in graph.initializer}
-        nodes = []
-        for node in graph.node:
-            nodes.append(onnx.NodeProto())
-            nodes[-1].CopyFrom(node)
+        nodes = list(map(deepcopy, graph.node))
         inputs = [value for value in graph.input if value.name not in constants]
         return cls(nodes, constants, inputs, list(graph.output), list(graph.value_info), list(model.opset_import))
 

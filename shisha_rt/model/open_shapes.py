@@ -8,7 +8,7 @@ keeps its open axes, with the size that the run has shown, in the name of the di
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -126,11 +126,12 @@ def shape_with_open_axes(value: onnx.ValueInfoProto) -> tuple[tuple[int, ...], t
 
 def unknown_tensors(graph: onnx.GraphProto, seen: Collection[str]) -> list[str]:
     """Names of the tensors that a run has to show: neither known nor seen yet. Sequences are not looked at."""
-    known = {value.name for value in _all_values(graph) if static_shape(value) is not None or _is_no_tensor(value)}
+    known = {value.name for value in all_values(graph) if static_shape(value) is not None or _is_no_tensor(value)}
     return [name for node in graph.node for name in node.output if name and name not in known and name not in seen]
 
 
-def _all_values(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
+def all_values(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
+    """All that a graph says of its tensors."""
     return (*graph.input, *graph.value_info, *graph.output)
 
 
@@ -145,7 +146,7 @@ def _found_out(
 
     A tensor that the run has not seen is in neither.
     """
-    values = {value.name: value for value in _all_values(graph)}
+    values = {value.name: value for value in all_values(graph)}
     constants = {weight.name for weight in graph.initializer}
     static: dict[str, onnx.ValueInfoProto] = {}
     open_ones: dict[str, onnx.ValueInfoProto] = {}
@@ -160,9 +161,9 @@ def _found_out(
                 varying.add(name)
             elif from_open:
                 varying.add(name)
-                open_ones[name] = _as_seen(value, seen[name], keeps_open=True)
+                open_ones[name] = _described(name, _with_open_axes(value, seen[name].shape), seen[name].datatype)
             elif name in seen:
-                static[name] = _as_seen(value, seen[name], keeps_open=False)
+                static[name] = _described(name, seen[name].shape, seen[name].datatype)
     return static, open_ones
 
 
@@ -174,15 +175,15 @@ def follows_values(node: onnx.NodeProto, constants: Collection[str]) -> bool:
     return any(name and name not in constants for name in deciding)
 
 
-def _as_seen(value: onnx.ValueInfoProto, seen: SeenTensor, *, keeps_open: bool) -> onnx.ValueInfoProto:
+def _with_open_axes(value: onnx.ValueInfoProto, seen: tuple[int, ...]) -> list[int | str]:
+    """The shape that was seen, its axes named (`TENSOR:AXIS=SIZE`) but for those whose size inference knows."""
     tensor = value.type.tensor_type
     known = list(tensor.shape.dim) if tensor.HasField("shape") else []
-    axes = [len(known) == len(seen.shape) and known[axis].HasField("dim_value") for axis in range(len(seen.shape))]
-    return onnx.helper.make_tensor_value_info(
-        value.name,
-        onnx.helper.np_dtype_to_tensor_dtype(NUMPY_OF[seen.datatype]),
-        [
-            size if is_known or not keeps_open else f"{value.name}:{axis}={size}"
-            for axis, (size, is_known) in enumerate(zip(seen.shape, axes, strict=True))
-        ],
-    )
+    return [
+        size if len(known) == len(seen) and known[axis].HasField("dim_value") else f"{value.name}:{axis}={size}"
+        for axis, size in enumerate(seen)
+    ]
+
+
+def _described(name: str, sizes: Sequence[int | str], datatype: str) -> onnx.ValueInfoProto:
+    return onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(NUMPY_OF[datatype]), sizes)

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from shisha_rt.model.graph import Graph
+from shisha_rt.model.graph import Graph
 
 Span = tuple[int, int]
 """First and last, inclusive."""
@@ -42,11 +40,12 @@ def ends_of(graph: Graph, runs: Sequence[Span]) -> tuple[tuple[str, ...], tuple[
     """Inputs and outputs of several runs of operators taken as one, as in `ends`; `runs` are in the graph's order."""
     made: dict[str, None] = {}
     read: dict[str, None] = {}
+    here = {operator for first, last in runs for operator in range(first, last + 1)}
     for first, last in runs:
         for operator in graph.operators[first : last + 1]:
             read.update((name, None) for name in operator.inputs if name in graph.tensors and name not in made)
             made.update((name, None) for name in operator.outputs if name)
-    return tuple(read), tuple(name for name in made if _is_needed_outside(graph, name, runs))
+    return tuple(read), tuple(name for name in made if graph.is_needed_beyond(name, here))
 
 
 def live_bytes(graph: Graph) -> tuple[int, ...]:
@@ -71,14 +70,3 @@ def weight_bytes(graph: Graph, first: int, last: int) -> int:
     """Bytes of the constants that operators `first` to `last` read, each counted once."""
     read = {name for operator in graph.operators[first : last + 1] for name in operator.inputs}
     return sum(graph.constants[name].size_bytes for name in read if name in graph.constants)
-
-
-def _is_needed_outside(graph: Graph, name: str, runs: Sequence[Span]) -> bool:
-    if _is_needed_after(graph, name, runs[-1][1]):
-        return True
-    readers = graph.consumers.get(name, ()) if len(runs) > 1 else ()
-    return any(not any(first <= reader <= last for first, last in runs) for reader in readers)
-
-
-def _is_needed_after(graph: Graph, name: str, operator: int) -> bool:
-    return graph.needed_until.get(name, operator) > operator

@@ -11,7 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 
-from shisha_rt.model.names import unused_name
+
+def new_name(wish: str, taken: set[str]) -> str:
+    """`wish`, with a number appended if it is `taken`, to which the name is added."""
+    name, number = wish, 1
+    while name in taken:
+        name, number = f"{wish}_{number}", number + 1
+    taken.add(name)
+    return name
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -58,6 +65,13 @@ def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
             rename_reads(inner, seen_inside)
 
 
+def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+    """Rename what a node reads, as `rename_reads` does, and what it makes."""
+    rename_reads(node, names)
+    for position, name in enumerate(node.output):
+        node.output[position] = names.get(name, name)
+
+
 def name_apart(nodes: Iterable[onnx.NodeProto], around: Iterable[str]) -> None:
     """Rename what subgraphs define so that no other tensor has the same name, neither `around` nor in another subgraph.
 
@@ -75,8 +89,7 @@ def _name_graphs_apart(nodes: Iterable[onnx.NodeProto], seen: set[str], used: se
             used |= own
             names = {}
             for name in sorted(own & seen):
-                names[name] = unused_name(f"{next(filter(None, node.output), node.op_type)}/{name}", used)
-                used.add(names[name])
+                names[name] = new_name(f"{next(filter(None, node.output), node.op_type)}/{name}", used)
             if names:
                 _rename_own(graph, names)
             seen |= own.union(names.values())
@@ -85,19 +98,17 @@ def _name_graphs_apart(nodes: Iterable[onnx.NodeProto], seen: set[str], used: se
 
 def _rename_own(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
     for node in graph.node:
-        rename_reads(node, names)
-        for position, name in enumerate(node.output):
-            node.output[position] = names.get(name, name)
+        rename(node, names)
     for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
         value.name = names.get(value.name, value.name)
 
 
-def branch_taken(node: onnx.NodeProto, condition: bool) -> onnx.GraphProto:
+def branch_taken(node: onnx.NodeProto, condition: onnx.TensorProto) -> onnx.GraphProto:
     """The operators and constants that make the outputs of an If whose condition is known.
 
     They can replace the If if the names in its branches are unique (see `name_apart`).
     """
-    wanted = "then_branch" if condition else "else_branch"
+    wanted = "then_branch" if onnx.numpy_helper.to_array(condition).any() else "else_branch"
     branch = next(attribute.g for attribute in node.attribute if attribute.name == wanted)
     made = {name for inner in branch.node for name in inner.output if name}
     names: dict[str, str] = {}
@@ -108,9 +119,7 @@ def branch_taken(node: onnx.NodeProto, condition: bool) -> onnx.GraphProto:
     for inner in branch.node:
         copy = graph_proto.node.add()
         copy.CopyFrom(inner)
-        rename_reads(copy, names)
-        for position, name in enumerate(copy.output):
-            copy.output[position] = names.get(name, name)
+        rename(copy, names)
     graph_proto.initializer.extend(branch.initializer)
     for result, value in zip(node.output, branch.output, strict=True):
         if result and names.get(value.name) != result:

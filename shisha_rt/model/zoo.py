@@ -12,7 +12,6 @@ from __future__ import annotations
 import difflib
 import importlib.metadata
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -99,21 +98,14 @@ def zoo_path(name: str, on_progress: Callable[[str], None] | None = None) -> Pat
         if trained is None:
             _build(_topology(name), folder / f"{name}.onnx")
         else:
-            onnx.save(_with_named_axes(onnx.load(trained.file), TRAINED[name][1]), folder / f"{name}.onnx")
+            onnx.save(_with_named_axes(onnx.load(trained[0]), TRAINED[name][1]), folder / f"{name}.onnx")
 
-    folder = name if trained is None else f"{name}-{trained.version}"
+    folder = name if trained is None else f"{name}-{trained[1]}"
     return publish(cache_folder() / "zoo" / _WEIGHTS_VERSION / folder, build) / f"{name}.onnx"
 
 
-@dataclass(frozen=True, slots=True)
-class _Trained:
-    """A file of the package, and the package's version."""
-
-    file: Path
-    version: str
-
-
-def _of_the_package(name: str) -> _Trained:
+def _of_the_package(name: str) -> tuple[Path, str]:
+    """A trained network's file in the package, and the package's version."""
     file, _ = TRAINED[name]
     try:
         package = importlib.metadata.distribution(_PACKAGE)
@@ -129,7 +121,7 @@ def _of_the_package(name: str) -> _Trained:
             f"{pip_install('real')}",
             Error.EXTRA_MISSING,
         )
-    return _Trained(path, package.version)
+    return path, package.version
 
 
 def _with_named_axes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:

@@ -44,7 +44,7 @@ class NoRoom(ValueError):
 
 
 class Arena:
-    """A mapping of the shared memory; the same class serves the daemon (`create`) and its workers (`attach`).
+    """A mapping of the shared memory; the same class serves the daemon, which creates it, and its workers.
 
     `layout` is that of the model's first shape; `further` are those of its other shapes.
     """
@@ -75,18 +75,12 @@ class Arena:
         fd = os.memfd_create("shisha-rt-arena", os.MFD_ALLOW_SEALING)
         try:
             arena = cls(fd, layout, slot_count, place_count, further)
-            _seal(fd)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
         except OSError:
             os.close(fd)
             raise
         arena._device_speeds[:] = 1.0
         return arena
-
-    @classmethod
-    def attach(
-        cls, fd: int, layout: Layout, slot_count: int, place_count: int, further: Sequence[Layout] = ()
-    ) -> Arena:
-        return cls(fd, layout, slot_count, place_count, further)
 
     def address(self, slot: int, region: Region) -> int:
         """Address at which the tensor of `slot` starts in this process."""
@@ -209,8 +203,3 @@ class Arena:
     def close(self) -> None:
         """Close the descriptor. The mapping itself ends with the last array that uses it."""
         os.close(self.fd)
-
-
-def _seal(fd: int) -> None:
-
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)

@@ -69,9 +69,8 @@ class Channel:
     What the other end had sent before can still be received. `beats`: how many signs of life it has given.
     """
 
-    def __init__(self, end: socket.socket, *, blocking: bool, max_waiting_bytes: int = MAX_WAITING_BYTES) -> None:
+    def __init__(self, end: socket.socket, max_waiting_bytes: int = MAX_WAITING_BYTES) -> None:
         self._end = end
-        self._end.setblocking(blocking)
         self._buffer = bytearray(SMALL_BYTES)
         self._buffers = [self._buffer]
         self._view = memoryview(self._buffer)
@@ -87,12 +86,22 @@ class Channel:
     def pair(cls, *, max_waiting_bytes: int = MAX_WAITING_BYTES) -> tuple[Channel, socket.socket]:
         """The daemon's end, which never blocks, and the end that a child is to inherit."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        return cls(ours, blocking=False, max_waiting_bytes=max_waiting_bytes), theirs
+        ours.setblocking(False)
+        return cls(ours, max_waiting_bytes), theirs
 
     @classmethod
     def inherited(cls, fd: int) -> Channel:
         """A child's end. Sending may block: a daemon that does not read has no time for more messages."""
-        return cls(socket.socket(fileno=fd), blocking=True)
+        end = socket.socket(fileno=fd)
+        end.setblocking(True)
+        return cls(end)
+
+    @classmethod
+    def of_loop(cls, fd: int) -> Channel:
+        """The end of a child that has a loop, which never blocks."""
+        channel = cls.inherited(fd)
+        channel._end.setblocking(False)
+        return channel
 
     def fileno(self) -> int:
         return self._end.fileno()

@@ -63,7 +63,8 @@ def main(arguments: list[str]) -> None:
             return
         order = passed.order
         _become(passed)
-        line = _fork_server(order) if mode != ONCE and _starts_children(order.module) else None  # new server
+        starts_children = getattr(sys.modules.get(order.module), "STARTS_CHILDREN", False)
+        line = _fork_server(order) if mode != ONCE and starts_children else None  # new server
     gc.enable()
     for number, handler in handlers.items():
         signal.signal(number, handler)
@@ -245,10 +246,6 @@ def _import(module: str) -> None:
     if module.partition(".")[0] in _OURS:
         with contextlib.suppress(Exception, SystemExit):
             importlib.import_module(module)
-
-
-def _starts_children(module: str) -> bool:
-    return bool(getattr(sys.modules.get(module), "STARTS_CHILDREN", False))
 
 
 def _become(passed: _Passed) -> None:

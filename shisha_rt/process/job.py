@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -51,14 +52,21 @@ def run_job(
     given: bytes = b"",
     hear: Callable[[bytes], None] | None = None,
     limit_s: float | None = None,
-    silence_s: float = SILENCE_S,
-) -> None:
+) -> bytes:
     """Run `python -m MODULE ARGUMENTS` to its end; it reads `given`, and each line that it writes is passed to `hear`.
 
-    Raises JobFailed, with `failed` and the last line of its standard error or the signal, if it fails, does not end
-    within `limit_s` seconds, or hangs: is stopped for `silence_s`, or silent for `JOB_SILENCE_S`. Any other exception
-    meanwhile (at an interrupt, or from `hear`) ends the job, too, and so does the end of this process.
+    Returns the last of these lines, or b"". Raises JobFailed, with `failed` and the last line of its standard error or
+    the signal, if it fails, does not end within `limit_s` seconds, or hangs: is stopped for `SILENCE_S`, or silent for
+    `JOB_SILENCE_S`. Any other exception meanwhile (at an interrupt, or from `hear`) ends the job, too, and so does the
+    end of this process.
     """
+    said: deque[bytes] = deque(maxlen=1)
+
+    def note(line: bytes) -> None:
+        said.append(line)
+        if hear is not None:
+            hear(line)
+
     # Files, as a pipe that nobody reads yet could fill up, and both processes would wait for ever.
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stderr:
         stdin.write(given)
@@ -67,17 +75,18 @@ def run_job(
             module, *arguments, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, ended_by=signal.SIGKILL
         )
         try:
-            pulse = Pulse(child.pid, silence_s, patience_s=JOB_SILENCE_S)
-            broken_off = _listen(child, pulse, hear, math.inf if limit_s is None else time.monotonic() + limit_s)
+            pulse = Pulse(child.pid, SILENCE_S, patience_s=JOB_SILENCE_S)
+            broken_off = _listen(child, pulse, note, math.inf if limit_s is None else time.monotonic() + limit_s)
         finally:
             status = child.end()
         if broken_off is not None:
             raise JobFailed(failed, None, broken_off)
         if status != 0:
             raise JobFailed(failed, status, last_line(stderr))
+    return said[-1] if said else b""
 
 
-def _listen(child: Child, pulse: Pulse, hear: Callable[[bytes], None] | None, until_s: float) -> str | None:
+def _listen(child: Child, pulse: Pulse, hear: Callable[[bytes], None], until_s: float) -> str | None:
     """Pass on the lines that a job writes, until it has ended. Returns why it must be killed, or None."""
     assert child.stdout is not None  # a pipe was asked for
     stdout, begun = child.stdout.fileno(), b""
@@ -91,9 +100,8 @@ def _listen(child: Child, pulse: Pulse, hear: Callable[[bytes], None] | None, un
             if not data:
                 watched.remove(stdout)
                 lines = [begun] if begun else []
-            if hear is not None:
-                for line in lines:
-                    hear(line)
+            for line in lines:
+                hear(line)
         if child.pidfd in can_be_read and stdout not in watched:
             watched.remove(child.pidfd)
         elif time.monotonic() >= until_s:

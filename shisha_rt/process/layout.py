@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from shisha_rt.process.output_room import OUTPUT_BYTES
-from shisha_rt.tensors import TensorSpec
+from shisha_rt.tensors import Tensor
 
 MAX_RANK: Final = 31
 SHAPE_BYTES: Final = 8 * (1 + MAX_RANK)
@@ -37,7 +37,7 @@ class Region:
     worked out once, not for each frame.
     """
 
-    tensor: TensorSpec
+    tensor: Tensor
     offset_bytes: int
     size_bytes: int
     stride_bytes: int = field(init=False)
@@ -74,7 +74,7 @@ class HasTensors(Protocol):
     """Tensors of one shape of a model, as in its index."""
 
     @property
-    def tensors(self) -> Sequence[TensorSpec]:
+    def tensors(self) -> Sequence[Tensor]:
         """Every tensor that has a buffer in a slot, each once."""
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -95,7 +94,8 @@ class _ModelMetadata(Struct, frozen=True):
         if any(shapes.keys() != {tensor.name for tensor in inputs} for shapes in self.shapes):
             raise ValueError("a shape is for every input")
         shapes = tuple(
-            tuple(replace(tensor, shape=of[tensor.name], open_axes=()) for tensor in inputs) for of in self.shapes
+            tuple(msgspec.structs.replace(tensor, shape=of[tensor.name], open_axes=()) for tensor in inputs)
+            for of in self.shapes
         )
         return Signature(self.name, inputs, outputs, shapes, self.most_frames, version=next(iter(self.versions), "1"))
 

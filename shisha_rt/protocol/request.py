@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
@@ -137,7 +137,7 @@ def _frames(shape: tuple[int, ...], given: tuple[int, ...]) -> int:
 
 def _in_all(first: Tensor, *others: Tensor) -> Tensor:
     differ = {axis for axis, size in enumerate(first.shape) if any(other.shape[axis] != size for other in others)}
-    return replace(
+    return msgspec.structs.replace(
         first, open_axes=tuple(sorted(differ.union(first.open_axes, *(other.open_axes for other in others))))
     )
 

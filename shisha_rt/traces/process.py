@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import signal
-import socket
 import sys
 from collections import deque
 from typing import Final
@@ -99,7 +98,7 @@ class _Tracer:
 
 
 async def _serve(fd: int) -> None:
-    channel = Channel(socket.socket(fileno=fd), blocking=False)
+    channel = Channel.of_loop(fd)
     show_life(channel)
     await _Tracer(channel).run()
 

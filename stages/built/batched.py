@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.process.arena import Arena
-from shisha_rt.tensors import NUMPY_OF, TensorSpec
+from shisha_rt.tensors import NUMPY_OF, Tensor
 from stages.built.differences import relative_difference
 from stages.built.stage import BuiltStage
 from stages.engines.session import Array, Bound, CpuClock, EngineSession, one_line, untimed
@@ -164,13 +164,13 @@ class _Runs:
             tuple(spec.name for spec in self._ends.outputs if spec.name in aside),
         )
 
-    def _room(self, spec: TensorSpec) -> Array:
+    def _room(self, spec: Tensor) -> Array:
         """(most frames, bytes): the stage's own memory for this tensor."""
         if spec.name not in self._aside:
             self._aside[spec.name] = np.zeros((self._descending[0], spec.size_bytes), np.uint8)
         return self._aside[spec.name]
 
-    def _many(self, raw: Array, spec: TensorSpec, count: int) -> Array:
+    def _many(self, raw: Array, spec: Tensor, count: int) -> Array:
         shape = list(spec.shape)
         shape[self._together.axes[spec.name]] *= count
         return raw.view(NUMPY_OF[spec.datatype]).reshape(shape)
@@ -203,7 +203,7 @@ class _Runs:
                 _check_alike(spec, apart[position], expected[spec.name])
 
 
-def _check_alike(spec: TensorSpec, together: Array, alone: Array) -> None:
+def _check_alike(spec: Tensor, together: Array, alone: Array) -> None:
     most = _MOST_OF_INTEGERS if together.dtype.kind in "iub" else _MOST_OF_LARGEST
     finite = np.isfinite(alone) if alone.dtype.kind == "f" else np.ones(alone.shape, bool)
     difference = relative_difference(together[finite], alone[finite])

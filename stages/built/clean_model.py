@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
+from msgspec import structs
 from onnx import helper, numpy_helper
 
 from shisha_rt.messages.scales import read_scales, scales_file
 from shisha_rt.model.batches import follow_batch
 from shisha_rt.model.free_batch import free_batch, integers_of
-from shisha_rt.model.graph import Graph, Operator, Tensor
-from shisha_rt.model.plain_index import spec_of
+from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean
 from shisha_rt.model.spans import ends_of
 from shisha_rt.model.subgraphs import reads
 from shisha_rt.placement.segments import Segment
-from shisha_rt.tensors import NUMPY_OF, TensorSpec
+from shisha_rt.tensors import NUMPY_OF, Tensor
 from stages.engines.session import Ends
 
 
@@ -104,7 +104,7 @@ class CleanModel:
     def ends(self, segment: Segment) -> Ends:
         """The tensors at both ends of the segment."""
         inputs, outputs = (
-            tuple(spec_of(self.graph.tensors[name]) for name in names) for names in (segment.inputs, segment.outputs)
+            tuple(self.graph.tensors[name] for name in names) for names in (segment.inputs, segment.outputs)
         )
         return Ends(inputs, outputs)
 
@@ -168,7 +168,7 @@ class CleanModel:
         return [name for name in read if name in self.constants]
 
 
-def value_info(tensor: Tensor | TensorSpec, shape: Sequence[int | str] | None = None) -> onnx.ValueInfoProto:
+def value_info(tensor: Tensor, shape: Sequence[int | str] | None = None) -> onnx.ValueInfoProto:
     """The tensor's description, of its own shape or another, or of none if its shape depends on the data.
 
     An engine would warn each time that it meets a different shape from the described one.
@@ -182,4 +182,4 @@ def _of_frames(tensor: Tensor, axis: int | None, count: int) -> Tensor:
     if axis is None or axis >= len(tensor.shape):
         return tensor
     shape = (size * count if position == axis else size for position, size in enumerate(tensor.shape))
-    return replace(tensor, shape=tuple(shape))
+    return structs.replace(tensor, shape=tuple(shape))

@@ -25,7 +25,6 @@ from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.machine.device import Device
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.index import ModelIndex
-from shisha_rt.model.plain_index import spec_of
 from shisha_rt.model.rounding import depends_on_engine
 from shisha_rt.model.scales import STEPS, never_negative
 from shisha_rt.model.spans import Span, ends_of
@@ -114,7 +113,7 @@ class PlacedModel:
 
     def _placed(self, graph: Graph, parts: Sequence[_Part]) -> PlacedStage:
         ends = ends_of(graph, [(part.segment.first, part.segment.last) for part in parts])
-        inputs, outputs = (tuple(spec_of(graph.tensors[name]) for name in names) for names in ends)
+        inputs, outputs = (tuple(graph.tensors[name] for name in names) for names in ends)
         inputs = tuple(msgspec.structs.replace(spec, made_up=self._made_up.get(spec.name, 0)) for spec in inputs)
         return PlacedStage(parts, Ends(inputs, outputs), self._device_speed)
 

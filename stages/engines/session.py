@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shisha_rt.process.arena import Arena
-from shisha_rt.tensors import NUMPY_OF, TensorSpec
+from shisha_rt.tensors import NUMPY_OF, Tensor
 
 Array: TypeAlias = npt.NDArray[Any]
 CpuClock: TypeAlias = Callable[[], float]
@@ -58,12 +58,12 @@ _IN_SOURCES: Final = re.compile(
 class Ends:
     """The tensors at both ends of a session. `axes`: if it computes batches, each tensor's axis of frames, by name."""
 
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
     axes: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def both(self) -> tuple[TensorSpec, ...]:
+    def both(self) -> tuple[Tensor, ...]:
         return self.inputs + self.outputs
 
     @property
@@ -75,7 +75,7 @@ class Ends:
         """An array for each tensor, by name: zeros, or the value with which the model runs."""
         return {spec.name: np.full(spec.shape, spec.made_up, NUMPY_OF[spec.datatype]) for spec in self.both}
 
-    def fitting(self, spec: TensorSpec, arrays: Mapping[str, Array]) -> Array:
+    def fitting(self, spec: Tensor, arrays: Mapping[str, Array]) -> Array:
         """The tensor's array, of which an engine only gets the address.
 
         Raises ValueError unless it has the tensor's datatype, its shape (for any number of frames), and is row-major.

@@ -71,7 +71,7 @@ class Relay:
         self._config = config
         self._model = FarModel(config)
         layout, *further = self._model.layouts
-        self._arena = Arena.attach(config.arena_fd, layout, config.slot_count, config.place_count, further)
+        self._arena = Arena(config.arena_fd, layout, config.slot_count, config.place_count, further)
         self._shipping = Shipping(self._arena, sends="reads")
         self._lent: dict[int, int] = {}
         self._kept: deque[messages.Run] = deque()  # held while the link is being measured

@@ -32,8 +32,8 @@ from shisha_rt.machine.device import Device
 from shisha_rt.messages.calibration import Progress
 from shisha_rt.messages.device_profiling import DeviceProfilingJob, Profiled
 from shisha_rt.model.heavy import HEAVY
+from shisha_rt.model.indexing import plain_index
 from shisha_rt.model.layers import Layer, group_layers
-from shisha_rt.model.plain_index import plain_index
 from shisha_rt.model.rounding import depends_on_engine
 from shisha_rt.placement.device_profile import Run, SegmentTime
 from shisha_rt.placement.segments import Segment, segment

@@ -15,6 +15,7 @@ from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure.check import oddities, weight_bytes_within
 from shisha_rt.measure.engines import engines_tried
 from shisha_rt.measure.make_ready import make_ready
+from shisha_rt.measure.sitting import ALONE
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.reader.onnx_reader import Model
 from tests.cli.conftest import Run
@@ -28,7 +29,7 @@ from tests.wording import says
 def tried(path: Path, machine: str, *sizes: InputSizes) -> None:
     """What engines take is known then, after few runs of each: no test goes by it."""
     on = load_machine(machine)
-    engines_tried(make_ready(path, on, sizes=sizes).compiled, on, lambda _: None, budget_s=0.1)
+    engines_tried(make_ready(path, on, sizes=sizes).compiled, on, ALONE, budget_s=0.1)
 
 
 def test_an_everyday_network(run: Run, tiny_model: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from shisha_rt.costs.fingerprint import fingerprint, fingerprint_within
 from shisha_rt.model.graph import Graph
@@ -45,7 +46,7 @@ def test_an_attribute_a_datatype_and_an_operator_count() -> None:
     graph = chain([4, 4])
     conv, relu = graph.operators
     strided = replace(graph, operators=(replace(conv, attributes={**conv.attributes, "strides": (1, 1)}), relu))
-    halved = replace(graph, tensors={name: replace(x, datatype="FP16") for name, x in graph.tensors.items()})
+    halved = replace(graph, tensors={name: structs.replace(x, datatype="FP16") for name, x in graph.tensors.items()})
     tanh = replace(graph, operators=(conv, replace(relu, op_type="Tanh")))
     assert len({signed(each, 0, 0) for each in (graph, strided, halved, tanh)}) == 4
 

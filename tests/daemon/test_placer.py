@@ -28,8 +28,8 @@ from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.device import Device, Fusion, Term
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.index import ModelIndex
+from shisha_rt.model.indexing import plain_index
 from shisha_rt.model.layers import group_layers
-from shisha_rt.model.plain_index import plain_index
 from shisha_rt.model.reader.index_file import write_index
 from shisha_rt.model.reader.onnx_reader import read_clean, read_model
 from shisha_rt.placement.segment_times import segment_times_s

@@ -12,12 +12,11 @@ from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import AnswerTo, Requests, Ticket
 from shisha_rt.daemon.front.several import SeveralFrames
 from shisha_rt.errors import Error
-from shisha_rt.model.graph import Tensor
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
 from shisha_rt.protocol.request import InferRequest, Signature
-from shisha_rt.tensors import TensorSpec
+from shisha_rt.tensors import Tensor
 
 INDEX = ModelIndex(
     engine="test",
@@ -25,8 +24,8 @@ INDEX = ModelIndex(
     layer_count=1,
     legal_cuts=(),
     node_layers=(0,),
-    inputs=(TensorSpec("x", (4,), "UINT8"),),
-    outputs=(TensorSpec("found", (9, 2), "FP32", (0,)), TensorSpec("y", (4,), "UINT8")),
+    inputs=(Tensor("x", (4,), "UINT8"),),
+    outputs=(Tensor("found", (9, 2), "FP32", (0,)), Tensor("y", (4,), "UINT8")),
     crossing=(),
 )
 SLOT = 1

@@ -13,12 +13,12 @@ from shisha_rt.model.index import Crossing, ModelIndex
 from shisha_rt.plan.plan import Plan
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of, layouts_of
-from shisha_rt.tensors import TensorSpec
+from shisha_rt.tensors import Tensor
 
 LAYERS: Final = 12
 SLOTS: Final = 20
 ELEMENTS: Final = PIECE_BYTES // 16  # a quarter of a piece
-END: Final = TensorSpec("x", (1,), "FP32")
+END: Final = Tensor("x", (1,), "FP32")
 INDEX: Final = ModelIndex(
     engine="test",
     form="prepacked",
@@ -26,9 +26,9 @@ INDEX: Final = ModelIndex(
     legal_cuts=tuple(range(LAYERS - 1)),
     node_layers=tuple(range(LAYERS)),
     inputs=(END,),
-    outputs=(TensorSpec("y", (1,), "FP32"),),
+    outputs=(Tensor("y", (1,), "FP32"),),
     crossing=tuple(
-        Crossing(TensorSpec(f"t{layer}", (ELEMENTS,), "FP32"), made=layer, readers=(layer + 1,))
+        Crossing(Tensor(f"t{layer}", (ELEMENTS,), "FP32"), made=layer, readers=(layer + 1,))
         for layer in range(LAYERS - 1)
     ),
 )

@@ -9,9 +9,9 @@ from onnx import helper
 
 from shisha_rt.costs.links import AS_INPUT, CostTensor
 from shisha_rt.measure.compile import compile_model
-from shisha_rt.measure.cost_tensors import cost_tensors
+from shisha_rt.measure.costs_of_model import cost_tensors
+from shisha_rt.model.indexing import plain_index
 from shisha_rt.model.layers import group_layers
-from shisha_rt.model.plain_index import plain_index
 from tests.model.networks import network, weight, write
 from tests.model.test_plain_index import graph
 

@@ -21,7 +21,7 @@ from shisha_rt.measure.database import open_database
 from shisha_rt.measure.engines import engines_tried, known_engines
 from shisha_rt.measure.installed import installed_engines
 from shisha_rt.measure.place_class import PlaceClass
-from shisha_rt.measure.profile import Tell
+from shisha_rt.measure.sitting import ALONE, Sitting
 from shisha_rt.process.job import how_ended
 from tests.stages.test_calibrate import paper_machine
 from tests.stages.test_segments import residual
@@ -45,10 +45,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Threads of each job, none of which is run: each answers with a share of the cores that others had."""
     jobs: list[int] = []
 
-    def measured(compiled: Compiled, place_class: PlaceClass, tell: Tell, beside: int, budget_s: float) -> EnginesTried:
+    def measured(compiled: Compiled, place_class: PlaceClass, sitting: Sitting, budget_s: float) -> EnginesTried:
         threads = place_class.setting.threads
         jobs.append(threads)
-        times = () if beside else (EngineTime(threads, 1.0, 1.0, runs=5),)
+        times = () if sitting.beside else (EngineTime(threads, 1.0, 1.0, runs=5),)
         return EnginesTried((EngineTrial("onnxruntime", "1", runs=True, times=times),), 1 / len(jobs))
 
     monkeypatch.setattr(engines, "_measured", measured)
@@ -60,13 +60,13 @@ def test_engines_are_tried_once(compiled: Compiled) -> None:
     machine = paper_machine(1.0, 1.0)
     assert known_engines(compiled, machine) is None or len(installed_engines()) == 1
     told: list[str] = []
-    tried = engines_tried(compiled, machine, told.append, budget_s=0.1)
+    tried = engines_tried(compiled, machine, Sitting(told.append), budget_s=0.1)
     threads = sorted({1, min(2, len(usable_cores()))})
     assert [trial.version for trial in tried.engines] == list(installed_engines().values())
     assert all([time.threads for time in trial.times] == threads for trial in tried.engines)
     assert "each engine on" in told[0]
     told.clear()
-    assert engines_tried(compiled, machine, told.append) == tried == known_engines(compiled, machine)
+    assert engines_tried(compiled, machine, Sitting(told.append)) == tried == known_engines(compiled, machine)
     assert told == []
     assert known_engines(compiled, paper_machine(1.0, 1.0, 1.0, 1.0)) is None or len(usable_cores()) < 4
 
@@ -76,37 +76,37 @@ def test_without_a_second_engine_runs_of_several_frames_are_still_to_be_found_ou
 ) -> None:
     monkeypatch.setattr(installed, "find_spec", lambda name: None if name == "openvino" else name)
     assert known_engines(compiled, paper_machine(1.0)) is None
-    (trial,) = engines_tried(compiled, paper_machine(1.0), print, budget_s=0.1).engines
+    (trial,) = engines_tried(compiled, paper_machine(1.0), ALONE, budget_s=0.1).engines
     assert (trial.engine, [time.frames for time in trial.batch_times]) == ("onnxruntime", [4])
 
 
 def test_another_version_is_tried_anew(compiled: Compiled, asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     machine = paper_machine(1.0)
-    engines_tried(compiled, machine, print)
+    engines_tried(compiled, machine, ALONE)
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "99")
-    engines_tried(compiled, machine, print)
+    engines_tried(compiled, machine, ALONE)
     assert asked == [1, 1]
 
 
 def test_what_was_disturbed_is_tried_again_if_wanted_and_the_calmer_stays(compiled: Compiled, asked: list[int]) -> None:
     machine = paper_machine(1.0)
-    assert engines_tried(compiled, machine, print).others_ratio == 1
-    assert engines_tried(compiled, machine, print).others_ratio == 1
+    assert engines_tried(compiled, machine, ALONE).others_ratio == 1
+    assert engines_tried(compiled, machine, ALONE).others_ratio == 1
     asked += [1] * int(1 / DISTURBED - 3)
-    assert DISTURBED < engines_tried(compiled, machine, print, renew=True).others_ratio < 1
+    assert DISTURBED < engines_tried(compiled, machine, Sitting(renew=True)).others_ratio < 1
     asked += [1] * 9
-    calm = engines_tried(compiled, machine, print, renew=True)
+    calm = engines_tried(compiled, machine, Sitting(renew=True))
     assert calm.others_ratio < DISTURBED
     count = len(asked)
-    assert engines_tried(compiled, machine, print, renew=True) == calm
+    assert engines_tried(compiled, machine, Sitting(renew=True)) == calm
     assert len(asked) == count
 
 
 def test_what_was_given_up_is_used_and_not_kept(compiled: Compiled, asked: list[int]) -> None:
     machine = paper_machine(1.0)
-    (trial,) = engines_tried(compiled, machine, print, beside=1).engines
+    (trial,) = engines_tried(compiled, machine, Sitting(beside=1)).engines
     assert trial.times == ()
-    engines_tried(compiled, machine, print)
+    engines_tried(compiled, machine, ALONE)
     assert len(asked) == 2
 
 
@@ -118,7 +118,7 @@ def test_an_engine_that_memory_was_too_short_for_is_tried_again(
     monkeypatch.setattr(engines, "_measured", lambda *_: EnginesTried((right, lost)))
     monkeypatch.setattr(engines, "installed_engines", lambda: {"onnxruntime": "1", "openvino": "2"})
     machine = paper_machine(1.0)
-    assert why_not(engines_tried(compiled, machine, print).engines[1])
+    assert why_not(engines_tried(compiled, machine, ALONE).engines[1])
     assert known_engines(compiled, machine) is None
 
 
@@ -127,17 +127,17 @@ def test_a_file_that_cannot_be_used_costs_no_answer(
 ) -> None:
     (cache_folder() / engines.FILE_NAME).mkdir()
     caplog.set_level(logging.WARNING)
-    (trial,) = engines_tried(compiled, paper_machine(1.0), print).engines
+    (trial,) = engines_tried(compiled, paper_machine(1.0), ALONE).engines
     assert len(trial.times) == 1
     assert "what engines take" in caplog.text
 
 
 def test_a_record_of_another_form_is_none(compiled: Compiled, asked: list[int]) -> None:
     machine = paper_machine(1.0)
-    tried = engines_tried(compiled, machine, print)
+    tried = engines_tried(compiled, machine, ALONE)
     (key,) = engines._classes(compiled, machine)
     path = cache_folder() / engines.FILE_NAME
     with open_database(path, engines._TABLE) as database:
         database.execute("UPDATE tried SET record = ?", (b"\xc0",))
     assert engines._load([key]) == {}
-    assert engines_tried(compiled, machine, print) == replace(tried, others_ratio=0.5)
+    assert engines_tried(compiled, machine, ALONE) == replace(tried, others_ratio=0.5)

@@ -19,7 +19,7 @@ from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure import device_profile
-from shisha_rt.measure.compile import Tell, compile_model
+from shisha_rt.measure.compile import Tell, compile_model, silent
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.costs_of_model import layer_costs
 from shisha_rt.measure.device_profile import DeviceProfile, profile_devices
@@ -36,7 +36,7 @@ WITHOUT_OPENVINO = pytest.mark.skipif(find_spec("openvino") is None, reason="nee
 
 @pytest.fixture(scope="module")
 def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    return compile_model(residual(tmp_path_factory.mktemp("residual")), plain=True)
+    return compile_model(residual(tmp_path_factory.mktemp("residual")), plain="heavy")
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def machine(*devices: str, places: int = 1) -> Machine:
 
 def profiled(compiled: Compiled, on: Machine, place: int = 0, told: list[str] | None = None) -> DeviceProfile:
     its = on.places[place]
-    return profile_devices(compiled, on, its, devices_of(on, its), None if told is None else told.append)
+    return profile_devices(compiled, on, its, devices_of(on, its), silent if told is None else told.append)
 
 
 def small_doubles() -> onnx.ModelProto:
@@ -178,7 +178,7 @@ class TestWhatAnEngineCannotRun:
     def test_an_operator_that_it_does_not_know(
         self, compiled: Compiled, tmp_path: Path, jobs: list[DeviceProfilingJob]
     ) -> None:
-        odd = compile_model(write(odd_network(), tmp_path), plain=True)
+        odd = compile_model(write(odd_network(), tmp_path), plain="heavy")
         both = machine("openvino", "ort_serial")
         found = profiled(odd, both).costs
         assert np.isfinite(found.time_s).tolist() == [[True, True], [False, True], [True, True]]
@@ -187,20 +187,20 @@ class TestWhatAnEngineCannotRun:
         assert len(jobs) == before  # kept
 
     def test_doubles_which_it_computes_as_floats(self, compiled: Compiled, tmp_path: Path) -> None:
-        doubles = compile_model(write(small_doubles(), tmp_path), plain=True)
+        doubles = compile_model(write(small_doubles(), tmp_path), plain="heavy")
         found = profiled(doubles, machine("openvino", "ort_serial")).costs
         assert np.isfinite(found.time_s).tolist() == [[False, True]] * 3
 
     def test_without_another_device(self, compiled: Compiled, tmp_path: Path) -> None:
         for built in (odd_network(), small_doubles()):
-            model = compile_model(write(built, tmp_path), plain=True)
+            model = compile_model(write(built, tmp_path), plain="heavy")
             with pytest.raises(BadInput, match="no device can"):
                 profiled(model, machine("openvino"))
 
 
 @pytest.mark.usefixtures("compiled")
 def test_failure_carries_the_childs_last_words(tmp_path: Path) -> None:
-    damaged = compile_model(residual(tmp_path), plain=True)
+    damaged = compile_model(residual(tmp_path), plain="heavy")
     for file in damaged.model_folder.glob("*.onnx"):
         file.write_bytes(b"\xff damaged")
     with pytest.raises(Failure, match=r"of residual under ort_serial could not .* measured: .*Error"):

@@ -19,9 +19,9 @@ from onnx.helper import make_node
 
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.model.graph import Graph, Tensor
+from shisha_rt.model.indexing import plain_index
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.layers import group_layers
-from shisha_rt.model.plain_index import plain_index
 from shisha_rt.model.reader.onnx_reader import read_clean, read_model
 from tests.model.networks import network, run, weight, write
 

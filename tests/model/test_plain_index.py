@@ -12,14 +12,13 @@ from shisha_rt.daemon.sweep import passing_tensors
 from shisha_rt.measure import compile as compile_module
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.model.batches import follow_batch
-from shisha_rt.model.graph import Graph, Operator, Tensor
+from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.index import Crossing
+from shisha_rt.model.indexing import plain_index, with_batches, with_splits
 from shisha_rt.model.layers import group_layers
-from shisha_rt.model.plain_index import plain_index
 from shisha_rt.model.reader.index_file import FILE_NAME
-from shisha_rt.model.split_index import with_batches, with_splits
 from shisha_rt.plan.plan import Plan
-from shisha_rt.tensors import TensorSpec
+from shisha_rt.tensors import Tensor
 from tests.model.networks import network, weight, write
 
 
@@ -38,8 +37,8 @@ def graph() -> Graph:
     return Graph("net", operators, (tensors["x"],), outputs, tensors, {"w": Tensor("w", (2, 2), "FP32")})
 
 
-def spec(name: str) -> TensorSpec:
-    return TensorSpec(name, (2, 2), "FP32")
+def spec(name: str) -> Tensor:
+    return Tensor(name, (2, 2), "FP32")
 
 
 def test_the_index() -> None:
@@ -85,7 +84,7 @@ def test_a_plain_model_needs_no_engine_and_keeps_nothing_but_its_index(
     nodes = [helper.make_node("MatMul", ["x", "v"], ["a"]), helper.make_node("MatMul", ["a", "w"], ["y"])]
     weights = {"v": weight(4, 4), "w": weight(4, 4, seed=1)}
     path = write(network(nodes, {"x": [1, 4]}, {"y": [1, 4]}, weights), tmp_path)
-    compiled = compile_model(path, plain=True)
+    compiled = compile_model(path, plain="heavy")
     assert compiled.legal_cuts == {0}
     graph = compiled.model.graph
     split = with_splits(plain_index(graph, compiled.layers), graph, compiled.layers)
@@ -93,7 +92,7 @@ def test_a_plain_model_needs_no_engine_and_keeps_nothing_but_its_index(
     assert {file.name for file in compiled.engine_folder.iterdir()} == {FILE_NAME, LIST_FILE}
     assert compiled.engine_folder.parent.name == compiled.model.key
     assert (compiled.model_folder / "clean.onnx").is_file()
-    assert compile_model(path, plain=True).index == compiled.index
+    assert compile_model(path, plain="heavy").index == compiled.index
 
 
 def _must_not_run(model_folder: Path, target: Path) -> None:

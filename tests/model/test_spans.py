@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from shisha_rt.model.graph import Graph, Operator, Tensor
+from shisha_rt.model.indexing import plain_index, with_splits
 from shisha_rt.model.layers import group_layers
-from shisha_rt.model.plain_index import plain_index
 from shisha_rt.model.spans import ends, ends_of, groups_of, starts_of
-from shisha_rt.model.split_index import with_splits
 
 
 def test_groups_are_joined_by_illegal_cuts() -> None:

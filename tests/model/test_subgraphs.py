@@ -75,7 +75,7 @@ def test_the_branch_that_is_taken_computes_what_the_operator_did(condition: bool
     flag = numpy_helper.from_array(np.array(condition), "c")
     expected = run([node], [flag], ["y", "z", "w"])
     name_apart([node], {"x", "a", "b", "c", "y", "z", "w", "x2", "own", "s"})
-    found = branch_taken(node, condition)
+    found = branch_taken(node, flag)
     made = [name for inner in found.node for name in inner.output]
     assert not {"x2", "own", "s"} & {*made, *(weight.name for weight in found.initializer)}
     for mine, theirs in zip(run(list(found.node), list(found.initializer), ["y", "z", "w"]), expected, strict=True):

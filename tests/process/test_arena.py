@@ -21,7 +21,7 @@ from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.board import MAX_DEVICES, Sign
 from shisha_rt.process.layout import SHAPE_BYTES, Layout, layout_of
 from shisha_rt.process.output_room import OUTPUT_BYTES
-from shisha_rt.tensors import TensorSpec
+from shisha_rt.tensors import Tensor
 
 _PAGE = 4096
 INDEX = ModelIndex(
@@ -30,12 +30,12 @@ INDEX = ModelIndex(
     layer_count=3,
     legal_cuts=(0, 1),
     node_layers=(0, 1, 2),
-    inputs=(TensorSpec("x", (1, 3, 5), "FP32"),),
-    outputs=(TensorSpec("y", (7,), "INT64"),),
+    inputs=(Tensor("x", (1, 3, 5), "FP32"),),
+    outputs=(Tensor("y", (7,), "INT64"),),
     crossing=(
-        Crossing(TensorSpec("a", (2000,), "FP32"), made=0, readers=(1,)),
-        Crossing(TensorSpec("skip", (10,), "FP16"), made=0, readers=(1, 2)),
-        Crossing(TensorSpec("y", (7,), "INT64"), made=1, readers=(2,)),
+        Crossing(Tensor("a", (2000,), "FP32"), made=0, readers=(1,)),
+        Crossing(Tensor("skip", (10,), "FP16"), made=0, readers=(1, 2)),
+        Crossing(Tensor("y", (7,), "INT64"), made=1, readers=(2,)),
     ),
 )
 LAYOUT = layout_of(INDEX)
@@ -84,7 +84,7 @@ def test_another_process_sees_what_is_written(arena: Arena) -> None:
     arena.view(2, LAYOUT.regions["x"])[...] = 7
     program = (
         "import sys; from tests.process.test_arena import LAYOUT; from shisha_rt.process.arena import Arena\n"
-        "arena = Arena.attach(int(sys.argv[1]), LAYOUT, 3, 2)\n"
+        "arena = Arena(int(sys.argv[1]), LAYOUT, 3, 2)\n"
         "arena.view(2, LAYOUT.regions['y'])[...] = arena.view(2, LAYOUT.regions['x']).sum()\n"
         "arena.beat(1, 123); arena.note_start(1, 0, 456)\n"
     )
@@ -123,7 +123,7 @@ def test_devices_have_speeds_of_their_own_which_outlive_a_worker(arena: Arena) -
     arena.note_start(1, 5, 10)
     arena.clear_sign(0, 99)
     arena.clear_sign(1, 99)
-    attached = Arena.attach(arena.fd, LAYOUT, 3, 2)
+    attached = Arena(arena.fd, LAYOUT, 3, 2)
     assert [attached.device_speed(0, device) for device in (0, 1, MAX_DEVICES - 1)] == [0.25, 1.0, 1.0]
     assert [attached.device_speed(1, device) for device in (0, 1, MAX_DEVICES - 1)] == [1.0, 1.0, 0.5]
     assert (attached.sign(0), attached.sign(1)) == (Sign(99, None, 0), Sign(99, None, 0))
@@ -215,11 +215,11 @@ OPEN = ModelIndex(
     layer_count=1,
     legal_cuts=(),
     node_layers=(0,),
-    inputs=(TensorSpec("x", (3,), "FP32"),),
+    inputs=(Tensor("x", (3,), "FP32"),),
     outputs=(
-        TensorSpec("rows", (5, 2), "FP16", (0,)),
-        TensorSpec("any", (4,), "INT8", (0,)),
-        TensorSpec("y", (7,), "INT8"),
+        Tensor("rows", (5, 2), "FP16", (0,)),
+        Tensor("any", (4,), "INT8", (0,)),
+        Tensor("y", (7,), "INT8"),
     ),
     crossing=(),
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from shisha_rt.process import job
 from shisha_rt.process.job import JobFailed, run_job
 from tests.wording import says
 
@@ -32,7 +33,8 @@ def _jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_job_reads_what_it_is_given_and_its_lines_are_heard() -> None:
     heard: list[bytes] = []
-    run_job("upper", "and", "more", failed="no", given=b"some\nlines\n" * 20_000, hear=heard.append)
+    last = run_job("upper", "and", "more", failed="no", given=b"some\nlines\n" * 20_000, hear=heard.append)
+    assert last == heard[-1]
     assert heard == [b"SOME\n", b"LINES\n"] * 20_000 + [b"and more"]
 
 
@@ -103,9 +105,10 @@ def test_an_interrupt_ends_it_too() -> None:
     assert not [child for child in alive if "endless" in child.cmdline()]
 
 
-def test_a_job_that_is_stopped_is_ended(tmp_path: Path) -> None:
+def test_a_job_that_is_stopped_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waited for it waited for ever, and held the lock under which one at a time is measured on a host."""
     (tmp_path / "stops.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)")
+    monkeypatch.setattr(job, "SILENCE_S", 1.0)
     with pytest.raises(JobFailed, match=r"^it failed: it hangs: no sign .* for \d+ s$") as failure:
-        run_job("stops", failed="it failed", silence_s=1.0)
+        run_job("stops", failed="it failed")
     assert failure.value.status is None

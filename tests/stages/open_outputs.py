@@ -11,17 +11,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 from shisha_rt.model.index import Crossing, ModelIndex
 from shisha_rt.model.reader import index_file
-from shisha_rt.tensors import TensorSpec
+from shisha_rt.tensors import Tensor
 from stages.engines.onnxruntime.apart import take_apart
 from stages.engines.onnxruntime.optimised_graph import MODEL_FILE
 from stages.engines.onnxruntime.parts import write_parts
 
 SIZE: Final = 200
-X = TensorSpec("x", (1, SIZE), "FP32")
-MIDDLE = TensorSpec("middle", (1, SIZE), "FP32")
-PLAIN = TensorSpec("plain", (1, SIZE), "FP32")
-WHERE = TensorSpec("where", (2, SIZE), "INT64", open_axes=(1,))
-POSITIVE = TensorSpec("positive", (SIZE,), "BOOL", open_axes=(0,))
+X = Tensor("x", (1, SIZE), "FP32")
+MIDDLE = Tensor("middle", (1, SIZE), "FP32")
+PLAIN = Tensor("plain", (1, SIZE), "FP32")
+WHERE = Tensor("where", (2, SIZE), "INT64", open_axes=(1,))
+POSITIVE = Tensor("positive", (SIZE,), "BOOL", open_axes=(0,))
 INDEX: Final = ModelIndex(
     engine="test",
     form="as_is",

@@ -17,7 +17,7 @@ from shisha_rt.model.shards.shard_graphs import join_graph, shard_graph
 from shisha_rt.model.shards.shards import Excerpt, Join, SplitRun
 from shisha_rt.model.spans import ends_of
 from shisha_rt.model.split import Axis
-from shisha_rt.tensors import NAME_OF, TensorSpec
+from shisha_rt.tensors import NAME_OF, Tensor
 from stages.built.clean_model import CleanModel
 from stages.built.shard_nodes import ShardedModel
 from stages.engines.onnxruntime.optimised_graph import block_size, optimised_graph
@@ -34,9 +34,7 @@ class Whole:
         self.model = model
         self.folder = folder
         self.arrays = _all_tensors(model, folder, seed)
-        specs = {
-            name: TensorSpec(name, tuple(array.shape), NAME_OF[array.dtype]) for name, array in self.arrays.items()
-        }
+        specs = {name: Tensor(name, tuple(array.shape), NAME_OF[array.dtype]) for name, array in self.arrays.items()}
         self.graph = graph or optimised_graph(model, specs)
         self.sharded = ShardedModel(CleanModel(folder, self.graph, model), block_size())
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from shisha_rt.tensors import TensorSpec
+from shisha_rt.tensors import Tensor
 from stages.built.batched import BatchedStage, FramesDiffer, Together, _check_alike, batched_stage
 from stages.engines.session import Array, Bound, Ends, EngineSession
 from tests.wording import says
@@ -18,7 +18,7 @@ ALONE = np.array([1.0, -4.0, np.inf], np.float32)
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, 1.1])
 def test_a_run_that_makes_something_else_of_a_frame_is_refused(wrong: float) -> None:
     """Where the frame alone is infinite nothing is asked of the run."""
-    spec = TensorSpec("y", (3,), "FP32")
+    spec = Tensor("y", (3,), "FP32")
     _check_alike(spec, np.array([1.0, -4.0, np.nan], np.float32), ALONE)
     with pytest.raises(FramesDiffer):
         _check_alike(spec, np.array([wrong, -4.0, np.inf], np.float32), ALONE)
@@ -39,7 +39,7 @@ class Alone(EngineSession):
 
 
 def test_what_an_engine_cannot_have_together_is_computed_alone() -> None:
-    ends = Ends((TensorSpec("x", (1, 3), "FP32"),), (TensorSpec("y", (1, 3), "FP32"),), {"x": 0, "y": 0})
+    ends = Ends((Tensor("x", (1, 3), "FP32"),), (Tensor("y", (1, 3), "FP32"),), {"x": 0, "y": 0})
     single = Alone(ends, 0)
     stage = batched_stage([single], lambda: [Together(single, ends.axes, {4: Refusing(ends, 0)})])
     assert not isinstance(stage, BatchedStage)

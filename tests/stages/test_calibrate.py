@@ -28,11 +28,12 @@ from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure import profile
-from shisha_rt.measure.compile import compile_model, read_compiled
+from shisha_rt.measure.compile import Tell, compile_model, read_compiled
 from shisha_rt.measure.compiled import Compiled
+from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.place_class import class_of
 from shisha_rt.measure.profile import known_costs, profile_model
-from shisha_rt.measure.sitting import measure
+from shisha_rt.measure.sitting import Sitting, measure
 from shisha_rt.messages.calibration import Calibrated, CalibrationJob, Progress
 from shisha_rt.model.layers import operators_of
 from shisha_rt.model.spans import groups_of, moved_bytes
@@ -160,7 +161,7 @@ def test_two_threads() -> None:
 
 def costs_of(compiled: Compiled, machine: Machine) -> Costs:
     """Measured if need be."""
-    return LayerCosts(profile_model(compiled, machine), machine).costs()
+    return LayerCosts(profile_model(ModelOnMachine(compiled, machine)), machine).costs()
 
 
 def at_work(folder: Path) -> list[int]:
@@ -201,13 +202,13 @@ def test_a_second_start_measures_nothing(
     compiled = of_residual
     machine = paper_machine(1.0, 0.5)
     told: list[str] = []
-    first = profile_model(compiled, machine, told.append)
+    first = profile_model(ModelOnMachine(compiled, machine), Sitting(told.append))
     assert "measuring the layers" in told[0]
     assert told[-1].endswith(": 100%")
     assert own_store.is_file()
     monkeypatch.setattr(profile, "measure", None)  # whoever calls it fails
     told.clear()
-    second = profile_model(compiled, machine, told.append)
+    second = profile_model(ModelOnMachine(compiled, machine), Sitting(told.append))
     assert told == []
     np.testing.assert_array_equal(first.times["p1"].cpu_s, second.times["p1"].cpu_s)
     assert first.times["p0"] is first.times["p1"]  # one class of places, measured once
@@ -216,15 +217,15 @@ def test_a_second_start_measures_nothing(
 def test_what_frames_take_that_share_a_run(own_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a network whose last layer mixes frames."""
     compiled, machine = compile_model(mixing_at_the_end(tmp_path)), paper_machine(1.0, 0.5)
-    costs = LayerCosts(profile_model(compiled, machine, batches=(4, 8)), machine).costs()
+    costs = LayerCosts(profile_model(ModelOnMachine(compiled, machine), batches=(4, 8)), machine).costs()
     assert [batch.frames for batch in costs.batches] == [4, 8]
     for batch in costs.batches:
         assert np.isnan(batch.time_s).tolist() == [[False, False], [True, True]]
         np.testing.assert_allclose(batch.time_s[0, 1] / costs.time_s[0, 1], batch.time_s[0, 0] / costs.time_s[0, 0])
     monkeypatch.setattr(profile, "measure", None)  # whoever calls it fails
-    again = LayerCosts(profile_model(compiled, machine, batches=(4, 8)), machine).costs()
+    again = LayerCosts(profile_model(ModelOnMachine(compiled, machine), batches=(4, 8)), machine).costs()
     np.testing.assert_array_equal(again.batches[1].time_s, costs.batches[1].time_s)
-    assert LayerCosts(profile_model(compiled, machine), machine).costs().batches == ()
+    assert LayerCosts(profile_model(ModelOnMachine(compiled, machine)), machine).costs().batches == ()
 
 
 def mixing_at_the_end(folder: Path) -> Path:
@@ -239,12 +240,14 @@ def mixing_at_the_end(folder: Path) -> Path:
 
 def test_known_costs_are_those_that_were_measured(own_store: Path, tmp_path: Path) -> None:
     compiled, machine = compile_model(repeating(tmp_path / "a", "a", 3)), paper_machine(1.0)
-    assert known_costs(compiled, machine) is None
-    measured, known = profile_model(compiled, machine), known_costs(compiled, machine)
+    assert known_costs(ModelOnMachine(compiled, machine)) is None
+    measured, known = profile_model(ModelOnMachine(compiled, machine)), known_costs(ModelOnMachine(compiled, machine))
     assert known is not None
     np.testing.assert_array_equal(known.times["p0"].cpu_s, measured.times["p0"].cpu_s)
     saved = read_compiled(compiled.model.name, compiled.model_folder, compiled.engine_folder)
-    assert known_costs(saved, machine) is not None, "another process finds them under the same fingerprints"
+    assert known_costs(ModelOnMachine(saved, machine)) is not None, (
+        "another process finds them under the same fingerprints"
+    )
 
 
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="a team has two cores")
@@ -256,17 +259,17 @@ def test_a_team_is_left_out_where_others_have_its_cores(own_store: Path, tmp_pat
         parse_machine(text, name="two", source="two.toml"),
     )
     with busy(usable_cores()[1]):
-        raw = profile_model(compiled, machine, teams=True, beside=os.getpid())
+        raw = profile_model(ModelOnMachine(compiled, machine, teams=True), Sitting(beside=os.getpid()))
     assert (len(raw.times), raw.teams) == (2, {})
-    assert known_costs(compiled, machine, teams=False) is not None
-    assert known_costs(compiled, machine, teams=True) is None
+    assert known_costs(ModelOnMachine(compiled, machine, teams=False)) is not None
+    assert known_costs(ModelOnMachine(compiled, machine, teams=True)) is None
 
 
 @pytest.mark.usefixtures("own_store")
 def test_layers_that_cannot_be_parted_are_one_group(of_residual: Compiled) -> None:
     compiled = of_residual
     machine = paper_machine(1.0, 0.5)
-    raw = profile_model(compiled, machine)
+    raw = profile_model(ModelOnMachine(compiled, machine))
     assert raw.groups == ((0, 0), (1, 2), (3, 3))
     costs = LayerCosts(raw, machine).costs()
     assert costs.legal_cuts == compiled.legal_cuts
@@ -292,9 +295,7 @@ def test_equal_layers_are_measured_once_also_across_models(
 ) -> None:
     asked: list[int] = []
 
-    def counting(
-        subject: str, module: str, job: CalibrationJob, answer: type[Calibrated], tell: profile.Tell
-    ) -> Calibrated:
+    def counting(subject: str, module: str, job: CalibrationJob, answer: type[Calibrated], tell: Tell) -> Calibrated:
         asked.append(len(job.spans))
         return measure(subject, module, job, answer, tell)
 
@@ -325,7 +326,7 @@ def test_failure_carries_the_childs_last_words(own_store: Path, tmp_path: Path) 
     compiled = compile_model(residual(tmp_path))
     (compiled.engine_folder / PARTS_FILE).write_bytes(b"\xff damaged")
     with pytest.raises(Failure, match=r"not be measured: .*Error"):
-        profile_model(compiled, paper_machine(1.0))
+        profile_model(ModelOnMachine(compiled, paper_machine(1.0)))
 
 
 @pytest.mark.usefixtures("own_store")
@@ -347,13 +348,13 @@ def test_a_team_is_measured_once_and_only_if_asked_for(of_residual: Compiled, mo
     machine = paper_machine(1.0, 1.0, 0.5, 1.0)
     jobs: list[CalibrationJob] = []
 
-    def noting(subject: str, module: str, job: CalibrationJob, answer: type[Calibrated], tell: profile.Tell) -> object:
+    def noting(subject: str, module: str, job: CalibrationJob, answer: type[Calibrated], tell: Tell) -> object:
         jobs.append(job)
         return measure(subject, module, job, answer, tell)
 
     monkeypatch.setattr(profile, "measure", noting)
-    assert profile_model(compiled, machine).teams == {}
-    raw = profile_model(compiled, machine, teams=True)
+    assert profile_model(ModelOnMachine(compiled, machine)).teams == {}
+    raw = profile_model(ModelOnMachine(compiled, machine, teams=True))
     sizes = [size for size in (2, 3) if size <= len(usable_cores())]
     assert list(raw.teams) == [("p0", "p1", "p3")[:size] for size in sizes]
     assert [job.threads for job in jobs] == [1, *sizes]
@@ -365,7 +366,7 @@ def test_a_team_is_measured_once_and_only_if_asked_for(of_residual: Compiled, mo
     costs = LayerCosts(raw, machine).costs()
     assert [team.places for team in costs.teams] == list(raw.teams)
     assert all((team.time_s > 0).all() for team in costs.teams)
-    again = profile_model(compiled, machine, teams=True)
+    again = profile_model(ModelOnMachine(compiled, machine, teams=True))
     assert len(jobs) == 1 + len(sizes)
     for team, times in raw.teams.items():
         np.testing.assert_array_equal(again.teams[team].wall_s, times.wall_s)
@@ -382,12 +383,15 @@ def test_what_was_measured_beside_others_says_so_and_can_be_measured_again(own_s
     for _ in range(_ATTEMPTS):
         own_store.unlink(missing_ok=True)
         with busy(core):
-            raw = profile_model(compiled, machine)
+            raw = profile_model(ModelOnMachine(compiled, machine))
         if raw.others_ratio > DISTURBED:
             break
     assert raw.others_ratio > DISTURBED
     told: list[str] = []
-    assert profile_model(compiled, machine, told.append).others_ratio == raw.others_ratio
+    assert profile_model(ModelOnMachine(compiled, machine), Sitting(told.append)).others_ratio == raw.others_ratio
     assert told == []  # it is used until there is a better one
-    assert profile_model(compiled, machine, told.append, renew=True).others_ratio <= raw.others_ratio
+    assert (
+        profile_model(ModelOnMachine(compiled, machine), Sitting(told.append, renew=True)).others_ratio
+        <= raw.others_ratio
+    )
     assert told

@@ -53,7 +53,7 @@ def in_placed_stages(compiled: Compiled, cuts: Sequence[int], given: Mapping[str
 
 def check_every_cut(path: Path, step: float) -> Compiled:
     """Of the engine's own form exactly, of the cleaned graph within `step`; returns the former."""
-    compiled, plain = compile_model(path), compile_model(path, plain=True)
+    compiled, plain = compile_model(path), compile_model(path, plain="heavy")
     (tensor,) = compiled.model.graph.inputs
     x = weight(*tensor.shape, seed=7)
     expected = plain_answers(path, x)
@@ -85,7 +85,7 @@ def test_every_cut_of_a_quantised_zoo_network(name: str, form: str, cuts: int, t
     compiled = check_every_cut(path, 1 / 255)
     assert len(compiled.legal_cuts) == cuts
     assert {entry.tensor.datatype for entry in compiled.index.crossing} == {"UINT8"}
-    floats = compile_model(path.with_name(f"{name}.onnx"), plain=True).layers
+    floats = compile_model(path.with_name(f"{name}.onnx"), plain="heavy").layers
     for layer, before in zip(compiled.layers[:-1], floats, strict=False):
         assert layer.out_bytes <= before.out_bytes / 4
         assert (layer.weight, layer.macs) == (before.weight, before.macs)
@@ -105,7 +105,7 @@ def test_weights_of_depthwise_convolutions_are_packed_too(tmp_path: Path) -> Non
 @pytest.mark.parametrize("build", [qdq_network, dynamic_network])
 def test_another_engine_is_a_step_apart_at_most_and_its_stages_say_so(build: Build, tmp_path: Path) -> None:
     """In what is left to it: on x86 processors without VNNI engines saturate, and that is not for it."""
-    plain = compile_model(write(build(), tmp_path), plain=True)
+    plain = compile_model(write(build(), tmp_path), plain="heavy")
     (tensor,) = plain.model.graph.inputs
     x = weight(*tensor.shape, seed=7)
     expected = plain_answers(tmp_path / "tiny.onnx", x)
@@ -134,7 +134,7 @@ def test_what_an_engine_saturates_is_not_for_it_and_that_is_said(
 ) -> None:
     """On a processor that has VNNI too OpenVINO can be kept from it."""
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-    plain = compile_model(write(qdq_network(), tmp_path), plain=True)
+    plain = compile_model(write(qdq_network(), tmp_path), plain="heavy")
     _, profiled = profile(job_of(plain, (SERIAL, OPENVINO)))
     for_onnxruntime, left_out = profiled.incapable
     assert for_onnxruntime == ()
@@ -161,7 +161,7 @@ def grouped(folder: Path) -> Path:
 @WITHOUT_OPENVINO
 def test_what_another_engine_cannot_make_or_makes_wrong_is_not_for_it(tmp_path: Path) -> None:
     """Whatever it can on this processor. By itself it computes the convolution, as floats."""
-    compiled = compile_model(grouped(tmp_path), plain=True)
+    compiled = compile_model(grouped(tmp_path), plain="heavy")
     (tensor,) = compiled.model.graph.inputs
     x = weight(*tensor.shape, seed=7)
     (expected,) = plain_answers(tmp_path / "tiny.onnx", x).values()
@@ -180,7 +180,7 @@ def test_what_another_engine_cannot_make_or_makes_wrong_is_not_for_it(tmp_path: 
 @WITHOUT_OPENVINO
 def test_operators_that_another_engine_cannot_read_are_not_for_it(tmp_path: Path) -> None:
     """QLinearConv with a scale for each filter, in OpenVINO 2026.4. Without VNNI it computes QLinearMatMul wrong."""
-    compiled = compile_model(write(qoperator_network(), tmp_path), plain=True)
+    compiled = compile_model(write(qoperator_network(), tmp_path), plain="heavy")
     _, profiled = profile(job_of(compiled, (SERIAL, OPENVINO)))
     kinds = [compiled.model.graph.operators[i].op_type for its in profiled.incapable for i in its]
     assert set(kinds) <= {"QLinearConv", "QLinearMatMul"}

@@ -25,8 +25,8 @@ from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.measure.scales import make_scales
 from shisha_rt.messages.scales import read_scales, scales_file, write_scales
+from shisha_rt.model.indexing import plain_index
 from shisha_rt.model.layers import group_layers
-from shisha_rt.model.plain_index import plain_index
 from shisha_rt.model.scales import exponent, scaled_tensors, tensor_exponents
 from shisha_rt.model.spans import groups_of
 from shisha_rt.model.split import Split
@@ -307,7 +307,7 @@ class TestScales:
 
 @pytest.fixture(scope="module")
 def squeezenet() -> Compiled:
-    compiled = compile_model(zoo_path("squeezenet"), plain=True, kind="operators")
+    compiled = compile_model(zoo_path("squeezenet"), plain="operators")
     make_scales(compiled)
     return compiled
 
@@ -348,7 +348,7 @@ class TestPlaced:
 
 
 def test_scales_are_found_once(tmp_path: Path) -> None:
-    compiled = compile_model(write(forked(), tmp_path), plain=True)
+    compiled = compile_model(write(forked(), tmp_path), plain="heavy")
     file = compiled.model_folder / scales_file()
     make_scales(compiled)
     made = file.stat()
@@ -372,7 +372,7 @@ family = [{ ops = ["Conv"], cost = [] }]
 class TestFramesOfAUsers:
     @pytest.fixture
     def compiled(self, tmp_path: Path) -> Compiled:
-        return compile_model(write(forked(), tmp_path), plain=True)
+        return compile_model(write(forked(), tmp_path), plain="heavy")
 
     def test_scales_are_found_on_them(self, compiled: Compiled, tmp_path: Path) -> None:
         frames = tmp_path / "frames.npz"

@@ -136,7 +136,7 @@ def check(
 
 @pytest.mark.parametrize("build", [residual, early_output, blocked_and_plain])
 def test_each_operator_on_another_device_than_the_one_before(build: Callable[[Path], Path], tmp_path: Path) -> None:
-    compiled = compile_model(build(tmp_path), plain=True)
+    compiled = compile_model(build(tmp_path), plain="heavy")
     operators = len(compiled.model.graph.operators)
     placement = [("serial", "parallel")[i % 2] for i in range(operators)]
     assert check(compiled, [], placement) == operators
@@ -147,7 +147,7 @@ def test_each_operator_on_another_device_than_the_one_before(build: Callable[[Pa
 
 @pytest.mark.parametrize("build", [residual, early_output, blocked_and_plain])
 def test_random_placements_and_cuts(build: Callable[[Path], Path], tmp_path: Path) -> None:
-    compiled = compile_model(build(tmp_path), plain=True)
+    compiled = compile_model(build(tmp_path), plain="heavy")
     rng = random.Random(build.__name__)
     for seed in range(6):
         cuts = [cut for cut in sorted(compiled.legal_cuts) if rng.random() < 0.5]
@@ -157,7 +157,7 @@ def test_random_placements_and_cuts(build: Callable[[Path], Path], tmp_path: Pat
 @pytest.mark.parametrize("kind", LAYER_KINDS)
 @pytest.mark.parametrize("build", [branches, early_output])
 def test_stages_of_several_runs(build: Callable[[Path], Path], kind: LayerKind, tmp_path: Path) -> None:
-    compiled = compile_model(build(tmp_path), plain=True, kind=kind)
+    compiled = compile_model(build(tmp_path), plain=kind)
     model = model_of(compiled, [SERIAL, PARALLEL])
     inputs = inputs_of(compiled, seed=0)
     expected = whole(compiled, inputs)
@@ -177,14 +177,14 @@ def test_stages_of_several_runs(build: Callable[[Path], Path], kind: LayerKind, 
 @pytest.mark.parametrize("build", [residual, early_output, blocked_and_plain])
 def test_two_engines(build: Callable[[Path], Path], tmp_path: Path) -> None:
     pytest.importorskip("openvino")
-    compiled = compile_model(build(tmp_path), plain=True)
+    compiled = compile_model(build(tmp_path), plain="heavy")
     operators = len(compiled.model.graph.operators)
     placement = [("serial", "openvino")[i % 2] for i in range(operators)]
     assert check(compiled, [0], placement, other=OPENVINO) == operators
 
 
 def test_a_network_of_the_zoo() -> None:
-    compiled = compile_model(zoo_path("squeezenet"), plain=True)
+    compiled = compile_model(zoo_path("squeezenet"), plain="heavy")
     operators = len(compiled.model.graph.operators)
     rng = random.Random(0)
     assert check(compiled, [3, 11], [("serial", "parallel")[i % 2] for i in range(operators)]) == operators
@@ -194,7 +194,7 @@ def test_a_network_of_the_zoo() -> None:
 
 
 def test_what_a_frame_moves_and_on_what_each_segment_runs(tmp_path: Path) -> None:
-    compiled = compile_model(residual(tmp_path), plain=True)
+    compiled = compile_model(residual(tmp_path), plain="heavy")
     layers = compiled.layers
     operators = layers[1].last_operator - layers[0].first_operator + 1
     stage = model_of(compiled, [SERIAL, PARALLEL]).stage(((0, 1),), ["parallel"] + ["serial"] * (operators - 1))
@@ -213,7 +213,7 @@ class TestTimes:
 
     @pytest.fixture
     def compiled(self, tmp_path: Path) -> Compiled:
-        return compile_model(small(tmp_path), plain=True)
+        return compile_model(small(tmp_path), plain="heavy")
 
     def _times_s(self, compiled: Compiled, model: PlacedModel, placement: Sequence[str]) -> tuple[float, ...]:
         clock = itertools.count().__next__
@@ -264,7 +264,7 @@ class TestTimes:
         ]
         weights = {"w": np.array([1, -3], np.float32)}
         compiled = compile_model(
-            write(network(nodes, {"x": [4, 2]}, {"y": [4, 2]}, weights), tmp_path), plain=True, kind="operators"
+            write(network(nodes, {"x": [4, 2]}, {"y": [4, 2]}, weights), tmp_path), plain="operators"
         )
         graph = compiled.model.graph
         fuser = replace(ADDER, fusions=(Fusion(("Add", "Relu"), (Term(1e-5, (("elements_out", 1),)),)),))
@@ -290,7 +290,7 @@ class TestTimes:
         node = helper.make_node("ArgMax", ["x"], ["y"], axis=1, keepdims=0)
         graph = network([node], {"x": [200, 4096]}, {"y": [200]})
         graph.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
-        compiled = compile_model(write(graph, tmp_path), plain=True)
+        compiled = compile_model(write(graph, tmp_path), plain="heavy")
         rounding = replace(SERIAL, name="rounding", precision="bf16")
         stage = model_of(compiled, [rounding]).stage(((0, 0),), ["rounding"])
         assert 0 < stage.difference < 0.1

@@ -63,7 +63,7 @@ class TestExecutor:
 
     @pytest.fixture
     def compiled(self, tmp_path: Path) -> Compiled:
-        return compile_model(small(tmp_path), plain=True)
+        return compile_model(small(tmp_path), plain="heavy")
 
     @pytest.fixture
     def arena(self, compiled: Compiled) -> Iterator[Arena]:
@@ -209,7 +209,7 @@ def said(channel: Channel) -> messages.FromWorker:
 
 
 def test_a_worker_runs_described_devices_in_their_own_time(tmp_path: Path) -> None:
-    compiled = compile_model(small(tmp_path), plain=True)
+    compiled = compile_model(small(tmp_path), plain="heavy")
     with arena_for(compiled) as arena:
         arena.set_speed(0, 1.0)
         put(arena, 0, {"x": np.full((4, 2), 2, np.float32)})
@@ -245,7 +245,7 @@ def test_a_worker_whose_cores_may_not_be_used_any_more_runs_on_those_that_may(
 @pytest.mark.parametrize("other", [PARALLEL, OPENVINO], ids=["one_engine", "two_engines"])
 def test_a_worker_runs_engines_of_this_host_as_fast_as_they_are(tmp_path: Path, other: Device) -> None:
     pytest.importorskip(other.engine)
-    compiled = compile_model(small(tmp_path), plain=True)
+    compiled = compile_model(small(tmp_path), plain="heavy")
     with arena_for(compiled) as arena:
         arena.set_speed(0, 1.0)
         put(arena, 0, {"x": np.full((4, 2), 2, np.float32)})

@@ -76,7 +76,7 @@ def placed_by(run: Run, devices: Sequence[Device]) -> tuple[int, ...]:
     ],
 )
 def test_every_run_is_made_and_progress_only_grows(tmp_path: Path, devices: tuple[Device, ...]) -> None:
-    compiled = compile_model(residual(tmp_path), plain=True)
+    compiled = compile_model(residual(tmp_path), plain="heavy")
     job = job_of(compiled, devices)
     ratios, answer = profile(job)
     assert len(ratios) == answer.rounds >= 3
@@ -99,7 +99,7 @@ def test_every_run_is_made_and_progress_only_grows(tmp_path: Path, devices: tupl
 
 @WITHOUT_OPENVINO
 def test_operators_that_an_engine_does_not_know_are_the_answer(tmp_path: Path) -> None:
-    compiled = compile_model(write(odd_network(), tmp_path), plain=True)
+    compiled = compile_model(write(odd_network(), tmp_path), plain="heavy")
     _, answer = profile(job_of(compiled, (SERIAL, OPENVINO)))
     why = "some operators are not for device openvino: it does not run Det 'Det_1'"
     assert answer == Profiled(incapable=((), (1,)), reasons=("", why))
@@ -107,14 +107,14 @@ def test_operators_that_an_engine_does_not_know_are_the_answer(tmp_path: Path) -
 
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
 def test_two_threads(tmp_path: Path) -> None:
-    compiled = compile_model(residual(tmp_path), plain=True)
+    compiled = compile_model(residual(tmp_path), plain="heavy")
     _, answer = profile(job_of(compiled, (SERIAL, PARALLEL), threads=2))
     assert all(part.time_s > 0 for run in answer.node_runs for part in run)
 
 
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
 def test_neighbours_run_the_cleaned_model_meanwhile(tmp_path: Path) -> None:
-    compiled = compile_model(residual(tmp_path), plain=True)
+    compiled = compile_model(residual(tmp_path), plain="heavy")
     job = msgspec.structs.replace(
         job_of(compiled, (SERIAL,)),
         neighbours=usable_cores()[1:2],

@@ -41,7 +41,7 @@ def job_of(compiled: Compiled, *partitions: tuple[int, ...], openvino: bool = Fa
 def test_in_batches_of_any_size(tmp_path: Path, most_sessions: int, most_bytes: int) -> None:
     """Every partition is timed on every device, and progress only grows."""
     told: list[Progress] = []
-    compiled = compile_model(residual(tmp_path), plain=True)
+    compiled = compile_model(residual(tmp_path), plain="heavy")
     partitions = ((0,), (0, 1), (2,), (3, 4, 5), (7,))
     job = job_of(compiled, *partitions)
     times = time_partitions(job, told.append, most_sessions=most_sessions, most_bytes=most_bytes).times
@@ -61,7 +61,7 @@ def test_in_batches_of_any_size(tmp_path: Path, most_sessions: int, most_bytes: 
 
 @WITHOUT_OPENVINO
 def test_what_an_engine_does_not_know_has_no_time(tmp_path: Path) -> None:
-    compiled = compile_model(write(odd_network(), tmp_path), plain=True)
+    compiled = compile_model(write(odd_network(), tmp_path), plain="heavy")
     job = job_of(compiled, (0,), (1,), (0, 1), openvino=True)
     found = [[time is not None for time in row] for row in time_partitions(job, lambda _: None).times]
     assert found == [[True, True], [True, False], [True, False]]
@@ -74,7 +74,7 @@ def test_what_an_engine_computes_wrong_has_no_time(
 ) -> None:
     """Where it computes in integers; here nothing is right enough."""
     monkeypatch.setattr(profile_partitions, "most_apart", lambda _: -1.0)
-    compiled = compile_model(write(build(), tmp_path), plain=True)
+    compiled = compile_model(write(build(), tmp_path), plain="heavy")
     types = [operator.op_type for operator in compiled.model.graph.operators]
     floats = next(i for i, op_type in enumerate(types) if op_type in ("Relu", "Mul"))
     job = job_of(compiled, (types.index(compared),), (floats,), openvino=True)

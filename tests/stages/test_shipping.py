@@ -12,7 +12,7 @@ from shisha_rt.messages.worker import Prepare, Run
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
-from shisha_rt.tensors import TensorSpec
+from shisha_rt.tensors import Tensor
 from stages.far.carrier import Carried, CarrierBroken
 from stages.far.messages import TO_FAR, PrepareFar, RunFar, Sent
 from stages.far.shipping import Shipping
@@ -23,8 +23,8 @@ INDEX = ModelIndex(
     layer_count=1,
     legal_cuts=(),
     node_layers=(0,),
-    inputs=(TensorSpec("x", (4,), "FP32"),),
-    outputs=(TensorSpec("any", (1, 3), "FP32", (0, 1)), TensorSpec("some", (1, 3), "FP32", (0,))),
+    inputs=(Tensor("x", (4,), "FP32"),),
+    outputs=(Tensor("any", (1, 3), "FP32", (0, 1)), Tensor("some", (1, 3), "FP32", (0,))),
     crossing=(),
 )
 

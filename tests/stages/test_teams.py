@@ -112,7 +112,7 @@ def interleaved(folder: Path) -> Path:
 
 @pytest.mark.parametrize("devices", [(), (SERIAL,)], ids=["whole", "placed"])
 def test_a_stage_of_two_runs_of_layers(tmp_path: Path, devices: Sequence[Device]) -> None:
-    compiled = compile_model(interleaved(tmp_path), plain=bool(devices))
+    compiled = compile_model(interleaved(tmp_path), plain="heavy" if devices else None)
     works = [((0, 0),), ((1, 1), (3, 3)), ((2, 2), (4, 4)), ((5, 5),)]
     with arena_for(compiled) as arena, worker(compiled, arena, devices) as (channel, _):
         arena.set_speed(0, 1.0)
@@ -144,7 +144,7 @@ def test_a_team_and_one_place_side_by_side(tmp_path: Path, devices: Sequence[Dev
     """Epoch 1 is one place's, 2 a team's, 3 the one place's again, and 4 the team's again."""
     for device in devices:
         pytest.importorskip(device.engine)
-    compiled = compile_model(blocked_and_plain(tmp_path), plain=bool(devices))
+    compiled = compile_model(blocked_and_plain(tmp_path), plain="heavy" if devices else None)
     operators = len(compiled.model.graph.operators)
     placement = tuple(device.name for device in devices for _ in range(operators))
     alone = Prepare(1, 0, ((0, len(compiled.layers) - 1),), placement=placement)

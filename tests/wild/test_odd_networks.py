@@ -27,7 +27,7 @@ from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.model.spans import Span, groups_of
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
-from shisha_rt.tensors import NUMPY_OF, TensorSpec
+from shisha_rt.tensors import NUMPY_OF, Tensor
 from stages.engines.onnxruntime.compile import compile_into
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.onnxruntime.versions import newest_taken
@@ -51,7 +51,7 @@ def saved(model: onnx.ModelProto, folder: Path, name: str) -> Path:
     return path
 
 
-def made_up(spec: TensorSpec, seed: int) -> Array:
+def made_up(spec: Tensor, seed: int) -> Array:
     """Normal values, shifted by some so that what depends on the data differs; whole numbers are 0 or 1."""
     generator = np.random.default_rng(seed)
     dtype = NUMPY_OF[spec.datatype]

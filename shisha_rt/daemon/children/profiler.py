@@ -29,11 +29,13 @@ from shisha_rt.costs.links import Links
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.measure.compile import read_compiled
 from shisha_rt.measure.compiled import Compiled
-from shisha_rt.measure.cost_tensors import cost_tensors
+from shisha_rt.measure.costs_of_model import cost_tensors, plans_by_costs, told_costs
 from shisha_rt.measure.engines import engines_tried
+from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.profile import MEASURED_BATCHES, profile_model, teams_to_measure
 from shisha_rt.measure.shapes import as_one
-from shisha_rt.measure.told_costs import plans_by_costs, told_costs
+from shisha_rt.measure.sitting import Sitting
+from shisha_rt.planner.goal import Goal
 from shisha_rt.process.parent import line_to_parent
 
 STARTS_CHILDREN: Final = True
@@ -48,15 +50,16 @@ def main(arguments: list[str]) -> int:
     assert isinstance(asked, fm.ProfileModel)  # the greeting
     try:
         compiled = as_one([read_compiled(asked.name, *map(Path, folders)) for folders in asked.folders])
+        sitting = Sitting(_tell, os.getppid(), asked.renew)
         batches: tuple[int, ...] = ()
         if asked.engines:
-            tried = engines_tried(compiled, asked.machine, _tell, beside=os.getppid(), renew=asked.renew)
+            tried = engines_tried(compiled, asked.machine, sitting)
             channel.send(fm.FROM_PROFILER.encode(fm.EnginesCompared(tried)))
             channel.wait()  # for `MeasureLayers`: until then plans are compared live, which measuring would disturb
             trial = tried.of("onnxruntime")
             if trial is not None and trial.gain_of_batches >= WORTH_A_BATCH:
                 batches = tuple(frames for frames in MEASURED_BATCHES if frames <= asked.most_batch)
-        answer: fm.FromProfiler = _profiled(asked, compiled, batches)
+        answer: fm.FromProfiler = _profiled(asked, compiled, sitting, batches)
     except (BadInput, Failure, OSError) as error:  # OSError: for instance, there is no room for temporary files
         answer = fm.NotProfiled(" ".join(str(error).split()))
     channel.send(fm.FROM_PROFILER.encode(answer))
@@ -64,26 +67,19 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _profiled(asked: fm.ProfileModel, compiled: Compiled, batches: Sequence[int]) -> fm.ModelProfiled:
+def _profiled(asked: fm.ProfileModel, compiled: Compiled, sitting: Sitting, batches: Sequence[int]) -> fm.ModelProfiled:
     """Raises as `profile_model` does."""
     started_s = time.monotonic()
     machine = asked.machine
-    raw = profile_model(
-        compiled,
-        machine,
-        _tell,
-        teams=asked.teams,
-        beside=os.getppid(),
-        renew=asked.renew,
-        remote=asked.remote,
-        batches=batches,
-    )
+    ready = ModelOnMachine(compiled, machine, teams=asked.teams, remote=asked.remote)
+    raw = profile_model(ready, sitting, batches)
     splits = compiled.index.splits if len(asked.folders) == 1 else ()
     links = Links(cost_tensors(compiled.index), asked.far) if asked.far else None
     stored = LayerCosts(raw, machine, links)
     costs = told_costs(stored, machine.time_scale, splits)
     with_batches = replace(costs, batches=stored.costs().batches) if machine.time_scale == 1 else costs
-    plans = plans_by_costs(with_batches, machine, asked.replicate, run_s=asked.run_s, latency_s=asked.latency_s)
+    goal = Goal(asked.replicate, run_s=asked.run_s, latency_s=asked.latency_s)
+    plans = plans_by_costs(with_batches, machine, goal)
     return fm.ModelProfiled(
         StoredCosts(msgspec.json.encode(costs_object(costs)), compiled.needs),
         tuple(plans.items()),

@@ -10,7 +10,7 @@ from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.messages import shadow as sm
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.process.arena import Arena, NoRoom
-from shisha_rt.tensors import TensorSpec
+from shisha_rt.tensors import Tensor
 
 _MODULE: Final = "shisha_rt.daemon.children.shadow"
 
@@ -52,7 +52,7 @@ class ShadowLink:
         if self._link is not None:
             self._link.send(sm.ShadowFrame(inputs, outputs))
 
-    def _tensors(self, slot: int, layout: int, specs: Iterable[TensorSpec]) -> dict[str, sm.ShadowTensor]:
+    def _tensors(self, slot: int, layout: int, specs: Iterable[Tensor]) -> dict[str, sm.ShadowTensor]:
         arena, regions = self._arena, self._arena.layouts[layout].regions
         return {
             spec.name: sm.ShadowTensor(

@@ -20,7 +20,7 @@ from shisha_rt.errors import Error
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.lent import LentFault, LentPiece, read_lent, write_lent
 from shisha_rt.protocol.request import InferRequest, Lent
-from shisha_rt.tensors import TensorSpec
+from shisha_rt.tensors import Tensor
 
 if TYPE_CHECKING:
     from shisha_rt.daemon.tracing import FrameTrace
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Output(Struct, frozen=True):
     """A tensor of an answer: its `data`, or the `lent` memory where its client finds it."""
 
-    tensor: TensorSpec
+    tensor: Tensor
     shape: tuple[int, ...]
     data: bytes
     lent: Lent | None = None

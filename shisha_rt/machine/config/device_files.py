@@ -15,7 +15,7 @@ from typing import Annotated, Final, get_args
 import msgspec
 import onnx
 
-from shisha_rt.checked import Count, WholeNumber, shown
+from shisha_rt.checked import Count, WholeNumber, refuse, repeated_names, shown
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import pip_install
 from shisha_rt.machine.config.shipped import shipped_configs
@@ -162,9 +162,7 @@ def running_devices(machine: Machine, place: Place, precision: str) -> tuple[Dev
         return (_read(shipped_configs("devices")[_USUAL]),)
     devices = devices_of(machine, place)
     permitted = _permitted(devices, precision)
-    fault = next(_why_not_run(devices, permitted), None)
-    if fault is not None:
-        raise BadInput(f"{machine.source}: place {place.name}: {fault}", Error.DEVICE_UNFIT)
+    refuse(_why_not_run(devices, permitted), f"{machine.source}: place {place.name}", Error.DEVICE_UNFIT)
     if not any(_is_beside_host(machine, near, precision) for near in (place, *machine.places)):
         names = ", ".join(device.name for device in permitted)
         raise BadInput(
@@ -188,9 +186,7 @@ def _is_beside_host(machine: Machine, place: Place, precision: str) -> bool:
 def parse_device(content: str, *, name: str, source: str) -> Device:
     """The device that TOML text describes; `source` names the text in messages. Raises BadInput."""
     file = parse_toml(content, _File, source, _WHAT)
-    fault = next(_faults(file), None)
-    if fault is not None:
-        raise BadInput(f"{source}: {fault}", Error.DEVICE_UNFIT)
+    refuse(_faults(file), source, Error.DEVICE_UNFIT)
     return Device(
         name=name,
         source=source,
@@ -204,12 +200,12 @@ def parse_device(content: str, *, name: str, source: str) -> Device:
         fusions=tuple(Fusion(tuple(fused.ops), tuple(map(_term, fused.cost))) for fused in file.fused),
         datatypes=frozenset(file.datatypes or ()),
         max_rank=file.max_rank,
-        transfer_in=_transfer(file.transfer_in),
-        transfer_out=_transfer(file.transfer_out),
+        transfer_in=_transfer(file.transfer_in) if file.transfer_in else None,
+        transfer_out=_transfer(file.transfer_out) if file.transfer_out else None,
         threads=file.threads,
         power=None if file.power_w is None else Power(file.power_w, file.transfer_power_w),
         resources=tuple(map(_resource, file.resource)),
-        links=tuple(DirectLink(link.memory, _moved(link)) for link in file.link),
+        links=tuple(DirectLink(link.memory, _transfer(link)) for link in file.link),
     )
 
 
@@ -270,11 +266,7 @@ def _resource(resource: _Resource) -> Resource:
     return Resource(resource.name, resource.limit, tuple(terms))
 
 
-def _transfer(transfer: _Transfer | None) -> Transfer | None:
-    return None if transfer is None else _moved(transfer)
-
-
-def _moved(transfer: _Transfer) -> Transfer:
+def _transfer(transfer: _Transfer) -> Transfer:
     return Transfer(transfer.latency_s, transfer.bandwidth_bytes_per_s)
 
 
@@ -299,14 +291,10 @@ def _faults(file: _File) -> Iterator[str]:
     yield from _power_faults(file)
     yield from _link_faults(file)
     for i, family in enumerate(file.family):
-        yield from (
-            f"family[{i}]{fault}" for fault in _family_faults(family, file.family[:i], i + 1 < len(file.family))
-        )
+        yield from (f"family[{i}]{fault}" for fault in _family_faults(family, file.family[:i], file.family[i + 1 :]))
     for i, fused in enumerate(file.fused):
         yield from (f"fused[{i}]{fault}" for fault in _fused_faults(fused, file.family, file.fused[:i]))
-    for i, resource in enumerate(file.resource):
-        if any(resource.name == other.name for other in file.resource[:i]):
-            yield f"resource[{i}].name = {shown(resource.name)}: used twice, expected a name of its own"
+    yield from repeated_names("resource", [resource.name for resource in file.resource])
 
 
 def _power_faults(file: _File) -> Iterator[str]:
@@ -335,17 +323,25 @@ def _kind_faults(file: _File) -> Iterator[str]:
             if getattr(file, key) is None:
                 yield f"{key} is missing: a device with [[family]] is described, expected such a key"
     else:
-        for key in ("memory", "call_s", "datatypes", "max_rank", "transfer_in", "transfer_out"):
-            if getattr(file, key) is not None:
-                yield f"{key}: a device without [[family]] is measured, expected no such key"
-        for key in ("fused", "resource", "link"):
-            if getattr(file, key):
+        described = (
+            "memory",
+            "call_s",
+            "datatypes",
+            "max_rank",
+            "transfer_in",
+            "transfer_out",
+            "fused",
+            "resource",
+            "link",
+        )
+        for key in described:
+            if getattr(file, key) not in (None, []):
                 yield f"{key}: a device without [[family]] is measured, expected no such key"
 
 
-def _family_faults(family: _Family, earlier: Sequence[_Family], has_later: bool) -> Iterator[str]:
+def _family_faults(family: _Family, earlier: Sequence[_Family], later: Sequence[_Family]) -> Iterator[str]:
     if _ANY in family.ops:
-        if len(family.ops) > 1 or family.conditional or has_later:
+        if len(family.ops) > 1 or family.conditional or later:
             yield f'.ops = {shown(family.ops)}: "{_ANY}" is all other operators, expected it alone in the last family'
     else:
         yield from _operator_faults(family, earlier)

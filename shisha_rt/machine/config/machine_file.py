@@ -13,7 +13,7 @@ from typing import Annotated, Final, get_args
 
 import msgspec
 
-from shisha_rt.checked import Count, WholeNumber, shown
+from shisha_rt.checked import Count, WholeNumber, refuse, repeated_names, shown
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
@@ -83,24 +83,18 @@ def load_machine(text: str) -> Machine:
 def parse_machine(content: str, *, name: str, source: str) -> Machine:
     """The machine that TOML text describes; `source` names the text in messages. Raises BadInput."""
     file = parse_toml(content, _File, source, _WHAT)
-    fault = next(_faults(file), None)
-    if fault is not None:
-        raise BadInput(f"{source}: {fault}", Error.MACHINE_UNFIT)
+    refuse(_faults(file), source, Error.MACHINE_UNFIT)
     memories = tuple(Memory(m.name, m.bandwidth_bytes_per_s) for m in file.memory) or (Memory("ram"),)
     places = tuple(_place(place, memories[0].name) for place in file.place)
     memories += (Memory(REMOTE_MEMORY),) * any(place.remote for place in places)
-    fault = next(core_faults(places), None)
-    if fault is not None:
-        raise BadInput(f"{source}: {fault}", Error.MACHINE_UNFIT)
+    refuse(core_faults(places), source, Error.MACHINE_UNFIT)
     return Machine(name, source, memories, places, file.timing, file.time_scale, engine=file.engine)
 
 
 def check_runnable(machine: Machine, available: Collection[int] | None = None) -> None:
     """Raises BadInput unless every place can run here; `available`: the cores that this process may use."""
     cores = usable_cores() if available is None else available
-    fault = next(_why_not_here(machine, cores), None)
-    if fault is not None:
-        raise BadInput(f"{machine.source}: {fault}", Error.MACHINE_UNFIT)
+    refuse(_why_not_here(machine, cores), machine.source, Error.MACHINE_UNFIT)
 
 
 def _find(text: str) -> Path:
@@ -150,8 +144,8 @@ def _faults(file: _File) -> Iterator[str]:
         yield f"engine = {shown(file.engine)}: expected {', '.join(map(shown, _ENGINES[:-1]))} or {shown(_ENGINES[-1])}"
     if not file.place:
         yield "no [[place]]: expected at least one"
-    yield from _duplicates("memory", [memory.name for memory in file.memory])
-    yield from _duplicates("place", [place.name for place in file.place])
+    yield from repeated_names("memory", [memory.name for memory in file.memory])
+    yield from repeated_names("place", [place.name for place in file.place])
     if file.time_scale != 1 and any(place.host for place in file.place):
         yield f"time_scale = {file.time_scale:g}: expected 1 where places have a host, as links are what they are"
     memories = [memory.name for memory in file.memory] or ["ram"]
@@ -159,12 +153,6 @@ def _faults(file: _File) -> Iterator[str]:
         yield f"memory {shown(REMOTE_MEMORY)}: the name is taken where places have a host, expected another"
     for i, place in enumerate(file.place):
         yield from (f"place[{i}] ({place.name}): {fault}" for fault in _place_faults(place, memories))
-
-
-def _duplicates(kind: str, names: list[str]) -> Iterator[str]:
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            yield f"{kind}[{i}].name = {shown(name)}: used twice, expected a name of its own"
 
 
 def _remote_faults(place: _Place) -> Iterator[str]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from shisha_rt.machine.host.kernel_files import number_in, text_of
+
 _MOUNTED: Final = Path("/sys/fs/cgroup")
 _OWN: Final = Path("/proc/self/cgroup")
 _PRESSURE: Final = Path("/proc/pressure")
@@ -38,7 +40,7 @@ class ControlGroups:
 
     def __init__(self, own: Path = _OWN, mounted: Path = _MOUNTED, pressure: Path = _PRESSURE) -> None:
         self._cpu_v1, self._memory_v1, self._v2 = list[Path](), list[Path](), list[Path]()
-        for line in _text(own).splitlines():
+        for line in text_of(own).splitlines():
             _, controllers, path = line.split(":", 2)
             names = controllers.split(",")
             if controllers == "":
@@ -52,9 +54,9 @@ class ControlGroups:
 
     def quota_cores(self) -> float | None:
         """The lowest CPU quota of the group and its ancestors, in cores; None if there is none."""
-        quotas = [quota for folder in self._v2 for quota in _ratio(*_text(folder / "cpu.max").partition(" ")[::2])]
+        quotas = [quota for folder in self._v2 for quota in _ratio(*text_of(folder / "cpu.max").partition(" ")[::2])]
         for folder in self._cpu_v1:
-            quotas += _ratio(_text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us"))
+            quotas += _ratio(text_of(folder / "cpu.cfs_quota_us"), text_of(folder / "cpu.cfs_period_us"))
         return min(quotas, default=None)
 
     def memory_limit_bytes(self) -> int | None:
@@ -68,8 +70,8 @@ class ControlGroups:
         """
         left = []
         for folder, limit in self._memory_limits():
-            taken = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes") or 0
-            rows = dict(row for row in map(str.split, _text(folder / "memory.stat").splitlines()) if len(row) == 2)
+            taken = number_in(folder / "memory.current") or number_in(folder / "memory.usage_in_bytes") or 0
+            rows = dict(row for row in map(str.split, text_of(folder / "memory.stat").splitlines()) if len(row) == 2)
             # In version 1 only `total_` fields count the groups below, as both versions' sizes do.
             old = rows.get("total_inactive_file", rows.get("inactive_file", "0"))
             left.append(max(0, limit - max(0, taken - int(old))))
@@ -80,7 +82,7 @@ class ControlGroups:
         files = [(folder, folder / "memory.max") for folder in self._v2]
         files += [(folder, folder / "memory.limit_in_bytes") for folder in self._memory_v1]
         for folder, file in files:
-            limit = _number(file)
+            limit = number_in(file)
             if limit is not None and limit < _NO_MEMORY_LIMIT:
                 yield folder, limit
 
@@ -89,7 +91,7 @@ class ControlGroups:
         periods = throttled = 0
         throttled_s = 0.0
         for folder in (*self._v2, *self._cpu_v1):
-            rows = (line.split() for line in _text(folder / "cpu.stat").splitlines())
+            rows = (line.split() for line in text_of(folder / "cpu.stat").splitlines())
             counts = {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
             periods += counts.get("nr_periods", 0)
             throttled += counts.get("nr_throttled", 0)
@@ -102,7 +104,7 @@ class ControlGroups:
         None if the kernel does not count that (pressure stall information, PSI).
         """
         for file in self._pressure:
-            for line in _text(file).splitlines():
+            for line in text_of(file).splitlines():
                 kind, *fields = line.split()
                 values = dict(field.split("=", 1) for field in fields)
                 if kind == "some" and values.get("total", "").isdigit():
@@ -123,15 +125,3 @@ def _ratio(quota: str, period: str) -> Iterator[float]:
     """The quota in cores; nothing if there is no limit, written as "max" (version 2) or -1 (version 1)."""
     if quota.strip().isdigit() and period.strip().isdigit() and int(period) > 0:
         yield int(quota) / int(period)
-
-
-def _number(path: Path) -> int | None:
-    text = _text(path).strip()
-    return int(text) if text.isdigit() else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

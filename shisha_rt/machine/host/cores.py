@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from shisha_rt.machine.allotment import HostCore
+from shisha_rt.machine.host.kernel_files import number_in, text_of
 
 # Favoured cores of one kind differ by a few percent in their top frequency; kinds of cores by much more.
 _SAME_CLASS_RATIO: Final = 0.9
@@ -30,7 +31,7 @@ def host_cores(cores: Sequence[int], cpus: Path = _CPUS) -> tuple[HostCore, ...]
 def core_ranks(cores: Sequence[int], cpus: Path = _CPUS) -> Mapping[int, int]:
     """Core -> rank of its class, 1 the fastest; all 1 unless the kernel reports a figure for every core."""
     for file in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
-        figures = {core: _number(cpus / f"cpu{core}" / file) for core in cores}
+        figures = {core: number_in(cpus / f"cpu{core}" / file) for core in cores}
         known = {core: figure for core, figure in figures.items() if figure is not None}
         if len(known) == len(cores):
             return _classes(known)
@@ -38,9 +39,9 @@ def core_ranks(cores: Sequence[int], cpus: Path = _CPUS) -> Mapping[int, int]:
 
 
 def _host_core(core: int, rank: int, folder: Path) -> HostCore:
-    siblings = _cpu_list(_text(folder / "topology" / "thread_siblings_list"))
+    siblings = _cpu_list(text_of(folder / "topology" / "thread_siblings_list"))
     nodes = [int(path.name[4:]) for path in folder.glob("node[0-9]*") if path.name[4:].isdigit()]
-    top_khz = _number(folder / "cpufreq" / "cpuinfo_max_freq")
+    top_khz = number_in(folder / "cpufreq" / "cpuinfo_max_freq")
     return HostCore(
         core, rank, siblings or (core,), min(nodes, default=None), None if top_khz is None else top_khz * 1e3
     )
@@ -65,15 +66,3 @@ def _classes(figures: Mapping[int, float]) -> dict[int, int]:
             rank, fastest = rank + 1, figure
         ranks[core] = rank
     return ranks
-
-
-def _number(path: Path) -> float | None:
-    text = _text(path).strip()
-    return float(text) if text.isdigit() else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

@@ -16,11 +16,12 @@ from typing import Final
 
 import psutil
 
+from shisha_rt.machine.host.kernel_files import text_of
+
 _PROC: Final = Path("/proc")
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _IDLE_FIELDS: Final = frozenset({3, 4})  # idle and iowait, of a line of /proc/stat
 _COUNTED_FIELDS: Final = 8  # the two behind them are guests' time, which is counted as user time already
-_CHUNK_BYTES: Final = 1 << 16
 _PROCESS_FIELDS: Final = slice(11, 15)  # utime, stime, and both of the children that were waited for
 
 
@@ -70,13 +71,13 @@ def family(root: int, proc: Path = _PROC) -> Iterator[int]:
         with contextlib.suppress(psutil.Error):
             yield from (child.pid for child in psutil.Process(root).children(recursive=True))
         return
-    for child in _text(listed).split():
+    for child in text_of(listed).split():
         yield from family(int(child), proc)
 
 
 def _busy_s(cores: Collection[int], proc: Path) -> float:
     ticks = 0
-    for line in _text(proc / "stat").splitlines():
+    for line in text_of(proc / "stat").splitlines():
         if not line.startswith("cpu"):
             break  # lists of interrupts follow, which are long
         name, *fields = line.split()
@@ -86,22 +87,5 @@ def _busy_s(cores: Collection[int], proc: Path) -> float:
 
 
 def _process_s(pid: int, proc: Path) -> float:
-    fields = _text(proc / str(pid) / "stat").rpartition(")")[2].split()  # a name may hold spaces and brackets
+    fields = text_of(proc / str(pid) / "stat").rpartition(")")[2].split()  # a name may hold spaces and brackets
     return sum(map(int, fields[_PROCESS_FIELDS])) / _TICKS_PER_S
-
-
-def _text(path: Path) -> str:
-    """The file's text; empty if it is missing, vanishes or may not be read. Unbuffered, as a loop reads many files."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        chunks = [os.read(fd, _CHUNK_BYTES)]
-        while chunks[-1]:  # the kernel returns at most a page at a time
-            chunks.append(os.read(fd, _CHUNK_BYTES))
-    except OSError:  # the process has just ended
-        return ""
-    finally:
-        os.close(fd)
-    return b"".join(chunks).decode(errors="replace")

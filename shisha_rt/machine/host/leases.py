@@ -98,9 +98,9 @@ class CoreLeases:
         return True
 
 
-def take_cores(count: int, folder: Path | None = None) -> Taken:
+def take_cores(count: int) -> Taken:
     """Lease `count` of the cores that this process may use; if too few are free, return all of them, to be shared."""
-    leases, usable = CoreLeases(folder), usable_cores()
+    leases, usable = CoreLeases(), usable_cores()
     for core in usable:
         if len(leases.cores) < count:
             leases.take(core)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from shisha_rt.machine.host.cgroups import ControlGroups
+from shisha_rt.machine.host.kernel_files import text_of
 
 _PART_FOR_FRAMES: Final = 2
 _VMSTAT: Final = Path("/proc/vmstat")
@@ -37,8 +38,5 @@ def kernel_kills() -> int:
 
     0 if it does not report that.
     """
-    try:
-        lines = _VMSTAT.read_text().splitlines()
-    except OSError:
-        return 0
+    lines = text_of(_VMSTAT).splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

@@ -65,12 +65,12 @@ def this_limits() -> CpuLimits:
     return CpuLimits(frozenset(usable_cores()), ControlGroups().quota_cores())
 
 
-def this_machine(available: Collection[int] | None = None) -> Machine:
-    """One place for each core of `available` (default: the affinity mask), at most as many as the quota keeps full.
+def this_machine() -> Machine:
+    """One place for each core of the affinity mask, at most as many as the quota keeps full.
 
     Nothing is leased: this is for planning and inspection.
     """
-    limits = this_limits() if available is None else CpuLimits(frozenset(available), ControlGroups().quota_cores())
+    limits = this_limits()
     cores = host_cores(sorted(limits.cores))
     return _machine(cores, by_preference(cores)[: limits.place_count])
 

@@ -8,18 +8,20 @@ of exactly the length that its shape and datatype ask for.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath, PureWindowsPath
 from typing import Final
 
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from onnx.external_data_helper import set_external_data
 
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.subgraphs import all_graphs
 from shisha_rt.tensors import NUMPY_OF, size_bytes
 
 _PAGE_BYTES: Final = 4096
+_EMBEDDED_BELOW_BYTES: Final = 1024
 _MOST_BYTES: Final = (1 << 31) - (1 << 20)
 """Largest size of a weight: protobuf's limit of 2 GiB includes its name and shape."""
 _SHOWN: Final = 100  # characters of a file name that may be far too long
@@ -39,16 +41,14 @@ def load_weights(model: onnx.ModelProto, path: Path) -> bytes:
     """Bring all tensors of the model at `path` into memory, in place; return a SHA-256 digest of the external ones."""
     digest = hashlib.sha256()
     for tensor in _tensors(model.graph):
-        expected_bytes = size_bytes(datatype_of(tensor.data_type, f"{path}: weight {tensor.name!r}"), tensor.dims)
+        expected_bytes = size_bytes(datatype_of(tensor.data_type, f"weight {tensor.name!r}"), tensor.dims)
         if expected_bytes > _MOST_BYTES:
             expected = f"expected at most {_MOST_BYTES} of one weight, as ONNX holds no larger"
-            raise BadInput(
-                f"{path}: weight {tensor.name!r} has {expected_bytes} bytes; {expected}", Error.EXTERNAL_DATA
-            )
+            raise BadInput(f"weight {tensor.name!r} has {expected_bytes} bytes; {expected}", Error.EXTERNAL_DATA)
         if tensor.data_location == TensorProto.EXTERNAL:
-            _load(tensor, path, expected_bytes)
+            _load(tensor, path.parent.resolve(), expected_bytes)
             digest.update(tensor.raw_data)
-        _as_raw_data(tensor, path, expected_bytes)
+        _as_raw_data(tensor, expected_bytes)
     return digest.digest()
 
 
@@ -62,17 +62,17 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
                 yield from attribute.tensors
 
 
-def _load(tensor: TensorProto, path: Path, expected_bytes: int) -> None:
+def _load(tensor: TensorProto, folder: Path, expected_bytes: int) -> None:
     where = {entry.key: entry.value for entry in tensor.external_data}
     location = where.get("location", "")
     try:
-        tensor.raw_data = _read(tensor, path, where, _inside(path, tensor.name, location), expected_bytes)
+        tensor.raw_data = _read(tensor.name, where, _inside(folder, tensor.name, location), expected_bytes)
     except BadInput:
         raise
     except (OSError, RuntimeError, ValueError) as error:  # not permitted, too long a name; a loop of links; a NUL
         reason = error.strerror if isinstance(error, OSError) else error
         raise BadInput(
-            f"{path}: external data {location[:_SHOWN]!r} of weight {tensor.name!r} cannot be read: {reason};"
+            f"external data {location[:_SHOWN]!r} of weight {tensor.name!r} cannot be read: {reason};"
             " expected a file in the model's folder",
             Error.EXTERNAL_DATA,
         ) from error
@@ -80,7 +80,7 @@ def _load(tensor: TensorProto, path: Path, expected_bytes: int) -> None:
     del tensor.external_data[:]
 
 
-def _read(tensor: TensorProto, path: Path, where: Mapping[str, str], file: Path, expected_bytes: int) -> bytes:
+def _read(tensor: str, where: Mapping[str, str], file: Path, expected_bytes: int) -> bytes:
     """The tensor's bytes, of which `where` has the offset and the length in `file`."""
     try:
         offset_bytes = int(where.get("offset", "0"))
@@ -90,7 +90,7 @@ def _read(tensor: TensorProto, path: Path, where: Mapping[str, str], file: Path,
     file_bytes = file.stat().st_size
     if offset_bytes < 0 or length_bytes != expected_bytes or offset_bytes + length_bytes > file_bytes:
         raise BadInput(
-            f"{path}: weight {tensor.name!r} is not in external data {file.name!r} as described; expected"
+            f"weight {tensor!r} is not in external data {file.name!r} as described; expected"
             f" {expected_bytes} bytes at offset {where.get('offset', '0')} of a file of {file_bytes}",
             Error.EXTERNAL_DATA,
         )
@@ -99,27 +99,24 @@ def _read(tensor: TensorProto, path: Path, where: Mapping[str, str], file: Path,
         return stream.read(length_bytes)
 
 
-def _inside(path: Path, tensor: str, location: str) -> Path:
+def _inside(folder: Path, tensor: str, location: str) -> Path:
     """The external file. Raises BadInput unless it exists and, with links resolved, lies in the model's folder."""
-    folder = path.parent.resolve()
     relative = PurePath(location)
     file = (folder / relative).resolve()
     steps_out = ".." in relative.parts or ".." in PureWindowsPath(location).parts
     if relative.is_absolute() or steps_out or not file.is_relative_to(folder):
         raise BadInput(
-            f"{path}: external data {location!r} of weight {tensor!r} is outside the model's folder;"
-            " expected a file in it",
+            f"external data {location!r} of weight {tensor!r} is outside the model's folder; expected a file in it",
             Error.EXTERNAL_DATA,
         )
     if not file.is_file():
         raise BadInput(
-            f"{path}: external data {location!r} of weight {tensor!r} is missing; expected it in {folder}",
-            Error.EXTERNAL_DATA,
+            f"external data {location!r} of weight {tensor!r} is missing; expected it in {folder}", Error.EXTERNAL_DATA
         )
     return file
 
 
-def _as_raw_data(tensor: TensorProto, path: Path, expected_bytes: int) -> None:
+def _as_raw_data(tensor: TensorProto, expected_bytes: int) -> None:
     try:
         if not tensor.HasField("raw_data"):
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
@@ -127,14 +124,14 @@ def _as_raw_data(tensor: TensorProto, path: Path, expected_bytes: int) -> None:
         pass  # too few or too many values: refused below
     if len(tensor.raw_data) != expected_bytes:
         raise BadInput(
-            f"{path}: weight {tensor.name!r} does not fill its shape {list(tensor.dims)};"
+            f"weight {tensor.name!r} does not fill its shape {list(tensor.dims)};"
             f" expected {expected_bytes} bytes, not {len(tensor.raw_data)}",
             Error.EXTERNAL_DATA,
         )
 
 
-def save_with_external_weights(model: onnx.ModelProto, path: Path, *, threshold_bytes: int) -> None:
-    """Write `path` and, beside it, the weights of at least `threshold_bytes` in a file with the suffix `.bin`.
+def save_with_external_weights(model: onnx.ModelProto, path: Path) -> None:
+    """Write `path` and, beside it, all weights but small ones in a file with the suffix `.bin`.
 
     The model is not changed, and never serialised whole, as protobuf's limit is 2 GiB.
     """
@@ -146,7 +143,7 @@ def save_with_external_weights(model: onnx.ModelProto, path: Path, *, threshold_
         getattr(shell.graph, field).extend(getattr(graph, field))
     with data_path.open("wb") as stream:
         for tensor in graph.initializer:
-            if len(tensor.raw_data) < threshold_bytes:
+            if len(tensor.raw_data) < _EMBEDDED_BELOW_BYTES:
                 shell.graph.initializer.append(tensor)
                 continue
             # Engines map the file into memory, which works in whole pages.
@@ -157,13 +154,7 @@ def save_with_external_weights(model: onnx.ModelProto, path: Path, *, threshold_
 
 
 def _reference(tensor: TensorProto, location: str, offset_bytes: int) -> TensorProto:
-    tensor_proto = TensorProto(
-        name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, data_location=TensorProto.EXTERNAL
-    )
-    entries: Iterable[tuple[str, object]] = (
-        ("location", location),
-        ("offset", offset_bytes),
-        ("length", len(tensor.raw_data)),
-    )
-    tensor_proto.external_data.extend(onnx.StringStringEntryProto(key=key, value=str(value)) for key, value in entries)
-    return tensor_proto
+    reference = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=b"")
+    set_external_data(reference, location, offset_bytes, len(tensor.raw_data))
+    reference.ClearField("raw_data")
+    return reference

@@ -7,7 +7,6 @@ operator in such a function differs between the two opsets except in its types: 
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
 from typing import Final
 
 import onnx
@@ -24,13 +23,13 @@ _ONNX: Final = ("", "ai.onnx")  # both names of its own domain
 _GRAPHS: Final = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
-def without_functions(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+def without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     """Inline the functions that the file defines; `model` may be changed. Raises BadInput if one cannot be."""
     if not model.functions:
         return model
     if _count_without_functions(model) > _MOST_OPERATORS:
         raise BadInput(
-            f"{path}: its functions, written out, are over {_MOST_OPERATORS} operators; expected fewer",
+            f"its functions, written out, are over {_MOST_OPERATORS} operators; expected fewer",
             Error.MODEL_UNSUPPORTED,
         )
     versions = {_plain(opset.domain): opset.version for opset in model.opset_import}
@@ -39,13 +38,13 @@ def without_functions(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
         inlined = onnx.inliner.inline_local_functions(model)
     except Exception as error:  # it raises whatever its C++ does
         raise BadInput(
-            f"{path}: its functions cannot be written out: {said_by_onnx(error)}", Error.MODEL_UNSUPPORTED
+            f"its functions cannot be written out: {said_by_onnx(error)}", Error.MODEL_UNSUPPORTED
         ) from error
     for node in all_nodes(inlined.graph.node):
         if (node.domain, node.op_type) in reasons:
             reason = reasons[node.domain, node.op_type] or "cannot be written out"
             raise BadInput(
-                f"{path}: function {node.op_type} of domain {node.domain!r} {reason}; expected the model's opsets",
+                f"function {node.op_type} of domain {node.domain!r} {reason}; expected the model's opsets",
                 Error.MODEL_UNSUPPORTED,
             )
     return inlined

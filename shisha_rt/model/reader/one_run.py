@@ -20,7 +20,6 @@ from shisha_rt.process.job import JobFailed, run_job
 from shisha_rt.tensors import NUMPY_OF
 
 _FILE: Final = "model.onnx"
-_EMBEDDED_BELOW_BYTES: Final = 1024
 RUN_LIMIT_S: Final = 300.0  # far more than any model has taken; some loop for ever
 _TRYING_LIMIT_S: Final = 30.0
 
@@ -40,13 +39,11 @@ class RunSeen(msgspec.Struct, frozen=True):
     """`taken`: index of the try with which it ran, None if it ran with none; `reason`: why the last one failed."""
 
     taken: int | None
-    shapes: dict[str, tuple[tuple[int, ...], str]]
+    shapes: dict[str, SeenTensor]
     reason: str = ""
 
 
-def shapes_seen(
-    model: onnx.ModelProto, wanted: Sequence[str], where: str, limit_s: float = RUN_LIMIT_S
-) -> dict[str, SeenTensor]:
+def shapes_seen(model: onnx.ModelProto, wanted: Sequence[str], limit_s: float = RUN_LIMIT_S) -> dict[str, SeenTensor]:
     """Shapes and datatypes of the tensors `wanted` in one run; the inputs of `model` have static shapes.
 
     Raises BadInput if the engine cannot run it, or not within `limit_s`.
@@ -54,14 +51,14 @@ def shapes_seen(
     shape = tuple(tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim) for value in model.graph.input)
     seen = _run(model, (shape,), limit_s, wanted)
     if seen.taken is None:
-        raise BadInput(f"{where}: the engine cannot run it: {seen.reason}", Error.ENGINE_REFUSES)
-    unknown = next((name for name, (_, datatype) in seen.shapes.items() if datatype not in NUMPY_OF), None)
+        raise BadInput(f"the engine cannot run it: {seen.reason}", Error.ENGINE_REFUSES)
+    unknown = next((name for name, tensor in seen.shapes.items() if tensor.datatype not in NUMPY_OF), None)
     if unknown is not None:
         raise BadInput(
-            f"{where}: tensor {unknown!r} is of no datatype served; expected one of {', '.join(NUMPY_OF)}",
+            f"tensor {unknown!r} is of no datatype served; expected one of {', '.join(NUMPY_OF)}",
             Error.MODEL_UNSUPPORTED,
         )
-    return {name: SeenTensor(*seen_shape) for name, seen_shape in seen.shapes.items()}
+    return seen.shapes
 
 
 def first_that_runs(model: onnx.ModelProto, tries: Sequence[tuple[tuple[int, ...], ...]]) -> int | None:
@@ -72,11 +69,10 @@ def first_that_runs(model: onnx.ModelProto, tries: Sequence[tuple[tuple[int, ...
 def _run(
     model: onnx.ModelProto, tries: Sequence[tuple[tuple[int, ...], ...]], limit_s: float, wanted: Sequence[str] = ()
 ) -> RunSeen:
-    said: list[bytes] = []
     with tempfile.TemporaryDirectory(prefix="shisha-rt-run-") as folder:
         path = Path(folder) / _FILE
         try:
-            save_with_external_weights(model, path, threshold_bytes=_EMBEDDED_BELOW_BYTES)
+            save_with_external_weights(model, path)
         except OSError as error:
             raise Failure(
                 f"{folder}: the model cannot be written there, to be run once ({error.strerror or error}), "
@@ -85,9 +81,8 @@ def _run(
             ) from None
         asked = RunAsked(str(path), tuple(tries), tuple(wanted))
         try:
-            job = msgspec.json.encode(asked)
-            failed = "the model could not be run"
-            run_job("stages.jobs.one_run", failed=failed, given=job, hear=said.append, limit_s=limit_s)
+            job, failed = msgspec.json.encode(asked), "the model could not be run"
+            said = run_job("stages.jobs.one_run", failed=failed, given=job, limit_s=limit_s)
         except JobFailed as error:
             return RunSeen(None, {}, error.reason)
-    return msgspec.json.decode(said[-1], type=RunSeen)
+    return msgspec.json.decode(said, type=RunSeen)

@@ -19,7 +19,7 @@ from typing import Any, Final
 import onnx
 from google.protobuf.message import DecodeError  # its type stubs are a separate package
 
-from shisha_rt.errors import BadInput, Error
+from shisha_rt.errors import BadInput, Error, about
 from shisha_rt.model.clean import clean, without_weights
 from shisha_rt.model.graph import Graph, ModelGraph, Operator, Tensor
 from shisha_rt.model.input_sizes import ANY_SIZES, InputSizes
@@ -34,7 +34,6 @@ from shisha_rt.model.subgraphs import all_graphs, all_nodes, reads, subgraphs
 
 CLEANER_VERSION: Final = 7  # raise it when `clean` would give another model for the same file
 CLEAN_FILE: Final = "clean.onnx"
-_EMBEDDED_BELOW_BYTES: Final = 1024
 _PROTOBUF_LIMIT_BYTES: Final = 1 << 31
 _OLDEST_OPSET: Final = 7  # the oldest that engines promise to run
 _DOMAINS: Final = ("", MICROSOFT)
@@ -68,7 +67,7 @@ class Model(ModelGraph):
 
     def save(self, folder: Path) -> None:
         """Write `clean.onnx`, with its weights beside it in `clean.bin`, into an existing folder."""
-        save_with_external_weights(self.proto, folder / CLEAN_FILE, threshold_bytes=_EMBEDDED_BELOW_BYTES)
+        save_with_external_weights(self.proto, folder / CLEAN_FILE)
 
 
 def read_model(
@@ -85,41 +84,42 @@ def read_model(
 
     Raises BadInput with one line for whatever is wrong with the file.
     """
-    content = _read_file(path)
-    settings = json.dumps([sorted(sizes.dims.items()), sorted(sizes.shapes.items()), CLEANER_VERSION]).encode()
-    key_of = partial(_key_of, hashlib.sha256(content).digest(), settings=settings)
-    saved_model = saved(key_of(hashlib.sha256().digest()))
-    if saved_model is not None:
-        return saved_model
-    model = without_functions(_parse(content, path), path)
-    _check_header(model, path)
-    _drop_unused_domains(model)
-    check_versions(model, path)
-    _check_operators(model, path)
-    _state_onesided(model)
-    _check_ends(model, path)
-    external_digest = load_weights(model, path)
-    dims = settle_sizes(model, sizes, path, partial(sizes_that_run, model))
-    try:
-        onnx.checker.check_model(_as_checked(model))
-    except onnx.checker.ValidationError as error:
-        raise BadInput(f"{path}: not a valid ONNX model: {said_by_onnx(error)}", Error.NOT_ONNX) from error
-    forget_other_shapes(model.graph)
-    cleaned, seen = _cleaned(model, dims, path, run_limit_s)
-    cleaned.graph.name = path.stem
-    graph = _graph_of(cleaned, str(path))
-    if not graph.inputs:
-        raise BadInput(
-            f"{path}: no output depends on an input; expected at least one input that is not a weight",
-            Error.MODEL_UNSUPPORTED,
-        )
-    read = {tensor.name for tensor in graph.inputs}
-    unread = tuple(value.name for value in runtime_inputs(model.graph) if value.name not in read)
-    return Model(path.stem, graph, key_of(external_digest), cleaned, FoundOut(dims, seen, unread))
+    with about(path):
+        content = _read_file(path)
+        settings = json.dumps([sorted(sizes.dims.items()), sorted(sizes.shapes.items()), CLEANER_VERSION]).encode()
+        digest = hashlib.sha256(content).digest()
 
+        def key_of(external_digest: bytes) -> str:
+            return hashlib.sha256(digest + external_digest + settings).hexdigest()
 
-def _key_of(content_digest: bytes, external_digest: bytes, settings: bytes) -> str:
-    return hashlib.sha256(content_digest + external_digest + settings).hexdigest()
+        saved_model = saved(key_of(hashlib.sha256().digest()))
+        if saved_model is not None:
+            return saved_model
+        model = without_functions(_parse(content))
+        _check_header(model)
+        _drop_unused_domains(model)
+        check_versions(model)
+        _check_operators(model)
+        _state_onesided(model)
+        _check_ends(model)
+        external_digest = load_weights(model, path)
+        dims = settle_sizes(model, sizes, partial(sizes_that_run, model))
+        try:
+            onnx.checker.check_model(_as_checked(model))
+        except onnx.checker.ValidationError as error:
+            raise BadInput(f"not a valid ONNX model: {said_by_onnx(error)}", Error.NOT_ONNX) from error
+        forget_other_shapes(model.graph)
+        cleaned, seen = _cleaned(model, dims, run_limit_s)
+        cleaned.graph.name = path.stem
+        graph = _graph_of(cleaned)
+        if not graph.inputs:
+            raise BadInput(
+                "no output depends on an input; expected at least one input that is not a weight",
+                Error.MODEL_UNSUPPORTED,
+            )
+        read = {tensor.name for tensor in graph.inputs}
+        unread = tuple(value.name for value in runtime_inputs(model.graph) if value.name not in read)
+        return Model(path.stem, graph, key_of(external_digest), cleaned, FoundOut(dims, seen, unread))
 
 
 def _as_checked(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -136,7 +136,7 @@ def _as_checked(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _cleaned(
-    model: onnx.ModelProto, dims: Sequence[SettledDim], path: Path, run_limit_s: float
+    model: onnx.ModelProto, dims: Sequence[SettledDim], run_limit_s: float
 ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """Clean the model so that every tensor has a shape; return also the names of those whose shape only a run showed.
 
@@ -144,7 +144,7 @@ def _cleaned(
     """
     fault = None
     sizes = ", ".join(f"{dim.name} = {dim.size}" for dim in dims)
-    invalid = f"{path}: not a valid ONNX model{f' with {sizes}' if sizes else ''}"
+    invalid = f"not a valid ONNX model{f' with {sizes}' if sizes else ''}"
     seen: dict[str, SeenTensor] = {}
     while True:
         try:
@@ -158,7 +158,7 @@ def _cleaned(
         if not unknown:
             return cleaned, tuple(seen)
         try:
-            seen |= shapes_seen(cleaned, unknown, str(path), run_limit_s)
+            seen |= shapes_seen(cleaned, unknown, run_limit_s)
         except BadInput as error:
             if fault is None:
                 raise
@@ -167,16 +167,21 @@ def _cleaned(
 
 def read_saved(name: str, folder: Path) -> Model:
     """The model that `Model.save` wrote into `folder`, named after its key; large weights stay in their file."""
-    path = folder / CLEAN_FILE
-    proto = onnx.load(path, load_external_data=False)
-    graph = replace(_graph_of(proto, str(path)), name=name)  # it may have been saved under a different file name
-    return Model(name, graph, folder.name, proto, is_saved=True)
+    proto, graph = _load_clean(folder)
+    # It may have been saved under a different file name.
+    return Model(name, replace(graph, name=name), folder.name, proto, is_saved=True)
 
 
 def read_clean(folder: Path) -> Graph:
     """The graph of a model that `Model.save` wrote, without touching its weights."""
+    return _load_clean(folder)[1]
+
+
+def _load_clean(folder: Path) -> tuple[onnx.ModelProto, Graph]:
     path = folder / CLEAN_FILE
-    return _graph_of(onnx.load(path, load_external_data=False), str(path))
+    with about(path):
+        proto = onnx.load(path, load_external_data=False)
+        return proto, _graph_of(proto)
 
 
 # The file
@@ -186,34 +191,30 @@ def _read_file(path: Path) -> bytes:
     expected = "expected an ONNX file"
     try:
         if not path.exists():
-            raise BadInput(f"{path}: no such file; {expected}", Error.MODEL_UNREADABLE)
+            raise BadInput(f"no such file; {expected}", Error.MODEL_UNREADABLE)
         if not path.is_file():
-            raise BadInput(
-                f"{path}: is {'a folder' if path.is_dir() else 'not a regular file'}; {expected}",
-                Error.MODEL_UNREADABLE,
-            )
+            kind = "a folder" if path.is_dir() else "not a regular file"
+            raise BadInput(f"is {kind}; {expected}", Error.MODEL_UNREADABLE)
         if path.stat().st_size >= _PROTOBUF_LIMIT_BYTES:
-            raise BadInput(
-                f"{path}: over 2 GiB, more than ONNX allows; expected large weights as external data", Error.NOT_ONNX
-            )
+            raise BadInput("over 2 GiB, more than ONNX allows; expected large weights as external data", Error.NOT_ONNX)
         content = path.read_bytes()
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror}; {expected}", Error.MODEL_UNREADABLE) from error
+        raise BadInput(f"cannot be read: {error.strerror}; {expected}", Error.MODEL_UNREADABLE) from error
     if not content:
-        raise BadInput(f"{path}: is empty; {expected}", Error.MODEL_UNREADABLE)
+        raise BadInput(f"is empty; {expected}", Error.MODEL_UNREADABLE)
     return content
 
 
-def _parse(content: bytes, path: Path) -> onnx.ModelProto:
+def _parse(content: bytes) -> onnx.ModelProto:
     model = onnx.ModelProto()
     try:
         model.ParseFromString(content)
     except DecodeError:
-        raise BadInput(f"{path}: truncated, or not ONNX at all; expected an ONNX file", Error.NOT_ONNX) from None
+        raise BadInput("truncated, or not ONNX at all; expected an ONNX file", Error.NOT_ONNX) from None
     if not model.HasField("graph") or not model.graph.node:
-        raise BadInput(f"{path}: no network in it; expected an ONNX file with at least one operator", Error.NOT_ONNX)
+        raise BadInput("no network in it; expected an ONNX file with at least one operator", Error.NOT_ONNX)
     if not _is_text(model):
-        raise BadInput(f"{path}: damaged: a name in it is not text; expected printable UTF-8", Error.NOT_ONNX)
+        raise BadInput("damaged: a name in it is not text; expected printable UTF-8", Error.NOT_ONNX)
     return model
 
 
@@ -225,56 +226,50 @@ def _is_text(message: Any) -> bool:
         parts = [value] if isinstance(value, str | bytes) or hasattr(value, "ListFields") else value
         if field.type == field.TYPE_MESSAGE and not all(map(_is_text, parts)):
             return False
-        if field.type == field.TYPE_STRING and not all(_is_name(part, field.name in _PROSE) for part in parts):
-            return False
+        if field.type == field.TYPE_STRING:
+            named = (part for part in parts if field.name not in _PROSE or not isinstance(part, str))
+            if not all(map(_is_name, named)):
+                return False
     return True
 
 
-def _is_name(value: str | bytes, may_be_prose: bool = False) -> bool:
-    return isinstance(value, str) and (may_be_prose or value.isprintable())
+def _is_name(value: str | bytes) -> bool:
+    return isinstance(value, str) and value.isprintable()
 
 
-def _check_header(model: onnx.ModelProto, path: Path) -> None:
+def _check_header(model: onnx.ModelProto) -> None:
     """Check opsets, and that weights are dense. Replace `ai.onnx`, the other name of the default domain, by ''."""
     for part in (*model.opset_import, *all_nodes(model.graph.node)):
         if part.domain == "ai.onnx":
             part.domain = ""
     for domain, count in Counter(opset.domain for opset in model.opset_import).items():
         if count > 1:
-            raise BadInput(
-                f"{path}: {count} opset versions of domain {domain or 'ai.onnx'!r}; expected one", Error.NOT_ONNX
-            )
+            raise BadInput(f"{count} opset versions of domain {domain or 'ai.onnx'!r}; expected one", Error.NOT_ONNX)
     version = next((opset.version for opset in model.opset_import if not opset.domain), None)
     if version is None:
-        raise BadInput(
-            f"{path}: truncated, or no opset version given; expected {_OLDEST_OPSET} or newer", Error.NOT_ONNX
-        )
+        raise BadInput(f"truncated, or no opset version given; expected {_OLDEST_OPSET} or newer", Error.NOT_ONNX)
     if version < _OLDEST_OPSET:
-        raise BadInput(f"{path}: opset version {version}; expected {_OLDEST_OPSET} or newer", Error.MODEL_UNSUPPORTED)
+        raise BadInput(f"opset version {version}; expected {_OLDEST_OPSET} or newer", Error.MODEL_UNSUPPORTED)
     for graph in all_graphs(model.graph):
         for weight in graph.sparse_initializer:
-            raise BadInput(
-                f"{path}: weight {weight.values.name!r} is sparse; expected dense weights", Error.MODEL_UNSUPPORTED
-            )
+            raise BadInput(f"weight {weight.values.name!r} is sparse; expected dense weights", Error.MODEL_UNSUPPORTED)
 
 
-def _check_operators(model: onnx.ModelProto, path: Path) -> None:
+def _check_operators(model: onnx.ModelProto) -> None:
     version = next(opset.version for opset in model.opset_import if not opset.domain)
     for node in all_nodes(model.graph.node):
-        what = f"{path}: operator {node.op_type} ({_label(node)!r})"
+        what = f"operator {node.op_type} ({_label(node)!r})"
         if node.domain not in _DOMAINS:
             raise BadInput(
                 f"{what} is of domain {node.domain!r}; expected ai.onnx or com.microsoft", Error.MODEL_UNSUPPORTED
             )
-        if not node.domain and not _is_known(node.op_type, version):
+        if not node.domain and not onnx.defs.has(node.op_type, version, ""):
             raise BadInput(f"{what} is unknown; expected an operator of ONNX opset {version}", Error.MODEL_UNSUPPORTED)
         if node.op_type == "If" and not node.domain:
             for branch in subgraphs(node):
                 if len(branch.output) != len(node.output):
-                    raise BadInput(
-                        f"{what}: a branch has {len(branch.output)} outputs; expected {len(node.output)}",
-                        Error.NOT_ONNX,
-                    )
+                    expected = f"expected {len(node.output)}"
+                    raise BadInput(f"{what}: a branch has {len(branch.output)} outputs; {expected}", Error.NOT_ONNX)
 
 
 def _drop_unused_domains(model: onnx.ModelProto) -> None:
@@ -295,14 +290,6 @@ def _state_onesided(model: onnx.ModelProto) -> None:
             node.attribute.append(onnx.helper.make_attribute("onesided", 1))
 
 
-def _is_known(op_type: str, version: int) -> bool:
-    try:
-        onnx.defs.get_schema(op_type, version, "")
-    except onnx.defs.SchemaError:
-        return False
-    return True
-
-
 def _label(node: onnx.NodeProto) -> str:
     return node.name or next((name for name in node.output if name), "")
 
@@ -310,76 +297,69 @@ def _label(node: onnx.NodeProto) -> str:
 # Inputs and outputs
 
 
-def _check_ends(model: onnx.ModelProto, path: Path) -> None:
+def _check_ends(model: onnx.ModelProto) -> None:
     inputs = runtime_inputs(model.graph)
     if not inputs:
-        raise BadInput(f"{path}: no input; expected at least one that is not a weight", Error.MODEL_UNSUPPORTED)
+        raise BadInput("no input; expected at least one that is not a weight", Error.MODEL_UNSUPPORTED)
     for value in (*inputs, *model.graph.output):
-        _datatype(value, str(path))
+        _datatype(value)
     given = {value.name for value in inputs}
     for kind, values in (("input", inputs), ("output", model.graph.output)):
         for name, count in Counter(value.name for value in values).items():
             if count > 1:
-                raise BadInput(f"{path}: {kind} {name!r} is listed {count} times; expected each once", Error.NOT_ONNX)
+                raise BadInput(f"{kind} {name!r} is listed {count} times; expected each once", Error.NOT_ONNX)
     for value in model.graph.output:
         if value.name in given:
-            raise BadInput(
-                f"{path}: output {value.name!r} is an input, too; expected one that an operator makes",
-                Error.MODEL_UNSUPPORTED,
-            )
+            expected = "expected one that an operator makes"
+            raise BadInput(f"output {value.name!r} is an input, too; {expected}", Error.MODEL_UNSUPPORTED)
 
 
 # The graph
 
 
-def _graph_of(model: onnx.ModelProto, where: str) -> Graph:
+def _graph_of(model: onnx.ModelProto) -> Graph:
     """The `Graph` of a cleaned model. Raises BadInput for a tensor without a known shape or a supported datatype."""
     graph = model.graph
     described = {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
     made = [name for node in graph.node for name in node.output if name]
     names = [*(value.name for value in graph.input), *made]
-    tensors = {name: _tensor(described.get(name) or onnx.ValueInfoProto(name=name), where) for name in names}
+    tensors = {name: _tensor(described.get(name) or onnx.ValueInfoProto(name=name)) for name in names}
     for value in graph.output:
         if value.name not in tensors:
-            raise BadInput(
-                f"{where}: output {value.name!r} is a constant; expected one that an operator computes",
-                Error.MODEL_UNSUPPORTED,
-            )
+            expected = "expected one that an operator computes"
+            raise BadInput(f"output {value.name!r} is a constant; {expected}", Error.MODEL_UNSUPPORTED)
     return Graph(
         name=graph.name,
         operators=tuple(operator_of(node) for node in graph.node),
         inputs=tuple(tensors[value.name] for value in graph.input),
         outputs=tuple(tensors[value.name] for value in graph.output),
         tensors=tensors,
-        constants={weight.name: _constant(weight, where) for weight in graph.initializer},
+        constants={weight.name: _constant(weight) for weight in graph.initializer},
     )
 
 
-def _tensor(value: onnx.ValueInfoProto, where: str) -> Tensor:
+def _tensor(value: onnx.ValueInfoProto) -> Tensor:
     # There is no type if nothing could be inferred, usually because the operator is not one of ONNX's own.
-    datatype = _datatype(value, where) if value.HasField("type") else ""
+    datatype = _datatype(value) if value.HasField("type") else ""
     open_shape = shape_with_open_axes(value)
     if open_shape is None:
         raise BadInput(
-            f"{where}: the shape of tensor {value.name!r} is not known beforehand; expected a static shape",
-            Error.OPEN_SHAPES,
+            f"the shape of tensor {value.name!r} is not known beforehand; expected a static shape", Error.OPEN_SHAPES
         )
     shape, open_axes = open_shape
     return Tensor(value.name, shape, datatype, open_axes)
 
 
-def _datatype(value: onnx.ValueInfoProto, where: str) -> str:
+def _datatype(value: onnx.ValueInfoProto) -> str:
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
-        expected = "expected a dense tensor"
-        raise BadInput(
-            f"{where}: {value.name!r} is of type {str(kind).removesuffix('_type')}; {expected}", Error.MODEL_UNSUPPORTED
-        )
-    return datatype_of(value.type.tensor_type.elem_type, f"{where}: tensor {value.name!r}")
+        what = f"{value.name!r} is of type {str(kind).removesuffix('_type')}"
+        raise BadInput(f"{what}; expected a dense tensor", Error.MODEL_UNSUPPORTED)
+    return datatype_of(value.type.tensor_type.elem_type, f"tensor {value.name!r}")
 
 
-def _constant(weight: onnx.TensorProto, where: str) -> Tensor:
-    datatype = datatype_of(weight.data_type, f"{where}: weight {weight.name!r}")
+def _constant(weight: onnx.TensorProto) -> Tensor:
+    datatype = datatype_of(weight.data_type, f"weight {weight.name!r}")
     return Tensor(weight.name, tuple(weight.dims), datatype)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -37,7 +36,7 @@ def newest_that_all_take() -> int:
     return _ALL_TAKE.opsets[""]
 
 
-def check_versions(model: onnx.ModelProto, path: Path) -> None:
+def check_versions(model: onnx.ModelProto) -> None:
     """Raise BadInput, naming both versions, if the model is newer than what the engine accepts."""
     onnx_versions = OnnxVersions(model.ir_version, {opset.domain: opset.version for opset in model.opset_import})
     if not any(_newer(onnx_versions, _ALL_TAKE)):
@@ -45,9 +44,7 @@ def check_versions(model: onnx.ModelProto, path: Path) -> None:
     taken = _newest_taken()
     for what, version, newest in _newer(onnx_versions, taken):
         by = f"{taken.engine} takes (with onnx {onnx.__version__})"
-        raise BadInput(
-            f"{path}: {what} {version}; expected at most {newest}, the newest that {by}", Error.MODEL_UNSUPPORTED
-        )
+        raise BadInput(f"{what} {version}; expected at most {newest}, the newest that {by}", Error.MODEL_UNSUPPORTED)
 
 
 def _newer(onnx_versions: OnnxVersions, taken: OnnxVersions) -> Iterator[tuple[str, int, int]]:
@@ -63,6 +60,5 @@ def _newer(onnx_versions: OnnxVersions, taken: OnnxVersions) -> Iterator[tuple[s
 @cache
 def _newest_taken() -> OnnxVersions:
     """Ask the engine, in a separate process, as the control plane loads no engine."""
-    said: list[bytes] = []
-    run_job("stages.jobs.newest_versions", failed="the engine does not say what ONNX it takes", hear=said.append)
-    return msgspec.json.decode(said[-1], type=OnnxVersions)
+    said = run_job("stages.jobs.newest_versions", failed="the engine does not say what ONNX it takes")
+    return msgspec.json.decode(said, type=OnnxVersions)

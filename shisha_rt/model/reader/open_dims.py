@@ -11,12 +11,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal
 
 import onnx
 
-from shisha_rt.errors import BadInput, Error
+from shisha_rt.errors import BadInput, Error, about
 from shisha_rt.model.default_dims import default_dims
 from shisha_rt.model.input_sizes import LARGEST_SIZE, InputSizes
 from shisha_rt.model.subgraphs import all_graphs
@@ -41,31 +40,41 @@ class SettledDim:
     said_by: SaidBy
 
 
-def settle_sizes(model: onnx.ModelProto, sizes: InputSizes, path: Path, guess: Guess) -> tuple[SettledDim, ...]:
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """An input of run time. `names`: of its dimensions; empty where a size is fixed."""
+
+    value: onnx.ValueInfoProto
+    names: tuple[str, ...]
+
+    @property
+    def dims(self) -> list[onnx.TensorShapeProto.Dimension]:
+        return list(self.value.type.tensor_type.shape.dim)
+
+
+def settle_sizes(model: onnx.ModelProto, sizes: InputSizes, guess: Guess) -> tuple[SettledDim, ...]:
     """Write the sizes of all open dimensions of inputs into `model`; its other shapes are left to inference.
 
     Return these dimensions, each once, with who gave their sizes. Raises BadInput for sizes that do not fit, and if a
     dimension remains open; `guess` is then asked for sizes to suggest.
     """
-    inputs = runtime_inputs(model.graph)
-    _check_open_shapes(inputs, sizes, path)
-    names = _name_dimensions(inputs, path)
-    given = _given(names, inputs, sizes, path)
-    batches = {axes[0]: 1 for axes in names.values() if axes and axes[0]}
+    values = runtime_inputs(model.graph)
+    _check_open_shapes(values, sizes)
+    inputs = [_Input(value, _names(value)) for value in values]
+    given = _given(inputs, sizes)
+    batches = {each.names[0]: 1 for each in inputs if each.names and each.names[0]}
     suggested = default_dims(model)
     known = {**batches, **suggested, **given}
-    unsettled = [name for name in _all_names(names) if name not in known]
-    if unsettled:
-        raise BadInput(
-            _what_is_open(path, names, inputs, set(unsettled), known, guess(names, known)), Error.UNKNOWN_SIZES
-        )
-    for value in inputs:
-        for dim, name in zip(value.type.tensor_type.shape.dim, names[value.name], strict=True):
+    if not known.keys() >= set(_all_names(inputs)):
+        guessed = guess({each.value.name: each.names for each in inputs}, known)
+        raise BadInput(_what_is_open(inputs, known, guessed), Error.UNKNOWN_SIZES)
+    for each in inputs:
+        for dim, name in zip(each.dims, each.names, strict=True):
             if name:
                 dim.dim_value = known[name]
     return tuple(
         SettledDim(name, known[name], "user" if name in given else "model" if name in suggested else "batch")
-        for name in _all_names(names)
+        for name in _all_names(inputs)
     )
 
 
@@ -87,121 +96,100 @@ def forget_other_shapes(model: onnx.GraphProto) -> None:
                 value.type.tensor_type.ClearField("shape")
 
 
-def _check_open_shapes(inputs: Sequence[onnx.ValueInfoProto], sizes: InputSizes, path: Path) -> None:
+def _check_open_shapes(inputs: Sequence[onnx.ValueInfoProto], sizes: InputSizes) -> None:
     """Check the given shapes; an input without any shape gets open dimensions, as many as are given."""
     for name, shape in sizes.shapes.items():
         text = _as_option(name, shape)
         value = next((value for value in inputs if value.name == name), None)
         if value is None:
             known = ", ".join(repr(value.name) for value in inputs)
-            raise BadInput(f"{path}: {text}: the model has no such input, expected one of {known}", Error.WRONG_SIZES)
+            raise BadInput(f"{text}: the model has no such input, expected one of {known}", Error.WRONG_SIZES)
         tensor = value.type.tensor_type
         if not tensor.HasField("shape"):
             tensor.shape.CopyFrom(onnx.TensorShapeProto(dim=[{} for _ in shape]))
         if len(tensor.shape.dim) != len(shape):
-            raise BadInput(
-                f"{path}: {text}: {len(shape)} sizes, expected {len(tensor.shape.dim)}: {_shown(value)}",
-                Error.WRONG_SIZES,
-            )
+            expected = f"expected {len(tensor.shape.dim)}: {_shown(value)}"
+            raise BadInput(f"{text}: {len(shape)} sizes, {expected}", Error.WRONG_SIZES)
     for value in inputs:
         if not value.type.tensor_type.HasField("shape"):
             raise BadInput(
-                f"{path}: input {value.name!r} has no shape, not even a number of dimensions; "
+                f"input {value.name!r} has no shape, not even a number of dimensions; "
                 f"expected all of it, as in --shape {value.name}=1x3x224x224",
                 Error.MODEL_UNSUPPORTED,
             )
 
 
-def _name_dimensions(inputs: Sequence[onnx.ValueInfoProto], path: Path) -> dict[str, tuple[str, ...]]:
-    """Map each input to the names of its dimensions, empty where a size is fixed."""
-    images = {}
-    for value in inputs:
-        names = []
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if dim.HasField("dim_value") and dim.dim_value == 0:
-                expected = "expected 1 or more, or none where it is unknown"
-                raise BadInput(
-                    f"{path}: input {value.name!r} has size 0 in dimension {axis}; {expected}", Error.MODEL_UNSUPPORTED
-                )
-            name = f"{value.name}:{axis}" if dim.dim_param.strip() in _NO_NAMES else dim.dim_param
-            names.append("" if dim.dim_value > 0 else name)
-        images[value.name] = tuple(names)
-    return images
+def _names(value: onnx.ValueInfoProto) -> tuple[str, ...]:
+    """Names of an input's dimensions, empty where a size is fixed."""
+    names = []
+    for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+        if dim.HasField("dim_value") and dim.dim_value == 0:
+            expected = "expected 1 or more, or none where it is unknown"
+            raise BadInput(f"input {value.name!r} has size 0 in dimension {axis}; {expected}", Error.MODEL_UNSUPPORTED)
+        name = f"{value.name}:{axis}" if dim.dim_param.strip() in _NO_NAMES else dim.dim_param
+        names.append("" if dim.dim_value > 0 else name)
+    return tuple(names)
 
 
-def _given(
-    names: Mapping[str, tuple[str, ...]], inputs: Sequence[onnx.ValueInfoProto], sizes: InputSizes, path: Path
-) -> dict[str, int]:
+def _given(inputs: Sequence[_Input], sizes: InputSizes) -> dict[str, int]:
     """Sizes by dimension name, from both options."""
-    known = _all_names(names)
+    open_names = _all_names(inputs)
     for name, size in sizes.dims.items():
-        if name not in known:
-            expected = f"one of {', '.join(known)}" if known else "none, as all its input dimensions are fixed"
+        if name not in open_names:
+            expected = (
+                f"one of {', '.join(open_names)}" if open_names else "none, as all its input dimensions are fixed"
+            )
             raise BadInput(
-                f"{path}: --dim {name}={size}: no unknown dimension of that name; expected {expected}",
-                Error.WRONG_SIZES,
+                f"--dim {name}={size}: no unknown dimension of that name; expected {expected}", Error.WRONG_SIZES
             )
         if not 1 <= size <= LARGEST_SIZE:
-            raise BadInput(f"{path}: --dim {name}={size}: not a size; expected 1 to {LARGEST_SIZE}", Error.WRONG_SIZES)
-    known_dims, said_by = dict(sizes.dims), {name: f"--dim {name}={size}" for name, size in sizes.dims.items()}
-    by_name = {value.name: value for value in inputs}
+            raise BadInput(f"--dim {name}={size}: not a size; expected 1 to {LARGEST_SIZE}", Error.WRONG_SIZES)
+    known, said_by = dict(sizes.dims), {name: f"--dim {name}={size}" for name, size in sizes.dims.items()}
+    by_name = {each.value.name: each for each in inputs}
     for input_name, shape in sizes.shapes.items():
-        text = _as_option(input_name, shape)
-        dims = by_name[input_name].type.tensor_type.shape.dim
-        for axis, (name, size, dim) in enumerate(zip(names[input_name], shape, dims, strict=True)):
-            if not 1 <= size <= LARGEST_SIZE:
-                raise BadInput(
-                    f"{path}: {text}: size {size} in dimension {axis}; expected 1 to {LARGEST_SIZE}", Error.WRONG_SIZES
-                )
-            if not name and dim.dim_value != size:
-                raise BadInput(
-                    f"{path}: {text}: dimension {axis} is {dim.dim_value} in the model, expected that size",
-                    Error.WRONG_SIZES,
-                )
-            if name and known_dims.setdefault(name, size) != size:
-                said = f"{said_by[name]} says {known_dims[name]} for {name!r}"
-                raise BadInput(
-                    f"{path}: {text}: dimension {axis} is {size}, but {said}; expected one size", Error.WRONG_SIZES
-                )
-            said_by.setdefault(name, text)
-    return known_dims
+        text, given_to = _as_option(input_name, shape), by_name[input_name]
+        with about(text):
+            for axis, (name, size, dim) in enumerate(zip(given_to.names, shape, given_to.dims, strict=True)):
+                if not 1 <= size <= LARGEST_SIZE:
+                    raise BadInput(f"size {size} in dimension {axis}; expected 1 to {LARGEST_SIZE}", Error.WRONG_SIZES)
+                if not name and dim.dim_value != size:
+                    raise BadInput(
+                        f"dimension {axis} is {dim.dim_value} in the model, expected that size", Error.WRONG_SIZES
+                    )
+                if name and known.setdefault(name, size) != size:
+                    said = f"{said_by[name]} says {known[name]} for {name!r}"
+                    raise BadInput(f"dimension {axis} is {size}, but {said}; expected one size", Error.WRONG_SIZES)
+                said_by.setdefault(name, text)
+    return known
 
 
-def _all_names(names: Mapping[str, tuple[str, ...]]) -> list[str]:
-    return list(dict.fromkeys(name for axes in names.values() for name in axes if name))
+def _all_names(inputs: Sequence[_Input]) -> list[str]:
+    return list(dict.fromkeys(name for each in inputs for name in each.names if name))
 
 
-def _what_is_open(
-    path: Path,
-    names: Mapping[str, tuple[str, ...]],
-    inputs: Sequence[onnx.ValueInfoProto],
-    unsettled: set[str],
-    known: Mapping[str, int],
-    guessed: Mapping[str, int] | None,
-) -> str:
-    """Describe every open dimension, with options that work if sizes were found."""
-    dim_names = []
-    for value in inputs:
-        axes = [f"{axis} ({name!r})" for axis, name in enumerate(names[value.name]) if name in unsettled]
-        if axes:
-            dim_names.append(
-                f"input {value.name!r} {_shown(value)}: dimension{'s' * (len(axes) > 1)} {', '.join(axes)}"
-            )
-    listed = dim_names[:_MOST_LISTED] + [f"{len(dim_names) - _MOST_LISTED} more inputs"] * (
-        len(dim_names) > _MOST_LISTED
-    )
-    count = sum(name in unsettled for axes in names.values() for name in axes)
-    first = next(name for name in _all_names(names) if name in unsettled)
-    what = f"{path}: {count} unknown dimension{'s' * (count > 1)} of {'; '.join(listed)}; expected"
+def _what_is_open(inputs: Sequence[_Input], known: Mapping[str, int], guessed: Mapping[str, int] | None) -> str:
+    """Describe every open dimension that is not `known`, with options that work if sizes were found."""
+    unsettled = [name for each in inputs for name in each.names if name and name not in known]
+    open_inputs = [each for each in inputs if not known.keys() >= set(filter(None, each.names))]
+    listed = []
+    for each in open_inputs[:_MOST_LISTED]:
+        axes = [f"{axis} ({name!r})" for axis, name in enumerate(each.names) if name in unsettled]
+        dimensions = f"dimension{'s' * (len(axes) > 1)} {', '.join(axes)}"
+        listed.append(f"input {each.value.name!r} {_shown(each.value)}: {dimensions}")
+    if len(open_inputs) > _MOST_LISTED:
+        listed.append(f"{len(open_inputs) - _MOST_LISTED} more inputs")
+    count = len(unsettled)
+    what = f"{count} unknown dimension{'s' * (count > 1)} of {'; '.join(listed)}; expected"
     if guessed is None:
-        return f"{what} a size for each, as in --dim {first}=8, or whole shapes"
-    options = []
-    for value in inputs:
-        if unsettled.intersection(names[value.name]):
-            dims = value.type.tensor_type.shape.dim
-            sizes = zip(dims, names[value.name], strict=True)
-            shape = [({**guessed, **known}[name] if name else dim.dim_value) for dim, name in sizes]
-            options.append(_as_option(value.name, shape))
+        return f"{what} a size for each, as in --dim {unsettled[0]}=8, or whole shapes"
+    sizes = {**guessed, **known}
+    options = (
+        _as_option(
+            each.value.name,
+            [sizes[name] if name else dim.dim_value for dim, name in zip(each.dims, each.names, strict=True)],
+        )
+        for each in open_inputs
+    )
     return f"{what} their sizes: {' '.join(options)} would run"
 
 

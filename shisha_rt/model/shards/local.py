@@ -6,24 +6,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from shisha_rt.model.dimensions import tensor_of
 from shisha_rt.model.elementwise import BROADCAST
 from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.shards.blocked import BLOCK, NCHWC
 from shisha_rt.model.shards.shards import Slice
-from shisha_rt.model.shards.windows import SlidingWindow, sliding_windows
 
 Shape: TypeAlias = tuple[int, ...]
 Attributes: TypeAlias = Mapping[str, int | tuple[int, ...]]
 
 CONVOLVE: Final = frozenset({"Conv", "FusedConv"})
 PRODUCTS: Final = frozenset({"FusedGemm", "FusedMatMul", "Gemm", "MatMul"})
-_POOLING: Final = frozenset({"AveragePool", "LpPool", "MaxPool"})
-_GLOBAL_POOLING: Final = frozenset({"GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"})
 _RESHAPING: Final = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 
 
@@ -46,30 +43,14 @@ def needs_of(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     None if the operator cannot make the slice alone: it would need all of an input of which it should need a part.
     """
     kind = operator.op_type
-    if operator.domain not in ("", "com.microsoft", NCHWC) or not _makes_one(graph, operator):
+    if operator.domain not in ("", "com.microsoft", NCHWC):
         return None
+    if any(graph.is_needed_beyond(name, set()) for name in operator.outputs[1:]):
+        return None  # it makes more than one tensor
     if operator.attributes.get("channels_last", 0) and kind not in ("ReorderInput", "ReorderOutput"):
         return None
-    if kind in CONVOLVE or kind == "ConvTranspose":
-        return _convolution(graph, operator, wanted)
-    if kind in PRODUCTS:
-        return _product(graph, operator, wanted)
-    if kind in _POOLING:
-        return _pooling(graph, operator, wanted)
-    if kind in _GLOBAL_POOLING or (kind == "Upsample" and operator.domain == NCHWC) or kind == "Resize":
-        return _by_channel(graph, operator, wanted)
-    if kind in _RESHAPING:
-        return _reshaping(graph, operator, wanted)
-    if kind in ("BatchNormalization", "InstanceNormalization"):
-        return _normalisation(graph, operator, wanted)
-    if kind in ("LRN", "LayerNormalization", "LogSoftmax", "Softmax", "Concat"):
-        return _along_one_axis(graph, operator, wanted)
-    if kind == "Transpose":
-        axis = _permutation(graph, operator)[wanted.axis]
-        return Needs((Slice(axis, wanted.first, wanted.count),))
-    if kind in ("ReorderInput", "ReorderOutput"):
-        return _reordering(graph, operator, wanted)
-    return Needs(broadcast(graph, operator, wanted)) if kind in BROADCAST else None
+    rule = _RULES.get(kind, _broadcast if kind in BROADCAST else None)
+    return None if rule is None else rule(graph, operator, wanted)
 
 
 def carried(graph: Graph, operator: Operator, position: int, axis: int, unit: int) -> tuple[int, int] | None:
@@ -78,11 +59,11 @@ def carried(graph: Graph, operator: Operator, position: int, axis: int, unit: in
     None if `unit` would divide a group of channels, or a slice of the input does not make a slice of the output.
     """
     kind = operator.op_type
-    shape, made = (tensor_of(graph, name).shape for name in (operator.inputs[position], operator.outputs[0]))
+    shape, made = (graph.tensor(name).shape for name in (operator.inputs[position], operator.outputs[0]))
     if kind in CONVOLVE or kind == "ConvTranspose":
         if axis != 1 or position != 0:
             return axis, unit
-        groups = groups_of_conv(operator)
+        groups = operator.integer("group", 1)
         of_group = shape[1] // groups
         return (1, unit // of_group * (made[1] // groups)) if unit % of_group == 0 else None
     if kind in PRODUCTS:
@@ -92,42 +73,27 @@ def carried(graph: Graph, operator: Operator, position: int, axis: int, unit: in
     if kind == "Transpose":
         return _permutation(graph, operator).index(axis), unit
     if kind in ("ReorderInput", "ReorderOutput") and operator.attributes.get("channels_last", 0):
-        return _swapped(axis, len(shape), from_last=kind == "ReorderInput"), unit
+        return (_from_last if kind == "ReorderInput" else _to_last)(axis, len(shape)), unit
     return len(made) - len(shape) + axis, unit
 
 
-def broadcast(graph: Graph, operator: Operator, wanted: Slice, *positions: int) -> tuple[Slice | None, ...]:
-    """Slices of inputs that are broadcast to the output's shape.
-
-    Only inputs at `positions` are sliced, if any are given; all others are whole.
-    """
-    rank = len(tensor_of(graph, operator.outputs[0]).shape)
-    slices: list[Slice | None] = []
-    for position, name in enumerate(operator.inputs):
-        shape = tensor_of(graph, name).shape if name and (not positions or position in positions) else ()
-        axis = wanted.axis - (rank - len(shape))
-        is_cut = axis >= 0 and shape[axis] > 1
-        slices.append(Slice(axis, wanted.first, wanted.count) if is_cut else None)
-    return tuple(slices)
+def _added(graph: Graph, operator: Operator, wanted: Slice, position: int) -> Slice | None:
+    """Slice of an input that is broadcast to the output's shape; None: all of it."""
+    name = operator.inputs[position]
+    shape = graph.tensor(name).shape if name else ()
+    axis = wanted.axis - (len(graph.tensor(operator.outputs[0]).shape) - len(shape))
+    return Slice(axis, wanted.first, wanted.count) if axis >= 0 and shape[axis] > 1 else None
 
 
-def groups_of_conv(operator: Operator) -> int:
-    attribute = operator.attributes.get("group", 1)
-    assert isinstance(attribute, int), "ONNX defines `group` as an integer"
-    return attribute
-
-
-def _makes_one(graph: Graph, operator: Operator) -> bool:
-    """Whether only its first output is used."""
-    handed_out = {tensor.name for tensor in graph.outputs}
-    return not any(name in graph.consumers or name in handed_out for name in operator.outputs[1:])
+def _broadcast(graph: Graph, operator: Operator, wanted: Slice) -> Needs:
+    return Needs(tuple(_added(graph, operator, wanted, position) for position in range(len(operator.inputs))))
 
 
 def _convolution(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     """Inputs: image, weights, bias, and (if fused) a tensor that is added."""
     if wanted.axis == 1:
         return _filters(graph, operator, wanted)
-    windows = sliding_windows(graph, operator)
+    windows = _sliding_windows(graph, operator)
     if wanted.axis == 0 or windows is None or operator.op_type == "ConvTranspose":
         return None
     first, count, attributes = _windowed(operator, wanted, windows)
@@ -140,9 +106,9 @@ def _convolution(graph: Graph, operator: Operator, wanted: Slice) -> Needs | Non
 
 
 def _filters(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
-    groups = groups_of_conv(operator)
-    made = tensor_of(graph, operator.outputs[0]).shape[1]
-    image = tensor_of(graph, operator.inputs[0]).shape[1]
+    groups = operator.integer("group", 1)
+    made = graph.tensor(operator.outputs[0]).shape[1]
+    image = graph.tensor(operator.inputs[0]).shape[1]
     transposed = operator.op_type == "ConvTranspose"
     rest = [Slice(0, wanted.first, wanted.count), wanted][: max(0, len(operator.inputs) - 2)]
     if groups == 1:
@@ -157,7 +123,59 @@ def _filters(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     return Needs((mine, weights, *rest), {"group": count})
 
 
-def _windowed(operator: Operator, wanted: Slice, windows: Sequence[SlidingWindow]) -> tuple[int, int, Attributes]:
+@dataclass(frozen=True, slots=True)
+class _SlidingWindow:
+    """One spatial dimension of a convolution or pooling.
+
+    `reach`: positions that a window spans, dilation included; `before`: padding in front.
+    """
+
+    size_in: int
+    size_out: int
+    reach: int
+    stride: int
+    before: int
+
+    @property
+    def after(self) -> int:
+        """Padding at the end that the last window needs: at most what the operator says."""
+        return max(0, (self.size_out - 1) * self.stride + self.reach - self.size_in - self.before)
+
+    def rows(self, first: int, end: int) -> tuple[int, int, int, int]:
+        """For output rows from `first` to before `end`: first input row, end, padding before and after."""
+        start = first * self.stride - self.before
+        stop = (end - 1) * self.stride + self.reach - self.before
+        return max(start, 0), min(stop, self.size_in), max(-start, 0), max(stop - self.size_in, 0)
+
+
+def _sliding_windows(graph: Graph, operator: Operator) -> tuple[_SlidingWindow, ...] | None:
+    """One for each spatial dimension of a convolution or a pooling; None if a window could be all padding."""
+    image = graph.tensor(operator.inputs[0]).shape[2:]
+    made = graph.tensor(operator.outputs[0]).shape[2:]
+    ones = (1,) * len(image)
+    attributes = operator.attributes
+    kernel = _list(attributes, "kernel_shape") or graph.tensor(operator.inputs[1]).shape[2:]
+    strides, dilations = _list(attributes, "strides") or ones, _list(attributes, "dilations") or ones
+    pads = _list(attributes, "pads") or (0,) * (2 * len(image))
+    how = operator.texts.get("auto_pad", "NOTSET")
+    windows = []
+    for axis, (size_in, size_out) in enumerate(zip(image, made, strict=True)):
+        reach = (kernel[axis] - 1) * dilations[axis] + 1
+        missing = max(0, (size_out - 1) * strides[axis] + reach - size_in)
+        before = {"NOTSET": pads[axis], "VALID": 0, "SAME_UPPER": missing // 2}.get(how, missing - missing // 2)
+        window = _SlidingWindow(size_in, size_out, reach, strides[axis], before)
+        if window.before >= reach or window.after >= reach:
+            return None
+        windows.append(window)
+    return tuple(windows)
+
+
+def _list(attributes: Attributes, name: str) -> tuple[int, ...]:
+    attribute = attributes.get(name, ())
+    return attribute if isinstance(attribute, tuple) else (attribute,)
+
+
+def _windowed(operator: Operator, wanted: Slice, windows: Sequence[_SlidingWindow]) -> tuple[int, int, Attributes]:
     """First row, number of rows and attributes of the input's slice; all padding is made explicit."""
     split = wanted.axis - 2
     before, after = [window.before for window in windows], [window.after for window in windows]
@@ -171,7 +189,7 @@ def _windowed(operator: Operator, wanted: Slice, windows: Sequence[SlidingWindow
 def _pooling(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     if wanted.axis == 1:
         return Needs((wanted,))
-    windows = sliding_windows(graph, operator)
+    windows = _sliding_windows(graph, operator)
     counts_padding = operator.attributes.get("count_include_pad", 0) and operator.attributes.get("ceil_mode", 0)
     if wanted.axis == 0 or windows is None or counts_padding:  # padding that ceil_mode adds is never counted
         return None
@@ -181,7 +199,9 @@ def _pooling(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
 
 def _by_channel(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     """Operators that treat each channel alike; not a Resize with given sizes, which include the number of channels."""
-    same = tensor_of(graph, operator.inputs[0]).shape[:2] == tensor_of(graph, operator.outputs[0]).shape[:2]
+    if operator.op_type == "Upsample" and operator.domain != NCHWC:
+        return None
+    same = graph.tensor(operator.inputs[0]).shape[:2] == graph.tensor(operator.outputs[0]).shape[:2]
     if wanted.axis != 1 or not same or any(operator.inputs[3:]):
         return None
     return Needs((wanted, *(None,) * (len(operator.inputs) - 1)))
@@ -190,8 +210,8 @@ def _by_channel(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None
 def _product(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     if operator.attributes.get("transBatchA", 0) or operator.attributes.get("transBatchB", 0):
         return None
-    left, right, made = (tensor_of(graph, name).shape for name in (*operator.inputs[:2], operator.outputs[0]))
-    rest = broadcast(graph, operator, wanted, 2)[2:]
+    left, right, made = (graph.tensor(name).shape for name in (*operator.inputs[:2], operator.outputs[0]))
+    rest = [_added(graph, operator, wanted, position) for position in range(2, len(operator.inputs))]
     if wanted.axis == len(made) - 1 and len(right) > 1:
         axis = len(right) - (2 if operator.attributes.get("transB", 0) else 1)
         return Needs((None, Slice(axis, wanted.first, wanted.count), *rest))
@@ -207,7 +227,7 @@ def contraction(graph: Graph, operator: Operator, first: int, count: int) -> tup
         return Slice(1, first, count), Slice(1, first, count)
     if operator.op_type == "ConvTranspose":
         return Slice(1, first, count), Slice(0, first, count)
-    left, right = (len(tensor_of(graph, name).shape) for name in operator.inputs[:2])
+    left, right = (len(graph.tensor(name).shape) for name in operator.inputs[:2])
     mine = left - 2 if operator.attributes.get("transA", 0) and left > 1 else left - 1
     axis = right - 1 if operator.attributes.get("transB", 0) or right == 1 else right - 2
     return Slice(mine, first, count), Slice(axis, first, count)
@@ -215,7 +235,7 @@ def contraction(graph: Graph, operator: Operator, first: int, count: int) -> tup
 
 def _reshaping(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     """A slice of the output is one of the input if its elements are consecutive in both, per position before it."""
-    given, made = (tensor_of(graph, name).shape for name in (operator.inputs[0], operator.outputs[0]))
+    given, made = (graph.tensor(name).shape for name in (operator.inputs[0], operator.outputs[0]))
     has_shape = operator.op_type == "Reshape"
     if has_shape and operator.inputs[1] not in graph.constants:
         return None
@@ -250,11 +270,8 @@ def _normalisation(graph: Graph, operator: Operator, wanted: Slice) -> Needs | N
 
 def _along_one_axis(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     """Operators along one axis (in old opsets, also all later ones): earlier axes can be sliced. LRN reads channels."""
-    rank = len(tensor_of(graph, operator.outputs[0]).shape)
-    default = {"LRN": 1, "LayerNormalization": -1}.get(operator.op_type, 1)
-    axis = operator.attributes.get("axis", default)
-    assert isinstance(axis, int), "ONNX defines `axis` as an integer"
-    axis %= rank
+    rank = len(graph.tensor(operator.outputs[0]).shape)
+    axis = operator.integer("axis", -1 if operator.op_type == "LayerNormalization" else 1) % rank
     if wanted.axis == axis or (wanted.axis > axis and operator.op_type not in ("LRN", "Concat")):
         return None
     if operator.op_type == "Concat":
@@ -264,12 +281,11 @@ def _along_one_axis(graph: Graph, operator: Operator, wanted: Slice) -> Needs | 
 
 def _reordering(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
     """A change from or to a blocked format: the same positions; channels in full blocks, except at a plain end."""
-    given, made = (tensor_of(graph, name).shape for name in (operator.inputs[0], operator.outputs[0]))
-    is_last = bool(operator.attributes.get("channels_last", 0))
+    given, made = (graph.tensor(name).shape for name in (operator.inputs[0], operator.outputs[0]))
     into = operator.op_type == "ReorderInput"
     axis = wanted.axis
-    if is_last:
-        axis = _swapped(axis, len(made), from_last=not into)
+    if operator.attributes.get("channels_last", 0):
+        axis = (_to_last if into else _from_last)(axis, len(made))
     channels = wanted.axis if into else axis
     if channels != 1:
         return Needs((Slice(axis, wanted.first, wanted.count),))
@@ -280,16 +296,36 @@ def _reordering(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None
     return Needs((Slice(axis, wanted.first, end - wanted.first),), attributes)
 
 
-def _swapped(axis: int, rank: int, *, from_last: bool) -> int:
-    """Map an axis of (N, ..., C) to the same axis of (N, C, ...), or the reverse."""
-    if axis == 0:
-        return 0
-    if from_last:
-        return 1 if axis == rank - 1 else axis + 1
-    return rank - 1 if axis == 1 else axis - 1
+def _from_last(axis: int, rank: int) -> int:
+    """Map an axis of (N, ..., C) to the same axis of (N, C, ...)."""
+    return axis and axis % (rank - 1) + 1
+
+
+def _to_last(axis: int, rank: int) -> int:
+    """Map an axis of (N, C, ...) to the same axis of (N, ..., C)."""
+    return axis and (axis - 2) % (rank - 1) + 1
+
+
+def _transpose(graph: Graph, operator: Operator, wanted: Slice) -> Needs:
+    return Needs((Slice(_permutation(graph, operator)[wanted.axis], wanted.first, wanted.count),))
 
 
 def _permutation(graph: Graph, operator: Operator) -> tuple[int, ...]:
     attribute = operator.attributes.get("perm", ())
-    rank = len(tensor_of(graph, operator.inputs[0]).shape)
+    rank = len(graph.tensor(operator.inputs[0]).shape)
     return attribute if isinstance(attribute, tuple) and attribute else tuple(reversed(range(rank)))
+
+
+_RULES: Final[Mapping[str, Callable[[Graph, Operator, Slice], Needs | None]]] = MappingProxyType(
+    {
+        **dict.fromkeys((*CONVOLVE, "ConvTranspose"), _convolution),
+        **dict.fromkeys(PRODUCTS, _product),
+        **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pooling),
+        **dict.fromkeys(("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "Resize", "Upsample"), _by_channel),
+        **dict.fromkeys(_RESHAPING, _reshaping),
+        **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _normalisation),
+        **dict.fromkeys(("LRN", "LayerNormalization", "LogSoftmax", "Softmax", "Concat"), _along_one_axis),
+        "Transpose": _transpose,
+        **dict.fromkeys(("ReorderInput", "ReorderOutput"), _reordering),
+    }
+)

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.heavy import HEAVY
-from shisha_rt.model.shards.rewrite import split_run, splittable
+from shisha_rt.model.shards.rewrite import halves, split_run, splittable
 from shisha_rt.model.shards.shards import SplitRun
 from shisha_rt.model.spans import Span, groups_of
 from shisha_rt.model.split import AXES, Axis, KeptWhole, Splittable
@@ -37,28 +37,21 @@ def splits_of(
     for operator, layer in enumerate(node_layers):
         operators.setdefault(layer, []).append(operator)
     groups = groups_of(max(node_layers, default=-1) + 1, legal_cuts)
-    splittables: list[Splittable] = []
-    kept: list[KeptWhole] = []
 
-    def look(span: Span, *, say: bool) -> None:
+    def ways(span: Span) -> Iterator[Splittable | KeptWhole]:
         numbers = sorted(operator for layer in range(span[0], span[1] + 1) for operator in operators.get(layer, ()))
         if not any(graph.operators[number].op_type in HEAVY for number in numbers):
             return
         open_ended = any(graph.tensors[name].open_axes for number in numbers for name in _passing(graph, number))
+        macs = sum(layer_macs[span[0] : span[1] + 1])
         for axis in AXES:
-            answer = (
-                _OPEN if open_ended else _answer(graph, numbers, span, axis, sum(layer_macs[span[0] : span[1] + 1]))
-            )
-            if isinstance(answer, Splittable):
-                splittables.append(answer)
-            elif say:
-                kept.append(KeptWhole(*span, axis, answer))
+            answer = _OPEN if open_ended else _answer(graph, numbers, span, axis, macs)
+            yield answer if isinstance(answer, Splittable) else KeptWhole(*span, axis, answer)
 
-    for span in groups:
-        look(span, say=True)
-    for (first, _), (_, last) in pairwise(groups):
-        look((first, last), say=False)
-    return tuple(splittables), tuple(kept)
+    alone = [way for span in groups for way in ways(span)]
+    pairs = [way for (first, _), (_, last) in pairwise(groups) for way in ways((first, last))]
+    splittables = tuple(way for way in (*alone, *pairs) if isinstance(way, Splittable))
+    return splittables, tuple(way for way in alone if isinstance(way, KeptWhole))
 
 
 def _passing(graph: Graph, operator: int) -> Iterator[str]:
@@ -78,8 +71,7 @@ def _answer(graph: Graph, operators: Sequence[int], span: Span, axis: Axis, macs
 def _with_join(graph: Graph, operators: Sequence[int], way: Splittable, macs: int) -> Splittable:
     if not (way.joined or way.summed):
         return way
-    half = max(1, way.units // 2 // way.block) * way.block
-    join = _join_macs(graph, split_run(graph, operators, way.axis, (half, way.units - half)))
+    join = _join_macs(graph, split_run(graph, operators, way.axis, halves(way.units, way.block)))
     return structs.replace(way, join_part=join / max(1, join + macs))
 
 

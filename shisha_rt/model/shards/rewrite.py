@@ -10,25 +10,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-from shisha_rt.model.dimensions import tensor_of
 from shisha_rt.model.graph import Graph, Operator, Tensor
 from shisha_rt.model.shards.blocked import NCHWC
-from shisha_rt.model.shards.course import Course, course_of, is_needed_beyond
+from shisha_rt.model.shards.course import Course, NotSplit, course_of
 from shisha_rt.model.shards.local import Needs, contraction, needs_of
-from shisha_rt.model.shards.shards import Crop, Excerpt, Join, PartialSum, Shard, ShardOperator, Slice, SplitRun, Step
+from shisha_rt.model.shards.shards import (
+    Crop,
+    Excerpt,
+    Join,
+    PartialSum,
+    Shard,
+    ShardOperator,
+    Slice,
+    SplitRun,
+    Step,
+    part_of,
+)
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import MOST_SUMMED, Axis, Splittable, partial_name
 
 
 def splittable(graph: Graph, operators: Sequence[int], first: int, last: int, axis: Axis) -> Splittable | str:
     """How `operators` (ascending), those of layers `first` to `last`, can be split along `axis`; or why they cannot."""
-    course = course_of(graph, operators, axis)
-    if isinstance(course, str):
-        return course
     try:
-        rewritten = _split(graph, operators, course, _halves(course))
-    except ValueError as error:
-        return str(error)
+        course = course_of(graph, operators, axis)
+        rewritten = _split(operators, course, halves(course.units, course.block))
+    except NotSplit as reason:
+        return str(reason)
     makes = dict.fromkeys(excerpt.name for excerpt in rewritten.shards[0].makes)
     if rewritten.join.sum is not None:
         makes = {rewritten.join.sum.tensor: None}
@@ -52,47 +60,41 @@ def split_run(graph: Graph, operators: Sequence[int], axis: Axis, shares: Sequen
     """The shards that have `shares` of the units, in their order, and the join.
 
     In a graph with blocked formats, units are rounded up to full blocks; what `shares` lack of that goes to the last
-    shard. Raises ValueError if the run cannot be split, or not into these shares.
+    shard. Raises NotSplit, also for shares that do not fit.
     """
-    course = course_of(graph, operators, axis)
-    if isinstance(course, str):
-        raise ValueError(course)
-    return _split(graph, operators, course, shares)
+    return _split(operators, course_of(graph, operators, axis), shares)
 
 
-def _halves(course: Course) -> tuple[int, int]:
-    half = max(1, course.units // 2 // course.block) * course.block
-    return half, course.units - half
+def halves(units: int, block: int) -> tuple[int, int]:
+    """Two shares, as equal as blocks allow."""
+    half = max(1, units // 2 // block) * block
+    return half, units - half
 
 
-def _split(graph: Graph, operators: Sequence[int], course: Course, shares: Sequence[int]) -> SplitRun:
-    spans = _unit_spans(course, shares)
-    join = _join(graph, operators, course, len(spans))
-    made = [name for name in course.states if is_needed_beyond(graph, name, {*course.sharded, *_partial(course)})]
+def _split(operators: Sequence[int], course: Course, shares: Sequence[int]) -> SplitRun:
+    graph, spans = course.graph, _unit_spans(course, shares)
+    join = _join(operators, course, len(spans))
+    made = [name for name in course.states if graph.is_needed_beyond(name, {*course.in_shards})]
     if course.partial is not None and made:
-        raise ValueError(f"{made[0]!r} is needed beside the sum")
-    shards = tuple(_ShardBuilder(graph, course, part, span).shard(made) for part, span in enumerate(spans))
+        raise NotSplit(f"{made[0]!r} is needed beside the sum")
+    shards = tuple(_ShardBuilder(course, part, span).shard(made) for part, span in enumerate(spans))
     return SplitRun(course.axis, tuple(end - first for first, end in spans), shards, join)
 
 
 def _unit_spans(course: Course, shares: Sequence[int]) -> list[Span]:
-    """First unit and end of each share. Raises ValueError for shares that do not fit."""
+    """First unit and end of each share. Raises NotSplit for shares that do not fit."""
     missing = course.units - sum(shares)
     if len(shares) < 2 or min(shares) < 1 or not 0 <= missing < course.block:
-        raise ValueError(f"shares {[*shares]}, expected two or more of at least 1 that add up to {course.units}")
+        raise NotSplit(f"shares {[*shares]}, expected two or more of at least 1 that add up to {course.units}")
     off = next((share for share in shares[:-1] if share % course.block), None)
     if off is not None:
-        raise ValueError(f"a share of {off}, expected a multiple of {course.block} (only the last may be another)")
+        raise NotSplit(f"a share of {off}, expected a multiple of {course.block} (only the last may be another)")
     return [*pairwise((0, *accumulate((*shares[:-1], shares[-1] + missing))))]
 
 
-def _partial(course: Course) -> tuple[int, ...]:
-    return () if course.partial is None else (course.partial,)
-
-
-def _join(graph: Graph, operators: Sequence[int], course: Course, part_count: int) -> Join:
+def _join(operators: Sequence[int], course: Course, part_count: int) -> Join:
     """The operators behind the shards, and those before the heavy one whose results are needed there or outside."""
-    total = None
+    graph, total = course.graph, None
     if course.partial is not None:
         operator = graph.operators[course.partial]
         tensor = operator.outputs[0]
@@ -103,7 +105,7 @@ def _join(graph: Graph, operators: Sequence[int], course: Course, part_count: in
     made_parts = []
     for index in sorted((*course.late, *course.before), reverse=True):
         outputs = [name for name in graph.operators[index].outputs if name]
-        if index in late or any(name in wanted or is_needed_beyond(graph, name, run) for name in outputs):
+        if index in late or any(name in wanted or graph.is_needed_beyond(name, run) for name in outputs):
             made_parts.append(index)
             wanted.update(graph.operators[index].inputs)
     made_parts.reverse()
@@ -113,15 +115,15 @@ def _join(graph: Graph, operators: Sequence[int], course: Course, part_count: in
     read = dict.fromkeys(name for index in made_parts for name in graph.operators[index].inputs)
     reads = [name for name in read if name in graph.tensors and name not in made]
     here = {*made_parts}
-    makes = tuple(name for name in made if is_needed_beyond(graph, name, here))
+    makes = tuple(name for name in made if graph.is_needed_beyond(name, here))
     return Join(total, tuple(made_parts), (*(total.parts if total else ()), *reads), makes)
 
 
 class _ShardBuilder:
     """Builds one shard: first what it needs of each tensor (backwards), then its steps."""
 
-    def __init__(self, graph: Graph, course: Course, part: int, span: Span) -> None:
-        self._graph = graph
+    def __init__(self, course: Course, part: int, span: Span) -> None:
+        self._graph = course.graph
         self._course = course
         self._part = part
         self._span = span
@@ -138,11 +140,11 @@ class _ShardBuilder:
         graph, course = self._graph, self._course
         shares = {name: self._share(name) for name in made}
         self._held.update(shares)
-        here = sorted((*course.before, *course.sharded, *_partial(course)))
+        here = sorted((*course.before, *course.in_shards))
         for index in reversed(here):
             self._settle(index)
         reads = tuple(
-            Excerpt(name, self._held[name], name in course.blocked)
+            Excerpt(name, self._held[name], name in graph.blocked)
             for name in self._held
             if name in graph.tensors and graph.producer.get(name, -1) not in self._needs
         )
@@ -154,10 +156,10 @@ class _ShardBuilder:
                 self._add(index)
         for name in self._own_names:
             self._crop(name, shares[name], name)
-        makes = tuple(Excerpt(name, share, name in course.blocked) for name, share in shares.items())
+        makes = tuple(Excerpt(name, share, name in graph.blocked) for name, share in shares.items())
         if course.partial is not None:
             tensor = graph.operators[course.partial].outputs[0]
-            makes = (*makes, Excerpt(partial_name(tensor, self._part), None, tensor in course.blocked))
+            makes = (*makes, Excerpt(partial_name(tensor, self._part), None, tensor in graph.blocked))
         return Shard(
             steps=tuple(self._steps),
             reads=reads,
@@ -206,7 +208,7 @@ class _ShardBuilder:
         if needs is not None:
             return needs
         if name in self._course.states and wanted is not None:
-            raise ValueError(f"{operator.op_type} {operator.name!r} cannot make share {self._part} of {name!r} alone")
+            raise NotSplit(f"{operator.op_type} {operator.name!r} cannot make share {self._part} of {name!r} alone")
         for other in operator.outputs:
             self._held[other] = None
         return Needs((None,) * len(operator.inputs))
@@ -219,7 +221,7 @@ class _ShardBuilder:
         else:
             first, count = self._span[0], self._span[1] - self._span[0]
         image, weights = contraction(self._graph, operator, first, count)
-        size = tensor_of(self._graph, operator.inputs[0]).shape[image.axis]
+        size = self._graph.tensor(operator.inputs[0]).shape[image.axis]
         image = Slice(image.axis, first, min(image.end, size) - first)
         without = tuple(name for name in operator.texts if name.startswith("activation"))
         if without:
@@ -263,25 +265,22 @@ class _ShardBuilder:
         graph = self._graph
         if not name:
             return ""
-        wanted = _or_whole(tensor_slice, tensor_of(graph, name))
+        wanted = _or_whole(tensor_slice, graph.tensor(name))
         if name in graph.constants:
-            return self._constant(name, wanted, operator.domain == NCHWC and position == 1)
+            own = name if wanted is None else _sliced_name(name, wanted)
+            self._constants[own] = Excerpt(name, wanted, operator.domain == NCHWC and position == 1)
+            return own
         if wanted == self._held[name]:
             return self._own_names.get(name, name)
         assert wanted is not None, "a shard that needs all of a tensor holds all of it"
         return self._crop(name, wanted, _sliced_name(name, wanted))
-
-    def _constant(self, name: str, wanted: Slice | None, is_blocked: bool) -> str:
-        own = name if wanted is None else _sliced_name(name, wanted)
-        self._constants[own] = Excerpt(name, wanted, is_blocked)
-        return own
 
     def _nothing(self, operator: Operator) -> str:
         """Name of a zero in place of an input that is left out: older Gemm operators must have a third input."""
         if not operator.op_type.endswith("Gemm"):
             return ""
         name = f"{operator.outputs[0]}/zero"
-        self._zeros[name] = tensor_of(self._graph, operator.outputs[0]).datatype
+        self._zeros[name] = self._graph.tensor(operator.outputs[0]).datatype
         return name
 
     def _output(self, index: int, name: str) -> str:
@@ -299,16 +298,13 @@ class _ShardBuilder:
             return result
         source = self._own_names.get(name, name)
         self._declare(name, wanted, result)
-        is_blocked = name in self._course.blocked and wanted.axis > 1
+        is_blocked = name in self._graph.blocked and wanted.axis > 1
         self._steps.append(Crop(source, wanted.within(self._held[name]), result, is_blocked))
         return result
 
     def _declare(self, name: str, tensor_slice: Slice | None, own_name: str) -> str:
         """Record a tensor under its name in the shard, with its shape there; return the name."""
-        tensor = self._graph.tensors[name]
-        self._tensors[own_name] = Tensor(
-            own_name, tensor_slice.shape_of(tensor.shape) if tensor_slice else tensor.shape, tensor.datatype
-        )
+        self._tensors[own_name] = part_of(self._graph.tensors[name], tensor_slice, own_name)
         return own_name
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec import structs
 
 from shisha_rt.model.graph import Graph, Operator, Tensor
-from shisha_rt.model.shards.course import is_needed_beyond
 from shisha_rt.model.shards.rewrite import split_run
-from shisha_rt.model.shards.shards import Crop, Excerpt, Shard, SplitRun, Step
+from shisha_rt.model.shards.shards import Crop, Shard, SplitRun, Step, part_of
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Split
 
@@ -17,7 +17,8 @@ def shard_graph(graph: Graph, split: SplitRun, part: int) -> Graph:
     """A shard as a graph of its own, with its shapes."""
     shard = split.shards[part]
     constants = {
-        name: _excerpt(graph.constants[constant.name], constant, name) for name, constant in shard.constants.items()
+        name: part_of(graph.constants[constant.name], constant.slice, name)
+        for name, constant in shard.constants.items()
     }
     constants |= {name: Tensor(name, (len(values),), "INT64") for name, values in shard.vectors.items()}
     constants |= {name: Tensor(name, (1,), datatype) for name, datatype in shard.zeros.items()}
@@ -49,7 +50,7 @@ def join_graph(graph: Graph, split: SplitRun, behind: Sequence[int] = ()) -> Gra
     made = dict.fromkeys(name for operator in operators for name in operator.outputs if name)
     read = dict.fromkeys(name for operator in operators for name in operator.inputs)
     inputs = [name for name in read if name in tensors and name not in made]
-    outputs = [name for name in made if name in graph.tensors and is_needed_beyond(graph, name, {*here})]
+    outputs = [name for name in made if name in graph.tensors and graph.is_needed_beyond(name, {*here})]
     return Graph(
         name=graph.name,
         operators=tuple(operators),
@@ -84,18 +85,14 @@ def operators_behind(node_layers: Sequence[int], split: Split, work: Sequence[Sp
     return [operator for operator in operators_within(node_layers, work) if not first <= node_layers[operator] <= last]
 
 
-def _excerpt(tensor: Tensor, excerpt: Excerpt, name: str) -> Tensor:
-    return Tensor(name, excerpt.slice.shape_of(tensor.shape) if excerpt.slice else tensor.shape, tensor.datatype)
-
-
 def _between(shard: Shard) -> dict[str, Tensor]:
     """The tensors inside blocked crops, in the right size, though not in their real shape."""
-    operators_of = {}
+    between = {}
     for step in shard.steps:
         if isinstance(step, Crop) and step.blocked:
-            operators_of[step.unfolded] = replace(shard.tensors[step.source], name=step.unfolded)
-            operators_of[step.folded] = replace(shard.tensors[step.result], name=step.folded)
-    return operators_of
+            between[step.unfolded] = structs.replace(shard.tensors[step.source], name=step.unfolded)
+            between[step.folded] = structs.replace(shard.tensors[step.result], name=step.folded)
+    return between
 
 
 def _operators(graph: Graph, step: Step) -> tuple[Operator, ...]:

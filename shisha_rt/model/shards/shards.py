@@ -35,6 +35,11 @@ class Slice:
         return self if other is None else Slice(self.axis, self.first - other.first, self.count)
 
 
+def part_of(tensor: Tensor, tensor_slice: Slice | None, name: str) -> Tensor:
+    """A slice of a tensor, or all of it, under another name."""
+    return Tensor(name, tensor_slice.shape_of(tensor.shape) if tensor_slice else tensor.shape, tensor.datatype)
+
+
 @dataclass(frozen=True, slots=True)
 class Excerpt:
     """A tensor or constant of the graph, or a slice of it.

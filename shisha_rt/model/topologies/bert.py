@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from shisha_rt.model.topologies.blocks import fully_connected, layer_norm
+from shisha_rt.model.topologies.blocks import fully_connected, layer_norm, positions
 from shisha_rt.model.topologies.network import Network
 
 DEFAULT_SEQUENCE: Final = 16
@@ -77,9 +77,7 @@ def _positions(net: Network, tokens: str, width: int, first: int) -> str:
     """Embeddings (1, sequence, width) of the positions from `first` on; RoBERTa's first two rows have other uses."""
     numbers = net.constant(np.arange(first, first + _POSITIONS)[None])
     length = net.add("Gather", net.add("Shape", tokens), net.constant(1))
-    end = net.add("Unsqueeze", length, axes=[0])
-    used = net.add("Slice", numbers, net.constant([0]), end, net.constant([1]))
-    return net.add("Gather", net.weight(first + _POSITIONS, width), used)
+    return positions(net, numbers, length, first + _POSITIONS, width)
 
 
 def _over_scores(net: Network, seen: str) -> str:

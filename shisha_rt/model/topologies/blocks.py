@@ -1,9 +1,9 @@
-"""Building blocks of several networks. Images are (1, channels, height, width)."""
+"""Building blocks of several networks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -12,38 +12,52 @@ from shisha_rt.model.topologies.network import Network
 _EPSILON: Final = 1e-5
 
 
-def conv(
-    net: Network,
-    x: str,
-    channels_in: int,
-    channels_out: int,
-    kernel: int,
-    *,
-    stride: int = 1,
-    padding: int | None = None,
-    groups: int = 1,
-    bias: bool = True,
-) -> str:
-    """Add a Conv with a square kernel. By default half of it is padding: sizes stay, or are divided by the stride."""
-    pads = [kernel // 2 if padding is None else padding] * 4
-    weights = [net.weight(channels_out, channels_in // groups, kernel, kernel)]
-    if bias:
-        weights.append(net.weight(channels_out))
-    grouped = {"group": groups} if groups > 1 else {}
-    return net.add("Conv", x, *weights, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=pads, **grouped)
+class Image(NamedTuple):
+    """A tensor (1, channels, height, width), by its name."""
+
+    name: str
+    channels: int
 
 
-def normalized_conv(
-    net: Network, x: str, channels_in: int, channels_out: int, kernel: int, *, stride: int = 1, groups: int = 1
-) -> str:
+class Kernel(NamedTuple):
+    """A square one. By default half of its size is padding: height and width stay, or are divided by the stride."""
+
+    size: int
+    stride: int = 1
+    padding: int | None = None
+    groups: int = 1
+
+
+def conv(net: Network, x: Image, channels: int, kernel: Kernel) -> Image:
+    """Add a Conv with a bias."""
+    return Image(_convolved(net, x, kernel, _filters(net, x, channels, kernel), net.weight(channels)), channels)
+
+
+def normalized_conv(net: Network, x: Image, channels: int, kernel: Kernel) -> Image:
     """Add a Conv without a bias, then BatchNormalization."""
-    x = conv(net, x, channels_in, channels_out, kernel, stride=stride, groups=groups, bias=False)
-    return net.add("BatchNormalization", x, *(net.weight(channels_out) for _ in range(4)))
+    made = _convolved(net, x, kernel, _filters(net, x, channels, kernel))
+    return Image(net.add("BatchNormalization", made, *(net.weight(channels) for _ in range(4))), channels)
 
 
-def max_pool(net: Network, x: str, kernel: int, *, padding: int = 0) -> str:
+def _filters(net: Network, x: Image, channels: int, kernel: Kernel) -> str:
+    return net.weight(channels, x.channels // kernel.groups, kernel.size, kernel.size)
+
+
+def _convolved(net: Network, x: Image, kernel: Kernel, *weights: str) -> str:
+    pads = [kernel.size // 2 if kernel.padding is None else kernel.padding] * 4
+    grouped = {"group": kernel.groups} if kernel.groups > 1 else {}
+    sizes = {"kernel_shape": [kernel.size] * 2, "strides": [kernel.stride] * 2}
+    return net.add("Conv", x.name, *weights, **sizes, pads=pads, **grouped)
+
+
+def relu(net: Network, x: Image) -> Image:
+    """Add a Relu."""
+    return x._replace(name=net.add("Relu", x.name))
+
+
+def max_pool(net: Network, x: Image, kernel: int, *, padding: int = 0) -> Image:
     """Add a MaxPool with a stride of 2."""
-    return net.add("MaxPool", x, kernel_shape=[kernel] * 2, strides=[2, 2], pads=[padding] * 4)
+    return x._replace(name=net.add("MaxPool", x.name, kernel_shape=[kernel] * 2, strides=[2, 2], pads=[padding] * 4))
 
 
 def enlarge(net: Network, x: str, shape: Sequence[int]) -> str:
@@ -68,3 +82,10 @@ def layer_norm(net: Network, x: str, width: int) -> str:
         deviation = net.add("Sqrt", net.add("Add", variance, net.scalar(_EPSILON)))
         scaled = net.add("Mul", net.add("Div", centred, deviation), net.weight(width))
         return net.add("Add", scaled, net.weight(width))
+
+
+def positions(net: Network, numbers: str, length: str, rows: int, width: int) -> str:
+    """Embeddings (1, sequence, width) of the first `length` of `numbers` (1, most), from a table of `rows`."""
+    end = net.add("Unsqueeze", length, axes=[0])
+    used = net.add("Slice", numbers, net.constant([0]), end, net.constant([1]))
+    return net.add("Gather", net.weight(rows, width), used)

@@ -10,7 +10,7 @@ from typing import Final
 
 import onnx
 
-from shisha_rt.model.topologies.blocks import conv, enlarge, normalized_conv
+from shisha_rt.model.topologies.blocks import Image, Kernel, conv, enlarge, normalized_conv
 from shisha_rt.model.topologies.network import Network
 
 _SIDE: Final = 416  # pixels
@@ -24,7 +24,7 @@ def darknet53() -> onnx.ModelProto:
     """The backbone's 52 Convs: (1, 3, 416, 416) to (1, 1024, 13, 13)."""
     net = Network("darknet53")
     *_, features = _backbone(net)
-    return net.model({features: (1, 1024, 13, 13)})
+    return net.model({features.name: (1, 1024, 13, 13)})
 
 
 def yolov3() -> onnx.ModelProto:
@@ -32,46 +32,45 @@ def yolov3() -> onnx.ModelProto:
     net = Network("yolov3")
     *_, fine, middle, coarse = _backbone(net)
     with net.scope("coarse"):
-        x, coarse_boxes = _detect(net, coarse, 1024, 1024)
+        x, coarse_boxes = _detect(net, coarse, 1024)
     with net.scope("middle"):
-        x, middle_boxes = _detect(net, _join(net, x, 512, middle, 26), 256 + 512, 512)
+        x, middle_boxes = _detect(net, _join(net, x, middle, 26), 512)
     with net.scope("fine"):
-        _, fine_boxes = _detect(net, _join(net, x, 256, fine, 52), 128 + 256, 256)
+        _, fine_boxes = _detect(net, _join(net, x, fine, 52), 256)
     sides = {coarse_boxes: 13, middle_boxes: 26, fine_boxes: 52}
-    return net.model({boxes: (1, _BOX_CHANNELS, side, side) for boxes, side in sides.items()})
+    return net.model({boxes.name: (1, _BOX_CHANNELS, side, side) for boxes, side in sides.items()})
 
 
-def _backbone(net: Network) -> list[str]:
+def _backbone(net: Network) -> list[Image]:
     """The features that each stage ends with; a stage halves the height and the width."""
     with net.scope("stem"):
-        x = _conv(net, net.input("image", (1, 3, _SIDE, _SIDE)), 3, _STEM, 3)
+        x = _conv(net, Image(net.input("image", (1, 3, _SIDE, _SIDE)), 3), _STEM, Kernel(3))
     ends = []
-    channels_in = _STEM
     for stage, (channels, blocks) in enumerate(_STAGES):
         with net.scope(f"stage{stage}"):
-            x = _conv(net, x, channels_in, channels, 3, stride=2)
+            x = _conv(net, x, channels, Kernel(3, stride=2))
             for _ in range(blocks):
-                inner = _conv(net, x, channels, channels // 2, 1)
-                x = net.add("Add", _conv(net, inner, channels // 2, channels, 3), x)
+                inner = _conv(net, _conv(net, x, channels // 2, Kernel(1)), channels, Kernel(3))
+                x = Image(net.add("Add", inner.name, x.name), channels)
         ends.append(x)
-        channels_in = channels
     return ends
 
 
-def _detect(net: Network, x: str, channels_in: int, channels: int) -> tuple[str, str]:
+def _detect(net: Network, x: Image, channels: int) -> tuple[Image, Image]:
     """The input of the next finer scale, with `channels` / 2 channels, and the boxes of this scale."""
-    x = _conv(net, x, channels_in, channels // 2, 1)
+    x = _conv(net, x, channels // 2, Kernel(1))
     for _ in range(2):
-        x = _conv(net, _conv(net, x, channels // 2, channels, 3), channels, channels // 2, 1)
-    return x, conv(net, _conv(net, x, channels // 2, channels, 3), channels, _BOX_CHANNELS, 1)
+        x = _conv(net, _conv(net, x, channels, Kernel(3)), channels // 2, Kernel(1))
+    return x, conv(net, _conv(net, x, channels, Kernel(3)), _BOX_CHANNELS, Kernel(1))
 
 
-def _join(net: Network, x: str, channels: int, features: str, side: int) -> str:
+def _join(net: Network, x: Image, features: Image, side: int) -> Image:
     """Concatenate `x`, with half of its channels and enlarged to `side`, and the finer `features`."""
-    x = _conv(net, x, channels, channels // 2, 1)
-    return net.add("Concat", enlarge(net, x, (1, channels // 2, side, side)), features, axis=1)
+    x = _conv(net, x, x.channels // 2, Kernel(1))
+    larger = enlarge(net, x.name, (1, x.channels, side, side))
+    return Image(net.add("Concat", larger, features.name, axis=1), x.channels + features.channels)
 
 
-def _conv(net: Network, x: str, channels_in: int, channels_out: int, kernel: int, *, stride: int = 1) -> str:
-    x = normalized_conv(net, x, channels_in, channels_out, kernel, stride=stride)
-    return net.add("LeakyRelu", x, alpha=_SLOPE)
+def _conv(net: Network, x: Image, channels: int, kernel: Kernel) -> Image:
+    x = normalized_conv(net, x, channels, kernel)
+    return x._replace(name=net.add("LeakyRelu", x.name, alpha=_SLOPE))

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from shisha_rt.model.topologies.blocks import layer_norm
+from shisha_rt.model.topologies.blocks import layer_norm, positions
 from shisha_rt.model.topologies.network import Network
 
 DEFAULT_SEQUENCE: Final = 16
@@ -40,7 +40,9 @@ def gpt2(layers: int = _LAYERS) -> onnx.ModelProto:
     with net.scope("embeddings"):
         batch, length = (_size(net, tokens, axis) for axis in (0, 1))
         words = net.add("Gather", net.weight(_VOCABULARY, _WIDTH), _reshape(net, tokens, -1, length))
-        embedded = hidden = net.add("Add", words, _positions(net, length))
+        embedded = hidden = net.add(
+            "Add", words, positions(net, net.constant(np.arange(_POSITIONS)[None]), length, _POSITIONS, _WIDTH)
+        )
     for layer in range(layers):
         with net.scope(f"layer{layer}"):
             attended, present = _attend(net, layer_norm(net, hidden, _WIDTH), causal)
@@ -53,14 +55,6 @@ def gpt2(layers: int = _LAYERS) -> onnx.ModelProto:
     cache = (2, 1, _HEADS, _SEQUENCE, _WIDTH // _HEADS)
     outputs = {hidden: (1, _SEQUENCE, _WIDTH)} | dict.fromkeys(presents, cache)
     return net.model(outputs, {_SEQUENCE: DEFAULT_SEQUENCE})
-
-
-def _positions(net: Network, length: str) -> str:
-    """Embeddings (1, sequence, width) of the positions from 0 on."""
-    numbers = net.constant(np.arange(_POSITIONS)[None])
-    end = net.add("Unsqueeze", length, axes=[0])
-    used = net.add("Slice", numbers, net.constant([0]), end, net.constant([1]))
-    return net.add("Gather", net.weight(_POSITIONS, _WIDTH), used)
 
 
 def _attend(net: Network, x: str, causal: str) -> tuple[str, str]:

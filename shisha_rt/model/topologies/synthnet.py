@@ -21,33 +21,31 @@ from typing import Final
 
 import onnx
 
-from shisha_rt.model.topologies.blocks import conv, enlarge, max_pool
+from shisha_rt.model.topologies.blocks import Image, Kernel, conv, enlarge, max_pool, relu
 from shisha_rt.model.topologies.network import Network
 
 _LAYERS: Final = 18
 _PICTURE: Final = (1, 3, 224, 224)
-_ALEXNET: Final = ((3, 96, 11), (96, 256, 5), (256, 384, 3), (384, 384, 3), (384, 256, 3))  # channels in, out; kernel
+_ALEXNET: Final = ((96, 11), (256, 5), (384, 3), (384, 3), (256, 3))  # filters, kernel
 _POOLED: Final = (0, 1)
 
 
 def synthnet() -> onnx.ModelProto:
     """(1, 3, 224, 224) to the last layer's features (1, 384, 12, 12)."""
     net = Network("synthnet")
-    x = net.input("image", _PICTURE)
+    x = Image(net.input("image", _PICTURE), 3)
     for layer in range(_LAYERS):
         position = layer % len(_ALEXNET)
-        channels_in, channels_out, kernel = _ALEXNET[position]
+        filters, size = _ALEXNET[position]
         with net.scope(f"layer{layer}"):
             if layer and position == 0:
                 x = _picture(net, x)
-            stride, padding = (4, 0) if position == 0 else (1, None)
-            x = conv(net, x, channels_in, channels_out, kernel, stride=stride, padding=padding)
-            x = net.add("Relu", x)
+            x = relu(net, conv(net, x, filters, Kernel(size, stride=4, padding=0) if position == 0 else Kernel(size)))
             if position in _POOLED:
                 x = max_pool(net, x, 3)
-    return net.model({x: (1, 384, 12, 12)})
+    return net.model({x.name: (1, 384, 12, 12)})
 
 
-def _picture(net: Network, x: str) -> str:
-    few = net.add("Slice", x, net.constant([0]), net.constant([3]), net.constant([1]))
-    return enlarge(net, few, _PICTURE)
+def _picture(net: Network, x: Image) -> Image:
+    few = net.add("Slice", x.name, net.constant([0]), net.constant([3]), net.constant([1]))
+    return Image(enlarge(net, few, _PICTURE), 3)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from shisha_rt.costs.costs import HANDOVER_S
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.measure.compile import Tell, proto_of
-from shisha_rt.measure.costs_of_model import layer_costs
+from shisha_rt.measure.compile import Tell, proto_of, silent
+from shisha_rt.measure.costs_of_model import layer_costs, told_costs
 from shisha_rt.measure.model_on_machine import ModelOnMachine
-from shisha_rt.measure.told_costs import told_costs
 from shisha_rt.papers.partitiontuner.partition_ids import operator_ids, partition_id
 from shisha_rt.papers.partitiontuner.partition_profile import profile_partitions
 from shisha_rt.papers.partitiontuner.processors import ProcessorCosts, costs_of_devices, costs_of_layers
@@ -34,7 +33,7 @@ class ProfiledProcessors:
 
 
 def processor_costs(
-    ready: ModelOnMachine, on_progress: Tell | None = None, groups: Sequence[str] = ()
+    ready: ModelOnMachine, on_progress: Tell = silent, groups: Sequence[str] = ()
 ) -> ProfiledProcessors:
     """Costs of layers or, on a machine with devices, of partitions; measured if they are not known.
 

@@ -11,7 +11,6 @@ A partition that is missing for one device is measured on all of them, as their 
 
 from __future__ import annotations
 
-import importlib.metadata
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,17 +18,16 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Final
 
-from shisha_rt.cache import cache_folder
 from shisha_rt.costs.fingerprint import fingerprint_within
 from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts, described_costs
 from shisha_rt.costs.profiles import Profile, Setting
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine, Place
-from shisha_rt.measure.compile import Tell, proto_of
+from shisha_rt.measure.compile import Tell, proto_of, silent
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.place_class import PlaceClass, class_of
 from shisha_rt.measure.profile import profile_of
-from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
+from shisha_rt.measure.profile_store import ProfileStore
 from shisha_rt.measure.sitting import known_or_measured, measure
 from shisha_rt.messages.calibration import SpanTime
 from shisha_rt.messages.partition_profiling import PartitionProfilingJob, PartitionsTimed
@@ -71,7 +69,7 @@ def profile_partitions(
     place: Place,
     devices: tuple[Device, ...],
     patterns: Sequence[Pattern] = DEFAULT_PATTERNS,
-    on_progress: Tell | None = None,
+    on_progress: Tell = silent,
     *,
     store: ProfileStore | None = None,
     most_at_once: int = _MOST_AT_ONCE,
@@ -92,10 +90,10 @@ def profile_partitions(
     ids = operator_ids(graph, proto_of(compiled))
     id_of = {partition: partition_id(ids, partition) for partition in partitions}
     first_of = {partition_key: partition for partition, partition_key in reversed(id_of.items())}
-    place_class, tell = class_of(place, machine, compiled), on_progress or (lambda _: None)
+    place_class = class_of(place, machine, compiled)
     measured_here: list[tuple[int, float]] = []  # how many, and in how many seconds
-    with nullcontext(store) if store is not None else ProfileStore(cache_folder() / FILE_NAME) as store:
-        kept = _Kept(compiled, place, place_class, measured, store, tell)
+    with nullcontext(store) if store is not None else ProfileStore() as store:
+        kept = _Kept(compiled, place_class, measured, store, on_progress)
 
         def measure_all(missing: Mapping[str, _Partition]) -> None:
             start_s = time.monotonic()
@@ -131,7 +129,6 @@ class _Kept:
     """Measures partitions of a model on a place, and reads and writes their times in the store."""
 
     compiled: Compiled
-    place: Place
     place_class: PlaceClass
     devices: tuple[Device, ...]
     store: ProfileStore
@@ -169,10 +166,7 @@ class _Kept:
                 self.store.add(setting, profiles)
 
     def _settings(self) -> Iterator[tuple[Device, Setting]]:
-        for device in self.devices:
-            version = importlib.metadata.version(device.engine)
-            threads = device.threads_on(self.place.threads)
-            yield device, replace(self.place_class.setting, engine=device.name, engine_version=version, threads=threads)
+        return ((device, self.place_class.setting_on(device)) for device in self.devices)
 
     def _timed(self, partitions: Sequence[_Partition], in_all: int) -> PartitionsTimed:
         job = self.place_class.job(

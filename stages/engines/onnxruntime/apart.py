@@ -9,7 +9,7 @@ import onnx
 
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.subgraphs import reads
-from shisha_rt.tensors import TensorSpec
+from shisha_rt.tensors import Tensor
 from stages.built.clean_model import value_info
 from stages.engines.onnxruntime.parts import ConstantPart, NodePart, Parts
 
@@ -51,7 +51,7 @@ def _part(graph: onnx.GraphProto) -> bytes:
     return bytes(onnx.ModelProto(graph=graph).SerializeToString())
 
 
-def _of_many(spec: TensorSpec, axis: int) -> onnx.ValueInfoProto:
+def _of_many(spec: Tensor, axis: int) -> onnx.ValueInfoProto:
     """The description for any number of frames; the engine takes axes of equal names to be of equal size."""
     return value_info(
         spec, [f"{size} frames" if position == axis else size for position, size in enumerate(spec.shape)]

@@ -12,7 +12,8 @@ which each session optimises its own cut, or runs it as it stands. Only a run sh
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,25 +26,14 @@ from shisha_rt.model.batches import follow_batch
 from shisha_rt.model.compared import compared_values
 from shisha_rt.model.free_batch import free_batch, integers_of
 from shisha_rt.model.graph import Graph
-from shisha_rt.model.index import (
-    Crossing,
-    Form,
-    ModelIndex,
-    NodeEnds,
-    crossing_tensors,
-    distinct_cuts,
-    input_readers,
-    output_makers,
-    without_open,
-)
-from shisha_rt.model.layers import group_layers
+from shisha_rt.model.index import Form
+from shisha_rt.model.indexing import cut_index, with_batches, with_splits
+from shisha_rt.model.layers import group_layers, layer_of_operator
 from shisha_rt.model.open_shapes import follows_values
-from shisha_rt.model.plain_index import plain_index, spec_of
 from shisha_rt.model.reader import index_file
 from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean
-from shisha_rt.model.split_index import with_batches, with_splits
 from shisha_rt.model.subgraphs import reads
-from shisha_rt.tensors import NAME_OF, TensorSpec
+from shisha_rt.tensors import NAME_OF, Tensor
 from stages.engines.onnxruntime.align import align_weights
 from stages.engines.onnxruntime.apart import take_apart
 from stages.engines.onnxruntime.input_formats import change_in_each_layer
@@ -65,44 +55,24 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
     graph = read_clean(model_folder)
     layers = group_layers(graph)
     whole = _whole_numbers(model_folder / CLEAN_FILE, graph)
-    inputs = tuple(structs.replace(spec_of(tensor), made_up=whole.get(tensor.name, 0)) for tensor in graph.inputs)
+    inputs = tuple(structs.replace(tensor, made_up=whole.get(tensor.name, 0)) for tensor in graph.inputs)
+    cut_graph, node_layers = graph, layer_of_operator(layers)
     if form in _AS_READ:
         _link(model_folder, target)
         optimised = onnx.load(str(target / MODEL_FILE), load_external_data=False)
-        index = structs.replace(plain_index(graph, layers, _ENGINE), form=form, inputs=inputs)
-        tensors = {name: spec_of(tensor) for name, tensor in graph.tensors.items()}
-        cut_graph = graph
     else:
         optimised = _optimise(model_folder, target, form)
         node_layers = change_in_each_layer(graph, optimised.graph, map_nodes(graph, layers, optimised.graph))
         (target / MODEL_FILE).write_bytes(optimised.SerializeToString())
-        made = _specs(optimised, graph, inputs, str(target))
-        outputs = tuple(map(spec_of, graph.outputs))
-        index = ModelIndex(_ENGINE, form, len(layers), (), node_layers, inputs, outputs, ())
-        index = _with_cuts(index, optimised, made)
-        tensors = {spec.name: spec for spec in inputs} | made
-        cut_graph = optimised_graph(optimised, tensors)
-    write_tensors(tensors.values(), target)
+        specs = {tensor.name: tensor for tensor in inputs} | _specs(optimised, graph, inputs, str(target))
+        cut_graph = replace(optimised_graph(optimised, specs), inputs=inputs, outputs=graph.outputs)
+    write_tensors(cut_graph.tensors.values(), target)
+    index = structs.replace(cut_index(cut_graph, node_layers, len(layers), _ENGINE, form), inputs=inputs)
     followed = follow_batch(cut_graph, integers_of(optimised.graph))
     index = with_batches(with_splits(index, cut_graph, layers), cut_graph, followed)
     index_file.write_index(index, target)
-    free_batch(optimised.graph, followed.reshaped, {name: spec.shape for name, spec in tensors.items()})
+    free_batch(optimised.graph, followed.reshaped, {name: tensor.shape for name, tensor in cut_graph.tensors.items()})
     write_parts(take_apart(optimised, index), target)
-
-
-def _with_cuts(index: ModelIndex, optimised: onnx.ModelProto, specs: Mapping[str, TensorSpec]) -> ModelIndex:
-    """Complete the index of an engine's own form of the network: cuts, and the tensors that pass between layers."""
-    nodes: list[NodeEnds] = [(reads(node), node.output) for node in optimised.graph.node]
-    node_layers = index.node_layers
-    passing = [Crossing(specs[name], made, read_by) for name, made, read_by in crossing_tensors(nodes, node_layers)]
-    legal_cuts, crossing = without_open(distinct_cuts(node_layers), passing)
-    return structs.replace(
-        index,
-        legal_cuts=legal_cuts,
-        crossing=crossing,
-        input_readers=input_readers((spec.name for spec in index.inputs), nodes, node_layers),
-        output_makers=output_makers((spec.name for spec in index.outputs), nodes, node_layers),
-    )
 
 
 def _whole_numbers(file: Path, graph: Graph) -> dict[str, int]:
@@ -112,7 +82,7 @@ def _whole_numbers(file: Path, graph: Graph) -> dict[str, int]:
         return {}
     session = open_session(str(file), as_built_options(str(file.parent)))
     try:
-        run_on_something(lambda feeds: session.run(None, feeds), list(map(spec_of, graph.inputs)))
+        run_on_something(lambda feeds: session.run(None, feeds), graph.inputs)
     except Exception:  # whatever the engine raises
         return compared
     return {}
@@ -154,9 +124,7 @@ def _optimise(model_folder: Path, target: Path, form: Form) -> onnx.ModelProto:
     return optimised
 
 
-def _specs(
-    optimised: onnx.ModelProto, graph: Graph, inputs: Sequence[TensorSpec], folder: str
-) -> dict[str, TensorSpec]:
+def _specs(optimised: onnx.ModelProto, graph: Graph, inputs: Sequence[Tensor], folder: str) -> dict[str, Tensor]:
     """The specification of every tensor, from one run of the whole graph with all tensors as outputs.
 
     The optimiser records neither shape nor datatype for the tensors that it makes, and a blocked format pads its
@@ -176,7 +144,7 @@ def _specs(
     results: list[npt.NDArray[Any]] = run_on_something(lambda feeds: session.run(names, feeds), inputs)
     open_axes = _open_axes(optimised.graph, graph)
     return {
-        name: TensorSpec(name, tuple(result.shape), NAME_OF[result.dtype], open_axes.get(name, ()))
+        name: Tensor(name, tuple(result.shape), NAME_OF[result.dtype], open_axes.get(name, ()))
         for name, result in zip(names, results, strict=True)
     }
 

@@ -20,8 +20,7 @@ from typing import Final
 import onnx
 
 from shisha_rt.model.graph import Graph
-from shisha_rt.model.names import unused_name
-from shisha_rt.model.subgraphs import all_nodes, reads, rename_reads
+from shisha_rt.model.subgraphs import all_nodes, new_name, reads, rename_reads
 
 _CHANGES: Final = ("ReorderInput", "Transpose", "Cast")
 
@@ -79,7 +78,7 @@ def _one_for_each_layer(
             continue
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
-        copy.name, copy.output[0] = (unused_name(f"{name}_{layer}", taken) for name in (node.name, result))
+        copy.name, copy.output[0] = (new_name(f"{name}_{layer}", {*taken}) for name in (node.name, result))
         taken.update((copy.name, copy.output[0]))
         for reader, of in readers:
             if of == layer:

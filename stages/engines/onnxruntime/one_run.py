@@ -17,8 +17,9 @@ import onnx
 import onnxruntime as ort
 
 from shisha_rt.model.compared import compared_values
+from shisha_rt.model.open_shapes import SeenTensor
 from shisha_rt.model.reader.one_run import RunAsked, RunSeen
-from shisha_rt.tensors import NAME_OF, NUMPY_OF, TensorSpec
+from shisha_rt.tensors import NAME_OF, NUMPY_OF, Tensor
 from stages.engines.onnxruntime.options import as_built_options, open_session
 from stages.noise import run_on_something
 
@@ -49,7 +50,7 @@ def run_once(asked: RunAsked) -> RunSeen:
                 reason = str(error).strip().splitlines()[0][:300]
                 continue
             results_by_name = {name: array for name, array in zip(shown, results, strict=True) if name in asked.wanted}
-            return RunSeen(index, {name: _shape(array) for name, array in results_by_name.items()})
+            return RunSeen(index, {name: _seen(array) for name, array in results_by_name.items()})
     return RunSeen(None, {}, reason)
 
 
@@ -60,14 +61,14 @@ def _with_outputs(path: Path, wanted: tuple[str, ...]) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def _inputs(session: ort.InferenceSession, shapes: Shapes, whole: Mapping[str, int]) -> list[TensorSpec]:
+def _inputs(session: ort.InferenceSession, shapes: Shapes, whole: Mapping[str, int]) -> list[Tensor]:
     names = {f"tensor({_ENGINES_NAME.get(name, name.lower())})": name for name in NUMPY_OF}
     return [
-        TensorSpec(value.name, shape, names[value.type], made_up=whole.get(value.name, 0))
+        Tensor(value.name, shape, names[value.type], made_up=whole.get(value.name, 0))
         for value, shape in zip(session.get_inputs(), shapes, strict=True)
     ]
 
 
-def _shape(result: Array) -> tuple[tuple[int, ...], str]:
+def _seen(result: Array) -> SeenTensor:
     array = np.asarray(result)
-    return array.shape, NAME_OF.get(array.dtype, "")
+    return SeenTensor(array.shape, NAME_OF.get(array.dtype, ""))

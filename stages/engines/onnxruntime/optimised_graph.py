@@ -16,10 +16,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from shisha_rt.model.graph import Graph, Tensor
+from shisha_rt.model.graph import Graph
 from shisha_rt.model.reader.onnx_reader import operator_of
 from shisha_rt.model.shards.blocked import BLOCK, NCHWC
-from shisha_rt.tensors import NAME_OF, TensorSpec
+from shisha_rt.tensors import NAME_OF, Tensor
 from stages.built.clean_model import CleanModel
 from stages.engines.onnxruntime.options import base_options, open_session
 
@@ -27,19 +27,19 @@ MODEL_FILE: Final = "model.onnx"
 _TENSORS_FILE: Final = "tensors.msgpack"
 
 
-def write_tensors(specs: Iterable[TensorSpec], folder: Path) -> None:
+def write_tensors(specs: Iterable[Tensor], folder: Path) -> None:
     """Write the specification of every run-time tensor beside the graph."""
     (folder / _TENSORS_FILE).write_bytes(msgspec.msgpack.encode(list(specs)))
 
 
 def read_optimised(folder: Path) -> CleanModel:
     """Read the graph that stages are cut from, in place of the cleaned one."""
-    specs = msgspec.msgpack.decode((folder / _TENSORS_FILE).read_bytes(), type=list[TensorSpec])
+    specs = msgspec.msgpack.decode((folder / _TENSORS_FILE).read_bytes(), type=list[Tensor])
     model = onnx.load(str(folder / MODEL_FILE), load_external_data=False)
     return CleanModel(folder, optimised_graph(model, {spec.name: spec for spec in specs}), model)
 
 
-def optimised_graph(optimised: onnx.ModelProto, specs: Mapping[str, TensorSpec]) -> Graph:
+def optimised_graph(optimised: onnx.ModelProto, specs: Mapping[str, Tensor]) -> Graph:
     """The graph of `optimised`; `specs`: of every run-time tensor, inputs included."""
     graph = optimised.graph
     operators = tuple(operator_of(node) for node in graph.node)
@@ -53,8 +53,7 @@ def optimised_graph(optimised: onnx.ModelProto, specs: Mapping[str, TensorSpec])
     tensors = {}
     for name in (*(value.name for value in graph.input), *made):
         if name not in constants:
-            spec = specs[name]
-            tensors[name] = Tensor(name, spec.shape, spec.datatype, spec.open_axes)
+            tensors[name] = specs[name]
     return Graph(
         name=graph.name,
         operators=operators,

@@ -12,7 +12,7 @@ from typing import Final
 import onnxruntime as ort
 
 from shisha_rt.process.arena import Arena
-from shisha_rt.tensors import TensorSpec, size_bytes
+from shisha_rt.tensors import Tensor, size_bytes
 from stages.engines.session import Array, Bound, CpuClock, Ends, EngineSession
 from stages.noise import run_on_something
 
@@ -101,11 +101,11 @@ class OrtSession(EngineSession):
             binding.bind_output(spec.name, _HERE)
 
 
-def _address(spec: TensorSpec, array: Array) -> tuple[object, ...]:
+def _address(spec: Tensor, array: Array) -> tuple[object, ...]:
     return spec.name, _HERE, 0, array.dtype.type, array.shape, array.ctypes.data
 
 
-def _check_shape(spec: TensorSpec, shape: tuple[int, ...]) -> None:
+def _check_shape(spec: Tensor, shape: tuple[int, ...]) -> None:
     """Check the size of axes that are not open; if all are open, the number of axes may differ, too."""
     if len(spec.open_axes) == len(spec.shape):
         return

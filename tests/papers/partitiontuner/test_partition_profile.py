@@ -14,7 +14,7 @@ from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure.compile import Tell, compile_model
+from shisha_rt.measure.compile import Tell, compile_model, silent
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.profile_store import ProfileStore
 from shisha_rt.measure.sitting import measure
@@ -49,7 +49,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def compiled(tmp_path: Path) -> Compiled:
     """Operators: 0 Conv, 1 Relu, 2 and 3 Convs that read it, 4 Add, 5 Relu, 6 Conv, 7 GlobalAveragePool."""
-    return compile_model(residual(tmp_path), plain=True)
+    return compile_model(residual(tmp_path), plain="heavy")
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def profiled(
     told: list[str] | None = None,
 ) -> PartitionProfile:
     its = on.places[place]
-    tell = None if told is None else told.append
+    tell = silent if told is None else told.append
     return profile_partitions(compiled, on, its, devices_of(on, its), patterns, tell)
 
 
@@ -122,8 +122,8 @@ def test_only_what_is_new_is_measured(compiled: Compiled, tmp_path: Path, jobs: 
 
     (tmp_path / "other").mkdir()
     named = residual(tmp_path / "other").rename(tmp_path / "other" / "renamed.onnx")
-    assert profiled(compile_model(named, plain=True), on).measured == 0
-    assert profiled(compile_model(early_output(tmp_path), plain=True), on).measured > 0
+    assert profiled(compile_model(named, plain="heavy"), on).measured == 0
+    assert profiled(compile_model(early_output(tmp_path), plain="heavy"), on).measured > 0
 
     wider = profiled(compiled, machine("ort_serial", "ort_parallel"))
     assert wider.measured == wider.distinct
@@ -159,7 +159,7 @@ def test_described_devices_are_not_measured(compiled: Compiled, jobs: list[Parti
 class TestBothEngines:
     @pytest.mark.long
     def test_the_partitions_of_squeezenet(self, jobs: list[PartitionProfilingJob]) -> None:
-        compiled = compile_model(zoo_path("squeezenet"), plain=True)
+        compiled = compile_model(zoo_path("squeezenet"), plain="heavy")
         found = profiled(compiled, ENGINES)
         assert (found.partitions, found.distinct, found.measured) == (65 + 26, 37 + 18, 37 + 18)
         assert ((found.costs.time_s > 0) & (found.costs.time_s < 1)).all()
@@ -169,7 +169,7 @@ class TestBothEngines:
 
     def test_an_operator_that_one_does_not_know(self, tmp_path: Path) -> None:
         """Nor a group with it. That is kept, too."""
-        odd = compile_model(write(odd_network(), tmp_path), plain=True)
+        odd = compile_model(write(odd_network(), tmp_path), plain="heavy")
         for measured in (4, 0):
             found = profiled(odd, ENGINES, [("Relu", "Det"), ("Det", "Relu")])
             assert found.measured == measured + bool(measured)
@@ -177,14 +177,14 @@ class TestBothEngines:
             assert groups_of(found) == [((0, 1), 0), ((1, 2), 0)]
 
     def test_doubles_which_it_computes_as_floats(self, tmp_path: Path) -> None:
-        doubles = compile_model(write(small_doubles(), tmp_path), plain=True)
+        doubles = compile_model(write(small_doubles(), tmp_path), plain="heavy")
         found = profiled(doubles, ENGINES, [("Gemm", "Relu")])
         assert np.isfinite(found.costs.time_s).tolist() == [[True, False]] * 3
         assert groups_of(found) == [((0, 1), 0)]
 
     @pytest.mark.long
     def test_integers_that_stand_for_reals(self, tmp_path: Path) -> None:
-        integers = compile_model(write(qdq_network(), tmp_path), plain=True)
+        integers = compile_model(write(qdq_network(), tmp_path), plain="heavy")
         found = profiled(integers, ENGINES, [("Conv", "Relu"), ("Conv", "QuantizeLinear"), ("Relu", "QuantizeLinear")])
         assert np.isfinite(found.costs.time_s).all()
         assert found.distinct < found.partitions
@@ -193,7 +193,7 @@ class TestBothEngines:
     @REAL
     @pytest.mark.long
     def test_a_trained_network(self) -> None:
-        detector = compile_model(zoo_path("text_detector"), InputSizes({"height": 64, "width": 64}), plain=True)
+        detector = compile_model(zoo_path("text_detector"), InputSizes({"height": 64, "width": 64}), plain="heavy")
         found = profiled(detector, ENGINES)
         assert np.isfinite(found.costs.time_s).all()
         assert found.distinct < found.partitions / 2

@@ -19,7 +19,7 @@ import pytest
 
 from shisha_rt.core.tuning.events import PlannedAhead
 from shisha_rt.daemon.children import preparer_link
-from shisha_rt.daemon.children.child_link import ChildLink
+from shisha_rt.daemon.children.child_link import ChildLink, Program
 from shisha_rt.daemon.children.preparer_link import PreparerLink
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.process.channel import Channel
@@ -78,10 +78,13 @@ class Child:
         idle: bool = False,
         silence_s: float = SILENCE_S,
     ) -> None:
-        codecs: tuple[Codec[object], Codec[Said]] = Codec(object), Codec(Said)
-        self.link = ChildLink(
-            module, poller, codecs, lambda message: message, Died, greeting, idle=idle, silence_s=silence_s
-        )
+        program: Program[object, Said] = Program(module, Codec(object), Codec(Said))
+        self.link = ChildLink(program, poller, Died)
+        self.link.silence_s = silence_s
+        if idle:
+            self.link.start_later(greeting)
+        else:
+            self.link.start(greeting)
         self.heard: list[Said] = []
         self.deaths: list[str] = []
         self._poller = poller

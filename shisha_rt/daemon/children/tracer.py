@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
 from prometheus_client import Counter
 
 from shisha_rt.core import event_log
-from shisha_rt.daemon.children.child_link import ChildLink
+from shisha_rt.daemon.children.child_link import ChildLink, Program
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.messages import traces as tm
 
 log = logging.getLogger(__name__)
 
-_PROCESS: Final = "shisha_rt.traces.process"
+_TRACER: Final = Program("shisha_rt.traces.process", tm.TO_TRACER, tm.FROM_TRACER)
 _LAST_TRACES_S: Final = 2.0
 _MOST_AT_ONCE: Final = 64
 
@@ -30,35 +30,31 @@ class Tracer:
 
     def __init__(self, settings: tm.ServeTraces | None, poller: Poller, counter: Counter) -> None:
         self._counter = counter
-        self._link: ChildLink[tm.ToTracer, tm.FromTracer] | None = None
+        self._link = ChildLink(_TRACER, poller, lambda reason: event_log.TracerEnded(reason=reason))
+        self._waiting: list[msgspec.Raw] = []
         self.send: Callable[[tm.FrameTraced], object] | None = None
         if settings is not None:
-            codecs = tm.TO_TRACER, tm.FROM_TRACER
-            self._link = ChildLink(_PROCESS, poller, codecs, _said, _died, [settings])
+            self._link.start([settings])
             self.send = self._put
-        self._waiting: list[msgspec.Raw] = []
 
     @property
     def pid(self) -> int | None:
         """Process id; None while none runs."""
-        return None if self._link is None else self._link.pid
+        return self._link.pid
 
-    def look(self) -> Iterable[object]:
+    def look(self) -> Iterator[object]:
         """Called periodically: hand over waiting traces, restart the process if it has died."""
-        if self._link is None:
-            return ()
-        self._flush(self._link)
+        self._flush()
         return self._link.look()
 
     def _put(self, traced: tm.FrameTraced) -> None:
-        assert self._link is not None
         self._waiting.append(msgspec.Raw(tm.FRAME_TRACED.encode(traced)))
         if len(self._waiting) >= _MOST_AT_ONCE:
-            self._flush(self._link)
+            self._flush()
 
-    def _flush(self, link: ChildLink[tm.ToTracer, tm.FromTracer]) -> None:
+    def _flush(self) -> None:
         if self._waiting:
-            link.send(tm.FramesTraced(tuple(self._waiting)))
+            self._link.send(tm.FramesTraced(tuple(self._waiting)))
             self._waiting.clear()
 
     def count(self, counted: tm.TracesCounted) -> None:
@@ -69,19 +65,9 @@ class Tracer:
 
     def finish(self) -> None:
         """Wait, for a limited time, until the last traces have been sent; called after the last answer."""
-        if self._link is not None:
-            self._flush(self._link)
-            self._link.send(tm.EndTraces())
-            self._link.wait(_LAST_TRACES_S)
+        self._flush()
+        self._link.send(tm.EndTraces())
+        self._link.wait(_LAST_TRACES_S)
 
     def close(self) -> None:
-        if self._link is not None:
-            self._link.close()
-
-
-def _said(message: tm.FromTracer) -> object:
-    return message
-
-
-def _died(reason: str) -> object:
-    return event_log.TracerEnded(reason=reason)
+        self._link.close()

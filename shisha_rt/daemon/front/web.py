@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 from prometheus_client import Counter
 
 from shisha_rt.core import event_log
-from shisha_rt.daemon.children.child_link import ChildLink
+from shisha_rt.daemon.children.child_link import ChildLink, Program
 from shisha_rt.daemon.front import http_messages as hm
 from shisha_rt.daemon.front.access_control import AccessControl
 from shisha_rt.daemon.front.addresses import Addresses
@@ -23,7 +23,7 @@ from shisha_rt.protocol.access import User
 
 log = logging.getLogger(__name__)
 
-_PROCESS: Final = "shisha_rt.http.process"
+_HTTP: Final = Program("shisha_rt.http.process", hm.TO_HTTP, hm.FROM_HTTP)
 _LAST_ANSWERS_S: Final = 4.0
 
 
@@ -48,7 +48,7 @@ class Web:
     ) -> None:
         self._counter = counter
         self._closing = contextlib.ExitStack()
-        self._link: ChildLink[hm.ToHttp, hm.FromHttp] | None = None
+        self._link = ChildLink(_HTTP, poller, lambda reason: event_log.HttpEnded(reason=reason))
         secure, open_to_all = addresses.certificate is not None, admission.users is not None
         with contextlib.ExitStack() as undo:
             undo.callback(self._closing.close)
@@ -75,40 +75,35 @@ class Web:
                 )
             ]
             if listeners or held:
-                codecs = hm.TO_HTTP, hm.FROM_HTTP
-                beside = [listener.socket.fileno() for listener in listeners]
-                self._link = ChildLink(_PROCESS, poller, codecs, _said, _died, self._greeting, beside=beside)
-                self._closing.callback(self._link.close)
+                self._link.start(self._greeting, [listener.socket.fileno() for listener in listeners])
             undo.pop_all()
 
     @property
     def pid(self) -> int | None:
         """The HTTP process; None while none runs."""
-        return None if self._link is None else self._link.pid
+        return self._link.pid
 
-    def look(self) -> Iterable[object]:
+    def look(self) -> Iterator[object]:
         """Called periodically."""
-        return () if self._link is None else self._link.look()
+        return self._link.look()
 
     def change_users(self, users: Sequence[User]) -> None:
         """Set the users for the HTTP process that runs, and for those started after it."""
         self._greeting[:] = [replace(self._greeting[0], users=tuple(users))]
-        if self._link is not None:
-            self._link.send(hm.UsersChanged(tuple(users)))
+        self._link.send(hm.UsersChanged(tuple(users)))
 
     def change_models(self, models: Sequence[str]) -> None:
         """Set the models of an endpoint that serves several."""
         self._greeting[:] = [replace(self._greeting[0], models=tuple(models))]
-        if self._link is not None:
-            self._link.send(hm.ModelsChanged(tuple(models)))
+        self._link.send(hm.ModelsChanged(tuple(models)))
 
     def finish(self) -> None:
         """Wait, for a limited time, until the HTTP process has passed on the last answers."""
-        if self._link is not None:
-            self._link.send(hm.EndHttp())
-            self._link.wait(_LAST_ANSWERS_S)
+        self._link.send(hm.EndHttp())
+        self._link.wait(_LAST_ANSWERS_S)
 
     def close(self) -> None:
+        self._link.close()
         self._closing.close()
 
     def hear(self, message: hm.FromHttp) -> None:
@@ -126,14 +121,6 @@ class Web:
             log.warning("%d requests refused: %s", count, reason)
         for code, count in counted.by_code.items():
             self._counter("shisha_grpc_requests").labels(code).inc(count)
-
-
-def _said(message: hm.FromHttp) -> object:
-    return message
-
-
-def _died(reason: str) -> object:
-    return event_log.HttpEnded(reason=reason)
 
 
 def _greeting(

@@ -120,7 +120,7 @@ def serve(
         daemon = _daemon(context.params, manager, log)
 
         def announce() -> None:
-            line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}
+            line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.web.metrics_page}
             print(json.dumps(line | _told_of(daemon.web)), flush=True)
             progress(_what_next(daemon.gateway.endpoint, daemon.web.urls))
 
@@ -196,7 +196,7 @@ def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tup
     host = ModelHost(settings, entries, share, log, manager, fresh=options["fresh"])
 
     def announce() -> None:
-        line = {"ready": True, "endpoint": host.front.endpoint, "metrics": host.metrics_page}
+        line = {"ready": True, "endpoint": host.front.endpoint, "metrics": host.web.metrics_page}
         print(json.dumps(line | _told_of(host.web) | {"models": [*host.fleet.models]}), flush=True)
 
     host.run(announce)

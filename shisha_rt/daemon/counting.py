@@ -88,10 +88,6 @@ class Counting:
         """Count the frames of one run of a stage that computes in batches."""
         self._runs.labels(stage, place).observe(frames)
 
-    def dropped(self, place: str, seconds: float) -> None:
-        """Count lateness that an emulated place has given up making up for."""
-        self.metrics.counter("shisha_pacing_dropped_seconds").labels(place).inc(seconds)
-
     def plan_ended(self, others: Iterable[Plan]) -> None:
         """Drop the oldest series of (stage, place) that no plan of `others` uses, beyond `MOST_SERIES`."""
         used = {(i, lead) for plan in others for i, stage in enumerate(plan.stages) for lead in stage.leads}
@@ -100,16 +96,3 @@ class Counting:
             del self._services[series]
             self._service.remove(*series)
             self._runs.remove(*series)
-
-    def trial(self, verdict: str, moves: int) -> None:
-        self.metrics.counter("shisha_tuner_trials").labels(verdict).inc()
-        self.metrics.counter("shisha_tuner_moves").inc(moves)
-
-    def solved(self, solver: str) -> None:
-        self.metrics.counter("shisha_placement_solves").labels(solver).inc()
-
-    def restarted(self, place: str) -> None:
-        self.metrics.counter("shisha_worker_restarts").labels(place).inc()
-
-    def settled(self, ending: str) -> None:
-        self.metrics.counter("shisha_plan_proposals").labels(ending).inc()

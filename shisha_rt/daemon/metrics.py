@@ -126,13 +126,18 @@ GAUGES: Final[_Table] = (
 
 
 class MetricsPage:
-    """A registry, and the servers of its page, which run until `close`."""
+    """A registry, and the servers of its page, which run until `close`. `counters`: by name."""
 
     def __init__(self) -> None:
+        self.counters: dict[str, Counter] = {}
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         self._closing = contextlib.ExitStack()
+
+    def count(self, name: str, *labels: object, by: float = 1) -> None:
+        counter = self.counters[name]
+        (counter.labels(*labels) if labels else counter).inc(by)
 
     def serve(self, address: HttpAddress) -> str:
         """Serve `/metrics` at a loopback address; port 0 means any free port. Returns the page's URL."""
@@ -173,7 +178,7 @@ class Metrics(MetricsPage):
         self.outcomes: Counts[str] = Counts()
         name, text, (outcome,) = _FRAMES
         registry.register(CountsByLabel(name, text, outcome, self.outcomes))
-        self._counters = {
+        self.counters = {
             name: Counter(name, text, labels, registry=registry)
             for name, text, labels in COUNTERS
             if name != _FRAMES[0]
@@ -203,9 +208,6 @@ class Metrics(MetricsPage):
         )
         for name in ("shisha_tuner_gap_ratio", "shisha_load_ratio"):
             self.gauge(name).set(math.nan)
-
-    def counter(self, name: str) -> Counter:
-        return self._counters[name]
 
     def gauge(self, name: str) -> Gauge:
         return self._gauges[name]

@@ -128,12 +128,8 @@ class Daemon:
         try:
             metrics = self._own(Metrics())
             regions = Regions(*_most_regions())
-            self._admission = AccessControl(
-                addresses, lambda reason: metrics.counter("shisha_access_refused").labels(reason).inc()
-            )
+            self._admission = AccessControl(addresses, partial(metrics.count, "shisha_access_refused"))
             self.gateway = self._gateway(addresses.endpoint, prepared, limits, metrics, regions)
-            metrics_inside = metrics.serve_inside() if addresses.metrics.beyond else ""
-            metrics_page = "" if metrics_inside else metrics.serve(addresses.metrics)
             self._poller = self._own(Poller())
             self._preparer = preparer
             if preparer is not None:
@@ -152,13 +148,10 @@ class Daemon:
             self._children = self._own(Children(self._poller, ready, plans, planning.solver, known))
             instance = uuid.uuid4().hex
             self._sharing = self._own(Sharing(self.gateway.endpoint, instance, regions, self._poller))
-            endpoint, count = self.gateway.endpoint, metrics.counter
             about = (ready.compiled.model.name, prepared.version, __version__, instance)
             traces = None if addresses.otlp is None else ServeTraces(addresses.otlp, *about)
-            self._tracer = self._own(Tracer(traces, self._poller, count("shisha_traces")))
-            most = limits.max_message_bytes
-            self.web = self._own(Web(addresses, endpoint, self._admission, self._poller, count, most, metrics_inside))
-            self.metrics_page = self.web.metrics_page or metrics_page
+            self._tracer = self._own(Tracer(traces, self._poller, metrics))
+            self.web = self._own(Web(self.gateway, self._admission, self._poller, metrics))
         except BaseException:
             self._closing.close()
             raise
@@ -194,8 +187,8 @@ class Daemon:
         one_frame = next((shape.index.whole for shape in compiled.each if shape.index.whole), "")
         graphs = [shape.model.graph for shape in compiled.each]
         signature = Signature.of(compiled.model.name, graphs, limits.max_frames, one_frame, prepared.version)
-        count, security = lambda name: metrics.counter(name).inc(), self._admission.security
-        return self._own(Gateway(context, endpoint, signature, limits, regions, count, security))
+        security = self._admission.security
+        return self._own(Gateway(context, endpoint, signature, limits, regions, metrics.count, security))
 
     # --- serving ----------------------------------------------------------------------------------------------
 
@@ -298,15 +291,8 @@ class Daemon:
         self._hears[type(event)](event)
 
     def _read_access(self) -> None:
-        try:
-            with self._manager.reloading():
-                users = self._admission.read_again()
-        except BadInput as error:
-            log.warning("the allow-list stays as it was: %s", error)
-            return
+        users = self.web.read_access(self._manager)
         if users is not None:
-            self.gateway.change_access(users)
-            self.web.change_users(users.users)
             self.shell.write(event_log.AccessRead(users=len(users.users)), "a signal")
 
     def _look(self, now_s: float) -> None:
@@ -395,7 +381,7 @@ class Daemon:
         """
         cores = self.shell.cores
         if cores.lifecycle.live is not None and self.web.listens:
-            self.shell.write(event_log.Readied(endpoint=self.gateway.endpoint, metrics=self.metrics_page), "start")
+            self.shell.write(event_log.Readied(endpoint=self.gateway.endpoint, metrics=self.web.metrics_page), "start")
             self._manager.ready()
             on_ready()
             if cores.tuning.choice.profiles is Profiles.COMING:

@@ -161,8 +161,8 @@ class Shell:
             td.TellProfiler: lambda i: children.profiler.send(i.message),
             td.TellPlacer: lambda i: children.placer.send(i.message),
             td.Keep: lambda i: children.plan_writer.keep(i.key, i.best),
-            td.CountTrial: lambda i: self.counting.trial(i.verdict, i.moves),
-            td.CountSolve: lambda i: self.counting.solved(i.solver),
+            td.CountTrial: self._count_trial,
+            td.CountSolve: lambda i: self.counting.metrics.count("shisha_placement_solves", i.solver),
         }
 
     # --- events -----------------------------------------------------------------------------------------------
@@ -411,7 +411,7 @@ class Shell:
     def _start(self, instruction: do.Start) -> None:
         place, incarnation = instruction.place, instruction.incarnation
         if self.cores.lifecycle.places.by_name[place].restarts:
-            self.counting.restarted(place)
+            self.counting.metrics.count("shisha_worker_restarts", place)
         try:
             self.supervisor.start(place, incarnation)
         except OSError as error:  # out of descriptors or processes; the place is started again later
@@ -455,8 +455,12 @@ class Shell:
         split_s = self._timing.modelled_s(lead, *stage.split.span)
         return whole_s - split_s if stage.split.joins else split_s * stage.split.fraction
 
+    def _count_trial(self, trial: td.CountTrial) -> None:
+        self.counting.metrics.count("shisha_tuner_trials", trial.verdict)
+        self.counting.metrics.count("shisha_tuner_moves", by=trial.moves)
+
     def _settled(self, end: do.Settled) -> None:
-        self.counting.settled(end.ending.value)
+        self.counting.metrics.count("shisha_plan_proposals", end.ending.value)
         if end.proposed.owner is ev.Owner.CLIENT:
             end.proposed.ticket(end)
         self.write(proposal_ended(end))

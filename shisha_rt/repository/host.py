@@ -12,6 +12,7 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import zmq
@@ -48,6 +49,7 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 0.25
 _DRAIN_S: Final = 30.0
+_OWN_COUNTERS: Final = ("shisha_http_requests", "shisha_grpc_requests", "shisha_access_refused")
 _WHOLE: Final = frozenset({"server_live", "server_ready", "server_metadata", "repository_index"})
 """Operations about all models, which name none. Those of `_OF_ALL` are about all models if they name none."""
 _OF_ALL: Final = frozenset({"status", "events", "model_statistics"})
@@ -78,11 +80,8 @@ class ModelHost:
             addresses = addresses_of(settings)
             page = MetricsPage()
             closing.callback(page.close)
-            counters = {n: Counter(n, text, labels, registry=None) for n, text, labels in COUNTERS if labels
-                        and n in ("shisha_http_requests", "shisha_grpc_requests", "shisha_access_refused")}  # fmt: skip
-            self._admission = AccessControl(
-                addresses, lambda reason: counters["shisha_access_refused"].labels(reason).inc()
-            )
+            page.counters = {n: Counter(n, text, by, registry=None) for n, text, by in COUNTERS if n in _OWN_COUNTERS}
+            self._admission = AccessControl(addresses, partial(page.count, "shisha_access_refused"))
             self._poller = Poller()
             closing.callback(self._poller.close)
             self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -98,14 +97,9 @@ class ModelHost:
                 share, folder, self._poller, self._context, log_as, fresh=fresh, changed=self._models_changed
             )
             self._versions = Versions(self.fleet, self.front, entries, self._models_changed)
-            page.registry.register(ModelsCollector(self._pages, self.fleet.places_dealt, counters.values()))
-            inside = page.serve_inside() if addresses.metrics.beyond else ""
-            metrics_page = "" if inside else page.serve(addresses.metrics)
-            counter, names = counters.__getitem__, [entry.name for entry in entries]
-            endpoint, most = self.front.endpoint, LIMITS.max_message_bytes
-            self.web = Web(addresses, endpoint, self._admission, self._poller, counter, most, inside, names)
+            page.registry.register(ModelsCollector(self._pages, self.fleet.places_dealt, page.counters.values()))
+            self.web = Web(self.front, self._admission, self._poller, page, [entry.name for entry in entries])
             closing.callback(self.web.close)
-            self.metrics_page = self.web.metrics_page or metrics_page
             share.leases.share()
         except BaseException:
             closing.close()
@@ -141,7 +135,7 @@ class ModelHost:
                     raise Failure(f"no model can be served: {reasons}")
                 ready = True
                 self.fleet.journal.write(
-                    event_log.Readied(endpoint=self.front.endpoint, metrics=self.metrics_page), "start"
+                    event_log.Readied(endpoint=self.front.endpoint, metrics=self.web.metrics_page), "start"
                 )
                 self._manager.ready()
                 on_ready()
@@ -169,7 +163,7 @@ class ModelHost:
             case DaemonEnded(daemon):
                 self._ended(self.fleet.models[daemon.entry.name], daemon, event, now_s)
             case Signalled(read_again=True):
-                self._read_access()
+                self.web.read_access(self._manager)
             case Signalled():
                 self._stop_at_s = now_s + (0.0 if self._stopping else _DRAIN_S)
                 self.fleet.stopping = True
@@ -189,17 +183,6 @@ class ModelHost:
         self._manager.look(
             now_s, lambda: ", ".join(f"{name}: {self._state(s)}" for name, s in self.fleet.models.items())
         )
-
-    def _read_access(self) -> None:
-        try:
-            with self._manager.reloading():
-                users = self._admission.read_again()
-        except BadInput as error:
-            log.warning("the allow-list stays as it was: %s", error)
-            return
-        if users is not None:
-            self.front.change_access(users)
-            self.web.change_users(users.users)
 
     def _count(self, name: str) -> None:
         log.info("%s", name)

@@ -90,10 +90,12 @@ def _serve(asked: HostedModel) -> None:
         leaving.pop_all()  # the daemon owns the share now
 
         def announce() -> None:
-            write_daemon_record(asked.record, DaemonRecord(asked.told, asked.number, os.getpid(), daemon.metrics_page))
+            write_daemon_record(
+                asked.record, DaemonRecord(asked.told, asked.number, os.getpid(), daemon.web.metrics_page)
+            )
             outlive_parent()
             with contextlib.suppress(BrokenPipeError):  # the host process has just died; the next finds the record
-                print(json.dumps({"ready": True, "metrics": daemon.metrics_page}), flush=True)
+                print(json.dumps({"ready": True, "metrics": daemon.web.metrics_page}), flush=True)
 
         daemon.run(announce)
 

@@ -19,7 +19,7 @@ import pytest
 
 from shisha_rt.core.tuning.events import PlannedAhead
 from shisha_rt.daemon.children import preparer_link
-from shisha_rt.daemon.children.child_link import ChildLink, Program
+from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
 from shisha_rt.daemon.children.preparer_link import PreparerLink
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.process.channel import Channel
@@ -78,7 +78,7 @@ class Child:
         idle: bool = False,
         silence_s: float = SILENCE_S,
     ) -> None:
-        program: Program[object, Said] = Program(module, Codec(object), Codec(Said))
+        program: ChildProgram[object, Said] = ChildProgram(module, Codec(object), Codec(Said))
         self.link = ChildLink(program, poller, Died)
         self.link.silence_s = silence_s
         if idle:

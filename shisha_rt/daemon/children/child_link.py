@@ -33,7 +33,7 @@ _FIRST_DELAY_S: Final = 0.1
 _MAX_DELAY_S: Final = 10.0
 
 
-class Program(NamedTuple, Generic[ToT, FromT]):
+class ChildProgram(NamedTuple, Generic[ToT, FromT]):
     """A module that runs as `python -m MODULE CHANNEL PARENT`, and the codecs of messages to and from it."""
 
     module: str
@@ -68,7 +68,7 @@ class ChildLink(Generic[ToT, FromT]):
 
     def __init__(
         self,
-        program: Program[ToT, FromT],
+        program: ChildProgram[ToT, FromT],
         poller: Poller,
         died: Callable[[str], object],
         said: Callable[[FromT], object] = lambda message: message,

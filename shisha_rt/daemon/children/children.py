@@ -17,7 +17,7 @@ from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.costs.links import HostLink
-from shisha_rt.daemon.children.child_link import ChildLink, Program
+from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.errors import Failure
 from shisha_rt.measure import plan_store
@@ -26,9 +26,9 @@ from shisha_rt.plan.plan import team_name
 
 log = logging.getLogger(__name__)
 
-_TUNER: Final = Program("shisha_rt.daemon.children.tuner", tm.TO_TUNER, tm.FROM_TUNER)
-_PLACER: Final = Program("shisha_rt.daemon.children.placer", pm.TO_PLACER, pm.FROM_PLACER)
-_PROFILER: Final = Program("shisha_rt.daemon.children.profiler", fm.TO_PROFILER, fm.FROM_PROFILER)
+_TUNER: Final = ChildProgram("shisha_rt.daemon.children.tuner", tm.TO_TUNER, tm.FROM_TUNER)
+_PLACER: Final = ChildProgram("shisha_rt.daemon.children.placer", pm.TO_PLACER, pm.FROM_PLACER)
+_PROFILER: Final = ChildProgram("shisha_rt.daemon.children.profiler", fm.TO_PROFILER, fm.FROM_PROFILER)
 _MOST_PROFILERS: Final = 3
 """After so many deaths of its process, profiling is given up."""
 _WRITING_S: Final = 5.0

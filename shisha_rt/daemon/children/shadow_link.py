@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from shisha_rt.daemon.children.child_link import ChildLink, Program
+from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.messages import shadow as sm
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.tensors import TensorSpec
 
-_SHADOW: Final = Program("shisha_rt.daemon.children.shadow", sm.TO_SHADOW, sm.FROM_SHADOW)
+_SHADOW: Final = ChildProgram("shisha_rt.daemon.children.shadow", sm.TO_SHADOW, sm.FROM_SHADOW)
 
 
 class ShadowLink:

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
-from prometheus_client import Counter
 
 from shisha_rt.core import event_log
-from shisha_rt.daemon.children.child_link import ChildLink, Program
+from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
 from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.daemon.metrics import MetricsPage
 from shisha_rt.messages import traces as tm
 
 log = logging.getLogger(__name__)
 
-_TRACER: Final = Program("shisha_rt.traces.process", tm.TO_TRACER, tm.FROM_TRACER)
+_TRACER: Final = ChildProgram("shisha_rt.traces.process", tm.TO_TRACER, tm.FROM_TRACER)
 _LAST_TRACES_S: Final = 2.0
 _MOST_AT_ONCE: Final = 64
 
@@ -24,12 +24,12 @@ _MOST_AT_ONCE: Final = 64
 class Tracer:
     """Keeps the process running. `settings` None: no traces are exported, and no process runs.
 
-    `counter`: counts frames whose traces were sent or lost. `send`: hands a frame's trace to the process; None if no
+    `page`: counts frames whose traces were sent or lost. `send`: hands a frame's trace to the process; None if no
     process runs. Traces are handed over several at a time, at the next look at the latest.
     """
 
-    def __init__(self, settings: tm.ServeTraces | None, poller: Poller, counter: Counter) -> None:
-        self._counter = counter
+    def __init__(self, settings: tm.ServeTraces | None, poller: Poller, page: MetricsPage) -> None:
+        self._page = page
         self._link = ChildLink(_TRACER, poller, lambda reason: event_log.TracerEnded(reason=reason))
         self._waiting: list[msgspec.Raw] = []
         self.send: Callable[[tm.FrameTraced], object] | None = None
@@ -58,8 +58,8 @@ class Tracer:
             self._waiting.clear()
 
     def count(self, counted: tm.TracesCounted) -> None:
-        self._counter.labels("sent").inc(counted.sent)
-        self._counter.labels("lost").inc(counted.lost)
+        self._page.count("shisha_traces", "sent", by=counted.sent)
+        self._page.count("shisha_traces", "lost", by=counted.lost)
         if counted.lost:
             log.warning("traces of %d frames are lost: %s", counted.lost, counted.why)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from shisha_rt.core import event_log
 from shisha_rt.costs.link_speed import LinkSpeed
 from shisha_rt.costs.links import HostLink
-from shisha_rt.daemon.children.child_link import ChildLink, Program
+from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.hosts import messages as cm
 from shisha_rt.messages.worker import WorkerConfig
@@ -22,7 +22,7 @@ from shisha_rt.messages.worker import WorkerConfig
 if TYPE_CHECKING:
     from shisha_rt.hosts.joined import Joined
 
-_CLUSTER: Final = Program(cm.PROCESS, cm.TO_CLUSTER, cm.FROM_CLUSTER)
+_CLUSTER: Final = ChildProgram(cm.PROCESS, cm.TO_CLUSTER, cm.FROM_CLUSTER)
 _SETTLED_S: Final = 1.5  # after the last change: links of several places change together
 _APART_S: Final = 5.0
 

@@ -8,8 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shisha_rt.daemon.front.endpoint import check_endpoint
-from shisha_rt.daemon.front.http_address import HttpAddress, grpc_address, http_address, metrics_address
+from shisha_rt.daemon.front.http_address import (
+    HttpAddress,
+    grpc_address,
+    http_address,
+    is_loopback,
+    is_port,
+    metrics_address,
+)
+from shisha_rt.daemon.front.ipc_socket import check_ipc_path
 from shisha_rt.daemon.settings import TRACE_RATIO, Settings
 from shisha_rt.endpoint import ENDPOINT
 from shisha_rt.errors import BadInput, Error
@@ -44,8 +51,7 @@ def addresses_of(settings: Settings) -> Addresses:
     """Check the addresses in `settings`. Raises BadInput for an invalid one, or if other hosts can reach one without
     the certificate and keys that it requires.
     """
-    keys = {"access": settings.access is not None, "secret_key": settings.secret_key is not None}
-    check_endpoint(settings.endpoint, **keys)
+    check_endpoint(settings.endpoint, settings.access, settings.secret_key)
     addresses = Addresses(
         settings.endpoint,
         metrics_address(settings.metrics),
@@ -68,6 +74,35 @@ def addresses_of(settings: Settings) -> Addresses:
         _check_extra(f"otlp {addresses.otlp}", "OpenTelemetry", "opentelemetry.exporter.otlp.proto.http", "otel")
     _check_http(addresses)
     return addresses
+
+
+def check_endpoint(endpoint: str, access: str | None = None, secret_key: str | None = None) -> None:
+    """Raises BadInput for an invalid public endpoint, or for one that other hosts can reach without keys.
+
+    `access`, `secret_key`: these options.
+    """
+    transport, _, address = endpoint.partition("://")
+    if transport == "ipc" and address and not address.startswith("@"):
+        check_ipc_path(endpoint)
+        return
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if transport != "tcp" or not host or not is_port(port):
+        raise BadInput(f"endpoint {endpoint!r}: expected tcp://HOST:PORT or ipc://PATH", Error.BAD_ENDPOINT)
+    if access is not None and secret_key is None:
+        raise BadInput(f"endpoint {endpoint!r}: with an allow-list it speaks CURVE; expected --secret-key FILE, too, "
+                       "made by: shisha-rt keys new daemon", Error.OPTIONS_CLASH)  # fmt: skip
+    if secret_key is not None and access is None:
+        raise BadInput(
+            f"endpoint {endpoint!r}: --secret-key says nothing of who may come; expected --access FILE, too",
+            Error.OPTIONS_CLASH,
+        )
+    if access is None and not is_loopback(host):
+        raise BadInput(
+            f"endpoint {endpoint!r}: other hosts can reach it; expected --access FILE (who may come) and "
+            "--secret-key FILE (made by: shisha-rt keys new daemon) too, or loopback",
+            Error.EXPOSED_ADDRESS,
+        )
 
 
 def _check_extra(where: str, package: str, module: str, extra: str) -> None:

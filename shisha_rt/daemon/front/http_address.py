@@ -19,8 +19,8 @@ from shisha_rt.errors import BadInput, Error
 _BACKLOG: Final = 512
 _EXPECTED: Final = "expected HOST:PORT, as 127.0.0.1:8000, a port of loopback by itself, or unix:PATH"
 _LOOPBACK: Final = "127.0.0.1"
-_OWN_ONLY: Final = 0o600
-_EVERYBODY: Final = 0o666
+OWN_ONLY: Final = 0o600
+EVERYBODY: Final = 0o666
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +100,23 @@ def _host_and_port(text: str) -> tuple[str, int] | None:
 
 
 class HttpListener:
-    """A listening socket. Raises BadInput if the address cannot be bound. `open_to_all`: other users may connect to a
-    UNIX socket, too.
+    """A listening socket. Raises BadInput if the address cannot be bound. `mode`: who may connect to a UNIX socket.
+
+    Over an address that other hosts can reach TLS is spoken (see `addresses`).
     """
 
-    def __init__(self, address: HttpAddress, *, secure: bool, open_to_all: bool = False) -> None:
+    def __init__(self, address: HttpAddress, mode: int = OWN_ONLY) -> None:
         self.address = address
         self._ipc: IpcSocket | None = None
         if address.path is not None:
             self._ipc = IpcSocket(str(address))
             self.socket = socket.socket(fileno=self._ipc.hand_over())
-            address.path.chmod(_EVERYBODY if open_to_all else _OWN_ONLY)
+            address.path.chmod(mode)
             self.url = f"unix:{address.path}"
             return
         self.socket = _bound(address)
         port = self.socket.getsockname()[1]
-        scheme = "https" if secure and address.beyond else "http"
-        self.url = f"{scheme}://{HttpAddress(address.host, port)}"
+        self.url = f"{'https' if address.beyond else 'http'}://{HttpAddress(address.host, port)}"
 
     def close(self) -> None:
         self.socket.close()
@@ -134,7 +134,7 @@ class HeldPort:
     def __init__(self, address: HttpAddress) -> None:
         if address.port:
             _bound(address).close()  # fails if the port is in use: SO_REUSEPORT alone would share it
-        self._socket = _bound(address, held=True)
+        self._socket = _bound(address, socket.SO_REUSEPORT)
         where = HttpAddress(*self._socket.getsockname()[:2])
         self.target, self.beyond = str(where), address.beyond
 
@@ -142,17 +142,17 @@ class HeldPort:
         self._socket.close()
 
 
-def _bound(address: HttpAddress, *, held: bool = False) -> socket.socket:
-    """Bind a socket: it listens or, if `held`, reserves the port for sockets of the same user."""
+def _bound(address: HttpAddress, option: int = socket.SO_REUSEADDR) -> socket.socket:
+    """Bind a socket: it listens or, with SO_REUSEPORT, reserves the port for sockets of the same user."""
     end: socket.socket | None = None
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         end = socket.socket(family, kind, protocol)
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT if held else socket.SO_REUSEADDR, 1)
+        end.setsockopt(socket.SOL_SOCKET, option, 1)
         end.bind(where)
-        if not held:
+        if option == socket.SO_REUSEADDR:
             end.listen(_BACKLOG)
         end.setblocking(False)
     except UnicodeError:  # raised before the name is looked up

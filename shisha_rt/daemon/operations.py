@@ -20,12 +20,9 @@ from shisha_rt.core.tuning.events import CrowdSeen, MachineChanged, OptionsSet, 
 from shisha_rt.core.tuning.state import Profiles, State
 from shisha_rt.core.tuning.telling import description
 from shisha_rt.daemon.front.gateway import Gateway, Reply
-from shisha_rt.daemon.host_share import HostShare
-from shisha_rt.daemon.shell import Shell
 from shisha_rt.daemon.status import Status
 from shisha_rt.errors import Error
 from shisha_rt.machine.machine import Machine, core_faults
-from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.model.graph import Tensor
 from shisha_rt.plan.form import WrittenStage, read
 from shisha_rt.plan.rate import as_any_objective
@@ -43,21 +40,12 @@ _MISSING: Final = {
 class Operations:
     """Answers operations, at once or when they are done. `shared_memory`: the socket where clients are lent memory."""
 
-    def __init__(
-        self,
-        shell: Shell,
-        status: Status,
-        gateway: Gateway,
-        ready: ModelOnMachine,
-        shared_memory: Path | None,
-        share: HostShare,
-    ) -> None:
-        self._shell = shell
-        self._share = share
+    def __init__(self, status: Status, gateway: Gateway, shared_memory: Path | None) -> None:
+        self._shell = shell = status.shell
         self._gateway = gateway
         self._status = status
-        self._model = ready.compiled.model
-        self._devices = ready.devices
+        self._model = status.compiled.model
+        self._devices = status.devices
         self._shared_memory = None if shared_memory is None else str(shared_memory)
         for place in self._machine.places:
             self._show_speed(place.name)
@@ -236,8 +224,9 @@ class Operations:
             raise error_for(Error.UNKNOWN_PLACE, f"place: the machine has no {name!r}; expected one of {expected}")
 
     def _check_may_run(self, name: str) -> None:
-        if name in self._share.released:
-            raise error_for(Error.PLACE_RELEASED, f"place: {name!r} is released: {self._share.why}")
+        share = self._status.share
+        if name in share.released:
+            raise error_for(Error.PLACE_RELEASED, f"place: {name!r} is released: {share.why}")
 
     def _set_speed(self, name: str, speed: float) -> Mapping[str, object]:
         """Set a place's speed, which its worker uses from the next frame on, as do later workers."""
@@ -250,7 +239,7 @@ class Operations:
             raise error_for(Error.CORES_OVERBOOKED, f"speed: {fault}")
         before = machine.place(name)
         shell.write(event_log.PlaceSpeed(place=name, speed=speed, before=before.speed), "place_set")
-        shell.arena.set_speed(machine.places.index(before), speed)
+        shell.supervisor.arena.set_speed(machine.places.index(before), speed)
         shell.repace(name)
         for window in shell.telemetry.on_place(name):
             window.restart()
@@ -269,7 +258,7 @@ class Operations:
             raise error_for(Error.TOO_FAST, f"speed: {speed:g} is faster than the device; expected at most 1")
         self._shell.write(event_log.DeviceSpeed(place=name, device=device, speed=speed), "place_set")
         index = self._machine.places.index(self._machine.place(name))
-        self._shell.arena.set_device_speed(index, known.index(device), speed)
+        self._shell.supervisor.arena.set_device_speed(index, known.index(device), speed)
         self._show_device_speed(name, device, speed)
         return {"place": name, "device": device, "speed": speed}
 

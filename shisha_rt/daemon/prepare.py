@@ -21,7 +21,8 @@ from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.costs.costs_file import costs_object
 from shisha_rt.costs.engine_trials import EnginesTried, why_not
 from shisha_rt.costs.layer_costs import LayerCosts
-from shisha_rt.daemon.prepared import Planning, Preparation, PreparedModel
+from shisha_rt.daemon.fleet.watch import HangLimits
+from shisha_rt.daemon.prepared import Planning, Preparation, PreparedModel, WorkerLimits
 from shisha_rt.daemon.settings import engine_of, layer_kind, objective_of, why_usual_engine
 from shisha_rt.errors import BadInput
 from shisha_rt.measure.costs_of_model import known_layer_costs, layer_costs, priced_splits
@@ -64,7 +65,8 @@ def prepare(asked: Preparation, tell: Callable[[str], None], joined: Joined | No
         stored = layer_costs(ready, tell)
     elif settings.strategy == "guided":
         stored = known_layer_costs(ready)
-    prepared = replace(planned(ready, planning, stored), engines=engines, version=settings.version)
+    workers = WorkerLimits(settings.max_output_bytes, settings.max_worker_bytes, HangLimits(frame_s=settings.hang_s))
+    prepared = replace(planned(ready, planning, stored), engines=engines, version=settings.version, workers=workers)
     if joined is None:
         return prepared
     return replace(prepared, by_costs={**prepared.by_costs, **plans_for_others(prepared)})

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.core.tuning.tuner_messages import ToTuner
 from shisha_rt.costs.engine_trials import EnginesTried
+from shisha_rt.daemon.fleet.watch import DEFAULT_LIMITS, HangLimits
 from shisha_rt.daemon.settings import ONLY_VERSION, Settings
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.model_on_machine import ModelOnMachine
@@ -19,6 +20,7 @@ from shisha_rt.plan.rate import AnyObjective, Objective
 from shisha_rt.planner.goal import PART_OF_TARGET
 from shisha_rt.planner.seed import Assign
 from shisha_rt.planner.strategies import DEFAULT_BALANCE, Balance, SchemeName, as_scheme
+from shisha_rt.process.output_room import OUTPUT_BYTES
 
 if TYPE_CHECKING:
     from shisha_rt.costs.costs import Costs
@@ -68,6 +70,21 @@ class Planning:
         return as_scheme(self.strategy)
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """What workers may take. `output_bytes`: buffer size of each output whose shape depends on the data.
+
+    `max_worker_bytes`: see `messages.worker.WorkerConfig`. `patience`: when a worker counts as hung.
+    """
+
+    output_bytes: int = OUTPUT_BYTES
+    max_worker_bytes: int | None = None
+    patience: HangLimits = DEFAULT_LIMITS
+
+
+DEFAULT_WORKERS: Final = WorkerLimits()
+
+
 @dataclass(frozen=True)
 class Preparation:
     """Order to prepare a model: `settings` that have been checked, on `machine`. `fresh`: as in `Planning`."""
@@ -98,6 +115,7 @@ class PreparedModel:
     told_first: tuple[ToTuner, ...] = ()
     engines: EnginesTried | None = None
     version: str = ONLY_VERSION
+    workers: WorkerLimits = DEFAULT_WORKERS
 
     @property
     def for_serving(self) -> PreparedModel:

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from shisha_rt.daemon.fleet.watch import HangLimits
 from shisha_rt.daemon.front.addresses import addresses_of
 from shisha_rt.process.child import expect_children
 
@@ -65,16 +64,8 @@ def start_daemon(
             joined = Joined(settings.ray, share.machine, tell)
             leaving.callback(joined.close)
             prepared = prepare(asked, tell, joined)
-        daemon = Daemon(
-            prepared,
-            addresses,
-            settings.max_output_bytes,
-            settings.max_worker_bytes,
-            HangLimits(frame_s=settings.hang_s),
-            manager,
-            joined,
-            share,
-            preparer,
-        )
+        daemon = Daemon(prepared, addresses, manager, joined, share)
+        if preparer is not None:
+            daemon.plan_ahead(preparer)
         leaving.pop_all()
     return daemon

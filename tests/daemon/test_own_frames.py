@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from shisha_rt.core import event_log
+from shisha_rt.core.lifecycle.events import Drain
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning.profiler_messages import NotProfiled
 from shisha_rt.daemon.own_frames import OwnFrames
@@ -33,11 +34,11 @@ class Daemon:
         self.frames = OwnFrames(cast(Any, shell), [cast(Any, SimpleNamespace(inputs=()))])
         self._now_s = 0.0
 
-    def look(self, others_ratio: float = 0.0, *, stopping: bool = False) -> bool:
+    def look(self, others_ratio: float = 0.0) -> bool:
         """Whether it sends some."""
         self._now_s += 0.25
         self.world.post(ev.OthersSeen(others_ratio))
-        self.frames.look(self._now_s, stopping=stopping)
+        self.frames.look(self._now_s)
         return self.frames.sending
 
 
@@ -50,7 +51,8 @@ def test_frames_of_its_own_wait_for_the_cores() -> None:
     assert daemon.look()
     assert not daemon.look(BUSY)
     assert daemon.look()
-    assert not daemon.look(stopping=True)
+    daemon.world.post(Drain())
+    assert not daemon.look()
     reasons = [record.reason for record in daemon.written if isinstance(record, event_log.OwnFramesEnded)]
     assert len(daemon.written) == 4
     assert len(set(reasons)) == 2

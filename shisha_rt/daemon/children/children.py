@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,11 +18,14 @@ from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.costs.links import HostLink
 from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
+from shisha_rt.daemon.children.shadow_link import ShadowLink
 from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.daemon.planning import plans_file
+from shisha_rt.daemon.prepared import PreparedModel
 from shisha_rt.errors import Failure
 from shisha_rt.measure import plan_store
-from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.plan.plan import team_name
+from shisha_rt.process.arena import Arena
 
 log = logging.getLogger(__name__)
 
@@ -36,20 +39,12 @@ _WRITING_S: Final = 5.0
 
 
 class Children:
-    """`solver`: how operators are placed, if places have devices. `tuner`: first messages to the tuner; None: no tuner.
+    """Without a strategy that searches there is no tuner, and without devices no placer."""
 
-    `plans`: file for the best plans; None: they are not kept.
-    """
-
-    def __init__(
-        self,
-        poller: Poller,
-        ready: ModelOnMachine,
-        plans: Path | None,
-        solver: str,
-        tuner: Sequence[tm.ToTuner] | None,
-    ) -> None:
-        self.plan_writer = PlanWriter(plans, ready.compiled.key)
+    def __init__(self, poller: Poller, prepared: PreparedModel, arena: Arena) -> None:
+        ready, planning = prepared.ready, prepared.planning
+        self.plan_writer = PlanWriter(None if planning.fresh else plans_file(), ready.compiled.key)
+        self.shadow = ShadowLink(poller, arena, [shape.index for shape in ready.compiled.each])
         self._ready = ready
         self.tuner = ChildLink(_TUNER, poller, ev.TunerDied, ev.TunerSaid)
         self.placer = ChildLink(_PLACER, poller, ev.PlacerDied, ev.PlacerSaid)
@@ -57,13 +52,13 @@ class Children:
         self._all: tuple[ChildLink[Any, Any], ...] = self.tuner, self.placer, self.profiler
         self._profilers_died = 0
         self._profiled = False
-        if tuner is not None:
-            self.tuner.start_later(tuner)
+        if planning.strategy != "seed":
+            self.tuner.start_later(prepared.told_first)
         if ready.operator_costs:
             folders = str(ready.compiled.model_folder), str(ready.compiled.engine_folder)
             teams = {team_name(team): costs for team, costs in ready.team_costs.items()}
             try:
-                self.placer.start(pm.greeting(*folders, solver, {**ready.operator_costs, **teams}))
+                self.placer.start(pm.greeting(*folders, planning.solver, {**ready.operator_costs, **teams}))
             except OSError:
                 self.close()
                 raise
@@ -133,12 +128,14 @@ class Children:
         """Called periodically; yields the children's events."""
         for child in self._all:
             yield from child.look()
+        yield from self.shadow.look()
         if self._profiled:  # it has no more to do
             self.profiler.close()
 
     def close(self) -> None:
         for child in self._all:
             child.close()
+        self.shadow.close()
         self.plan_writer.close()
 
 

@@ -19,7 +19,7 @@ from shisha_rt.protocol.frame_tensors import Answer, Array, Inputs, Shape
 
 
 class Client(ConnectedClient):
-    """The blocking client of one daemon; `ConnectedClient` has the options."""
+    """The blocking client of one daemon."""
 
     def _begin(self) -> None:
         self._settled: dict[str, Outcome] = {}

@@ -22,14 +22,7 @@ class FrameTerms(NamedTuple):
 
 
 class ConnectedClient:
-    """The client of one daemon.
-
-    `timeout_s`: the default timeout of a call. The constructor does not wait; the first call waits for the daemon to be
-    there. `model`: its name, if the address serves several. `share`: send large tensors through shared memory, if the
-    daemon is on this host. `context`: a pyzmq context to use instead of `zmq.Context.instance()`. A daemon that other
-    hosts can reach asks for keys: `secret_key` is the client's secret file (NAME.key_secret) or `KeyPair`, `server_key`
-    the daemon's public key or its file.
-    """
+    """The client of one daemon."""
 
     def __init__(
         self,
@@ -42,6 +35,13 @@ class ConnectedClient:
         secret_key: SecretKey | None = None,
         server_key: ServerKey | None = None,
     ) -> None:
+        """Connect without waiting: the first call waits for the daemon to be there.
+
+        `timeout_s`: the default timeout of a call. `model`: its name, if the address serves several. `share`: send
+        large tensors through shared memory, if the daemon is on this host. `context`: a pyzmq context to use instead
+        of `zmq.Context.instance()`. A daemon that other hosts can reach asks for keys: `secret_key` is the client's
+        secret file (NAME.key_secret) or `KeyPair`, `server_key` the daemon's public key or its file.
+        """
         try:
             keys = client_keys(secret_key, server_key)
         except BadInput as error:

@@ -11,8 +11,7 @@ from typing import Final
 from shisha_rt.core.lifecycle.streams import Streams
 from shisha_rt.core.tuning.events import FramesCounted
 from shisha_rt.daemon.front.requests import Ticket
-from shisha_rt.daemon.metrics import Metrics
-from shisha_rt.daemon.plain_metrics import PlainSeries
+from shisha_rt.daemon.metrics import Metrics, PlainSeries
 from shisha_rt.plan.plan import Plan
 
 LATENCIES_S: Final = tuple(float(f"{1e-4 * 2 ** (step / 8):.4g}") for step in range(140))

@@ -30,7 +30,6 @@ from shisha_rt.core.tuning.recalibration import Recalibration
 from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.children.preparer_link import PreparerLink
-from shisha_rt.daemon.children.tracer import Tracer
 from shisha_rt.daemon.counting import Counting
 from shisha_rt.daemon.fleet.far_places import FarPlaces
 from shisha_rt.daemon.fleet.supervisor import LOOK_EVERY_S, Supervisor
@@ -39,8 +38,7 @@ from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.gateway import Arrived, Gateway
 from shisha_rt.daemon.front.http_messages import GrpcListens, HttpCounted
 from shisha_rt.daemon.front.regions import Regions
-from shisha_rt.daemon.front.requests import Requests
-from shisha_rt.daemon.front.several import SeveralFrames
+from shisha_rt.daemon.front.requests import Requests, SeveralFrames
 from shisha_rt.daemon.front.sharing import RegionsLeft, Sharing
 from shisha_rt.daemon.front.web import Web
 from shisha_rt.daemon.gauges import Gauges
@@ -56,7 +54,7 @@ from shisha_rt.daemon.releases import Releases
 from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.daemon.status import Status
-from shisha_rt.daemon.tracing import Tracing
+from shisha_rt.daemon.tracing import Tracer, Tracing
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.host.cpu_use import family
 from shisha_rt.machine.host.leases import CoreLeases

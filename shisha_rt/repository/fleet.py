@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,10 +23,8 @@ from shisha_rt.daemon.host_share import HostShare
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.errors import Code
 from shisha_rt.machine.machine import Machine
-from shisha_rt.repository.asking import Fields, refusal
 from shisha_rt.repository.entries import ModelEntry, told
-from shisha_rt.repository.model_daemon import DaemonEnded, ModelDaemon, end_left, left_daemons
-from shisha_rt.repository.served import SeenLoad, ServedModel
+from shisha_rt.repository.model_daemon import DaemonEnded, Fields, ModelDaemon, end_left, left_daemons, refusal
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +33,57 @@ _MOST_FAILURES: Final = 5
 """A model is given up after so many deaths of its daemon in a row without serving for `_SERVED_S` in between."""
 _SERVED_S: Final = 10.0
 _FIRST_DELAY_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLoad:
+    """A daemon's load as reported at `at_s`: seconds of computing and number of frames refused, since it began."""
+
+    at_s: float
+    busy_s: float
+    refused: int
+
+
+@dataclass(slots=True, eq=False)
+class ServedModel:
+    """`daemon`: requests go to it; `coming`: a different version's daemon, which takes over once it serves.
+
+    `leaving`: replaced daemons, and since when nothing has been in flight there (inf: something is, or that is unknown;
+    -inf: the daemon is being ended). `previous`: the version before. `shadow`: how many frames `coming` computes beside
+    `daemon` before it takes over; `shadowed`: the result. `then`: called at the end of loading with what went wrong, or
+    None if the model serves.
+    """
+
+    entry: ModelEntry
+    daemon: ModelDaemon | None = None
+    coming: ModelDaemon | None = None
+    leaving: dict[ModelDaemon, float] = field(default_factory=dict)
+    previous: ModelEntry | None = None
+    shadow: int = 0
+    shadowed: Fields = field(default_factory=dict)
+    then: list[Callable[[str | None], None]] = field(default_factory=list)
+    reason: str = "it is being started"
+    failures: int = 0
+    again_at_s: float = math.inf
+    ready_s: float = math.inf
+    is_unloaded: bool = False
+    said: Fields = field(default_factory=dict)
+    statistics: Sequence[Any] = ()
+    seen: SeenLoad | None = None
+
+    @property
+    def serves(self) -> bool:
+        return self.daemon is not None and self.daemon.ready
+
+    @property
+    def daemons(self) -> list[ModelDaemon]:
+        return [daemon for daemon in (self.daemon, self.coming, *self.leaving) if daemon is not None]
+
+    def tell(self, trouble: str | None) -> None:
+        """Answer those that wait for the end of loading. `trouble`: what went wrong; None if the model serves."""
+        waiting, self.then = self.then, []
+        for then in waiting:
+            then(trouble)
 
 
 class Fleet:

@@ -39,10 +39,9 @@ from shisha_rt.protocol.operations import OPERATIONS
 from shisha_rt.protocol.request import RequestRoute, read_operation
 from shisha_rt.repository.all_metrics import ModelsCollector
 from shisha_rt.repository.entries import ModelEntry
-from shisha_rt.repository.fleet import ENDS_WITHIN_S, Fleet
+from shisha_rt.repository.fleet import ENDS_WITHIN_S, Fleet, ServedModel
 from shisha_rt.repository.front import LIMITS, Front
 from shisha_rt.repository.model_daemon import DaemonEnded, DaemonReady, ModelDaemon
-from shisha_rt.repository.served import ServedModel
 from shisha_rt.repository.versions import Versions, names_of
 
 log = logging.getLogger(__name__)

@@ -1,9 +1,12 @@
-"""The host process's view of one model's daemon: a process that outlives this one, its address, and a line to it."""
+"""The host process's view of one model's daemon: a process that outlives this one, its address, and a line on which
+operations are sent, and the answers received asynchronously.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import logging
 import os
 import pickle
@@ -12,11 +15,11 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final, TypeAlias
 
 import msgspec
 import psutil
@@ -28,7 +31,8 @@ from shisha_rt.errors import Failure
 from shisha_rt.machine.machine import Machine
 from shisha_rt.process.child import Child, start_child
 from shisha_rt.process.pulse import Pulse
-from shisha_rt.repository.asking import AskingLine
+from shisha_rt.protocol.header import decode_fields, encode_operation
+from shisha_rt.protocol.multipart import receive_parts, send_parts
 from shisha_rt.repository.entries import ModelEntry, told
 from shisha_rt.repository.hosted import DaemonRecord, HostedModel, write_daemon_record
 
@@ -38,6 +42,67 @@ _MODULE: Final = "shisha_rt.repository.hosted"
 _ANY_PORT: Final = "127.0.0.1:0"
 _SILENCE_S: Final = 20.0
 """A daemon that answers nothing and uses no CPU for so long hangs."""
+
+
+Fields: TypeAlias = Mapping[str, Any]
+Then: TypeAlias = Callable[[Fields], None]
+"""Called with the fields of the answer; an error answer is `{"error": {"code", "message"}}`."""
+
+GONE: Final[Fields] = {"error": {"code": "UNAVAILABLE", "message": "the daemon has ended"}}
+
+
+class AskingLine:
+    """A line to one daemon; closing it answers all waiting calls with `GONE`. `answers`: how many have come so far."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, poller: Poller) -> None:
+        self.answers = 0
+        self._poller = poller
+        self._numbers = itertools.count(1)
+        self._waiting: dict[str, Then] = {}
+        self._socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.connect(endpoint)
+        poller.watch_socket(self._socket, self._receive)
+
+    @property
+    def waits(self) -> bool:
+        """Whether an answer is still to come."""
+        return bool(self._waiting)
+
+    def ask(self, op: str, then: Then, **arguments: object) -> None:
+        request_id = str(next(self._numbers))
+        self._waiting[request_id] = then
+        try:
+            send_parts(self._socket, [encode_operation(op, request_id, arguments)], copy=True)
+        except zmq.Again:
+            del self._waiting[request_id]
+            then(GONE)
+
+    def _receive(self) -> Iterator[object]:
+        while True:
+            try:
+                header = receive_parts(self._socket)[0]
+            except zmq.Again:
+                return
+            self.answers += 1
+            fields = decode_fields(header.buffer)
+            then = self._waiting.pop(str(fields.get("id")), None)
+            if then is not None:
+                then(fields)
+            yield from ()
+
+    def close(self) -> None:
+        self._poller.unwatch_socket(self._socket)
+        self._socket.close()
+        waiting, self._waiting = self._waiting, {}
+        for then in waiting.values():
+            then(GONE)
+
+
+def refusal(fields: Fields) -> str | None:
+    """The message of an error answer; None if the operation succeeded."""
+    error = fields.get("error")
+    return None if error is None else str(msgspec.to_builtins(error)["message"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,10 @@ from shisha_rt.errors import Error
 from shisha_rt.machine.host.memory import available_memory_bytes
 from shisha_rt.protocol import operations as ops
 from shisha_rt.protocol.exceptions import error_for
-from shisha_rt.repository.asking import Fields, refusal
 from shisha_rt.repository.entries import FIRST_VERSION, ModelEntry
-from shisha_rt.repository.fleet import Fleet
+from shisha_rt.repository.fleet import Fleet, ServedModel
 from shisha_rt.repository.front import Front
-from shisha_rt.repository.model_daemon import ModelDaemon
-from shisha_rt.repository.served import ServedModel
+from shisha_rt.repository.model_daemon import Fields, ModelDaemon, refusal
 
 _QUIET_S: Final = 1.0
 """A daemon that has been replaced is ended once nothing has been in flight there for this long."""

@@ -17,7 +17,7 @@ from typing import Final
 from shisha_rt.core.tuning.shape_mix import ShapeMix
 from shisha_rt.daemon.counting import Counting
 from shisha_rt.daemon.front.requests import Ticket
-from shisha_rt.daemon.plain_metrics import PlainSeries
+from shisha_rt.daemon.metrics import PlainSeries
 from shisha_rt.messages.worker import Done, Prepared
 from shisha_rt.plan.energy import NO_POWER, frame_joules
 from shisha_rt.plan.plan import Plan

@@ -186,6 +186,7 @@ def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tup
     from shisha_rt.daemon.host_share import share_of
     from shisha_rt.repository.entries import entries_of
     from shisha_rt.repository.host import ModelHost
+    from shisha_rt.repository.hosted import StartOptions
 
     settings, entries = entries_of(options["source"], keys_given(options))
     share = share_of(settings)
@@ -193,7 +194,7 @@ def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tup
         engine_of(entry.settings, share.machine)  # raises if the engine is not available
         check_energy(entry.settings, share.machine)
     share.say()
-    host = ModelHost(settings, entries, share, log, manager, fresh=options["fresh"])
+    host = ModelHost(settings, entries, share, StartOptions(log, options["fresh"]), manager)
 
     def announce() -> None:
         line = {"ready": True, "endpoint": host.front.endpoint, "metrics": host.web.metrics_page}

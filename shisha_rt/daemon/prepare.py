@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
@@ -164,22 +164,23 @@ def _told_first(prepared: PreparedModel) -> tuple[tm.ToTuner, ...]:
 
 
 def _first_plans(prepared: PreparedModel) -> dict[Objective, Plan]:
-    planning, costs = prepared.planning, prepared.costs
+    planning = prepared.planning
     if planning.scheme is not None and planning.processors is not None:
         until_s = time.monotonic() + _SCHEDULING_S
         first = study("scheme_plan")(planning.scheme, planning.processors, lambda: until_s - time.monotonic())
         return {} if first is None else {planning.first_objective: first.plan}
-    if planning.strategy != "guided" or costs is None:
-        return {}
-    machine, latency_s = prepared.ready.machine, planning.latency_s
-    return plans_by_costs(costs, machine, planning.replicate, [planning.first_objective], latency_s=latency_s)
+    return _plans_by_costs(prepared, [planning.first_objective])
 
 
 def plans_for_others(prepared: PreparedModel) -> dict[Objective, Plan]:
     """Best plans by costs for the objectives other than the first, which may be wanted later."""
+    first = prepared.planning.first_objective
+    return _plans_by_costs(prepared, [objective for objective in EVERY_OBJECTIVE if objective != first])
+
+
+def _plans_by_costs(prepared: PreparedModel, objectives: Sequence[Objective]) -> dict[Objective, Plan]:
     planning, costs = prepared.planning, prepared.costs
     if costs is None or planning.strategy != "guided":
         return {}
-    others = [objective for objective in EVERY_OBJECTIVE if objective != planning.first_objective]
     machine, latency_s = prepared.ready.machine, planning.latency_s
-    return plans_by_costs(costs, machine, planning.replicate, others, latency_s=latency_s)
+    return plans_by_costs(costs, machine, planning.replicate, objectives, latency_s=latency_s)

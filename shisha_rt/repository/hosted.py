@@ -16,7 +16,7 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -47,19 +47,25 @@ class DaemonRecord(msgspec.Struct, frozen=True):
     metrics: str
 
 
+class StartOptions(NamedTuple):
+    """How daemons are started: with a log of this level and format, and, if `fresh`, without earlier best plans."""
+
+    log: tuple[int, str]
+    fresh: bool
+
+
 @dataclass(frozen=True)
 class HostedModel:
     """Orders for a daemon. `machine`: all places that it may ever have; it begins with those that are not spare.
 
-    `leases`: folder of core leases, None without leases; `log`: level and format; `host_pid`: the host process's;
-    `record`: path for the daemon's record, which holds `told` and `number`.
+    `leases`: folder of core leases, None without leases; `host_pid`: the host process's; `record`: path for the
+    daemon's record, which holds `told` and `number`.
     """
 
     settings: Settings
     machine: Machine
     leases: Path | None
-    log: tuple[int, str]
-    fresh: bool
+    start: StartOptions
     host_pid: int
     record: Path
     told: dict[str, Any]
@@ -70,7 +76,8 @@ def main() -> int:
     os.setsid()  # a Ctrl-C in its terminal is for the host process
     asked: HostedModel = pickle.load(sys.stdin.buffer)
     die_with(asked.host_pid, signal.SIGTERM)
-    logging.basicConfig(level=asked.log[0], format=asked.log[1])
+    level, style = asked.start.log
+    logging.basicConfig(level=level, format=style)
     try:
         _serve(asked)
     except (BadInput, Failure) as error:
@@ -85,8 +92,8 @@ def _serve(asked: HostedModel) -> None:
         leaving.callback(share.close)
         expect_daemon()
         manager = ServiceManager({})
-        wanted = Preparation(asked.settings, share.machine, asked.fresh)
-        daemon = start_daemon(wanted, share, manager, asked.log, logging.info)
+        wanted = Preparation(asked.settings, share.machine, asked.start.fresh)
+        daemon = start_daemon(wanted, share, manager, asked.start.log, logging.info)
         leaving.pop_all()  # the daemon owns the share now
 
         def announce() -> None:

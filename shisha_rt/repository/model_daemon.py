@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final, TypeAlias
+from typing import IO, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 import psutil
@@ -34,7 +34,7 @@ from shisha_rt.process.pulse import Pulse
 from shisha_rt.protocol.header import decode_fields, encode_operation
 from shisha_rt.protocol.multipart import receive_parts, send_parts
 from shisha_rt.repository.entries import ModelEntry, told
-from shisha_rt.repository.hosted import DaemonRecord, HostedModel, write_daemon_record
+from shisha_rt.repository.hosted import DaemonRecord, HostedModel, StartOptions, write_daemon_record
 
 log = logging.getLogger(__name__)
 
@@ -119,23 +119,28 @@ class DaemonEnded:
     refused: bool = False
 
 
+class Home(NamedTuple):
+    """Where the daemons of a host process have their sockets and records, and what this process hears them by."""
+
+    folder: Path
+    poller: Poller
+    context: zmq.Context[zmq.Socket[bytes]]
+
+
 class ModelDaemon:
     """`number`: unique in the folder of the host process's address. `ready`: the daemon serves, at `endpoint`."""
 
-    def __init__(
-        self, entry: ModelEntry, number: int, folder: Path, poller: Poller, context: zmq.Context[zmq.Socket[bytes]]
-    ) -> None:
+    def __init__(self, entry: ModelEntry, number: int, home: Home) -> None:
         self.entry = entry
         self.number = number
-        self.endpoint = f"ipc://{folder / str(number)}"
+        self.endpoint = f"ipc://{home.folder / str(number)}"
         self.metrics = ""
-        self.ready = False
-        self.line: AskingLine | None = None
         self.pid = 0
         self.crowded: tuple[str, ...] | None = None
-        self._folder = folder
-        self._poller = poller
-        self._context = context
+        self._line: AskingLine | None = None
+        self._folder = home.folder
+        self._poller = home.poller
+        self._context = home.context
         self._child: Child | None = None
         self._pidfd: int | None = None
         self._pulse: Pulse | None = None
@@ -144,15 +149,24 @@ class ModelDaemon:
         self._reason = ""
         self._last_lines: deque[str] = deque(maxlen=5)
 
-    def start(self, machine: Machine, leases: Path | None, log_as: tuple[int, str], *, fresh: bool) -> None:
+    @property
+    def ready(self) -> bool:
+        return self._line is not None
+
+    def ask(self, op: str, then: Then, **arguments: object) -> None:
+        """Send an operation, if the daemon is there."""
+        if self._line is None:
+            then(GONE)
+        else:
+            self._line.ask(op, then, **arguments)
+
+    def start(self, machine: Machine, leases: Path | None, start: StartOptions) -> None:
         """Start the daemon's process. Raises OSError if that fails."""
         entry = self.entry
         own = {"name": entry.name, "version": entry.version, "endpoint": self.endpoint, "metrics": _ANY_PORT}
         settings = replace(entry.settings, http=(), leases=None, **own)
         record = _record_of(self._folder, self.number)
-        asked = HostedModel(
-            settings, machine, leases, log_as, fresh, os.getpid(), record, told=told(entry), number=self.number
-        )
+        asked = HostedModel(settings, machine, leases, start, os.getpid(), record, told(entry), self.number)
         child = start_child(_MODULE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self._child, self._pidfd, self.pid = child, child.pidfd, child.pid
         assert child.stdin is not None
@@ -176,29 +190,27 @@ class ModelDaemon:
         self._serve()
 
     def _serve(self) -> None:
-        self.ready = True
         self._pulse = Pulse(self.pid, _SILENCE_S)
-        self.line = AskingLine(self._context, self.endpoint, self._poller)
+        self._line = AskingLine(self._context, self.endpoint, self._poller)
 
     def look(self) -> None:
         """Called periodically: kill the daemon if it hangs."""
-        if self.line is not None and self._pulse is not None and self._hang is None:
-            if not self.line.waits:
-                self.line.ask("server_live", lambda _: None)
-            self._hang = self._pulse.look(self.line.answers)
+        if self._line is not None and self._pulse is not None and self._hang is None:
+            if not self._line.waits:
+                self.ask("server_live", _ignore)
+            self._hang = self._pulse.look(self._line.answers)
             if self._hang is not None:
                 log.warning("%s: its daemon is killed: %s", self.entry.name, self._hang)
                 self.terminate(signal.SIGKILL)
 
     def send_away(self) -> None:
         """Have a replaced daemon send its clients away, and mark its record so that nobody adopts it."""
-        assert self.line is not None
         record = DaemonRecord(None, self.number, self.pid, self.metrics)
         try:
             write_daemon_record(_record_of(self._folder, self.number), record)
         except OSError as error:
             log.warning("%s: the record of its daemon cannot be written: %s", self.entry.name, error)
-        self.line.ask("send_away", lambda _: None)
+        self.ask("send_away", _ignore)
 
     def _read_line(self, pipe: IO[bytes]) -> Iterator[DaemonReady]:
         data = pipe.read()
@@ -243,7 +255,6 @@ class ModelDaemon:
 
     def close(self) -> None:
         """Release this process's resources for a daemon that has ended, and remove the files that it may have left."""
-        self.ready = False
         descriptor, self._pidfd = self._pidfd, None
         if descriptor is None:
             return
@@ -255,10 +266,14 @@ class ModelDaemon:
             self._child.end()
         else:
             os.close(descriptor)
-        line, self.line = self.line, None
+        line, self._line = self._line, None
         if line is not None:
             line.close()
         _forget(self._folder, self.number)
+
+
+def _ignore(_: Fields) -> None:
+    """Hear an answer that says nothing."""
 
 
 def left_daemons(folder: Path) -> Sequence[DaemonRecord]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -87,7 +88,7 @@ class Versions:
             served.reason = "it is being started"
             served.then.append(then)
             self._fleet.deal(de.ModelCame(name, entry.terms))
-        elif entry == served.entry and served.serves:
+        elif entry == served.entry and served.serving is not None:
             then(None)
         elif entry == served.entry:
             served.then.append(then)
@@ -122,7 +123,7 @@ class Versions:
         self, served: ServedModel, entry: ModelEntry, then: Callable[[str | None], None], *, shadow: int = 0
     ) -> None:
         """Start a daemon for `entry` beside the present one; it takes over once it serves."""
-        if served.coming is not None or served.daemon is None or not served.daemon.ready:
+        if served.coming is not None or served.serving is None:
             raise error_for(Error.LOAD_FAILED, f"model {entry.name!r} is changing already; ask again later")
         _check_room(entry)
         served.coming = self._fleet.started(entry, self._fleet.staying_places(entry.name))
@@ -151,9 +152,7 @@ class Versions:
                     self._switch(served, coming)
 
         for daemon in (served.daemon, coming):
-            if daemon.line is None:
-                return  # it has just ended; `_ended` reports that
-            daemon.line.ask("model_metadata", heard)
+            daemon.ask("model_metadata", heard)
 
     def _send_back(self, served: ServedModel, coming: ModelDaemon, why: str) -> None:
         """End the daemon that was to take over; the present version keeps serving."""
@@ -165,7 +164,6 @@ class Versions:
     def _shadow(self, served: ServedModel, coming: ModelDaemon) -> None:
         """Have both versions compute, and the old one answer, until enough frames are compared; then switch."""
         assert served.daemon is not None
-        assert served.daemon.line is not None
 
         def heard(said: Fields) -> None:
             if coming is not served.coming:
@@ -185,7 +183,7 @@ class Versions:
             else:
                 self._switch(served, coming)
 
-        served.daemon.line.ask("shadow", heard, endpoint=coming.endpoint, frames=served.shadow)
+        served.daemon.ask("shadow", heard, endpoint=coming.endpoint, frames=served.shadow)
 
     def _switch(self, served: ServedModel, coming: ModelDaemon) -> None:
         """Send requests to `coming` from now on; the old daemon answers what it has, and sends its clients away."""
@@ -194,7 +192,7 @@ class Versions:
         served.daemon, served.coming, served.seen = coming, None, None
         entry, before = served.entry, served.previous
         assert old is not None
-        if old.line is not None:
+        if old.ready:
             served.leaving[old] = math.inf
             old.send_away()
         replaced = event_log.ModelReplaced(model=entry.name, version=entry.version, before=before.version)
@@ -216,7 +214,7 @@ class Versions:
     def see_off(self, served: ServedModel, now_s: float) -> None:
         """End replaced daemons at which nothing has been in flight for `_QUIET_S`."""
         for daemon, quiet_s in list(served.leaving.items()):
-            if daemon.line is None or quiet_s == -math.inf:
+            if not daemon.ready or quiet_s == -math.inf:
                 continue
             if self._front.in_flight_at(daemon.endpoint):
                 served.leaving[daemon] = math.inf
@@ -224,7 +222,7 @@ class Versions:
                 served.leaving[daemon] = -math.inf
                 daemon.terminate()
             else:
-                daemon.line.ask("status", lambda said, daemon=daemon: self._note_quiet(served, daemon, said))  # type: ignore[misc]
+                daemon.ask("status", partial(self._note_quiet, served, daemon))
 
     def _note_quiet(self, served: ServedModel, daemon: ModelDaemon, said: Fields) -> None:
         if "status" in said and served.leaving.get(daemon, -math.inf) > -math.inf:

@@ -19,6 +19,7 @@ from shisha_rt.errors import BadInput, Error
 _BACKLOG: Final = 512
 _EXPECTED: Final = "expected HOST:PORT, as 127.0.0.1:8000, a port of loopback by itself, or unix:PATH"
 _LOOPBACK: Final = "127.0.0.1"
+_EXPECTED_TCP: Final = f"expected HOST:PORT, as {_LOOPBACK}:{{port}}, or a port of loopback by itself"
 OWN_ONLY: Final = 0o600
 EVERYBODY: Final = 0o666
 
@@ -61,42 +62,29 @@ def is_port(text: str) -> bool:
 
 def http_address(text: str) -> HttpAddress:
     """Parse an address of HTTP. A port by itself is on loopback. Raises BadInput."""
-    if text.startswith("unix:"):
-        if text == "unix:":
-            raise BadInput(f"http {text!r}: {_EXPECTED}", Error.BAD_ENDPOINT)
+    if text.startswith("unix:") and text != "unix:":
         return HttpAddress(path=check_ipc_path(text))
-    host_and_port = _host_and_port(text)
-    if host_and_port is None:
-        raise BadInput(f"http {text!r}: {_EXPECTED}", Error.BAD_ENDPOINT)
-    return HttpAddress(*host_and_port)
+    return _tcp_address(text, "http", _EXPECTED)
 
 
 def metrics_address(text: str) -> HttpAddress:
     """Parse an address of the metrics page: no `unix:PATH`, as Prometheus connects over TCP. Raises BadInput."""
-    return _tcp_address(text, "metrics", 9464)
+    return _tcp_address(text, "metrics", _EXPECTED_TCP.format(port=9464))
 
 
 def grpc_address(text: str) -> HttpAddress:
     """Parse an address of gRPC: no `unix:PATH`, as gRPC does not report who calls over one. Raises BadInput."""
-    return _tcp_address(text, "grpc", 8001)
+    return _tcp_address(text, "grpc", _EXPECTED_TCP.format(port=8001))
 
 
-def _tcp_address(text: str, option: str, port: int) -> HttpAddress:
-    host_and_port = _host_and_port(text)
-    if host_and_port is None:
-        raise BadInput(
-            f"{option} {text!r}: expected HOST:PORT, as {_LOOPBACK}:{port}, or a port of loopback by itself",
-            Error.BAD_ENDPOINT,
-        )
-    return HttpAddress(*host_and_port, option=option)
-
-
-def _host_and_port(text: str) -> tuple[str, int] | None:
+def _tcp_address(text: str, option: str, expected: str) -> HttpAddress:
     if is_port(text):
-        return _LOOPBACK, int(text)
+        return HttpAddress(_LOOPBACK, int(text), option=option)
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    return (host, int(port)) if host and is_port(port) else None
+    if not host or not is_port(port):
+        raise BadInput(f"{option} {text!r}: {expected}", Error.BAD_ENDPOINT)
+    return HttpAddress(host, int(port), option=option)
 
 
 class HttpListener:

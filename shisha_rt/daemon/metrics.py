@@ -18,7 +18,6 @@ import contextlib
 import math
 import os
 import socket
-import struct
 import threading
 import time
 from bisect import bisect_left
@@ -39,6 +38,7 @@ from prometheus_client.samples import Exemplar
 from shisha_rt.core.lifecycle.places import STANDINGS
 from shisha_rt.core.tuning.state import WAITING, State
 from shisha_rt.daemon.front.http_address import HttpAddress
+from shisha_rt.daemon.front.ipc_socket import peer_of
 from shisha_rt.daemon.host_share import RELEASED
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.plan.rate import EVERY_OBJECTIVE
@@ -47,7 +47,6 @@ _BUCKETS_S: Final = (
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
 )  # fmt: skip
 _BUCKETS_FRAMES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
-_CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
 _PATIENCE_S: Final = 10.0
 _STAGE: Final = ("stage", "place")
 _LINK: Final = ("place", "way")
@@ -329,8 +328,7 @@ class _Inside(ThreadingUnixStreamServer):
     daemon_threads = True
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        credentials = request.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        return bool(_CREDENTIALS.unpack(credentials)[1] == os.geteuid())
+        return peer_of(request)[1] == os.geteuid()
 
 
 class _Text(StreamRequestHandler):

@@ -75,8 +75,11 @@ class Operations:
         """
         try:
             match request.arguments:
-                case ops.Cancel(target=target):
-                    reply.fields({"cancelled": self._cancel(reply.frames_of(target))})
+                case ops.Cancel(target=target):  # the frames' answers, CANCELLED, come later, in their streams' order
+                    frames = reply.frames_of(target)
+                    for frame in frames:
+                        self._shell.post(FrameCancelled(frame), "a client cancels")
+                    reply.fields({"cancelled": bool(frames)})
                 case ops.ModelLoad() | ops.ModelUnload():
                     raise error_for(Error.ONE_MODEL, f"{request.op}: this daemon has one model, {self._model.name!r}")
                 case ops.Shadow(endpoint=endpoint, frames=frames):
@@ -91,12 +94,6 @@ class Operations:
                     reply.fields(self._answers[request.op](arguments))
         except ShishaError as error:
             reply.error(error)
-
-    def _cancel(self, frames: Sequence[int]) -> bool:
-        """Cancel frames; return whether there are any. Their answer, CANCELLED, comes later, in its stream's order."""
-        for frame in frames:
-            self._shell.post(FrameCancelled(frame), "a client cancels")
-        return bool(frames)
 
     def drain(self) -> None:
         """Admit no more frames."""
@@ -287,7 +284,9 @@ class Operations:
         objective = None if arguments.objective is None else as_any_objective(arguments.objective)
         if objective not in (None, "latency") and tuning.strategy in SCHEMES:
             raise error_for(Error.OBJECTIVE_UNFIT, f"objective: strategy {tuning.strategy!r} knows none but 'latency'")
-        if objective == "energy" and (why := self._machine.why_no_energy or self._why_not_guided(arguments)):
+        strategy = arguments.strategy or tuning.strategy
+        not_guided = "" if strategy == "guided" else f"strategy {strategy!r} knows no energy; expected 'guided'"
+        if objective == "energy" and (why := self._machine.why_no_energy or not_guided):
             raise error_for(Error.OBJECTIVE_UNFIT, f"objective: 'energy': {why}")
         shell.post(OptionsSet(arguments.strategy, arguments.alpha, objective), cause)
         if arguments.pause:
@@ -295,10 +294,6 @@ class Operations:
         elif searches:
             shell.post(SearchAsked("a client has asked for it"), cause)
         return {"tuner": description(tuning, time.monotonic())}
-
-    def _why_not_guided(self, arguments: ops.TunerSet) -> str:
-        strategy = arguments.strategy or self._shell.cores.tuning.strategy
-        return "" if strategy == "guided" else f"strategy {strategy!r} knows no energy; expected 'guided'"
 
     def _check_strategy(self, strategy: str) -> None:
         """Raise `ShishaError` if the daemon cannot use the strategy.

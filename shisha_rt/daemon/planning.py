@@ -39,8 +39,13 @@ def first_cores(prepared: PreparedModel) -> Cores:
     rules = replace(ready.rules, most_batch=most_batch)
     # Two parts for each worker, and slack at both ends, so that no worker waits for admission or answers.
     slots = 2 * len(ready.machine.places) + 2
+    usual, request_bytes = Policy(), largest_request_bytes(ready.compiled)
+    # If frames are large, fewer may be in flight: as many as slots and the waiting buffer hold.
+    in_slots_and_waiting = slots * most_batch + usual.waiting_bytes // max(1, request_bytes)
     policy = replace(
-        _policy(ready.compiled, slots * most_batch),
+        usual,
+        max_in_flight=min(usual.max_in_flight, in_slots_and_waiting),
+        starts_at_once=max(_LEAST_STARTS, 2 * len(usable_cores())),
         batch=planning.batch or 1,
         batch_delay_s=planning.batch_delay_s,
         target_s=planning.target_s,
@@ -101,16 +106,6 @@ def _most_measured_batch(rules: PlanRules) -> int:
     """The largest batch that is tried; 1 if the whole network cannot compute in batches."""
     whole = Plan((Stage(((0, rules.layer_count - 1),), ((rules.places[0],),)),))
     return 1 if rules.in_batches(whole, MOST_MEASURED_BATCH) == whole else MOST_MEASURED_BATCH
-
-
-def _policy(compiled: Compiled, slots: int) -> Policy:
-    """Limits for a model. If frames are large, fewer may be in flight: as many as slots and the waiting buffer hold."""
-    usual, request_bytes = Policy(), largest_request_bytes(compiled)
-    return replace(
-        usual,
-        max_in_flight=min(usual.max_in_flight, slots + usual.waiting_bytes // max(1, request_bytes)),
-        starts_at_once=max(_LEAST_STARTS, 2 * len(usable_cores())),
-    )
 
 
 def largest_request_bytes(compiled: Compiled) -> int:

@@ -209,8 +209,12 @@ class Shell:
         frame = self.cores.lifecycle.frames.by_number.get(part.frame)
         # A delivered frame is not reported: its client may have taken back the memory that it lent.
         if frame is not None and not frame.delivered:
-            raised = self._part_raised(part, failed.reason)
-            log.warning("frame %d failed on %s: %s", raised.frame, raised.place, raised.reason)
+            worker = self.cores.lifecycle.places.workers.get(part.incarnation)
+            place, reason = "" if worker is None else worker.place, failed.reason
+            log.warning("frame %d failed on %s: %s", part.frame, place, reason)
+            raised = records.PartRaised(
+                frame=part.frame, stage=part.stage, epoch=part.epoch, reason=reason, place=place
+            )
             self.write(raised, cause)
         self.post(ev.PartFailed(part, failed.reason), cause)
 
@@ -250,11 +254,6 @@ class Shell:
         if isinstance(said.message, NotProfiled):
             log.warning("what layers cost could not be measured, so nothing is tuned: %s", said.message.reason)
         self.post(said, "the profiler")
-
-    def _part_raised(self, part: ev.Descriptor, reason: str) -> records.PartRaised:
-        worker = self.cores.lifecycle.places.workers.get(part.incarnation)
-        place = "" if worker is None else worker.place
-        return records.PartRaised(frame=part.frame, stage=part.stage, epoch=part.epoch, reason=reason, place=place)
 
     def _part_done(self, done: messages.Done) -> None:
         part = done.part

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from shisha_rt import __version__
@@ -109,21 +110,17 @@ class Status:
         }
 
     def _frames(self) -> dict[str, object]:
-        lifecycle = self.shell.cores.lifecycle
+        lifecycle, counting = self.shell.cores.lifecycle, self.shell.counting
+        target_s = counting.target_s
         return {
             "in_flight": self.shell.in_flight,
             "slots": lifecycle.frames.slot_count,
             "slots_free": len(lifecycle.frames.free_slots),
-            "answered": dict(self.shell.counting.outcomes),
-            **self._target(),
+            "answered": dict(counting.outcomes),
+            **({} if math.isinf(target_s) else {"target_ms": 1e3 * target_s, "in_time": counting.in_time}),
             "replayed": lifecycle.frames.replayed,
-            "busy_s": self.shell.counting.compute_s,
+            "busy_s": counting.compute_s,
         }
-
-    def _target(self) -> dict[str, object]:
-        """Fields about the target; empty if there is none."""
-        target_s = self.shell.counting.target_s
-        return {} if math.isinf(target_s) else {"target_ms": 1e3 * target_s, "in_time": self.shell.counting.in_time}
 
     def line(self) -> str:
         """One line for people: the plan, its throughput, and what the tuner does."""
@@ -184,7 +181,8 @@ class Status:
         for index, (stage, windows) in enumerate(zip(stages, self._windows(epoch, plan), strict=True)):
             stage |= pooled(windows)
             if batches[index] > 1:
-                stage |= {"batch": batches[index], "run_frames": _mean_frames(windows)}
+                runs = [frames for window in windows for frames in window.run_frames]
+                stage |= {"batch": batches[index], "run_frames": statistics.fmean(runs) if runs else None}
             stage["queued"] = queued.get(index, 0)
             segments_s = windows[0].segments_s
             stage["placement"] = None if placing is None else placing.describe(epoch, index, segments_s)
@@ -231,12 +229,9 @@ class Status:
 
     def _where(self, place: Place) -> Mapping[str, object]:
         """The host of a place on another host, and the link to it; None for places on this host, and while unknown."""
-        there, link = (
-            self.shell.supervisor.far.hosts.get(place.name),
-            self.shell.supervisor.far.links.seen.get(place.name),
-        )
-        known = None if link is None else link.fields
-        return {"host": None if there is None else there.host, "link": known}
+        far = self.shell.supervisor.far
+        there, link = far.hosts.get(place.name), far.links.seen.get(place.name)
+        return {"host": None if there is None else there.host, "link": None if link is None else link.fields}
 
     def _device_states(self, index: int, place: str) -> list[dict[str, object]]:
         devices = self.devices.get(place, ())
@@ -250,12 +245,6 @@ class Status:
             }
             for device, speed in zip(devices, speeds, strict=True)
         ]
-
-
-def _mean_frames(windows: Iterable[StageWindow]) -> float | None:
-    """Mean number of frames in the last runs."""
-    runs = [frames for window in windows for frames in window.run_frames]
-    return sum(runs) / len(runs) if runs else None
 
 
 def _took(count: int, seconds: float) -> Mapping[str, int]:

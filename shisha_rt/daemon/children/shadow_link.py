@@ -22,7 +22,7 @@ class ShadowLink:
         self.wants_frame = False
         self._arena = arena
         self._indexes = indexes
-        self._link = ChildLink(_SHADOW, poller, self._died, self._said)
+        self._link = ChildLink(_SHADOW, poller, _died, self._said)
         self._over = False
         self._then: Callable[[sm.ShadowEnds], None] = lambda _: None
 
@@ -61,9 +61,6 @@ class ShadowLink:
         self.wants_frame = isinstance(message, sm.NextFrame) and not self._over
         return message
 
-    def _died(self, reason: str) -> sm.ShadowEnds:
-        return sm.ShadowEnds(0, 0, 0, 0.0, 0.0, f"the process that compares ended: {reason}")
-
     def ended(self, ends: sm.ShadowEnds) -> None:
         """Pass on the result, once: after a death another process runs for a moment, and may send a result, too."""
         if not self._over:
@@ -79,3 +76,7 @@ class ShadowLink:
     def close(self) -> None:
         self.wants_frame = False
         self._link.close()
+
+
+def _died(reason: str) -> sm.ShadowEnds:
+    return sm.ShadowEnds(0, 0, 0, 0.0, 0.0, f"the process that compares ended: {reason}")

@@ -78,18 +78,15 @@ class StageWindow:
 
     @property
     def median_service_s(self) -> float | None:
-        return self._median("service", self.service_s)
-
-    @property
-    def median_cpu_s(self) -> float | None:
-        return self._median("cpu", self.cpu_s)
+        return self._median("service_s")
 
     @property
     def median_waited_s(self) -> float | None:
-        return self._median("waited", self.waited_s)
+        return self._median("waited_s")
 
-    def _median(self, what: str, values: deque[float]) -> float | None:
+    def _median(self, what: str) -> float | None:
         """Median, computed anew after some frames and not after each: for very many teams sorting takes most time."""
+        values: deque[float] = getattr(self, what)
         frames, known = self._medians.get(what, (-1, None))
         settled = len(values) == values.maxlen
         if known is None or self.frames - frames >= (_SETTLED_FRAMES if settled else 1):
@@ -101,7 +98,7 @@ class StageWindow:
         """Medians over the window in seconds, for `status`."""
         return {
             "service_s": self.median_service_s,
-            "cpu_s": self.median_cpu_s,
+            "cpu_s": self._median("cpu_s"),
             "waited_s": self.median_waited_s,
             "frames": self.frames,
             **self.built,

@@ -20,11 +20,12 @@ from typing import Any, Final, Protocol
 
 from benchmarks.rigs.child_process import say
 from benchmarks.rigs.stage_rig import random_inputs
-from shisha_rt.daemon.front.addresses import Addresses
+from shisha_rt.daemon.front.addresses import addresses_of
 from shisha_rt.daemon.front.requests import Ticket
 from shisha_rt.daemon.prepare import planned
 from shisha_rt.daemon.prepared import Planning
 from shisha_rt.daemon.server import Daemon
+from shisha_rt.daemon.settings import Settings
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.costs_of_model import layer_costs
@@ -183,7 +184,9 @@ def main(arguments: list[str]) -> int:
         teams=teams,
     )
     stored = layer_costs(ready) if planning.strategy == "guided" else None
-    daemon = Daemon(planned(ready, planning, stored), Addresses(settings["endpoint"]))
+    daemon = Daemon(
+        planned(ready, planning, stored), addresses_of(Settings("", endpoint=settings["endpoint"], metrics="0"))
+    )
     orders = Orders(daemon, Generator(daemon, ready.compiled))
     daemon.run(lambda: say(endpoint=daemon.gateway.endpoint, slots=slot_count(daemon)), orders.turn)
     return 0

@@ -133,7 +133,7 @@ class Daemon:
                 self._children,
                 Requests(arena, regions),
                 Counting(metrics, cores.lifecycle.policy.target_s),
-                Tracing(addresses.trace_ratio, self._tracer.send),
+                Tracing(addresses.settings.trace_ratio, self._tracer.send),
                 Releases(ready.machine, self._share, self._beside_workers, self._measure_elsewhere),
                 _pacing(prepared),
             )
@@ -156,12 +156,12 @@ class Daemon:
         signature = Signature.of(compiled.model.name, graphs, limits.max_frames, one_frame, prepared.version)
         security = self._admission.security
         self.gateway = self._own(
-            Gateway(context, addresses.endpoint, signature, limits, regions, metrics.count, security)
+            Gateway(context, addresses.settings.endpoint, signature, limits, regions, metrics.count, security)
         )
         self.gateway.watch(self._poller)
         self._sharing = self._own(Sharing(self.gateway.endpoint, self._instance, regions, self._poller))
-        about = (compiled.model.name, prepared.version, __version__, self._instance)
-        traces = None if addresses.otlp is None else ServeTraces(addresses.otlp, *about)
+        otlp, about = addresses.settings.otlp, (compiled.model.name, prepared.version, __version__, self._instance)
+        traces = None if otlp is None else ServeTraces(otlp, *about)
         self._tracer = self._own(Tracer(traces, self._poller, metrics))
         self.web = self._own(Web(self.gateway, self._admission, self._poller, metrics))
         return regions

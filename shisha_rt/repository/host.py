@@ -85,7 +85,7 @@ class ModelHost:
             self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
             closing.callback(self._context.term)
             self.front = Front(
-                self._context, addresses.endpoint, self._count, self._admission.security, self._poller, self._leads
+                self._context, settings.endpoint, self._count, self._admission.security, self._poller, self._leads
             )
             closing.callback(self.front.close)
             folder = folder_of(self.front.endpoint, ".models").absolute()

@@ -65,13 +65,14 @@ class AccessControl:
 
     def __init__(self, addresses: Addresses, refused: Callable[[str], None]) -> None:
         self.addresses = addresses
-        self.path = addresses.access
+        access, secret_key = addresses.settings.access, addresses.settings.secret_key
+        self.path = None if access is None else Path(access)
         self.users: AccessList | None = None if self.path is None else read_access(self.path)
         self.security: Security | None = None
         self.http_keys: tuple[Keys, Keys] | None = None
-        if self.users is None or addresses.secret_key is None or not addresses.endpoint.startswith("tcp://"):
+        if self.users is None or secret_key is None or not addresses.settings.endpoint.startswith("tcp://"):
             return
-        own, client, operator = read_pair(addresses.secret_key), new_pair(), new_pair()
+        own, client, operator = read_pair(Path(secret_key)), new_pair(), new_pair()
         inner = (
             User("(HTTP)", Permission.CLIENT, client.public),
             User("(HTTP, operators)", Permission.OPERATOR, operator.public),

@@ -86,9 +86,9 @@ class Web:
                 )
                 for listener in listeners
             ),
-            None if addresses.certificate is None else str(addresses.certificate),
-            None if addresses.key is None else str(addresses.key),
-            addresses.shared_memory,
+            addresses.settings.http_certificate,
+            addresses.settings.http_key,
+            addresses.settings.http_shared_memory,
             None if users is None else users.users,
             client_keys,
             operator_keys,

@@ -174,8 +174,10 @@ class Orders:
 
 def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
-    planning = Planning(**settings.get("planning", {}))
-    teams = planning.replicate and planning.strategy == "guided"
+    asked = {"strategy": "seed", "objective": "throughput", "batch": 1} | settings.get("planning", {})
+    fresh = asked.pop("fresh", False)
+    planning = Planning(Settings("", **asked), fresh)
+    teams = planning.settings.replicate and planning.settings.strategy == "guided"
     ready = make_ready(
         resolve_model(settings["model"]),
         load_machine(settings["machine"]),
@@ -183,7 +185,7 @@ def main(arguments: list[str]) -> int:
         kind=settings.get("layers", "heavy"),
         teams=teams,
     )
-    stored = layer_costs(ready) if planning.strategy == "guided" else None
+    stored = layer_costs(ready) if planning.settings.strategy == "guided" else None
     daemon = Daemon(
         planned(ready, planning, stored), addresses_of(Settings("", endpoint=settings["endpoint"], metrics="0"))
     )

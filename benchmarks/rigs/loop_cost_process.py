@@ -156,7 +156,10 @@ def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
     ready = make_ready(resolve_model(settings["model"]), load_machine(settings["machine"]))
     cost = LoopCost()
-    daemon = Daemon(planned(ready, Planning()), addresses_of(Settings("", endpoint=settings["endpoint"], metrics="0")))
+    daemon = Daemon(
+        planned(ready, Planning(Settings("", strategy="seed", objective="throughput", batch=1))),
+        addresses_of(Settings("", endpoint=settings["endpoint"], metrics="0")),
+    )
     orders = Orders(daemon, Tells(cost))
     daemon.run(lambda: say(endpoint=daemon.gateway.endpoint), orders.turn)
     return 0

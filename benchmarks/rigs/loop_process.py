@@ -188,7 +188,7 @@ def main(arguments: list[str]) -> int:
     stored = layer_costs(ready)
     os.environ["XDG_CACHE_HOME"] = str(Path(settings["keep"]).resolve())
     daemon = TimedDaemon(
-        planned(ready, Planning("guided"), stored),
+        planned(ready, Planning(Settings("", strategy="guided", objective="throughput", batch=1)), stored),
         addresses_of(Settings("", endpoint=settings["endpoint"], metrics="0")),
     )
     orders = Orders(daemon, Report(daemon))

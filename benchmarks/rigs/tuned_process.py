@@ -92,7 +92,7 @@ def main(arguments: list[str]) -> int:
     costs = layer_costs(ready)
     os.environ["XDG_CACHE_HOME"] = str(Path(settings["keep"]).resolve())
     daemon = Daemon(
-        planned(ready, Planning(settings["strategy"]), costs),
+        planned(ready, Planning(Settings("", strategy=settings["strategy"], objective="throughput", batch=1)), costs),
         addresses_of(Settings("", endpoint=settings["endpoint"], metrics="0")),
     )
     orders = Orders(daemon, Meter(daemon))

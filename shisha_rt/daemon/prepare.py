@@ -6,12 +6,11 @@ a separate process (`children.preparer`), except with a cluster, whose connectio
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -21,9 +20,8 @@ from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.costs.costs_file import costs_object
 from shisha_rt.costs.engine_trials import EnginesTried, why_not
 from shisha_rt.costs.layer_costs import LayerCosts
-from shisha_rt.daemon.fleet.watch import HangLimits
-from shisha_rt.daemon.prepared import Planning, Preparation, PreparedModel, WorkerLimits
-from shisha_rt.daemon.settings import engine_of, layer_kind, objective_of, why_usual_engine
+from shisha_rt.daemon.prepared import Planning, Preparation, PreparedModel
+from shisha_rt.daemon.settings import engine_of, layer_kind, why_usual_engine
 from shisha_rt.errors import BadInput
 from shisha_rt.measure.costs_of_model import known_layer_costs, layer_costs, priced_splits
 from shisha_rt.measure.engines import engines_tried, known_engines
@@ -37,8 +35,6 @@ from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.plan.engine import DEFAULT_ENGINE, AnyEngine
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import EVERY_OBJECTIVE, Objective
-from shisha_rt.planner.seed import Assign
-from shisha_rt.planner.strategies import Balance
 from shisha_rt.studies import study
 
 if TYPE_CHECKING:
@@ -65,8 +61,7 @@ def prepare(asked: Preparation, tell: Callable[[str], None], joined: Joined | No
         stored = layer_costs(ready, tell)
     elif settings.strategy == "guided":
         stored = known_layer_costs(ready)
-    workers = WorkerLimits(settings.max_output_bytes, settings.max_worker_bytes, HangLimits(frame_s=settings.hang_s))
-    prepared = replace(planned(ready, planning, stored), engines=engines, version=settings.version, workers=workers)
+    prepared = replace(planned(ready, planning, stored), engines=engines)
     if joined is None:
         return prepared
     return replace(prepared, by_costs={**prepared.by_costs, **plans_for_others(prepared)})
@@ -95,19 +90,7 @@ def _model_made_ready(asked: Preparation, joined: Joined | None, tell: Callable[
 
 def _planning(asked: Preparation, engine: AnyEngine, ready: ModelOnMachine, tell: Callable[[str], None]) -> Planning:
     settings = asked.settings
-    planning = Planning(
-        settings.strategy,
-        settings.solver,
-        asked.fresh,
-        settings.replicate,
-        objective_of(settings),
-        batch=settings.batch,
-        batch_delay_s=settings.batch_delay_us / 1e6,
-        target_s=math.inf if settings.target_ms is None else settings.target_ms / 1e3,
-        engine=engine,
-        assign=cast(Assign, settings.assign),
-        balance=cast(Balance, settings.balance),
-    )
+    planning = Planning(settings, asked.fresh, engine)
     if planning.scheme is not None:
         planning = replace(planning, processors=study("processor_costs")(ready, tell, settings.groups).costs)
     if settings.plan is not None:
@@ -139,9 +122,9 @@ def planned(ready: ModelOnMachine, planning: Planning, stored: LayerCosts | Plac
     Strategy `guided` starts with these; without them layers are measured while the daemon serves.
     """
     machine = ready.machine
-    searches = planning.strategy != "seed" and planning.scheme is None
+    searches = planning.settings.strategy != "seed" and planning.scheme is None
     splits = priced_splits(ready) if searches and stored is not None else ()  # pricing by formulas takes long
-    unknown = Profiles.COMING if planning.strategy == "guided" else Profiles.UNWANTED
+    unknown = Profiles.COMING if planning.settings.strategy == "guided" else Profiles.UNWANTED
     prepared = PreparedModel(
         ready,
         planning,
@@ -180,7 +163,7 @@ def plans_for_others(prepared: PreparedModel) -> dict[Objective, Plan]:
 
 def _plans_by_costs(prepared: PreparedModel, objectives: Sequence[Objective]) -> dict[Objective, Plan]:
     planning, costs = prepared.planning, prepared.costs
-    if costs is None or planning.strategy != "guided":
+    if costs is None or planning.settings.strategy != "guided":
         return {}
     machine, latency_s = prepared.ready.machine, planning.latency_s
-    return plans_by_costs(costs, machine, planning.replicate, objectives, latency_s=latency_s)
+    return plans_by_costs(costs, machine, planning.settings.replicate, objectives, latency_s=latency_s)

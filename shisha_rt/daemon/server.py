@@ -33,6 +33,7 @@ from shisha_rt.daemon.children.preparer_link import PreparerLink
 from shisha_rt.daemon.counting import Counting
 from shisha_rt.daemon.fleet.far_places import FarPlaces
 from shisha_rt.daemon.fleet.supervisor import LOOK_EVERY_S, Supervisor
+from shisha_rt.daemon.fleet.watch import HangLimits
 from shisha_rt.daemon.front.access_control import AccessControl
 from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.gateway import Arrived, Gateway
@@ -107,7 +108,7 @@ class Daemon:
         joined: Joined | None = None,
         share: HostShare | None = None,
     ) -> None:
-        ready = prepared.ready
+        ready, settings = prepared.ready, prepared.planning.settings
         self._manager = ServiceManager({}) if manager is None else manager
         self._stop_at_s = math.inf
         self._closing = contextlib.ExitStack()
@@ -117,14 +118,15 @@ class Daemon:
         self._instance = uuid.uuid4().hex
         try:
             cores, metrics, self._poller = first_cores(prepared), self._own(Metrics()), self._own(Poller())
-            layouts = layouts_of([shape.index for shape in ready.compiled.each], prepared.workers.output_bytes)
+            layouts = layouts_of([shape.index for shape in ready.compiled.each], settings.max_output_bytes)
             regions = self._open(prepared, addresses, metrics, _limits(ready.compiled, layouts, cores.lifecycle))
             slots, (layout, *further) = cores.lifecycle.frames.slot_count, layouts
             arena = self._own(Arena.create(layout, slots, len(ready.machine.places), further))
             limited = [memory.name for memory in ready.machine.memories if memory.bandwidth_bytes_per_s is not None]
             budgets = self._own(Budgets(limited))
             self._far = self._own(FarPlaces(joined, self._poller))
-            supervisor = Supervisor(ready, arena, budgets, self._poller, self._far, prepared.workers)
+            patience, most_bytes = HangLimits(frame_s=settings.hang_s), settings.max_worker_bytes
+            supervisor = Supervisor(ready, arena, budgets, self._poller, self._far, patience, most_bytes)
             self._closing.callback(supervisor.end_all)
             self._children = self._own(Children(self._poller, prepared, arena))
             self.shell = Shell(
@@ -147,21 +149,20 @@ class Daemon:
 
     def _open(self, prepared: PreparedModel, addresses: Addresses, metrics: Metrics, limits: Limits) -> Regions:
         """Open the addresses. Returns the regions of memory that clients are lent there."""
-        compiled, regions = prepared.ready.compiled, Regions(*_most_regions())
+        compiled, settings, regions = prepared.ready.compiled, addresses.settings, Regions(*_most_regions())
+        version, endpoint = prepared.planning.settings.version, settings.endpoint
         self._admission = AccessControl(addresses, partial(metrics.count, "shisha_access_refused"))
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._closing.callback(context.term)
         one_frame = next((shape.index.whole for shape in compiled.each if shape.index.whole), "")
         graphs = [shape.model.graph for shape in compiled.each]
-        signature = Signature.of(compiled.model.name, graphs, limits.max_frames, one_frame, prepared.version)
+        signature = Signature.of(compiled.model.name, graphs, limits.max_frames, one_frame, version)
         security = self._admission.security
-        self.gateway = self._own(
-            Gateway(context, addresses.settings.endpoint, signature, limits, regions, metrics.count, security)
-        )
+        self.gateway = self._own(Gateway(context, endpoint, signature, limits, regions, metrics.count, security))
         self.gateway.watch(self._poller)
         self._sharing = self._own(Sharing(self.gateway.endpoint, self._instance, regions, self._poller))
-        otlp, about = addresses.settings.otlp, (compiled.model.name, prepared.version, __version__, self._instance)
-        traces = None if otlp is None else ServeTraces(otlp, *about)
+        about = (compiled.model.name, version, __version__, self._instance)
+        traces = None if settings.otlp is None else ServeTraces(settings.otlp, *about)
         self._tracer = self._own(Tracer(traces, self._poller, metrics))
         self.web = self._own(Web(self.gateway, self._admission, self._poller, metrics))
         return regions

@@ -26,7 +26,7 @@ class Status:
     def __init__(self, shell: Shell, prepared: PreparedModel, instance: str, share: HostShare) -> None:
         ready = prepared.ready
         self.instance = instance
-        self.version = prepared.version
+        self.version = prepared.planning.settings.version
         self.shell = shell
         self.share = share
         self.compiled = ready.compiled

@@ -34,7 +34,7 @@ class Fault(RuntimeError):
 def prepared(tmp_path: Path) -> PreparedModel:
     text = f'[[place]]\nname = "a"\ncores = [{usable_cores()[0]}]\n'
     ready = make_ready(write_identity_model(tmp_path), parse_machine(text, name="one", source="one"))
-    return planned(ready, Planning())
+    return planned(ready, Planning(Settings("", strategy="seed")))
 
 
 @pytest.fixture

@@ -239,7 +239,7 @@ def test_modelled_times_need_stored_costs(identity: Path, emulated: Path) -> Non
     machine = replace(load_machine(str(emulated)), timing="modelled")
     with pytest.raises(BadInput, match='timing = "modelled": measured costs are'):
         Daemon(
-            planned(make_ready(identity, machine), Planning()),
+            planned(make_ready(identity, machine), Planning(Settings("", strategy="seed"))),
             addresses_of(Settings("", endpoint="tcp://127.0.0.1:0", metrics="0")),
         )
 

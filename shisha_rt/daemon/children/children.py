@@ -52,13 +52,13 @@ class Children:
         self._all: tuple[ChildLink[Any, Any], ...] = self.tuner, self.placer, self.profiler
         self._profilers_died = 0
         self._profiled = False
-        if planning.strategy != "seed":
+        if planning.settings.strategy != "seed":
             self.tuner.start_later(prepared.told_first)
         if ready.operator_costs:
             folders = str(ready.compiled.model_folder), str(ready.compiled.engine_folder)
             teams = {team_name(team): costs for team, costs in ready.team_costs.items()}
             try:
-                self.placer.start(pm.greeting(*folders, planning.solver, {**ready.operator_costs, **teams}))
+                self.placer.start(pm.greeting(*folders, planning.settings.solver, {**ready.operator_costs, **teams}))
             except OSError:
                 self.close()
                 raise

@@ -24,9 +24,8 @@ import msgspec
 from shisha_rt.core.lifecycle.events import WorkerGone, WorkerHung
 from shisha_rt.daemon.fleet.far_places import FarPlaces
 from shisha_rt.daemon.fleet.link import WorkerLink
-from shisha_rt.daemon.fleet.watch import Watch
+from shisha_rt.daemon.fleet.watch import DEFAULT_LIMITS, HangLimits, Watch
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.daemon.prepared import DEFAULT_WORKERS, WorkerLimits
 from shisha_rt.machine.host.memory import frames_memory_bytes, kernel_kills
 from shisha_rt.machine.machine import Place
 from shisha_rt.measure.model_on_machine import ModelOnMachine
@@ -71,15 +70,16 @@ class Supervisor:
         budgets: Budgets,
         poller: Poller,
         far: FarPlaces,
-        limits: WorkerLimits = DEFAULT_WORKERS,
+        patience: HangLimits = DEFAULT_LIMITS,
+        max_worker_bytes: int | None = None,
     ) -> None:
         self.link = WorkerLink(poller)
         self.far = far
         self.ready = ready
         self.arena = arena
         self.processes: dict[int, Process] = {}
-        self._limits = limits
-        self._far_patience = replace(limits.patience, start_s=_FAR_START_S)
+        self._patience = patience
+        self._max_worker_bytes = max_worker_bytes
         self._budgets = budgets
         self._poller = poller
         self._kernel_kills = kernel_kills()
@@ -111,7 +111,7 @@ class Supervisor:
             theirs.close()
         assert child.stderr is not None
         os.set_blocking(child.stderr.fileno(), False)
-        patience = self._far_patience if place.remote else self._limits.patience
+        patience = replace(self._patience, start_s=_FAR_START_S) if place.remote else self._patience
         process = self.processes[incarnation] = Process(
             place_name, incarnation, child, Watch(patience, functools.partial(wants_core, child.pid))
         )
@@ -141,7 +141,7 @@ class Supervisor:
             devices=self.ready.devices.get(place.name, ()),
             scales=self.ready.scales,
             output_bytes=self.arena.layout.output_bytes,
-            max_worker_bytes=self._limits.max_worker_bytes,
+            max_worker_bytes=self._max_worker_bytes,
         )
 
     def is_ready(self, incarnation: int) -> None:
@@ -202,7 +202,7 @@ class Supervisor:
         kills, self._kernel_kills = self._kernel_kills, kernel_kills()
         if status != -signal.SIGKILL or kills == self._kernel_kills:
             return ""
-        mib = frames_memory_bytes(self._limits.max_worker_bytes) / 2**20
+        mib = frames_memory_bytes(self._max_worker_bytes) / 2**20
         return (
             f" by the kernel, as memory ran out; frames may take {mib:.0f} MiB of a worker's, "
             "which serve --max-worker-bytes sets"

@@ -1,4 +1,4 @@
-"""The client for asyncio. Programs import it from `shisha_rt.client`; it has its own file only because of its length.
+"""The client for asyncio. Programs import it from `shisha_rt.client`.
 
 It waits on the descriptors of a `Link`, as the blocking client does, instead of using pyzmq's asyncio sockets. Those
 queue requests themselves, so the client would not know whether a request was in flight when a connection was lost.
@@ -72,13 +72,10 @@ class AsyncClient(ConnectedClient):
         traceparent: str | None = None,
         caller: str | None = None,
     ) -> Answer:
-        """Run one frame. Arrays must have exactly the model's dtypes and shapes; they are never converted.
+        """As `Client.infer`.
 
-        The daemon gives up after `deadline_s` (`DeadlineExceeded`), this client after `timeout_s` (`Timeout`).
-        `priority`: 1 is the most urgent, 9 the least, 0 the default (5); it orders streams, not frames within one.
-        `outputs`: names of the outputs to return; empty for all. `request_id`: an id for `cancel`. `traceparent` (W3C):
-        the trace that the frame is part of. `caller`: for proxies, on whose behalf the frame is sent: callers take
-        turns and share the daemon's capacity as if each had a connection of its own.
+        `caller`: for proxies, on whose behalf the frame is sent: callers take turns and share the daemon's capacity as
+        if each had a connection of its own.
         """
         patience = self._patience(timeout_s)
         await self._introduce(patience)
@@ -373,10 +370,13 @@ class AsyncStream(FrameStream[AsyncClient]):
 
     async def _start(self, inputs: Inputs) -> _Entry:
         client = self._client
-        patience = client._patience(self._terms.timeout_s)
+        deadline_s, timeout_s, priority = self._terms
+        patience = client._patience(timeout_s)
         try:
             await client._introduce(patience)
-            outgoing = self._outgoing(inputs)
+            outgoing = client._link.conversation.infer(
+                inputs, stream=self.name, deadline_s=deadline_s, priority=priority
+            )
             await client._send(outgoing, patience)
         except ShishaError as error:
             return error

@@ -258,10 +258,13 @@ class Stream(FrameStream[Client]):
 
     def _start(self, inputs: Inputs) -> tuple[str, Patience] | ShishaError:
         client = self._client
-        patience = client._patience(self._terms.timeout_s)
+        deadline_s, timeout_s, priority = self._terms
+        patience = client._patience(timeout_s)
         try:
             client._introduce(patience)
-            outgoing = self._outgoing(inputs)
+            outgoing = client._link.conversation.infer(
+                inputs, stream=self.name, deadline_s=deadline_s, priority=priority
+            )
             client._send(outgoing, patience)
         except ShishaError as error:
             return error

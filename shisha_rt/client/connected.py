@@ -7,9 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 from shisha_rt.client.lent_memory import LentMemory
 from shisha_rt.client.link import TIMEOUT_S, Context, Link, Patience
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.protocol.conversation import Outgoing
 from shisha_rt.protocol.exceptions import error_for
-from shisha_rt.protocol.frame_tensors import Inputs
 from shisha_rt.protocol.keys import SecretKey, ServerKey, client_keys
 
 
@@ -82,7 +80,3 @@ class FrameStream(Generic[ClientT]):
 
     def _begin(self) -> None:
         """Set up what this kind of stream needs."""
-
-    def _outgoing(self, inputs: Inputs) -> Outgoing:
-        deadline_s, _, priority = self._terms
-        return self._client._link.conversation.infer(inputs, stream=self.name, deadline_s=deadline_s, priority=priority)

@@ -193,9 +193,9 @@ class ModelHost:
             raise error_for(
                 Error.UNKNOWN_MODEL, f"no model {model!r} is served; expected {names_of(self.fleet.models)}"
             )
-        if served.serving is None:
+        if served.daemon is None or not served.daemon.ready:
             raise error_for(Error.MODEL_GONE, f"model {model!r} is not there now: {served.reason}")
-        return served.serving.endpoint
+        return served.daemon.endpoint
 
     def _arrived(self, message: Message, route: RequestRoute, now_s: float) -> None:
         try:

@@ -135,6 +135,7 @@ class ModelDaemon:
         self.number = number
         self.endpoint = f"ipc://{home.folder / str(number)}"
         self.metrics = ""
+        self.ready = False
         self.pid = 0
         self.crowded: tuple[str, ...] | None = None
         self._line: AskingLine | None = None
@@ -148,10 +149,6 @@ class ModelDaemon:
         self._said = b""
         self._reason = ""
         self._last_lines: deque[str] = deque(maxlen=5)
-
-    @property
-    def ready(self) -> bool:
-        return self._line is not None
 
     def ask(self, op: str, then: Then, **arguments: object) -> None:
         """Send an operation, if the daemon is there."""
@@ -191,6 +188,7 @@ class ModelDaemon:
 
     def _serve(self) -> None:
         self._pulse = Pulse(self.pid, _SILENCE_S)
+        self.ready = True
         self._line = AskingLine(self._context, self.endpoint, self._poller)
 
     def look(self) -> None:
@@ -255,6 +253,7 @@ class ModelDaemon:
 
     def close(self) -> None:
         """Release this process's resources for a daemon that has ended, and remove the files that it may have left."""
+        self.ready = False
         descriptor, self._pidfd = self._pidfd, None
         if descriptor is None:
             return

@@ -109,7 +109,7 @@ class Versions:
             return
         served.is_unloaded, served.reason, served.again_at_s = True, "it is unloaded", math.inf
         if served.coming is not None:
-            self._send_back(served, served.coming, "does not take over, as the model is unloaded")
+            self._send_back(served, "does not take over, as the model is unloaded")
         if served.daemon is not None:
             served.daemon.terminate()
             served.leaving[served.daemon] = -math.inf
@@ -145,7 +145,7 @@ class Versions:
             if len(before) == 2 and coming is served.coming:
                 ends = [[said.get("inputs"), said.get("outputs")] for said in before]
                 if ends[0] != ends[1] or ends[0][0] is None:
-                    self._send_back(served, coming, "has other inputs or outputs; expected the same")
+                    self._send_back(served, "has other inputs or outputs; expected the same")
                 elif served.shadow:
                     self._shadow(served, coming)
                 else:
@@ -154,9 +154,10 @@ class Versions:
         for daemon in (served.daemon, coming):
             daemon.ask("model_metadata", heard)
 
-    def _send_back(self, served: ServedModel, coming: ModelDaemon, why: str) -> None:
+    def _send_back(self, served: ServedModel, why: str) -> None:
         """End the daemon that was to take over; the present version keeps serving."""
-        served.coming = None
+        coming, served.coming = served.coming, None
+        assert coming is not None
         served.leaving[coming] = -math.inf
         coming.terminate()
         served.tell(f"version {coming.entry.version} {why}")
@@ -170,16 +171,16 @@ class Versions:
                 return  # it has ended meanwhile; `_ended` has reported that
             trouble = refusal(said)
             if trouble is not None:
-                self._send_back(served, coming, f"could not be compared: {trouble}")
+                self._send_back(served, f"could not be compared: {trouble}")
                 return
             ends, entry = said["shadow"], coming.entry
             served.shadowed = {"shadow": ends}
             compared = event_log.ModelShadowed(model=entry.name, version=entry.version, **ends)
             self._fleet.journal.write(compared, "the daemon before")
             if ends["failed"]:
-                self._send_back(served, coming, f"failed on a frame: {ends['reason']}")
+                self._send_back(served, f"failed on a frame: {ends['reason']}")
             elif not ends["compared"]:
-                self._send_back(served, coming, f"was not compared: {ends['reason'] or 'no frame came'}")
+                self._send_back(served, f"was not compared: {ends['reason'] or 'no frame came'}")
             else:
                 self._switch(served, coming)
 
@@ -209,7 +210,7 @@ class Versions:
         """Note that the daemon to take over from has ended: there is nothing that the new version could take over."""
         if served.coming is not None:
             why = f"has nothing to take over from, as the daemon before ended: {reason}"
-            self._send_back(served, served.coming, why)
+            self._send_back(served, why)
 
     def see_off(self, served: ServedModel, now_s: float) -> None:
         """End replaced daemons at which nothing has been in flight for `_QUIET_S`."""

@@ -230,7 +230,7 @@ class Daemon:
                 ready = self._check_start(on_ready)
             turn()
             wake_s = min(look_at_s, self.gateway.tend(now_s), look_at_s if wake_s is None else wake_s)
-            wait_s = 0.0 if shell.sweep.any_left and shell.sweep.some() else max(0.0, wake_s - now_s)
+            wait_s = 0.0 if shell.sweep.some() else max(0.0, wake_s - now_s)
 
     def _is_over(self) -> bool:
         """Whether all frames in flight are answered, or the time to wait for them is over.

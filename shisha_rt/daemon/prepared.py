@@ -68,11 +68,15 @@ class Planning:
 
 @dataclass(frozen=True)
 class Preparation:
-    """Order to prepare a model: `settings` that have been checked, on `machine`. `fresh`: as in `Planning`."""
+    """Order to prepare a model: `settings` that have been checked, on `machine`. `fresh`: as in `Planning`.
+
+    `log`: level and format of the log, which goes to the daemon's standard error.
+    """
 
     settings: Settings
     machine: Machine
-    fresh: bool = False
+    fresh: bool
+    log: tuple[int, str]
 
 
 @dataclass(frozen=True)

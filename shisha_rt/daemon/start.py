@@ -32,16 +32,10 @@ def expect_daemon(*before: str) -> None:
     expect_children(*before, *_CHILDREN)
 
 
-def start_daemon(
-    asked: Preparation,
-    share: HostShare,
-    manager: ServiceManager,
-    log: tuple[int, str],
-    tell: Callable[[str], None],
-) -> Daemon:
+def start_daemon(asked: Preparation, share: HostShare, manager: ServiceManager, tell: Callable[[str], None]) -> Daemon:
     """Make a daemon, which then owns `share`; if this raises, the caller still owns it.
 
-    `log`: level and format. Raises BadInput and Failure. Best called after `expect_daemon`.
+    Raises BadInput and Failure. Best called after `expect_daemon`.
     """
     from shisha_rt.daemon.server import Daemon  # while the fork server loads what the children need
 
@@ -55,7 +49,7 @@ def start_daemon(
 
             preparer = PreparerLink()
             leaving.callback(preparer.close)
-            preparer.ask(asked, log)
+            preparer.ask(asked)
             prepared = preparer.wait(tell)
         else:  # the connection to the cluster stays with this process
             from shisha_rt.daemon.prepare import prepare

@@ -23,11 +23,9 @@ import msgspec
 from shisha_rt.daemon.host_share import HostShare
 from shisha_rt.daemon.prepared import Preparation
 from shisha_rt.daemon.service_manager import ServiceManager
-from shisha_rt.daemon.settings import Settings
 from shisha_rt.daemon.start import expect_daemon, start_daemon
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.machine.host.leases import CoreLeases
-from shisha_rt.machine.machine import Machine
 from shisha_rt.process.parent import die_with, outlive_parent, sigterm_ends_a_start
 
 STARTS_CHILDREN: Final = True
@@ -56,16 +54,14 @@ class StartOptions(NamedTuple):
 
 @dataclass(frozen=True)
 class HostedModel:
-    """Orders for a daemon. `machine`: all places that it may ever have; it begins with those that are not spare.
+    """Orders for a daemon. `asked`: on all places that it may ever have; it begins with those that are not spare.
 
     `leases`: folder of core leases, None without leases; `host_pid`: the host process's; `record`: path for the
     daemon's record, which holds `told` and `number`.
     """
 
-    settings: Settings
-    machine: Machine
+    asked: Preparation
     leases: Path | None
-    start: StartOptions
     host_pid: int
     record: Path
     told: dict[str, Any]
@@ -74,31 +70,30 @@ class HostedModel:
 
 def main() -> int:
     os.setsid()  # a Ctrl-C in its terminal is for the host process
-    asked: HostedModel = pickle.load(sys.stdin.buffer)
-    die_with(asked.host_pid, signal.SIGTERM)
-    level, style = asked.start.log
+    hosted: HostedModel = pickle.load(sys.stdin.buffer)
+    die_with(hosted.host_pid, signal.SIGTERM)
+    level, style = hosted.asked.log
     logging.basicConfig(level=level, format=style)
     try:
-        _serve(asked)
+        _serve(hosted)
     except (BadInput, Failure) as error:
         print(json.dumps({"ready": False, "reason": " ".join(str(error).split())}), flush=True)
         return 1
     return 0
 
 
-def _serve(asked: HostedModel) -> None:
+def _serve(hosted: HostedModel) -> None:
     with contextlib.ExitStack() as leaving, sigterm_ends_a_start():
-        share = _share(asked)  # before any child process is started, as children inherit the CPU affinity
+        share = _share(hosted)  # before any child process is started, as children inherit the CPU affinity
         leaving.callback(share.close)
         expect_daemon()
         manager = ServiceManager({})
-        wanted = Preparation(asked.settings, share.machine, asked.start.fresh)
-        daemon = start_daemon(wanted, share, manager, asked.start.log, logging.info)
+        daemon = start_daemon(hosted.asked, share, manager, logging.info)
         leaving.pop_all()  # the daemon owns the share now
 
         def announce() -> None:
             write_daemon_record(
-                asked.record, DaemonRecord(asked.told, asked.number, os.getpid(), daemon.web.metrics_page)
+                hosted.record, DaemonRecord(hosted.told, hosted.number, os.getpid(), daemon.web.metrics_page)
             )
             outlive_parent()
             with contextlib.suppress(BrokenPipeError):  # the host process has just died; the next finds the record
@@ -114,14 +109,14 @@ def write_daemon_record(path: Path, record: DaemonRecord) -> None:
     begun.replace(path)
 
 
-def _share(asked: HostedModel) -> HostShare:
+def _share(hosted: HostedModel) -> HostShare:
     """The daemon's share of the host. Also keeps its threads off the cores of places that it does not have yet."""
-    machine, may = asked.machine, frozenset(os.sched_getaffinity(0))
+    machine, may = hosted.asked.machine, frozenset(os.sched_getaffinity(0))
     own = {core for place in machine.usual for core in place.cores}
     withheld = may & {core for place in machine.places for core in place.cores} - own
     if may - withheld:
         os.sched_setaffinity(0, may - withheld)
-    leases = CoreLeases(asked.leases)
+    leases = CoreLeases(hosted.leases)
     leases.hold(core for place in machine.places for core in place.cores)
     return HostShare(machine, leases, withheld=withheld if may - withheld else frozenset())
 

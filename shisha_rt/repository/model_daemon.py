@@ -27,6 +27,7 @@ import zmq
 from msgspec.structs import replace
 
 from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.daemon.prepared import Preparation
 from shisha_rt.errors import Failure
 from shisha_rt.machine.machine import Machine
 from shisha_rt.process.child import Child, start_child
@@ -163,7 +164,8 @@ class ModelDaemon:
         own = {"name": entry.name, "version": entry.version, "endpoint": self.endpoint, "metrics": _ANY_PORT}
         settings = replace(entry.settings, http=(), leases=None, **own)
         record = _record_of(self._folder, self.number)
-        asked = HostedModel(settings, machine, leases, start, os.getpid(), record, told(entry), self.number)
+        preparation = Preparation(settings, machine, start.fresh, start.log)
+        asked = HostedModel(preparation, leases, os.getpid(), record, told(entry), self.number)
         child = start_child(_MODULE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self._child, self._pidfd, self.pid = child, child.pidfd, child.pid
         assert child.stdin is not None

@@ -45,7 +45,7 @@ from shisha_rt.process.channel import Channel
 
 channel = Channel.inherited(int(sys.argv[1]))
 channel.beat()
-asked, *log = pickle.loads(channel.wait())
+asked = pickle.loads(channel.wait())
 channel.send(pickle.dumps(asked))
 channel.wait()
 """
@@ -272,7 +272,7 @@ def test_a_sign_of_life_is_not_the_end_of_planning_ahead(modules: None, monkeypa
 
         until(lambda: link._channel.beats, every_s=0, meanwhile=look)
         plans: Any = {}
-        link.ask(plans, (0, ""))
+        link.ask(plans)
         until(lambda: heard or link._closed, every_s=0, meanwhile=look)
         assert heard == [PlannedAhead(plans)]
 

@@ -37,9 +37,8 @@ class PreparerLink:
         self._child, self._channel = start_with_channel(_MODULE)
         self._pulse = Pulse(self._child.pid)
 
-    def ask(self, asked: Preparation, log: tuple[int, str]) -> None:
-        """Begin. `log`: level and format of the process's log, which goes to the daemon's standard error."""
-        self._channel.send(pickle.dumps((asked, *log)))
+    def ask(self, asked: Preparation) -> None:
+        self._channel.send(pickle.dumps(asked))
 
     def wait(self, tell: Callable[[str], None]) -> PreparedModel:
         """Wait for the prepared model. Raises what `prepare` raises there; Failure if the process dies or hangs.

@@ -29,7 +29,7 @@ class Gauges:
         self._shown: int | None = None
         self._queues: list[Gauge] = []
         self._standings: dict[str, str] = {}
-        metrics = shell.counting.metrics
+        metrics = shell.counting
         metrics.gauge("shisha_target_seconds").set(shell.counting.target_s)
         for place in self._machine.places:  # counters must show 0 first, for queries of their increase
             metrics.count("shisha_worker_restarts", place.name, by=0)
@@ -46,7 +46,7 @@ class Gauges:
         return self._shell.cores.tuning.choice.machine
 
     def update(self, now_s: float) -> None:
-        cores, metrics = self._shell.cores, self._shell.counting.metrics
+        cores, metrics = self._shell.cores, self._shell.counting
         metrics.gauge("shisha_frames_in_flight").set(self._shell.in_flight)
         regions = self._shell.requests.regions
         metrics.gauge("shisha_lent_regions").set(regions.count)
@@ -69,7 +69,7 @@ class Gauges:
         for name in places.by_name:
             standing = RELEASED if name in self._share.released else places.standing(name)
             if standing != self._standings.get(name):
-                self._shell.counting.metrics.place.labels(name).state(standing)
+                self._shell.counting.place.labels(name).state(standing)
                 self._standings[name] = standing
 
     def _totals(self) -> Iterator[tuple[tuple[str, ...], float]]:
@@ -92,11 +92,11 @@ class Gauges:
     def _count_on(self) -> None:
         """Counters start at 0 with the daemon, though the kernel's counts do not."""
         for counter, total in self._totals():
-            self._shell.counting.metrics.count(*counter, by=max(0.0, total - self._counted.get(counter, 0.0)))
+            self._shell.counting.count(*counter, by=max(0.0, total - self._counted.get(counter, 0.0)))
             self._counted[counter] = total
 
     def _show_host(self) -> None:
-        metrics, share = self._shell.counting.metrics, self._share
+        metrics, share = self._shell.counting, self._share
         for name, limit in (
             ("shisha_host_quota_cores", share.limits.quota_cores),
             ("shisha_host_memory_limit_bytes", share.memory_limit_bytes),
@@ -106,14 +106,14 @@ class Gauges:
 
     def _show_links(self) -> None:
         """Show links as their relays measured them last."""
-        metrics = self._shell.counting.metrics
+        metrics = self._shell.counting
         for place, seen in self._shell.supervisor.far.links.take_new():
             for name, way in (("there", seen.there), ("back", seen.back)):
                 metrics.gauge("shisha_link_latency_seconds").labels(place, name).set(way.latency_s)
                 metrics.gauge("shisha_link_bandwidth_bytes_per_second").labels(place, name).set(way.bytes_per_s)
 
     def _show_plan(self, epoch: int, plan: Plan) -> None:
-        shell, metrics = self._shell, self._shell.counting.metrics
+        shell, metrics = self._shell, self._shell.counting
         if epoch != self._shown:
             self._show_stages(epoch, plan)
         queued = shell.cores.lifecycle.frames.queued(epoch)
@@ -130,7 +130,7 @@ class Gauges:
 
     def _show_stages(self, epoch: int, plan: Plan) -> None:
         """Set gauges that change with the plan only, as looking labels up costs more than setting values."""
-        metrics = self._shell.counting.metrics
+        metrics = self._shell.counting
         layers, queue = metrics.gauge("shisha_stage_layers"), metrics.gauge("shisha_stage_queue_frames")
         layers.clear()
         queue.clear()
@@ -142,7 +142,7 @@ class Gauges:
         self._shown = epoch
 
     def _show_costs(self, epoch: int, plan: Plan, placing: Placing) -> None:
-        cost = self._shell.counting.metrics.gauge("shisha_placement_cost_seconds")
+        cost = self._shell.counting.gauge("shisha_placement_cost_seconds")
         cost.clear()
         for i, stage in enumerate(plan.stages):
             predicted_s = placing.predicted_s(epoch, i)

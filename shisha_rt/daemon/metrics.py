@@ -15,38 +15,32 @@ daemon's own process, whose threads all compete with its loop.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import socket
 import threading
 import time
 from bisect import bisect_left
-from collections import Counter as Counts
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from socketserver import StreamRequestHandler, TCPServer, ThreadingUnixStreamServer
 from typing import Any, Final, TypeAlias
 
-from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, PlatformCollector, ProcessCollector
 from prometheus_client import start_http_server as serve_http
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
-from shisha_rt.core.lifecycle.places import STANDINGS
-from shisha_rt.core.tuning.state import WAITING, State
 from shisha_rt.daemon.front.http_address import HttpAddress
 from shisha_rt.daemon.front.ipc_socket import peer_of
-from shisha_rt.daemon.host_share import RELEASED
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.plan.rate import EVERY_OBJECTIVE
 
-_BUCKETS_S: Final = (
+BUCKETS_S: Final = (
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
 )  # fmt: skip
-_BUCKETS_FRAMES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
+BUCKETS_FRAMES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 _PATIENCE_S: Final = 10.0
 _STAGE: Final = ("stage", "place")
 _LINK: Final = ("place", "way")
@@ -54,9 +48,9 @@ _LINK: Final = ("place", "way")
 _Table: TypeAlias = tuple[tuple[str, str, tuple[str, ...]], ...]
 """Name, help text and labels of each metric."""
 
-_FRAMES: Final = ("shisha_frames", "Requests answered, by how: OK or an error code.", ("outcome",))
+FRAMES: Final = ("shisha_frames", "Requests answered, by how: OK or an error code.", ("outcome",))
 COUNTERS: Final[_Table] = (
-    _FRAMES,
+    FRAMES,
     ("shisha_frames_in_time", "Requests answered with a result within the target.", ()),
     ("shisha_plan_proposals", "Proposed plans, by how they ended: live, refused, dropped.", ("outcome",)),
     ("shisha_worker_restarts", "Workers started again.", ("place",)),
@@ -260,56 +254,6 @@ class MetricsPage:
 
     def close(self) -> None:
         self._closing.close()
-
-
-class Metrics(MetricsPage):
-    """Every metric of one daemon, in a registry of its own (several daemons may share a process).
-
-    `outcomes`: answers by OK or error code, which `shisha_frames` shows.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        registry = self.registry
-        self.outcomes: Counts[str] = Counts()
-        name, text, (outcome,) = _FRAMES
-        registry.register(CountsByLabel(name, text, outcome, self.outcomes))
-        self.counters = {
-            name: Counter(name, text, labels, registry=registry)
-            for name, text, labels in COUNTERS
-            if name != _FRAMES[0]
-        }
-        self._gauges = {name: Gauge(name, text, labels, registry=registry) for name, text, labels in GAUGES}
-        self._histograms = {
-            name: PlainHistogram(name, text, labels, _BUCKETS_S if name.endswith("_seconds") else _BUCKETS_FRAMES)
-            for name, text, labels in HISTOGRAMS
-        }
-        for histogram in self._histograms.values():
-            registry.register(histogram)
-        self.tuner = Enum(
-            "shisha_tuner_state",
-            "What the tuner is doing.",
-            states=[*(state.value for state in State), WAITING],
-            registry=registry,
-        )
-        self.objective = Enum(
-            "shisha_objective", "What the live plan is chosen for.", states=[*EVERY_OBJECTIVE], registry=registry
-        )
-        self.place = Enum(
-            "shisha_place_state",
-            "What has become of a place.",
-            ("place",),
-            states=[*STANDINGS, RELEASED],
-            registry=registry,
-        )
-        for name in ("shisha_tuner_gap_ratio", "shisha_load_ratio"):
-            self.gauge(name).set(math.nan)
-
-    def gauge(self, name: str) -> Gauge:
-        return self._gauges[name]
-
-    def histogram(self, name: str) -> PlainHistogram:
-        return self._histograms[name]
 
 
 def _end(server: TCPServer, thread: threading.Thread) -> None:

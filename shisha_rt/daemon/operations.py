@@ -240,7 +240,7 @@ class Operations:
         shell.repace(name)
         for window in shell.telemetry.on_place(name):
             window.restart()
-        shell.counting.metrics.gauge("shisha_place_speed_ratio").remove(*self._speed_labels(name))
+        shell.counting.gauge("shisha_place_speed_ratio").remove(*self._speed_labels(name))
         shell.post(MachineChanged(changed, f"the speed of {name} is {speed:g} now"), "place_set")
         self._show_speed(name)
         return {"place": name, "speed": speed}
@@ -260,11 +260,11 @@ class Operations:
         return {"place": name, "device": device, "speed": speed}
 
     def _show_speed(self, name: str) -> None:
-        speed = self._shell.counting.metrics.gauge("shisha_place_speed_ratio")
+        speed = self._shell.counting.gauge("shisha_place_speed_ratio")
         speed.labels(*self._speed_labels(name)).set(self._machine.place(name).speed)
 
     def _show_device_speed(self, place: str, device: str, speed: float) -> None:
-        self._shell.counting.metrics.gauge("shisha_device_speed_ratio").labels(place, device).set(speed)
+        self._shell.counting.gauge("shisha_device_speed_ratio").labels(place, device).set(speed)
 
     def _speed_labels(self, name: str) -> tuple[str, str]:
         return name, str(self._status.is_emulated(self._machine.place(name))).lower()

@@ -47,7 +47,7 @@ from shisha_rt.daemon.host_share import HostShare
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.loop.signals import Signalled, signals
 from shisha_rt.daemon.loop.undisturbed import undisturbed
-from shisha_rt.daemon.metrics import Metrics
+from shisha_rt.daemon.metrics import MetricsPage
 from shisha_rt.daemon.operations import Operations
 from shisha_rt.daemon.planning import first_cores, largest_request_bytes
 from shisha_rt.daemon.prepared import PreparedModel
@@ -117,9 +117,10 @@ class Daemon:
         self._recalibration = Recalibration(prepared.others_ratio)
         self._instance = uuid.uuid4().hex
         try:
-            cores, metrics, self._poller = first_cores(prepared), self._own(Metrics()), self._own(Poller())
+            cores, self._poller = first_cores(prepared), self._own(Poller())
+            counting = self._own(Counting(cores.lifecycle.policy.target_s))
             layouts = layouts_of([shape.index for shape in ready.compiled.each], settings.max_output_bytes)
-            regions = self._open(prepared, addresses, metrics, _limits(ready.compiled, layouts, cores.lifecycle))
+            regions = self._open(prepared, addresses, counting, _limits(ready.compiled, layouts, cores.lifecycle))
             slots, (layout, *further) = cores.lifecycle.frames.slot_count, layouts
             arena = self._own(Arena.create(layout, slots, len(ready.machine.places), further))
             limited = [memory.name for memory in ready.machine.memories if memory.bandwidth_bytes_per_s is not None]
@@ -134,7 +135,7 @@ class Daemon:
                 supervisor,
                 self._children,
                 Requests(arena, regions),
-                Counting(metrics, cores.lifecycle.policy.target_s),
+                counting,
                 Tracing(addresses.settings.trace_ratio, self._tracer.send),
                 Releases(ready.machine, self._share, self._beside_workers, self._measure_elsewhere),
                 _pacing(prepared),
@@ -147,24 +148,24 @@ class Daemon:
         self._operations = Operations(self._status, self.gateway, self._sharing.path)
         self._hears = self._what_comes()
 
-    def _open(self, prepared: PreparedModel, addresses: Addresses, metrics: Metrics, limits: Limits) -> Regions:
+    def _open(self, prepared: PreparedModel, addresses: Addresses, page: MetricsPage, limits: Limits) -> Regions:
         """Open the addresses. Returns the regions of memory that clients are lent there."""
         compiled, settings, regions = prepared.ready.compiled, addresses.settings, Regions(*_most_regions())
         version, endpoint = prepared.planning.settings.version, settings.endpoint
-        self._admission = AccessControl(addresses, partial(metrics.count, "shisha_access_refused"))
+        self._admission = AccessControl(addresses, partial(page.count, "shisha_access_refused"))
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._closing.callback(context.term)
         one_frame = next((shape.index.whole for shape in compiled.each if shape.index.whole), "")
         graphs = [shape.model.graph for shape in compiled.each]
         signature = Signature.of(compiled.model.name, graphs, limits.max_frames, one_frame, version)
         security = self._admission.security
-        self.gateway = self._own(Gateway(context, endpoint, signature, limits, regions, metrics.count, security))
+        self.gateway = self._own(Gateway(context, endpoint, signature, limits, regions, page.count, security))
         self.gateway.watch(self._poller)
         self._sharing = self._own(Sharing(self.gateway.endpoint, self._instance, regions, self._poller))
         about = (compiled.model.name, version, __version__, self._instance)
         traces = None if settings.otlp is None else ServeTraces(settings.otlp, *about)
-        self._tracer = self._own(Tracer(traces, self._poller, metrics))
-        self.web = self._own(Web(self.gateway, self._admission, self._poller, metrics))
+        self._tracer = self._own(Tracer(traces, self._poller, page))
+        self.web = self._own(Web(self.gateway, self._admission, self._poller, page))
         return regions
 
     def plan_ahead(self, preparer: PreparerLink) -> None:

@@ -142,7 +142,7 @@ class Shell:
             td.TellPlacer: lambda i: children.placer.send(i.message),
             td.Keep: lambda i: children.plan_writer.keep(i.key, i.best),
             td.CountTrial: self._count_trial,
-            td.CountSolve: lambda i: self.counting.metrics.count("shisha_placement_solves", i.solver),
+            td.CountSolve: lambda i: self.counting.count("shisha_placement_solves", i.solver),
         }
 
     # --- events -----------------------------------------------------------------------------------------------
@@ -390,7 +390,7 @@ class Shell:
     def _start(self, instruction: do.Start) -> None:
         place, incarnation = instruction.place, instruction.incarnation
         if self.cores.lifecycle.places.by_name[place].restarts:
-            self.counting.metrics.count("shisha_worker_restarts", place)
+            self.counting.count("shisha_worker_restarts", place)
         try:
             self.supervisor.start(place, incarnation)
         except OSError as error:  # out of descriptors or processes; the place is started again later
@@ -437,11 +437,11 @@ class Shell:
         return whole_s - split_s if stage.split.joins else split_s * stage.split.fraction
 
     def _count_trial(self, trial: td.CountTrial) -> None:
-        self.counting.metrics.count("shisha_tuner_trials", trial.verdict)
-        self.counting.metrics.count("shisha_tuner_moves", by=trial.moves)
+        self.counting.count("shisha_tuner_trials", trial.verdict)
+        self.counting.count("shisha_tuner_moves", by=trial.moves)
 
     def _settled(self, end: do.Settled) -> None:
-        self.counting.metrics.count("shisha_plan_proposals", end.ending.value)
+        self.counting.count("shisha_plan_proposals", end.ending.value)
         if end.proposed.owner is ev.Owner.CLIENT:
             end.proposed.ticket(end)
         self.write(proposal_ended(end))

@@ -131,7 +131,7 @@ class Telemetry:
         if window.all_s is None:
             window.all_s = self._counting.service(part.stage, place)
         if done.dropped_s:
-            self._counting.metrics.count("shisha_pacing_dropped_seconds", place, by=done.dropped_s)
+            self._counting.count("shisha_pacing_dropped_seconds", place, by=done.dropped_s)
         cpu_s, waited_s = done.cpu_s / frames, done.waited_s / self._scale
         segments_s = done.segments_s if frames == 1 else tuple(seconds / frames for seconds in done.segments_s)
         ratio = 1.0 if self._mix is None else self._mix.ratio(tickets[0].request.layout)

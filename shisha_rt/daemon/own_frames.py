@@ -149,7 +149,10 @@ class OwnFrames:
         self._frames += 1
         self.in_flight += 1
         request = InferRequest("", None, None, None, tensors, (), size_bytes, layout)
-        self._waiting[self._shell.submit_own(request, self._answered)] = None
+        before = self.in_flight
+        frame = self._shell.submit_own(request, self._answered)
+        if self.in_flight == before:  # it was not refused at once
+            self._waiting[frame] = None
 
     def _answered(self, ticket: Ticket) -> None:
         self.in_flight -= 1

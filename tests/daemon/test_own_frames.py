@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,7 +11,10 @@ from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import Drain
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning.profiler_messages import NotProfiled
+from shisha_rt.daemon.front.requests import Ticket
 from shisha_rt.daemon.own_frames import OwnFrames
+from shisha_rt.errors import Error
+from shisha_rt.protocol.request import InferRequest
 from tests.core.tuning.contest_world import World, copies
 
 BUSY = 0.5
@@ -25,13 +29,13 @@ class Daemon:
         self.world.post(ev.ProfilerSaid(NotProfiled("it cannot be")))
         self.written: list[Any] = []
         numbers = itertools.count(1)
-        shell = SimpleNamespace(
+        self.shell = SimpleNamespace(
             cores=self.world.cores,
             write=lambda record, cause: self.written.append(record),
             submit_own=lambda request, answered: next(numbers),
             post=lambda event, cause: None,
         )
-        self.frames = OwnFrames(cast(Any, shell), [cast(Any, SimpleNamespace(inputs=()))])
+        self.frames = OwnFrames(cast(Any, self.shell), [cast(Any, SimpleNamespace(inputs=()))])
         self._now_s = 0.0
 
     def look(self, others_ratio: float = 0.0) -> bool:
@@ -56,3 +60,19 @@ def test_frames_of_its_own_wait_for_the_cores() -> None:
     reasons = [record.reason for record in daemon.written if isinstance(record, event_log.OwnFramesEnded)]
     assert len(daemon.written) == 4
     assert len(set(reasons)) == 2
+
+
+def test_a_frame_that_is_refused_at_once_is_not_waited_for() -> None:
+    """Its number was kept until the daemon's end."""
+    answers: list[Callable[[Ticket], None]] = []
+    daemon = Daemon()
+
+    def refuse(request: InferRequest, answered: Callable[[Ticket], None]) -> int:
+        answers.append(answered)
+        if len(answers) > 1:
+            answered(Ticket(request, len(answers), answered, 0.0, error=Error.TARGET_OUT_OF_REACH))
+        return len(answers)
+
+    daemon.shell.submit_own = refuse
+    assert daemon.look()
+    assert daemon.frames.in_flight == len(daemon.frames._waiting) == 1

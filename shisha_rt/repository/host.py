@@ -160,7 +160,9 @@ class ModelHost:
             case DaemonEnded(daemon):
                 self._ended(self.fleet.models[daemon.entry.name], daemon, event, now_s)
             case Signalled(read_again=True):
-                self.web.read_access(self._manager)
+                users = self.web.read_access(self._manager)
+                if users is not None:
+                    self.fleet.journal.write(event_log.AccessRead(users=len(users.users)), "a signal")
             case Signalled():
                 self._stop_at_s = now_s + (0.0 if self._stopping else _DRAIN_S)
                 self.fleet.stopping = True

@@ -14,7 +14,7 @@ from benchmarks.report.readme import TABLES, with_results
 from benchmarks.report.results import RESULTS
 from shisha_rt.cli.app import command_line
 from shisha_rt.core.event_log import ModelShadowed
-from shisha_rt.daemon.metrics import _BUCKETS_FRAMES, _BUCKETS_S, COUNTERS, GAUGES, HISTOGRAMS
+from shisha_rt.daemon.metrics import BUCKETS_FRAMES, BUCKETS_S, COUNTERS, GAUGES, HISTOGRAMS
 from shisha_rt.plan.rate import ANY_OBJECTIVES
 from shisha_rt.planner.strategies import LIVE, SCHEMES
 from shisha_rt.protocol.operations import OPERATIONS
@@ -124,8 +124,8 @@ def test_the_page_of_metrics_has_the_buckets_of_each_histogram() -> None:
     seconds, frames = told.split("`shisha_run_frames`")
     in_ms = [float(number) for number in re.findall(r"[\d.]+\d|\d+", seconds)]
     longest = in_ms.index(500) + 1
-    assert (*(ms / 1000 for ms in in_ms[:longest]), *in_ms[longest:]) == _BUCKETS_S
-    assert tuple(map(int, re.findall(r"\d+", frames))) == _BUCKETS_FRAMES
+    assert (*(ms / 1000 for ms in in_ms[:longest]), *in_ms[longest:]) == BUCKETS_S
+    assert tuple(map(int, re.findall(r"\d+", frames))) == BUCKETS_FRAMES
     assert {name for name, *_ in HISTOGRAMS if not name.endswith("_seconds")} == {"shisha_run_frames"}
 
 

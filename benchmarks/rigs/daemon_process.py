@@ -20,11 +20,12 @@ from typing import Any, Final, Protocol
 
 from benchmarks.rigs.child_process import say
 from benchmarks.rigs.stage_rig import random_inputs
-from shisha_rt.daemon.front.addresses import Addresses
+from shisha_rt.daemon.front.addresses import addresses_of
 from shisha_rt.daemon.front.requests import Ticket
 from shisha_rt.daemon.prepare import planned
 from shisha_rt.daemon.prepared import Planning
 from shisha_rt.daemon.server import Daemon
+from shisha_rt.daemon.settings import Settings
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.costs_of_model import layer_costs
@@ -173,8 +174,10 @@ class Orders:
 
 def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
-    planning = Planning(**settings.get("planning", {}))
-    teams = planning.replicate and planning.strategy == "guided"
+    asked = {"strategy": "seed", "objective": "throughput", "batch": 1} | settings.get("planning", {})
+    fresh = asked.pop("fresh", False)
+    planning = Planning(Settings("", **asked), fresh)
+    teams = planning.settings.replicate and planning.settings.strategy == "guided"
     ready = make_ready(
         resolve_model(settings["model"]),
         load_machine(settings["machine"]),
@@ -182,8 +185,10 @@ def main(arguments: list[str]) -> int:
         kind=settings.get("layers", "heavy"),
         teams=teams,
     )
-    stored = layer_costs(ready) if planning.strategy == "guided" else None
-    daemon = Daemon(planned(ready, planning, stored), Addresses(settings["endpoint"]))
+    stored = layer_costs(ready) if planning.settings.strategy == "guided" else None
+    daemon = Daemon(
+        planned(ready, planning, stored), addresses_of(Settings("", endpoint=settings["endpoint"], metrics="0"))
+    )
     orders = Orders(daemon, Generator(daemon, ready.compiled))
     daemon.run(lambda: say(endpoint=daemon.gateway.endpoint, slots=slot_count(daemon)), orders.turn)
     return 0

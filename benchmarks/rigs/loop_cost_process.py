@@ -23,7 +23,7 @@ from shisha_rt.core.tuning.tuning import Tuning
 from shisha_rt.daemon.counting import Counting
 from shisha_rt.daemon.fleet.link import WorkerLink
 from shisha_rt.daemon.fleet.telemetry import Telemetry
-from shisha_rt.daemon.front.addresses import Addresses
+from shisha_rt.daemon.front.addresses import addresses_of
 from shisha_rt.daemon.front.gateway import Gateway, Reply
 from shisha_rt.daemon.front.outbox import Outbox
 from shisha_rt.daemon.front.requests import Requests
@@ -31,6 +31,7 @@ from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.prepare import planned
 from shisha_rt.daemon.prepared import Planning
 from shisha_rt.daemon.server import Daemon
+from shisha_rt.daemon.settings import Settings
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure.make_ready import make_ready
@@ -155,7 +156,10 @@ def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
     ready = make_ready(resolve_model(settings["model"]), load_machine(settings["machine"]))
     cost = LoopCost()
-    daemon = Daemon(planned(ready, Planning()), Addresses(settings["endpoint"]))
+    daemon = Daemon(
+        planned(ready, Planning(Settings("", strategy="seed", objective="throughput", batch=1))),
+        addresses_of(Settings("", endpoint=settings["endpoint"], metrics="0")),
+    )
     orders = Orders(daemon, Tells(cost))
     daemon.run(lambda: say(endpoint=daemon.gateway.endpoint), orders.turn)
     return 0

@@ -25,11 +25,12 @@ from benchmarks.rigs.daemon_process import Orders, slot_count
 from benchmarks.rigs.host_speed import host_slowness
 from shisha_rt.core.tuning.cores import CoreEvent
 from shisha_rt.core.tuning.events import PlacerSaid, TunerSaid
-from shisha_rt.daemon.front.addresses import Addresses
+from shisha_rt.daemon.front.addresses import addresses_of
 from shisha_rt.daemon.front.gateway import Arrived
 from shisha_rt.daemon.prepare import planned
 from shisha_rt.daemon.prepared import Planning
 from shisha_rt.daemon.server import Daemon
+from shisha_rt.daemon.settings import Settings
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure.costs_of_model import layer_costs
 from shisha_rt.measure.make_ready import make_ready
@@ -186,7 +187,10 @@ def main(arguments: list[str]) -> int:
     ready = make_ready(resolve_model(settings["model"]), load_machine(settings["machine"]), teams=True)
     stored = layer_costs(ready)
     os.environ["XDG_CACHE_HOME"] = str(Path(settings["keep"]).resolve())
-    daemon = TimedDaemon(planned(ready, Planning("guided"), stored), Addresses(settings["endpoint"]))
+    daemon = TimedDaemon(
+        planned(ready, Planning(Settings("", strategy="guided", objective="throughput", batch=1)), stored),
+        addresses_of(Settings("", endpoint=settings["endpoint"], metrics="0")),
+    )
     orders = Orders(daemon, Report(daemon))
 
     def turn() -> None:

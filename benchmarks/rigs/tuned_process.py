@@ -19,10 +19,11 @@ from benchmarks.rigs.daemon_process import Orders, slot_count
 from shisha_rt.core.tuning.cores import CoreEvent, Cores, Outward
 from shisha_rt.core.tuning.events import PartTaken
 from shisha_rt.core.tuning.measuring import Window
-from shisha_rt.daemon.front.addresses import Addresses
+from shisha_rt.daemon.front.addresses import addresses_of
 from shisha_rt.daemon.prepare import planned
 from shisha_rt.daemon.prepared import Planning
 from shisha_rt.daemon.server import Daemon
+from shisha_rt.daemon.settings import Settings
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.measure.costs_of_model import layer_costs
 from shisha_rt.measure.make_ready import make_ready
@@ -90,7 +91,10 @@ def main(arguments: list[str]) -> int:
     ready = make_ready(resolve_model(settings["model"]), machine)
     costs = layer_costs(ready)
     os.environ["XDG_CACHE_HOME"] = str(Path(settings["keep"]).resolve())
-    daemon = Daemon(planned(ready, Planning(settings["strategy"]), costs), Addresses(settings["endpoint"]))
+    daemon = Daemon(
+        planned(ready, Planning(Settings("", strategy=settings["strategy"], objective="throughput", batch=1)), costs),
+        addresses_of(Settings("", endpoint=settings["endpoint"], metrics="0")),
+    )
     orders = Orders(daemon, Meter(daemon))
     daemon.run(lambda: say(endpoint=daemon.gateway.endpoint, slots=slot_count(daemon)), orders.turn)
     return 0

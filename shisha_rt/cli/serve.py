@@ -122,7 +122,7 @@ def _serve_one(options: Mapping[str, Any], manager: ServiceManager, log: tuple[i
     daemon = _daemon(options, manager, log)
 
     def announce() -> None:
-        line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}
+        line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.web.metrics_page}
         print(json.dumps(line | _told_of(daemon.web)), flush=True)
         progress(_what_next(daemon.gateway.endpoint, daemon.web.urls))
 
@@ -173,8 +173,8 @@ def _daemon(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int,
         check_energy(settings, share.machine)
         engine_of(settings, share.machine)  # raises if the engine is not available
         share.say()
-        asked = Preparation(settings, share.machine, options["fresh"])
-        daemon = start_daemon(asked, share, manager, log, tell)
+        asked = Preparation(settings, share.machine, options["fresh"], log)
+        daemon = start_daemon(asked, share, manager, tell)
         leaving.pop_all()  # the daemon owns the share now
     tell(f"starting {len(share.machine.usual)} workers")
     return daemon
@@ -188,6 +188,7 @@ def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tup
     from shisha_rt.daemon.host_share import share_of
     from shisha_rt.repository.entries import entries_of
     from shisha_rt.repository.host import ModelHost
+    from shisha_rt.repository.hosted import StartOptions
 
     settings, entries = entries_of(options["source"], keys_given(options))
     share = share_of(settings)
@@ -195,10 +196,10 @@ def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tup
         engine_of(entry.settings, share.machine)  # raises if the engine is not available
         check_energy(entry.settings, share.machine)
     share.say()
-    host = ModelHost(settings, entries, share, log, manager, fresh=options["fresh"])
+    host = ModelHost(settings, entries, share, StartOptions(log, options["fresh"]), manager)
 
     def announce() -> None:
-        line = {"ready": True, "endpoint": host.front.endpoint, "metrics": host.metrics_page}
+        line = {"ready": True, "endpoint": host.front.endpoint, "metrics": host.web.metrics_page}
         print(json.dumps(line | _told_of(host.web) | {"models": [*host.fleet.models]}), flush=True)
 
     host.run(announce)

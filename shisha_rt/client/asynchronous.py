@@ -1,4 +1,4 @@
-"""The client for asyncio. Programs import it from `shisha_rt.client`; it has its own file only because of its length.
+"""The client for asyncio. Programs import it from `shisha_rt.client`.
 
 It waits on the descriptors of a `Link`, as the blocking client does, instead of using pyzmq's asyncio sockets. Those
 queue requests themselves, so the client would not know whether a request was in flight when a connection was lost.
@@ -9,43 +9,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias, cast, overload
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from shisha_rt.client.link import PROBE_S, TIMEOUT_S, Context, Link, Patience
+from shisha_rt.client.connected import ConnectedClient, FrameStream, FrameTerms
+from shisha_rt.client.link import PROBE_S, Patience
 from shisha_rt.errors import Error
 from shisha_rt.protocol.conversation import Fields, Outcome, Outgoing, RequestOutcome, Stages, stages_of
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.frame_tensors import Answer, Array, Inputs, Shape
-from shisha_rt.protocol.keys import SecretKey, ServerKey
 from shisha_rt.protocol.request import Signature
 
 _LOOK_S: Final = 0.001
 """How often to check whether a region of shared memory has come. A daemon makes one in less time."""
 
 
-class AsyncClient:
+class AsyncClient(ConnectedClient):
     """The client of one daemon for asyncio: as `Client`, with calls that are awaited and may overlap.
 
     The client belongs to the event loop of its first call. Arrays must not change until their call has returned.
     """
 
-    def __init__(
-        self,
-        endpoint: str | None = None,
-        *,
-        timeout_s: float = TIMEOUT_S,
-        share: bool = True,
-        model: str | None = None,
-        context: Context | None = None,
-        secret_key: SecretKey | None = None,
-        server_key: ServerKey | None = None,
-    ) -> None:
-        self._link = Link(endpoint, context, share=share, model=model, secret_key=secret_key, server_key=server_key)
-        self._timeout_s = timeout_s
+    def _begin(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[str, asyncio.Future[Outcome]] = {}
         self._stirred = asyncio.Event()
@@ -56,9 +43,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -87,13 +72,10 @@ class AsyncClient:
         traceparent: str | None = None,
         caller: str | None = None,
     ) -> Answer:
-        """Run one frame. Arrays must have exactly the model's dtypes and shapes; they are never converted.
+        """As `Client.infer`.
 
-        The daemon gives up after `deadline_s` (`DeadlineExceeded`), this client after `timeout_s` (`Timeout`).
-        `priority`: 1 is the most urgent, 9 the least, 0 the default (5); it orders streams, not frames within one.
-        `outputs`: names of the outputs to return; empty for all. `request_id`: an id for `cancel`. `traceparent` (W3C):
-        the trace that the frame is part of. `caller`: for proxies, on whose behalf the frame is sent: callers take
-        turns and share the daemon's capacity as if each had a connection of its own.
+        `caller`: for proxies, on whose behalf the frame is sent: callers take turns and share the daemon's capacity as
+        if each had a connection of its own.
         """
         patience = self._patience(timeout_s)
         await self._introduce(patience)
@@ -110,11 +92,6 @@ class AsyncClient:
         )
         await self._send(outgoing, patience, copy=False)
         return cast("Answer", await self._result(outgoing.id, patience))
-
-    @property
-    def sharing(self) -> bool:
-        """As `Client.sharing`."""
-        return self._link.sharing
 
     async def empty(self, shape: Shape, dtype: DTypeLike) -> Array:
         """As `Client.empty`: an array in memory that the daemon shares, lent until its frame is answered."""
@@ -141,7 +118,7 @@ class AsyncClient:
         priority: int = 0,
     ) -> AsyncStream:
         """Open an ordered series of frames, up to `in_flight` of them at once. Times are per frame."""
-        return AsyncStream(self, name, in_flight, deadline_s, timeout_s, priority)
+        return AsyncStream(self, name, in_flight, FrameTerms(deadline_s, timeout_s, priority))
 
     async def call(self, op: str, *, timeout_s: float | None = None, **arguments: object) -> Fields:
         """Run any other operation of the wire protocol; return the fields of its answer."""
@@ -182,9 +159,6 @@ class AsyncClient:
     async def cancel(self, request_id: str) -> bool:
         """Cancel a request; return whether it was still waiting."""
         return bool((await self.call("cancel", target=request_id))["cancelled"])
-
-    def _patience(self, timeout_s: float | None) -> Patience:
-        return Patience(self._timeout_s if timeout_s is None else timeout_s)
 
     async def _introduce(self, patience: Patience) -> None:
         """Once per connection, get the daemon's identity and its model's signature; get shared memory if wanted."""
@@ -328,35 +302,17 @@ _Entry: TypeAlias = tuple[str, Patience] | ShishaError | None
 """A frame in flight (its id), the error of one that could not be sent, or None at the end of the inputs."""
 
 
-class AsyncStream:
+class AsyncStream(FrameStream[AsyncClient]):
     """An ordered series of frames of an `AsyncClient`. Leaving the context cancels what is still in flight."""
 
-    def __init__(
-        self,
-        client: AsyncClient,
-        name: str | None,
-        in_flight: int,
-        deadline_s: float | None,
-        timeout_s: float | None,
-        priority: int = 0,
-    ) -> None:
-        if in_flight < 1:
-            raise ValueError(f"in_flight {in_flight}; expected 1 or more")
-        self.name = client._link.conversation.new_stream() if name is None else name
-        self._client = client
-        self._in_flight = in_flight
-        self._deadline_s = deadline_s
-        self._priority = priority
-        self._timeout_s = timeout_s
+    def _begin(self) -> None:
         self._feeder: asyncio.Task[None] | None = None
         self._entries: asyncio.Queue[_Entry] = asyncio.Queue()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -414,11 +370,12 @@ class AsyncStream:
 
     async def _start(self, inputs: Inputs) -> _Entry:
         client = self._client
-        patience = client._patience(self._timeout_s)
+        deadline_s, timeout_s, priority = self._terms
+        patience = client._patience(timeout_s)
         try:
             await client._introduce(patience)
             outgoing = client._link.conversation.infer(
-                inputs, stream=self.name, deadline_s=self._deadline_s, priority=self._priority
+                inputs, stream=self.name, deadline_s=deadline_s, priority=priority
             )
             await client._send(outgoing, patience)
         except ShishaError as error:

@@ -5,54 +5,29 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Literal, Self, cast, overload
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from shisha_rt.client.link import PROBE_S, TIMEOUT_S, Context, Link, Patience
+from shisha_rt.client.connected import ConnectedClient, FrameStream, FrameTerms
+from shisha_rt.client.link import PROBE_S, Patience
 from shisha_rt.errors import Error
 from shisha_rt.protocol.conversation import Fields, Outcome, Outgoing, RequestOutcome, Stages, stages_of
-from shisha_rt.protocol.exceptions import (
-    ShishaError,
-    error_for,
-)
+from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.frame_tensors import Answer, Array, Inputs, Shape
-from shisha_rt.protocol.keys import SecretKey, ServerKey
 
 
-class Client:
-    """The blocking client of one daemon.
+class Client(ConnectedClient):
+    """The blocking client of one daemon."""
 
-    `timeout_s`: the default timeout of a call. The constructor does not wait; the first call waits for the daemon to be
-    there. `model`: its name, if the address serves several. `share`: send large tensors through shared memory, if the
-    daemon is on this host. `context`: a pyzmq context to use instead of `zmq.Context.instance()`. A daemon that other
-    hosts can reach asks for keys: `secret_key` is the client's secret file (NAME.key_secret) or `KeyPair`, `server_key`
-    the daemon's public key or its file.
-    """
-
-    def __init__(
-        self,
-        endpoint: str | None = None,
-        *,
-        timeout_s: float = TIMEOUT_S,
-        share: bool = True,
-        model: str | None = None,
-        context: Context | None = None,
-        secret_key: SecretKey | None = None,
-        server_key: ServerKey | None = None,
-    ) -> None:
-        self._link = Link(endpoint, context, share=share, model=model, secret_key=secret_key, server_key=server_key)
-        self._timeout_s = timeout_s
+    def _begin(self) -> None:
         self._settled: dict[str, Outcome] = {}
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -96,14 +71,6 @@ class Client:
         self._send(outgoing, patience, copy=False)
         return cast("Answer", self._result(outgoing.id, patience))
 
-    @property
-    def sharing(self) -> bool:
-        """Whether memory is shared with the daemon; if not, large tensors are sent as bytes.
-
-        False before the first call, with a daemon on another host, and for a model without large tensors.
-        """
-        return self._link.sharing
-
     def empty(self, shape: Shape, dtype: DTypeLike) -> Array:
         """Return an array to fill with an input, in memory shared with the daemon if there is any: it is sent uncopied.
 
@@ -134,7 +101,7 @@ class Client:
         priority: int = 0,
     ) -> Stream:
         """Open an ordered series of frames, up to `in_flight` of them at once. Times are per frame."""
-        return Stream(self, name, in_flight, deadline_s, timeout_s, priority)
+        return Stream(self, name, in_flight, FrameTerms(deadline_s, timeout_s, priority))
 
     def call(self, op: str, *, timeout_s: float | None = None, **arguments: object) -> Fields:
         """Run any other operation of the wire protocol; return the fields of its answer."""
@@ -168,9 +135,6 @@ class Client:
     def cancel(self, request_id: str) -> bool:
         """Cancel a request; return whether it was still waiting."""
         return bool(self.call("cancel", target=request_id)["cancelled"])
-
-    def _patience(self, timeout_s: float | None) -> Patience:
-        return Patience(self._timeout_s if timeout_s is None else timeout_s)
 
     def _introduce(self, patience: Patience) -> None:
         """Once per connection, get the daemon's identity and its model's signature; get shared memory if wanted."""
@@ -246,34 +210,16 @@ class Client:
         self._link.abandon(request_id)
 
 
-class Stream:
+class Stream(FrameStream[Client]):
     """An ordered series of frames of a `Client`. Leaving the context cancels what is still in flight."""
 
-    def __init__(
-        self,
-        client: Client,
-        name: str | None,
-        in_flight: int,
-        deadline_s: float | None,
-        timeout_s: float | None,
-        priority: int = 0,
-    ) -> None:
-        if in_flight < 1:
-            raise ValueError(f"in_flight {in_flight}; expected 1 or more")
-        self.name = client._link.conversation.new_stream() if name is None else name
-        self._client = client
-        self._in_flight = in_flight
-        self._deadline_s = deadline_s
-        self._priority = priority
-        self._timeout_s = timeout_s
+    def _begin(self) -> None:
         self._pending: deque[tuple[str, Patience] | ShishaError] = deque()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -312,11 +258,12 @@ class Stream:
 
     def _start(self, inputs: Inputs) -> tuple[str, Patience] | ShishaError:
         client = self._client
-        patience = client._patience(self._timeout_s)
+        deadline_s, timeout_s, priority = self._terms
+        patience = client._patience(timeout_s)
         try:
             client._introduce(patience)
             outgoing = client._link.conversation.infer(
-                inputs, stream=self.name, deadline_s=self._deadline_s, priority=self._priority
+                inputs, stream=self.name, deadline_s=deadline_s, priority=priority
             )
             client._send(outgoing, patience)
         except ShishaError as error:

@@ -34,6 +34,7 @@ from shisha_rt.protocol.frame_tensors import Array, Shape
 from shisha_rt.protocol.header import ErrorBody, TensorData
 
 _PATIENCE_S: Final = 1.0
+"""How long a daemon may take to provide a region; one that takes longer is not asked again."""
 _AGAIN_S: Final = 1.0
 """Pause before a daemon that had no memory left is asked again."""
 _ARRAYS: Final = 4
@@ -127,12 +128,10 @@ def _exporter_type(room_bytes: int) -> Any:
 class LentMemory:
     """The regions of one client; there are none before `meet` has given the daemon's socket.
 
-    Arrays may be collected in any thread; everything else is for the client's thread only. `patience_s`: how long a
-    daemon may take to provide a region; one that takes longer is not asked again.
+    Arrays may be collected in any thread; everything else is for the client's thread only.
     """
 
-    def __init__(self, patience_s: float = _PATIENCE_S) -> None:
-        self._patience_s = patience_s
+    def __init__(self) -> None:
         self._path: str | None = None
         self._instance: str | None = None
         self._asked: socket.socket | None = None
@@ -261,7 +260,7 @@ class LentMemory:
         if self._asked is None:
             self._ask()
         if self._asked is not None:
-            left_s = max(0.0, self._asked_s + self._patience_s - time.monotonic())
+            left_s = max(0.0, self._asked_s + _PATIENCE_S - time.monotonic())
             poll = select.poll()
             poll.register(self._asked, select.POLLIN)
             if poll.poll(math.ceil(min(wait_s, left_s) * 1e3)):

@@ -33,15 +33,11 @@ from zmq.utils.monitor import parse_monitor_message
 
 from shisha_rt.client.lent_memory import LentMemory
 from shisha_rt.endpoint import default_endpoint
-from shisha_rt.errors import BadInput, Error
+from shisha_rt.errors import Error
 from shisha_rt.protocol.conversation import Conversation, Outgoing, RequestOutcome
-from shisha_rt.protocol.exceptions import (
-    ShishaError,
-    Timeout,
-    error_for,
-)
+from shisha_rt.protocol.exceptions import ShishaError, Timeout, error_for
 from shisha_rt.protocol.frame_tensors import Array, Shape, is_large
-from shisha_rt.protocol.keys import ClientKeys, SecretKey, ServerKey, client_keys
+from shisha_rt.protocol.keys import ClientKeys
 from shisha_rt.protocol.multipart import can_be_read, receive_parts, send_parts
 
 Context: TypeAlias = zmq.Context[Any]
@@ -117,20 +113,14 @@ class Link:
         self,
         endpoint: str | None,
         context: Context | None,
-        *,
-        share: bool,
-        model: str | None = None,
-        secret_key: SecretKey | None = None,
-        server_key: ServerKey | None = None,
+        keys: ClientKeys | None,
+        memory: LentMemory | None,
+        model: str | None,
     ) -> None:
-        endpoint = endpoint or default_endpoint()
-        try:
-            self._keys = client_keys(secret_key, server_key)
-        except BadInput as error:
-            raise error_for(Error.KEYS_UNUSABLE, str(error)) from None
-        self.endpoint = endpoint
-        self.memory = LentMemory() if share else None
-        self.conversation = Conversation(self.memory, model)
+        self.endpoint = endpoint = endpoint or default_endpoint()
+        self.memory = memory
+        self.conversation = Conversation(memory, model)
+        self._keys = keys
         self.turns = 0
         self._context = zmq.Context.instance() if context is None else zmq.Context(shadow=context)
         self._looked_s = 0.0

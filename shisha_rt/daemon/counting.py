@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
+from collections import Counter as Counts
 from collections.abc import Iterable
 from typing import Final
 
+from prometheus_client import Counter, Enum, Gauge
+
+from shisha_rt.core.lifecycle.places import STANDINGS
 from shisha_rt.core.lifecycle.streams import Streams
 from shisha_rt.core.tuning.events import FramesCounted
+from shisha_rt.core.tuning.state import WAITING, State
 from shisha_rt.daemon.front.requests import Ticket
-from shisha_rt.daemon.metrics import Metrics
-from shisha_rt.daemon.plain_metrics import PlainSeries
+from shisha_rt.daemon.host_share import RELEASED
+from shisha_rt.daemon.metrics import (
+    BUCKETS_FRAMES,
+    BUCKETS_S,
+    COUNTERS,
+    FRAMES,
+    GAUGES,
+    HISTOGRAMS,
+    CountsByLabel,
+    MetricsPage,
+    PlainHistogram,
+    PlainSeries,
+)
 from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import EVERY_OBJECTIVE
 
 LATENCIES_S: Final = tuple(float(f"{1e-4 * 2 ** (step / 8):.4g}") for step in range(140))
 """Upper bounds of latency buckets: eight for each doubling, 0.1 ms to 17 s, so that percentiles of the latencies
@@ -23,26 +39,60 @@ MOST_SERIES: Final = 256
 """Most series of stages' service times that no live plan uses: every plan tried may add some, of 20 lines each."""
 
 
-class Counting:
-    """`in_time`: answers with a result within `target_s`. `outcomes`: answers by OK or error code. `queue_s`,
+class Counting(MetricsPage):
+    """Every metric of one daemon, in a registry of its own (several daemons may share a process).
+
+    `in_time`: answers with a result within `target_s`. `outcomes`: answers by OK or error code. `queue_s`,
     `compute_s`: sums over answers with a result. `failed_s`: summed latency of answers without. `by_shape`: answers
     with a result, by the number of their shape. `last_ms`: time of the last answer, in ms since 1970; 0: none yet.
     """
 
-    def __init__(self, metrics: Metrics, target_s: float = math.inf) -> None:
-        self.metrics = metrics
+    def __init__(self, target_s: float = math.inf) -> None:
+        super().__init__()
         self.target_s = target_s
         self.in_time = 0
-        self.outcomes = metrics.outcomes
-        self.by_shape: Counter[int] = Counter()
+        self.by_shape: Counts[int] = Counts()
         self.queue_s = self.compute_s = self.failed_s = 0.0
         self.last_ms = 0
+        self.outcomes: Counts[str] = Counts()
+        registry, (frames, text, (outcome,)) = self.registry, FRAMES
+        registry.register(CountsByLabel(frames, text, outcome, self.outcomes))
+        self.counters = {
+            name: Counter(name, text, labels, registry=registry) for name, text, labels in COUNTERS if name != frames
+        }
+        self._gauges = {name: Gauge(name, text, labels, registry=registry) for name, text, labels in GAUGES}
+        for name in ("shisha_tuner_gap_ratio", "shisha_load_ratio"):
+            self.gauge(name).set(math.nan)
+        self.tuner = Enum(
+            "shisha_tuner_state",
+            "What the tuner is doing.",
+            states=[*(state.value for state in State), WAITING],
+            registry=registry,
+        )
+        self.objective = Enum(
+            "shisha_objective", "What the live plan is chosen for.", states=[*EVERY_OBJECTIVE], registry=registry
+        )
+        self.place = Enum(
+            "shisha_place_state",
+            "What has become of a place.",
+            ("place",),
+            states=[*STANDINGS, RELEASED],
+            registry=registry,
+        )
+        latencies, self._service, self._runs = (self._histogram(*about) for about in HISTOGRAMS)
         # Looking a label up costs more than counting.
         self._services: dict[tuple[int, str], PlainSeries] = {}
-        self._service = metrics.histogram("shisha_stage_service_seconds")
-        self._runs = metrics.histogram("shisha_run_frames")
-        self._latency = metrics.histogram("shisha_frame_latency_seconds").labels()
+        self._latency = latencies.labels()
         self._latencies = PlainSeries(LATENCIES_S)
+
+    def _histogram(self, name: str, text: str, labels: tuple[str, ...]) -> PlainHistogram:
+        buckets = BUCKETS_S if name.endswith("_seconds") else BUCKETS_FRAMES
+        histogram = PlainHistogram(name, text, labels, buckets)
+        self.registry.register(histogram)
+        return histogram
+
+    def gauge(self, name: str) -> Gauge:
+        return self._gauges[name]
 
     def answered(self, answer: Ticket) -> None:
         self.last_ms = time.time_ns() // 1_000_000
@@ -88,10 +138,6 @@ class Counting:
         """Count the frames of one run of a stage that computes in batches."""
         self._runs.labels(stage, place).observe(frames)
 
-    def dropped(self, place: str, seconds: float) -> None:
-        """Count lateness that an emulated place has given up making up for."""
-        self.metrics.counter("shisha_pacing_dropped_seconds").labels(place).inc(seconds)
-
     def plan_ended(self, others: Iterable[Plan]) -> None:
         """Drop the oldest series of (stage, place) that no plan of `others` uses, beyond `MOST_SERIES`."""
         used = {(i, lead) for plan in others for i, stage in enumerate(plan.stages) for lead in stage.leads}
@@ -100,16 +146,3 @@ class Counting:
             del self._services[series]
             self._service.remove(*series)
             self._runs.remove(*series)
-
-    def trial(self, verdict: str, moves: int) -> None:
-        self.metrics.counter("shisha_tuner_trials").labels(verdict).inc()
-        self.metrics.counter("shisha_tuner_moves").inc(moves)
-
-    def solved(self, solver: str) -> None:
-        self.metrics.counter("shisha_placement_solves").labels(solver).inc()
-
-    def restarted(self, place: str) -> None:
-        self.metrics.counter("shisha_worker_restarts").labels(place).inc()
-
-    def settled(self, ending: str) -> None:
-        self.metrics.counter("shisha_plan_proposals").labels(ending).inc()

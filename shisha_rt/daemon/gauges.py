@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client import Gauge
@@ -23,21 +24,18 @@ class Gauges:
     def __init__(self, shell: Shell, budgets: Budgets, share: HostShare) -> None:
         self._shell = shell
         self._share = share
-        self._host_counts = self._host_counters()
-        self._joules: dict[str, float] = {}
         self._budgets = budgets
-        self._reserved_bytes: dict[str, int] = {}
-        self._replayed = self._stale = self._in_time = 0
+        self._counted = dict(self._totals())  # by name and label: what each count stood at last
         self._shown: int | None = None
         self._queues: list[Gauge] = []
         self._standings: dict[str, str] = {}
-        metrics = shell.counting.metrics
+        metrics = shell.counting
         metrics.gauge("shisha_target_seconds").set(shell.counting.target_s)
         for place in self._machine.places:  # counters must show 0 first, for queries of their increase
-            metrics.counter("shisha_worker_restarts").labels(place.name)
-            metrics.counter("shisha_pacing_dropped_seconds").labels(place.name)
+            metrics.count("shisha_worker_restarts", place.name, by=0)
+            metrics.count("shisha_pacing_dropped_seconds", place.name, by=0)
         if shell.cores.placing is not None:
-            metrics.counter("shisha_placement_solves").labels(shell.cores.placing.solver)
+            metrics.count("shisha_placement_solves", shell.cores.placing.solver, by=0)
         for memory in self._machine.memories:
             if memory.bandwidth_bytes_per_s is not None:
                 bandwidth = metrics.gauge("shisha_memory_bandwidth_bytes_per_second")
@@ -48,7 +46,7 @@ class Gauges:
         return self._shell.cores.tuning.choice.machine
 
     def update(self, now_s: float) -> None:
-        cores, metrics = self._shell.cores, self._shell.counting.metrics
+        cores, metrics = self._shell.cores, self._shell.counting
         metrics.gauge("shisha_frames_in_flight").set(self._shell.in_flight)
         regions = self._shell.requests.regions
         metrics.gauge("shisha_lent_regions").set(regions.count)
@@ -58,8 +56,7 @@ class Gauges:
         metrics.objective.state(cores.tuning.choice.objective)
         used = cores.tuning.following.utilisation
         metrics.gauge("shisha_load_ratio").set(math.nan if used is None else used)
-        self._count_frames()
-        self._count_reserved()
+        self._count_on()
         self._show_places()
         self._show_host()
         self._show_links()
@@ -72,30 +69,34 @@ class Gauges:
         for name in places.by_name:
             standing = RELEASED if name in self._share.released else places.standing(name)
             if standing != self._standings.get(name):
-                self._shell.counting.metrics.place.labels(name).state(standing)
+                self._shell.counting.place.labels(name).state(standing)
                 self._standings[name] = standing
 
-    def _host_counters(self) -> dict[str, float]:
-        share = self._share
-        return {
-            "shisha_host_periods": share.throttling.periods,
-            "shisha_host_throttled_periods": share.throttling.throttled_periods,
-            "shisha_host_throttled_seconds": share.throttling.throttled_s,
-            "shisha_host_pressure_seconds": share.pressure_s or 0.0,
-            "shisha_host_others_cpu_seconds": share.others_s,
-        }
+    def _totals(self) -> Iterator[tuple[tuple[str, ...], float]]:
+        """Yield the counts that are kept elsewhere: a counter's name and label, and what the count stands at."""
+        frames, share = self._shell.cores.lifecycle.frames, self._share
+        yield ("shisha_frames_replayed",), frames.replayed
+        yield ("shisha_stale_replies",), frames.stale_replies
+        yield ("shisha_frames_in_time",), self._shell.counting.in_time
+        yield ("shisha_host_periods",), share.throttling.periods
+        yield ("shisha_host_throttled_periods",), share.throttling.throttled_periods
+        yield ("shisha_host_throttled_seconds",), share.throttling.throttled_s
+        yield ("shisha_host_pressure_seconds",), share.pressure_s or 0.0
+        yield ("shisha_host_others_cpu_seconds",), share.others_s
+        for package, joules in share.energy.joules.items():
+            yield ("shisha_host_energy_joules", package), joules
+        for memory in self._machine.memories:
+            if memory.bandwidth_bytes_per_s is not None:
+                yield ("shisha_memory_reserved_bytes", memory.name), self._budgets.reserved_bytes(memory.name)
+
+    def _count_on(self) -> None:
+        """Counters start at 0 with the daemon, though the kernel's counts do not."""
+        for counter, total in self._totals():
+            self._shell.counting.count(*counter, by=max(0.0, total - self._counted.get(counter, 0.0)))
+            self._counted[counter] = total
 
     def _show_host(self) -> None:
-        """Update the host's metrics. Counters start at 0 with the daemon, though the kernel's counts do not."""
-        metrics, share = self._shell.counting.metrics, self._share
-        counts = self._host_counters()
-        for name, count in counts.items():
-            metrics.counter(name).inc(max(0.0, count - self._host_counts[name]))
-        self._host_counts = counts
-        for package, joules in share.energy.joules.items():
-            counter = metrics.counter("shisha_host_energy_joules").labels(package)
-            counter.inc(joules - self._joules.get(package, 0.0))
-            self._joules[package] = joules
+        metrics, share = self._shell.counting, self._share
         for name, limit in (
             ("shisha_host_quota_cores", share.limits.quota_cores),
             ("shisha_host_memory_limit_bytes", share.memory_limit_bytes),
@@ -105,14 +106,14 @@ class Gauges:
 
     def _show_links(self) -> None:
         """Show links as their relays measured them last."""
-        metrics = self._shell.counting.metrics
+        metrics = self._shell.counting
         for place, seen in self._shell.supervisor.far.links.take_new():
             for name, way in (("there", seen.there), ("back", seen.back)):
                 metrics.gauge("shisha_link_latency_seconds").labels(place, name).set(way.latency_s)
                 metrics.gauge("shisha_link_bandwidth_bytes_per_second").labels(place, name).set(way.bytes_per_s)
 
     def _show_plan(self, epoch: int, plan: Plan) -> None:
-        shell, metrics = self._shell, self._shell.counting.metrics
+        shell, metrics = self._shell, self._shell.counting
         if epoch != self._shown:
             self._show_stages(epoch, plan)
         queued = shell.cores.lifecycle.frames.queued(epoch)
@@ -129,7 +130,7 @@ class Gauges:
 
     def _show_stages(self, epoch: int, plan: Plan) -> None:
         """Set gauges that change with the plan only, as looking labels up costs more than setting values."""
-        metrics = self._shell.counting.metrics
+        metrics = self._shell.counting
         layers, queue = metrics.gauge("shisha_stage_layers"), metrics.gauge("shisha_stage_queue_frames")
         layers.clear()
         queue.clear()
@@ -141,28 +142,10 @@ class Gauges:
         self._shown = epoch
 
     def _show_costs(self, epoch: int, plan: Plan, placing: Placing) -> None:
-        cost = self._shell.counting.metrics.gauge("shisha_placement_cost_seconds")
+        cost = self._shell.counting.gauge("shisha_placement_cost_seconds")
         cost.clear()
         for i, stage in enumerate(plan.stages):
             predicted_s = placing.predicted_s(epoch, i)
             if predicted_s is not None:
                 for lead in stage.leads:
                     cost.labels(lead).inc(predicted_s)  # summed over all stages of the lead
-
-    def _count_frames(self) -> None:
-        frames, metrics = self._shell.cores.lifecycle.frames, self._shell.counting.metrics
-        metrics.counter("shisha_frames_replayed").inc(frames.replayed - self._replayed)
-        metrics.counter("shisha_stale_replies").inc(frames.stale_replies - self._stale)
-        self._replayed, self._stale = frames.replayed, frames.stale_replies
-        in_time = self._shell.counting.in_time
-        metrics.counter("shisha_frames_in_time").inc(in_time - self._in_time)
-        self._in_time = in_time
-
-    def _count_reserved(self) -> None:
-        for memory in self._machine.memories:
-            if memory.bandwidth_bytes_per_s is not None:
-                reserved_bytes = self._budgets.reserved_bytes(memory.name)
-                counted = self._reserved_bytes.get(memory.name, 0)
-                reserved = self._shell.counting.metrics.counter("shisha_memory_reserved_bytes")
-                reserved.labels(memory.name).inc(reserved_bytes - counted)
-                self._reserved_bytes[memory.name] = reserved_bytes

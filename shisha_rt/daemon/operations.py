@@ -20,12 +20,9 @@ from shisha_rt.core.tuning.events import CrowdSeen, MachineChanged, OptionsSet, 
 from shisha_rt.core.tuning.state import Profiles, State
 from shisha_rt.core.tuning.telling import description
 from shisha_rt.daemon.front.gateway import Gateway, Reply
-from shisha_rt.daemon.host_share import HostShare
-from shisha_rt.daemon.shell import Shell
 from shisha_rt.daemon.status import Status
 from shisha_rt.errors import Error
 from shisha_rt.machine.machine import Machine, core_faults
-from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.model.graph import Tensor
 from shisha_rt.plan.form import WrittenStage, read
 from shisha_rt.plan.rate import as_any_objective
@@ -43,21 +40,12 @@ _MISSING: Final = {
 class Operations:
     """Answers operations, at once or when they are done. `shared_memory`: the socket where clients are lent memory."""
 
-    def __init__(
-        self,
-        shell: Shell,
-        status: Status,
-        gateway: Gateway,
-        ready: ModelOnMachine,
-        shared_memory: Path | None,
-        share: HostShare,
-    ) -> None:
-        self._shell = shell
-        self._share = share
+    def __init__(self, status: Status, gateway: Gateway, shared_memory: Path | None) -> None:
+        self._shell = shell = status.shell
         self._gateway = gateway
         self._status = status
-        self._model = ready.compiled.model
-        self._devices = ready.devices
+        self._model = status.compiled.model
+        self._devices = status.devices
         self._shared_memory = None if shared_memory is None else str(shared_memory)
         for place in self._machine.places:
             self._show_speed(place.name)
@@ -87,8 +75,11 @@ class Operations:
         """
         try:
             match request.arguments:
-                case ops.Cancel(target=target):
-                    reply.fields({"cancelled": self._cancel(reply.frames_of(target))})
+                case ops.Cancel(target=target):  # the frames' answers, CANCELLED, come later, in their streams' order
+                    frames = reply.frames_of(target)
+                    for frame in frames:
+                        self._shell.post(FrameCancelled(frame), "a client cancels")
+                    reply.fields({"cancelled": bool(frames)})
                 case ops.ModelLoad() | ops.ModelUnload():
                     raise error_for(Error.ONE_MODEL, f"{request.op}: this daemon has one model, {self._model.name!r}")
                 case ops.Shadow(endpoint=endpoint, frames=frames):
@@ -103,12 +94,6 @@ class Operations:
                     reply.fields(self._answers[request.op](arguments))
         except ShishaError as error:
             reply.error(error)
-
-    def _cancel(self, frames: Sequence[int]) -> bool:
-        """Cancel frames; return whether there are any. Their answer, CANCELLED, comes later, in its stream's order."""
-        for frame in frames:
-            self._shell.post(FrameCancelled(frame), "a client cancels")
-        return bool(frames)
 
     def drain(self) -> None:
         """Admit no more frames."""
@@ -236,8 +221,9 @@ class Operations:
             raise error_for(Error.UNKNOWN_PLACE, f"place: the machine has no {name!r}; expected one of {expected}")
 
     def _check_may_run(self, name: str) -> None:
-        if name in self._share.released:
-            raise error_for(Error.PLACE_RELEASED, f"place: {name!r} is released: {self._share.why}")
+        share = self._status.share
+        if name in share.released:
+            raise error_for(Error.PLACE_RELEASED, f"place: {name!r} is released: {share.why}")
 
     def _set_speed(self, name: str, speed: float) -> Mapping[str, object]:
         """Set a place's speed, which its worker uses from the next frame on, as do later workers."""
@@ -250,11 +236,11 @@ class Operations:
             raise error_for(Error.CORES_OVERBOOKED, f"speed: {fault}")
         before = machine.place(name)
         shell.write(event_log.PlaceSpeed(place=name, speed=speed, before=before.speed), "place_set")
-        shell.arena.set_speed(machine.places.index(before), speed)
+        shell.supervisor.arena.set_speed(machine.places.index(before), speed)
         shell.repace(name)
         for window in shell.telemetry.on_place(name):
             window.restart()
-        shell.counting.metrics.gauge("shisha_place_speed_ratio").remove(*self._speed_labels(name))
+        shell.counting.gauge("shisha_place_speed_ratio").remove(*self._speed_labels(name))
         shell.post(MachineChanged(changed, f"the speed of {name} is {speed:g} now"), "place_set")
         self._show_speed(name)
         return {"place": name, "speed": speed}
@@ -269,16 +255,16 @@ class Operations:
             raise error_for(Error.TOO_FAST, f"speed: {speed:g} is faster than the device; expected at most 1")
         self._shell.write(event_log.DeviceSpeed(place=name, device=device, speed=speed), "place_set")
         index = self._machine.places.index(self._machine.place(name))
-        self._shell.arena.set_device_speed(index, known.index(device), speed)
+        self._shell.supervisor.arena.set_device_speed(index, known.index(device), speed)
         self._show_device_speed(name, device, speed)
         return {"place": name, "device": device, "speed": speed}
 
     def _show_speed(self, name: str) -> None:
-        speed = self._shell.counting.metrics.gauge("shisha_place_speed_ratio")
+        speed = self._shell.counting.gauge("shisha_place_speed_ratio")
         speed.labels(*self._speed_labels(name)).set(self._machine.place(name).speed)
 
     def _show_device_speed(self, place: str, device: str, speed: float) -> None:
-        self._shell.counting.metrics.gauge("shisha_device_speed_ratio").labels(place, device).set(speed)
+        self._shell.counting.gauge("shisha_device_speed_ratio").labels(place, device).set(speed)
 
     def _speed_labels(self, name: str) -> tuple[str, str]:
         return name, str(self._status.is_emulated(self._machine.place(name))).lower()
@@ -298,7 +284,9 @@ class Operations:
         objective = None if arguments.objective is None else as_any_objective(arguments.objective)
         if objective not in (None, "latency") and tuning.strategy in SCHEMES:
             raise error_for(Error.OBJECTIVE_UNFIT, f"objective: strategy {tuning.strategy!r} knows none but 'latency'")
-        if objective == "energy" and (why := self._machine.why_no_energy or self._why_not_guided(arguments)):
+        strategy = arguments.strategy or tuning.strategy
+        not_guided = "" if strategy == "guided" else f"strategy {strategy!r} knows no energy; expected 'guided'"
+        if objective == "energy" and (why := self._machine.why_no_energy or not_guided):
             raise error_for(Error.OBJECTIVE_UNFIT, f"objective: 'energy': {why}")
         shell.post(OptionsSet(arguments.strategy, arguments.alpha, objective), cause)
         if arguments.pause:
@@ -306,10 +294,6 @@ class Operations:
         elif searches:
             shell.post(SearchAsked("a client has asked for it"), cause)
         return {"tuner": description(tuning, time.monotonic())}
-
-    def _why_not_guided(self, arguments: ops.TunerSet) -> str:
-        strategy = arguments.strategy or self._shell.cores.tuning.strategy
-        return "" if strategy == "guided" else f"strategy {strategy!r} knows no energy; expected 'guided'"
 
     def _check_strategy(self, strategy: str) -> None:
         """Raise `ShishaError` if the daemon cannot use the strategy.

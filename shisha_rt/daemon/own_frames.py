@@ -55,33 +55,37 @@ class OwnFrames:
     def sending(self) -> bool:
         return self._sending_since_s < math.inf
 
+    @property
+    def _draining(self) -> bool:
+        return self._shell.cores.lifecycle.frames.draining
+
     def make_way(self) -> None:
         """Stop sending, as a client sends a frame."""
         self._client_s = time.monotonic()
         if self._began:
             self._end("a client sends frames")
 
-    def look(self, now_s: float, *, stopping: bool) -> None:
+    def look(self, now_s: float) -> None:
         """Called periodically: begin if tuning needs load, pause while a plan is built, end when no longer useful."""
         tuning = self._shell.cores.tuning
         if self.sending:
             self._spent_s, self._sending_since_s = self._spent_s + now_s - self._sending_since_s, now_s
         is_wanted = tuning.wants_load is not None and tuning.choice.profiles is not Profiles.COMING
-        may = not (stopping or self._failed or tuning.is_disturbed) and self._spent_s < BUDGET_S
+        may = not (self._draining or self._failed or tuning.is_disturbed) and self._spent_s < BUDGET_S
         may = may and now_s - self._client_s >= CALM_S
         if may and is_wanted:
             self._begin(now_s)
         elif self.sending:
             self._pause("there is nothing to compare")
         if self._began and not may:
-            self._end(self._why_not(stopping=stopping))
+            self._end(self._why_not())
         elif self._began and tuning.state is not State.COMPARING:
             self._end("plans are compared")
 
-    def _why_not(self, *, stopping: bool) -> str:
+    def _why_not(self) -> str:
         if self._spent_s >= BUDGET_S:
             return "that was long enough"
-        return "the daemon is stopping" if stopping else "other processes have the cores"
+        return "the daemon is stopping" if self._draining else "other processes have the cores"
 
     def _begin(self, now_s: float) -> None:
         if not self._began:
@@ -145,7 +149,10 @@ class OwnFrames:
         self._frames += 1
         self.in_flight += 1
         request = InferRequest("", None, None, None, tensors, (), size_bytes, layout)
-        self._waiting[self._shell.submit_own(request, self._answered)] = None
+        before = self.in_flight
+        frame = self._shell.submit_own(request, self._answered)
+        if self.in_flight == before:  # it was not refused at once
+            self._waiting[frame] = None
 
     def _answered(self, ticket: Ticket) -> None:
         self.in_flight -= 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from shisha_rt.cache import cache_folder
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
@@ -24,7 +24,8 @@ from shisha_rt.measure.compiled import Compiled
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.verify import PlanRules
-from shisha_rt.planner.strategies import DEFAULT_ALPHA
+from shisha_rt.planner.seed import Assign
+from shisha_rt.planner.strategies import DEFAULT_ALPHA, Balance
 
 _LEAST_STARTS: Final = 4
 _PART_OF_MEMORY: Final = 0.5
@@ -33,22 +34,27 @@ _PART_OF_MEMORY: Final = 0.5
 
 def first_cores(prepared: PreparedModel) -> Cores:
     """The three pure cores."""
-    ready, planning = prepared.ready, prepared.planning
+    ready, planning, settings = prepared.ready, prepared.planning, prepared.planning.settings
     engines = _candidate_engines(planning, ready.machine, ready.rules)
-    most_batch = planning.batch or (_most_measured_batch(ready.rules) if engines else 1)
+    most_batch = settings.batch or (_most_measured_batch(ready.rules) if engines else 1)
     rules = replace(ready.rules, most_batch=most_batch)
     # Two parts for each worker, and slack at both ends, so that no worker waits for admission or answers.
     slots = 2 * len(ready.machine.places) + 2
+    usual, request_bytes = Policy(), largest_request_bytes(ready.compiled)
+    # If frames are large, fewer may be in flight: as many as slots and the waiting buffer hold.
+    in_slots_and_waiting = slots * most_batch + usual.waiting_bytes // max(1, request_bytes)
     policy = replace(
-        _policy(ready.compiled, slots * most_batch),
-        batch=planning.batch or 1,
-        batch_delay_s=planning.batch_delay_s,
+        usual,
+        max_in_flight=min(usual.max_in_flight, in_slots_and_waiting),
+        starts_at_once=max(_LEAST_STARTS, 2 * len(usable_cores())),
+        batch=settings.batch or 1,
+        batch_delay_s=settings.batch_delay_us / 1e6,
         target_s=planning.target_s,
     )
     lifecycle = Lifecycle(rules, slots, policy, down=ready.machine.spare)
     options = None
-    if planning.strategy != "seed":
-        options = SearchOptions(planning.strategy, DEFAULT_ALPHA, planning.balance)
+    if settings.strategy != "seed":
+        options = SearchOptions(settings.strategy, DEFAULT_ALPHA, cast(Balance, settings.balance))
     warm_up = len(ready.compiled.each) * slots + 2
     tuning = Tuning(lifecycle, _choice(prepared, rules, engines), options, warm_up)
     placing = None
@@ -57,18 +63,18 @@ def first_cores(prepared: PreparedModel) -> Cores:
         from shisha_rt.core.tuning.placing import Placing
 
         at_once = GreedyPlacement(ready.operator_costs, ready.compiled.index.operators_of)
-        placing = Placing(lifecycle, tuning, planning.solver, at_once)
+        placing = Placing(lifecycle, tuning, settings.solver, at_once)
     return Cores(lifecycle, tuning, placing)
 
 
 def _choice(prepared: PreparedModel, rules: PlanRules, engines: tuple[StageEngine, ...]) -> Choice:
     """The choice of plans, which starts with the best plans of earlier runs unless these are to be ignored."""
-    ready, planning = prepared.ready, prepared.planning
-    begins_anew = planning.fresh or planning.strategy == "seed"
+    ready, planning, settings = prepared.ready, prepared.planning, prepared.planning.settings
+    begins_anew = planning.fresh or settings.strategy == "seed"
     kept = {} if begins_anew else plan_store.load_plans(plans_file(), ready.compiled.key)
     basis = Basis(
         planning.objective,
-        planning.replicate,
+        settings.replicate,
         planning.scheme,
         planning.plan,
         DEFAULT_ENGINE if planning.engine == "auto" else planning.engine,
@@ -79,7 +85,7 @@ def _choice(prepared: PreparedModel, rules: PlanRules, engines: tuple[StageEngin
         target_s=planning.target_s,
         profiles=prepared.profiles,
         by_costs=prepared.by_costs,
-        assign=planning.assign,
+        assign=cast(Assign, settings.assign),
     )
     weights = [layer.weight for layer in ready.compiled.layers]
     return Choice(ready.machine, rules, weights, BestPlans(kept), basis)
@@ -90,7 +96,8 @@ def _candidate_engines(planning: Planning, machine: Machine, rules: PlanRules) -
 
     On emulated places an engine's time is paced, so comparing engines there says nothing.
     """
-    as_usual = planning.strategy == "guided" and planning.replicate and planning.batch in (None, 1)
+    settings = planning.settings
+    as_usual = settings.strategy == "guided" and settings.replicate and settings.batch in (None, 1)
     if not as_usual or machine.emulated or rules.devices or machine.remote:
         return ()
     asked = planning.engine
@@ -101,16 +108,6 @@ def _most_measured_batch(rules: PlanRules) -> int:
     """The largest batch that is tried; 1 if the whole network cannot compute in batches."""
     whole = Plan((Stage(((0, rules.layer_count - 1),), ((rules.places[0],),)),))
     return 1 if rules.in_batches(whole, MOST_MEASURED_BATCH) == whole else MOST_MEASURED_BATCH
-
-
-def _policy(compiled: Compiled, slots: int) -> Policy:
-    """Limits for a model. If frames are large, fewer may be in flight: as many as slots and the waiting buffer hold."""
-    usual, request_bytes = Policy(), largest_request_bytes(compiled)
-    return replace(
-        usual,
-        max_in_flight=min(usual.max_in_flight, slots + usual.waiting_bytes // max(1, request_bytes)),
-        starts_at_once=max(_LEAST_STARTS, 2 * len(usable_cores())),
-    )
 
 
 def largest_request_bytes(compiled: Compiled) -> int:

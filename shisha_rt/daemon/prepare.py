@@ -6,12 +6,11 @@ a separate process (`children.preparer`), except with a cluster, whose connectio
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -22,7 +21,7 @@ from shisha_rt.costs.costs_file import costs_object
 from shisha_rt.costs.engine_trials import EnginesTried, why_not
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.daemon.prepared import Planning, Preparation, PreparedModel
-from shisha_rt.daemon.settings import engine_of, layer_kind, objective_of, why_usual_engine
+from shisha_rt.daemon.settings import engine_of, layer_kind, why_usual_engine
 from shisha_rt.errors import BadInput
 from shisha_rt.measure.costs_of_model import known_layer_costs, layer_costs, plans_by_costs, priced_splits, told_costs
 from shisha_rt.measure.engines import engines_tried, known_engines
@@ -37,8 +36,6 @@ from shisha_rt.plan.engine import DEFAULT_ENGINE, AnyEngine
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import EVERY_OBJECTIVE, Objective
 from shisha_rt.planner.goal import Goal
-from shisha_rt.planner.seed import Assign
-from shisha_rt.planner.strategies import Balance
 from shisha_rt.studies import study
 
 if TYPE_CHECKING:
@@ -65,7 +62,7 @@ def prepare(asked: Preparation, tell: Callable[[str], None], joined: Joined | No
         stored = layer_costs(ready, tell)
     elif settings.strategy == "guided":
         stored = known_layer_costs(ready)
-    prepared = replace(planned(ready, planning, stored), engines=engines, version=settings.version)
+    prepared = replace(planned(ready, planning, stored), engines=engines)
     if joined is None:
         return prepared
     return replace(prepared, by_costs={**prepared.by_costs, **plans_for_others(prepared)})
@@ -97,19 +94,7 @@ def _model_made_ready(asked: Preparation, joined: Joined | None, tell: Callable[
 
 def _planning(asked: Preparation, engine: AnyEngine, ready: ModelOnMachine, tell: Callable[[str], None]) -> Planning:
     settings = asked.settings
-    planning = Planning(
-        settings.strategy,
-        settings.solver,
-        asked.fresh,
-        settings.replicate,
-        objective_of(settings),
-        batch=settings.batch,
-        batch_delay_s=settings.batch_delay_us / 1e6,
-        target_s=math.inf if settings.target_ms is None else settings.target_ms / 1e3,
-        engine=engine,
-        assign=cast(Assign, settings.assign),
-        balance=cast(Balance, settings.balance),
-    )
+    planning = Planning(settings, asked.fresh, engine)
     if planning.scheme is not None:
         planning = replace(planning, processors=study("processor_costs")(ready, tell, settings.groups).costs)
     if settings.plan is not None:
@@ -141,9 +126,9 @@ def planned(ready: ModelOnMachine, planning: Planning, stored: LayerCosts | Plac
     Strategy `guided` starts with these; without them layers are measured while the daemon serves.
     """
     machine = ready.machine
-    searches = planning.strategy != "seed" and planning.scheme is None
+    searches = planning.settings.strategy != "seed" and planning.scheme is None
     splits = priced_splits(ready) if searches and stored is not None else ()  # pricing by formulas takes long
-    unknown = Profiles.COMING if planning.strategy == "guided" else Profiles.UNWANTED
+    unknown = Profiles.COMING if planning.settings.strategy == "guided" else Profiles.UNWANTED
     prepared = PreparedModel(
         ready,
         planning,
@@ -166,22 +151,23 @@ def _told_first(prepared: PreparedModel) -> tuple[tm.ToTuner, ...]:
 
 
 def _first_plans(prepared: PreparedModel) -> dict[Objective, Plan]:
-    planning, costs = prepared.planning, prepared.costs
+    planning = prepared.planning
     if planning.scheme is not None and planning.processors is not None:
         until_s = time.monotonic() + _SCHEDULING_S
         first = study("scheme_plan")(planning.scheme, planning.processors, lambda: until_s - time.monotonic())
         return {} if first is None else {planning.first_objective: first.plan}
-    if planning.strategy != "guided" or costs is None:
-        return {}
-    goal = Goal(planning.replicate, latency_s=planning.latency_s)
-    return plans_by_costs(costs, prepared.ready.machine, goal, [planning.first_objective])
+    return _plans_by_costs(prepared, [planning.first_objective])
 
 
 def plans_for_others(prepared: PreparedModel) -> dict[Objective, Plan]:
     """Best plans by costs for the objectives other than the first, which may be wanted later."""
+    first = prepared.planning.first_objective
+    return _plans_by_costs(prepared, [objective for objective in EVERY_OBJECTIVE if objective != first])
+
+
+def _plans_by_costs(prepared: PreparedModel, objectives: Sequence[Objective]) -> dict[Objective, Plan]:
     planning, costs = prepared.planning, prepared.costs
-    if costs is None or planning.strategy != "guided":
+    if costs is None or planning.settings.strategy != "guided":
         return {}
-    others = [objective for objective in EVERY_OBJECTIVE if objective != planning.first_objective]
-    goal = Goal(planning.replicate, latency_s=planning.latency_s)
-    return plans_by_costs(costs, prepared.ready.machine, goal, others)
+    goal = Goal(planning.settings.replicate, latency_s=planning.latency_s)
+    return plans_by_costs(costs, prepared.ready.machine, goal, objectives)

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.core.tuning.tuner_messages import ToTuner
 from shisha_rt.costs.engine_trials import EnginesTried
-from shisha_rt.daemon.settings import ONLY_VERSION, Settings
+from shisha_rt.daemon.settings import Settings, objective_of
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.plan.engine import AnyEngine
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import AnyObjective, Objective
 from shisha_rt.planner.goal import PART_OF_TARGET
-from shisha_rt.planner.seed import Assign
-from shisha_rt.planner.strategies import DEFAULT_BALANCE, Balance, SchemeName, as_scheme
+from shisha_rt.planner.strategies import SchemeName, as_scheme
 
 if TYPE_CHECKING:
     from shisha_rt.costs.costs import Costs
@@ -29,34 +28,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """How plans are made. `strategy`: "seed" tunes nothing. `solver`: places operators, if places have devices.
+    """How plans are made: as `settings` say.
 
-    `fresh`: the best plan of earlier runs is neither used nor replaced. `replicate`: the daemon's own plans may have
-    copies and teams. `objective`: what plans are chosen for; `auto`: as the load asks. `engine`: what may compute whole
-    stages. `processors`: the costs for a scheme of partitions. `plan`: the first plan, which stays live as if a client
-    had set it. `batch`: the most frames of one batch; None: as measured. `batch_delay_s`: how long an idle stage waits
-    for more frames. `target_s`: time within which frames are to be answered. `assign`, `balance`: options of Shisha's
-    seed and walk, whose combinations are its H1 to H6.
+    `fresh`: the best plan of earlier runs is neither used nor replaced. `engine`: what may compute whole stages.
+    `plan`: the first plan, which stays live as if a client had set it. `processors`: the costs for a scheme of
+    partitions.
     """
 
-    strategy: str = "seed"
-    solver: str = "exact"
+    settings: Settings
     fresh: bool = False
-    replicate: bool = True
-    objective: AnyObjective = "throughput"
-    processors: ProcessorCosts | None = None
-    plan: Plan | None = None
     engine: AnyEngine = "onnxruntime"
-    batch: int | None = 1
-    batch_delay_s: float = 0.0
-    target_s: float = math.inf
-    assign: Assign = "weight"
-    balance: Balance = DEFAULT_BALANCE
+    plan: Plan | None = None
+    processors: ProcessorCosts | None = None
+
+    @property
+    def objective(self) -> AnyObjective:
+        """What plans are chosen for; `auto`: as the load asks."""
+        return objective_of(self.settings)
 
     @property
     def first_objective(self) -> Objective:
         """Objective of the first plan, unless best plans of earlier runs are known."""
         return "throughput" if self.objective == "auto" else self.objective
+
+    @property
+    def target_s(self) -> float:
+        """Time within which frames are to be answered."""
+        return math.inf if self.settings.target_ms is None else self.settings.target_ms / 1e3
 
     @property
     def latency_s(self) -> float:
@@ -65,16 +63,20 @@ class Planning:
 
     @property
     def scheme(self) -> SchemeName | None:
-        return as_scheme(self.strategy)
+        return as_scheme(self.settings.strategy)
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """Order to prepare a model: `settings` that have been checked, on `machine`. `fresh`: as in `Planning`."""
+    """Order to prepare a model: `settings` that have been checked, on `machine`. `fresh`: as in `Planning`.
+
+    `log`: level and format of the log, which goes to the daemon's standard error.
+    """
 
     settings: Settings
     machine: Machine
-    fresh: bool = False
+    fresh: bool
+    log: tuple[int, str]
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,6 @@ class PreparedModel:
     others_ratio: float = 0.0
     told_first: tuple[ToTuner, ...] = ()
     engines: EnginesTried | None = None
-    version: str = ONLY_VERSION
 
     @property
     def for_serving(self) -> PreparedModel:

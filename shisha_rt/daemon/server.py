@@ -30,17 +30,16 @@ from shisha_rt.core.tuning.recalibration import Recalibration
 from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.children.preparer_link import PreparerLink
-from shisha_rt.daemon.children.shadow_link import ShadowLink
-from shisha_rt.daemon.children.tracer import Tracer
+from shisha_rt.daemon.counting import Counting
 from shisha_rt.daemon.fleet.far_places import FarPlaces
 from shisha_rt.daemon.fleet.supervisor import LOOK_EVERY_S, Supervisor
-from shisha_rt.daemon.fleet.watch import DEFAULT_LIMITS, HangLimits
+from shisha_rt.daemon.fleet.watch import HangLimits
 from shisha_rt.daemon.front.access_control import AccessControl
 from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.gateway import Arrived, Gateway
 from shisha_rt.daemon.front.http_messages import GrpcListens, HttpCounted
 from shisha_rt.daemon.front.regions import Regions
-from shisha_rt.daemon.front.several import SeveralFrames
+from shisha_rt.daemon.front.requests import Requests, SeveralFrames
 from shisha_rt.daemon.front.sharing import RegionsLeft, Sharing
 from shisha_rt.daemon.front.web import Web
 from shisha_rt.daemon.gauges import Gauges
@@ -48,15 +47,15 @@ from shisha_rt.daemon.host_share import HostShare
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.loop.signals import Signalled, signals
 from shisha_rt.daemon.loop.undisturbed import undisturbed
-from shisha_rt.daemon.metrics import Metrics
+from shisha_rt.daemon.metrics import MetricsPage
 from shisha_rt.daemon.operations import Operations
-from shisha_rt.daemon.planning import first_cores, largest_request_bytes, plans_file
+from shisha_rt.daemon.planning import first_cores, largest_request_bytes
 from shisha_rt.daemon.prepared import PreparedModel
 from shisha_rt.daemon.releases import Releases
 from shisha_rt.daemon.service_manager import ServiceManager
-from shisha_rt.daemon.shell import Shell, Timing
+from shisha_rt.daemon.shell import Shell
 from shisha_rt.daemon.status import Status
-from shisha_rt.daemon.tracing import Tracing
+from shisha_rt.daemon.tracing import Tracer, Tracing
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.host.cpu_use import family
 from shisha_rt.machine.host.leases import CoreLeases
@@ -67,12 +66,13 @@ from shisha_rt.process.arena import Arena
 from shisha_rt.process.budgets import Budgets
 from shisha_rt.process.child import fork_server
 from shisha_rt.process.layout import Layout, layouts_of
-from shisha_rt.process.output_room import OUTPUT_BYTES
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.request import InferRequest, Signature
 
 if TYPE_CHECKING:
+    from shisha_rt.costs.layer_costs import LayerCosts
     from shisha_rt.hosts.joined import Joined
+    from shisha_rt.placement.placed_costs import PlacedCosts
 
 log = logging.getLogger(__name__)
 
@@ -95,107 +95,88 @@ ClosableT = TypeVar("ClosableT", bound=_Closable)
 class Daemon:
     """One model on one machine. `run` serves until `stop` is called (SIGTERM and SIGINT call it).
 
-    Raises `BadInput` if the machine's timing is modelled and there are no costs to pace it by. `output_bytes`: buffer
-    size of each output whose shape depends on the data. `max_worker_bytes`: see `messages.worker.WorkerConfig`.
-    `patience`: when a worker counts as hung. `manager`: the service manager to notify. The daemon owns, and closes:
-    `joined`, the cluster with the places of other hosts; `share`, this daemon's share of the host (default: the cores
-    of its machine, no leases); `preparer`, which may still be planning ahead.
+    Raises `BadInput` if the machine's timing is modelled and there are no costs to pace it by. `manager`: the service
+    manager to notify. The daemon owns, and closes: `joined`, the cluster with the places of other hosts; `share`, this
+    daemon's share of the host (default: the cores of its machine, no leases).
     """
 
     def __init__(
         self,
         prepared: PreparedModel,
         addresses: Addresses,
-        output_bytes: int = OUTPUT_BYTES,
-        max_worker_bytes: int | None = None,
-        patience: HangLimits = DEFAULT_LIMITS,
         manager: ServiceManager | None = None,
         joined: Joined | None = None,
         share: HostShare | None = None,
-        preparer: PreparerLink | None = None,
     ) -> None:
-        ready, planning = prepared.ready, prepared.planning
+        ready, settings = prepared.ready, prepared.planning.settings
         self._manager = ServiceManager({}) if manager is None else manager
         self._stop_at_s = math.inf
         self._closing = contextlib.ExitStack()
+        self._preparer: PreparerLink | None = None
         self._share = self._own(share or HostShare(ready.machine, CoreLeases(None)))
-        timing = _timing(prepared)
         self._recalibration = Recalibration(prepared.others_ratio)
-        cores = first_cores(prepared)
-        indexes = [shape.index for shape in ready.compiled.each]
-        layout, *further = layouts_of(indexes, output_bytes)
-        limits = _limits(ready.compiled, (layout, *further), cores.lifecycle)
+        self._instance = uuid.uuid4().hex
         try:
-            metrics = self._own(Metrics())
-            regions = Regions(*_most_regions())
-            self._admission = AccessControl(
-                addresses, lambda reason: metrics.counter("shisha_access_refused").labels(reason).inc()
-            )
-            self.gateway = self._gateway(addresses.endpoint, prepared, limits, metrics, regions)
-            metrics_inside = metrics.serve_inside() if addresses.metrics.beyond else ""
-            metrics_page = "" if metrics_inside else metrics.serve(addresses.metrics)
-            self._poller = self._own(Poller())
-            self._preparer = preparer
-            if preparer is not None:
-                self._own(preparer).watch(self._poller)
-            self.gateway.watch(self._poller)
-            slots, places = cores.lifecycle.frames.slot_count, len(ready.machine.places)
-            arena = self._own(Arena.create(layout, slots, places, further))
-            memories = ready.machine.memories
-            limited = [memory.name for memory in memories if memory.bandwidth_bytes_per_s is not None]
+            cores, self._poller = first_cores(prepared), self._own(Poller())
+            counting = self._own(Counting(cores.lifecycle.policy.target_s))
+            layouts = layouts_of([shape.index for shape in ready.compiled.each], settings.max_output_bytes)
+            regions = self._open(prepared, addresses, counting, _limits(ready.compiled, layouts, cores.lifecycle))
+            slots, (layout, *further) = cores.lifecycle.frames.slot_count, layouts
+            arena = self._own(Arena.create(layout, slots, len(ready.machine.places), further))
+            limited = [memory.name for memory in ready.machine.memories if memory.bandwidth_bytes_per_s is not None]
             budgets = self._own(Budgets(limited))
             self._far = self._own(FarPlaces(joined, self._poller))
-            supervisor = Supervisor(ready, arena, budgets, self._poller, self._far, max_worker_bytes, patience)
+            patience, most_bytes = HangLimits(frame_s=settings.hang_s), settings.max_worker_bytes
+            supervisor = Supervisor(ready, arena, budgets, self._poller, self._far, patience, most_bytes)
             self._closing.callback(supervisor.end_all)
-            plans = None if planning.fresh else plans_file()
-            known = None if planning.strategy == "seed" else prepared.told_first
-            self._children = self._own(Children(self._poller, ready, plans, planning.solver, known))
-            instance = uuid.uuid4().hex
-            self._sharing = self._own(Sharing(self.gateway.endpoint, instance, regions, self._poller))
-            endpoint, count = self.gateway.endpoint, metrics.counter
-            about = (ready.compiled.model.name, prepared.version, __version__, instance)
-            traces = None if addresses.otlp is None else ServeTraces(addresses.otlp, *about)
-            self._tracer = self._own(Tracer(traces, self._poller, count("shisha_traces")))
-            most = limits.max_message_bytes
-            self.web = self._own(Web(addresses, endpoint, self._admission, self._poller, count, most, metrics_inside))
-            self.metrics_page = self.web.metrics_page or metrics_page
+            self._children = self._own(Children(self._poller, prepared, arena))
+            self.shell = Shell(
+                cores,
+                supervisor,
+                self._children,
+                Requests(arena, regions),
+                counting,
+                Tracing(addresses.settings.trace_ratio, self._tracer.send),
+                Releases(ready.machine, self._share, self._beside_workers, self._measure_elsewhere),
+                _pacing(prepared),
+            )
         except BaseException:
             self._closing.close()
             raise
-        self.shell = Shell(
-            cores,
-            arena=arena,
-            indexes=indexes,
-            supervisor=supervisor,
-            children=self._children,
-            metrics=metrics,
-            timing=timing,
-            regions=regions,
-            tracing=Tracing(addresses.trace_ratio, self._tracer.send),
-            releases=Releases(ready.machine, self._share, self._beside_workers, self._measure_elsewhere),
-            shadow=self._own(ShadowLink(self._poller, arena, indexes)),
-        )
-        self._status = status = Status(self.shell, prepared, instance, self._share)
+        self._status = Status(self.shell, prepared, self._instance, self._share)
         self._gauges = Gauges(self.shell, budgets, self._share)
-        self._operations = Operations(self.shell, status, self.gateway, ready, self._sharing.path, self._share)
+        self._operations = Operations(self._status, self.gateway, self._sharing.path)
         self._hears = self._what_comes()
+
+    def _open(self, prepared: PreparedModel, addresses: Addresses, page: MetricsPage, limits: Limits) -> Regions:
+        """Open the addresses. Returns the regions of memory that clients are lent there."""
+        compiled, settings, regions = prepared.ready.compiled, addresses.settings, Regions(*_most_regions())
+        version, endpoint = prepared.planning.settings.version, settings.endpoint
+        self._admission = AccessControl(addresses, partial(page.count, "shisha_access_refused"))
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._closing.callback(context.term)
+        one_frame = next((shape.index.whole for shape in compiled.each if shape.index.whole), "")
+        graphs = [shape.model.graph for shape in compiled.each]
+        signature = Signature.of(compiled.model.name, graphs, limits.max_frames, one_frame, version)
+        security = self._admission.security
+        self.gateway = self._own(Gateway(context, endpoint, signature, limits, regions, page.count, security))
+        self.gateway.watch(self._poller)
+        self._sharing = self._own(Sharing(self.gateway.endpoint, self._instance, regions, self._poller))
+        about = (compiled.model.name, version, __version__, self._instance)
+        traces = None if settings.otlp is None else ServeTraces(settings.otlp, *about)
+        self._tracer = self._own(Tracer(traces, self._poller, page))
+        self.web = self._own(Web(self.gateway, self._admission, self._poller, page))
+        return regions
+
+    def plan_ahead(self, preparer: PreparerLink) -> None:
+        """Own, from now on, the process that has prepared the model, and plans ahead."""
+        self._preparer = self._own(preparer)
+        preparer.watch(self._poller)
 
     def _own(self, part: ClosableT) -> ClosableT:
         """Return `part`, which is closed with the daemon: what is owned last is closed first."""
         self._closing.callback(part.close)
         return part
-
-    def _gateway(
-        self, endpoint: str, prepared: PreparedModel, limits: Limits, metrics: Metrics, regions: Regions
-    ) -> Gateway:
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._closing.callback(context.term)
-        compiled = prepared.ready.compiled
-        one_frame = next((shape.index.whole for shape in compiled.each if shape.index.whole), "")
-        graphs = [shape.model.graph for shape in compiled.each]
-        signature = Signature.of(compiled.model.name, graphs, limits.max_frames, one_frame, prepared.version)
-        count, security = lambda name: metrics.counter(name).inc(), self._admission.security
-        return self._own(Gateway(context, endpoint, signature, limits, regions, count, security))
 
     # --- serving ----------------------------------------------------------------------------------------------
 
@@ -250,7 +231,7 @@ class Daemon:
                 ready = self._check_start(on_ready)
             turn()
             wake_s = min(look_at_s, self.gateway.tend(now_s), look_at_s if wake_s is None else wake_s)
-            wait_s = 0.0 if shell.sweep.any_left and shell.sweep.some() else max(0.0, wake_s - now_s)
+            wait_s = 0.0 if shell.sweep.some() else max(0.0, wake_s - now_s)
 
     def _is_over(self) -> bool:
         """Whether all frames in flight are answered, or the time to wait for them is over.
@@ -298,15 +279,8 @@ class Daemon:
         self._hears[type(event)](event)
 
     def _read_access(self) -> None:
-        try:
-            with self._manager.reloading():
-                users = self._admission.read_again()
-        except BadInput as error:
-            log.warning("the allow-list stays as it was: %s", error)
-            return
+        users = self.web.read_access(self._manager)
         if users is not None:
-            self.gateway.change_access(users)
-            self.web.change_users(users.users)
             self.shell.write(event_log.AccessRead(users=len(users.users)), "a signal")
 
     def _look(self, now_s: float) -> None:
@@ -317,11 +291,10 @@ class Daemon:
         for epoch in lifecycle.epochs.live.values():
             for lead, run_s in shell.telemetry.expected_s(epoch.number, epoch.plan).items():
                 expected[lead] = max(run_s * self._status.machine.time_scale, expected.get(lead, 0.0))
-        having_parts = {worker.incarnation for worker in lifecycle.places.workers.values() if worker.out}
+        parts = {worker.incarnation: len(worker.out) for worker in lifecycle.places.workers.values()}
         for event in (
-            *shell.supervisor.look(expected, having_parts),
+            *shell.supervisor.look(expected, parts),
             *self._children.look(),
-            *shell.shadow.look(),
             *self.web.look(),
             *self._tracer.look(),
             *self._far.look(),
@@ -333,7 +306,7 @@ class Daemon:
             self._profile()  # plans by the new link speeds; nothing is measured again
         shell.post(Look(), "the clock")
         shell.post(shell.counting.frames(lifecycle.frames.streams, shell.in_flight), "the clock")
-        shell.own_frames.look(now_s, stopping=self._stopping)
+        shell.own_frames.look(now_s)
         self._sharing.look()
         periods = self._share.periods()
         if periods is not None:
@@ -395,7 +368,7 @@ class Daemon:
         """
         cores = self.shell.cores
         if cores.lifecycle.live is not None and self.web.listens:
-            self.shell.write(event_log.Readied(endpoint=self.gateway.endpoint, metrics=self.metrics_page), "start")
+            self.shell.write(event_log.Readied(endpoint=self.gateway.endpoint, metrics=self.web.metrics_page), "start")
             self._manager.ready()
             on_ready()
             if cores.tuning.choice.profiles is Profiles.COMING:
@@ -415,17 +388,16 @@ class Daemon:
         return False
 
 
-def _timing(prepared: PreparedModel) -> Timing:
-    machine, pacing = prepared.ready.machine, prepared.pacing
-    if machine.timing != "modelled":
-        return Timing(machine.time_scale)
-    if pacing is None:
+def _pacing(prepared: PreparedModel) -> LayerCosts | PlacedCosts | None:
+    """Costs that stages are paced by; None if the machine's timing is its own."""
+    machine = prepared.ready.machine
+    if machine.timing == "modelled" and prepared.pacing is None:
         raise BadInput(
             f'{machine.source}: timing = "modelled": measured costs are needed and there are none yet, '
             'expected "measured"',
             Error.COSTS_MISSING,
         )
-    return Timing(machine.time_scale, lambda place, first, last: pacing.segment_cpu_s(first, last, place))
+    return prepared.pacing
 
 
 def _most_regions() -> tuple[int, int]:

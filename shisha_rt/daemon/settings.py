@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeAlias, cast, get_args, get_origin, get_type_hints
 
@@ -33,28 +34,35 @@ if TYPE_CHECKING:
 ONLY_VERSION: Final = "1"
 METRICS: Final = "127.0.0.1:9464"
 TRACE_RATIO: Final = 0.01
-NETWORK, PLANNING, HOST = "Network and access", "Planning", "Host"
-"""Groups, in `--help`, of options that are not common."""
 STRATEGIES: Final = (*LIVE, "seed", *SCHEMES)
 """`seed`: the plan is not tuned at all. Schemes schedule partitions."""
-
-MOST_DELAY_US: Final = 1_000_000
-LEAST_WORKER_BYTES: Final = 1 << 20
-MOST_WORKER_BYTES: Final = 1 << 50
-LEAST_HANG_S: Final = 0.1
-MOST_HANG_S: Final = 86400.0
 
 _Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_SIZE)]
 
 
-def _key(
-    text: str, metavar: str | None = None, *choices: str, group: str | None = None, **further: bool
-) -> msgspec.Meta:
-    """Help text and metadata of an option. `choices`: allowed words. `group`: its group in `--help`; None: common.
+class SettingKey(NamedTuple):
+    """A key of a daemon file that is an option, with its help text: with one value or `several`.
 
-    `further`: `file`: the value is a path; `flag`: the option has no `--no-` form.
+    `kind`: a value's type, except for files. `choices`: the words, and `bounds`: the numbers that it may have. `group`:
+    its group in `--help`; None: it is common. `file`: the value is a path. `flag`: the option has no `--no-` form.
     """
-    return msgspec.Meta(description=text, extra={"metavar": metavar, "choices": choices, "group": group, **further})
+
+    text: str
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    bounds: tuple[float, float] | None = None
+    group: str | None = None
+    file: bool = False
+    flag: bool = False
+    name: str = ""
+    kind: type = str
+    several: bool = False
+
+
+_common: Final = SettingKey
+_network: Final = partial(SettingKey, group="Network and access")
+_planning: Final = partial(SettingKey, group="Planning")
+_host: Final = partial(SettingKey, group="Host")
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,198 +74,166 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     model: str
-    machine: Annotated[str, _key("A file or a shipped name. Default: this-machine.", "FILE")] = "this-machine"
+    machine: Annotated[str, _common("A file or a shipped name. Default: this-machine.", "FILE")] = "this-machine"
     endpoint: Annotated[
         str,
-        _key(
+        _common(
             "tcp://127.0.0.1:PORT (0: any free one) or ipc://PATH. Default: $SHISHA_ENDPOINT, or tcp://127.0.0.1:5555.",
             "URL",
         ),
     ] = msgspec.field(default_factory=default_endpoint)
     metrics: Annotated[
-        str,
-        _key("Where Prometheus scrapes; port 0: any free one. Default: 127.0.0.1:9464.", "[HOST:]PORT", group=NETWORK),
+        str, _network("Where Prometheus scrapes; port 0: any free one. Default: 127.0.0.1:9464.", "[HOST:]PORT")
     ] = METRICS
     dims: dict[str, _Size] = {}
     shape: tuple[dict[str, tuple[_Size, ...]], ...] = ()
     strategy: Annotated[
         str,
-        _key(
+        _planning(
             "How the live pipeline is tuned: guided (default), shisha, or seed: not at all; or a schedule of "
             f"partitions for the least latency: {', '.join(SCHEMES)}.",
-            None,
-            *STRATEGIES,
-            group=PLANNING,
+            choices=STRATEGIES,
         ),
     ] = "guided"
     assign: Annotated[
         str,
-        _key(
+        _planning(
             "Who gets which stage of Shisha's seed: the fastest place the heaviest (weight, default), the slowest the "
             "most layers (layers), or random.",
-            None,
-            *ASSIGNS,
-            group=PLANNING,
+            choices=ASSIGNS,
         ),
     ] = "weight"
     balance: Annotated[
         str,
-        _key(
+        _planning(
             "Who takes a layer in Shisha's walk: the least loaded fast place (nlfep, default), or the nearest (nfep).",
-            None,
-            *BALANCES,
-            group=PLANNING,
+            choices=BALANCES,
         ),
     ] = DEFAULT_BALANCE
     engine: Annotated[
         str | None,
-        _key(
+        _common(
             "What computes whole stages: auto (default): whichever is fastest here, as measured; or onnxruntime or "
             "openvino alone.",
-            None,
-            *ANY_ENGINES,
+            choices=ANY_ENGINES,
         ),
     ] = None
     precision: Annotated[
-        str, _key("exact (default): no device that changes results; any: those too.", None, *PERMITTED, group=PLANNING)
+        str, _planning("exact (default): no device that changes results; any: those too.", choices=PERMITTED)
     ] = "exact"
     calibration: Annotated[
-        str | None,
-        _key("Frames on which scales in int8 are found; noise if not.", "FRAMES.npz", group=PLANNING, file=True),
+        str | None, _planning("Frames on which scales in int8 are found; noise if not.", "FRAMES.npz", file=True)
     ] = None
     solver: Annotated[
-        str,
-        _key(
-            "How operators are placed on a place's devices: exact (default), or als.",
-            None,
-            *STAGE_SOLVERS,
-            group=PLANNING,
-        ),
+        str, _planning("How operators are placed on a place's devices: exact (default), or als.", choices=STAGE_SOLVERS)
     ] = "exact"
     layers: Annotated[
         str | None,
-        _key(
-            "heavy (default): one for each heavy operator; operators: each, on devices.",
-            None,
-            *LAYER_KINDS,
-            group=PLANNING,
-        ),
+        _planning("heavy (default): one for each heavy operator; operators: each, on devices.", choices=LAYER_KINDS),
     ] = None
     objective: Annotated[
         str | None,
-        _key(
+        _common(
             "throughput: the most frames a second; latency: the least time of one by itself; energy: the fewest "
             "joules; auto (default): what the load asks for.",
-            None,
-            *ANY_OBJECTIVES,
+            choices=ANY_OBJECTIVES,
         ),
     ] = None
     replicate: Annotated[
-        bool,
-        _key("Whether plans may have copies and teams (default), or each place a stage of its own.", group=PLANNING),
+        bool, _planning("Whether plans may have copies and teams (default), or each place a stage of its own.")
     ] = True
     batch: Annotated[
         int | None,
-        _key(
+        _planning(
             "The most frames that share one run of a stage, where its layers allow it: 1 to 64. Default: as many as "
             "are measured to pay.",
             "N",
-            group=PLANNING,
+            bounds=(1, MOST_BATCH),
         ),
     ] = None
     batch_delay_us: Annotated[
         int,
-        _key(
-            "How long an idle stage waits for more frames to share a run: 0 (default), not at all.", "N", group=PLANNING
+        _planning(
+            "How long an idle stage waits for more frames to share a run: 0 (default), not at all.",
+            "N",
+            bounds=(0, 1_000_000),
         ),
     ] = 0
     target_ms: Annotated[
         float | None,
-        _key(
-            "Answer most frames within this time; refuse at once what would take longer. Default: none.",
-            "MS",
-        ),
+        _common("Answer most frames within this time; refuse at once what would take longer. Default: none.", "MS"),
     ] = None
     max_output_bytes: Annotated[
-        int, _key("Room for an output whose shape depends on the data: 1 MiB.", "N", group=HOST)
+        int,
+        _host(
+            "Room for an output whose shape depends on the data: 1 MiB.",
+            "N",
+            bounds=(LEAST_OUTPUT_BYTES, MOST_OUTPUT_BYTES),
+        ),
     ] = OUTPUT_BYTES
     max_worker_bytes: Annotated[
         int | None,
-        _key("What frames may make a worker take beyond its stages: half of the host's memory.", "N", group=HOST),
+        _host(
+            "What frames may make a worker take beyond its stages: half of the host's memory.",
+            "N",
+            bounds=(1 << 20, 1 << 50),
+        ),
     ] = None
     hang_s: Annotated[
-        float, _key("A frame that runs for so long, and 20 times as long as usual, hangs: 5.", "S", group=HOST)
+        float,
+        _host("A frame that runs for so long, and 20 times as long as usual, hangs: 5.", "S", bounds=(0.1, 86400)),
     ] = DEFAULT_LIMITS.frame_s
     plan: Annotated[
         str | None,
-        _key(
-            "Begin with this plan, as plan --json prints it, and leave it live.", "PLAN.json", group=PLANNING, file=True
-        ),
+        _planning("Begin with this plan, as plan --json prints it, and leave it live.", "PLAN.json", file=True),
     ] = None
     groups: tuple[str, ...] = ()
     http: Annotated[
         tuple[str, ...],
-        _key("Speak HTTP there, too: the Open Inference Protocol, and a page to watch; or unix:PATH.", "[HOST:]PORT"),
+        _common(
+            "Speak HTTP there, too: the Open Inference Protocol, and a page to watch; or unix:PATH.", "[HOST:]PORT"
+        ),
     ] = ()
     grpc: Annotated[
-        tuple[str, ...],
-        _key("Speak gRPC there: the Open Inference Protocol. Takes the extra grpc.", "[HOST:]PORT"),
+        tuple[str, ...], _common("Speak gRPC there: the Open Inference Protocol. Takes the extra grpc.", "[HOST:]PORT")
     ] = ()
     http_certificate: Annotated[
-        str | None,
-        _key("For HTTP, gRPC, metrics that other hosts can reach, with --http-key.", "PEM", group=NETWORK, file=True),
+        str | None, _network("For HTTP, gRPC, metrics that other hosts can reach, with --http-key.", "PEM", file=True)
     ] = None
-    http_key: Annotated[str | None, _key("The key of that certificate.", "PEM", group=NETWORK, file=True)] = None
+    http_key: Annotated[str | None, _network("The key of that certificate.", "PEM", file=True)] = None
     http_shared_memory: Annotated[
-        bool, _key("Known callers of HTTP and gRPC may name their files in /dev/shm.", None, group=NETWORK, flag=True)
+        bool, _network("Known callers of HTTP and gRPC may name their files in /dev/shm.", None, flag=True)
     ] = False
     otlp: Annotated[
-        str | None,
-        _key("Send traces of frames there, by OTLP over HTTP. Takes the extra otel.", "URL", group=NETWORK),
+        str | None, _network("Send traces of frames there, by OTLP over HTTP. Takes the extra otel.", "URL")
     ] = None
     trace_ratio: Annotated[
         float,
-        _key("Part of the frames that are looked at closely, and traced: 0.01 (default).", "R", group=NETWORK),
+        _network("Part of the frames that are looked at closely, and traced: 0.01 (default).", "R", bounds=(0, 1)),
     ] = TRACE_RATIO
     access: Annotated[
-        str | None, _key("Who may come, by keys and tokens; read again on SIGHUP.", "FILE", group=NETWORK, file=True)
+        str | None, _network("Who may come, by keys and tokens; read again on SIGHUP.", "FILE", file=True)
     ] = None
     secret_key: Annotated[
-        str | None, _key("The daemon's own key, made by: shisha-rt keys new.", "FILE", group=NETWORK, file=True)
+        str | None, _network("The daemon's own key, made by: shisha-rt keys new.", "FILE", file=True)
     ] = None
     ray: Annotated[
         str | None,
-        _key(
+        _host(
             'The Ray cluster for places with host = "ray": HOST:PORT, auto, or local: one on this host, to try.',
             "ADDRESS",
-            group=HOST,
         ),
     ] = None
     leases: Annotated[
         str | None,
-        _key(
+        _host(
             "Where daemons on this host lease cores, in containers too if they share it. Default: the user's.",
             "DIR",
-            group=HOST,
             file=True,
         ),
     ] = None
-    name: Annotated[str | None, _key("The name in requests. Default: the file's stem.", "NAME")] = None
-    version: Annotated[str, _key("The model's version, as answers have it. Default: 1.", "VERSION")] = ONLY_VERSION
-
-
-class SettingKey(NamedTuple):
-    """A key of a daemon file that is an option, with one value or several. `kind`: a value's type, except for files."""
-
-    name: str
-    kind: type
-    text: str
-    metavar: str | None
-    choices: tuple[str, ...]
-    group: str | None
-    file: bool
-    flag: bool
-    several: bool
+    name: Annotated[str | None, _common("The name in requests. Default: the file's stem.", "NAME")] = None
+    version: Annotated[str, _common("The model's version, as answers have it. Default: 1.", "VERSION")] = ONLY_VERSION
 
 
 def setting_keys() -> Iterator[SettingKey]:
@@ -266,20 +242,9 @@ def setting_keys() -> Iterator[SettingKey]:
     `model`, and the keys that have another form on the command line (`dims`, `shape`, `groups`), are left out.
     """
     for name, hint in get_type_hints(Settings, include_extras=True).items():
-        for meta in getattr(hint, "__metadata__", ()):
+        for key in getattr(hint, "__metadata__", ()):
             inner = next(part for part in (*get_args(hint.__origin__), hint.__origin__) if isinstance(part, type))
-            extra = meta.extra
-            yield SettingKey(
-                name,
-                inner,
-                meta.description,
-                extra["metavar"],
-                extra["choices"],
-                extra["group"],
-                extra.get("file", False),
-                extra.get("flag", False),
-                get_origin(hint.__origin__) is tuple,
-            )
+            yield key._replace(name=name, kind=inner, several=get_origin(hint.__origin__) is tuple)
 
 
 def read_daemon_file(path: Path) -> dict[str, object]:
@@ -315,10 +280,15 @@ def check_built(settings: Settings, source: str) -> None:
     """Raises BadInput for a value that a key cannot have."""
     for key in setting_keys():
         value = getattr(settings, key.name)
+        expected = ""
         if key.choices and value is not None and value not in key.choices:
-            raise BadInput(
-                f"{source}: {key.name} = {shown(value)}: expected {' or '.join(key.choices)}", Error.WRONG_VALUE
-            )
+            expected = " or ".join(key.choices)
+        if key.bounds is not None and value is not None and not key.bounds[0] <= value <= key.bounds[1]:
+            expected = f"{key.bounds[0]} to {key.bounds[1]}"
+        if key.name == "target_ms" and value is not None and not 0 < value <= MAX_DEADLINE_MS:
+            expected = f"above 0 and at most {MAX_DEADLINE_MS:g}"
+        if expected:
+            raise BadInput(f"{source}: {key.name} = {shown(value)}: expected {expected}", Error.WRONG_VALUE)
     if settings.strategy in SCHEMES:
         _check_scheme(settings, source)
     elif settings.groups:
@@ -326,35 +296,6 @@ def check_built(settings: Settings, source: str) -> None:
         raise BadInput(
             f"{source}: groups: not with strategy {settings.strategy}, expected one of {known}", Error.OPTIONS_CLASH
         )
-    if settings.batch is not None and not 1 <= settings.batch <= MOST_BATCH:
-        raise BadInput(f"{source}: batch = {shown(settings.batch)}: expected 1 to {MOST_BATCH}", Error.WRONG_VALUE)
-    if not 0 <= settings.batch_delay_us <= MOST_DELAY_US:
-        raise BadInput(
-            f"{source}: batch_delay_us = {shown(settings.batch_delay_us)}: expected 0 to {MOST_DELAY_US}",
-            Error.WRONG_VALUE,
-        )
-    if settings.target_ms is not None and not 0 < settings.target_ms <= MAX_DEADLINE_MS:
-        raise BadInput(
-            f"{source}: target_ms = {shown(settings.target_ms)}: expected above 0 and at most {MAX_DEADLINE_MS:g}",
-            Error.WRONG_VALUE,
-        )
-    if not 0 <= settings.trace_ratio <= 1:
-        raise BadInput(f"{source}: trace_ratio = {shown(settings.trace_ratio)}: expected 0 to 1", Error.WRONG_VALUE)
-    if not LEAST_OUTPUT_BYTES <= settings.max_output_bytes <= MOST_OUTPUT_BYTES:
-        expected = f"{LEAST_OUTPUT_BYTES} to {MOST_OUTPUT_BYTES}"
-        raise BadInput(
-            f"{source}: max_output_bytes = {shown(settings.max_output_bytes)}: expected {expected}", Error.WRONG_VALUE
-        )
-    most_bytes = settings.max_worker_bytes
-    if most_bytes is not None and not LEAST_WORKER_BYTES <= most_bytes <= MOST_WORKER_BYTES:
-        raise BadInput(
-            f"{source}: max_worker_bytes = {shown(most_bytes)}: expected {LEAST_WORKER_BYTES} to {MOST_WORKER_BYTES}",
-            Error.WRONG_VALUE,
-        )
-
-    if not LEAST_HANG_S <= settings.hang_s <= MOST_HANG_S:
-        expected = f"{LEAST_HANG_S:g} to {MOST_HANG_S:g}"
-        raise BadInput(f"{source}: hang_s = {shown(settings.hang_s)}: expected {expected}", Error.WRONG_VALUE)
 
 
 def _check_scheme(settings: Settings, source: str) -> None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from shisha_rt.core import event_log as records
 from shisha_rt.core.lifecycle import events as ev
@@ -21,14 +20,11 @@ from shisha_rt.core.tuning import instructions as td
 from shisha_rt.core.tuning.cores import CoreEvent, Cores
 from shisha_rt.core.tuning.profiler_messages import NotProfiled
 from shisha_rt.daemon.children.children import Children
-from shisha_rt.daemon.children.shadow_link import ShadowLink
 from shisha_rt.daemon.counting import Counting
 from shisha_rt.daemon.event_log import EventLog, proposal_ended, proposal_started
 from shisha_rt.daemon.fleet.supervisor import Supervisor
 from shisha_rt.daemon.fleet.telemetry import Telemetry
-from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import AnswerTo, Requests, Ticket
-from shisha_rt.daemon.metrics import Metrics
 from shisha_rt.daemon.own_frames import OwnFrames
 from shisha_rt.daemon.releases import Releases
 from shisha_rt.daemon.sweep import Sweep
@@ -36,62 +32,46 @@ from shisha_rt.daemon.tracing import Tracing
 from shisha_rt.hosts import messages as cm
 from shisha_rt.messages import worker as messages
 from shisha_rt.messages.shadow import NextFrame, ShadowEnds
-from shisha_rt.model.index import ModelIndex
 from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.process.arena import Arena
 from shisha_rt.process.lent import LentPiece
 from shisha_rt.protocol.request import InferRequest
+
+if TYPE_CHECKING:
+    from shisha_rt.costs.layer_costs import LayerCosts
+    from shisha_rt.placement.placed_costs import PlacedCosts
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """`scale`: factor by which all times of the machine are stretched. `modelled_s`: CPU seconds of (place, first, last
-    layer).
-    """
-
-    scale: float = 1.0
-    modelled_s: Callable[[str, int, int], float] = lambda _place, _first, _last: 0.0
-
-
 class Shell:
-    """Does for the cores everything that has side effects."""
+    """Does for the cores everything that has side effects. `pacing`: costs that stages are paced by."""
 
     def __init__(
         self,
         cores: Cores,
-        *,
-        arena: Arena,
-        indexes: Sequence[ModelIndex],
         supervisor: Supervisor,
         children: Children,
-        metrics: Metrics,
-        timing: Timing,
-        regions: Regions,
-        releases: Releases,
-        shadow: ShadowLink,
+        requests: Requests,
+        counting: Counting,
         tracing: Tracing,
+        releases: Releases,
+        pacing: LayerCosts | PlacedCosts | None = None,
     ) -> None:
+        indexes = [shape.index for shape in supervisor.ready.compiled.each]
+        machine = cores.tuning.choice.filed
         self.cores = cores
-        self.arena = arena
-        self.sweep = Sweep(arena, indexes)
         self.supervisor = supervisor
-        self.counting = Counting(metrics, cores.lifecycle.policy.target_s)
-        self.requests = Requests(arena, regions)
-        self.journal = EventLog()
-        self.telemetry = Telemetry(
-            self.counting,
-            scale=timing.scale,
-            shapes=len(indexes),
-            power_w=cores.tuning.choice.filed.power_w,
-        )
-        self._clients_plans = 0
-        self.own_frames = OwnFrames(self, indexes)
-        self.releases = releases
-        self.shadow = shadow
+        self.requests = requests
+        self.counting = counting
         self.tracing = tracing
-        self._timing = timing
+        self.releases = releases
+        self.journal = EventLog()
+        self.sweep = Sweep(supervisor.arena, indexes)
+        self.telemetry = Telemetry(counting, scale=machine.time_scale, shapes=len(indexes), power_w=machine.power_w)
+        self.own_frames = OwnFrames(self, indexes)
+        self.shadow = children.shadow
+        self._pacing = pacing
+        self._clients_plans = 0
         self._cause = "start"
         self._events: deque[tuple[CoreEvent, str]] = deque()
         self._handling = False
@@ -158,11 +138,11 @@ class Shell:
             **dict.fromkeys((ev.PlanProposed, ev.PlanPlaced, ev.PlanNotPlaced, ev.Lead, ev.LetGo), _nothing),
             td.Write: lambda i: self.write(i.record),
             td.TellTuner: lambda i: children.tell_tuner(i.message),
-            td.TellProfiler: lambda i: children.tell_profiler(i.message),
-            td.TellPlacer: lambda i: children.tell_placer(i.message),
+            td.TellProfiler: lambda i: children.profiler.send(i.message),
+            td.TellPlacer: lambda i: children.placer.send(i.message),
             td.Keep: lambda i: children.plan_writer.keep(i.key, i.best),
-            td.CountTrial: lambda i: self.counting.trial(i.verdict, i.moves),
-            td.CountSolve: lambda i: self.counting.solved(i.solver),
+            td.CountTrial: self._count_trial,
+            td.CountSolve: lambda i: self.counting.count("shisha_placement_solves", i.solver),
         }
 
     # --- events -----------------------------------------------------------------------------------------------
@@ -229,8 +209,12 @@ class Shell:
         frame = self.cores.lifecycle.frames.by_number.get(part.frame)
         # A delivered frame is not reported: its client may have taken back the memory that it lent.
         if frame is not None and not frame.delivered:
-            raised = self._part_raised(part, failed.reason)
-            log.warning("frame %d failed on %s: %s", raised.frame, raised.place, raised.reason)
+            worker = self.cores.lifecycle.places.workers.get(part.incarnation)
+            place, reason = "" if worker is None else worker.place, failed.reason
+            log.warning("frame %d failed on %s: %s", part.frame, place, reason)
+            raised = records.PartRaised(
+                frame=part.frame, stage=part.stage, epoch=part.epoch, reason=reason, place=place
+            )
             self.write(raised, cause)
         self.post(ev.PartFailed(part, failed.reason), cause)
 
@@ -270,11 +254,6 @@ class Shell:
         if isinstance(said.message, NotProfiled):
             log.warning("what layers cost could not be measured, so nothing is tuned: %s", said.message.reason)
         self.post(said, "the profiler")
-
-    def _part_raised(self, part: ev.Descriptor, reason: str) -> records.PartRaised:
-        worker = self.cores.lifecycle.places.workers.get(part.incarnation)
-        place = "" if worker is None else worker.place
-        return records.PartRaised(frame=part.frame, stage=part.stage, epoch=part.epoch, reason=reason, place=place)
 
     def _part_done(self, done: messages.Done) -> None:
         part = done.part
@@ -411,7 +390,7 @@ class Shell:
     def _start(self, instruction: do.Start) -> None:
         place, incarnation = instruction.place, instruction.incarnation
         if self.cores.lifecycle.places.by_name[place].restarts:
-            self.counting.restarted(place)
+            self.counting.count("shisha_worker_restarts", place)
         try:
             self.supervisor.start(place, incarnation)
         except OSError as error:  # out of descriptors or processes; the place is started again later
@@ -449,14 +428,20 @@ class Shell:
 
     def _modelled_s(self, lead: str, stage: Stage) -> float:
         """CPU seconds of a stage by the machine's modelled timing; a shard takes its share of the split layers."""
-        whole_s = sum(self._timing.modelled_s(lead, first, last) for first, last in stage.work)
+        if self._pacing is None:
+            return 0.0
+        whole_s = sum(self._pacing.segment_cpu_s(first, last, lead) for first, last in stage.work)
         if stage.split is None:
             return whole_s
-        split_s = self._timing.modelled_s(lead, *stage.split.span)
+        split_s = self._pacing.segment_cpu_s(*stage.split.span, lead)
         return whole_s - split_s if stage.split.joins else split_s * stage.split.fraction
 
+    def _count_trial(self, trial: td.CountTrial) -> None:
+        self.counting.count("shisha_tuner_trials", trial.verdict)
+        self.counting.count("shisha_tuner_moves", by=trial.moves)
+
     def _settled(self, end: do.Settled) -> None:
-        self.counting.settled(end.ending.value)
+        self.counting.count("shisha_plan_proposals", end.ending.value)
         if end.proposed.owner is ev.Owner.CLIENT:
             end.proposed.ticket(end)
         self.write(proposal_ended(end))

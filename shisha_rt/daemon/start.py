@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from shisha_rt.daemon.fleet.watch import HangLimits
 from shisha_rt.daemon.front.addresses import addresses_of
 from shisha_rt.process.child import expect_children
 
@@ -33,16 +32,10 @@ def expect_daemon(*before: str) -> None:
     expect_children(*before, *_CHILDREN)
 
 
-def start_daemon(
-    asked: Preparation,
-    share: HostShare,
-    manager: ServiceManager,
-    log: tuple[int, str],
-    tell: Callable[[str], None],
-) -> Daemon:
+def start_daemon(asked: Preparation, share: HostShare, manager: ServiceManager, tell: Callable[[str], None]) -> Daemon:
     """Make a daemon, which then owns `share`; if this raises, the caller still owns it.
 
-    `log`: level and format. Raises BadInput and Failure. Best called after `expect_daemon`.
+    Raises BadInput and Failure. Best called after `expect_daemon`.
     """
     from shisha_rt.daemon.server import Daemon  # while the fork server loads what the children need
 
@@ -56,7 +49,7 @@ def start_daemon(
 
             preparer = PreparerLink()
             leaving.callback(preparer.close)
-            preparer.ask(asked, log)
+            preparer.ask(asked)
             prepared = preparer.wait(tell)
         else:  # the connection to the cluster stays with this process
             from shisha_rt.daemon.prepare import prepare
@@ -65,16 +58,8 @@ def start_daemon(
             joined = Joined(settings.ray, share.machine, tell)
             leaving.callback(joined.close)
             prepared = prepare(asked, tell, joined)
-        daemon = Daemon(
-            prepared,
-            addresses,
-            settings.max_output_bytes,
-            settings.max_worker_bytes,
-            HangLimits(frame_s=settings.hang_s),
-            manager,
-            joined,
-            share,
-            preparer,
-        )
+        daemon = Daemon(prepared, addresses, manager, joined, share)
+        if preparer is not None:
+            daemon.plan_ahead(preparer)
         leaving.pop_all()
     return daemon

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from shisha_rt import __version__
@@ -25,34 +26,34 @@ class Status:
     def __init__(self, shell: Shell, prepared: PreparedModel, instance: str, share: HostShare) -> None:
         ready = prepared.ready
         self.instance = instance
-        self.version = prepared.version
-        self._shell = shell
-        self._share = share
-        self._compiled = ready.compiled
-        self._devices = ready.devices
+        self.version = prepared.planning.settings.version
+        self.shell = shell
+        self.share = share
+        self.compiled = ready.compiled
+        self.devices = ready.devices
         self._started_s = time.monotonic()
 
     @property
     def machine(self) -> Machine:
         """The machine as it is now."""
-        return self._shell.cores.tuning.choice.machine
+        return self.shell.cores.tuning.choice.machine
 
     @property
     def ready(self) -> bool:
         """Whether a frame sent now would be admitted, and the live plan can run it."""
-        lifecycle = self._shell.cores.lifecycle
+        lifecycle = self.shell.cores.lifecycle
         return lifecycle.can_run and not lifecycle.frames.draining
 
     def is_emulated(self, place: Place) -> bool:
-        return self.machine.is_emulated(place) or any(device.described for device in self._devices.get(place.name, ()))
+        return self.machine.is_emulated(place) or any(device.described for device in self.devices.get(place.name, ()))
 
     def everything(self) -> dict[str, object]:
         """Everything that `status` answers. Times are in seconds, medians over the last frames of each stage."""
-        lifecycle, tuning = self._shell.cores.lifecycle, self._shell.cores.tuning
+        lifecycle, tuning = self.shell.cores.lifecycle, self.shell.cores.tuning
         preparing, fault = lifecycle.epochs.preparing, tuning.fault
         epoch, stages = self._stages()
         live = lifecycle.live
-        rate = None if live is None else self._shell.telemetry.rate(*live)
+        rate = None if live is None else self.shell.telemetry.rate(*live)
         draining = lifecycle.frames.draining
         emulated = {place.name: self.is_emulated(place) for place in self.machine.places}
         return {
@@ -62,8 +63,8 @@ class Status:
             "pid": os.getpid(),
             "uptime_s": round(time.monotonic() - self._started_s, 3),
             "model": self._model(),
-            "machine": self._described_machine(emulated=any(emulated.values())),
-            "host": self._share.described(),
+            "machine": self._described_machine(),
+            "host": self.share.described(),
             "plan": {"epoch": epoch, "stages": stages},
             "preparing": preparing.number if preparing else None,
             "tuner": description(tuning, time.monotonic()),
@@ -75,31 +76,31 @@ class Status:
             "energy_j": rate.energy_j if rate is not None and math.isfinite(rate.energy_j) else None,
             "places": self._places(emulated),
             "frames": self._frames(),
-            "slow_frame": self._shell.tracing.slow(),
+            "slow_frame": self.shell.tracing.slow(),
             "fault": fault.reason if fault is not None else None,
-            "next_event": self._shell.journal.next,
+            "next_event": self.shell.journal.next,
         }
 
     def _model(self) -> dict[str, object]:
         return {
-            "name": self._compiled.model.name,
-            "layers": len(self._compiled.layers),
-            "legal_cuts": len(self._compiled.legal_cuts),
-            "engine": self._compiled.index.engine,
-            "form": self._compiled.index.form,
+            "name": self.compiled.model.name,
+            "layers": len(self.compiled.layers),
+            "legal_cuts": len(self.compiled.legal_cuts),
+            "engine": self.compiled.index.engine,
+            "form": self.compiled.index.form,
             "shapes": [
                 {
                     "inputs": {tensor.name: tensor.shape for tensor in shape.model.graph.inputs},
-                    "frames": self._shell.counting.by_shape[number],
+                    "frames": self.shell.counting.by_shape[number],
                 }
-                for number, shape in enumerate(self._compiled.each)
+                for number, shape in enumerate(self.compiled.each)
             ],
         }
 
-    def _described_machine(self, *, emulated: bool) -> dict[str, object]:
+    def _described_machine(self) -> dict[str, object]:
         return {
             "name": self.machine.name,
-            "emulated": emulated,
+            "emulated": any(map(self.is_emulated, self.machine.places)),
             "timing": self.machine.timing,
             "time_scale": self.machine.time_scale,
             "memories": [
@@ -109,35 +110,31 @@ class Status:
         }
 
     def _frames(self) -> dict[str, object]:
-        lifecycle = self._shell.cores.lifecycle
+        lifecycle, counting = self.shell.cores.lifecycle, self.shell.counting
+        target_s = counting.target_s
         return {
-            "in_flight": self._shell.in_flight,
+            "in_flight": self.shell.in_flight,
             "slots": lifecycle.frames.slot_count,
             "slots_free": len(lifecycle.frames.free_slots),
-            "answered": dict(self._shell.counting.outcomes),
-            **self._target(),
+            "answered": dict(counting.outcomes),
+            **({} if math.isinf(target_s) else {"target_ms": 1e3 * target_s, "in_time": counting.in_time}),
             "replayed": lifecycle.frames.replayed,
-            "busy_s": self._shell.counting.compute_s,
+            "busy_s": counting.compute_s,
         }
-
-    def _target(self) -> dict[str, object]:
-        """Fields about the target; empty if there is none."""
-        target_s = self._shell.counting.target_s
-        return {} if math.isinf(target_s) else {"target_ms": 1e3 * target_s, "in_time": self._shell.counting.in_time}
 
     def line(self) -> str:
         """One line for people: the plan, its throughput, and what the tuner does."""
-        live, cores = self._shell.cores.lifecycle.live, self._shell.cores
+        live, cores = self.shell.cores.lifecycle.live, self.shell.cores
         if live is None:
             return "starting"
         epoch, plan = live
-        rate = self._shell.telemetry.rate(epoch, plan)
+        rate = self.shell.telemetry.rate(epoch, plan)
         up_to = f"up to {1 / rate.bottleneck_s:.1f} frames/s, " if rate is not None and rate.bottleneck_s else ""
         doing = "draining" if cores.lifecycle.frames.draining else cores.tuning.doing(time.monotonic())
         return f"epoch {epoch}: {plan}; {up_to}{doing}"
 
     def plan(self) -> dict[str, object]:
-        live = self._shell.cores.lifecycle.live
+        live = self.shell.cores.lifecycle.live
         if live is None:
             return {"epoch": None, "stages": []}
         epoch, plan = live
@@ -146,7 +143,7 @@ class Status:
 
     def statistics(self) -> Mapping[str, object]:
         """Statistics in the terms of the protocol. Copying in and out counts as time in the queue."""
-        counted = self._shell.counting
+        counted = self.shell.counting
         succeeded = counted.outcomes.get("OK", 0)
         compute = {
             "compute_input": _took(succeeded, 0.0),
@@ -154,7 +151,7 @@ class Status:
             "compute_output": _took(succeeded, 0.0),
         }
         stats = {
-            "name": self._compiled.model.name,
+            "name": self.compiled.model.name,
             "version": self.version,
             "last_inference": counted.last_ms,
             "inference_count": succeeded,
@@ -174,17 +171,18 @@ class Status:
 
     def _stages(self) -> tuple[int | None, list[dict[str, Any]]]:
         """The live epoch, and its stages with their times and placements."""
-        live, placing = self._shell.cores.lifecycle.live, self._shell.cores.placing
+        live, placing = self.shell.cores.lifecycle.live, self.shell.cores.placing
         if live is None:
             return None, []
         epoch, plan = live
         stages = written(plan)
-        queued = self._shell.cores.lifecycle.frames.queued(epoch)
-        batches = self._shell.cores.lifecycle.epochs.live[epoch].batches
+        queued = self.shell.cores.lifecycle.frames.queued(epoch)
+        batches = self.shell.cores.lifecycle.epochs.live[epoch].batches
         for index, (stage, windows) in enumerate(zip(stages, self._windows(epoch, plan), strict=True)):
             stage |= pooled(windows)
             if batches[index] > 1:
-                stage |= {"batch": batches[index], "run_frames": _mean_frames(windows)}
+                runs = [frames for window in windows for frames in window.run_frames]
+                stage |= {"batch": batches[index], "run_frames": statistics.fmean(runs) if runs else None}
             stage["queued"] = queued.get(index, 0)
             segments_s = windows[0].segments_s
             stage["placement"] = None if placing is None else placing.describe(epoch, index, segments_s)
@@ -194,7 +192,7 @@ class Status:
                     "service_s": window.median_service_s,
                     "waited_s": window.median_waited_s,
                     "frames": window.frames,
-                    "state": self._shell.cores.lifecycle.places.by_name[team[0]].phase.name.lower(),
+                    "state": self.shell.cores.lifecycle.places.by_name[team[0]].phase.name.lower(),
                 }
                 for team, window in zip(plan.stages[index].teams, windows, strict=True)
             ]
@@ -202,13 +200,13 @@ class Status:
 
     def _windows(self, epoch: int, plan: Plan) -> list[list[StageWindow]]:
         """Windows by stage and team."""
-        window = self._shell.telemetry.window
+        window = self.shell.telemetry.window
         return [[window(epoch, index, lead) for lead in stage.leads] for index, stage in enumerate(plan.stages)]
 
     def _places(self, emulated: Mapping[str, bool]) -> list[dict[str, object]]:
-        processes = {process.place: process.pid for process in self._shell.supervisor.processes.values()}
-        places = self._shell.cores.lifecycle.places
-        known, available, released = places.by_name, places.available, self._share.released
+        processes = {process.place: process.pid for process in self.shell.supervisor.processes.values()}
+        places = self.shell.cores.lifecycle.places
+        known, available, released = places.by_name, places.available, self.share.released
         return [
             {
                 "name": place.name,
@@ -231,16 +229,13 @@ class Status:
 
     def _where(self, place: Place) -> Mapping[str, object]:
         """The host of a place on another host, and the link to it; None for places on this host, and while unknown."""
-        there, link = (
-            self._shell.supervisor.far.hosts.get(place.name),
-            self._shell.supervisor.far.links.seen.get(place.name),
-        )
-        known = None if link is None else link.fields
-        return {"host": None if there is None else there.host, "link": known}
+        far = self.shell.supervisor.far
+        there, link = far.hosts.get(place.name), far.links.seen.get(place.name)
+        return {"host": None if there is None else there.host, "link": None if link is None else link.fields}
 
     def _device_states(self, index: int, place: str) -> list[dict[str, object]]:
-        devices = self._devices.get(place, ())
-        speeds = [self._shell.arena.device_speed(index, number) for number in range(len(devices))]
+        devices = self.devices.get(place, ())
+        speeds = [self.shell.supervisor.arena.device_speed(index, number) for number in range(len(devices))]
         return [
             {
                 "name": device.name,
@@ -250,12 +245,6 @@ class Status:
             }
             for device, speed in zip(devices, speeds, strict=True)
         ]
-
-
-def _mean_frames(windows: Iterable[StageWindow]) -> float | None:
-    """Mean number of frames in the last runs."""
-    runs = [frames for window in windows for frames in window.run_frames]
-    return sum(runs) / len(runs) if runs else None
 
 
 def _took(count: int, seconds: float) -> Mapping[str, int]:

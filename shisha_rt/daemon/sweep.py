@@ -41,10 +41,6 @@ class Sweep:
         for tensor in self.passing(plan):
             self._slots.pop(tensor, None)
 
-    @property
-    def any_left(self) -> bool:
-        return bool(self._slots)
-
     def some(self) -> bool:
         """Free a piece. Returns whether more is queued."""
         left_bytes = PIECE_BYTES

@@ -6,16 +6,29 @@ trace. For all other frames this costs a comparison or two. The loop only sends 
 
 from __future__ import annotations
 
+import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
+import msgspec
+
+from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import Descriptor
+from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
 from shisha_rt.daemon.front.requests import Ticket
+from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.daemon.metrics import MetricsPage
+from shisha_rt.messages import traces as tm
 from shisha_rt.messages.traces import FrameTraced, TracedStep, What
 from shisha_rt.protocol.traceparent import TraceParent, read_traceparent
 
+log = logging.getLogger(__name__)
+
+_TRACER: Final = ChildProgram("shisha_rt.traces.process", tm.TO_TRACER, tm.FROM_TRACER)
+_LAST_TRACES_S: Final = 2.0
+_MOST_AT_ONCE: Final = 64
 _LOOK_AT_LEAST_S: Final = 1.0
 _WINDOW_S: Final = 60.0
 _NEGLIGIBLE_S: Final = 20e-6
@@ -151,3 +164,55 @@ class Tracing:
         if now_s >= self._begun_s + _WINDOW_S:
             last = self._seen[0] if now_s < self._begun_s + 2 * _WINDOW_S else (0, None)
             self._seen, self._begun_s = [(0, None), last], now_s
+
+
+class Tracer:
+    """Keeps the process running that exports traces. `settings` None: no traces are exported, and no process runs.
+
+    `page`: counts frames whose traces were sent or lost. `send`: hands a frame's trace to the process; None if no
+    process runs. Traces are handed over several at a time, at the next look at the latest.
+    """
+
+    def __init__(self, settings: tm.ServeTraces | None, poller: Poller, page: MetricsPage) -> None:
+        self._page = page
+        self._link = ChildLink(_TRACER, poller, lambda reason: event_log.TracerEnded(reason=reason))
+        self._waiting: list[msgspec.Raw] = []
+        self.send: Callable[[FrameTraced], object] | None = None
+        if settings is not None:
+            self._link.start([settings])
+            self.send = self._put
+
+    @property
+    def pid(self) -> int | None:
+        """Process id; None while none runs."""
+        return self._link.pid
+
+    def look(self) -> Iterator[object]:
+        """Called periodically: hand over waiting traces, restart the process if it has died."""
+        self._flush()
+        return self._link.look()
+
+    def _put(self, traced: FrameTraced) -> None:
+        self._waiting.append(msgspec.Raw(tm.FRAME_TRACED.encode(traced)))
+        if len(self._waiting) >= _MOST_AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._link.send(tm.FramesTraced(tuple(self._waiting)))
+            self._waiting.clear()
+
+    def count(self, counted: tm.TracesCounted) -> None:
+        self._page.count("shisha_traces", "sent", by=counted.sent)
+        self._page.count("shisha_traces", "lost", by=counted.lost)
+        if counted.lost:
+            log.warning("traces of %d frames are lost: %s", counted.lost, counted.why)
+
+    def finish(self) -> None:
+        """Wait, for a limited time, until the last traces have been sent; called after the last answer."""
+        self._flush()
+        self._link.send(tm.EndTraces())
+        self._link.wait(_LAST_TRACES_S)
+
+    def close(self) -> None:
+        self._link.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -47,8 +47,7 @@ class ModelEntry:
 
     def as_version(self, model: str, version: str) -> ModelEntry:
         """The same entry with a different model file and version."""
-        settings = with_settings_of(self.settings, model=model)
-        return ModelEntry(self.name, version, settings, self.terms, self.folder)
+        return replace(self, version=version, settings=with_settings_of(self.settings, model=model))
 
     def newest(self) -> ModelEntry:
         """The entry with the newest version in `folder`; unchanged without a folder. Raises BadInput if there is none,
@@ -88,12 +87,9 @@ def entries_of(sources: Sequence[str], given: Mapping[str, Any]) -> tuple[Settin
                 f"{source}: there is no such file; expected an ONNX file, a folder of them, or zoo:NAME",
                 Error.MODEL_UNREADABLE,
             )
+    entries = [replace(entry, settings=with_settings_of(entry.settings, **_of_model(given))) for entry in entries]
     for entry in entries:
-        check_built(with_settings_of(entry.settings, **_of_model(given)), entry.name)
-    entries = [
-        ModelEntry(e.name, e.version, with_settings_of(e.settings, **_of_model(given)), e.terms, e.folder)
-        for e in entries
-    ]
+        check_built(entry.settings, entry.name)
     host = with_settings_of(host, **{key: value for key, value in given.items() if key in OF_THE_HOST})
     if host.ray is not None:
         raise BadInput("--ray: not with several models; expected a daemon of its own for a model on other hosts")
@@ -143,8 +139,7 @@ def _in_file(path: Path) -> tuple[Settings, list[ModelEntry]]:
         settings = settings_in({**_of_model(raw), **table}, path, where)
         entry = _entry(settings.model, settings)
         name = settings.name or entry.name
-        dealt = Terms(terms.share, terms.least, terms.most)
-        entries.append(ModelEntry(name, terms.version, settings, dealt))
+        entries.append(ModelEntry(name, terms.version, settings, Terms(terms.share, terms.least, terms.most)))
     return host, entries
 
 

@@ -10,23 +10,19 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
-
-import zmq
 
 from shisha_rt.core import dealer as de
 from shisha_rt.core import event_log
 from shisha_rt.daemon.event_log import EventLog
 from shisha_rt.daemon.host_share import HostShare
-from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.errors import Code
 from shisha_rt.machine.machine import Machine
-from shisha_rt.repository.asking import Fields, refusal
 from shisha_rt.repository.entries import ModelEntry, told
-from shisha_rt.repository.model_daemon import DaemonEnded, ModelDaemon, end_left, left_daemons
-from shisha_rt.repository.served import SeenLoad, ServedModel
+from shisha_rt.repository.hosted import StartOptions
+from shisha_rt.repository.model_daemon import DaemonEnded, Fields, Home, ModelDaemon, end_left, left_daemons, refusal
 
 log = logging.getLogger(__name__)
 
@@ -37,33 +33,72 @@ _SERVED_S: Final = 10.0
 _FIRST_DELAY_S: Final = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class SeenLoad:
+    """A daemon's load as reported at `at_s`: seconds of computing and number of frames refused, since it began."""
+
+    at_s: float
+    busy_s: float
+    refused: int
+
+
+@dataclass(slots=True, eq=False)
+class ServedModel:
+    """`daemon`: requests go to it; `coming`: a different version's daemon, which takes over once it serves.
+
+    `leaving`: replaced daemons, and since when nothing has been in flight there (inf: something is, or that is unknown;
+    -inf: the daemon is being ended). `previous`: the version before. `shadow`: how many frames `coming` computes beside
+    `daemon` before it takes over; `shadowed`: the result. `then`: called at the end of loading with what went wrong, or
+    None if the model serves.
+    """
+
+    entry: ModelEntry
+    daemon: ModelDaemon | None = None
+    coming: ModelDaemon | None = None
+    leaving: dict[ModelDaemon, float] = field(default_factory=dict)
+    previous: ModelEntry | None = None
+    shadow: int = 0
+    shadowed: Fields = field(default_factory=dict)
+    then: list[Callable[[str | None], None]] = field(default_factory=list)
+    reason: str = "it is being started"
+    failures: int = 0
+    again_at_s: float = math.inf
+    ready_s: float = math.inf
+    is_unloaded: bool = False
+    said: Fields = field(default_factory=dict)
+    statistics: Sequence[Any] = ()
+    seen: SeenLoad | None = None
+
+    @property
+    def serving(self) -> ModelDaemon | None:
+        """The daemon, if it serves."""
+        return self.daemon if self.daemon is not None and self.daemon.ready else None
+
+    @property
+    def daemons(self) -> list[ModelDaemon]:
+        return [daemon for daemon in (self.daemon, self.coming, *self.leaving) if daemon is not None]
+
+    def tell(self, trouble: str | None) -> None:
+        """Answer those that wait for the end of loading. `trouble`: what went wrong; None if the model serves."""
+        waiting, self.then = self.then, []
+        for then in waiting:
+            then(trouble)
+
+
 class Fleet:
     """`models`: by name, those that are unloaded, too. `changed`: called when a model comes, or another version serves.
 
-    `log_as`, `fresh`: as the daemons are to be started. `stopping`: no daemon is started any more.
+    `start`: as the daemons are to be started. `stopping`: no daemon is started any more.
     """
 
-    def __init__(
-        self,
-        share: HostShare,
-        folder: Path,
-        poller: Poller,
-        context: zmq.Context[zmq.Socket[bytes]],
-        log_as: tuple[int, str],
-        *,
-        fresh: bool,
-        changed: Callable[[], None],
-    ) -> None:
+    def __init__(self, share: HostShare, home: Home, start: StartOptions, changed: Callable[[], None]) -> None:
         self.machine = replace(share.machine, places=share.machine.usual, spare=frozenset())
         self.journal = EventLog()
         self.models: dict[str, ServedModel] = {}
         self.stopping = False
         self._share = share
-        self._folder = folder
-        self._poller = poller
-        self._context = context
-        self._log_as = log_as
-        self._fresh = fresh
+        self._home = home
+        self._as_asked = start
         self._changed = changed
         self._dealer = de.Dealer([place.name for place in sorted(self.machine.places, key=lambda place: place.rank)])
         self._not_moved: list[de.NotMoved] = []
@@ -78,28 +113,27 @@ class Fleet:
 
     def begin(self, entries: Sequence[ModelEntry]) -> None:
         """Take over the daemons that a host process that died has left, as far as they fit, and start the others."""
-        left = list(left_daemons(self._folder))
+        left = list(left_daemons(self._home.folder))
         self._numbers = itertools.count(1 + max((record.number for record in left), default=0))
         for entry in entries:
             served = self.models[entry.name] = ServedModel(entry)
             fit = next((record for record in left if record.told == told(entry)), None)
             if fit is not None and self._adopt(served, fit):
                 left.remove(fit)
-        end_left(self._folder, left, ENDS_WITHIN_S)
+        end_left(self._home.folder, left, ENDS_WITHIN_S)
         for served in self.models.values():
             if served.daemon is None:
                 self.deal(de.ModelCame(served.entry.name, served.entry.terms))
 
     def _adopt(self, served: ServedModel, record: Any) -> bool:
         """Adopt the daemon of this record, which a host process that died has left; False if it has ended."""
-        daemon = ModelDaemon(served.entry, record.number, self._folder, self._poller, self._context)
+        daemon = ModelDaemon(served.entry, record.number, self._home)
         try:
             daemon.adopt(record)
         except OSError:
             return False
         served.daemon = daemon
-        assert daemon.line is not None
-        daemon.line.ask("status", lambda said: self._found(served, daemon, said))
+        daemon.ask("status", lambda said: self._found(served, daemon, said))
         return True
 
     def _found(self, served: ServedModel, daemon: ModelDaemon, said: Fields) -> None:
@@ -111,30 +145,28 @@ class Fleet:
             daemon.terminate()
             return
         places = [place["name"] for place in said["status"]["places"] if place["available"]]
-        self.deal(de.ModelFound(served.entry.name, served.entry.terms, tuple(places)))
-        self._note_ready(served, taken_over=True)
+        name = served.entry.name
+        self.deal(de.ModelFound(name, served.entry.terms, tuple(places)))
+        self._note_ready(served, event_log.ModelServes(model=name, version=served.entry.version, taken_over=True))
 
     def look(self, now_s: float) -> None:
         """Called periodically: ask daemons for their load, start those whose delay is over, kill those that hang."""
         for name, served in list(self.models.items()):
-            if served.serves and served.daemon is not None and served.daemon.line is not None:
-                served.daemon.line.ask("status", lambda said, served=served: self._heard(served, said))  # type: ignore[misc]
+            if served.serving is not None:
+                served.serving.ask("status", partial(self._heard, served))
             if now_s >= served.again_at_s and not self.stopping:
                 served.again_at_s = math.inf
                 if name in self._dealer.models:
                     self._start(served, tuple(self.places_of(name)))
                 else:  # a daemon that was taken over, and ended before it had told its places
                     self.deal(de.ModelCame(name, served.entry.terms))
-            if served.serves and now_s > served.ready_s + _SERVED_S:
+            if served.serving is not None and now_s > served.ready_s + _SERVED_S:
                 served.failures = 0
             for daemon in served.daemons:
                 daemon.look()
         not_moved, self._not_moved = self._not_moved, []
         for late in not_moved:
             self.deal(late)
-
-    def _begin(self, model: str, places: tuple[str, ...]) -> None:
-        self._start(self.models[model], places)
 
     def _start(self, served: ServedModel, places: tuple[str, ...]) -> None:
         served.daemon = self.started(served.entry, places)
@@ -144,11 +176,11 @@ class Fleet:
     def started(self, entry: ModelEntry, places: tuple[str, ...]) -> ModelDaemon | None:
         """A new daemon on these places, which is being started; None if no process could be started."""
         spare = frozenset(place.name for place in self.machine.places) - {*places}
-        daemon = ModelDaemon(entry, next(self._numbers), self._folder, self._poller, self._context)
+        daemon = ModelDaemon(entry, next(self._numbers), self._home)
         machine: Machine = replace(self.machine, spare=spare)
         leases = None if self._share.leases.fault else self._share.leases.folder
         try:
-            daemon.start(machine, leases, self._log_as, fresh=self._fresh)
+            daemon.start(machine, leases, self._as_asked)
         except OSError as error:
             log.warning("%s: %s", entry.name, error)
             return None
@@ -159,13 +191,12 @@ class Fleet:
     def serves(self, served: ServedModel, now_s: float) -> None:
         """Note that the model's daemon serves from now on."""
         served.ready_s = now_s
-        self._note_ready(served)
+        entry = served.entry
+        self._note_ready(served, event_log.ModelServes(model=entry.name, version=entry.version, taken_over=False))
         served.tell(None)
 
-    def _note_ready(self, served: ServedModel, *, taken_over: bool = False) -> None:
+    def _note_ready(self, served: ServedModel, serves: event_log.ModelServes) -> None:
         served.reason = ""
-        entry = served.entry
-        serves = event_log.ModelServes(model=entry.name, version=entry.version, taken_over=taken_over)
         self.journal.write(serves, "its daemon")
         self._changed()
 
@@ -222,23 +253,22 @@ class Fleet:
         served.said = status = said["status"]
         frames = status["frames"]
         seen = SeenLoad(time.monotonic(), frames["busy_s"], frames["answered"].get(Code.RESOURCE_EXHAUSTED.value, 0))
-        if served.seen is not None and served.serves:
+        if served.seen is not None and served.serving is not None:
             seconds, refused = seen.at_s - served.seen.at_s, seen.refused - served.seen.refused
             busy_places = (seen.busy_s - served.seen.busy_s) / seconds * _places_a_team(status)
             self.deal(de.LoadSeen(served.entry.name, busy_places, frames["in_flight"], refused))
         served.seen = seen
-        daemon = served.daemon
-        if daemon is not None and daemon.line is not None:
-            daemon.line.ask("model_statistics", lambda said: self._note_statistics(served, said))
+        if (daemon := served.serving) is not None:
+            daemon.ask("model_statistics", partial(self._note_statistics, served))
             self._release_further(daemon, status)
             self._tell_crowded(daemon)
 
     def _tell_crowded(self, daemon: ModelDaemon) -> None:
         """Report where other models compute too, so that the tuner does not mistake that for a slow machine."""
         crowded = self._dealer.crowded(daemon.entry.name)
-        if daemon.line is not None and crowded != daemon.crowded:
+        if daemon.ready and crowded != daemon.crowded:
             daemon.crowded = crowded
-            daemon.line.ask("crowded", lambda _: None, places=crowded)
+            daemon.ask("crowded", lambda _: None, places=crowded)
 
     def _note_statistics(self, served: ServedModel, said: Fields) -> None:
         served.statistics = said.get("model_stats", served.statistics)
@@ -248,33 +278,33 @@ class Fleet:
         for instruction in self._dealer.handle(event, time.monotonic()):
             match instruction:
                 case de.BeginModel(model, places):
-                    self._begin(model, places)
+                    self._start(self.models[model], places)
                 case de.Take(model, place):
                     if (daemon := self.models[model].daemon) is not None:
                         self._tell_crowded(daemon)
-                    self._move(model, place, de.PlaceTaken(model, place), up=True)
+                    self._move(model, place, de.PlaceTaken(model, place))
                 case de.Release(model, place):
-                    self._move(model, place, de.PlaceGivenBack(model, place), down=True)
+                    self._move(model, place, de.PlaceGivenBack(model, place))
 
-    def _move(self, model: str, place: str, done: de.PlaceTaken | de.PlaceGivenBack, **how: bool) -> None:
-        served = self.models[model]
-        line = None if served.daemon is None or served.coming is not None else served.daemon.line
-        if line is None:  # its daemon is not there, or is about to be another
+    def _move(self, model: str, place: str, done: de.PlaceTaken | de.PlaceGivenBack) -> None:
+        served, taken = self.models[model], isinstance(done, de.PlaceTaken)
+        daemon = None if served.coming is not None else served.serving
+        if daemon is None:  # it is not there, or is about to be another
             self._not_moved.append(de.NotMoved(model, place))
             return
 
         def then(said: Fields) -> None:
             dealt = self._dealer.models.get(model)
-            if dealt is None or place not in (dealt.taking if "up" in how else dealt.releasing):
+            if dealt is None or place not in (dealt.taking if taken else dealt.releasing):
                 return  # the move has been ended meanwhile
-            if refusal(said) is not None or said.get("state") != ("up" if "up" in how else "down"):
+            if refusal(said) is not None or said.get("state") != ("up" if taken else "down"):
                 self._not_moved.append(de.NotMoved(model, place))  # it may be tried again, but not at once
                 return
-            kind = event_log.PlaceDealt if "up" in how else event_log.PlaceTakenBack
+            kind = event_log.PlaceDealt if taken else event_log.PlaceTakenBack
             self.journal.write(kind(model=model, place=place), "the dealer")
             self.deal(done)
 
-        line.ask("place_set", then, place=place, **how)
+        daemon.ask("place_set", then, place=place, **({"up": True} if taken else {"down": True}))
 
     def end_moves(self, model: str) -> None:
         """The daemon that was to move places is gone, or is about to be replaced by one on the places that stay."""
@@ -289,8 +319,8 @@ class Fleet:
         """Have the daemon give up places that the dealer has not dealt to it, as after a move that has been ended."""
         dealt = self._dealer.models[daemon.entry.name]
         for place in status["places"]:
-            if place["available"] and place["name"] not in dealt.all and daemon.line is not None:
-                daemon.line.ask("place_set", lambda _: None, place=place["name"], down=True)
+            if place["available"] and place["name"] not in dealt.all:
+                daemon.ask("place_set", lambda _: None, place=place["name"], down=True)
 
 
 def _places_a_team(status: Fields) -> float:

@@ -12,7 +12,8 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from functools import cached_property, partial
+from typing import Any, Final
 
 import zmq
 from prometheus_client import Counter
@@ -38,16 +39,17 @@ from shisha_rt.protocol.operations import OPERATIONS
 from shisha_rt.protocol.request import RequestRoute, read_operation
 from shisha_rt.repository.all_metrics import ModelsCollector
 from shisha_rt.repository.entries import ModelEntry
-from shisha_rt.repository.fleet import ENDS_WITHIN_S, Fleet
+from shisha_rt.repository.fleet import ENDS_WITHIN_S, Fleet, ServedModel
 from shisha_rt.repository.front import LIMITS, Front
-from shisha_rt.repository.model_daemon import DaemonEnded, DaemonReady, ModelDaemon
-from shisha_rt.repository.served import ServedModel
+from shisha_rt.repository.hosted import StartOptions
+from shisha_rt.repository.model_daemon import DaemonEnded, DaemonReady, Home, ModelDaemon
 from shisha_rt.repository.versions import Versions, names_of
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 0.25
 _DRAIN_S: Final = 30.0
+_OWN_COUNTERS: Final = ("shisha_http_requests", "shisha_grpc_requests", "shisha_access_refused")
 _WHOLE: Final = frozenset({"server_live", "server_ready", "server_metadata", "repository_index"})
 """Operations about all models, which name none. Those of `_OF_ALL` are about all models if they name none."""
 _OF_ALL: Final = frozenset({"status", "events", "model_statistics"})
@@ -62,10 +64,8 @@ class ModelHost:
         settings: Settings,
         entries: Sequence[ModelEntry],
         share: HostShare,
-        log_as: tuple[int, str],
+        start: StartOptions,
         manager: ServiceManager,
-        *,
-        fresh: bool,
     ) -> None:
         self._entries = list(entries)
         self._manager = manager
@@ -78,34 +78,25 @@ class ModelHost:
             addresses = addresses_of(settings)
             page = MetricsPage()
             closing.callback(page.close)
-            counters = {n: Counter(n, text, labels, registry=None) for n, text, labels in COUNTERS if labels
-                        and n in ("shisha_http_requests", "shisha_grpc_requests", "shisha_access_refused")}  # fmt: skip
-            self._admission = AccessControl(
-                addresses, lambda reason: counters["shisha_access_refused"].labels(reason).inc()
-            )
+            page.counters = {n: Counter(n, text, by, registry=None) for n, text, by in COUNTERS if n in _OWN_COUNTERS}
+            self._admission = AccessControl(addresses, partial(page.count, "shisha_access_refused"))
             self._poller = Poller()
             closing.callback(self._poller.close)
             self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
             closing.callback(self._context.term)
             self.front = Front(
-                self._context, addresses.endpoint, self._count, self._admission.security, self._poller, self._leads
+                self._context, settings.endpoint, self._count, self._admission.security, self._poller, self._leads
             )
             closing.callback(self.front.close)
             folder = folder_of(self.front.endpoint, ".models").absolute()
             make_private(folder)
             closing.callback(remove_empty, folder)
-            self.fleet = Fleet(
-                share, folder, self._poller, self._context, log_as, fresh=fresh, changed=self._models_changed
-            )
+            home = Home(folder, self._poller, self._context)
+            self.fleet = Fleet(share, home, start, self._models_changed)
             self._versions = Versions(self.fleet, self.front, entries, self._models_changed)
-            page.registry.register(ModelsCollector(self._pages, self.fleet.places_dealt, counters.values()))
-            inside = page.serve_inside() if addresses.metrics.beyond else ""
-            metrics_page = "" if inside else page.serve(addresses.metrics)
-            counter, names = counters.__getitem__, [entry.name for entry in entries]
-            endpoint, most = self.front.endpoint, LIMITS.max_message_bytes
-            self.web = Web(addresses, endpoint, self._admission, self._poller, counter, most, inside, names)
+            page.registry.register(ModelsCollector(self._pages, self.fleet.places_dealt, page.counters.values()))
+            self.web = Web(self.front, self._admission, self._poller, page, [entry.name for entry in entries])
             closing.callback(self.web.close)
-            self.metrics_page = self.web.metrics_page or metrics_page
             share.leases.share()
         except BaseException:
             closing.close()
@@ -134,14 +125,14 @@ class ModelHost:
             else:
                 for event in self._poller.poll(wait_s):
                     self._hear(event, time.monotonic())
-            begun = all(served.serves or served.is_unloaded for served in self.fleet.models.values())
+            begun = all(served.serving is not None or served.is_unloaded for served in self.fleet.models.values())
             if begun and self.web.listens and not ready:
-                if not any(served.serves for served in self.fleet.models.values()):
+                if not any(served.serving for served in self.fleet.models.values()):
                     reasons = "; ".join(f"{name}: {served.reason}" for name, served in self.fleet.models.items())
                     raise Failure(f"no model can be served: {reasons}")
                 ready = True
                 self.fleet.journal.write(
-                    event_log.Readied(endpoint=self.front.endpoint, metrics=self.metrics_page), "start"
+                    event_log.Readied(endpoint=self.front.endpoint, metrics=self.web.metrics_page), "start"
                 )
                 self._manager.ready()
                 on_ready()
@@ -169,7 +160,9 @@ class ModelHost:
             case DaemonEnded(daemon):
                 self._ended(self.fleet.models[daemon.entry.name], daemon, event, now_s)
             case Signalled(read_again=True):
-                self._read_access()
+                users = self.web.read_access(self._manager)
+                if users is not None:
+                    self.fleet.journal.write(event_log.AccessRead(users=len(users.users)), "a signal")
             case Signalled():
                 self._stop_at_s = now_s + (0.0 if self._stopping else _DRAIN_S)
                 self.fleet.stopping = True
@@ -189,17 +182,6 @@ class ModelHost:
         self._manager.look(
             now_s, lambda: ", ".join(f"{name}: {self._state(s)}" for name, s in self.fleet.models.items())
         )
-
-    def _read_access(self) -> None:
-        try:
-            with self._manager.reloading():
-                users = self._admission.read_again()
-        except BadInput as error:
-            log.warning("the allow-list stays as it was: %s", error)
-            return
-        if users is not None:
-            self.front.change_access(users)
-            self.web.change_users(users.users)
 
     def _count(self, name: str) -> None:
         log.info("%s", name)
@@ -245,39 +227,38 @@ class ModelHost:
 
     def _answer(self, message: Message, route: RequestRoute) -> None:
         arguments = read_operation(message.payload).arguments
-        match arguments:
-            case ops.ModelLoad() | ops.ModelUnload():
+        if not isinstance(arguments, ops.ModelLoad | ops.ModelUnload):
+            self.front.answer(message, route.id, self._answers[route.op](arguments))
+            return
+        name = arguments.model_name
 
-                def then(trouble: str | None) -> None:
-                    if trouble is None:
-                        shadowed = self.fleet.models[arguments.model_name].shadowed if route.op == "model_load" else {}
-                        self.front.answer(message, route.id, {"model_name": arguments.model_name, **shadowed})
-                    else:
-                        self.front.refuse(message, error_for(Error.LOAD_FAILED, trouble, route.id))
+        def then(trouble: str | None) -> None:
+            if trouble is None:
+                shadowed = self.fleet.models[name].shadowed if route.op == "model_load" else {}
+                self.front.answer(message, route.id, {"model_name": name, **shadowed})
+            else:
+                self.front.refuse(message, error_for(Error.LOAD_FAILED, trouble, route.id))
 
-                try:
-                    self._versions.change(route.op, arguments, then)
-                except (BadInput, Failure, OSError, RuntimeError, ValueError) as error:  # as of a path that is none
-                    reason = f"model {arguments.model_name!r} cannot be loaded: {error}"
-                    raise error_for(Error.LOAD_FAILED, reason) from None
-            case ops.Events():
-                self.front.answer(message, route.id, self.fleet.journal.since(arguments.since, arguments.limit))
-            case ops.RepositoryIndex():
-                models = [entry for entry in self._index() if entry["state"] == "READY" or not arguments.ready]
-                self.front.answer(message, route.id, {"models": models})
-            case _:
-                about: Mapping[str, Callable[[], dict[str, object]]] = {
-                    "server_live": lambda: {"live": True},
-                    "server_ready": lambda: {
-                        "ready": all(s.serves for s in self.fleet.models.values() if not s.is_unloaded)
-                    },
-                    "server_metadata": self._metadata,
-                    "status": lambda: {"status": self._status()},
-                    "model_statistics": lambda: {
-                        "model_stats": [stats for served in self.fleet.models.values() for stats in served.statistics]
-                    },
-                }
-                self.front.answer(message, route.id, about[route.op]())
+        try:
+            self._versions.change(route.op, arguments, then)
+        except (BadInput, Failure, OSError, RuntimeError, ValueError) as error:  # as of a path that is none
+            raise error_for(Error.LOAD_FAILED, f"model {name!r} cannot be loaded: {error}") from None
+
+    @cached_property
+    def _answers(self) -> Mapping[str, Callable[[Any], dict[str, Any]]]:
+        """Fields of the answers to operations about all models, by operation."""
+        models, journal = self.fleet.models, self.fleet.journal
+        return {
+            "server_live": lambda _: {"live": True},
+            "server_ready": lambda _: {"ready": all(s.serving for s in models.values() if not s.is_unloaded)},
+            "server_metadata": lambda _: self._metadata(),
+            "repository_index": lambda a: {
+                "models": [e for e in self._index() if e["state"] == "READY" or not a.ready]
+            },
+            "status": lambda _: {"status": self._status()},
+            "events": lambda a: journal.since(a.since, a.limit),
+            "model_statistics": lambda _: {"model_stats": [one for s in models.values() for one in s.statistics]},
+        }
 
     def _metadata(self) -> dict[str, object]:
         leads = self._admission.security is None  # with keys clients cannot follow: daemons do not know the keys
@@ -293,30 +274,29 @@ class ModelHost:
                 {
                     "name": name,
                     "version": served.entry.version,
-                    "endpoint": served.daemon.endpoint if leads and served.daemon and served.daemon.ready else None,
+                    "endpoint": served.serving.endpoint if leads and served.serving else None,
                 }
                 for name, served in self.fleet.models.items()
             ],
         }
 
-    def _index(self) -> list[dict[str, str]]:
+    def _index(self) -> list[dict[str, Any]]:
         return [
             {
                 "name": name,
                 "version": served.entry.version,
                 "state": self._state(served),
-                "reason": "" if served.serves else served.reason,
+                "reason": "" if served.serving else served.reason,
             }
             for name, served in self.fleet.models.items()
         ]
 
     def _state(self, served: ServedModel) -> str:
-        if served.serves:
+        if served.serving is not None:
             return "READY"
         return "UNAVAILABLE" if served.is_unloaded else "LOADING"
 
     def _status(self) -> dict[str, object]:
-        shared = self.fleet.shared
         return {
             "state": "draining" if self._stopping else "serving",
             "version": __version__,
@@ -324,19 +304,7 @@ class ModelHost:
             "pid": os.getpid(),
             "uptime_s": round(time.monotonic() - self._started_s, 3),
             "host": self._share.described(),
-            "models": [
-                {
-                    **entry,
-                    "share": self.fleet.models[entry["name"]].entry.terms.share,
-                    "places": self.fleet.places_of(entry["name"]),
-                    "shared": [place for place in self.fleet.places_of(entry["name"]) if place in shared],
-                    "pid": daemon.pid if (daemon := self.fleet.models[entry["name"]].daemon) else None,
-                    "frames": self.fleet.models[entry["name"]].said.get("frames"),
-                    "throughput_fps": self.fleet.models[entry["name"]].said.get("throughput_fps"),
-                    "replacing": self.fleet.models[entry["name"]].coming is not None,
-                }
-                for entry in self._index()
-            ],
+            "models": [entry | self._about(entry["name"]) for entry in self._index()],
             "places": [
                 {"name": place.name, "cores": place.cores, "models": self.fleet.models_on(place.name)}
                 for place in self.fleet.machine.places
@@ -344,8 +312,21 @@ class ModelHost:
             "next_event": self.fleet.journal.next,
         }
 
+    def _about(self, name: str) -> dict[str, object]:
+        """What `status` says of a model beside its entry in the index."""
+        served, places, shared = self.fleet.models[name], self.fleet.places_of(name), self.fleet.shared
+        return {
+            "share": served.entry.terms.share,
+            "places": places,
+            "shared": [place for place in places if place in shared],
+            "pid": None if served.daemon is None else served.daemon.pid,
+            "frames": served.said.get("frames"),
+            "throughput_fps": served.said.get("throughput_fps"),
+            "replacing": served.coming is not None,
+        }
+
     def _pages(self) -> Mapping[str, str]:
-        return {n: s.daemon.metrics for n, s in list(self.fleet.models.items()) if s.daemon is not None and s.serves}
+        return {n: daemon.metrics for n, s in list(self.fleet.models.items()) if (daemon := s.serving) is not None}
 
     def _models_changed(self) -> None:
         self.web.change_models([*self.fleet.models])

@@ -16,18 +16,16 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from shisha_rt.daemon.host_share import HostShare
 from shisha_rt.daemon.prepared import Preparation
 from shisha_rt.daemon.service_manager import ServiceManager
-from shisha_rt.daemon.settings import Settings
 from shisha_rt.daemon.start import expect_daemon, start_daemon
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.machine.host.leases import CoreLeases
-from shisha_rt.machine.machine import Machine
 from shisha_rt.process.parent import die_with, outlive_parent, sigterm_ends_a_start
 
 STARTS_CHILDREN: Final = True
@@ -47,19 +45,23 @@ class DaemonRecord(msgspec.Struct, frozen=True):
     metrics: str
 
 
-@dataclass(frozen=True)
-class HostedModel:
-    """Orders for a daemon. `machine`: all places that it may ever have; it begins with those that are not spare.
+class StartOptions(NamedTuple):
+    """How daemons are started: with a log of this level and format, and, if `fresh`, without earlier best plans."""
 
-    `leases`: folder of core leases, None without leases; `log`: level and format; `host_pid`: the host process's;
-    `record`: path for the daemon's record, which holds `told` and `number`.
-    """
-
-    settings: Settings
-    machine: Machine
-    leases: Path | None
     log: tuple[int, str]
     fresh: bool
+
+
+@dataclass(frozen=True)
+class HostedModel:
+    """Orders for a daemon. `asked`: on all places that it may ever have; it begins with those that are not spare.
+
+    `leases`: folder of core leases, None without leases; `host_pid`: the host process's; `record`: path for the
+    daemon's record, which holds `told` and `number`.
+    """
+
+    asked: Preparation
+    leases: Path | None
     host_pid: int
     record: Path
     told: dict[str, Any]
@@ -68,32 +70,34 @@ class HostedModel:
 
 def main() -> int:
     os.setsid()  # a Ctrl-C in its terminal is for the host process
-    asked: HostedModel = pickle.load(sys.stdin.buffer)
-    die_with(asked.host_pid, signal.SIGTERM)
-    logging.basicConfig(level=asked.log[0], format=asked.log[1])
+    hosted: HostedModel = pickle.load(sys.stdin.buffer)
+    die_with(hosted.host_pid, signal.SIGTERM)
+    level, style = hosted.asked.log
+    logging.basicConfig(level=level, format=style)
     try:
-        _serve(asked)
+        _serve(hosted)
     except (BadInput, Failure) as error:
         print(json.dumps({"ready": False, "reason": " ".join(str(error).split())}), flush=True)
         return 1
     return 0
 
 
-def _serve(asked: HostedModel) -> None:
+def _serve(hosted: HostedModel) -> None:
     with contextlib.ExitStack() as leaving, sigterm_ends_a_start():
-        share = _share(asked)  # before any child process is started, as children inherit the CPU affinity
+        share = _share(hosted)  # before any child process is started, as children inherit the CPU affinity
         leaving.callback(share.close)
         expect_daemon()
         manager = ServiceManager({})
-        wanted = Preparation(asked.settings, share.machine, asked.fresh)
-        daemon = start_daemon(wanted, share, manager, asked.log, logging.info)
+        daemon = start_daemon(hosted.asked, share, manager, logging.info)
         leaving.pop_all()  # the daemon owns the share now
 
         def announce() -> None:
-            write_daemon_record(asked.record, DaemonRecord(asked.told, asked.number, os.getpid(), daemon.metrics_page))
+            write_daemon_record(
+                hosted.record, DaemonRecord(hosted.told, hosted.number, os.getpid(), daemon.web.metrics_page)
+            )
             outlive_parent()
             with contextlib.suppress(BrokenPipeError):  # the host process has just died; the next finds the record
-                print(json.dumps({"ready": True, "metrics": daemon.metrics_page}), flush=True)
+                print(json.dumps({"ready": True, "metrics": daemon.web.metrics_page}), flush=True)
 
         daemon.run(announce)
 
@@ -105,14 +109,14 @@ def write_daemon_record(path: Path, record: DaemonRecord) -> None:
     begun.replace(path)
 
 
-def _share(asked: HostedModel) -> HostShare:
+def _share(hosted: HostedModel) -> HostShare:
     """The daemon's share of the host. Also keeps its threads off the cores of places that it does not have yet."""
-    machine, may = asked.machine, frozenset(os.sched_getaffinity(0))
+    machine, may = hosted.asked.machine, frozenset(os.sched_getaffinity(0))
     own = {core for place in machine.usual for core in place.cores}
     withheld = may & {core for place in machine.places for core in place.cores} - own
     if may - withheld:
         os.sched_setaffinity(0, may - withheld)
-    leases = CoreLeases(asked.leases)
+    leases = CoreLeases(hosted.leases)
     leases.hold(core for place in machine.places for core in place.cores)
     return HostShare(machine, leases, withheld=withheld if may - withheld else frozenset())
 

@@ -1,9 +1,12 @@
-"""The host process's view of one model's daemon: a process that outlives this one, its address, and a line to it."""
+"""The host process's view of one model's daemon: a process that outlives this one, its address, and a line on which
+operations are sent, and the answers received asynchronously.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import logging
 import os
 import pickle
@@ -12,11 +15,11 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 import psutil
@@ -24,13 +27,15 @@ import zmq
 from msgspec.structs import replace
 
 from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.daemon.prepared import Preparation
 from shisha_rt.errors import Failure
 from shisha_rt.machine.machine import Machine
 from shisha_rt.process.child import Child, start_child
 from shisha_rt.process.pulse import Pulse
-from shisha_rt.repository.asking import AskingLine
+from shisha_rt.protocol.header import decode_fields, encode_operation
+from shisha_rt.protocol.multipart import receive_parts, send_parts
 from shisha_rt.repository.entries import ModelEntry, told
-from shisha_rt.repository.hosted import DaemonRecord, HostedModel, write_daemon_record
+from shisha_rt.repository.hosted import DaemonRecord, HostedModel, StartOptions, write_daemon_record
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +43,67 @@ _MODULE: Final = "shisha_rt.repository.hosted"
 _ANY_PORT: Final = "127.0.0.1:0"
 _SILENCE_S: Final = 20.0
 """A daemon that answers nothing and uses no CPU for so long hangs."""
+
+
+Fields: TypeAlias = Mapping[str, Any]
+Then: TypeAlias = Callable[[Fields], None]
+"""Called with the fields of the answer; an error answer is `{"error": {"code", "message"}}`."""
+
+GONE: Final[Fields] = {"error": {"code": "UNAVAILABLE", "message": "the daemon has ended"}}
+
+
+class AskingLine:
+    """A line to one daemon; closing it answers all waiting calls with `GONE`. `answers`: how many have come so far."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, poller: Poller) -> None:
+        self.answers = 0
+        self._poller = poller
+        self._numbers = itertools.count(1)
+        self._waiting: dict[str, Then] = {}
+        self._socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.connect(endpoint)
+        poller.watch_socket(self._socket, self._receive)
+
+    @property
+    def waits(self) -> bool:
+        """Whether an answer is still to come."""
+        return bool(self._waiting)
+
+    def ask(self, op: str, then: Then, **arguments: object) -> None:
+        request_id = str(next(self._numbers))
+        self._waiting[request_id] = then
+        try:
+            send_parts(self._socket, [encode_operation(op, request_id, arguments)], copy=True)
+        except zmq.Again:
+            del self._waiting[request_id]
+            then(GONE)
+
+    def _receive(self) -> Iterator[object]:
+        while True:
+            try:
+                header = receive_parts(self._socket)[0]
+            except zmq.Again:
+                return
+            self.answers += 1
+            fields = decode_fields(header.buffer)
+            then = self._waiting.pop(str(fields.get("id")), None)
+            if then is not None:
+                then(fields)
+            yield from ()
+
+    def close(self) -> None:
+        self._poller.unwatch_socket(self._socket)
+        self._socket.close()
+        waiting, self._waiting = self._waiting, {}
+        for then in waiting.values():
+            then(GONE)
+
+
+def refusal(fields: Fields) -> str | None:
+    """The message of an error answer; None if the operation succeeded."""
+    error = fields.get("error")
+    return None if error is None else str(msgspec.to_builtins(error)["message"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +120,29 @@ class DaemonEnded:
     refused: bool = False
 
 
+class Home(NamedTuple):
+    """Where the daemons of a host process have their sockets and records, and what this process hears them by."""
+
+    folder: Path
+    poller: Poller
+    context: zmq.Context[zmq.Socket[bytes]]
+
+
 class ModelDaemon:
     """`number`: unique in the folder of the host process's address. `ready`: the daemon serves, at `endpoint`."""
 
-    def __init__(
-        self, entry: ModelEntry, number: int, folder: Path, poller: Poller, context: zmq.Context[zmq.Socket[bytes]]
-    ) -> None:
+    def __init__(self, entry: ModelEntry, number: int, home: Home) -> None:
         self.entry = entry
         self.number = number
-        self.endpoint = f"ipc://{folder / str(number)}"
+        self.endpoint = f"ipc://{home.folder / str(number)}"
         self.metrics = ""
         self.ready = False
-        self.line: AskingLine | None = None
         self.pid = 0
         self.crowded: tuple[str, ...] | None = None
-        self._folder = folder
-        self._poller = poller
-        self._context = context
+        self._line: AskingLine | None = None
+        self._folder = home.folder
+        self._poller = home.poller
+        self._context = home.context
         self._child: Child | None = None
         self._pidfd: int | None = None
         self._pulse: Pulse | None = None
@@ -79,15 +151,21 @@ class ModelDaemon:
         self._reason = ""
         self._last_lines: deque[str] = deque(maxlen=5)
 
-    def start(self, machine: Machine, leases: Path | None, log_as: tuple[int, str], *, fresh: bool) -> None:
+    def ask(self, op: str, then: Then, **arguments: object) -> None:
+        """Send an operation, if the daemon is there."""
+        if self._line is None:
+            then(GONE)
+        else:
+            self._line.ask(op, then, **arguments)
+
+    def start(self, machine: Machine, leases: Path | None, start: StartOptions) -> None:
         """Start the daemon's process. Raises OSError if that fails."""
         entry = self.entry
         own = {"name": entry.name, "version": entry.version, "endpoint": self.endpoint, "metrics": _ANY_PORT}
         settings = replace(entry.settings, http=(), leases=None, **own)
         record = _record_of(self._folder, self.number)
-        asked = HostedModel(
-            settings, machine, leases, log_as, fresh, os.getpid(), record, told=told(entry), number=self.number
-        )
+        preparation = Preparation(settings, machine, start.fresh, start.log)
+        asked = HostedModel(preparation, leases, os.getpid(), record, told(entry), self.number)
         child = start_child(_MODULE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self._child, self._pidfd, self.pid = child, child.pidfd, child.pid
         assert child.stdin is not None
@@ -111,29 +189,28 @@ class ModelDaemon:
         self._serve()
 
     def _serve(self) -> None:
-        self.ready = True
         self._pulse = Pulse(self.pid, _SILENCE_S)
-        self.line = AskingLine(self._context, self.endpoint, self._poller)
+        self.ready = True
+        self._line = AskingLine(self._context, self.endpoint, self._poller)
 
     def look(self) -> None:
         """Called periodically: kill the daemon if it hangs."""
-        if self.line is not None and self._pulse is not None and self._hang is None:
-            if not self.line.waits:
-                self.line.ask("server_live", lambda _: None)
-            self._hang = self._pulse.look(self.line.answers)
+        if self._line is not None and self._pulse is not None and self._hang is None:
+            if not self._line.waits:
+                self.ask("server_live", _ignore)
+            self._hang = self._pulse.look(self._line.answers)
             if self._hang is not None:
                 log.warning("%s: its daemon is killed: %s", self.entry.name, self._hang)
                 self.terminate(signal.SIGKILL)
 
     def send_away(self) -> None:
         """Have a replaced daemon send its clients away, and mark its record so that nobody adopts it."""
-        assert self.line is not None
         record = DaemonRecord(None, self.number, self.pid, self.metrics)
         try:
             write_daemon_record(_record_of(self._folder, self.number), record)
         except OSError as error:
             log.warning("%s: the record of its daemon cannot be written: %s", self.entry.name, error)
-        self.line.ask("send_away", lambda _: None)
+        self.ask("send_away", _ignore)
 
     def _read_line(self, pipe: IO[bytes]) -> Iterator[DaemonReady]:
         data = pipe.read()
@@ -190,10 +267,14 @@ class ModelDaemon:
             self._child.end()
         else:
             os.close(descriptor)
-        line, self.line = self.line, None
+        line, self._line = self._line, None
         if line is not None:
             line.close()
         _forget(self._folder, self.number)
+
+
+def _ignore(_: Fields) -> None:
+    """Hear an answer that says nothing."""
 
 
 def left_daemons(folder: Path) -> Sequence[DaemonRecord]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +20,10 @@ from shisha_rt.errors import Error
 from shisha_rt.machine.host.memory import available_memory_bytes
 from shisha_rt.protocol import operations as ops
 from shisha_rt.protocol.exceptions import error_for
-from shisha_rt.repository.asking import Fields, refusal
 from shisha_rt.repository.entries import FIRST_VERSION, ModelEntry
-from shisha_rt.repository.fleet import Fleet
+from shisha_rt.repository.fleet import Fleet, ServedModel
 from shisha_rt.repository.front import Front
-from shisha_rt.repository.model_daemon import ModelDaemon
-from shisha_rt.repository.served import ServedModel
+from shisha_rt.repository.model_daemon import Fields, ModelDaemon, refusal
 
 _QUIET_S: Final = 1.0
 """A daemon that has been replaced is ended once nothing has been in flight there for this long."""
@@ -89,7 +88,7 @@ class Versions:
             served.reason = "it is being started"
             served.then.append(then)
             self._fleet.deal(de.ModelCame(name, entry.terms))
-        elif entry == served.entry and served.serves:
+        elif entry == served.entry and served.serving is not None:
             then(None)
         elif entry == served.entry:
             served.then.append(then)
@@ -110,7 +109,7 @@ class Versions:
             return
         served.is_unloaded, served.reason, served.again_at_s = True, "it is unloaded", math.inf
         if served.coming is not None:
-            self._send_back(served, served.coming, "does not take over, as the model is unloaded")
+            self._send_back(served, "does not take over, as the model is unloaded")
         if served.daemon is not None:
             served.daemon.terminate()
             served.leaving[served.daemon] = -math.inf
@@ -124,7 +123,7 @@ class Versions:
         self, served: ServedModel, entry: ModelEntry, then: Callable[[str | None], None], *, shadow: int = 0
     ) -> None:
         """Start a daemon for `entry` beside the present one; it takes over once it serves."""
-        if served.coming is not None or served.daemon is None or not served.daemon.ready:
+        if served.coming is not None or served.serving is None:
             raise error_for(Error.LOAD_FAILED, f"model {entry.name!r} is changing already; ask again later")
         _check_room(entry)
         served.coming = self._fleet.started(entry, self._fleet.staying_places(entry.name))
@@ -146,20 +145,19 @@ class Versions:
             if len(before) == 2 and coming is served.coming:
                 ends = [[said.get("inputs"), said.get("outputs")] for said in before]
                 if ends[0] != ends[1] or ends[0][0] is None:
-                    self._send_back(served, coming, "has other inputs or outputs; expected the same")
+                    self._send_back(served, "has other inputs or outputs; expected the same")
                 elif served.shadow:
                     self._shadow(served, coming)
                 else:
                     self._switch(served, coming)
 
         for daemon in (served.daemon, coming):
-            if daemon.line is None:
-                return  # it has just ended; `_ended` reports that
-            daemon.line.ask("model_metadata", heard)
+            daemon.ask("model_metadata", heard)
 
-    def _send_back(self, served: ServedModel, coming: ModelDaemon, why: str) -> None:
+    def _send_back(self, served: ServedModel, why: str) -> None:
         """End the daemon that was to take over; the present version keeps serving."""
-        served.coming = None
+        coming, served.coming = served.coming, None
+        assert coming is not None
         served.leaving[coming] = -math.inf
         coming.terminate()
         served.tell(f"version {coming.entry.version} {why}")
@@ -167,27 +165,26 @@ class Versions:
     def _shadow(self, served: ServedModel, coming: ModelDaemon) -> None:
         """Have both versions compute, and the old one answer, until enough frames are compared; then switch."""
         assert served.daemon is not None
-        assert served.daemon.line is not None
 
         def heard(said: Fields) -> None:
             if coming is not served.coming:
                 return  # it has ended meanwhile; `_ended` has reported that
             trouble = refusal(said)
             if trouble is not None:
-                self._send_back(served, coming, f"could not be compared: {trouble}")
+                self._send_back(served, f"could not be compared: {trouble}")
                 return
             ends, entry = said["shadow"], coming.entry
             served.shadowed = {"shadow": ends}
             compared = event_log.ModelShadowed(model=entry.name, version=entry.version, **ends)
             self._fleet.journal.write(compared, "the daemon before")
             if ends["failed"]:
-                self._send_back(served, coming, f"failed on a frame: {ends['reason']}")
+                self._send_back(served, f"failed on a frame: {ends['reason']}")
             elif not ends["compared"]:
-                self._send_back(served, coming, f"was not compared: {ends['reason'] or 'no frame came'}")
+                self._send_back(served, f"was not compared: {ends['reason'] or 'no frame came'}")
             else:
                 self._switch(served, coming)
 
-        served.daemon.line.ask("shadow", heard, endpoint=coming.endpoint, frames=served.shadow)
+        served.daemon.ask("shadow", heard, endpoint=coming.endpoint, frames=served.shadow)
 
     def _switch(self, served: ServedModel, coming: ModelDaemon) -> None:
         """Send requests to `coming` from now on; the old daemon answers what it has, and sends its clients away."""
@@ -196,7 +193,7 @@ class Versions:
         served.daemon, served.coming, served.seen = coming, None, None
         entry, before = served.entry, served.previous
         assert old is not None
-        if old.line is not None:
+        if old.ready:
             served.leaving[old] = math.inf
             old.send_away()
         replaced = event_log.ModelReplaced(model=entry.name, version=entry.version, before=before.version)
@@ -213,12 +210,12 @@ class Versions:
         """Note that the daemon to take over from has ended: there is nothing that the new version could take over."""
         if served.coming is not None:
             why = f"has nothing to take over from, as the daemon before ended: {reason}"
-            self._send_back(served, served.coming, why)
+            self._send_back(served, why)
 
     def see_off(self, served: ServedModel, now_s: float) -> None:
         """End replaced daemons at which nothing has been in flight for `_QUIET_S`."""
         for daemon, quiet_s in list(served.leaving.items()):
-            if daemon.line is None or quiet_s == -math.inf:
+            if not daemon.ready or quiet_s == -math.inf:
                 continue
             if self._front.in_flight_at(daemon.endpoint):
                 served.leaving[daemon] = math.inf
@@ -226,7 +223,7 @@ class Versions:
                 served.leaving[daemon] = -math.inf
                 daemon.terminate()
             else:
-                daemon.line.ask("status", lambda said, daemon=daemon: self._note_quiet(served, daemon, said))  # type: ignore[misc]
+                daemon.ask("status", partial(self._note_quiet, served, daemon))
 
     def _note_quiet(self, served: ServedModel, daemon: ModelDaemon, said: Fields) -> None:
         if "status" in said and served.leaving.get(daemon, -math.inf) > -math.inf:

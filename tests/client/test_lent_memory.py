@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shisha_rt.client import lent_memory
 from shisha_rt.client.lent_memory import LentMemory
 from shisha_rt.protocol.frame_tensors import Array
 from tests.protocol.region_socket import INSTANCE, SEALS, RegionSocket, Say, grant, memory
@@ -217,8 +218,9 @@ def silent(regions: RegionSocket, size_bytes: int) -> None:
         silent,
     ],
 )
-def test_whoever_gives_no_region_is_not_asked_again(tmp_path: Path, say: Say) -> None:
-    lent = LentMemory(patience_s=0.1)
+def test_whoever_gives_no_region_is_not_asked_again(tmp_path: Path, say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lent_memory, "_PATIENCE_S", 0.1)
+    lent = LentMemory()
     with RegionSocket(tmp_path, say) as regions:
         lent.meet(regions.path, INSTANCE)
         lent.want(BYTES)

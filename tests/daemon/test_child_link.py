@@ -19,7 +19,7 @@ import pytest
 
 from shisha_rt.core.tuning.events import PlannedAhead
 from shisha_rt.daemon.children import preparer_link
-from shisha_rt.daemon.children.child_link import ChildLink
+from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
 from shisha_rt.daemon.children.preparer_link import PreparerLink
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.process.channel import Channel
@@ -45,7 +45,7 @@ from shisha_rt.process.channel import Channel
 
 channel = Channel.inherited(int(sys.argv[1]))
 channel.beat()
-asked, *log = pickle.loads(channel.wait())
+asked = pickle.loads(channel.wait())
 channel.send(pickle.dumps(asked))
 channel.wait()
 """
@@ -78,10 +78,13 @@ class Child:
         idle: bool = False,
         silence_s: float = SILENCE_S,
     ) -> None:
-        codecs: tuple[Codec[object], Codec[Said]] = Codec(object), Codec(Said)
-        self.link = ChildLink(
-            module, poller, codecs, lambda message: message, Died, greeting, idle=idle, silence_s=silence_s
-        )
+        program: ChildProgram[object, Said] = ChildProgram(module, Codec(object), Codec(Said))
+        self.link = ChildLink(program, poller, Died)
+        self.link.silence_s = silence_s
+        if idle:
+            self.link.start_later(greeting)
+        else:
+            self.link.start(greeting)
         self.heard: list[Said] = []
         self.deaths: list[str] = []
         self._poller = poller
@@ -269,7 +272,7 @@ def test_a_sign_of_life_is_not_the_end_of_planning_ahead(modules: None, monkeypa
 
         until(lambda: link._channel.beats, every_s=0, meanwhile=look)
         plans: Any = {}
-        link.ask(plans, (0, ""))
+        link.ask(plans)
         until(lambda: heard or link._closed, every_s=0, meanwhile=look)
         assert heard == [PlannedAhead(plans)]
 

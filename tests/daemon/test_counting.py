@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from shisha_rt.daemon.counting import MOST_SERIES, Counting
-from shisha_rt.daemon.metrics import Metrics
 from shisha_rt.plan.plan import Plan
 
 PLACES = [f"p{i}" for i in range(64)]
@@ -22,7 +21,7 @@ def run_once(counting: Counting, plan: Plan) -> None:
 
 def counted(counting: Counting) -> dict[tuple[str, str], float]:
     """Parts by stage and place, as the page has them."""
-    (family,) = counting.metrics.histogram("shisha_stage_service_seconds").collect()
+    (family,) = (kind for kind in counting.registry.collect() if kind.name == "shisha_stage_service_seconds")
     return {
         (sample.labels["stage"], sample.labels["place"]): sample.value
         for sample in family.samples
@@ -31,7 +30,7 @@ def counted(counting: Counting) -> dict[tuple[str, str], float]:
 
 
 def test_stages_of_many_plans_that_were_tried() -> None:
-    counting, live = Counting(Metrics()), chain(0)
+    counting, live = Counting(), chain(0)
     run_once(counting, live)
     for shift in range(1, 20):
         tried = chain(shift)
@@ -47,7 +46,7 @@ def test_stages_of_many_plans_that_were_tried() -> None:
 
 
 def test_few_stay_when_their_plan_ends() -> None:
-    counting = Counting(Metrics())
+    counting = Counting()
     for shift in range(2):
         run_once(counting, chain(shift))
         counting.plan_ended([])

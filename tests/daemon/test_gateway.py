@@ -18,8 +18,8 @@ import pytest
 import zmq
 
 from shisha_rt.daemon.front import connections
+from shisha_rt.daemon.front.addresses import check_endpoint
 from shisha_rt.daemon.front.connections import parse_tcp_info
-from shisha_rt.daemon.front.endpoint import check_endpoint
 from shisha_rt.daemon.front.gateway import Gateway
 from shisha_rt.daemon.front.outbox import LEAST_AGAIN_S, UNASKED_S, Outbox
 from shisha_rt.daemon.front.regions import Regions
@@ -59,16 +59,16 @@ def test_other_hosts_are_served_with_keys_only(endpoint: str) -> None:
     with raised(BadInput, Error.EXPOSED_ADDRESS, match=r"--access FILE \(who may .* and --secret-key FILE") as caught:
         check_endpoint(endpoint)
     assert "\n" not in str(caught.value)
-    check_endpoint(endpoint, access=True, secret_key=True)
+    check_endpoint(endpoint, access="access.toml", secret_key="daemon.key_secret")
 
 
 def test_half_of_what_keys_take_is_refused() -> None:
     for endpoint in ("tcp://0.0.0.0:5555", "tcp://127.0.0.1:5555"):
         with raised(BadInput, Error.OPTIONS_CLASH, match="expected --secret-key FILE, too"):
-            check_endpoint(endpoint, access=True)
+            check_endpoint(endpoint, access="access.toml")
         with raised(BadInput, Error.OPTIONS_CLASH, match="expected --access FILE, too"):
-            check_endpoint(endpoint, secret_key=True)
-    check_endpoint("ipc:///tmp/socket", access=True)
+            check_endpoint(endpoint, secret_key="daemon.key_secret")
+    check_endpoint("ipc:///tmp/socket", access="access.toml")
 
 
 ANSWER_BYTES = 96

@@ -127,7 +127,7 @@ def test_a_certificate_is_looked_at_before_anything_is_served(tmp_path: Path) ->
 
 def test_a_listener_is_there_from_the_start_and_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "http.sock"
-    listeners = [HttpListener(http_address(text), secure=False) for text in ("127.0.0.1:0", f"unix:{path}")]
+    listeners = [HttpListener(http_address(text)) for text in ("127.0.0.1:0", f"unix:{path}")]
     port = listeners[0].socket.getsockname()[1]
     assert [one.url for one in listeners] == [f"http://127.0.0.1:{port}", f"unix:{path}"]
     assert path.stat().st_mode & 0o777 == 0o600
@@ -135,7 +135,7 @@ def test_a_listener_is_there_from_the_start_and_leaves_nothing(tmp_path: Path) -
         pass
     for text in (f"127.0.0.1:{port}", f"unix:{path}"):
         with raised(BadInput, Error.ADDRESS_TAKEN, match="serves there"):
-            HttpListener(http_address(text), secure=False)
+            HttpListener(http_address(text))
     for one in listeners:
         one.close()
     assert list(tmp_path.iterdir()) == []
@@ -143,9 +143,9 @@ def test_a_listener_is_there_from_the_start_and_leaves_nothing(tmp_path: Path) -
 
 def test_an_address_of_another_host_cannot_be_bound() -> None:
     with raised(BadInput, Error.ADDRESS_TAKEN, match="expected an address of this host"):
-        HttpListener(http_address("192.0.2.1:0"), secure=True)
+        HttpListener(http_address("192.0.2.1:0"))
     with raised(BadInput, Error.BAD_ENDPOINT, match="no name of"):
-        HttpListener(http_address("a..b:0"), secure=True)
+        HttpListener(http_address("a..b:0"))
 
 
 def certificate_in(folder: Path) -> tuple[Path, Path]:
@@ -170,7 +170,7 @@ def test_a_port_held_for_grpc_is_nobody_elses() -> None:
         with pytest.raises(BadInput, match=f"127.0.0.1:{port}: another program serves there"):
             HeldPort(grpc_address(str(port)))
         with pytest.raises(BadInput, match=f"127.0.0.1:{port}: another program serves there"):
-            HttpListener(http_address(str(port)), secure=False)
+            HttpListener(http_address(str(port)))
         with socket.socket() as served:  # as the library binds
             served.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             served.bind(("127.0.0.1", port))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from shisha_rt.daemon.front.endpoint import check_endpoint
+from shisha_rt.daemon.front.addresses import check_endpoint
 from shisha_rt.daemon.front.gateway import Gateway
 from shisha_rt.daemon.front.ipc_socket import IpcSocket
 from shisha_rt.daemon.front.regions import Regions

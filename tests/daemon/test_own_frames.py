@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 from shisha_rt.core import event_log
+from shisha_rt.core.lifecycle.events import Drain
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning.profiler_messages import NotProfiled
+from shisha_rt.daemon.front.requests import Ticket
 from shisha_rt.daemon.own_frames import OwnFrames
+from shisha_rt.errors import Error
+from shisha_rt.protocol.request import InferRequest
 from tests.core.tuning.contest_world import World, copies
 
 BUSY = 0.5
@@ -24,20 +29,20 @@ class Daemon:
         self.world.post(ev.ProfilerSaid(NotProfiled("it cannot be")))
         self.written: list[Any] = []
         numbers = itertools.count(1)
-        shell = SimpleNamespace(
+        self.shell = SimpleNamespace(
             cores=self.world.cores,
             write=lambda record, cause: self.written.append(record),
             submit_own=lambda request, answered: next(numbers),
             post=lambda event, cause: None,
         )
-        self.frames = OwnFrames(cast(Any, shell), [cast(Any, SimpleNamespace(inputs=()))])
+        self.frames = OwnFrames(cast(Any, self.shell), [cast(Any, SimpleNamespace(inputs=()))])
         self._now_s = 0.0
 
-    def look(self, others_ratio: float = 0.0, *, stopping: bool = False) -> bool:
+    def look(self, others_ratio: float = 0.0) -> bool:
         """Whether it sends some."""
         self._now_s += 0.25
         self.world.post(ev.OthersSeen(others_ratio))
-        self.frames.look(self._now_s, stopping=stopping)
+        self.frames.look(self._now_s)
         return self.frames.sending
 
 
@@ -50,7 +55,24 @@ def test_frames_of_its_own_wait_for_the_cores() -> None:
     assert daemon.look()
     assert not daemon.look(BUSY)
     assert daemon.look()
-    assert not daemon.look(stopping=True)
+    daemon.world.post(Drain())
+    assert not daemon.look()
     reasons = [record.reason for record in daemon.written if isinstance(record, event_log.OwnFramesEnded)]
     assert len(daemon.written) == 4
     assert len(set(reasons)) == 2
+
+
+def test_a_frame_that_is_refused_at_once_is_not_waited_for() -> None:
+    """Its number was kept until the daemon's end."""
+    answers: list[Callable[[Ticket], None]] = []
+    daemon = Daemon()
+
+    def refuse(request: InferRequest, answered: Callable[[Ticket], None]) -> int:
+        answers.append(answered)
+        if len(answers) > 1:
+            answered(Ticket(request, len(answers), answered, 0.0, error=Error.TARGET_OUT_OF_REACH))
+        return len(answers)
+
+    daemon.shell.submit_own = refuse
+    assert daemon.look()
+    assert daemon.frames.in_flight == len(daemon.frames._waiting) == 1

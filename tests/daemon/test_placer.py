@@ -19,7 +19,7 @@ from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.core.tuning.events import PlacerDied, PlacerSaid
 from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts, described_costs
 from shisha_rt.daemon.children import placer as placer_process
-from shisha_rt.daemon.children.child_link import ChildLink
+from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
 from shisha_rt.daemon.children.placer import Placer
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.errors import BadInput, Error
@@ -240,8 +240,9 @@ def process(folder: Path, costs: Mapping[str, OperatorCosts]) -> Iterator[Asking
         poller = Poller()
         closing.callback(poller.close)
         greeting = pm.greeting(str(folder), str(folder), "exact", costs)
-        codecs = pm.TO_PLACER, pm.FROM_PLACER
-        link = ChildLink(placer_process.__name__, poller, codecs, PlacerSaid, PlacerDied, greeting)
+        program = ChildProgram(placer_process.__name__, pm.TO_PLACER, pm.FROM_PLACER)
+        link = ChildLink(program, poller, PlacerDied, PlacerSaid)
+        link.start(greeting)
         closing.callback(link.close)
         yield Asking(link, poller, [], [])
 

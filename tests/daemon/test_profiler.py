@@ -8,7 +8,7 @@ import select
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Never
+from typing import Any, Never, cast
 
 import pytest
 
@@ -19,6 +19,8 @@ from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.daemon.children import child_link
 from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.daemon.prepared import Planning, PreparedModel
+from shisha_rt.daemon.settings import Settings
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.measure.compiled import Compiled
@@ -96,7 +98,8 @@ def test_a_profiler_that_cannot_be_started_again_is_done_without(
     ready = ModelOnMachine(compile_model(residual(tmp_path)), paper_machine(1.0), {})
     choice = Choice(ready.machine, ready.rules, [1.0] * ready.rules.layer_count, BestPlans({}))
     poller = Poller()
-    children = Children(poller, ready, None, "exact", tuner=None)
+    planning = Planning(Settings("", strategy="seed"), fresh=True)
+    children = Children(poller, PreparedModel(ready, planning), cast(Any, None))  # no frame is compared
     try:
         assert list(children.profile({}, (), choice)) == []
         monkeypatch.setattr(child_link, "start_child", raising(BlockingIOError(errno.EAGAIN, "no more processes")))

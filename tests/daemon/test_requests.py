@@ -9,8 +9,7 @@ import pytest
 
 from shisha_rt.core.lifecycle.instructions import Collect, Deliver, Refuse
 from shisha_rt.daemon.front.regions import Regions
-from shisha_rt.daemon.front.requests import AnswerTo, Requests, Ticket
-from shisha_rt.daemon.front.several import SeveralFrames
+from shisha_rt.daemon.front.requests import AnswerTo, Requests, SeveralFrames, Ticket
 from shisha_rt.errors import Error
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.process.arena import Arena

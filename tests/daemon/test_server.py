@@ -7,12 +7,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shisha_rt.daemon.front.addresses import Addresses
+from shisha_rt.daemon.front.addresses import addresses_of
 from shisha_rt.daemon.front.requests import AnswerTo, Ticket
 from shisha_rt.daemon.planning import first_cores
 from shisha_rt.daemon.prepare import planned
 from shisha_rt.daemon.prepared import Planning, PreparedModel
 from shisha_rt.daemon.server import Daemon
+from shisha_rt.daemon.settings import Settings
 from shisha_rt.errors import Error
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.host import memory
@@ -33,12 +34,12 @@ class Fault(RuntimeError):
 def prepared(tmp_path: Path) -> PreparedModel:
     text = f'[[place]]\nname = "a"\ncores = [{usable_cores()[0]}]\n'
     ready = make_ready(write_identity_model(tmp_path), parse_machine(text, name="one", source="one"))
-    return planned(ready, Planning())
+    return planned(ready, Planning(Settings("", strategy="seed")))
 
 
 @pytest.fixture
 def daemon(prepared: PreparedModel) -> Daemon:
-    return Daemon(prepared, Addresses("tcp://127.0.0.1:0"))
+    return Daemon(prepared, addresses_of(Settings("", endpoint="tcp://127.0.0.1:0", metrics="0")))
 
 
 def submit(daemon: Daemon, count: int, answer_to: AnswerTo) -> None:

@@ -8,7 +8,6 @@ from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.daemon.counting import Counting
 from shisha_rt.daemon.fleet.telemetry import StageWindow, Telemetry, pooled
 from shisha_rt.daemon.front.requests import Ticket
-from shisha_rt.daemon.metrics import Metrics
 from shisha_rt.messages.worker import Done, Prepared
 from shisha_rt.plan.plan import Plan
 from shisha_rt.protocol.request import InferRequest
@@ -67,7 +66,7 @@ def test_the_summary_has_medians_and_nothing_before_frames() -> None:
 
 def test_before_its_first_frame_a_stage_is_expected_to_take_what_it_took_to_warm_up() -> None:
     """One of over 5 s a frame was killed as hung before a first frame could tell how long it takes."""
-    telemetry, plan = Telemetry(Counting(Metrics())), Plan.chain([(0, 3, [["a"], ["b"]])])
+    telemetry, plan = Telemetry(Counting()), Plan.chain([(0, 3, [["a"], ["b"]])])
     assert telemetry.expected_s(7, plan) == {"a": 0.0, "b": 0.0}
     for place, warm_s in (("a", 6.0), ("b", 8.0)):
         telemetry.window(7, 0, place).note_built(Prepared(7, 0, 1, 0.1, warm_s, 0, 0))
@@ -77,7 +76,7 @@ def test_before_its_first_frame_a_stage_is_expected_to_take_what_it_took_to_warm
 
 def test_a_run_of_several_frames_is_shared_out_among_them() -> None:
     telemetry, part = (
-        Telemetry(Counting(Metrics())),
+        Telemetry(Counting()),
         Descriptor(incarnation=1, frame=1, attempt=0, stage=0, epoch=7, slot=0),
     )
     tickets = [Ticket(InferRequest(str(frame), None, None, None, {}, (), 4), frame, print, 0.0) for frame in (1, 2)]
@@ -88,7 +87,7 @@ def test_a_run_of_several_frames_is_shared_out_among_them() -> None:
 
 
 def test_of_several_shapes_a_large_frame_may_come_after_small_ones() -> None:
-    telemetry, plan = Telemetry(Counting(Metrics()), shapes=2), Plan.chain([(0, 3, [["a"]])])
+    telemetry, plan = Telemetry(Counting(), shapes=2), Plan.chain([(0, 3, [["a"]])])
     telemetry.window(7, 0, "a").note_built(Prepared(7, 0, 1, 0.1, 6.0, 0, 0))
     telemetry.window(7, 0, "a").add(0.1, 0.1, 0.0)
     assert telemetry.expected_s(7, plan) == {"a": 6.0}

@@ -27,7 +27,7 @@ from typing import Final, Protocol
 import msgspec
 import pytest
 
-from shisha_rt.daemon.children.child_link import ChildLink
+from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
 from shisha_rt.daemon.fleet.link import WorkerLink
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.messages import worker as m
@@ -160,7 +160,8 @@ class ChildLine:
         (folder / "echo_child.py").write_text(ECHO)
         self._poller = Poller()
         codec: Codec[bytes] = Codec(bytes)
-        self._link = ChildLink("echo_child", self._poller, (codec, codec), bytes, str)
+        self._link = ChildLink(ChildProgram("echo_child", codec, codec), self._poller, str)
+        self._link.start()
         self.send = self._link.send
         (pid,) = until_heard(self, 1)
         self._pid = int(pid)

@@ -17,7 +17,7 @@ from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.repository.entries import ModelEntry
 from shisha_rt.repository.hosted import DaemonRecord
-from shisha_rt.repository.model_daemon import ModelDaemon
+from shisha_rt.repository.model_daemon import Home, ModelDaemon
 
 RECORD = DaemonRecord(None, 1, os.getpid(), "http://127.0.0.1:1/metrics")
 
@@ -25,7 +25,7 @@ RECORD = DaemonRecord(None, 1, os.getpid(), "http://127.0.0.1:1/metrics")
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[ModelDaemon]:
     poller, context = Poller(), zmq.Context[zmq.Socket[bytes]]()
-    daemon = ModelDaemon(ModelEntry("net", "1", Settings("net.onnx"), Terms()), 1, tmp_path, poller, context)
+    daemon = ModelDaemon(ModelEntry("net", "1", Settings("net.onnx"), Terms()), 1, Home(tmp_path, poller, context))
     yield daemon
     daemon.close()
     poller.close()

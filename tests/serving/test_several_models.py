@@ -28,6 +28,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from shisha_rt.client import Client, FailedPrecondition, NotFound, ShishaError, Unavailable, Unimplemented
 from shisha_rt.errors import Error
+from shisha_rt.protocol.keys import new_pair
 from tests.serving.daemon_process import machine_file
 from tests.serving.host_process import HostProcess
 from tests.serving.identity_model import frame_of, write_identity_model
@@ -506,3 +507,14 @@ def test_places_go_where_frames_are(tmp_path: Path) -> None:
         assert {"place_dealt", "place_taken_back"} <= set(host.kinds())
     assert_kept(load)
     assert not asking.errors + third.errors
+
+
+def test_a_changed_allow_list_is_read_and_told_of(tmp_path: Path) -> None:
+    """The host process read it without a word, where a daemon writes an event."""
+    access, user = tmp_path / "access.toml", f'[[user]]\nname = "one"\npublic_key = "{new_pair().public}"\n'
+    access.touch(mode=0o600)
+    models = write_identity_model(tmp_path), write_times(tmp_path, 2.0)
+    with HostProcess(tmp_path, *models, "--access", access, endpoint=f"ipc://{tmp_path / 'host'}") as host:
+        access.write_text(user)
+        host.popen.send_signal(signal.SIGHUP)
+        until(lambda: "access_read" in host.kinds(), "the list is read")

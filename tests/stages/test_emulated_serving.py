@@ -19,10 +19,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shisha_rt.client import Client
-from shisha_rt.daemon.front.addresses import Addresses
+from shisha_rt.daemon.front.addresses import addresses_of
 from shisha_rt.daemon.prepare import planned
 from shisha_rt.daemon.prepared import Planning
 from shisha_rt.daemon.server import Daemon
+from shisha_rt.daemon.settings import Settings
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.machine import Machine, target_s
@@ -237,7 +238,10 @@ def test_a_time_scale_too_small_is_found_when_the_real_time_is_known(identity: P
 def test_modelled_times_need_stored_costs(identity: Path, emulated: Path) -> None:
     machine = replace(load_machine(str(emulated)), timing="modelled")
     with pytest.raises(BadInput, match='timing = "modelled": measured costs are'):
-        Daemon(planned(make_ready(identity, machine), Planning()), Addresses("tcp://127.0.0.1:0"))
+        Daemon(
+            planned(make_ready(identity, machine), Planning(Settings("", strategy="seed"))),
+            addresses_of(Settings("", endpoint="tcp://127.0.0.1:0", metrics="0")),
+        )
 
 
 def refusal(model: Path, machine: Path) -> str:

@@ -81,12 +81,12 @@ def test_the_frame_that_was_computed_is_charged(compiled: Compiled, crash: signa
 def test_a_worker_that_is_stopped_is_a_hang(compiled: Compiled) -> None:
     """As the daemon sees it, by the board alone."""
     with arena_of(compiled) as arena, far_places(compiled, arena) as (place,):
-        worker, watch = prepared(place, compiled), Watch()
+        worker, watch = prepared(place, compiled), Watch(HangLimits(), lambda: False)
         os.kill(worker, signal.SIGSTOP)
         reason, until_s = None, time.monotonic() + PATIENCE_S
         while reason is None and time.monotonic() < until_s:
             time.sleep(0.1)
-            reason = watch.look(arena.sign(0), time.monotonic_ns(), 0.1, 0.0, HangLimits())
+            reason = watch.look(arena.sign(0), time.monotonic_ns(), 0.1, 0.0)
         assert reason is not None
         assert reason.startswith("no sign of life for 2.")
 
@@ -95,10 +95,10 @@ def test_a_stage_that_takes_long_is_no_hang(compiled: Compiled) -> None:
     with arena_of(compiled) as arena, far_places(compiled, arena) as (place,):
         prepared(place, compiled)
         compute(place, arena, compiled, 1)
-        watch, limits = Watch(), HangLimits(silence_s=1.5, frame_s=0.5)
+        watch = Watch(HangLimits(silence_s=1.5, frame_s=0.5), lambda: False)
         for _ in range(20):
             time.sleep(0.1)
-            assert watch.look(arena.sign(0), time.monotonic_ns(), 0.1, 0.0, limits) is None
+            assert watch.look(arena.sign(0), time.monotonic_ns(), 0.1, 0.0) is None
 
 
 def test_a_far_end_without_its_model_says_so_before_it_listens(compiled: Compiled, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -33,67 +33,89 @@ _FIRST_DELAY_S: Final = 0.1
 _MAX_DELAY_S: Final = 10.0
 
 
+class ChildProgram(NamedTuple, Generic[ToT, FromT]):
+    """A module that runs as `python -m MODULE CHANNEL PARENT`, and the codecs of messages to and from it."""
+
+    module: str
+    to: Codec[ToT]
+    by: Codec[FromT]
+
+
+def start_with_channel(module: str, beside: Sequence[int] = ()) -> tuple[Child, Channel]:
+    """Start `python -m MODULE CHANNEL PARENT`, which inherits the descriptors `beside`; return it and our end.
+
+    Raises OSError, and leaves nothing behind, if no descriptor or process is available.
+    """
+    channel, theirs = Channel.pair()
+    try:
+        with theirs:
+            fd = theirs.fileno()
+            return start_child(module, str(fd), str(os.getpid()), pass_fds=[fd, *beside]), channel
+    except OSError:
+        channel.close()
+        raise
+
+
 class ChildLink(Generic[ToT, FromT]):
-    """Keeps `python -m MODULE CHANNEL PARENT` running; each such process is sent `greeting` first.
+    """Keeps a process of `program` running, from `start` to `close`; each such process is sent the greeting first.
 
     For each message of the process `poller` yields `said(message)`. After a death, once the next process runs, `poller`
-    or `look` yields `died(reason)`. `idle`: start no process before the first message to it. `beside`: further
-    descriptors that it inherits. `begun`: a process that runs already, and has been greeted. `silence_s`: a process
-    without a sign of life for this long hangs.
+    or `look` yields `died(reason)`. While no process is to run, messages are dropped. `silence_s`: a process without a
+    sign of life for this long hangs.
     """
+
+    silence_s = SILENCE_S
 
     def __init__(
         self,
-        module: str,
+        program: ChildProgram[ToT, FromT],
         poller: Poller,
-        codecs: tuple[Codec[ToT], Codec[FromT]],
-        said: Callable[[FromT], object],
         died: Callable[[str], object],
-        greeting: Sequence[ToT] = (),
-        *,
-        idle: bool = False,
-        beside: Sequence[int] = (),
-        begun: tuple[Child, Channel] | None = None,
-        silence_s: float = SILENCE_S,
+        said: Callable[[FromT], object] = lambda message: message,
     ) -> None:
-        self._module = module
-        self._beside = beside
-        self._silence_s = silence_s
+        self._program = program
         self._poller = poller
-        self._to, self._from = codecs
         self._said = said
         self._died = died
-        self._greeting = greeting
+        self._greeting: Sequence[ToT] = ()
+        self._beside: Sequence[int] = ()
         self._delay_s = 0.0
         self._line: tuple[Child, Channel] | None = None
         self._pulse: Pulse | None = None
         self._started_s = self._again_at_s = 0.0
         self._reason: str | None = None
-        self._idle = idle
-        if begun is not None:
-            self._watch(*begun)
-        elif not idle:
-            self._start()
+        self._idle = False
+        self.on = False
+
+    def start(self, greeting: Sequence[ToT] = (), beside: Sequence[int] = ()) -> None:
+        """Start the process, anew if it runs. `beside`: further descriptors that it inherits.
+
+        Raises OSError, and keeps none running, if no descriptor or process is available.
+        """
+        self.close()
+        self._greeting, self._beside = greeting, beside
+        self._reason, self._delay_s = None, 0.0
+        self._start()
+
+    def start_later(self, greeting: Sequence[ToT]) -> None:
+        """Start the process with the first message to it."""
+        self._greeting, self._idle = greeting, True
+
+    def take_over(self, line: tuple[Child, Channel], greeting: Sequence[ToT]) -> None:
+        """Begin with a process that runs already, and has been greeted."""
+        self._greeting = greeting
+        self._watch(*line)
 
     def _start(self) -> None:
-        """Start a process. Raises OSError, and leaves nothing behind, if no descriptor or process is available."""
-        channel, theirs = Channel.pair()
-        try:
-            fd = theirs.fileno()
-            child = start_child(self._module, str(fd), str(os.getpid()), pass_fds=[fd, *self._beside])
-        except OSError:
-            channel.close()
-            raise
-        finally:
-            theirs.close()
-        self._watch(child, channel)
+        self._watch(*start_with_channel(self._program.module, self._beside))
         for message in self._greeting:
             self.send(message)
 
     def _watch(self, child: Child, channel: Channel) -> None:
+        self.on = True
         self._started_s = time.monotonic()
         self._line = child, channel
-        self._pulse = Pulse(child.pid, self._silence_s)
+        self._pulse = Pulse(child.pid, self.silence_s)
         self._poller.watch(channel.fileno(), self._hear)
         self._poller.watch(child.pidfd, self._ended)
 
@@ -105,10 +127,10 @@ class ChildLink(Generic[ToT, FromT]):
     def send(self, message: ToT) -> None:
         """Send a message, in order. While the channel is full it waits for a later message or look."""
         if self._idle:
-            self._idle, self._reason = False, "it could not be started"
+            self._idle, self.on, self._reason = False, True, "it could not be started"
             deque(self.look(), maxlen=0)
         if self._line is not None and self._line[1].open:
-            self._or_kill(lambda channel: channel.send(self._to.encode(message)))
+            self._or_kill(lambda channel: channel.send(self._program.to.encode(message)))
 
     def greet(self, message: ToT) -> None:
         """Make this the first message to each later process; a process that runs already is sent it, too."""
@@ -134,9 +156,9 @@ class ChildLink(Generic[ToT, FromT]):
         try:
             for data in channel.receive():
                 try:
-                    yield self._said(self._from.decode(data))
+                    yield self._said(self._program.by.decode(data))
                 except msgspec.MsgspecError as error:
-                    log.warning("a message of %s was not understood: %s", self._module, error)
+                    log.warning("a message of %s was not understood: %s", self._program.module, error)
         except ChannelBroken as broken:
             self._reason = f"it is not understood: {broken}"
             child.kill()
@@ -145,10 +167,10 @@ class ChildLink(Generic[ToT, FromT]):
 
     def _ended(self) -> Iterator[object]:
         status = self._end()
-        now_s = time.monotonic()
-        lived = now_s - self._started_s > _LIVED_S
-        self._delay_s = 0.0 if lived else min(max(2 * self._delay_s, _FIRST_DELAY_S), _MAX_DELAY_S)
-        self._again_at_s = now_s + self._delay_s
+        if time.monotonic() - self._started_s > _LIVED_S:
+            self._delay_s = self._again_at_s = 0.0
+        else:
+            self._put_off()
         self._reason = self._reason or (f"exit status {status}" if status >= 0 else f"killed by signal {-status}")
         yield from self.look()
 
@@ -163,18 +185,21 @@ class ChildLink(Generic[ToT, FromT]):
             if hangs is not None:
                 self._reason = hangs
                 child.kill()
-        elif not self._idle and time.monotonic() >= self._again_at_s:
+        elif self.on and time.monotonic() >= self._again_at_s:
             reason, self._reason = self._reason, None
             assert reason is not None  # it has died
             try:
                 self._start()
             except OSError as error:
-                log.warning("%s could not be started: %s", self._module, error)
+                log.warning("%s could not be started: %s", self._program.module, error)
                 self._reason = reason
-                self._delay_s = min(max(2 * self._delay_s, _FIRST_DELAY_S), _MAX_DELAY_S)
-                self._again_at_s = time.monotonic() + self._delay_s
-                return
-            yield self._died(reason)
+                self._put_off()
+            else:
+                yield self._died(reason)
+
+    def _put_off(self) -> None:
+        self._delay_s = min(max(2 * self._delay_s, _FIRST_DELAY_S), _MAX_DELAY_S)
+        self._again_at_s = time.monotonic() + self._delay_s
 
     def wait(self, within_s: float) -> None:
         """Wait at most `within_s` for the end of the child, which has been asked to end."""
@@ -182,7 +207,8 @@ class ChildLink(Generic[ToT, FromT]):
             select.select([self._line[0].pidfd], [], [], within_s)
 
     def close(self) -> None:
-        """End the process, if it has not ended itself."""
+        """End the process, if it has not ended itself, and keep none running."""
+        self.on = self._idle = False
         if self._line is not None:
             self._end()
 

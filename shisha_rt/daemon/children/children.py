@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,18 +17,21 @@ from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.costs.links import HostLink
-from shisha_rt.daemon.children.child_link import ChildLink
+from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
+from shisha_rt.daemon.children.shadow_link import ShadowLink
 from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.daemon.planning import plans_file
+from shisha_rt.daemon.prepared import PreparedModel
 from shisha_rt.errors import Failure
 from shisha_rt.measure import plan_store
-from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.plan.plan import team_name
+from shisha_rt.process.arena import Arena
 
 log = logging.getLogger(__name__)
 
-_TUNER: Final = "shisha_rt.daemon.children.tuner"
-_PLACER: Final = "shisha_rt.daemon.children.placer"
-_PROFILER: Final = "shisha_rt.daemon.children.profiler"
+_TUNER: Final = ChildProgram("shisha_rt.daemon.children.tuner", tm.TO_TUNER, tm.FROM_TUNER)
+_PLACER: Final = ChildProgram("shisha_rt.daemon.children.placer", pm.TO_PLACER, pm.FROM_PLACER)
+_PROFILER: Final = ChildProgram("shisha_rt.daemon.children.profiler", fm.TO_PROFILER, fm.FROM_PROFILER)
 _MOST_PROFILERS: Final = 3
 """After so many deaths of its process, profiling is given up."""
 _WRITING_S: Final = 5.0
@@ -36,44 +39,29 @@ _WRITING_S: Final = 5.0
 
 
 class Children:
-    """`solver`: how operators are placed, if places have devices. `tuner`: first messages to the tuner; None: no tuner.
+    """Without a strategy that searches there is no tuner, and without devices no placer."""
 
-    `plans`: file for the best plans; None: they are not kept.
-    """
-
-    def __init__(
-        self,
-        poller: Poller,
-        ready: ModelOnMachine,
-        plans: Path | None,
-        solver: str,
-        tuner: Sequence[tm.ToTuner] | None,
-    ) -> None:
-        self.plan_writer = PlanWriter(plans, ready.compiled.key)
-        self._poller = poller
+    def __init__(self, poller: Poller, prepared: PreparedModel, arena: Arena) -> None:
+        ready, planning = prepared.ready, prepared.planning
+        self.plan_writer = PlanWriter(None if planning.fresh else plans_file(), ready.compiled.key)
+        self.shadow = ShadowLink(poller, arena, [shape.index for shape in ready.compiled.each])
         self._ready = ready
-        self._tuner: ChildLink[tm.ToTuner, tm.FromTuner] | None = None
-        self._placer: ChildLink[pm.ToPlacer, pm.FromPlacer] | None = None
-        self._profiler: ChildLink[fm.ToProfiler, fm.FromProfiler] | None = None
+        self.tuner = ChildLink(_TUNER, poller, ev.TunerDied, ev.TunerSaid)
+        self.placer = ChildLink(_PLACER, poller, ev.PlacerDied, ev.PlacerSaid)
+        self.profiler = ChildLink(_PROFILER, poller, self._profiler_died, self._profiler_said)
+        self._all: tuple[ChildLink[Any, Any], ...] = self.tuner, self.placer, self.profiler
         self._profilers_died = 0
         self._profiled = False
-        if tuner is not None:
-            codecs = tm.TO_TUNER, tm.FROM_TUNER
-            self._tuner = ChildLink(_TUNER, poller, codecs, ev.TunerSaid, ev.TunerDied, tuner, idle=True)
+        if planning.settings.strategy != "seed":
+            self.tuner.start_later(prepared.told_first)
         if ready.operator_costs:
             folders = str(ready.compiled.model_folder), str(ready.compiled.engine_folder)
             teams = {team_name(team): costs for team, costs in ready.team_costs.items()}
-            greeting = pm.greeting(*folders, solver, {**ready.operator_costs, **teams})
-            line = pm.TO_PLACER, pm.FROM_PLACER
             try:
-                self._placer = ChildLink(_PLACER, poller, line, ev.PlacerSaid, ev.PlacerDied, greeting)
+                self.placer.start(pm.greeting(*folders, planning.settings.solver, {**ready.operator_costs, **teams}))
             except OSError:
                 self.close()
                 raise
-
-    @property
-    def _all(self) -> tuple[ChildLink[Any, Any], ...]:
-        return tuple(child for child in (self._tuner, self._placer, self._profiler) if child is not None)
 
     @property
     def pids(self) -> list[int]:
@@ -83,7 +71,7 @@ class Children:
     @property
     def profiling(self) -> bool:
         """Whether layers are being measured, on places that are up."""
-        return self._profiler is not None and not self._profiled
+        return self.profiler.on and not self._profiled
 
     def profile(
         self, far: Mapping[str, HostLink], down: Collection[str], choice: Choice, *, renew: bool = False
@@ -95,9 +83,6 @@ class Children:
         measured while other programs used the cores.
         """
         self._profiled, self._profilers_died = False, 0
-        if self._profiler is not None:
-            self._profiler.close()
-            self._profiler = None  # there may be no process for the next one
         compiled, machine = self._ready.compiled, self._ready.machine
         asked = fm.ProfileModel(
             compiled.model.name,
@@ -118,9 +103,8 @@ class Children:
             choice.most_run_s,
             choice.latency_s,
         )
-        line = fm.TO_PROFILER, fm.FROM_PROFILER
         try:
-            self._profiler = ChildLink(_PROFILER, self._poller, line, self._profiler_said, self._profiler_died, [asked])
+            self.profiler.start([asked])
         except OSError as error:
             yield ev.ProfilerSaid(fm.NotProfiled(f"no process could be started for it: {error.strerror}"))
 
@@ -135,30 +119,23 @@ class Children:
         return self._profiler_said(fm.NotProfiled(f"its process died {self._profilers_died} times: {reason}"))
 
     def tell_tuner(self, message: tm.ToTuner) -> None:
-        if isinstance(message, tm.StoredCosts) and self._tuner is not None:
-            self._tuner.greet(message)
-        elif self._tuner is not None:
-            self._tuner.send(message)
-
-    def tell_profiler(self, message: fm.ToProfiler) -> None:
-        if self._profiler is not None:
-            self._profiler.send(message)
-
-    def tell_placer(self, message: pm.ToPlacer) -> None:
-        if self._placer is not None:
-            self._placer.send(message)
+        if isinstance(message, tm.StoredCosts):
+            self.tuner.greet(message)
+        else:
+            self.tuner.send(message)
 
     def look(self) -> Iterator[object]:
         """Called periodically; yields the children's events."""
         for child in self._all:
             yield from child.look()
-        if self._profiled and self._profiler is not None:  # it has no more to do
-            self._profiler.close()
-            self._profiler = None
+        yield from self.shadow.look()
+        if self._profiled:  # it has no more to do
+            self.profiler.close()
 
     def close(self) -> None:
         for child in self._all:
             child.close()
+        self.shadow.close()
         self.plan_writer.close()
 
 

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Final
 
 from shisha_rt.daemon.prepare import plans_for_others, prepare
-from shisha_rt.daemon.prepared import PreparedModel
+from shisha_rt.daemon.prepared import Preparation, PreparedModel
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
@@ -29,7 +29,8 @@ _NICENESS: Final = 10
 def main(arguments: list[str]) -> int:
     channel = line_to_parent(arguments)
     signal.signal(signal.SIGTERM, _end)  # ends by an exception, so that unfinished work is cleaned up
-    asked, level, style = pickle.loads(channel.wait())
+    asked: Preparation = pickle.loads(channel.wait())
+    level, style = asked.log
     logging.basicConfig(level=level, format=style)
 
     def say(message: str | Exception | PreparedModel | dict[Objective, Plan]) -> None:

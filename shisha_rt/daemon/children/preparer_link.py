@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
 import select
 import subprocess
@@ -12,11 +11,11 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from shisha_rt.core.tuning.events import PlannedAhead
+from shisha_rt.daemon.children.child_link import start_with_channel
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.prepared import Preparation, PreparedModel
 from shisha_rt.errors import Error, Failure
-from shisha_rt.process.channel import Channel, ChannelBroken
-from shisha_rt.process.child import start_child
+from shisha_rt.process.channel import ChannelBroken
 from shisha_rt.process.job import how_ended
 from shisha_rt.process.pulse import Pulse
 
@@ -35,20 +34,11 @@ class PreparerLink:
     def __init__(self) -> None:
         self._poller: Poller | None = None
         self._closed = False
-        self._channel, theirs = Channel.pair()
-        try:
-            fd = theirs.fileno()
-            self._child = start_child(_MODULE, str(fd), str(os.getpid()), pass_fds=[fd])
-        except OSError:
-            self._channel.close()
-            raise
-        finally:
-            theirs.close()
+        self._child, self._channel = start_with_channel(_MODULE)
         self._pulse = Pulse(self._child.pid)
 
-    def ask(self, asked: Preparation, log: tuple[int, str]) -> None:
-        """Begin. `log`: level and format of the process's log, which goes to the daemon's standard error."""
-        self._channel.send(pickle.dumps((asked, *log)))
+    def ask(self, asked: Preparation) -> None:
+        self._channel.send(pickle.dumps(asked))
 
     def wait(self, tell: Callable[[str], None]) -> PreparedModel:
         """Wait for the prepared model. Raises what `prepare` raises there; Failure if the process dies or hangs.

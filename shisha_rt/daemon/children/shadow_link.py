@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from shisha_rt.daemon.children.child_link import ChildLink
+from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.messages import shadow as sm
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.tensors import Tensor
 
-_MODULE: Final = "shisha_rt.daemon.children.shadow"
+_SHADOW: Final = ChildProgram("shisha_rt.daemon.children.shadow", sm.TO_SHADOW, sm.FROM_SHADOW)
 
 
 class ShadowLink:
@@ -20,22 +20,19 @@ class ShadowLink:
 
     def __init__(self, poller: Poller, arena: Arena, indexes: Sequence[ModelIndex]) -> None:
         self.wants_frame = False
-        self._poller = poller
         self._arena = arena
         self._indexes = indexes
-        self._link: ChildLink[sm.ToShadow, sm.FromShadow] | None = None
+        self._link = ChildLink(_SHADOW, poller, _died, self._said)
         self._over = False
         self._then: Callable[[sm.ShadowEnds], None] = lambda _: None
 
     @property
     def runs(self) -> bool:
-        return self._link is not None
+        return self._link.on
 
     def begin(self, endpoint: str, frames: int, then: Callable[[sm.ShadowEnds], None]) -> None:
         """Start a comparison; `then` is called once, with its result. Raises OSError if no process is available."""
-        greeting = [sm.ShadowBegins(endpoint, frames)]
-        codecs = sm.TO_SHADOW, sm.FROM_SHADOW
-        self._link = ChildLink(_MODULE, self._poller, codecs, self._said, self._died, greeting)
+        self._link.start([sm.ShadowBegins(endpoint, frames)])
         self._then, self._over = then, False
 
     def show(self, slot: int, layout: int) -> None:
@@ -49,8 +46,7 @@ class ShadowLink:
         except NoRoom:
             return
         self.wants_frame = False
-        if self._link is not None:
-            self._link.send(sm.ShadowFrame(inputs, outputs))
+        self._link.send(sm.ShadowFrame(inputs, outputs))
 
     def _tensors(self, slot: int, layout: int, specs: Iterable[Tensor]) -> dict[str, sm.ShadowTensor]:
         arena, regions = self._arena, self._arena.layouts[layout].regions
@@ -65,9 +61,6 @@ class ShadowLink:
         self.wants_frame = isinstance(message, sm.NextFrame) and not self._over
         return message
 
-    def _died(self, reason: str) -> sm.ShadowEnds:
-        return sm.ShadowEnds(0, 0, 0, 0.0, 0.0, f"the process that compares ended: {reason}")
-
     def ended(self, ends: sm.ShadowEnds) -> None:
         """Pass on the result, once: after a death another process runs for a moment, and may send a result, too."""
         if not self._over:
@@ -76,13 +69,14 @@ class ShadowLink:
 
     def look(self) -> Iterator[object]:
         """Called periodically: end the process if it hangs, or has no more to do."""
-        if self._link is not None and self._over:
+        if self._over:
             self.close()
-        elif self._link is not None:
-            yield from self._link.look()
+        return self._link.look()
 
     def close(self) -> None:
-        link, self._link = self._link, None
         self.wants_frame = False
-        if link is not None:
-            link.close()
+        self._link.close()
+
+
+def _died(reason: str) -> sm.ShadowEnds:
+    return sm.ShadowEnds(0, 0, 0, 0.0, 0.0, f"the process that compares ended: {reason}")

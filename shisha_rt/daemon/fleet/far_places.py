@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from shisha_rt.core import event_log
 from shisha_rt.costs.link_speed import LinkSpeed
 from shisha_rt.costs.links import HostLink
-from shisha_rt.daemon.children.child_link import ChildLink
+from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.hosts import messages as cm
 from shisha_rt.messages.worker import WorkerConfig
@@ -22,6 +22,7 @@ from shisha_rt.messages.worker import WorkerConfig
 if TYPE_CHECKING:
     from shisha_rt.hosts.joined import Joined
 
+_CLUSTER: Final = ChildProgram(cm.PROCESS, cm.TO_CLUSTER, cm.FROM_CLUSTER)
 _SETTLED_S: Final = 1.5  # after the last change: links of several places change together
 _APART_S: Final = 5.0
 
@@ -69,15 +70,11 @@ class FarPlaces:
     def __init__(self, joined: Joined | None, poller: Poller) -> None:
         self.links = FarLinks({} if joined is None else joined.links())
         self.hosts: dict[str, cm.PlaceThere] = {}
-        if joined is not None:
-            self.hosts = {place: host for place, host in joined.places.items() if place not in joined.lost}
-        self._link: ChildLink[cm.ToCluster, cm.FromCluster] | None = None
+        self._link = ChildLink(_CLUSTER, poller, self._died, self._said)
         self._relays: dict[int, tuple[str, WorkerConfig]] = {}
         if joined is not None:
-            codecs = cm.TO_CLUSTER, cm.FROM_CLUSTER
-            self._link = ChildLink(
-                cm.PROCESS, poller, codecs, self._said, self._died, joined.greeting, begun=joined.line
-            )
+            self.hosts = {place: host for place, host in joined.places.items() if place not in joined.lost}
+            self._link.take_over(joined.line, joined.greeting)
 
     def expect(self, place: str, incarnation: int, config: WorkerConfig) -> None:
         """Note a relay that has been started. Its far end is started when the relay sends `Hail`."""
@@ -85,12 +82,12 @@ class FarPlaces:
 
     def hailed(self, incarnation: int, near_key: str) -> None:
         relay = self._relays.get(incarnation)
-        if relay is not None and self._link is not None:
+        if relay is not None:
             self._link.send(cm.StartFar(relay[0], incarnation, relay[1], near_key))
 
     def gone(self, incarnation: int) -> None:
         """Have the far end of a dead relay ended."""
-        if self._relays.pop(incarnation, None) is not None and self._link is not None:
+        if self._relays.pop(incarnation, None) is not None:
             self._link.send(cm.EndFar(incarnation))
 
     def link_seen(self, place: str, seen: LinkSpeed) -> bool:
@@ -110,16 +107,14 @@ class FarPlaces:
         self.hosts.clear()
         return event_log.ClusterEnded(reason=reason)
 
-    def look(self) -> Iterable[object]:
+    def look(self) -> Iterator[object]:
         """Called periodically."""
-        return () if self._link is None else self._link.look()
+        return self._link.look()
 
     def finish(self) -> None:
         """Have the cluster process release everything, and wait for that."""
-        if self._link is not None:
-            self._link.send(cm.EndCluster())
-            self._link.wait(cm.LEAVES_WITHIN_S)
+        self._link.send(cm.EndCluster())
+        self._link.wait(cm.LEAVES_WITHIN_S)
 
     def close(self) -> None:
-        if self._link is not None:
-            self._link.close()
+        self._link.close()

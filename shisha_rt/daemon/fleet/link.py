@@ -72,11 +72,9 @@ class WorkerLink:
                 said.append(messages.FROM_WORKER.decode(data))
             if channel.waiting and channel.open:
                 channel.flush()
-        except msgspec.MsgspecError as error:  # the end of a part may be lost, so the worker is of no use any more
-            said.append(WorkerHung(incarnation, f"it is not understood: {error}"))
-        except ChannelBroken as broken:
-            if str(broken) != GONE:
-                said.append(WorkerHung(incarnation, f"it is not understood: {broken}"))
+        except (msgspec.MsgspecError, ChannelBroken) as error:
+            if str(error) != GONE:  # the end of a part may be lost, so the worker is of no use any more
+                said.append(WorkerHung(incarnation, f"it is not understood: {error}"))
         if not channel.open:
             self._poller.unwatch(channel.fileno())
         return said

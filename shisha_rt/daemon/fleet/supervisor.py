@@ -15,7 +15,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -50,7 +50,7 @@ class Process:
     place: str
     incarnation: int
     child: Child
-    watch: Watch = field(default_factory=Watch)
+    watch: Watch
     ready: bool = False
     kill_reason: str | None = None
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=20))
@@ -70,19 +70,18 @@ class Supervisor:
         budgets: Budgets,
         poller: Poller,
         far: FarPlaces,
-        max_worker_bytes: int | None = None,
         patience: HangLimits = DEFAULT_LIMITS,
+        max_worker_bytes: int | None = None,
     ) -> None:
         self.link = WorkerLink(poller)
         self.far = far
-        self.patience = patience
-        self.far_patience = replace(patience, start_s=_FAR_START_S)
+        self.ready = ready
+        self.arena = arena
         self.processes: dict[int, Process] = {}
-        self._ready = ready
-        self._arena = arena
+        self._patience = patience
+        self._max_worker_bytes = max_worker_bytes
         self._budgets = budgets
         self._poller = poller
-        self._max_worker_bytes = max_worker_bytes
         self._kernel_kills = kernel_kills()
         self._index = {place.name: index for index, place in enumerate(ready.machine.places)}
         for place in ready.machine.places:
@@ -91,14 +90,14 @@ class Supervisor:
 
     def start(self, place_name: str, incarnation: int) -> None:
         """Start a worker. Raises OSError, and leaves nothing behind, if no descriptor, process or host is available."""
-        place = self._ready.machine.place(place_name)
+        place = self.ready.machine.place(place_name)
         if place.remote and place_name not in self.far.hosts:
             raise OSError(errno.EHOSTUNREACH, "no host has it now")
-        self._arena.clear_sign(self._index[place_name], time.monotonic_ns())
+        self.arena.clear_sign(self._index[place_name], time.monotonic_ns())
         theirs = self.link.open(incarnation)
         try:
             config = self._config(place, incarnation, theirs.fileno())
-            fds = (self._arena.fd, theirs.fileno(), config.budget_fd)
+            fds = (self.arena.fd, theirs.fileno(), config.budget_fd)
             child = start_child(
                 "stages.far.relay" if place.remote else "stages.worker",
                 msgspec.json.encode(config).decode(),
@@ -112,14 +111,17 @@ class Supervisor:
             theirs.close()
         assert child.stderr is not None
         os.set_blocking(child.stderr.fileno(), False)
-        process = self.processes[incarnation] = Process(place_name, incarnation, child)
+        patience = replace(self._patience, start_s=_FAR_START_S) if place.remote else self._patience
+        process = self.processes[incarnation] = Process(
+            place_name, incarnation, child, Watch(patience, functools.partial(wants_core, child.pid))
+        )
         if place.remote:
             self.far.expect(place_name, incarnation, config)
         self._poller.watch(child.pidfd, functools.partial(self._bury, process))
         self._poller.watch(child.stderr.fileno(), functools.partial(self._read_stderr, process))
 
     def _config(self, place: Place, incarnation: int, channel_fd: int) -> WorkerConfig:
-        compiled, machine = self._ready.compiled, self._ready.machine
+        compiled, machine = self.ready.compiled, self.ready.machine
         return WorkerConfig(
             place=place.name,
             place_index=self._index[place.name],
@@ -129,16 +131,16 @@ class Supervisor:
             incarnation=incarnation,
             channel_fd=channel_fd,
             engine_folders=tuple(str(shape.engine_folder) for shape in compiled.each),
-            arena_fd=self._arena.fd,
-            slot_count=self._arena.slot_count,
+            arena_fd=self.arena.fd,
+            slot_count=self.arena.slot_count,
             parent_pid=os.getpid(),
             time_scale=machine.time_scale,
             bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s(place),
             budget_fd=self._budgets.fd(place.memory),
             model_folders=tuple(str(shape.model_folder) for shape in compiled.each),
-            devices=self._ready.devices.get(place.name, ()),
-            scales=self._ready.scales,
-            output_bytes=self._arena.layout.output_bytes,
+            devices=self.ready.devices.get(place.name, ()),
+            scales=self.ready.scales,
+            output_bytes=self.arena.layout.output_bytes,
             max_worker_bytes=self._max_worker_bytes,
         )
 
@@ -181,7 +183,7 @@ class Supervisor:
         child.wait()
         yield from self.link.receive(process.incarnation)
         self._read_stderr(process)
-        running = self._arena.sign(self._index[process.place]).frame
+        running = self.arena.sign(self._index[process.place]).frame
         del self.processes[process.incarnation]
         for fd in (child.pidfd, child.stderr.fileno()):
             self._poller.unwatch(fd)
@@ -206,10 +208,10 @@ class Supervisor:
             "which serve --max-worker-bytes sets"
         )
 
-    def look(self, expected_s: Mapping[str, float], having_parts: Collection[int]) -> list[WorkerHung]:
+    def look(self, expected_s: Mapping[str, float], parts: Mapping[int, int]) -> list[WorkerHung]:
         """Called periodically. Returns the workers that hang now, each with the reason.
 
-        `expected_s`: usual time of a batch on each place. `having_parts`: incarnations to which parts are dealt.
+        `expected_s`: usual time of a batch on each place. `parts`: how many are dealt to each incarnation.
         """
         now_ns = time.monotonic_ns()
         now_s = now_ns / 1e9
@@ -218,19 +220,14 @@ class Supervisor:
         hung = list(self.link.look())
         for process in self.processes.values():
             if process.kill_reason is None:
-                has_parts = process.incarnation in having_parts
-                reason = self._hangs(process, now_ns, seen_s, expected_s.get(process.place, 0.0), has_parts=has_parts)
+                if process.ready:
+                    sign, usual_s = self.arena.sign(self._index[process.place]), expected_s.get(process.place, 0.0)
+                    reason = process.watch.look(sign, now_ns, seen_s, usual_s, parts.get(process.incarnation, 0))
+                else:
+                    reason = process.watch.look_at_start(cpu_ticks(process.pid), seen_s)
                 if reason is not None:
                     hung.append(WorkerHung(process.incarnation, reason))
         return hung
-
-    def _hangs(self, process: Process, now_ns: int, seen_s: float, usual_s: float, *, has_parts: bool) -> str | None:
-        starved = functools.partial(wants_core, process.pid)
-        if not process.ready:
-            patience = self.far_patience if self._ready.machine.place(process.place).remote else self.patience
-            return process.watch.look_at_start(cpu_ticks(process.pid), seen_s, patience, starved)
-        sign = self._arena.sign(self._index[process.place])
-        return process.watch.look(sign, now_ns, seen_s, usual_s, self.patience, starved, has_parts=has_parts)
 
     def end_all(self) -> None:
         """Kill and reap every worker; their last messages are dropped."""

@@ -17,7 +17,7 @@ from typing import Final
 from shisha_rt.core.tuning.shape_mix import ShapeMix
 from shisha_rt.daemon.counting import Counting
 from shisha_rt.daemon.front.requests import Ticket
-from shisha_rt.daemon.plain_metrics import PlainSeries
+from shisha_rt.daemon.metrics import PlainSeries
 from shisha_rt.messages.worker import Done, Prepared
 from shisha_rt.plan.energy import NO_POWER, frame_joules
 from shisha_rt.plan.plan import Plan
@@ -78,18 +78,15 @@ class StageWindow:
 
     @property
     def median_service_s(self) -> float | None:
-        return self._median("service", self.service_s)
-
-    @property
-    def median_cpu_s(self) -> float | None:
-        return self._median("cpu", self.cpu_s)
+        return self._median("service_s")
 
     @property
     def median_waited_s(self) -> float | None:
-        return self._median("waited", self.waited_s)
+        return self._median("waited_s")
 
-    def _median(self, what: str, values: deque[float]) -> float | None:
+    def _median(self, what: str) -> float | None:
         """Median, computed anew after some frames and not after each: for very many teams sorting takes most time."""
+        values: deque[float] = getattr(self, what)
         frames, known = self._medians.get(what, (-1, None))
         settled = len(values) == values.maxlen
         if known is None or self.frames - frames >= (_SETTLED_FRAMES if settled else 1):
@@ -101,7 +98,7 @@ class StageWindow:
         """Medians over the window in seconds, for `status`."""
         return {
             "service_s": self.median_service_s,
-            "cpu_s": self.median_cpu_s,
+            "cpu_s": self._median("cpu_s"),
             "waited_s": self.median_waited_s,
             "frames": self.frames,
             **self.built,
@@ -134,7 +131,7 @@ class Telemetry:
         if window.all_s is None:
             window.all_s = self._counting.service(part.stage, place)
         if done.dropped_s:
-            self._counting.dropped(place, done.dropped_s)
+            self._counting.count("shisha_pacing_dropped_seconds", place, by=done.dropped_s)
         cpu_s, waited_s = done.cpu_s / frames, done.waited_s / self._scale
         segments_s = done.segments_s if frames == 1 else tuple(seconds / frames for seconds in done.segments_s)
         ratio = 1.0 if self._mix is None else self._mix.ratio(tickets[0].request.layout)

@@ -35,44 +35,38 @@ DEFAULT_LIMITS: Final = HangLimits()
 
 @dataclass(slots=True)
 class Watch:
-    """What has been seen of one incarnation."""
+    """What has been seen of one incarnation.
 
+    `wants_core`: whether some thread of the worker could run if it got a core; called only when it matters.
+    """
+
+    patience: HangLimits
+    wants_core: Callable[[], bool]
     last: Sign | None = None
     silent_s: float = 0.0
     busy_s: float = 0.0
     idle_s: float = 0.0
     cpu_ticks: int = -1
 
-    def look_at_start(
-        self, cpu_ticks: int, seen_s: float, patience: HangLimits, wants_core: Callable[[], bool]
-    ) -> str | None:
+    def look_at_start(self, cpu_ticks: int, seen_s: float) -> str | None:
         """Return why a worker that is not ready yet counts as hung, or None; `cpu_ticks`: what it has computed so far.
 
-        Parameters are otherwise those of `look`.
+        `seen_s`: as in `look`.
         """
-        if cpu_ticks != self.cpu_ticks or wants_core():
+        if cpu_ticks != self.cpu_ticks or self.wants_core():
             self.cpu_ticks, self.silent_s = cpu_ticks, 0.0
             return None
         self.silent_s += seen_s
-        return (
-            f"it starts, and has done nothing for {self.silent_s:.1f} s" if self.silent_s > patience.start_s else None
-        )
+        if self.silent_s <= self.patience.start_s:
+            return None
+        return f"it starts, and has done nothing for {self.silent_s:.1f} s"
 
-    def look(
-        self,
-        sign: Sign,
-        now_ns: int,
-        seen_s: float,
-        expected_s: float,
-        patience: HangLimits,
-        wants_core: Callable[[], bool] = lambda: False,
-        *,
-        has_parts: bool = False,
-    ) -> str | None:
+    def look(self, sign: Sign, now_ns: int, seen_s: float, expected_s: float, parts: int = 0) -> str | None:
         """Return why a worker counts as hung, or None. `seen_s`: time since the last look, less the daemon's lateness.
 
-        `wants_core`: whether some thread of the worker could run if it got a core; called only when it matters.
+        `expected_s`: what a run takes. `parts`: how many have been dealt to the worker and are not done.
         """
+        patience, wants_core = self.patience, self.wants_core
         last, self.last = self.last, sign
         if last is None or sign.heartbeat_ns != last.heartbeat_ns:
             self.silent_s = 0.0
@@ -85,7 +79,7 @@ class Watch:
         elif now_ns >= sign.paced_until_ns:
             self.busy_s += seen_s
         ran_nothing = last is not None and sign.frame is None and sign.started_ns == last.started_ns
-        self.idle_s = self.idle_s + seen_s if has_parts and ran_nothing else 0.0
+        self.idle_s = self.idle_s + seen_s if parts and ran_nothing else 0.0
         limit_s = max(patience.frame_s, patience.expected_factor * expected_s)
         if self.silent_s > patience.silence_s and (self.silent_s > patience.starved_s or not wants_core()):
             return f"no sign of life for {self.silent_s:.1f} s"

@@ -6,68 +6,77 @@ import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
-from shisha_rt.daemon.front.endpoint import check_endpoint
-from shisha_rt.daemon.front.http_address import HttpAddress, grpc_address, http_address, metrics_address
-from shisha_rt.daemon.settings import TRACE_RATIO, Settings
-from shisha_rt.endpoint import ENDPOINT
+from shisha_rt.daemon.front.http_address import (
+    HttpAddress,
+    grpc_address,
+    http_address,
+    is_loopback,
+    is_port,
+    metrics_address,
+)
+from shisha_rt.daemon.front.ipc_socket import check_ipc_path
+from shisha_rt.daemon.settings import Settings
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import is_installed, pip_install
 from shisha_rt.protocol.keys import is_kept_secret
 
-_FREE_METRICS: Final = metrics_address("0")
-
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """`certificate`, `key`: PEM, for HTTP, gRPC and metrics that other hosts can reach.
+    """The addresses in `settings`, as they were read and checked."""
 
-    `shared_memory`: callers of HTTP and gRPC may name files in /dev/shm. `access`: the allow-list; `secret_key`: the
-    daemon's own. `otlp`: the receiver of traces. `trace_ratio`: the share of frames that are traced.
-    """
-
-    endpoint: str = ENDPOINT
-    metrics: HttpAddress = _FREE_METRICS
-    http: tuple[HttpAddress, ...] = ()
-    certificate: Path | None = None
-    key: Path | None = None
-    shared_memory: bool = False
-    access: Path | None = None
-    secret_key: Path | None = None
-    grpc: tuple[HttpAddress, ...] = ()
-    otlp: str | None = None
-    trace_ratio: float = TRACE_RATIO
+    settings: Settings
+    metrics: HttpAddress
+    http: tuple[HttpAddress, ...]
+    grpc: tuple[HttpAddress, ...]
 
 
 def addresses_of(settings: Settings) -> Addresses:
     """Check the addresses in `settings`. Raises BadInput for an invalid one, or if other hosts can reach one without
     the certificate and keys that it requires.
     """
-    keys = {"access": settings.access is not None, "secret_key": settings.secret_key is not None}
-    check_endpoint(settings.endpoint, **keys)
-    addresses = Addresses(
-        settings.endpoint,
-        metrics_address(settings.metrics),
-        tuple(map(http_address, settings.http)),
-        _path(settings.http_certificate),
-        _path(settings.http_key),
-        settings.http_shared_memory,
-        _path(settings.access),
-        _path(settings.secret_key),
-        tuple(map(grpc_address, settings.grpc)),
-        settings.otlp,
-        settings.trace_ratio,
-    )
-    if addresses.grpc:
-        _check_extra(f"grpc {addresses.grpc[0]}", "grpcio", "grpc", "grpc")
-    if addresses.otlp is not None:
-        if not addresses.otlp.startswith(("http://", "https://")):
+    check_endpoint(settings.endpoint, settings.access, settings.secret_key)
+    http, grpc = tuple(map(http_address, settings.http)), tuple(map(grpc_address, settings.grpc))
+    addresses = Addresses(settings, metrics_address(settings.metrics), http, grpc)
+    if grpc:
+        _check_extra(f"grpc {grpc[0]}", "grpcio", "grpc", "grpc")
+    if settings.otlp is not None:
+        if not settings.otlp.startswith(("http://", "https://")):
             expected = "expected that of an OTLP receiver over HTTP, as http://127.0.0.1:4318"
-            raise BadInput(f"otlp {addresses.otlp!r}: {expected}", Error.BAD_ENDPOINT)
-        _check_extra(f"otlp {addresses.otlp}", "OpenTelemetry", "opentelemetry.exporter.otlp.proto.http", "otel")
+            raise BadInput(f"otlp {settings.otlp!r}: {expected}", Error.BAD_ENDPOINT)
+        _check_extra(f"otlp {settings.otlp}", "OpenTelemetry", "opentelemetry.exporter.otlp.proto.http", "otel")
     _check_http(addresses)
     return addresses
+
+
+def check_endpoint(endpoint: str, access: str | None = None, secret_key: str | None = None) -> None:
+    """Raises BadInput for an invalid public endpoint, or for one that other hosts can reach without keys.
+
+    `access`, `secret_key`: these options.
+    """
+    transport, _, address = endpoint.partition("://")
+    if transport == "ipc" and address and not address.startswith("@"):
+        check_ipc_path(endpoint)
+        return
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if transport != "tcp" or not host or not is_port(port):
+        raise BadInput(f"endpoint {endpoint!r}: expected tcp://HOST:PORT or ipc://PATH", Error.BAD_ENDPOINT)
+    if access is not None and secret_key is None:
+        raise BadInput(f"endpoint {endpoint!r}: with an allow-list it speaks CURVE; expected --secret-key FILE, too, "
+                       "made by: shisha-rt keys new daemon", Error.OPTIONS_CLASH)  # fmt: skip
+    if secret_key is not None and access is None:
+        raise BadInput(
+            f"endpoint {endpoint!r}: --secret-key says nothing of who may come; expected --access FILE, too",
+            Error.OPTIONS_CLASH,
+        )
+    if access is None and not is_loopback(host):
+        raise BadInput(
+            f"endpoint {endpoint!r}: other hosts can reach it; expected --access FILE (who may come) and "
+            "--secret-key FILE (made by: shisha-rt keys new daemon) too, or loopback",
+            Error.EXPOSED_ADDRESS,
+        )
 
 
 def _check_extra(where: str, package: str, module: str, extra: str) -> None:
@@ -77,14 +86,15 @@ def _check_extra(where: str, package: str, module: str, extra: str) -> None:
 
 
 def _check_http(addresses: Addresses) -> None:
-    if (addresses.certificate is None) != (addresses.key is None):
+    certificate, key = addresses.settings.http_certificate, addresses.settings.http_key
+    if (certificate is None) != (key is None):
         raise BadInput(
             "http_certificate and http_key: one without the other; expected both, or neither", Error.OPTIONS_CLASH
         )
-    if addresses.certificate is not None and addresses.key is not None:
-        _check_certificate(addresses.certificate, addresses.key)
+    if certificate is not None and key is not None:
+        _check_certificate(Path(certificate), Path(key))
     for address in (*addresses.http, *addresses.grpc, addresses.metrics):
-        if address.beyond and (addresses.certificate is None or addresses.access is None):
+        if address.beyond and (certificate is None or addresses.settings.access is None):
             raise BadInput(
                 f"{address.option} {address}: other hosts can reach it; expected --http-certificate and --http-key "
                 "(TLS) and --access (who may come) with it, or an address of loopback",
@@ -112,7 +122,3 @@ def _check_certificate(certificate: Path, key: Path) -> None:
 def _no_password() -> str:
     """Return an empty password: an encrypted key cannot be used, as there is nobody to type its password."""
     return ""
-
-
-def _path(name: str | None) -> Path | None:
-    return None if name is None else Path(name)

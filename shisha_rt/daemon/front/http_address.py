@@ -19,8 +19,9 @@ from shisha_rt.errors import BadInput, Error
 _BACKLOG: Final = 512
 _EXPECTED: Final = "expected HOST:PORT, as 127.0.0.1:8000, a port of loopback by itself, or unix:PATH"
 _LOOPBACK: Final = "127.0.0.1"
-_OWN_ONLY: Final = 0o600
-_EVERYBODY: Final = 0o666
+_EXPECTED_TCP: Final = f"expected HOST:PORT, as {_LOOPBACK}:{{port}}, or a port of loopback by itself"
+OWN_ONLY: Final = 0o600
+EVERYBODY: Final = 0o666
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,62 +62,49 @@ def is_port(text: str) -> bool:
 
 def http_address(text: str) -> HttpAddress:
     """Parse an address of HTTP. A port by itself is on loopback. Raises BadInput."""
-    if text.startswith("unix:"):
-        if text == "unix:":
-            raise BadInput(f"http {text!r}: {_EXPECTED}", Error.BAD_ENDPOINT)
+    if text.startswith("unix:") and text != "unix:":
         return HttpAddress(path=check_ipc_path(text))
-    host_and_port = _host_and_port(text)
-    if host_and_port is None:
-        raise BadInput(f"http {text!r}: {_EXPECTED}", Error.BAD_ENDPOINT)
-    return HttpAddress(*host_and_port)
+    return _tcp_address(text, "http", _EXPECTED)
 
 
 def metrics_address(text: str) -> HttpAddress:
     """Parse an address of the metrics page: no `unix:PATH`, as Prometheus connects over TCP. Raises BadInput."""
-    return _tcp_address(text, "metrics", 9464)
+    return _tcp_address(text, "metrics", _EXPECTED_TCP.format(port=9464))
 
 
 def grpc_address(text: str) -> HttpAddress:
     """Parse an address of gRPC: no `unix:PATH`, as gRPC does not report who calls over one. Raises BadInput."""
-    return _tcp_address(text, "grpc", 8001)
+    return _tcp_address(text, "grpc", _EXPECTED_TCP.format(port=8001))
 
 
-def _tcp_address(text: str, option: str, port: int) -> HttpAddress:
-    host_and_port = _host_and_port(text)
-    if host_and_port is None:
-        raise BadInput(
-            f"{option} {text!r}: expected HOST:PORT, as {_LOOPBACK}:{port}, or a port of loopback by itself",
-            Error.BAD_ENDPOINT,
-        )
-    return HttpAddress(*host_and_port, option=option)
-
-
-def _host_and_port(text: str) -> tuple[str, int] | None:
+def _tcp_address(text: str, option: str, expected: str) -> HttpAddress:
     if is_port(text):
-        return _LOOPBACK, int(text)
+        return HttpAddress(_LOOPBACK, int(text), option=option)
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    return (host, int(port)) if host and is_port(port) else None
+    if not host or not is_port(port):
+        raise BadInput(f"{option} {text!r}: {expected}", Error.BAD_ENDPOINT)
+    return HttpAddress(host, int(port), option=option)
 
 
 class HttpListener:
-    """A listening socket. Raises BadInput if the address cannot be bound. `open_to_all`: other users may connect to a
-    UNIX socket, too.
+    """A listening socket. Raises BadInput if the address cannot be bound. `mode`: who may connect to a UNIX socket.
+
+    Over an address that other hosts can reach TLS is spoken (see `addresses`).
     """
 
-    def __init__(self, address: HttpAddress, *, secure: bool, open_to_all: bool = False) -> None:
+    def __init__(self, address: HttpAddress, mode: int = OWN_ONLY) -> None:
         self.address = address
         self._ipc: IpcSocket | None = None
         if address.path is not None:
             self._ipc = IpcSocket(str(address))
             self.socket = socket.socket(fileno=self._ipc.hand_over())
-            address.path.chmod(_EVERYBODY if open_to_all else _OWN_ONLY)
+            address.path.chmod(mode)
             self.url = f"unix:{address.path}"
             return
         self.socket = _bound(address)
         port = self.socket.getsockname()[1]
-        scheme = "https" if secure and address.beyond else "http"
-        self.url = f"{scheme}://{HttpAddress(address.host, port)}"
+        self.url = f"{'https' if address.beyond else 'http'}://{HttpAddress(address.host, port)}"
 
     def close(self) -> None:
         self.socket.close()
@@ -134,7 +122,7 @@ class HeldPort:
     def __init__(self, address: HttpAddress) -> None:
         if address.port:
             _bound(address).close()  # fails if the port is in use: SO_REUSEPORT alone would share it
-        self._socket = _bound(address, held=True)
+        self._socket = _bound(address, socket.SO_REUSEPORT)
         where = HttpAddress(*self._socket.getsockname()[:2])
         self.target, self.beyond = str(where), address.beyond
 
@@ -142,17 +130,17 @@ class HeldPort:
         self._socket.close()
 
 
-def _bound(address: HttpAddress, *, held: bool = False) -> socket.socket:
-    """Bind a socket: it listens or, if `held`, reserves the port for sockets of the same user."""
+def _bound(address: HttpAddress, option: int = socket.SO_REUSEADDR) -> socket.socket:
+    """Bind a socket: it listens or, with SO_REUSEPORT, reserves the port for sockets of the same user."""
     end: socket.socket | None = None
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         end = socket.socket(family, kind, protocol)
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT if held else socket.SO_REUSEADDR, 1)
+        end.setsockopt(socket.SOL_SOCKET, option, 1)
         end.bind(where)
-        if not held:
+        if option == socket.SO_REUSEADDR:
             end.listen(_BACKLOG)
         end.setblocking(False)
     except UnicodeError:  # raised before the name is looked up

@@ -12,6 +12,7 @@ import fcntl
 import os
 import socket
 import stat
+import struct
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from shisha_rt.errors import BadInput, Error
 
 _MAX_PATH_BYTES: Final = 107  # `sun_path` of unix(7), less the zero at its end
 _BACKLOG: Final = 100  # ZeroMQ's own
+_CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
 _EXPECTED: Final = "expected a path at which there is nothing yet"
 
 
@@ -78,6 +80,16 @@ class IpcSocket:
                     path.unlink()
         os.close(self._lock)
         self._lock = None
+
+
+def peer_of(end: socket.socket) -> tuple[int, int | None]:
+    """The process and the user at the other end, as the kernel reports them; 0 and None if it does not."""
+    try:
+        said = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        process, user, _ = _CREDENTIALS.unpack(said)
+    except (OSError, struct.error):
+        return 0, None
+    return process, user
 
 
 def _locked(path: Path, endpoint: str) -> int:

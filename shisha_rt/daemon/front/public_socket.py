@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 import zmq
 
 from shisha_rt.daemon.front.connections import Connection, Connections
-from shisha_rt.daemon.front.endpoint import any_port
 from shisha_rt.daemon.front.ipc_socket import IpcSocket
 from shisha_rt.daemon.front.outbox import Outbox
 from shisha_rt.daemon.front.security import Security
@@ -75,7 +74,7 @@ class PublicSocket:
         if self._ipc is not None:
             self.socket.setsockopt(zmq.USE_FD, self._ipc.hand_over())
         try:
-            self.socket.bind(any_port(endpoint))
+            self.socket.bind(_any_port(endpoint))
         except zmq.ZMQError as error:
             self.close()
             is_taken = error.errno == zmq.EADDRINUSE
@@ -166,6 +165,12 @@ class PublicSocket:
             self.security.close()
         if self._ipc is not None:
             self._ipc.close()
+
+
+def _any_port(endpoint: str) -> str:
+    """Convert an endpoint to ZeroMQ's form: `*` for port 0 (any free port), an address for localhost."""
+    endpoint = endpoint.replace("tcp://localhost:", "tcp://127.0.0.1:")
+    return endpoint[:-1] + "*" if endpoint.startswith("tcp://") and endpoint.endswith(":0") else endpoint
 
 
 def queued_messages(message_bytes: int) -> int:

@@ -39,14 +39,6 @@ class LentRegion:
     ended: bool = False
 
 
-@dataclass(slots=True)
-class _Held:
-    """Regions that one process holds."""
-
-    regions: int = 0
-    size_bytes: int = 0
-
-
 class Regions:
     """Shared-memory regions lent to clients: at most `most`, of `most_bytes` together; `size_bytes` are lent now.
 
@@ -60,7 +52,6 @@ class Regions:
         self.left: list[int] = []
         self._by_token: dict[str, LentRegion] = {}
         self._by_number: dict[int, LentRegion] = {}
-        self._held: dict[int, _Held] = {}
         self._numbers = itertools.count(1)
 
     @property
@@ -77,20 +68,18 @@ class Regions:
 
     def create(self, holder: int, size_bytes: int) -> LentRegion:
         """Create a region for process `holder`. Raises `ShishaError` if a limit or the system does not allow it."""
-        held = self._held.get(holder, _Held())
-        if not is_granted(1, held=held.regions, held_by_all=self.count, room=self.most):
-            raise _exhausted(f"{held.regions} regions of this process, {self.count} of all")
-        if not is_granted(size_bytes, held=held.size_bytes, held_by_all=self.size_bytes, room=self.most_bytes):
-            raise _exhausted(f"{held.size_bytes} bytes of this process, {self.size_bytes} of all")
+        sizes = [region.size_bytes for region in self._by_number.values() if region.holder == holder]
+        if not is_granted(1, held=len(sizes), held_by_all=self.count, room=self.most):
+            raise _exhausted(f"{len(sizes)} regions of this process, {self.count} of all")
+        if not is_granted(size_bytes, held=sum(sizes), held_by_all=self.size_bytes, room=self.most_bytes):
+            raise _exhausted(f"{sum(sizes)} bytes of this process, {self.size_bytes} of all")
         try:
             fd = create_region(size_bytes)
         except OSError as error:
             raise error_for(Error.REGION_REFUSED, f"no region can be made: {error.strerror}") from None
         region = LentRegion(next(self._numbers), secrets.token_hex(_TOKEN_BYTES), fd, size_bytes, holder)
         self._by_token[region.token] = self._by_number[region.number] = region
-        held.regions += 1
-        held.size_bytes += size_bytes
-        self._held[holder], self.size_bytes = held, self.size_bytes + size_bytes
+        self.size_bytes += size_bytes
         return region
 
     def end(self, region: LentRegion) -> None:
@@ -139,12 +128,7 @@ class Regions:
         os.close(region.fd)
         del self._by_number[region.number]
         self.left.append(region.number)
-        held = self._held[region.holder]
-        held.regions -= 1
-        held.size_bytes -= region.size_bytes
         self.size_bytes -= region.size_bytes
-        if not held.regions:
-            del self._held[region.holder]
 
     def close(self) -> None:
         """Release all regions, at the daemon's end."""

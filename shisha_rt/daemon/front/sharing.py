@@ -13,7 +13,6 @@ import functools
 import logging
 import os
 import socket
-import struct
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from shisha_rt.daemon.front.ipc_socket import IpcSocket
+from shisha_rt.daemon.front.ipc_socket import IpcSocket, peer_of
 from shisha_rt.daemon.front.regions import LentRegion, Regions
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.errors import BadInput, Error
@@ -33,7 +32,6 @@ from shisha_rt.protocol.limits import MAX_INTEGER
 log = logging.getLogger(__name__)
 
 _LONGEST_BYTES: Final = 4096
-_CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
 _SPARE_CONNECTIONS: Final = 16  # connections that have no region yet
 _PRIVATE: Final = 0o700
 _USUAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "0.0.0.0", "*"})
@@ -59,7 +57,7 @@ class Sharing:
         self._poller = poller
         self._connections: dict[int, tuple[socket.socket, int, LentRegion | None]] = {}
         self._watched = False
-        path = _socket_path(endpoint)
+        path = folder_of(endpoint, ".share" if endpoint.startswith("ipc://") else "") / "socket"
         try:
             make_private(path.parent)
             self._bound = IpcSocket(f"ipc://{path}", socket.SOCK_SEQPACKET)
@@ -94,7 +92,7 @@ class Sharing:
             self._poller.unwatch(self._listening.fileno())
             self._watched = False
             return ()
-        process, user = _peer(end)
+        process, user = peer_of(end)
         if user != os.geteuid() or len(self._connections) >= self.regions.most + _SPARE_CONNECTIONS:
             end.close()
             return ()
@@ -154,26 +152,11 @@ class Sharing:
             remove_empty(self.path.parent)
 
 
-def _peer(end: socket.socket) -> tuple[int, int | None]:
-    """The process and the user at the other end, as the kernel reports them; 0 and None if it does not."""
-    try:
-        said = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        process, user, _ = _CREDENTIALS.unpack(said)
-    except (OSError, struct.error):
-        return 0, None
-    return process, user
-
-
 def _say(end: socket.socket, said: object, fd: int | None = None) -> None:
     """Send a message, which is lost if the client does not read."""
     beside = [] if fd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
     with contextlib.suppress(OSError):
         end.sendmsg([msgspec.json.encode(said)], beside)
-
-
-def _socket_path(endpoint: str) -> Path:
-    """Path of the socket, in a folder of its own: beside an ipc endpoint, else in the user's runtime folder."""
-    return folder_of(endpoint, ".share" if endpoint.startswith("ipc://") else "") / "socket"
 
 
 def folder_of(endpoint: str, suffix: str) -> Path:

@@ -6,109 +6,136 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Final
 
 from msgspec.structs import replace
-from prometheus_client import Counter
 
 from shisha_rt.core import event_log
-from shisha_rt.daemon.children.child_link import ChildLink
+from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
 from shisha_rt.daemon.front import http_messages as hm
 from shisha_rt.daemon.front.access_control import AccessControl
-from shisha_rt.daemon.front.addresses import Addresses
-from shisha_rt.daemon.front.http_address import HeldPort, HttpListener
+from shisha_rt.daemon.front.http_address import EVERYBODY, OWN_ONLY, HeldPort, HttpListener
+from shisha_rt.daemon.front.public_socket import PublicSocket
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.protocol.access import User
+from shisha_rt.daemon.metrics import MetricsPage
+from shisha_rt.daemon.service_manager import ServiceManager
+from shisha_rt.errors import BadInput
+from shisha_rt.protocol.access import AccessList
 
 log = logging.getLogger(__name__)
 
-_PROCESS: Final = "shisha_rt.http.process"
+_HTTP: Final = ChildProgram("shisha_rt.http.process", hm.TO_HTTP, hm.FROM_HTTP)
 _LAST_ANSWERS_S: Final = 4.0
 
 
 class Web:
-    """Raises BadInput for an address that cannot be bound. `urls`, `grpc`: addresses of HTTP and gRPC, for people to
-    read. `listens`: whether clients can connect to all of them.
+    """HTTP, gRPC and the metrics page of a daemon or host process, beside its `public` socket.
 
-    `metrics`: the UNIX socket that the metrics page is read from, if other hosts can reach the page; then the HTTP
-    process serves it, at `metrics_page`. `models`: the models, if the endpoint serves several.
+    Raises BadInput for an address that cannot be bound. `urls`, `grpc`: addresses of HTTP and gRPC, for people to read.
+    `listens`: whether clients can connect to all of them. `metrics_page`: where `page` is; if other hosts can reach
+    that, the HTTP process serves it. `models`: the models, if the endpoint serves several.
     """
 
     def __init__(
         self,
-        addresses: Addresses,
-        endpoint: str,
+        public: PublicSocket,
         admission: AccessControl,
         poller: Poller,
-        counter: Callable[[str], Counter],
-        max_message_bytes: int,
-        metrics: str = "",
+        page: MetricsPage,
         models: Sequence[str] | None = None,
     ) -> None:
-        self._counter = counter
+        self._public = public
+        self._admission = admission
+        self._page = page
+        self._link = ChildLink(_HTTP, poller, lambda reason: event_log.HttpEnded(reason=reason))
         self._closing = contextlib.ExitStack()
-        self._link: ChildLink[hm.ToHttp, hm.FromHttp] | None = None
-        secure, open_to_all = addresses.certificate is not None, admission.users is not None
-        with contextlib.ExitStack() as undo:
-            undo.callback(self._closing.close)
-            at = (*addresses.http, addresses.metrics) if metrics else addresses.http
-            listeners = []
-            for address in at:
-                listeners.append(HttpListener(address, secure=secure, open_to_all=open_to_all))
-                self._closing.callback(listeners[-1].close)
-            self.urls = [listener.url for listener in listeners[: len(addresses.http)]]
-            self.metrics_page = f"{listeners[-1].url}/metrics" if metrics else None
-            held = []
-            for address in addresses.grpc:
-                held.append(HeldPort(address))
-                self._closing.callback(held[-1].close)
+        addresses, count = admission.addresses, len(admission.addresses.http)
+        try:
+            inside = page.serve_inside() if addresses.metrics.beyond else ""
+            mode = OWN_ONLY if admission.users is None else EVERYBODY
+            at = (*addresses.http, addresses.metrics) if inside else addresses.http
+            listeners = [self._closing.enter_context(closing(HttpListener(address, mode))) for address in at]
+            held = [self._closing.enter_context(closing(HeldPort(address))) for address in addresses.grpc]
+            self.urls = [listener.url for listener in listeners[:count]]
+            self.metrics_page = f"{listeners[-1].url}/metrics" if inside else page.serve(addresses.metrics)
             self.grpc = [port.target for port in held]
             self.listens = not held
-            greeting = _greeting(addresses, endpoint, admission, listeners, metrics)
-            self._greeting = [
-                replace(
-                    greeting,
-                    models=None if models is None else tuple(models),
-                    grpc=tuple(hm.GrpcListener(port.target, port.beyond) for port in held),
-                    max_message_bytes=max_message_bytes,
-                )
-            ]
+            self._greeting = [self._serve_http(listeners, held, inside, models)]
             if listeners or held:
-                codecs = hm.TO_HTTP, hm.FROM_HTTP
-                beside = [listener.socket.fileno() for listener in listeners]
-                self._link = ChildLink(_PROCESS, poller, codecs, _said, _died, self._greeting, beside=beside)
-                self._closing.callback(self._link.close)
-            undo.pop_all()
+                self._link.start(self._greeting, [listener.socket.fileno() for listener in listeners])
+        except BaseException:
+            self.close()
+            raise
+
+    def _serve_http(
+        self, listeners: Sequence[HttpListener], held: Sequence[HeldPort], metrics: str, models: Sequence[str] | None
+    ) -> hm.ServeHttp:
+        """The first message to the HTTP process."""
+        addresses, users = self._admission.addresses, self._admission.users
+        client_keys, operator_keys = self._admission.http_keys or (None, None)
+        return hm.ServeHttp(
+            self._public.endpoint,
+            tuple(
+                hm.Listener(
+                    listener.socket.fileno(),
+                    listener.address.path is not None,
+                    listener.address.beyond,
+                    listener.address is addresses.metrics,
+                )
+                for listener in listeners
+            ),
+            addresses.settings.http_certificate,
+            addresses.settings.http_key,
+            addresses.settings.http_shared_memory,
+            None if users is None else users.users,
+            client_keys,
+            operator_keys,
+            metrics,
+            None if models is None else tuple(models),
+            tuple(hm.GrpcListener(port.target, port.beyond) for port in held),
+            self._public.limits.max_message_bytes,
+        )
 
     @property
     def pid(self) -> int | None:
         """The HTTP process; None while none runs."""
-        return None if self._link is None else self._link.pid
+        return self._link.pid
 
-    def look(self) -> Iterable[object]:
+    def look(self) -> Iterator[object]:
         """Called periodically."""
-        return () if self._link is None else self._link.look()
+        return self._link.look()
 
-    def change_users(self, users: Sequence[User]) -> None:
-        """Set the users for the HTTP process that runs, and for those started after it."""
-        self._greeting[:] = [replace(self._greeting[0], users=tuple(users))]
-        if self._link is not None:
-            self._link.send(hm.UsersChanged(tuple(users)))
+    def read_access(self, manager: ServiceManager) -> AccessList | None:
+        """Read the allow-list again, for the endpoint and the HTTP process, the running one and those started later.
+
+        None if there is none, or an invalid one: then the old one stays in force.
+        """
+        try:
+            with manager.reloading():
+                users = self._admission.read_again()
+        except BadInput as error:
+            log.warning("the allow-list stays as it was: %s", error)
+            return None
+        if users is not None:
+            self._public.change_access(users)
+            self._greeting[:] = [replace(self._greeting[0], users=users.users)]
+            self._link.send(hm.UsersChanged(users.users))
+        return users
 
     def change_models(self, models: Sequence[str]) -> None:
         """Set the models of an endpoint that serves several."""
         self._greeting[:] = [replace(self._greeting[0], models=tuple(models))]
-        if self._link is not None:
-            self._link.send(hm.ModelsChanged(tuple(models)))
+        self._link.send(hm.ModelsChanged(tuple(models)))
 
     def finish(self) -> None:
         """Wait, for a limited time, until the HTTP process has passed on the last answers."""
-        if self._link is not None:
-            self._link.send(hm.EndHttp())
-            self._link.wait(_LAST_ANSWERS_S)
+        self._link.send(hm.EndHttp())
+        self._link.wait(_LAST_ANSWERS_S)
 
     def close(self) -> None:
+        self._link.close()
         self._closing.close()
 
     def hear(self, message: hm.FromHttp) -> None:
@@ -120,43 +147,9 @@ class Web:
 
     def _count(self, counted: hm.HttpCounted) -> None:
         for status, count in counted.by_status.items():
-            self._counter("shisha_http_requests").labels(str(status)).inc(count)
+            self._page.count("shisha_http_requests", status, by=count)
         for reason, count in counted.refused.items():
-            self._counter("shisha_access_refused").labels(reason).inc(count)
+            self._page.count("shisha_access_refused", reason, by=count)
             log.warning("%d requests refused: %s", count, reason)
         for code, count in counted.by_code.items():
-            self._counter("shisha_grpc_requests").labels(code).inc(count)
-
-
-def _said(message: hm.FromHttp) -> object:
-    return message
-
-
-def _died(reason: str) -> object:
-    return event_log.HttpEnded(reason=reason)
-
-
-def _greeting(
-    addresses: Addresses, endpoint: str, admission: AccessControl, listeners: Sequence[HttpListener], metrics: str
-) -> hm.ServeHttp:
-    """The first message to the HTTP process."""
-    client_keys, operator_keys = admission.http_keys or (None, None)
-    return hm.ServeHttp(
-        endpoint,
-        tuple(
-            hm.Listener(
-                listener.socket.fileno(),
-                listener.address.path is not None,
-                listener.address.beyond,
-                listener.address is addresses.metrics,
-            )
-            for listener in listeners
-        ),
-        None if addresses.certificate is None else str(addresses.certificate),
-        None if addresses.key is None else str(addresses.key),
-        addresses.shared_memory,
-        None if admission.users is None else admission.users.users,
-        client_keys,
-        operator_keys,
-        metrics,
-    )
+            self._page.count("shisha_grpc_requests", code, by=count)

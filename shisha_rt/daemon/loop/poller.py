@@ -42,9 +42,7 @@ class Poller:
     def unwatch(self, fd: int) -> None:
         """Stop watching a descriptor, if it is watched. Must be called before the descriptor is closed."""
         if self._readers.pop(fd, None) is not None:
-            self._epoll.unregister(fd)
-            if fd in self._ready:  # its number may soon be reused
-                self._ready.remove(fd)
+            self._forget(fd)
 
     def watch_socket(self, socket: zmq.Socket[bytes], read: Read) -> None:
         fd = int(socket.fileno())
@@ -55,9 +53,12 @@ class Poller:
         """Must be called before the socket is closed."""
         fd = int(socket.fileno())
         if self._sockets.pop(fd, None) is not None:
-            self._epoll.unregister(fd)
-            if fd in self._ready:
-                self._ready.remove(fd)
+            self._forget(fd)
+
+    def _forget(self, fd: int) -> None:
+        self._epoll.unregister(fd)
+        if fd in self._ready:  # its number may soon be reused
+            self._ready.remove(fd)
 
     def poll(self, wait_s: float) -> Iterator[object]:
         """Yield the events of a turn, each to be handled before the next is asked for.

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from shisha_rt.daemon.counting import LATENCIES_S
-from shisha_rt.daemon.plain_metrics import PlainSeries
+from shisha_rt.daemon.metrics import PlainSeries
 from shisha_rt.http.page.history import KEPT, History, Reading, percentile
 
 

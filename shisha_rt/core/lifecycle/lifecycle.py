@@ -2,7 +2,7 @@
 
 It owns slots, attempts, epochs, replays, order and deadlines, and the gate that every plan passes. What it guarantees,
 whatever moves, dies or restarts, is in the docstrings of `frames.py`, `dealing.py`, `epochs.py` and `places.py`;
-`invariants.py` checks it.
+`tests/core/lifecycle/invariants.py` checks it.
 
 `handle` first lets time pass (deadlines, timeouts, restarts), then applies the event, then hands out the work that this
 made possible. Times are seconds of one monotonic clock that the caller reads.

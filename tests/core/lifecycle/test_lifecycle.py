@@ -9,12 +9,12 @@ import pytest
 
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
-from shisha_rt.core.lifecycle.invariants import check
 from shisha_rt.core.lifecycle.tables import FRAME, FramePhase, PlacePhase, Transition, UnknownTransition, step
 from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from tests.core.lifecycle.driven_lifecycle import ON_B, ONE_STAGE, TWO_STAGES, Daemon, live
+from tests.core.lifecycle.invariants import check
 
 # --- frames -------------------------------------------------------------------------------------------------------
 

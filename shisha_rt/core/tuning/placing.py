@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Final
@@ -26,7 +26,7 @@ from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.core.tuning.device_ratios import DeviceRatios
 from shisha_rt.core.tuning.greedy_placement import GreedyPlacement
-from shisha_rt.core.tuning.instructions import CountSolve, Decision, TellPlacer, TuningOutbox
+from shisha_rt.core.tuning.instructions import CountSolve, Decided, TellPlacer, TuningOutbox
 from shisha_rt.core.tuning.state import Searching, Serving
 from shisha_rt.plan.plan import Plan
 
@@ -93,11 +93,16 @@ class Placing:
         self._rest_until_s = -math.inf
         self._outbox = TuningOutbox()
 
-    def handle(self, event: ev.PlacingEvent, now_s: float) -> list[Decision]:
+    def handle(self, event: ev.Heard, now_s: float) -> list[Decided]:
         """Apply one event; what is decided is to be carried out in its order before the next event."""
         self._outbox.now_s = now_s
         _APPLY[type(event)](self, event)
         return self._outbox.take()
+
+    @property
+    def hears(self) -> Collection[type]:
+        """The types of events that it handles."""
+        return _APPLY.keys()
 
     # --- placing ----------------------------------------------------------------------------------------------
 

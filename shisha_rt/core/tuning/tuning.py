@@ -15,7 +15,7 @@ The plan for when no live plan can serve is chosen here, too. Only the lifecycle
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import Any, Final
@@ -30,7 +30,7 @@ from shisha_rt.core.tuning.candidates import Candidate
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.contest import Contests
 from shisha_rt.core.tuning.findings import WORTH_SEARCHING, Findings
-from shisha_rt.core.tuning.instructions import CountTrial, Decision, Keep, TellProfiler, TellTuner, TuningOutbox
+from shisha_rt.core.tuning.instructions import CountTrial, Decided, Keep, TellProfiler, TellTuner, TuningOutbox
 from shisha_rt.core.tuning.measuring import Baseline, Measuring
 from shisha_rt.core.tuning.objective_switching import ObjectiveSwitching
 from shisha_rt.core.tuning.profiler_messages import EnginesCompared, MeasureLayers, ModelProfiled
@@ -102,11 +102,16 @@ class Tuning:
         self._profiler_waits = self._measuring_layers = False
         self._compared_s = self._busy_s = -math.inf
 
-    def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
+    def handle(self, event: ev.Heard, now_s: float) -> list[Decided]:
         """Apply one event; the decisions are to be carried out in their order before the next event."""
         self._outbox.now_s = now_s
         _APPLY[type(event)](self, event)
         return self._outbox.take()
+
+    @property
+    def hears(self) -> Collection[type]:
+        """The types of events that it handles."""
+        return _APPLY.keys()
 
     # --- what is settled --------------------------------------------------------------------------------------
 

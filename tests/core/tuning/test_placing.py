@@ -77,7 +77,7 @@ class World:
         self.placing = Placing(self, self, "exact", AT_ONCE)
         self._proposals = 0
 
-    def post(self, event: ev.PlacingEvent) -> None:
+    def post(self, event: ev.Heard) -> None:
         if isinstance(event, Settled):
             self.proposals = tuple(proposed for proposed in self.proposals if proposed != event.proposed)
         for decision in self.placing.handle(event, self.now_s):

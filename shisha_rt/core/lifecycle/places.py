@@ -17,7 +17,7 @@ from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.events import WorkerGone
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.lifecycle.records import PlaceState, WorkerState
-from shisha_rt.core.lifecycle.tables import PLACE, PlacePhase, Transition, step
+from shisha_rt.core.lifecycle.tables import PLACE, PlacePhase, Transition, Transitions
 
 STANDINGS: Final = ("up", "starting", "restarting", "away", "given_up", "down")
 
@@ -47,7 +47,7 @@ class Places:
         self.away: set[str] = set()
         self.leaving: set[str] = set()
         self._policy = policy
-        self._story = story
+        self._transitions = Transitions("place", PLACE, story)
         self._emit = emit
         self._incarnations = itertools.count(1)
         self._now_s = 0.0
@@ -316,7 +316,7 @@ class Places:
 
     def _step(self, place: PlaceState, action: str) -> None:
         self._changed = True
-        place.phase = step(PLACE, "place", place.name, place.phase, action, self._story)
+        place.phase = self._transitions.step(place.name, place.phase, action)
         if place.phase is PlacePhase.OUT:
             self.out.add(place.name)
         else:

@@ -115,7 +115,7 @@ class Gauges:
         shell, metrics = self._shell, self._shell.counting.metrics
         if epoch != self._shown:
             self._show_stages(epoch, plan)
-        queued = shell.cores.lifecycle.dealing.queued(epoch)
+        queued = shell.cores.lifecycle.frames.queued(epoch)
         for i, queue in enumerate(self._queues):
             queue.set(queued.get(i, 0))
         if shell.cores.placing is not None:

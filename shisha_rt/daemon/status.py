@@ -179,7 +179,7 @@ class Status:
             return None, []
         epoch, plan = live
         stages = written(plan)
-        queued = self._shell.cores.lifecycle.dealing.queued(epoch)
+        queued = self._shell.cores.lifecycle.frames.queued(epoch)
         batches = self._shell.cores.lifecycle.epochs.live[epoch].batches
         for index, (stage, windows) in enumerate(zip(stages, self._windows(epoch, plan), strict=True)):
             stage |= pooled(windows)

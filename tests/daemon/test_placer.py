@@ -106,12 +106,18 @@ def solved(answer: pm.FromPlacer) -> tuple[pm.StageSolved, ...]:
     return answer.stages
 
 
+def told_again(greeting: tuple[pm.ToPlacer]) -> pm.Known:
+    """What the other process makes of it."""
+    known = pm.TO_PLACER.decode(pm.TO_PLACER.encode(greeting[0]))
+    assert isinstance(known, pm.Known)
+    return known
+
+
 class TestMessages:
     def test_a_greeting_tells_the_costs(self, costs: Mapping[str, OperatorCosts]) -> None:
-        data = [pm.TO_PLACER.encode(message) for message in pm.greeting("folder", "index", "als", costs)]
-        *columns, known = map(pm.TO_PLACER.decode, data)
-        assert known == pm.Known("folder", "index", "als")
-        told = pm.costs_of([column for column in columns if isinstance(column, pm.DeviceCosts)])
+        known = told_again(pm.greeting("folder", "index", "als", costs))
+        assert (known.model_folder, known.engine_folder, known.solver) == ("folder", "index", "als")
+        told = known.costs
         assert list(told) == list(costs)
         for place, its in costs.items():
             assert told[place].devices == its.devices
@@ -121,8 +127,8 @@ class TestMessages:
         adder = replace(device("pim"), fusions=(Fusion(("MatMul", "Add"), (Term(1e-6),)),))
         groups = GroupCost((0, 1), 1, 2.0), GroupCost((1, 2), 1, 3.0), GroupCost((0, 1), 0, 4.0)
         costs = OperatorCosts((adder, device("cpu_s")), np.ones((3, 2)), groups)
-        data = [pm.TO_PLACER.encode(message) for message in pm.greeting("folder", "index", "als", {"a": costs})]
-        found = pm.costs_of([m for m in map(pm.TO_PLACER.decode, data) if isinstance(m, pm.DeviceCosts)])["a"]
+        known = told_again(pm.greeting("folder", "index", "als", {"a": costs}))
+        found = known.costs["a"]
         assert found.devices == costs.devices
         assert sorted(found.groups, key=repr) == sorted(groups, key=repr)
 

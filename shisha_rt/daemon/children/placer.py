@@ -164,17 +164,14 @@ def _kind(name: str, first: Mapping[str, str]) -> tuple[str, int]:
 
 def main(arguments: list[str]) -> int:
     channel = line_to_parent(arguments)
-    columns: list[pm.DeviceCosts] = []
     placer: Placer | None = None
     while True:
         match pm.TO_PLACER.decode(channel.wait()):
-            case pm.DeviceCosts() as column:
-                columns.append(column)
-            case pm.Known(model_folder=folder, engine_folder=engine_folder, solver=solver):
-                graph, index = read_clean(Path(folder)), read_index(Path(engine_folder))
-                placer = Placer(graph, index, cast(StageSolver, solver), pm.costs_of(columns))
+            case pm.Known() as known:
+                graph, index = read_clean(Path(known.model_folder)), read_index(Path(known.engine_folder))
+                placer = Placer(graph, index, cast(StageSolver, known.solver), known.costs)
             case pm.Solve() as asked:
-                assert placer is not None  # the greeting has `Known`
+                assert placer is not None  # the greeting is `Known`
                 channel.send(pm.FROM_PLACER.encode(placer.answer(asked)))
 
 

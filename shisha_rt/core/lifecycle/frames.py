@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from typing import Final
 
@@ -71,6 +71,10 @@ class Frames:
         self._policy = policy
         self._transitions = Transitions("frame", FRAME, story)
         self._emit = emit
+
+    def queued(self, epoch: int) -> Mapping[int, int]:
+        """Map each stage of `epoch` to the number of parts that wait for a worker or are with one."""
+        return self._dealing.queued(epoch)
 
     # --- arriving, being admitted to a slot -------------------------------------------------------------------
 

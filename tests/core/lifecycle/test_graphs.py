@@ -45,7 +45,7 @@ def test_branches_run_side_by_side_and_the_join_waits_for_both() -> None:
     made = daemon.feed(ev.PartDone(daemon.part(frame)), after_s=1.0)
     assert dealt(made, daemon) == [(frame, 1, "b"), (frame, 2, "c")]
     assert [one.ready_s for one in made if isinstance(one, do.RunPart)] == [1.0, 1.0]
-    assert daemon.lifecycle.dealing.queued(1) == {1: 1, 2: 1}
+    assert daemon.lifecycle.frames.queued(1) == {1: 1, 2: 1}
     assert dealt(daemon.feed(ev.PartDone(daemon.parts(frame)[2])), daemon) == []
     made = daemon.feed(ev.PartDone(daemon.parts(frame)[1]), after_s=1.0)
     assert dealt(made, daemon) == [(frame, 3, "a")]

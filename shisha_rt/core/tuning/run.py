@@ -183,7 +183,7 @@ def walk_order(before: SearchRun, start: Plan, available: tuple[str, ...]) -> tu
 
 def beginning(search: SearchRun, options: SearchOptions, start: Plan, choice: Choice) -> tm.Begin:
     """Return the message that makes the tuner search from `start`."""
-    legal_cuts = choice.legal_cuts
+    legal_cuts = choice.rules.legal_cuts
     return tm.Begin(
         run=search.number,
         strategy=options.strategy,

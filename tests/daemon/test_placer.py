@@ -32,9 +32,11 @@ from shisha_rt.model.layers import group_layers
 from shisha_rt.model.plain_index import plain_index
 from shisha_rt.model.reader.index_file import write_index
 from shisha_rt.model.reader.onnx_reader import read_clean, read_model
+from shisha_rt.outcome import Outcome
 from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import segments
 from shisha_rt.placement.solver_names import StageSolver
+from shisha_rt.placement.stage_placement import StagePlacement
 from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.plan.plan import Plan, Stage
 from tests.model.networks import network, weight, write
@@ -94,14 +96,13 @@ def costs(graph: Graph) -> Mapping[str, OperatorCosts]:
 
 def expected(
     graph: Graph, costs: OperatorCosts, first: int, last: int, solver: StageSolver = "exact"
-) -> pm.StageSolved:
+) -> StagePlacement:
     """Of layers `first` to `last`."""
     layers = group_layers(graph)
-    found = place_stage(graph, layers[first].first_operator, layers[last].last_operator, costs, solver)
-    return pm.StageSolved(found.devices, found.cost_s, found.segments_s, found.lower_bound_s, found.outcome)
+    return place_stage(graph, layers[first].first_operator, layers[last].last_operator, costs, solver)
 
 
-def solved(answer: pm.FromPlacer) -> tuple[pm.StageSolved, ...]:
+def solved(answer: pm.FromPlacer) -> tuple[StagePlacement, ...]:
     assert isinstance(answer, pm.Solved), answer
     return answer.stages
 
@@ -135,7 +136,7 @@ class TestMessages:
     @pytest.mark.parametrize(
         "message",
         [
-            pm.Solved(3, (pm.StageSolved(("a", "b"), 2.0, (1.0, 1.0), None, "feasible"),), 0.1),
+            pm.Solved(3, (StagePlacement(("a", "b"), 2.0, (1.0, 1.0), None, Outcome.FEASIBLE),), 0.1),
             pm.NotSolved(3, "no device"),
         ],
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import groupby, pairwise
 from typing import Final, TypeAlias
 
 import msgspec
@@ -11,6 +10,7 @@ import numpy as np
 
 from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts
 from shisha_rt.machine.device import Device
+from shisha_rt.placement.stage_placement import StagePlacement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.process.codec import Codec
 
@@ -52,32 +52,11 @@ class Solve(msgspec.Struct, frozen=True, array_like=True, tag=True):
 ToPlacer: TypeAlias = Known | Solve
 
 
-class StageSolved(msgspec.Struct, frozen=True, array_like=True):
-    """A `StagePlacement` as a message: the device of each operator, and seconds of each segment and of the stage.
-
-    `breaks`: indices of the operators at which another run of layers, and so another segment, begins.
-    """
-
-    devices: tuple[str, ...]
-    cost_s: float
-    segments_s: tuple[float, ...]
-    lower_bound_s: float | None
-    outcome: str
-    breaks: tuple[int, ...] = ()
-
-    @property
-    def segments(self) -> list[tuple[str, int]]:
-        """(segments,): the device of each, and how many operators it has."""
-        starts = [0, *self.breaks, len(self.devices)]
-        runs = (self.devices[start:end] for start, end in pairwise(starts))
-        return [(device, len(list(same))) for run in runs for device, same in groupby(run)]
-
-
 class Solved(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Placements of all stages. `solve_s`: how long solving took; almost 0 if the solution was cached."""
 
     request: int
-    stages: tuple[StageSolved, ...]
+    stages: tuple[StagePlacement, ...]
     solve_s: float
 
 

@@ -8,6 +8,7 @@ the plan that was live before it, and so on.
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 from operator import or_
 from typing import Any, Final
@@ -18,6 +19,11 @@ import msgspec
 def _kind(name: str) -> str:
     """`PlanLive` -> `plan_live`."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+def if_finite(value: float) -> float | None:
+    """JSON, the form in which clients read records, has neither nan nor infinity."""
+    return value if math.isfinite(value) else None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=_kind):

@@ -292,9 +292,9 @@ class Contests:
                 name=contest.challenger.name,
                 against=contest.name,
                 verdict=verdict,
-                ratio=_finite(outcome.ratio),
-                seconds=_finite(outcome.seconds[1]),
-                against_seconds=_finite(outcome.seconds[0]),
+                ratio=event_log.if_finite(outcome.ratio),
+                seconds=event_log.if_finite(outcome.seconds[1]),
+                against_seconds=event_log.if_finite(outcome.seconds[0]),
                 pairs=outcome.pairs,
                 reason=reason or None,
             )
@@ -303,8 +303,3 @@ class Contests:
 
 def _most_teams(plan: Plan) -> int:
     return max(len(stage.teams) for stage in plan.stages)
-
-
-def _finite(value: float) -> float | None:
-    """JSON has neither nan nor infinity."""
-    return value if math.isfinite(value) else None

@@ -38,7 +38,8 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.zoo import SHIPPED, zoo_path
 from shisha_rt.placement.segments import segments
-from shisha_rt.placement.stage_problem import StagePlacement, place_stage
+from shisha_rt.placement.stage_placement import StagePlacement
+from shisha_rt.placement.stage_problem import place_stage
 
 MODELS: Final = ",".join(SHIPPED)
 QUICK_MODELS: Final = "squeezenet"

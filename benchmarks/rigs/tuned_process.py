@@ -18,7 +18,7 @@ from benchmarks.rigs.child_process import say
 from benchmarks.rigs.daemon_process import Orders, slot_count
 from shisha_rt.core.tuning.cores import CoreEvent, Cores, Outward
 from shisha_rt.core.tuning.events import PartTaken
-from shisha_rt.core.tuning.measuring import Window
+from shisha_rt.core.tuning.measuring import Conditions, Window
 from shisha_rt.daemon.front.addresses import addresses_of
 from shisha_rt.daemon.prepare import planned
 from shisha_rt.daemon.prepared import Planning
@@ -65,7 +65,7 @@ class Meter:
         assert live is not None
         self._epoch, plan = live
         alike = [self._cores.tuning.choice.are_alike(stage) for stage in plan.stages]
-        self._window = Window(self._epoch, plan, alike, self._warm_up, now_s)
+        self._window = Window(live, alike, now_s, Conditions(self._warm_up))
 
     def _part(self, part: PartTaken, now_s: float) -> None:
         live = self._cores.lifecycle.live

@@ -19,7 +19,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
+
+from msgspec import Struct
 
 FILLED: Final = 0.85
 """A model that keeps more than this fraction of its places busy needs another place."""
@@ -51,86 +53,69 @@ class Terms:
     most: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCame:
+class DealerEvent(Struct, frozen=True):
     model: str
+
+
+class ModelCame(DealerEvent, frozen=True):
     terms: Terms = Terms()
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFound:
+class ModelFound(DealerEvent, frozen=True):
     """A model that has these places already: a host process takes over from one that died."""
 
-    model: str
     terms: Terms
     places: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelLeft:
-    model: str
+class ModelLeft(DealerEvent, frozen=True):
+    pass
 
 
-@dataclass(frozen=True, slots=True)
-class LoadSeen:
+class LoadSeen(DealerEvent, frozen=True):
     """A model's load since the last look. `busy_places`: places that it kept busy on average. `in_flight`: frames that
     wait or are computed now. `refused`: frames that it refused because it had too much to do.
     """
 
-    model: str
     busy_places: float
     in_flight: int
     refused: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceTaken:
+class PlaceTaken(DealerEvent, frozen=True):
     """The model's daemon has the place."""
 
-    model: str
     place: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceGivenBack:
+class PlaceGivenBack(DealerEvent, frozen=True):
     """No thread of the model's daemon is on the place any more."""
 
-    model: str
     place: str
 
 
-@dataclass(frozen=True, slots=True)
-class NotMoved:
+class NotMoved(DealerEvent, frozen=True):
     """The daemon has not carried out a `Take` or `Release`: all is as before."""
 
-    model: str
     place: str
 
 
-DealerEvent: TypeAlias = ModelCame | ModelFound | ModelLeft | LoadSeen | PlaceTaken | PlaceGivenBack | NotMoved
+class DealerInstruction(Struct, frozen=True):
+    model: str
 
 
-@dataclass(frozen=True, slots=True)
-class BeginModel:
+class BeginModel(DealerInstruction, frozen=True):
     """Start the model's daemon on these places."""
 
-    model: str
     places: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Take:
-    model: str
+class Take(DealerInstruction, frozen=True):
     place: str
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    model: str
+class Release(DealerInstruction, frozen=True):
     place: str
-
-
-DealerInstruction: TypeAlias = BeginModel | Take | Release
 
 
 @dataclass(slots=True, eq=False)
@@ -339,9 +324,7 @@ def deal(places: Sequence[str], models: Iterable[DealtModel]) -> dict[str, set[s
             target[guest].add(place)
             claimed[place] += 1
     for model in dealt:
-        if (
-            model.name not in target
-        ):  # its warm worker stays where it is, and further places as long as nobody wants them
+        if model.name not in target:  # its warm worker stays, and so do further places that nobody wants
             unclaimed = {place for place in model.has if not claimed[place]}
             target[model.name] = unclaimed or {min(model.has, key=lambda place: (claimed[place], place))}
         elif not crowded:  # a model with frames keeps unclaimed places, and a light one keeps all

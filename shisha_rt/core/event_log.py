@@ -8,7 +8,10 @@ the plan that was live before it, and so on.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+import math
+from functools import reduce
+from operator import or_
+from typing import Any, Final
 
 import msgspec
 
@@ -16,6 +19,11 @@ import msgspec
 def _kind(name: str) -> str:
     """`PlanLive` -> `plan_live`."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+def if_finite(value: float) -> float | None:
+    """JSON, the form in which clients read records, has neither nan nor infinity."""
+    return value if math.isfinite(value) else None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=_kind):
@@ -432,64 +440,10 @@ class PlaceTakenBack(Record, frozen=True):
     place: str
 
 
-AnyRecord: TypeAlias = (
-    Readied
-    | Draining
-    | WorkerStarted
-    | WorkerEnded
-    | WorkerKilled
-    | PartRaised
-    | PlanPreparing
-    | PlanLive
-    | PlanRefused
-    | PlanDropped
-    | Replanned
-    | PlaceTakenDown
-    | PlaceLeft
-    | PlaceBroughtUp
-    | PlaceGivenUp
-    | PlacesAllotted
-    | PlaceMissed
-    | PlaceIsBack
-    | PlaceSpeed
-    | DeviceSpeed
-    | DeviceRatio
-    | PlacementSolved
-    | PlacedAtOnce
-    | PlacementRefused
-    | PlacerEnded
-    | TunerEnded
-    | ProfilingBegan
-    | ProfilingEnded
-    | ProfilingFailed
-    | ProfilerEnded
-    | HttpEnded
-    | TracerEnded
-    | ClusterEnded
-    | HostCame
-    | HostLost
-    | LinkChanged
-    | AccessRead
-    | TuningBegan
-    | ObjectiveChanged
-    | ComparisonBegan
-    | PlansCompared
-    | ComparisonEnded
-    | EnginesFound
-    | OwnFramesBegan
-    | OwnFramesEnded
-    | TuningResumed
-    | TuningPaused
-    | TuningEnded
-    | TrialJudged
-    | Drifted
-    | ModelStarting
-    | ModelServes
-    | ModelEnded
-    | ModelGivenUp
-    | ModelReplaced
-    | ModelShadowed
-    | ModelUnloaded
-    | PlaceDealt
-    | PlaceTakenBack
-)
+def _kinds(of: type[Record]) -> list[type[Record]]:
+    """The records derived from this one from which none is derived."""
+    return [kind for each in of.__subclasses__() for kind in _kinds(each)] or [of]
+
+
+AnyRecord: Final[Any] = reduce(or_, _kinds(Record))
+"""The union of all kinds of records."""

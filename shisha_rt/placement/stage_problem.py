@@ -12,7 +12,7 @@ must be predicted to gain more than a margin over a single one.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -31,23 +31,9 @@ from shisha_rt.placement.segments import segments
 from shisha_rt.placement.solution import PlacementSolution
 from shisha_rt.placement.solver_names import StageSolver
 from shisha_rt.placement.solvers import solve
+from shisha_rt.placement.stage_placement import StagePlacement
 
 DEFAULT_MARGIN: Final = 0.03
-
-
-@dataclass(frozen=True, slots=True)
-class StagePlacement:
-    """`devices` (operators,): names of their devices, in the graph's order.
-
-    `segments_s`: seconds of each segment (`placement.segment_times`); they add up to `cost_s`. `outcome` is of this
-    placement: also `feasible` if a better one was rejected because of the margin.
-    """
-
-    devices: tuple[str, ...]
-    cost_s: float
-    segments_s: tuple[float, ...]
-    lower_bound_s: float | None
-    outcome: Outcome
 
 
 def stage_problem(graph: Graph, first: int, last: int, costs: OperatorCosts) -> Problem:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import median
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +30,15 @@ _ERRORS_IN_BAND: Final = 2.36
 _BATCHES: Final = 8
 _MIN_FRAMES_IN_BATCH: Final = 4  # with fewer, one outlier makes up half of a batch's median
 
-StageFrames: TypeAlias = tuple[Sequence[int], Sequence[float]]
-"""A stage's frames in the order in which they ran: the team (index) of each, and its seconds."""
+
+class StageFrames(NamedTuple):
+    """A stage's frames in the order in which they ran: the team (index) of each, and its seconds. `alike`: whether the
+    stage's teams are alike, so that their frames are pooled.
+    """
+
+    teams: Sequence[int]
+    seconds: Sequence[float]
+    alike: bool = True
 
 
 def _band(rate: Rate, noise_s: Sequence[float]) -> float:
@@ -45,42 +52,37 @@ def measure_window(
     plan: Plan,
     windows: Sequence[StageFrames],
     *,
-    alike: Sequence[bool],
     took_s: float,
-    frames_per_s: float | None = None,
+    frames_per_s: float,
     alone_s: Sequence[float] = (),
-    band_floor: float = BAND_FLOOR,
 ) -> Measurement:
     """Make a measurement from the service times of one epoch's frames after its warm-up.
 
-    `windows`: the frames of each stage. `alike`: for each stage, whether its teams are alike, so that their frames are
-    pooled. `took_s`: how long the window lasted. `frames_per_s`: how fast frames came meanwhile; None: the window has
-    all that came. `alone_s`: seconds of frames with no other in flight. A team's time is its median, which outliers
-    among less than half of its frames hardly change; a team without frames adds nothing.
+    `windows`: the frames of each stage. `took_s`: how long the window lasted. `frames_per_s`: how fast frames came
+    meanwhile. `alone_s`: seconds of frames with no other in flight. A team's time is its median, which outliers among
+    less than half of its frames hardly change; a team without frames adds nothing.
 
     The bottleneck is the largest of several medians, and may be another pool's next time. So the band is that of the
     noisiest pool whose own band reaches the bottleneck.
 
     Raises ValueError if there is no stage, or one has fewer than `MIN_FRAMES` frames.
     """
-    counts = [len(seconds) for _, seconds in windows]
+    counts = [len(frames.seconds) for frames in windows]
     if not windows or min(counts) < MIN_FRAMES:
         raise ValueError(f"windows of {counts} frames: expected at least {MIN_FRAMES} each")
     plain = plan.is_plain
-    by_team, pooled = _sorted_windows(plan, windows, alike)
+    by_team, pooled = _sorted_windows(plan, windows)
     times_s = [
-        tuple(window.median_s for window in ran) * (len(stage.teams) if pooled_stage else 1)
-        for ran, stage, pooled_stage in zip(pooled, plan.stages, alike, strict=True)
+        tuple(window.median_s for window in ran) * (len(stage.teams) if frames.alike else 1)
+        for ran, stage, frames in zip(pooled, plan.stages, windows, strict=True)
     ]
     stage_s = tuple(map(stage_seconds, times_s))
     rate = rate_of(plan, times_s)
     bottleneck_s = rate.bottleneck_s
-    if frames_per_s is None:
-        frames_per_s = (min(counts) - 1) / took_s if took_s else math.inf
     load = min(1.0, frames_per_s * bottleneck_s) if bottleneck_s else 1.0
     return Measurement(
         stage_s,
-        max(_band(rate, _pool_noise_s(plan, pooled, stage_s)), band_floor),
+        max(_band(rate, _pool_noise_s(plan, pooled, stage_s)), BAND_FLOOR),
         min(counts),
         took_s,
         rate=None if plain else rate,
@@ -107,24 +109,22 @@ def _middle(ascending: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return middle
 
 
-def _sorted_windows(
-    plan: Plan, windows: Sequence[StageFrames], alike: Sequence[bool]
-) -> tuple[list[list[_Sorted]], list[list[_Sorted]]]:
+def _sorted_windows(plan: Plan, windows: Sequence[StageFrames]) -> tuple[list[list[_Sorted]], list[list[_Sorted]]]:
     """(stages, teams): windows, empty if a plain plan needs none; and the same with alike teams of a stage pooled."""
     plain = plan.is_plain
     by_team = [
-        [] if pooled_stage and plain else _by_team(frames, len(stage.teams))
-        for frames, stage, pooled_stage in zip(windows, plan.stages, alike, strict=True)
+        [] if frames.alike and plain else _by_team(frames, len(stage.teams))
+        for frames, stage in zip(windows, plan.stages, strict=True)
     ]
     pooled = [
-        [_Sorted(np.asarray(frames[1]))] if pooled_stage else of_team
-        for frames, of_team, pooled_stage in zip(windows, by_team, alike, strict=True)
+        [_Sorted(np.asarray(frames.seconds))] if frames.alike else of_team
+        for frames, of_team in zip(windows, by_team, strict=True)
     ]
     return by_team, pooled
 
 
 def _by_team(frames: StageFrames, teams: int) -> list[_Sorted]:
-    ran, seconds = np.asarray(frames[0]), np.asarray(frames[1])
+    ran, seconds = np.asarray(frames.teams), np.asarray(frames.seconds)
     ends = np.cumsum(np.bincount(ran, minlength=teams))
     return [_Sorted(part_s) for part_s in np.split(seconds[np.argsort(ran, kind="stable")], ends[:-1])]
 

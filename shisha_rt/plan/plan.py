@@ -176,6 +176,15 @@ class Plan:
             pools.setdefault(frozenset(stage.teams), []).append(index)
         return tuple(Pool(self.stages[of[0]].teams, tuple(of)) for of in pools.values())
 
+    @property
+    def followers(self) -> tuple[tuple[int, ...], ...]:
+        """(stages,): the stages that directly come after each."""
+        followers: list[list[int]] = [[] for _ in self.stages]
+        for index, stage in enumerate(self.stages):
+            for previous in stage.after:
+                followers[previous].append(index)
+        return tuple(map(tuple, followers))
+
     def ancestors(self, stage: int) -> frozenset[int]:
         """All stages whose results a stage (index) needs, directly or through others."""
         seen: set[int] = set()

@@ -141,11 +141,9 @@ def latency_s(plan: Plan, service_s: TeamSeconds) -> float:
     pool_of = {index: number for number, pool in enumerate(pools) for index in pool.stages}
     idle = [set(pool.teams) for pool in pools]
     ready: list[list[int]] = [[] for _ in pools]
-    followers: list[list[int]] = [[] for _ in plan.stages]
+    followers = plan.followers
     waits = [len(stage.after) for stage in plan.stages]
     for index, stage in enumerate(plan.stages):
-        for previous in stage.after:
-            followers[previous].append(index)
         if not stage.after:
             ready[pool_of[index]].append(index)
     running: list[tuple[float, int, Team]] = []

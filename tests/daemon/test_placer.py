@@ -32,9 +32,11 @@ from shisha_rt.model.indexing import plain_index
 from shisha_rt.model.layers import group_layers
 from shisha_rt.model.reader.index_file import write_index
 from shisha_rt.model.reader.onnx_reader import read_clean, read_model
+from shisha_rt.outcome import Outcome
 from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import segments
 from shisha_rt.placement.solver_names import StageSolver
+from shisha_rt.placement.stage_placement import StagePlacement
 from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.plan.plan import Plan, Stage
 from tests.model.networks import network, weight, write
@@ -94,24 +96,29 @@ def costs(graph: Graph) -> Mapping[str, OperatorCosts]:
 
 def expected(
     graph: Graph, costs: OperatorCosts, first: int, last: int, solver: StageSolver = "exact"
-) -> pm.StageSolved:
+) -> StagePlacement:
     """Of layers `first` to `last`."""
     layers = group_layers(graph)
-    found = place_stage(graph, layers[first].first_operator, layers[last].last_operator, costs, solver)
-    return pm.StageSolved(found.devices, found.cost_s, found.segments_s, found.lower_bound_s, found.outcome)
+    return place_stage(graph, layers[first].first_operator, layers[last].last_operator, costs, solver)
 
 
-def solved(answer: pm.FromPlacer) -> tuple[pm.StageSolved, ...]:
+def solved(answer: pm.FromPlacer) -> tuple[StagePlacement, ...]:
     assert isinstance(answer, pm.Solved), answer
     return answer.stages
 
 
+def told_again(greeting: tuple[pm.ToPlacer]) -> pm.Known:
+    """What the other process makes of it."""
+    known = pm.TO_PLACER.decode(pm.TO_PLACER.encode(greeting[0]))
+    assert isinstance(known, pm.Known)
+    return known
+
+
 class TestMessages:
     def test_a_greeting_tells_the_costs(self, costs: Mapping[str, OperatorCosts]) -> None:
-        data = [pm.TO_PLACER.encode(message) for message in pm.greeting("folder", "index", "als", costs)]
-        *columns, known = map(pm.TO_PLACER.decode, data)
-        assert known == pm.Known("folder", "index", "als")
-        told = pm.costs_of([column for column in columns if isinstance(column, pm.DeviceCosts)])
+        known = told_again(pm.greeting("folder", "index", "als", costs))
+        assert (known.model_folder, known.engine_folder, known.solver) == ("folder", "index", "als")
+        told = known.costs
         assert list(told) == list(costs)
         for place, its in costs.items():
             assert told[place].devices == its.devices
@@ -121,15 +128,15 @@ class TestMessages:
         adder = replace(device("pim"), fusions=(Fusion(("MatMul", "Add"), (Term(1e-6),)),))
         groups = GroupCost((0, 1), 1, 2.0), GroupCost((1, 2), 1, 3.0), GroupCost((0, 1), 0, 4.0)
         costs = OperatorCosts((adder, device("cpu_s")), np.ones((3, 2)), groups)
-        data = [pm.TO_PLACER.encode(message) for message in pm.greeting("folder", "index", "als", {"a": costs})]
-        found = pm.costs_of([m for m in map(pm.TO_PLACER.decode, data) if isinstance(m, pm.DeviceCosts)])["a"]
+        known = told_again(pm.greeting("folder", "index", "als", {"a": costs}))
+        found = known.costs["a"]
         assert found.devices == costs.devices
         assert sorted(found.groups, key=repr) == sorted(groups, key=repr)
 
     @pytest.mark.parametrize(
         "message",
         [
-            pm.Solved(3, (pm.StageSolved(("a", "b"), 2.0, (1.0, 1.0), None, "feasible"),), 0.1),
+            pm.Solved(3, (StagePlacement(("a", "b"), 2.0, (1.0, 1.0), None, Outcome.FEASIBLE),), 0.1),
             pm.NotSolved(3, "no device"),
         ],
     )

@@ -46,11 +46,7 @@ def said(compiled: Compiled, machine: Machine, *, engines: bool) -> Iterator[fm.
             ((str(compiled.model_folder), str(compiled.engine_folder)),),
             False,
             True,
-            machine.name,
-            machine.source,
-            machine.memories,
-            machine.places,
-            machine.time_scale,
+            machine,
             engines=engines,
         )
         channel.send(fm.TO_PROFILER.encode(asked))

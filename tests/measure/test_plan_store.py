@@ -19,7 +19,7 @@ from shisha_rt.errors import Error, Failure
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.measure import plan_store
 from shisha_rt.model.split import Split
-from shisha_rt.plan.measure import measure_window
+from shisha_rt.plan.measure import StageFrames, measure_window
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan, Stage
 from tests.wording import raised, says
@@ -48,7 +48,7 @@ def test_what_was_saved_is_found_and_replaced(path: Path) -> None:
 def test_a_copy_that_ran_nothing_is_no_obstacle(path: Path) -> None:
     """Of two alike copies the second one gets no frames as long as they come one at a time."""
     plan = Plan.chain([(0, 7, [["fast"], ["slow"]])])
-    found = measure_window(plan, [([0] * 32, [0.01] * 32)], alike=[True], took_s=1.0)
+    found = measure_window(plan, [StageFrames([0] * 32, [0.01] * 32)], took_s=1.0, frames_per_s=31.0)
     assert found.team_s == ((0.01, math.inf),)
     best = BestPlan(plan, found, ("fast", "slow"), others_ratio=0.25)
     plan_store.save_plan(path, "model", "one", best)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shisha_rt.plan.measure import BAND_FLOOR, MIN_FRAMES, measure_window
+from shisha_rt.plan import measure
+from shisha_rt.plan.measure import BAND_FLOOR, MIN_FRAMES, StageFrames, measure_window
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 
@@ -20,8 +22,10 @@ from shisha_rt.plan.plan import Plan
 def measured(windows: Sequence[Sequence[float]], *, took_s: float, band_floor: float = BAND_FLOOR) -> Measurement:
     """Of a plain chain."""
     plan = Plan.of((i, i, f"p{i}") for i in range(len(windows)))
-    frames = [([0] * len(window), window) for window in windows]
-    return measure_window(plan, frames, alike=[True] * len(windows), took_s=took_s, band_floor=band_floor)
+    frames = [StageFrames([0] * len(window), window) for window in windows]
+    frames_per_s = (min(map(len, windows)) - 1) / took_s if took_s else math.inf
+    with mock.patch.object(measure, "BAND_FLOOR", band_floor):
+        return measure_window(plan, frames, took_s=took_s, frames_per_s=frames_per_s)
 
 
 def of(*service_s: float, band: float = 0.0) -> Measurement:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import pytest
 
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.plan.evaluator import Proposal
-from shisha_rt.plan.measure import measure_window
+from shisha_rt.plan.measure import StageFrames, measure_window
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.loop import Trial, run
@@ -82,10 +83,10 @@ class Noisy:
     def measure(self, proposal: Proposal) -> Measurement:
         true = self._truth.measure(proposal)
         windows = [
-            ([0] * self._frames, [service_s * (1 + 0.05 * self._rng.expovariate(1)) for _ in range(self._frames)])
-            for service_s in true.service_s
+            StageFrames([0] * self._frames, [t * (1 + 0.05 * self._rng.expovariate(1)) for _ in range(self._frames)])
+            for t in true.service_s
         ]
-        return measure_window(proposal.plan, windows, alike=[True] * len(windows), took_s=0.0)
+        return measure_window(proposal.plan, windows, took_s=0.0, frames_per_s=math.inf)
 
 
 def test_tuning_through_noise_keeps_no_plan_that_is_worse_than_the_seed() -> None:

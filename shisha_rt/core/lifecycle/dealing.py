@@ -51,8 +51,8 @@ class Dealing:
         self, places: Places, epochs: Epochs, streams: Streams, policy: Policy, emit: Callable[[do.Instruction], None]
     ) -> None:
         self._places = places
-        self._epochs = epochs
-        self._streams = streams
+        self.epochs = epochs
+        self.streams = streams
         self._policy = policy
         self._emit = emit
         self.wake_s = math.inf
@@ -72,7 +72,7 @@ class Dealing:
 
     def queued(self, number: int) -> Mapping[int, int]:
         """Map each stage to the number of parts of an epoch that wait for a worker or are with one."""
-        epoch = self._epochs.live.get(number)
+        epoch = self.epochs.live.get(number)
         waiting = [] if epoch is None else [part[1] for pool in epoch.pools for part in pool.queue]
         out = (part for worker in self._places.workers.values() for part in worker.out)
         return Counter([*waiting, *(part.stage for part in out if part.epoch == number for _ in part.frames)])
@@ -80,9 +80,9 @@ class Dealing:
     def dispatch(self, now: float) -> None:
         """Deal queued parts, frames of the older epoch first."""
         self.wake_s = math.inf
-        for epoch in self._epochs.live.values():
+        for epoch in self.epochs.live.values():
             for pool in epoch.pools:
-                if pool.queue and not self._epochs.is_broken(epoch):
+                if pool.queue and not self.epochs.is_broken(epoch):
                     self._deal(epoch, pool, now)
 
     def _deal(self, epoch: Epoch, pool: PoolState, now: float) -> None:
@@ -97,7 +97,7 @@ class Dealing:
             if stage not in declined or frame.died_on is not None:
                 worker = self._taker(frame, stage, epoch, pool, free)
             if worker is not None:
-                run = self._run_from(queue, at, epoch, worker, free, now)
+                run = self._run_from(pool, at, epoch, worker, now)
             if worker is None or run is None:
                 at += 1
                 if frame.died_on is None:
@@ -108,14 +108,15 @@ class Dealing:
                 free.remove(worker)
 
     def _run_from(
-        self, queue: list[QueuedPart], at: int, epoch: Epoch, worker: WorkerState, free: list[WorkerState], now: float
+        self, pool: PoolState, at: int, epoch: Epoch, worker: WorkerState, now: float
     ) -> list[QueuedPart] | None:
         """Take the part at position `at` from the queue, and those that share its batch; None: it waits for more."""
+        queue = pool.queue
         _, stage, ready_s, frame = queue[at]
         most = epoch.batches[stage]
         if most == 1 or frame.died_on is not None:
             return [queue.pop(at)]
-        teams = 1 if worker.out else self._idle(epoch, stage, free)
+        teams = 1 if worker.out else self._idle(epoch, stage, pool)
         alike: list[int] = []
         for position in range(at, len(queue)):
             _, queued_stage, _, queued = queue[position]
@@ -138,10 +139,10 @@ class Dealing:
         run.sort(key=_slot)
         return run
 
-    def _idle(self, epoch: Epoch, stage: int, free: list[WorkerState]) -> int:
+    def _idle(self, epoch: Epoch, stage: int, pool: PoolState) -> int:
         """How many idle teams could take a part of this stage; at least 1."""
         key, down = (epoch.number, stage), self._places.down
-        return max(1, sum(not w.out and key in w.loaded and w.place not in down for w in free))
+        return max(1, sum(not w.out and key in w.loaded and w.place not in down for w in self._free(pool)))
 
     def _free(self, pool: PoolState) -> list[WorkerState]:
         """The pool's workers that may be dealt a part, in its order. Under load they are few, even of thousands."""
@@ -215,8 +216,8 @@ class Dealing:
             if (epoch.number, stage) in other.loaded:
                 parts += len(other.out)
                 frames_per_s += 1 / its_s
-        if stage in epoch.first and epoch is self._epochs.newest:
-            parts += self._streams.turns.waiting
+        if stage in epoch.first and epoch is self.epochs.newest:
+            parts += self.streams.turns.waiting
         return not frames_per_s or parts / frames_per_s > takes_s
 
     def _run(self, run: list[QueuedPart], stage: int, epoch: Epoch, worker: WorkerState, now: float) -> None:
@@ -267,7 +268,7 @@ class Dealing:
             epoch.quick_s[part.stage] = _ALIKE * min(known.values())
         if worker.out:
             following = next(iter(worker.out))
-            self._note_start(worker, following, self._epochs.live[following.epoch], now)
+            self._note_start(worker, following, self.epochs.live[following.epoch], now)
         return frames
 
 

@@ -20,7 +20,7 @@ import itertools
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
@@ -28,7 +28,7 @@ from shisha_rt.core.lifecycle.instructions import Ending
 from shisha_rt.core.lifecycle.places import Places
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.lifecycle.records import Epoch, QueuedPlan, WorkerState
-from shisha_rt.core.lifecycle.tables import EPOCH, EpochPhase, Transition, step
+from shisha_rt.core.lifecycle.tables import EPOCH, EpochPhase, Transition, Transitions
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Split
 from shisha_rt.plan.engine import StageEngine
@@ -42,6 +42,16 @@ _PARTS_OF_PATIENCE: Final = 20.0
 
 _Content: TypeAlias = tuple[tuple[Span, ...], Team, tuple[str, ...], Split | None, StageEngine]
 """Identity of a stage for the worker that builds it: two stages with equal keys are built alike."""
+
+
+class _How(NamedTuple):
+    """How a proposal ends: the last fields of `Settled`."""
+
+    ending: Ending
+    reason: str
+    bad_machine: str | None = None
+    transient: bool = False
+    failed_stage: int | None = None
 
 
 class Epochs:
@@ -66,7 +76,7 @@ class Epochs:
         self._numbers = itertools.count(1)
         self._places = places
         self._policy = policy
-        self._story = story
+        self._transitions = Transitions("epoch", EPOCH, story)
         self._emit = emit
         self._replan_at_s = 0.0
         self._loading = _Loading(places.workers)
@@ -133,11 +143,11 @@ class Epochs:
         waiting = sum(other.proposed.owner is proposed.owner for other in self.proposals)
         queued = QueuedPlan(proposed, plan, placed, now + self._policy.prepare_s)
         if self._closed:
-            self._end(queued, Ending.REFUSED, "the daemon is stopping")
+            self._end(queued, _How(Ending.REFUSED, "the daemon is stopping"))
         elif faults:
-            self._end(queued, Ending.REFUSED, _told(faults), failed_stage=next(iter(crashing), None))
+            self._refuse(queued, faults, crashing)
         elif waiting >= self._policy.waiting_plans:
-            self._end(queued, Ending.REFUSED, f"{waiting} plans wait already")
+            self._end(queued, _How(Ending.REFUSED, f"{waiting} plans wait already"))
         else:
             self.let_go(now)
             self.proposals.append(queued)
@@ -152,7 +162,7 @@ class Epochs:
         changed = [] if plan == queued.plan else ["other stages were placed than are proposed"]
         faults = changed or self.rules.placement_problems(plan) or list(crashing.values())
         if faults:
-            self._end(queued, Ending.REFUSED, _told(faults), failed_stage=next(iter(crashing), None))
+            self._refuse(queued, faults, crashing)
         else:
             queued.plan, queued.placed = plan, True
 
@@ -166,7 +176,7 @@ class Epochs:
     def not_placed(self, event: ev.PlanNotPlaced) -> None:
         queued = self._unplaced(event.proposed)
         if queued is not None:
-            self._end(queued, Ending.REFUSED, event.reason)
+            self._end(queued, _How(Ending.REFUSED, event.reason))
 
     def _first_placed(self) -> QueuedPlan | None:
         return next((queued for queued in self.proposals if queued.placed), None)
@@ -176,33 +186,29 @@ class Epochs:
         waiting = (queued for queued in self.proposals if not queued.placed)
         return next((queued for queued in waiting if queued.proposed is proposed), None)
 
-    def _end(
-        self,
-        queued: QueuedPlan,
-        ending: Ending,
-        reason: str,
-        *,
-        transient: bool = False,
-        failed_stage: int | None = None,
-    ) -> None:
+    def _refuse(self, queued: QueuedPlan, faults: list[str], crashing: Mapping[int, str]) -> None:
+        more = f"; and {len(faults) - _FAULTS_TOLD} more" if len(faults) > _FAULTS_TOLD else ""
+        reason = "; ".join(faults[:_FAULTS_TOLD]) + more  # of many faults, most follow from the first
+        self._end(queued, _How(Ending.REFUSED, reason, failed_stage=next(iter(crashing), None)))
+
+    def _end(self, queued: QueuedPlan, how: _How) -> None:
         """End a proposal that has no epoch."""
         if queued in self.proposals:
             self.proposals.remove(queued)
-        end = do.Settled(queued.proposed, queued.plan, None, ending, reason, None, transient, failed_stage)
-        self._emit(end)
+        self._emit(do.Settled(queued.proposed, queued.plan, None, *how))
 
     def advance(self, now: float) -> None:
         """Drop a preparation that lost a place, begin the next if no old epoch lingers, ask for a plan if needed."""
         if self.preparing is not None and (missing := self._missing(self.preparing.plan)):
-            self._drop(missing, transient=True)
+            self._drop(_How(Ending.DROPPED, missing, transient=True))
         if self.beside is not None:
             self._end_if_lost(self.beside, now)
         while self.preparing is None and len(self.live) < 2 and (queued := self._first_placed()) is not None:
             proposed, newest = queued.proposed, self.newest.number if self.newest is not None else None
             if proposed.owner is not ev.Owner.CLIENT and proposed.under != newest:
-                self._end(queued, Ending.DROPPED, f"epoch {newest} has gone live meanwhile", transient=True)
+                self._end(queued, _How(Ending.DROPPED, f"epoch {newest} has gone live meanwhile", transient=True))
             elif missing := self._missing(queued.plan):
-                self._end(queued, Ending.REFUSED, missing, transient=True)
+                self._end(queued, _How(Ending.REFUSED, missing, transient=True))
             else:
                 self.proposals.remove(queued)
                 self._begin(proposed, queued.plan, now)
@@ -261,7 +267,8 @@ class Epochs:
         if epoch is None or epoch.number != event.epoch:
             return
         if event.alone and epoch.plan.stages[event.stage].batch > 1:  # the plan itself asks for batches
-            self._drop(f"{worker.place} could not prepare it: {event.alone}", failed_stage=event.stage)
+            reason = f"{worker.place} could not prepare it: {event.alone}"
+            self._drop(_How(Ending.DROPPED, reason, failed_stage=event.stage))
             return
         epoch.unprepared.discard((event.stage, worker.place))
         if not epoch.unprepared:
@@ -316,7 +323,8 @@ class Epochs:
         self._loading.note_fewer()
         if self.preparing is not None and self.preparing.number == event.epoch:
             reason = f"{worker.place} could not prepare it: {event.reason}"
-            self._drop(reason, event.reason if event.bad_machine else None, failed_stage=event.stage)
+            bad_machine = event.reason if event.bad_machine else None
+            self._drop(_How(Ending.DROPPED, reason, bad_machine, failed_stage=event.stage))
         else:
             self._places.kill(worker, f"it could not load the live plan: {event.reason}", now)
 
@@ -338,15 +346,16 @@ class Epochs:
         self._loading.note_fewer()
         epoch = self.preparing
         if epoch is not None and worker.incarnation in epoch.asked:
-            self._drop(f"the worker on {worker.place} died in its preparation: {reason}", transient=True)
+            died = f"the worker on {worker.place} died in its preparation: {reason}"
+            self._drop(_How(Ending.DROPPED, died, transient=True))
 
     def tick(self, now: float) -> None:
         """End what took too long: placement, a proposal's wait for its turn, preparation, loading, retiring."""
         for queued in [due for due in self.proposals if due.until_s <= now]:
             late = "its turn did not come" if queued.placed else "its operators were not placed"
-            self._end(queued, Ending.DROPPED, f"{late} within {self._policy.prepare_s:g} s", transient=True)
+            self._end(queued, _How(Ending.DROPPED, f"{late} within {self._policy.prepare_s:g} s", transient=True))
         if self.preparing is not None and self.preparing.prepare_until_s <= now:
-            self._drop(f"not prepared within {self._policy.prepare_s:g} s")
+            self._drop(_How(Ending.DROPPED, f"not prepared within {self._policy.prepare_s:g} s"))
         for worker in self._loading.late(now):
             self._places.kill(worker, f"a live plan was not loaded within {self._policy.prepare_s:g} s", now)
         for epoch in self.live.values():
@@ -379,15 +388,13 @@ class Epochs:
         times += self._loading.wake_times()
         return [*times, self._replan_at_s] if self._needs_plan() else times
 
-    def _drop(
-        self, reason: str, bad_machine: str | None = None, *, transient: bool = False, failed_stage: int | None = None
-    ) -> None:
+    def _drop(self, how: _How) -> None:
+        """Drop the epoch in preparation."""
         epoch = self.preparing
         assert epoch is not None
         self.preparing = None
         self._step(epoch, "drop")
         self._unload(epoch)
-        how = Ending.DROPPED, reason, bad_machine, transient, failed_stage
         self._emit(do.Settled(epoch.proposed, epoch.plan, epoch.number, *how))
         self._emit(do.EpochEnded(epoch.number, epoch.plan))
 
@@ -415,9 +422,9 @@ class Epochs:
         self._closed = True
         self.let_go(now)
         if self.preparing is not None:
-            self._drop("the daemon stopped", transient=True)
+            self._drop(_How(Ending.DROPPED, "the daemon stopped", transient=True))
         while self.proposals:
-            self._end(self.proposals[0], Ending.DROPPED, "the daemon stopped")
+            self._end(self.proposals[0], _How(Ending.DROPPED, "the daemon stopped"))
 
     def _needs_plan(self) -> bool:
         """Whether to ask for a plan. If none is live yet, a proposal whose placement is still awaited is enough; if the
@@ -445,7 +452,7 @@ class Epochs:
         return ""
 
     def _step(self, epoch: Epoch, action: str) -> None:
-        epoch.phase = step(EPOCH, "epoch", epoch.number, epoch.phase, action, self._story)
+        epoch.phase = self._transitions.step(epoch.number, epoch.phase, action)
 
 
 class _Loading:
@@ -520,9 +527,3 @@ def _contents(stage: Stage, place: str) -> list[_Content]:
 
 def _content(stage: Stage, team: Team) -> _Content:
     return stage.work, team, stage.placement, stage.split, stage.engine
-
-
-def _told(faults: list[str]) -> str:
-    """Join faults into one line; of many faults, which mostly follow from each other, keep the first."""
-    more = len(faults) - _FAULTS_TOLD
-    return "; ".join(faults[:_FAULTS_TOLD]) + (f"; and {more} more" if more > 0 else "")

@@ -55,7 +55,11 @@ class Descriptor(NamedTuple):
         return (self.slot, *(other.slot for other in self.beside))
 
 
-class FrameArrived(Struct, frozen=True, gc=False):
+class Event(Struct, frozen=True):
+    """What can happen to the daemon."""
+
+
+class FrameArrived(Event, frozen=True, gc=False):
     """A validated request. `frame` is the daemon's own number, never used before; `deadline_s` is absolute.
 
     `lent_in`: some inputs lie in memory that its client lends; `lent_out`: some outputs are to be written there.
@@ -78,31 +82,31 @@ class FrameArrived(Struct, frozen=True, gc=False):
     frames: int = 1
 
 
-class FrameCancelled(Struct, frozen=True):
+class FrameCancelled(Event, frozen=True):
     frame: int
 
 
-class PartDone(Struct, frozen=True, gc=False):
+class PartDone(Event, frozen=True, gc=False):
     """`service_s`: seconds for the whole batch, by which teams of a pool are compared; 0: not known."""
 
     descriptor: Descriptor
     service_s: float = 0.0
 
 
-class PartFailed(Struct, frozen=True):
+class PartFailed(Event, frozen=True):
     """The engine raised while it computed this batch; `reason`: its root error in one line."""
 
     descriptor: Descriptor
     reason: str
 
 
-class WorkerReady(Struct, frozen=True):
+class WorkerReady(Event, frozen=True):
     """A started worker has opened the model and said so; it has no segment yet."""
 
     incarnation: int
 
 
-class WorkerGone(Struct, frozen=True):
+class WorkerGone(Event, frozen=True):
     """The process is dead for certain (never presumed). `running`: the frame that it was computing, if any; of a batch,
     the one in `Descriptor.frame`.
 
@@ -117,7 +121,7 @@ class WorkerGone(Struct, frozen=True):
     crashed: bool = False
 
 
-class WorkerHung(Struct, frozen=True):
+class WorkerHung(Event, frozen=True):
     """The worker shows no sign of life, or takes no messages. It is not dead and may still write: it must be killed."""
 
     incarnation: int
@@ -133,7 +137,7 @@ class Owner(StrEnum):
     DAEMON = "daemon"
 
 
-class PlanProposed(Struct, frozen=True):
+class PlanProposed(Event, frozen=True):
     """`number`: given by the owner. A plan whose operators are placed already is not placed again. `cause`: the
     stimulus that made the owner propose it, for the event log.
 
@@ -153,29 +157,29 @@ class PlanProposed(Struct, frozen=True):
     cause: str = ""
 
 
-class PlanPlaced(Struct, frozen=True):
+class PlanPlaced(Event, frozen=True):
     """A proposed plan, with the devices of its operators, and otherwise unchanged."""
 
     proposed: PlanProposed
     plan: Plan
 
 
-class PlanNotPlaced(Struct, frozen=True):
+class PlanNotPlaced(Event, frozen=True):
     proposed: PlanProposed
     reason: str
 
 
-class Lead(Struct, frozen=True):
+class Lead(Event, frozen=True):
     """New frames use `epoch`, one of two that are compared; without effect if it is neither."""
 
     epoch: int
 
 
-class LetGo(Struct, frozen=True):
+class LetGo(Event, frozen=True):
     """The comparison is over: the epoch that new frames do not use is retired with its last frame."""
 
 
-class StagePrepared(Struct, frozen=True):
+class StagePrepared(Event, frozen=True):
     """`alone`: why the stage computes one frame at a time though batches were asked for; empty if it does not."""
 
     epoch: int
@@ -184,7 +188,7 @@ class StagePrepared(Struct, frozen=True):
     alone: str = ""
 
 
-class StageFailed(Struct, frozen=True):
+class StageFailed(Event, frozen=True):
     """`bad_machine`: the machine file states what this host does not have."""
 
     epoch: int
@@ -194,53 +198,29 @@ class StageFailed(Struct, frozen=True):
     bad_machine: bool = False
 
 
-class PlaceDown(Struct, frozen=True):
+class PlaceDown(Event, frozen=True):
     """Take the place out of planning; its worker leaves once no live plan needs it."""
 
     place: str
 
 
-class PlaceUp(Struct, frozen=True):
+class PlaceUp(Event, frozen=True):
     place: str
 
 
-class PlaceReachable(Struct, frozen=True):
+class PlaceReachable(Event, frozen=True):
     """Whatever kept the place's worker from starting is gone: a delayed start is tried at once."""
 
     place: str
 
 
-class Drain(Struct, frozen=True):
+class Drain(Event, frozen=True):
     """Admit nothing more; answer what is in flight."""
 
 
-class Stop(Struct, frozen=True):
+class Stop(Event, frozen=True):
     """The daemon ends now: whatever is still unanswered gets UNAVAILABLE, whatever is proposed is dropped."""
 
 
-class Tick(Struct, frozen=True):
+class Tick(Event, frozen=True):
     """Time has passed."""
-
-
-Event: TypeAlias = (
-    FrameArrived
-    | FrameCancelled
-    | PartDone
-    | PartFailed
-    | WorkerReady
-    | WorkerGone
-    | WorkerHung
-    | PlanProposed
-    | PlanPlaced
-    | PlanNotPlaced
-    | Lead
-    | LetGo
-    | StagePrepared
-    | StageFailed
-    | PlaceDown
-    | PlaceUp
-    | PlaceReachable
-    | Drain
-    | Stop
-    | Tick
-)

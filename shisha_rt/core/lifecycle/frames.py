@@ -26,12 +26,11 @@ from typing import Final
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.dealing import Dealing
-from shisha_rt.core.lifecycle.epochs import Epochs
 from shisha_rt.core.lifecycle.forecast import Forecast
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.lifecycle.records import Epoch, Frame, WorkerState
-from shisha_rt.core.lifecycle.streams import Deadlines, Streams
-from shisha_rt.core.lifecycle.tables import FRAME, FramePhase, Transition, step
+from shisha_rt.core.lifecycle.streams import Deadlines
+from shisha_rt.core.lifecycle.tables import FRAME, FramePhase, Transition, Transitions
 from shisha_rt.errors import Error
 
 _WHATEVER_STAGE: Final = -1
@@ -48,20 +47,17 @@ class Frames:
     def __init__(
         self,
         slots_a_frame: int,
-        most_batch: int,
-        streams: Streams,
-        epochs: Epochs,
         dealing: Dealing,
         policy: Policy,
         story: deque[Transition],
         emit: Callable[[do.Instruction], None],
     ) -> None:
         self.by_number: dict[int, Frame] = {}
-        self.slot_count = slots_a_frame * most_batch
+        self.slot_count = slots_a_frame * dealing.epochs.rules.most_batch
         self.slots_a_frame = slots_a_frame
         # A heap, so that slots in use are neighbours, as those of a batch should be.
         self.free_slots = list(range(self.slot_count))
-        self.streams = streams
+        self.streams = dealing.streams
         self.stranded: set[int] = set()
         self.draining = False
         self.stale_replies = 0
@@ -70,10 +66,10 @@ class Frames:
         self._turns = itertools.count()
         self._forecast = Forecast(policy.target_s)
         self.deadlines = Deadlines(2 * policy.max_in_flight, self._is_decided)
-        self._epochs = epochs
+        self._epochs = dealing.epochs
         self._dealing = dealing
         self._policy = policy
-        self._story = story
+        self._transitions = Transitions("frame", FRAME, story)
         self._emit = emit
 
     def queued(self, epoch: int) -> Mapping[int, int]:
@@ -383,4 +379,4 @@ class Frames:
             frame.epoch = None
 
     def _step(self, frame: Frame, action: str) -> None:
-        frame.phase = step(FRAME, "frame", frame.number, frame.phase, action, self._story)
+        frame.phase = self._transitions.step(frame.number, frame.phase, action)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -12,7 +11,11 @@ from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan, Team
 
 
-class Refuse(Struct, frozen=True):
+class Instruction(Struct, frozen=True):
+    """What the daemon has to do."""
+
+
+class Refuse(Instruction, frozen=True):
     """Answer at once with an error; the frame was never accepted."""
 
     frame: int
@@ -21,7 +24,7 @@ class Refuse(Struct, frozen=True):
     ticket: Ticket = None
 
 
-class Fill(Struct, frozen=True, gc=False):
+class Fill(Instruction, frozen=True, gc=False):
     """Copy the inputs that came with the request into the frame's slot; the request's buffers can then be freed."""
 
     frame: int
@@ -29,7 +32,7 @@ class Fill(Struct, frozen=True, gc=False):
     ticket: Ticket = None
 
 
-class ReadLent(Struct, frozen=True):
+class ReadLent(Instruction, frozen=True):
     """Copy the inputs that the frame's client lends into its slot, as several first stages read them."""
 
     frame: int
@@ -45,7 +48,7 @@ class Shared(Struct, frozen=True, gc=False):
     ticket: Ticket
 
 
-class RunPart(Struct, frozen=True, gc=False):
+class RunPart(Instruction, frozen=True, gc=False):
     """Send a part to its worker. `ready_s`: when it became ready, or ready again after a death.
 
     `reads`: the worker first copies the inputs that the client lends into the slot; `writes`: at the end it writes the
@@ -60,7 +63,7 @@ class RunPart(Struct, frozen=True, gc=False):
     beside: tuple[Shared, ...] = ()
 
 
-class Collect(Struct, frozen=True, gc=False):
+class Collect(Instruction, frozen=True, gc=False):
     """Copy the frame's outputs out of its slot, now: the slot may be filled again by the next instruction.
 
     `written`: outputs that belong in memory that the client lends are there already. `left`: frames of the same batch
@@ -75,7 +78,7 @@ class Collect(Struct, frozen=True, gc=False):
     left: int = 0
 
 
-class Deliver(Struct, frozen=True, gc=False):
+class Deliver(Instruction, frozen=True, gc=False):
     """Send the frame's answer: what was collected, or this error."""
 
     frame: int
@@ -84,19 +87,19 @@ class Deliver(Struct, frozen=True, gc=False):
     ticket: Ticket = None
 
 
-class Start(Struct, frozen=True):
+class Start(Instruction, frozen=True):
     """Start a worker process for `place` under this incarnation (unique in the daemon's life)."""
 
     place: str
     incarnation: int
 
 
-class Kill(Struct, frozen=True):
+class Kill(Instruction, frozen=True):
     incarnation: int
     reason: str
 
 
-class PrepareStage(Struct, frozen=True):
+class PrepareStage(Instruction, frozen=True):
     """Have the worker of `team`'s lead build and warm stage `stage` of `plan` for `epoch` beside what it runs now.
 
     `batch`: the most frames of a batch.
@@ -110,12 +113,12 @@ class PrepareStage(Struct, frozen=True):
     batch: int
 
 
-class RetireEpoch(Struct, frozen=True):
+class RetireEpoch(Instruction, frozen=True):
     incarnation: int
     epoch: int
 
 
-class PlaceOperators(Struct, frozen=True):
+class PlaceOperators(Instruction, frozen=True):
     """Choose the devices of the plan's operators; `PlanPlaced` or `PlanNotPlaced` is awaited."""
 
     proposed: PlanProposed
@@ -129,7 +132,7 @@ class Ending(StrEnum):
     DROPPED = "dropped"
 
 
-class Settled(Struct, frozen=True):
+class Settled(Instruction, frozen=True):
     """How a proposal ended. `plan`: with the devices of its operators, if they have been chosen. `epoch`: None if its
     preparation never began.
 
@@ -148,7 +151,7 @@ class Settled(Struct, frozen=True):
     failed_stage: int | None = None
 
 
-class EpochStarted(Struct, frozen=True):
+class EpochStarted(Instruction, frozen=True):
     """`epoch` is being prepared."""
 
     proposed: PlanProposed
@@ -156,60 +159,37 @@ class EpochStarted(Struct, frozen=True):
     plan: Plan
 
 
-class EpochEnded(Struct, frozen=True):
+class EpochEnded(Instruction, frozen=True):
     """No frame and no worker uses `epoch` any more; slots need not hold tensors that only its plan passed on."""
 
     epoch: int
     plan: Plan
 
 
-class Replan(Struct, frozen=True):
+class Replan(Instruction, frozen=True):
     """The live plan cannot serve (or there is none): propose one over the places that are available."""
 
     reason: str
 
 
-class PlaceAway(Struct, frozen=True):
+class PlaceAway(Instruction, frozen=True):
     """The worker of `place` is overdue: plans are made without the place until the worker is back."""
 
     place: str
 
 
-class PlaceBack(Struct, frozen=True):
+class PlaceBack(Instruction, frozen=True):
     """A place that was away has its worker again."""
 
     place: str
 
 
-class PlaceReleased(Struct, frozen=True):
+class PlaceReleased(Instruction, frozen=True):
     """A place that was taken down has no process any more, and no epoch's plan uses its cores."""
 
     place: str
 
 
-class GivenUp(Struct, frozen=True):
+class GivenUp(Instruction, frozen=True):
     place: str
     reason: str
-
-
-Instruction: TypeAlias = (
-    Refuse
-    | Fill
-    | ReadLent
-    | RunPart
-    | Collect
-    | Deliver
-    | Start
-    | Kill
-    | PrepareStage
-    | RetireEpoch
-    | PlaceOperators
-    | Settled
-    | EpochStarted
-    | EpochEnded
-    | Replan
-    | PlaceAway
-    | PlaceBack
-    | PlaceReleased
-    | GivenUp
-)

@@ -2,7 +2,7 @@
 
 It owns slots, attempts, epochs, replays, order and deadlines, and the gate that every plan passes. What it guarantees,
 whatever moves, dies or restarts, is in the docstrings of `frames.py`, `dealing.py`, `epochs.py` and `places.py`;
-`invariants.py` checks it.
+`tests/core/lifecycle/invariants.py` checks it.
 
 `handle` first lets time pass (deadlines, timeouts, restarts), then applies the event, then hands out the work that this
 made possible. Times are seconds of one monotonic clock that the caller reads.
@@ -47,9 +47,8 @@ class Lifecycle:
         emit = self.instructions.append
         self.places = Places(rules.places, policy, self.story, emit, down)
         self.epochs = Epochs(self.places, rules, policy, self.story, emit)
-        streams = Streams(policy)
-        self.dealing = Dealing(self.places, self.epochs, streams, policy, emit)
-        self.frames = Frames(slot_count, rules.most_batch, streams, self.epochs, self.dealing, policy, self.story, emit)
+        self.dealing = Dealing(self.places, self.epochs, Streams(policy), policy, emit)
+        self.frames = Frames(slot_count, self.dealing, policy, self.story, emit)
         self.calm = False
         frames, epochs, places = self.frames, self.epochs, self.places
         self._apply: dict[type, Callable[[Any, float], None]] = {

@@ -17,7 +17,7 @@ from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.events import WorkerGone
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.lifecycle.records import PlaceState, WorkerState
-from shisha_rt.core.lifecycle.tables import PLACE, PlacePhase, Transition, step
+from shisha_rt.core.lifecycle.tables import PLACE, PlacePhase, Transition, Transitions
 
 STANDINGS: Final = ("up", "starting", "restarting", "away", "given_up", "down")
 
@@ -47,7 +47,7 @@ class Places:
         self.away: set[str] = set()
         self.leaving: set[str] = set()
         self._policy = policy
-        self._story = story
+        self._transitions = Transitions("place", PLACE, story)
         self._emit = emit
         self._incarnations = itertools.count(1)
         self._now_s = 0.0
@@ -93,12 +93,11 @@ class Places:
             self._now_s = now
             return
         self._now_s = now
-        for place in self.by_name.values():
-            if place.phase is PlacePhase.STARTING and place.incarnation is not None:
-                worker = self.workers[place.incarnation]
-                if worker.start_s + self._policy.start_s <= now:
-                    self.kill(worker, f"not up within {self._policy.start_s:g} s", now)
-        due = [place for place in self.by_name.values() if self._is_due(place, now)]
+        for worker in self._starting:
+            if worker.start_s + self._policy.start_s <= now:
+                self.kill(worker, f"not up within {self._policy.start_s:g} s", now)
+        restarting = (place for place in self.by_name.values() if place.phase is PlacePhase.RESTARTING)
+        due = [place for place in restarting if place.start_at_s <= now]
         for place in sorted(due, key=lambda place: place.start_at_s)[: self._turns]:  # the longest overdue first
             place.incarnation = next(self._incarnations)
             self.workers[place.incarnation] = WorkerState(place.incarnation, place.name, now)
@@ -126,14 +125,15 @@ class Places:
         usual_s = place.usual_start_s or max(other.usual_start_s for other in self.by_name.values())
         return place.lost_s + max(self._policy.away_s, min(3 * usual_s, self._policy.away_most_s))
 
-    def _is_due(self, place: PlaceState, now: float) -> bool:
-        return place.phase is PlacePhase.RESTARTING and place.start_at_s <= now
+    @property
+    def _starting(self) -> list[WorkerState]:
+        starting = (place.incarnation for place in self.by_name.values() if place.phase is PlacePhase.STARTING)
+        return [self.workers[incarnation] for incarnation in starting if incarnation is not None]
 
     @property
     def _turns(self) -> int:
         """How many more workers may start now: if very many start at once, all of them are late."""
-        starting = sum(place.phase is PlacePhase.STARTING for place in self.by_name.values())
-        return max(0, self._policy.starts_at_once - starting)
+        return max(0, self._policy.starts_at_once - len(self._starting))
 
     def wake_times(self) -> list[float]:
         return self._found_wake_times() if self._changed else [self._wake_s]
@@ -142,9 +142,7 @@ class Places:
         times = [p.start_at_s for p in self.by_name.values() if p.phase is PlacePhase.RESTARTING]
         if not self._turns:  # the next one may start when a starting one is up or gone
             times = []
-        starting = (p for p in self.by_name.values() if p.phase is PlacePhase.STARTING and p.incarnation is not None)
-        workers = (self.workers[p.incarnation] for p in starting if p.incarnation is not None)
-        times += [w.start_s + self._policy.start_s for w in workers if not w.killed]
+        times += [worker.start_s + self._policy.start_s for worker in self._starting if not worker.killed]
         return times + [at_s for at_s in map(self._away_from_s, self.by_name.values()) if at_s > self._now_s]
 
     def ready(self, incarnation: int, now: float) -> bool:
@@ -316,7 +314,7 @@ class Places:
 
     def _step(self, place: PlaceState, action: str) -> None:
         self._changed = True
-        place.phase = step(PLACE, "place", place.name, place.phase, action, self._story)
+        place.phase = self._transitions.step(place.name, place.phase, action)
         if place.phase is PlacePhase.OUT:
             self.out.add(place.name)
         else:

@@ -171,14 +171,10 @@ class Epoch:
         self.pools = tuple(PoolState(pool.stages, tuple(team[0] for team in pool.teams)) for pool in self.plan.pools)
         of = {index: pool for pool in self.pools for index in pool.stages}
         self.pool_of = tuple(of[index] for index, _ in stages)
-        followers: list[list[int]] = [[] for _ in stages]
-        for index, stage in stages:
-            for previous in stage.after:
-                followers[previous].append(index)
-        self.followers = tuple(map(tuple, followers))
+        self.followers = self.plan.followers
         self.unprepared = {(index, lead) for index, stage in stages for lead in stage.leads}
         self.first = tuple(index for index, stage in stages if not stage.after)
-        self.last = tuple(index for index, after in enumerate(followers) if not after)
+        self.last = tuple(index for index, after in enumerate(self.followers) if not after)
         self.service_s = tuple({} for _ in stages)
         self.quick_s = [0.0] * len(stages)
         self.batches = self.batches or tuple(stage.batch for _, stage in stages)

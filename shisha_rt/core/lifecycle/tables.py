@@ -1,7 +1,7 @@
 """The phases of frames, epochs and places, and the table of transitions of each.
 
-A (phase, action) pair that is not in its table cannot happen: `step` then raises `UnknownTransition`, with the last
-transitions of that frame, epoch or place, and changes nothing.
+A (phase, action) pair that is not in its table cannot happen: `Transitions.step` then raises `UnknownTransition`, with
+the last transitions of that frame, epoch or place, and changes nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 
 class _Phase(Enum):
@@ -88,17 +88,19 @@ class UnknownTransition(RuntimeError):
 Phase = TypeVar("Phase", bound=Enum)
 
 
-def step(
-    table: Mapping[tuple[Phase, str], Phase],
-    kind: str,
-    name: object,
-    phase: Phase,
-    action: str,
-    story: deque[Transition],
-) -> Phase:
-    """Return the phase that `action` leads to; append the transition to `story`."""
-    after = table.get((phase, action))
-    if after is None:
-        raise UnknownTransition(kind, name, phase, action, tuple(event for event in story if event[:2] == (kind, name)))
-    story.append((kind, name, action, after))
-    return after
+class Transitions(Generic[Phase]):
+    """The transitions of all frames, epochs or places (`kind`). `story`: the last ones of every kind."""
+
+    def __init__(self, kind: str, table: Mapping[tuple[Phase, str], Phase], story: deque[Transition]) -> None:
+        self._kind = kind
+        self._table = table
+        self._story = story
+
+    def step(self, name: object, phase: Phase, action: str) -> Phase:
+        """Return the phase that `action` leads to; append the transition to the story."""
+        after = self._table.get((phase, action))
+        if after is None:
+            past = tuple(event for event in self._story if event[:2] == (self._kind, name))
+            raise UnknownTransition(self._kind, name, phase, action, past)
+        self._story.append((self._kind, name, action, after))
+        return after

@@ -68,10 +68,14 @@ class Pauses:
         """Whether no comparison for `objective` is to be begun now."""
         return now_s < self._until_s.get(objective, -math.inf)
 
-    def begin(self, objective: Objective, now_s: float, *, went_on: bool) -> None:
-        """Begin a pause; it is twice as long as the last unless a plan has been judged since (`went_on`)."""
-        rest_s = _REST_S if went_on else min(2 * self._last_s.get(objective, _REST_S / 2), _LONGEST_REST_S)
+    def begin(self, objective: Objective, now_s: float) -> None:
+        """Begin a pause, twice as long as the last one."""
+        rest_s = min(2 * self._last_s.get(objective, _REST_S / 2), _LONGEST_REST_S)
         self._last_s[objective], self._until_s[objective] = rest_s, now_s + rest_s
+
+    def shorten(self, objective: Objective) -> None:
+        """Make the next pause for `objective` a short one, as a plan has been judged since the last."""
+        self._last_s.pop(objective, None)
 
     def forget(self) -> None:
         """End all pauses; the next one is short again."""

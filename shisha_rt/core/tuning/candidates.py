@@ -65,7 +65,7 @@ def candidates(
                 continue
             frame_s = None if trial is None else trial.time_s(threads)
             predicted_s = math.inf if frame_s is None else frame_s / (len(teams) if objective == "throughput" else 1)
-            plan = Plan((Stage(((0, choice.layer_count - 1),), teams, engine=engine),))
+            plan = Plan((Stage(((0, choice.rules.layer_count - 1),), teams, engine=engine),))
             whole.append(Candidate(plan, _name(engine, teams), predicted_s))
             if objective == "throughput" and len(teams[0]) == 1 and trial is not None and trial.batched_s < math.inf:
                 spare_bytes = choice.spare_bytes if engine == "openvino" else math.inf

@@ -86,7 +86,7 @@ class Choice:
         self._engine = basis.engine
         self._partial = basis.partial
         self._assign, self._rng = basis.assign, random.Random(0)
-        self._rules = rules
+        self.rules = rules
         self._weights = weights
         self._best_plans = best_plans
         self.aim_at(basis.objective)
@@ -111,10 +111,6 @@ class Choice:
         return live is not None and live[1] == self.of_client
 
     @property
-    def layer_count(self) -> int:
-        return len(self._weights)
-
-    @property
     def most_run_s(self) -> float:
         """How long a batch may take: a frame may have to wait for another batch before its own."""
         return self.target_s / 2
@@ -122,7 +118,7 @@ class Choice:
     @property
     def most_batch(self) -> int:
         """The largest batch size."""
-        return self._rules.most_batch
+        return self.rules.most_batch
 
     @property
     def compares(self) -> bool:
@@ -133,10 +129,6 @@ class Choice:
     def tries_engines(self) -> bool:
         """Whether trials of the whole network on engines can affect what is chosen."""
         return bool(self.engines) and ("openvino" in self.engines or self.most_batch > 1)
-
-    @property
-    def legal_cuts(self) -> frozenset[int] | None:
-        return self._rules.legal_cuts
 
     def _aim(self, objective: Objective, scheme: SchemeName | None) -> str:
         """Key part under which best plans are kept: objective, kind of plans, scheme and engines.
@@ -184,7 +176,7 @@ class Choice:
         if self.of_client is not None and self.fits(self.of_client, available):
             return self.of_client
         for best in (self.best(available), self._best_plans.of(self.machine, self._aim(self.objective, self.scheme))):
-            if best is not None and self.fits(best.plan, available) and not self._rules.problems(best.plan):
+            if best is not None and self.fits(best.plan, available) and not self.rules.problems(best.plan):
                 return best.plan
         if self._engine != DEFAULT_ENGINE:
             return self._copies(available)
@@ -193,10 +185,10 @@ class Choice:
             return by_costs
         if self.replicate and self.profiles in (Profiles.COMING, Profiles.FAILED):
             copies = self._copies(available)
-            if not self._rules.problems(copies):
+            if not self.rules.problems(copies):
                 return copies
         chosen = self.seed(available)
-        if self._rules.memory_bytes and self._rules.problems(chosen):
+        if self.rules.memory_bytes and self.rules.problems(chosen):
             return self._with_room(tuple(self._whole(available))) or chosen
         return chosen
 
@@ -225,12 +217,12 @@ class Choice:
         from shisha_rt.core.tuning.plan_by_weights import plan_by_weights  # the planners: only if memory is short
 
         if self._by_weights is None or self._by_weights[0] != places:
-            self._by_weights = places, plan_by_weights(self._rules, self._weights, places)
+            self._by_weights = places, plan_by_weights(self.rules, self._weights, places)
         return self._by_weights[1]
 
     def seed(self, available: Collection[str]) -> Plan:
         """Shisha's seed, over available places."""
-        cuts = self._rules.legal_cuts
+        cuts = self.rules.legal_cuts
         return seed(self._weights, self._whole(available), assign=self._assign, legal_cuts=cuts, rng=self._rng)
 
     def _whole(self, available: Collection[str]) -> list[Place]:
@@ -256,7 +248,7 @@ class Choice:
     def are_alike(self, stage: Stage) -> bool:
         """Whether all teams of a stage are alike, on the machine as it is now."""
         speeds = {self.machine.place(name).speed for name in stage.places}
-        return len(speeds) == 1 and self._rules.are_alike(stage)
+        return len(speeds) == 1 and self.rules.are_alike(stage)
 
     def places_now(self, available: Collection[str]) -> tuple[PlaceNow, ...]:
         """The available places, in the form that a search is given them."""

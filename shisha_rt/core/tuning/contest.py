@@ -9,9 +9,7 @@ goes by service times instead. What is to be compared, and what has been found o
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from shisha_rt.core import event_log
@@ -22,7 +20,7 @@ from shisha_rt.core.tuning.awaited_load import AwaitedLoad
 from shisha_rt.core.tuning.candidates import Candidate, candidates
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.duel import Duel, DuelResult, Verdict
-from shisha_rt.core.tuning.findings import ContestResult, Findings, frames_to_fill, has_batches
+from shisha_rt.core.tuning.findings import Contest, Findings, frames_to_fill, has_batches
 from shisha_rt.core.tuning.instructions import TuningOutbox
 from shisha_rt.core.tuning.state import Intent, Purpose, Serving
 from shisha_rt.plan.form import written
@@ -33,39 +31,6 @@ _FLOWS_S: Final = 1.0
 """Frames count as coming if the last one came within this time."""
 
 _SERVED: Final = "the plan that served"
-
-
-@dataclass(slots=True)
-class Contest:
-    """Candidates for `objective` over the places of `over`. `serving`: the best so far, called `name`. `left`: those
-    still to be compared; `known`: their plans, and those compared before. `value`: speed of each judged plan, relative
-    to the plan that served first. `filled`: plans with batches that were judged while enough frames were in flight to
-    fill these. `in_flight`: the most frames in flight during the present challenger's duel. `tried_before`: how many
-    plans had been judged when the comparison was last resumed. `others_ratio`: as in `Winner`, so far. `is_whole`: it
-    is of all candidates.
-    """
-
-    objective: Objective
-    over: tuple[str, ...]
-    serving: Plan
-    name: str
-    left: deque[Candidate]
-    of: int
-    challenger: Candidate | None = None
-    epochs: tuple[int, int] = (0, 0)
-    duel: Duel | None = None
-    value: dict[Plan, float] = field(default_factory=dict)
-    known: set[Plan] = field(default_factory=set)
-    filled: set[Plan] = field(default_factory=set)
-    in_flight: int = 0
-    tried_before: int = 0
-    others_ratio: float = 0.0
-    is_whole: bool = False
-
-    @property
-    def tried(self) -> int:
-        """How many candidates have been judged, the first included."""
-        return self.of - len(self.left) - (self.challenger is not None)
 
 
 class Contests:
@@ -97,10 +62,10 @@ class Contests:
 
     def load_seen(self, event: ev.FrameAnswered | ev.FrameAlone, now_s: float) -> Objective | None:
         """Count an answer; return a due objective once its load has come. `missed` tells if the load stays away."""
-        due = self._findings.due
+        due, live = self._findings.due, self._serving.live
         if not due or self.running is not None:
             return None
-        self._load.count(event, self._teams_now, now_s)
+        self._load.count(event, 0 if live is None else _most_teams(live[1]), now_s)
         seen = next((objective for objective in due if self._load.has_come(objective)), None)
         if seen is not None:
             self._load.restart()
@@ -124,10 +89,13 @@ class Contests:
 
     # --- trying -----------------------------------------------------------------------------------------------
 
-    def begin(self, objective: Objective) -> bool:
-        """Compare all candidates with the live plan, or resume a comparison whose load went away; False if there are
-        none.
-        """
+    @property
+    def is_decided(self) -> bool:
+        """Whether nothing is left to try in the comparison that runs: `end` is to be called."""
+        return self.running is not None and self.running.challenger is None
+
+    def begin(self, objective: Objective) -> None:
+        """Compare all candidates with the live plan, or resume a comparison whose load went away."""
         live, over, choice = self._serving.live, self._serving.available, self._choice
         assert live is not None
         contenders = [
@@ -137,29 +105,28 @@ class Contests:
         ]
         unfinished = self._unfinished.pop((objective, over), None)
         if unfinished is not None and live[1] in unfinished.value:
-            return self._resume(unfinished, contenders)
-        others = [candidate for candidate in contenders if candidate.plan != live[1]]
-        name = next((candidate.name for candidate in contenders if candidate.plan == live[1]), _SERVED)
-        return self._start(self._new(objective, name, is_whole=True), others)
+            self._resume(unfinished, contenders)
+            return
+        contest = self._new(objective, next((one.name for one in contenders if one.plan == live[1]), _SERVED))
+        contest.is_whole = True
+        self._start(contest, contenders)
 
     def begin_batches(self, due: Sequence[Candidate]) -> None:
         """Compare plans of `batches_due` with the live plan."""
         self.begin_with("throughput", due)
         self.of_batches = True
 
-    def begin_with(self, objective: Objective, others: Sequence[Candidate], name: str = _SERVED) -> bool:
-        """Compare only `others` with the live plan, which is called `name`; False if `others` is empty."""
-        return self._start(self._new(objective, name), others)
+    def begin_with(self, objective: Objective, others: Sequence[Candidate], name: str = _SERVED) -> None:
+        """Compare only `others` with the live plan, which is called `name`."""
+        self._start(self._new(objective, name), others)
 
-    def _new(self, objective: Objective, name: str, *, is_whole: bool = False) -> Contest:
+    def _new(self, objective: Objective, name: str) -> Contest:
         live = self._serving.live
         assert live is not None
-        contest = Contest(objective, self._serving.available, live[1], name, left=deque(), of=1, is_whole=is_whole)
-        contest.value[live[1]] = 1.0
-        contest.known.add(live[1])
-        return contest
+        plan = live[1]
+        return Contest(objective, self._serving.available, plan, name, value={plan: 1.0}, known={plan})
 
-    def _resume(self, contest: Contest, contenders: Sequence[Candidate]) -> bool:
+    def _resume(self, contest: Contest, contenders: Sequence[Candidate]) -> None:
         """Resume a comparison whose load went away, from whichever of its judged plans is live now. `contenders`: all
         candidates of today, some of which may not have been known before.
         """
@@ -171,10 +138,9 @@ class Contests:
         if live[1] != contest.serving:
             contest.left.appendleft(Candidate(contest.serving, contest.name))
             contest.serving, contest.name = live[1], _SERVED
-        contest.duel = contest.challenger = None
-        return self._start(contest, contenders)
+        self._start(contest, contenders)
 
-    def _start(self, contest: Contest, contenders: Sequence[Candidate]) -> bool:
+    def _start(self, contest: Contest, contenders: Sequence[Candidate]) -> None:
         """Begin, or go on, with those of `contenders` that the comparison has not known before, and those left."""
         live = self._serving.live
         assert live is not None
@@ -192,59 +158,46 @@ class Contests:
                 reason=self._findings.reason(contest.objective),
             )
         )
-        if contest.left:
-            self._challenge(live[0])
-            return True
-        return False
+        self._next(live[0])
 
-    def _challenge(self, under: int) -> None:
-        contest = self.running
-        assert contest is not None
-        contest.duel, contest.challenger, contest.in_flight = None, contest.left.popleft(), 0
-        intent = Intent(Purpose.COMPARE, run=0)
-        self._outbox.propose(Owner.TUNER, contest.challenger.plan, under, intent, beside=True)
-
-    def settled(self, end: Settled) -> bool:
-        """A proposal has ended: the challenger is live, or cannot run. True if nothing is left to try."""
+    def settled(self, end: Settled) -> None:
+        """A proposal has ended: the challenger is live, or cannot run."""
         contest, live, beside = self.running, self._serving.live, self._serving.beside
         if contest is None or contest.challenger is None or end.plan != contest.challenger.plan:
             if end.ending is Ending.LIVE and live is not None and live[0] == end.epoch and beside is not None:
                 self._lead(beside)  # its comparison is over
                 self._outbox.decide(LetGo())
-            return False
-        if end.ending is Ending.LIVE and live is not None and beside is not None:
-            teams = max(self._teams(contest.serving), self._teams(end.plan))
+        elif end.ending is not Ending.LIVE:
+            contest.filled.add(end.plan)
+            cannot_run = DuelResult(Verdict.NOT_BETTER, (math.nan, math.nan), math.nan, 0)
+            self._write(contest, "cannot_run", cannot_run, end.reason)
+            self._next(None if live is None else live[0])
+        elif live is not None and beside is not None:
+            teams = max(_most_teams(contest.serving), _most_teams(end.plan))
             contest.epochs = beside, live[0]
             contest.duel = Duel(contest.objective, teams, self._warm_up, self._outbox.now_s)
-            return False
-        if end.ending is Ending.LIVE:  # something else has been asked for meanwhile
+        else:  # something else has been asked for meanwhile
             self.abort()
-            return False
-        contest.filled.add(end.plan)
-        self._write(
-            contest, "cannot_run", DuelResult(Verdict.NOT_BETTER, (math.nan, math.nan), math.nan, 0), end.reason
-        )
-        return self._next(None if live is None else live[0])
 
-    def answered(self, event: ev.FrameAnswered | ev.FrameAlone) -> bool:
-        """A frame of a duel; True where nothing is left to try."""
+    def answered(self, event: ev.FrameAnswered | ev.FrameAlone) -> None:
+        """A frame of a duel."""
         contest, now_s = self.running, self._outbox.now_s
         if contest is None or contest.duel is None or self._is_over(contest):
-            return False
+            return
         duel, live = contest.duel, self._serving.live
         if live is None or event.epoch != live[0] or event.epoch != contest.epochs[duel.turn] or self._serving.changing:
-            return False
+            return
         if isinstance(event, ev.FrameAlone):
-            return self._go_on(contest, duel.alone(event.latency_s, now_s))
-        contest.in_flight = max(contest.in_flight, event.in_flight)
-        return self._go_on(contest, duel.answered(event, now_s))
+            self._go_on(contest, duel.alone(event.latency_s, now_s))
+        else:
+            contest.in_flight = max(contest.in_flight, event.in_flight)
+            self._go_on(contest, duel.answered(event, now_s))
 
-    def look(self) -> bool:
-        """Called periodically, to end windows without load; True if nothing is left to try."""
+    def look(self) -> None:
+        """Called periodically, to end windows without load."""
         contest = self.running
-        if contest is None or contest.duel is None or self._is_over(contest):
-            return False
-        return self._go_on(contest, contest.duel.look(self._outbox.now_s))
+        if contest is not None and contest.duel is not None and not self._is_over(contest):
+            self._go_on(contest, contest.duel.look(self._outbox.now_s))
 
     def _is_over(self, contest: Contest) -> bool:
         """Whether the comparison was cut short, by a lost place or another proposal; if so, abort it."""
@@ -254,12 +207,12 @@ class Contests:
             self.abort()
         return over
 
-    def _go_on(self, contest: Contest, outcome: DuelResult | None) -> bool:
+    def _go_on(self, contest: Contest, outcome: DuelResult | None) -> None:
         live, duel, challenger = self._serving.live, contest.duel, contest.challenger
         assert live is not None and duel is not None and challenger is not None  # noqa: PT018 (one duel is on)
         if outcome is None:
             self._lead(contest.epochs[duel.turn])
-            return False
+            return
         self._write(contest, outcome.verdict.value, outcome)
         if outcome.ratio and not math.isnan(outcome.ratio):
             contest.value[challenger.plan] = contest.value[contest.serving] * outcome.ratio
@@ -274,8 +227,8 @@ class Contests:
         self._outbox.decide(LetGo())
         if outcome.verdict is Verdict.NO_LOAD and not self._can_go_on(contest, challenger, duel):
             self._break_off(contest)
-            return False
-        return self._next(stays)
+        else:
+            self._next(stays)
 
     def _can_go_on(self, contest: Contest, challenger: Candidate, duel: Duel) -> bool:
         """Whether frames do come, only too few to fill batches: plans without batches can still be compared."""
@@ -288,29 +241,31 @@ class Contests:
         key = contest.objective, contest.over
         if not self.of_batches and not self._findings.is_known(*key):
             self._unfinished[key] = contest
-        self._findings.pauses.begin(contest.objective, self._outbox.now_s, went_on=contest.tried > contest.tried_before)
+        if contest.tried > contest.tried_before:
+            self._findings.pauses.shorten(contest.objective)
+        self._findings.pauses.begin(contest.objective, self._outbox.now_s)
 
     def _lead(self, epoch: int) -> None:
         live = self._serving.live
         if live is None or live[0] != epoch:
             self._outbox.decide(Lead(epoch))
 
-    def _next(self, under: int | None) -> bool:
+    def _next(self, under: int | None) -> None:
+        """Propose the next challenger to the plan of this epoch; if there is none, the comparison is decided."""
         contest = self.running
         assert contest is not None
-        contest.duel = contest.challenger = None
-        if not contest.left or under is None:
-            return True
-        self._challenge(under)
-        return False
+        contest.duel, contest.challenger, contest.in_flight = None, None, 0
+        if contest.left and under is not None:
+            contest.challenger = contest.left.popleft()
+            intent = Intent(Purpose.COMPARE, run=0)
+            self._outbox.propose(Owner.TUNER, contest.challenger.plan, under, intent, beside=True)
 
     def end(self) -> Plan | None:
         """End the comparison, as nothing is left to try; return the plan that won, which is live."""
         contest, self.running = self.running, None
         if contest is None:
             return None
-        results = contest.value, contest.filled, contest.others_ratio, contest.is_whole
-        self._findings.note(ContestResult(contest.objective, contest.over, contest.serving, *results))
+        self._findings.note(contest)
         self._outbox.write(
             event_log.ComparisonEnded(
                 objective=contest.objective, plan=str(contest.serving), name=contest.name, candidates=contest.of
@@ -337,22 +292,14 @@ class Contests:
                 name=contest.challenger.name,
                 against=contest.name,
                 verdict=verdict,
-                ratio=_finite(outcome.ratio),
-                seconds=_finite(outcome.seconds[1]),
-                against_seconds=_finite(outcome.seconds[0]),
+                ratio=event_log.if_finite(outcome.ratio),
+                seconds=event_log.if_finite(outcome.seconds[1]),
+                against_seconds=event_log.if_finite(outcome.seconds[0]),
                 pairs=outcome.pairs,
                 reason=reason or None,
             )
         )
 
-    @property
-    def _teams_now(self) -> int:
-        return self._teams(self._serving.live[1] if self._serving.live else None)
 
-    def _teams(self, plan: Plan | None) -> int:
-        return 0 if plan is None else max(len(stage.teams) for stage in plan.stages)
-
-
-def _finite(value: float) -> float | None:
-    """JSON has neither nan nor infinity."""
-    return value if math.isfinite(value) else None
+def _most_teams(plan: Plan) -> int:
+    return max(len(stage.teams) for stage in plan.stages)

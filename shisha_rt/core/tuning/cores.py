@@ -6,8 +6,8 @@ here, not by callbacks, so that tests can drive all three through random interle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec.structs import replace
 
@@ -15,20 +15,14 @@ from shisha_rt.core.lifecycle import events as le
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.lifecycle import OF_FRAMES, Lifecycle
 from shisha_rt.core.tuning import events as ev
-from shisha_rt.core.tuning.instructions import Decision
+from shisha_rt.core.tuning.instructions import Decided
 from shisha_rt.core.tuning.tuning import Tuning
 
 if TYPE_CHECKING:
     from shisha_rt.core.tuning.placing import Placing
 
-CoreEvent: TypeAlias = le.Event | ev.TuningEvent | ev.PlacingEvent
-Outward: TypeAlias = do.Instruction | Decision
-_Handle: TypeAlias = Callable[[Any, float], Sequence[Outward]]
-
-_FOR_OTHERS: Final = frozenset((do.Settled, do.Replan, do.PlaceBack, do.PlaceOperators))
-"""What the lifecycle says to tuning and placing."""
-_FOR_THE_LIFECYCLE: Final = frozenset((le.PlanProposed, le.PlanPlaced, le.PlanNotPlaced, le.Lead, le.LetGo))
-"""What tuning and placing say to the lifecycle."""
+CoreEvent: TypeAlias = le.Event | ev.PlanningEvent
+Outward: TypeAlias = do.Instruction | Decided
 
 
 class Cores:
@@ -38,26 +32,11 @@ class Cores:
         self.lifecycle = lifecycle
         self.tuning = tuning
         self.placing = placing
-        placers: Sequence[_Handle] = [] if placing is None else [placing.handle]
-        to_tuning: Sequence[_Handle] = [tuning.handle]
-        to_all = [*to_tuning, *placers]
-        self._heard_by: dict[type, Sequence[_Handle]] = {
-            do.Settled: to_all,
-            do.Replan: to_tuning,
-            do.PlaceBack: to_tuning,
-            do.PlaceOperators: placers,
-            ev.PartTaken: to_all,
-            ev.FrameAlone: to_tuning,
-            ev.FrameAnswered: to_tuning,
-            ev.FramesCounted: to_tuning,
-            ev.PeriodsCounted: to_tuning,
-            ev.OthersSeen: to_tuning,
-            ev.CrowdSeen: to_tuning,
-            **dict.fromkeys((ev.TunerSaid, ev.TunerDied, ev.PauseAsked, ev.SearchAsked, ev.OptionsSet), to_tuning),
-            **dict.fromkeys((ev.ProfilerSaid, ev.PlannedAhead, ev.PlaceReturned), to_tuning),
-            ev.MachineChanged: to_all,
-            **dict.fromkeys((ev.PlacerSaid, ev.PlacerDied, ev.Look), placers),
-        }
+        self._heard_by: dict[type, list[Callable[[Any, float], list[Decided]]]] = {}
+        for core in (tuning, placing):
+            if core is not None:
+                for kind in core.hears:
+                    self._heard_by.setdefault(kind, []).append(core.handle)
         self._handle_frames: Callable[[Any, float], list[Any]] = lifecycle.handle
 
     def handle(self, event: CoreEvent, now_s: float, cause: str = "") -> list[Outward]:
@@ -68,10 +47,11 @@ class Cores:
         """
         if self.lifecycle.calm and type(event) in OF_FRAMES:  # nobody else hears of those, nor of what follows
             return self._handle_frames(event, now_s)
-        outward = self._hear(event, now_s, cause)
+        is_of_lifecycle = isinstance(event, le.Event)
+        outward = self._handle_frames(event, now_s) if is_of_lifecycle else self._plan(event, now_s, cause)
         for said in outward:  # it grows
-            if type(said) in _FOR_OTHERS:
-                outward += self._hear(said, now_s, cause)
+            if type(said) in self._heard_by:
+                outward += self._plan(said, now_s, cause)
         return outward
 
     @property
@@ -84,17 +64,13 @@ class Cores:
         """Whether tuning needs an event for each frame that is computed."""
         return self.tuning.wants_answers
 
-    def _hear(self, event: Any, now_s: float, cause: str) -> list[Outward]:
-        """Pass an event to whoever hears it. What tuning and placing say to the lifecycle is passed on at once, so that
-        its list of proposals is always complete.
+    def _plan(self, event: Any, now_s: float, cause: str) -> list[Outward]:
+        """Pass an event to those of tuning and placing that hear it. What they say to the lifecycle is passed on at
+        once, so that its list of proposals is always complete.
         """
-        heard_by = self._heard_by.get(type(event))
-        if heard_by is None:
-            return self._handle_frames(event, now_s)
         outward: list[Outward] = []
-        for said in [said for handle in heard_by for said in handle(event, now_s)]:
-            kind = type(said)
+        for said in [said for handle in self._heard_by.get(type(event), ()) for said in handle(event, now_s)]:
             outward.append(replace(said, cause=cause) if isinstance(said, le.PlanProposed) else said)
-            if kind in _FOR_THE_LIFECYCLE:
+            if isinstance(said, le.Event):
                 outward += self._handle_frames(outward[-1], now_s)
         return outward

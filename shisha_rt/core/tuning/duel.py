@@ -119,7 +119,7 @@ class Duel:
         if self._objective == "throughput":
             return None if event.left else self._end(now_s)
         meets = self._answers >= LEAST_FRAMES and len(self._alone_s) < ALONE * self._answers
-        return self._close(None, now_s) if meets and now_s - self._opened_s >= LEAST_S else None
+        return self._end_without_figure(now_s) if meets and now_s - self._opened_s >= LEAST_S else None
 
     def alone(self, latency_s: float, now_s: float) -> DuelResult | None:
         """Count a frame of the plan whose turn it is that met no other; returns as `answered`."""
@@ -132,7 +132,7 @@ class Duel:
         """Called periodically, to end a window without a figure if it does not get the load that it needs."""
         patience_s = 2 * MOST_S
         flows = self._frames >= FEWEST_FRAMES and now_s - self.last_s < patience_s
-        return None if flows or now_s - self._opened_s < patience_s else self._close(None, now_s)
+        return None if flows or now_s - self._opened_s < patience_s else self._end_without_figure(now_s)
 
     @property
     def _frames(self) -> int:
@@ -145,20 +145,26 @@ class Duel:
             return None
         if self._objective == "latency":
             return self._close(statistics.median(self._alone_s), now_s)
-        return self._close(lasted_s / self._answers, now_s, full=self._had_load)
+        return self._close(lasted_s / self._answers, now_s)
 
     @property
     def _had_load(self) -> bool:
+        if self._objective == "latency":
+            return True  # else there is no figure
         answers_before, kept_out_before = self._before
         kept_out = self._kept_out - kept_out_before
         return self._waited >= WAITED * self._answers or kept_out >= KEPT_OUT * (answers_before + self._answers)
 
-    def _close(self, figure_s: float | None, now_s: float, *, full: bool = True) -> DuelResult | None:
-        """End a window. Without a figure it is repeated, a few times; the very first one by the other plan."""
-        if figure_s is None:
-            return self._taken_again(now_s, by_other=not any(self._figures))
+    def _end_without_figure(self, now_s: float) -> DuelResult | None:
+        """End a window, and repeat it, a few times; the very first one by the other plan."""
+        if not any(self._figures):
+            self.turn = 1 - self.turn
+        return self._repeat(now_s)
+
+    def _close(self, figure_s: float, now_s: float) -> DuelResult | None:
+        """End a window with its figure, and judge if it is the second of a pair."""
         self._figures[self.turn].append(figure_s)
-        self._full[self.turn] = full
+        self._full[self.turn] = self._had_load
         self.turn = 1 - self.turn
         if len(self._figures[0]) != len(self._figures[1]):
             self._start(now_s)
@@ -173,7 +179,7 @@ class Duel:
         tells = self._full[slower] and pair[slower] > FAR_FASTER * pair[1 - slower]
         if not tells or any(int(new_s > old_s) != slower for old_s, new_s in self._bounds):
             self._bounds.clear()
-            return self._taken_again(now_s, by_other=False)
+            return self._repeat(now_s)
         self._bounds.append(pair)
         self._start(now_s)
         if len(self._bounds) < LEAST_BOUNDS:
@@ -182,10 +188,8 @@ class Duel:
         self._figures = list(old), list(new)
         return self._outcome(Verdict.NOT_BETTER if slower else Verdict.BETTER)
 
-    def _taken_again(self, now_s: float, *, by_other: bool) -> DuelResult | None:
+    def _repeat(self, now_s: float) -> DuelResult | None:
         self._void += 1
-        if by_other:
-            self.turn = 1 - self.turn
         self._start(now_s)
         return self._outcome(Verdict.NO_LOAD) if self._void >= MOST_VOID else None
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from shisha_rt.core.lifecycle.instructions import PlaceOperators, Replan, Settled
+from shisha_rt.core.lifecycle.instructions import Instruction
 from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.core.tuning import profiler_messages as fm
 from shisha_rt.core.tuning import tuner_messages as tm
@@ -16,7 +16,15 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import AnyObjective, Objective
 
 
-class PartTaken(Struct, frozen=True, gc=False):
+class PlanningEvent(Struct, frozen=True):
+    """What tuning or placing hears."""
+
+
+Heard: TypeAlias = PlanningEvent | Instruction
+"""What tuning and placing handle: these events, and what the lifecycle says."""
+
+
+class PartTaken(PlanningEvent, frozen=True, gc=False):
     """A part of a frame has been computed, in the worker of `place`.
 
     `segments_s` (segments,): empty unless the stage's operators are placed on devices. `full`: the part was computed in
@@ -31,14 +39,14 @@ class PartTaken(Struct, frozen=True, gc=False):
     full: bool = True
 
 
-class FrameAlone(Struct, frozen=True, gc=False):
+class FrameAlone(PlanningEvent, frozen=True, gc=False):
     """A frame was computed by the plan of `epoch` and met no other frame. `latency_s`: unloaded latency."""
 
     epoch: int
     latency_s: float
 
 
-class FrameAnswered(Struct, frozen=True, gc=False):
+class FrameAnswered(PlanningEvent, frozen=True, gc=False):
     """A frame of `epoch` has been computed. Sent only while plans are compared, or are to be.
 
     `in_flight`: frames accepted and not answered; this one is among them only while its stream waits for an earlier
@@ -52,7 +60,7 @@ class FrameAnswered(Struct, frozen=True, gc=False):
     kept_out: int = 0
 
 
-class FramesCounted(Struct, frozen=True):
+class FramesCounted(PlanningEvent, frozen=True):
     """Sent periodically: counts of frames since the daemon's start. `arrived`: refused ones included; `met`: accepted
     while others had no answer yet; `answered`: with a result; `latency_s`: sum of their latencies. `in_flight`: now.
     """
@@ -64,7 +72,7 @@ class FramesCounted(Struct, frozen=True):
     in_flight: int = 0
 
 
-class PeriodsCounted(Struct, frozen=True):
+class PeriodsCounted(PlanningEvent, frozen=True):
     """Sent periodically under a CPU quota: counts of its periods in which something ran, and of those in which it was
     used up.
     """
@@ -73,61 +81,61 @@ class PeriodsCounted(Struct, frozen=True):
     throttled: int
 
 
-class OthersSeen(Struct, frozen=True):
+class OthersSeen(PlanningEvent, frozen=True):
     """Sent periodically: the share of the daemon's cores that other processes use, without its clients on this host."""
 
     others_ratio: float
 
 
-class CrowdSeen(Struct, frozen=True):
+class CrowdSeen(PlanningEvent, frozen=True):
     """Other models have frames computed on these places now, and on no others."""
 
     places: tuple[str, ...]
 
 
-class TunerSaid(Struct, frozen=True):
+class TunerSaid(PlanningEvent, frozen=True):
     message: tm.FromTuner
 
 
-class TunerDied(Struct, frozen=True):
+class TunerDied(PlanningEvent, frozen=True):
     """The tuner's process has died, and another one has been started."""
 
     reason: str
 
 
-class ProfilerSaid(Struct, frozen=True):
+class ProfilerSaid(PlanningEvent, frozen=True):
     message: fm.FromProfiler
 
 
-class PlannedAhead(Struct, frozen=True):
+class PlannedAhead(PlanningEvent, frozen=True):
     """The best plans by stored costs, for objectives that were not wanted at the start."""
 
     by_costs: Mapping[Objective, Plan]
 
 
-class PlacerSaid(Struct, frozen=True):
+class PlacerSaid(PlanningEvent, frozen=True):
     message: pm.FromPlacer
 
 
-class PlacerDied(Struct, frozen=True):
+class PlacerDied(PlanningEvent, frozen=True):
     """The placer's process has died, and another one has been started."""
 
     reason: str
 
 
-class PauseAsked(Struct, frozen=True):
+class PauseAsked(PlanningEvent, frozen=True):
     """A client asks to stop searching and watching; the best plan of the search goes live (R5)."""
 
     why: str
 
 
-class SearchAsked(Struct, frozen=True):
+class SearchAsked(PlanningEvent, frozen=True):
     """A client asks to search from the live plan, which the daemon may replace from now on."""
 
     why: str
 
 
-class OptionsSet(Struct, frozen=True):
+class OptionsSet(PlanningEvent, frozen=True):
     """Options for the next search; None leaves an option as it is."""
 
     strategy: str | None = None
@@ -135,41 +143,18 @@ class OptionsSet(Struct, frozen=True):
     objective: AnyObjective | None = None
 
 
-class MachineChanged(Struct, frozen=True):
+class MachineChanged(PlanningEvent, frozen=True):
     """The machine has changed, so measurements so far no longer hold."""
 
     machine: Machine
     why: str
 
 
-class PlaceReturned(Struct, frozen=True):
+class PlaceReturned(PlanningEvent, frozen=True):
     """Plans may use the place again."""
 
     place: str
 
 
-class Look(Struct, frozen=True):
+class Look(PlanningEvent, frozen=True):
     """Sent periodically: compare measured with predicted times of segments."""
-
-
-TuningEvent: TypeAlias = (
-    Settled
-    | Replan
-    | PartTaken
-    | FrameAlone
-    | FrameAnswered
-    | FramesCounted
-    | PeriodsCounted
-    | OthersSeen
-    | CrowdSeen
-    | TunerSaid
-    | TunerDied
-    | ProfilerSaid
-    | PlannedAhead
-    | PauseAsked
-    | SearchAsked
-    | OptionsSet
-    | MachineChanged
-    | PlaceReturned
-)
-PlacingEvent: TypeAlias = PlaceOperators | Settled | PartTaken | PlacerSaid | PlacerDied | MachineChanged | Look

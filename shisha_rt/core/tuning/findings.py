@@ -8,13 +8,14 @@ other programs used the cores, in an earlier run too, are compared again once th
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from typing import Final
 
 from shisha_rt.core.tuning.awaited_load import Pauses
 from shisha_rt.core.tuning.candidates import Candidate, candidates
 from shisha_rt.core.tuning.choice import Choice
+from shisha_rt.core.tuning.duel import Duel
 from shisha_rt.core.tuning.instructions import TuningOutbox
 from shisha_rt.core.tuning.recalibration import Recalibration
 from shisha_rt.core.tuning.state import Serving
@@ -42,20 +43,37 @@ class Winner:
     others_ratio: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class ContestResult:
-    """Results of a comparison for `objective` over places. `best`: the plan that won. `value`: speed of each plan that
-    was judged, relative to the first. `filled`: plans with batches that were judged while enough frames were in flight
-    to fill these. `others_ratio`: as in `Winner`. `is_whole`: all candidates were compared.
+@dataclass(slots=True)
+class Contest:
+    """Candidates for `objective` over the places of `over`. `serving`: the best so far, called `name`. `left`: those
+    still to be compared; `known`: their plans, and those compared before. `value`: speed of each judged plan, relative
+    to the plan that served first. `filled`: plans with batches that were judged while enough frames were in flight to
+    fill these. `in_flight`: the most frames in flight during the present challenger's duel. `tried_before`: how many
+    plans had been judged when the comparison was last resumed. `others_ratio`: as in `Winner`, so far. `is_whole`: it
+    is of all candidates.
     """
 
     objective: Objective
     over: tuple[str, ...]
-    best: Plan
-    value: Mapping[Plan, float]
-    filled: Collection[Plan]
-    others_ratio: float
-    is_whole: bool
+    serving: Plan
+    name: str
+    left: deque[Candidate] = field(default_factory=deque)
+    of: int = 1
+    challenger: Candidate | None = None
+    epochs: tuple[int, int] = (0, 0)
+    duel: Duel | None = None
+    value: dict[Plan, float] = field(default_factory=dict)
+    known: set[Plan] = field(default_factory=set)
+    filled: set[Plan] = field(default_factory=set)
+    in_flight: int = 0
+    tried_before: int = 0
+    others_ratio: float = 0.0
+    is_whole: bool = False
+
+    @property
+    def tried(self) -> int:
+        """How many candidates have been judged, the first included."""
+        return self.of - len(self.left) - (self.challenger is not None)
 
 
 class Findings:
@@ -137,7 +155,7 @@ class Findings:
             if choice.fits(candidate.plan, over)
         ]
 
-    def note(self, compared: ContestResult) -> None:
+    def note(self, compared: Contest) -> None:
         """Note the results of a comparison."""
         objective, over = key = compared.objective, compared.over
         self._filled |= {(over, plan) for plan in compared.filled}
@@ -147,16 +165,16 @@ class Findings:
         else:
             others_ratio = max(others_ratio, self.others_ratio(objective))
         self._recalibrations[objective].measured(others_ratio)
-        gain = compared.value[compared.best]
+        gain = compared.value[compared.serving]
         cuttable = {plan: value for plan, value in compared.value.items() if _is_cuttable(plan)}
         best = max(cuttable, key=lambda plan: cuttable[plan], default=None)
         if self._kept.get(key):  # cuts have been searched already
-            self._winners[key] = Winner(compared.best, None, math.inf, others_ratio)
+            self._winners[key] = Winner(compared.serving, None, math.inf, others_ratio)
         elif best is not None:
-            self._winners[key] = Winner(compared.best, best, gain / cuttable[best], others_ratio)
+            self._winners[key] = Winner(compared.serving, best, gain / cuttable[best], others_ratio)
         else:
-            before = self._winners.get(key, Winner(compared.best, None, math.inf))
-            self._winners[key] = Winner(compared.best, before.cuttable, before.behind * gain, others_ratio)
+            before = self._winners.get(key, Winner(compared.serving, None, math.inf))
+            self._winners[key] = Winner(compared.serving, before.cuttable, before.behind * gain, others_ratio)
 
     def drop_disturbed(self, others_ratio: float) -> list[Objective]:
         """Drop the results for objectives whose plans were compared beside other programs, if these are gone now;

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from shisha_rt.core.event_log import Record
-from shisha_rt.core.lifecycle.events import Lead, LetGo, Owner, PlanNotPlaced, PlanPlaced, PlanProposed, Ticket
+from shisha_rt.core.lifecycle.events import Event, Owner, PlanProposed, Ticket
 from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.core.tuning import profiler_messages as fm
 from shisha_rt.core.tuning import tuner_messages as tm
@@ -15,58 +15,50 @@ from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.plan.plan import Plan
 
 
-class Write(Struct, frozen=True):
+class Decision(Struct, frozen=True):
+    """What tuning or placing has the daemon do."""
+
+
+class Write(Decision, frozen=True):
     """Write `record` into the event log."""
 
     record: Record
 
 
-class TellTuner(Struct, frozen=True):
+class TellTuner(Decision, frozen=True):
     message: tm.ToTuner
 
 
-class TellProfiler(Struct, frozen=True):
+class TellProfiler(Decision, frozen=True):
     message: fm.ToProfiler
 
 
-class TellPlacer(Struct, frozen=True):
+class TellPlacer(Decision, frozen=True):
     message: pm.ToPlacer
 
 
-class Keep(Struct, frozen=True):
+class Keep(Decision, frozen=True):
     """Keep the best plan of the machine with this key on disk, for the next start."""
 
     key: str
     best: BestPlan
 
 
-class CountTrial(Struct, frozen=True):
+class CountTrial(Decision, frozen=True):
     """Count a trial. `moves`: from the plan tried before; 0 for the first plan of a search."""
 
     verdict: str
     moves: int
 
 
-class CountSolve(Struct, frozen=True):
+class CountSolve(Decision, frozen=True):
     """Count a plan whose operators `solver` has placed."""
 
     solver: str
 
 
-Decision: TypeAlias = (
-    PlanProposed
-    | PlanPlaced
-    | PlanNotPlaced
-    | Lead
-    | LetGo
-    | Write
-    | TellTuner
-    | TellPlacer
-    | TellProfiler
-    | Keep
-    | CountTrial
-    | CountSolve
-)
+Decided: TypeAlias = Event | Decision
+"""What tuning and placing return: proposals, and what else is for the lifecycle, and decisions."""
 
 
 class TuningOutbox:
@@ -75,7 +67,7 @@ class TuningOutbox:
     def __init__(self) -> None:
         self.now_s = 0.0
         self._number = 0
-        self._decided: list[Decision] = []
+        self._decided: list[Decided] = []
 
     def next_number(self) -> int:
         self._number += 1
@@ -89,12 +81,12 @@ class TuningOutbox:
         self.decide(PlanProposed(owner, number, plan, under, beside, ticket))
         return number
 
-    def decide(self, decision: Decision) -> None:
+    def decide(self, decision: Decided) -> None:
         self._decided.append(decision)
 
     def write(self, record: Record) -> None:
         self._decided.append(Write(record))
 
-    def take(self) -> list[Decision]:
+    def take(self) -> list[Decided]:
         decided, self._decided = self._decided, []
         return decided

@@ -24,8 +24,8 @@ from typing import Final
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.state import Serving
-from shisha_rt.plan.energy import NO_POWER, frame_joules
-from shisha_rt.plan.measure import measure_window
+from shisha_rt.plan.energy import frame_joules
+from shisha_rt.plan.measure import StageFrames, measure_window
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan, Stage
 
@@ -83,20 +83,11 @@ class Measuring:
         self._open(now_s, like, warm_up=0)
 
     def _open(self, now_s: float, like: Measurement | None, warm_up: int) -> None:
-        live, choice = self._serving.live, self._choice
+        live, choice, machine = self._serving.live, self._choice, self._choice.machine
         assert live is not None
         alike = [choice.are_alike(stage) for stage in live[1].stages]
-        machine, target_s = choice.machine, choice.target_s
-        self._window = Window(
-            *live,
-            alike,
-            warm_up,
-            now_s,
-            time_scale=machine.time_scale,
-            like=like,
-            power_w=machine.power_w,
-            target_s=target_s,
-        )
+        conditions = Conditions(warm_up, machine.time_scale, machine.power_w, choice.target_s)
+        self._window = Window(live, alike, now_s, conditions, like)
 
     def end(self) -> None:
         self._window = None
@@ -125,34 +116,40 @@ class Measuring:
         return 0.0 if self._window is None else now_s - self._window.last_s
 
 
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a window is measured under. `warm_up`: first frames of each stage, which are skipped. `time_scale`: factor
+    from service times to the clock's seconds. `power_w`: of the places; empty if not known. The energy of a plan whose
+    single frames miss `target_s` is inf.
+    """
+
+    warm_up: int = 0
+    time_scale: float = 1.0
+    power_w: Mapping[str, float] = field(default_factory=dict)
+    target_s: float = math.inf
+
+
 class Window:
-    """Collects the service times of the stages of `epoch`; the first `warm_up` frames of each are skipped.
+    """Collects the service times of the stages of the live epoch.
 
     `alike` (stages,): whether all teams of a stage are alike. `last_s`: when a frame last came, or the window was
-    opened. `time_scale`: factor from service times to the clock's seconds. `like`: the measurement that this one will
-    be compared with: frames are taken until both were throttled alike, or a limit is reached. `power_w`: of the places;
-    empty if not known. The energy of a plan whose single frames miss `target_s` is inf.
+    opened. `like`: the measurement that this one will be compared with: frames are taken until both were throttled
+    alike, or a limit is reached.
     """
 
     def __init__(
         self,
-        epoch: int,
-        plan: Plan,
+        live: tuple[int, Plan],
         alike: Sequence[bool],
-        warm_up: int,
         now_s: float,
-        *,
-        time_scale: float = 1.0,
+        conditions: Conditions,
         like: Measurement | None = None,
-        power_w: Mapping[str, float] = NO_POWER,
-        target_s: float = math.inf,
     ) -> None:
         self.last_s = now_s
-        self.epoch = epoch
+        self.epoch, plan = live
         self._plan = plan
         self._alike = alike
-        self._warm_up = warm_up
-        self._time_scale = time_scale
+        self._conditions = conditions
         self._seen = [0] * len(plan.stages)
         self._team_of = [{lead: team for team, lead in enumerate(stage.leads)} for stage in plan.stages]
         self._ran = [array("q") for _ in plan.stages]  # the team of each frame of a stage, and its seconds
@@ -161,8 +158,6 @@ class Window:
         self._since_s: float | None = None
         self._tried_at = 0
         self._like = like
-        self._power_w = power_w
-        self._target_s = target_s
         self._first_periods: tuple[int, int] | None = None
         self._last_periods = (0, 0)
 
@@ -177,7 +172,7 @@ class Window:
         """
         self.last_s = now_s
         self._seen[stage] += 1
-        if self._seen[stage] <= self._warm_up:
+        if self._seen[stage] <= self._conditions.warm_up:
             return None
         if self._since_s is None:
             self._since_s = now_s
@@ -192,14 +187,13 @@ class Window:
             return None
         self._tried_at = frames  # once for each count: parts of other stages meanwhile add little
         kept = frames if last else KEPT_FRAMES
-        windows = [(ran[-kept:], seconds[-kept:]) for ran, seconds in zip(self._ran, self._seconds, strict=True)]
+        windows = [
+            StageFrames(ran[-kept:], seconds[-kept:], alike)
+            for ran, seconds, alike in zip(self._ran, self._seconds, self._alike, strict=True)
+        ]
+        frames_per_s = (frames - 1) * self._conditions.time_scale / took_s if took_s else math.inf
         measurement = measure_window(
-            self._plan,
-            windows,
-            alike=self._alike,
-            took_s=took_s,
-            frames_per_s=(frames - 1) * self._time_scale / took_s if took_s else math.inf,
-            alone_s=self._alone_s,
+            self._plan, windows, took_s=took_s, frames_per_s=frames_per_s, alone_s=self._alone_s
         )
         measurement = replace(measurement, throttled=self._throttled, energy_j=self._energy_j(measurement))
         if last:
@@ -208,7 +202,8 @@ class Window:
         return measurement if is_alike and self._is_long_enough and measurement.band <= WIDE_BAND else None
 
     def _energy_j(self, measurement: Measurement) -> float:
-        if not self._power_w or self._time_scale * measurement.latency_s > self._target_s:
+        conditions = self._conditions
+        if not conditions.power_w or conditions.time_scale * measurement.latency_s > conditions.target_s:
             return math.inf
         team_s = measurement.team_s or [
             (seconds,) * len(stage.teams)
@@ -216,7 +211,7 @@ class Window:
         ]
         if any(math.isinf(seconds) for teams_s in team_s for seconds in teams_s):
             return math.inf  # a team that has run no frame yet would look free
-        return frame_joules(self._plan, team_s, self._power_w)
+        return frame_joules(self._plan, team_s, conditions.power_w)
 
     def add_alone(self, latency_s: float) -> None:
         """Count a frame that met no other on its way through the plan."""

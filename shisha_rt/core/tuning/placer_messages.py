@@ -1,12 +1,8 @@
-"""Messages between the daemon and its placer's process. A request asks to place the operators of a plan's stages.
-
-Costs are sent before, one message for each device of each place.
-"""
+"""Messages between the daemon and its placer's process. A request asks to place the operators of a plan's stages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import groupby, pairwise
+from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 import msgspec
@@ -14,31 +10,35 @@ import numpy as np
 
 from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts
 from shisha_rt.machine.device import Device
+from shisha_rt.placement.stage_placement import StagePlacement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.process.codec import Codec
 
 
-class DeviceCosts(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """`time_s` is (operators,) seconds on one device of a place; inf for an operator that it cannot run alone.
+class PlaceCosts(msgspec.Struct, frozen=True, array_like=True):
+    """An `OperatorCosts` as a message: `time_s` is (operators, devices)."""
 
-    `groups`: operators that it runs as one, and the seconds of each group.
-    """
-
-    place: str
-    device: Device
-    time_s: tuple[float, ...]
-    groups: tuple[tuple[tuple[int, ...], float], ...] = ()
+    devices: tuple[Device, ...]
+    time_s: list[list[float]]
+    groups: tuple[GroupCost, ...]
 
 
 class Known(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The costs of all devices have been sent. `model_folder` has the cleaned network, `engine_folder` its index.
+    """The first message. `model_folder` has the cleaned network, `engine_folder` its index. `solver`: "exact" or "als".
 
-    `solver`: "exact" or "als".
+    `place_costs`: by place, or team (`plan.team_name`).
     """
 
     model_folder: str
     engine_folder: str
     solver: str
+    place_costs: dict[str, PlaceCosts]
+
+    @property
+    def costs(self) -> dict[str, OperatorCosts]:
+        """The costs that the message was made of."""
+        costs = self.place_costs.items()
+        return {place: OperatorCosts(of.devices, np.array(of.time_s), of.groups) for place, of in costs}
 
 
 class Solve(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -49,35 +49,14 @@ class Solve(msgspec.Struct, frozen=True, array_like=True, tag=True):
     ratios: tuple[tuple[str, str, float], ...] = ()
 
 
-ToPlacer: TypeAlias = DeviceCosts | Known | Solve
-
-
-class StageSolved(msgspec.Struct, frozen=True, array_like=True):
-    """A `StagePlacement` as a message: the device of each operator, and seconds of each segment and of the stage.
-
-    `breaks`: indices of the operators at which another run of layers, and so another segment, begins.
-    """
-
-    devices: tuple[str, ...]
-    cost_s: float
-    segments_s: tuple[float, ...]
-    lower_bound_s: float | None
-    outcome: str
-    breaks: tuple[int, ...] = ()
-
-    @property
-    def segments(self) -> list[tuple[str, int]]:
-        """(segments,): the device of each, and how many operators it has."""
-        starts = [0, *self.breaks, len(self.devices)]
-        runs = (self.devices[start:end] for start, end in pairwise(starts))
-        return [(device, len(list(same))) for run in runs for device, same in groupby(run)]
+ToPlacer: TypeAlias = Known | Solve
 
 
 class Solved(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Placements of all stages. `solve_s`: how long solving took; almost 0 if the solution was cached."""
 
     request: int
-    stages: tuple[StageSolved, ...]
+    stages: tuple[StagePlacement, ...]
     solve_s: float
 
 
@@ -94,37 +73,7 @@ TO_PLACER: Final[Codec[ToPlacer]] = Codec(ToPlacer)
 FROM_PLACER: Final[Codec[FromPlacer]] = Codec(FromPlacer)
 
 
-def greeting(
-    model_folder: str, engine_folder: str, solver: str, costs: Mapping[str, OperatorCosts]
-) -> tuple[ToPlacer, ...]:
-    """Messages that a placer needs before its first request; `costs` are by place, or team (`plan.team_name`)."""
-    columns = (
-        DeviceCosts(
-            place,
-            device,
-            tuple(cost.time_s[:, column].tolist()),
-            tuple((group.operators, group.time_s) for group in cost.groups if group.device == column),
-        )
-        for place, cost in costs.items()
-        for column, device in enumerate(cost.devices)
-    )
-    return (*columns, Known(model_folder, engine_folder, solver))
-
-
-def costs_of(columns: Iterable[DeviceCosts]) -> Mapping[str, OperatorCosts]:
-    """The costs from which a greeting was made."""
-    by_place: dict[str, list[DeviceCosts]] = {}
-    for column in columns:
-        by_place.setdefault(column.place, []).append(column)
-    return {
-        place: OperatorCosts(
-            tuple(c.device for c in ratios_there),
-            np.array([c.time_s for c in ratios_there]).T,
-            tuple(
-                GroupCost(operators, device, time_s)
-                for device, column in enumerate(ratios_there)
-                for operators, time_s in column.groups
-            ),
-        )
-        for place, ratios_there in by_place.items()
-    }
+def greeting(model_folder: str, engine_folder: str, solver: str, costs: Mapping[str, OperatorCosts]) -> tuple[ToPlacer]:
+    """What a placer needs before its first request; `costs` are by place, or team (`plan.team_name`)."""
+    by_place = {place: PlaceCosts(of.devices, of.time_s.tolist(), of.groups) for place, of in costs.items()}
+    return (Known(model_folder, engine_folder, solver, by_place),)

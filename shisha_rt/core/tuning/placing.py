@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Final
@@ -26,8 +26,9 @@ from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.core.tuning.device_ratios import DeviceRatios
 from shisha_rt.core.tuning.greedy_placement import GreedyPlacement
-from shisha_rt.core.tuning.instructions import CountSolve, Decision, TellPlacer, TuningOutbox
+from shisha_rt.core.tuning.instructions import CountSolve, Decided, TellPlacer, TuningOutbox
 from shisha_rt.core.tuning.state import Searching, Serving
+from shisha_rt.placement.stage_placement import StagePlacement
 from shisha_rt.plan.plan import Plan
 
 FRAMES: Final = 16
@@ -50,7 +51,7 @@ _REMEMBERED: Final = 32
 class Predicted:
     """Predictions for a placed plan, under the device ratios of `version`, and why it was placed."""
 
-    stages: tuple[pm.StageSolved, ...]
+    stages: tuple[StagePlacement, ...]
     version: int
     reason: str
 
@@ -93,11 +94,16 @@ class Placing:
         self._rest_until_s = -math.inf
         self._outbox = TuningOutbox()
 
-    def handle(self, event: ev.PlacingEvent, now_s: float) -> list[Decision]:
+    def handle(self, event: ev.Heard, now_s: float) -> list[Decided]:
         """Apply one event; what is decided is to be carried out in its order before the next event."""
         self._outbox.now_s = now_s
         _APPLY[type(event)](self, event)
         return self._outbox.take()
+
+    @property
+    def hears(self) -> Collection[type]:
+        """The types of events that it handles."""
+        return _APPLY.keys()
 
     # --- placing ----------------------------------------------------------------------------------------------
 
@@ -257,7 +263,7 @@ class Placing:
             for device in set(devices)
         }
         segments_s = tuple(s * changes[device] for s, device in zip(solved.segments_s, devices, strict=True))
-        corrected = pm.StageSolved(solved.devices, sum(segments_s), segments_s, None, solved.outcome, solved.breaks)
+        corrected = replace(solved, cost_s=sum(segments_s), segments_s=segments_s, lower_bound_s=None)
         stages = known.stages
         self.known = epoch, replace(known, stages=(*stages[:index], corrected, *stages[index + 1 :]))
         for device, change in changes.items():
@@ -354,7 +360,7 @@ def _key(plan: Plan) -> tuple[object, ...]:
     return tuple((stage, stage.placement) for stage in plan.stages)
 
 
-def _in_short(solved: pm.StageSolved) -> str:
+def _in_short(solved: StagePlacement) -> str:
     """Operators on each device, segment by segment, as in `ort_serial 12, openvino 3, ort_serial 40`."""
     return ", ".join(f"{device} {operators}" for device, operators in solved.segments)
 

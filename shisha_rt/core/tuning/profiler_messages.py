@@ -11,51 +11,35 @@ from shisha_rt.core.tuning.tuner_messages import StoredCosts
 from shisha_rt.costs.engine_trials import EnginesTried
 from shisha_rt.costs.links import HostLink
 from shisha_rt.costs.profiles import Setting
-from shisha_rt.machine.machine import Machine, Memory, Place
+from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
 from shisha_rt.process.codec import Codec
 
 
 class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Measure a model on a machine, whose fields are sent one by one.
+    """Measure a model on `machine`, whose spare places are not up.
 
-    `folders`: of the model and of the engine, for each shape in which the model is served.
-    `teams`: measure teams of places, too. `remote` and `far`: for places on other hosts, the settings that their
-    times depend on, and their links. `replicate`: plans may have copies and teams. `spare`: places that are not up.
-    `renew`: measure again what was measured while others used the cores. `engines`: run the whole network on each
-    installed engine first. `most_batch`: the largest batch, which may take `run_s` at most; layers are measured in
-    batches if the whole network was faster so. `latency_s`: the longest unloaded latency of a plan for energy.
+    `folders`: of the model and of the engine, for each shape in which the model is served. `teams`: measure teams of
+    places, too. `remote` and `far`: for places on other hosts, the settings that their times depend on, and their
+    links. `replicate`: plans may have copies and teams. `renew`: measure again what was measured while others used the
+    cores. `engines`: run the whole network on each installed engine first. `most_batch`: the largest batch, which may
+    take `run_s` at most; layers are measured in batches if the whole network was faster so. `latency_s`: the longest
+    unloaded latency of a plan for energy.
     """
 
     name: str
     folders: tuple[tuple[str, str], ...]
     teams: bool
     replicate: bool
-    machine_name: str
-    machine_source: str
-    memories: tuple[Memory, ...]
-    places: tuple[Place, ...]
-    time_scale: float
+    machine: Machine
     remote: dict[str, Setting] = {}
     far: dict[str, HostLink] = {}
-    spare: frozenset[str] = frozenset()
     renew: bool = False
     engines: bool = False
     most_batch: int = 1
     run_s: float = math.inf
     latency_s: float = math.inf
-
-    @property
-    def machine(self) -> Machine:
-        return Machine(
-            self.machine_name,
-            self.machine_source,
-            self.memories,
-            self.places,
-            time_scale=self.time_scale,
-            spare=self.spare,
-        )
 
 
 class EnginesCompared(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -123,11 +123,10 @@ class SearchRun:
             reason=self.trying.reason,
             verdict=verdict,
             trouble=trouble or None,
-            # JSON, the form in which clients read this, has no infinity.
             service_s=measurement.service_s if ran else None,
             throughput_fps=measurement.throughput_fps if ran else None,
             latency_s=measurement.latency_s if ran else None,
-            energy_j=measurement.energy_j if math.isfinite(measurement.energy_j) else None,
+            energy_j=event_log.if_finite(measurement.energy_j),
             band=measurement.band if ran else None,
             frames=measurement.frames,
             measured_in_s=measurement.took_s,
@@ -135,7 +134,6 @@ class SearchRun:
 
     def ended_record(self, plan: Plan, reason: str, now_s: float) -> event_log.TuningEnded:
         best = None if self.found is None else self.found[1]
-        energy_j = math.inf if best is None else best.energy_j
         return event_log.TuningEnded(
             run=self.number,
             plan=str(plan),
@@ -144,7 +142,7 @@ class SearchRun:
             seconds=round(now_s - self.began_s, 3),
             throughput_fps=None if best is None else best.throughput_fps,
             latency_s=None if best is None else best.latency_s,
-            energy_j=energy_j if math.isfinite(energy_j) else None,
+            energy_j=None if best is None else event_log.if_finite(best.energy_j),
         )
 
 
@@ -183,7 +181,7 @@ def walk_order(before: SearchRun, start: Plan, available: tuple[str, ...]) -> tu
 
 def beginning(search: SearchRun, options: SearchOptions, start: Plan, choice: Choice) -> tm.Begin:
     """Return the message that makes the tuner search from `start`."""
-    legal_cuts = choice.legal_cuts
+    legal_cuts = choice.rules.legal_cuts
     return tm.Begin(
         run=search.number,
         strategy=options.strategy,

@@ -12,32 +12,18 @@ from shisha_rt.plan.plan import Plan
 
 
 class Serving(Protocol):
-    """What planning may ask of the lifecycle."""
+    """What planning may ask of the lifecycle; `Lifecycle` says what each of them is."""
 
     @property
-    def live(self) -> tuple[int, Plan] | None:
-        """The epoch that new frames use, and its plan."""
-        ...
-
+    def live(self) -> tuple[int, Plan] | None: ...
     @property
-    def available(self) -> tuple[str, ...]:
-        """The places that a plan may use."""
-        ...
-
+    def available(self) -> tuple[str, ...]: ...
     @property
-    def changing(self) -> bool:
-        """Whether frames of another epoch than the live one are still under way."""
-        ...
-
+    def changing(self) -> bool: ...
     @property
-    def beside(self) -> int | None:
-        """The epoch that is compared with the live one."""
-        ...
-
+    def beside(self) -> int | None: ...
     @property
-    def proposals(self) -> Collection[PlanProposed]:
-        """All proposals that have not ended, whoever made them."""
-        ...
+    def proposals(self) -> Collection[PlanProposed]: ...
 
 
 class Searching(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from shisha_rt.core import event_log
@@ -62,7 +61,7 @@ def description(tuning: Tuning, now_s: float) -> dict[str, Any]:
         "trying": search.trying.reason if search.trying and tuning.state is State.TUNING else None,
         "best_throughput_fps": best[1].throughput_fps if best else None,
         "best_latency_s": best[1].latency_s if best else None,
-        "best_energy_j": best[1].energy_j if best and math.isfinite(best[1].energy_j) else None,
+        "best_energy_j": event_log.if_finite(best[1].energy_j) if best else None,
         "best_plan": str(best[0]) if best else None,
         "lower_bound_s": search.lower_bound_s,
         "comparing": _comparing(tuning),

@@ -15,7 +15,7 @@ The plan for when no live plan can serve is chosen here, too. Only the lifecycle
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import Any, Final
@@ -30,7 +30,7 @@ from shisha_rt.core.tuning.candidates import Candidate
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.contest import Contests
 from shisha_rt.core.tuning.findings import WORTH_SEARCHING, Findings
-from shisha_rt.core.tuning.instructions import CountTrial, Decision, Keep, TellProfiler, TellTuner, TuningOutbox
+from shisha_rt.core.tuning.instructions import CountTrial, Decided, Keep, TellProfiler, TellTuner, TuningOutbox
 from shisha_rt.core.tuning.measuring import Baseline, Measuring
 from shisha_rt.core.tuning.objective_switching import ObjectiveSwitching
 from shisha_rt.core.tuning.profiler_messages import EnginesCompared, MeasureLayers, ModelProfiled
@@ -102,11 +102,16 @@ class Tuning:
         self._profiler_waits = self._measuring_layers = False
         self._compared_s = self._busy_s = -math.inf
 
-    def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
+    def handle(self, event: ev.Heard, now_s: float) -> list[Decided]:
         """Apply one event; the decisions are to be carried out in their order before the next event."""
         self._outbox.now_s = now_s
         _APPLY[type(event)](self, event)
         return self._outbox.take()
+
+    @property
+    def hears(self) -> Collection[type]:
+        """The types of events that it handles."""
+        return _APPLY.keys()
 
     # --- what is settled --------------------------------------------------------------------------------------
 
@@ -128,7 +133,8 @@ class Tuning:
             case Purpose.SERVE:
                 self._serves(end)
             case Purpose.COMPARE:
-                if self.contests.settled(end):
+                self.contests.settled(end)
+                if self.contests.is_decided:
                     self._compared()
             case Purpose.TRIAL if current and self.state is State.TUNING:
                 self._trial_settled(end, intent.attempts)
@@ -329,29 +335,29 @@ class Tuning:
             self.measuring.frame_alone(event)
         contests = self.contests
         if contests.running is not None:
-            self._contest_went_on(ended=contests.answered(event))
+            contests.answered(event)
+            self._contest_went_on()
         elif self.awaits_load and self._then is None:
             objective = contests.load_seen(event, self._outbox.now_s)
             if objective == "latency" and self._measuring_layers:
                 return
             if objective is not None:
                 self._new_run(objective)
-                self._contest_went_on(ended=not contests.begin(objective))
+                contests.begin(objective)
+                self._contest_went_on()
             elif self.state is State.COMPARING and contests.missed(self._outbox.now_s):
                 self._search("frames do not come in a way to compare plans by")
 
-    def _contest_went_on(self, *, ended: bool) -> None:
-        if ended:
+    def _contest_went_on(self) -> None:
+        if self.contests.is_decided:
             self._compared()
-        elif self.contests.running is None and self._rival is not None:  # no result, for want of load
+        elif self.contests.running is not None:
+            return
+        elif self._rival is not None:  # no result, for want of load
             found, rival = self.search.found, self._rival
             better = found is not None and found[1].is_better_than(rival.measurement, self.search.objective)
             self._rival, self._then = None, _Then.KEEP if better else _Then.RETURN
-        elif (
-            self.contests.running is None
-            and self.state is State.COMPARING
-            and (self.contests.of_batches or not self._compares)
-        ):
+        elif self.state is State.COMPARING and (self.contests.of_batches or not self._compares):
             if self._best is None:
                 self._search("frames do not come in a way to compare plans by")
             else:
@@ -653,7 +659,8 @@ class Tuning:
         self._let_profile()
         self._in_flight = (*self._in_flight, counted.in_flight)[-FLOWING_LOOKS:]
         if self.contests.running is not None:
-            self._contest_went_on(ended=self.contests.look())
+            self.contests.look()
+            self._contest_went_on()
         elif self.state is State.COMPARING:
             self._after_contest()
         free = self.state is State.WATCHING and self.choice.automatic and not self._has_proposed(*Purpose)

@@ -6,6 +6,7 @@ import logging
 import queue
 import threading
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -89,14 +90,9 @@ class Children:
             tuple((str(shape.model_folder), str(shape.engine_folder)) for shape in compiled.each),
             self._ready.teams,
             choice.replicate,
-            machine.name,
-            machine.source,
-            machine.memories,
-            machine.places,
-            machine.time_scale,
+            replace(machine, spare=machine.spare.union(down)),
             dict(self._ready.remote),
             dict(far),
-            machine.spare.union(down),
             renew,
             choice.tries_engines,
             choice.most_batch,

@@ -31,6 +31,7 @@ from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import segments
 from shisha_rt.placement.shard_costs import split_stage_s
 from shisha_rt.placement.solver_names import StageSolver
+from shisha_rt.placement.stage_placement import StagePlacement
 from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.plan.plan import Stage, team_name
 from shisha_rt.process.parent import line_to_parent
@@ -69,7 +70,7 @@ class Placer:
             return pm.NotSolved(asked.request, str(error))
         return pm.Solved(asked.request, stages, time.perf_counter() - started_s)
 
-    def _stage(self, stage: Stage, ratios: Ratios) -> pm.StageSolved:
+    def _stage(self, stage: Stage, ratios: Ratios) -> StagePlacement:
         work, team = stage.work, stage.teams[0]
         lead = team[0]
         if lead not in self._costs:
@@ -94,7 +95,7 @@ class Placer:
         runs = [self._kept(first, last, known, ratios) for first, last in work]
         return runs[0] if len(runs) == 1 else self._in_sequence(work, runs, self._costs[known].slowed(dict(ratios)))
 
-    def _split_stage(self, split: Split, work: Sequence[Span], known: str, ratios: Ratios) -> pm.StageSolved:
+    def _split_stage(self, split: Split, work: Sequence[Span], known: str, ratios: Ratios) -> StagePlacement:
         """Price a stage with a split on the only device of its place.
 
         On a measured device a shard takes its share of the layers' measured time.
@@ -119,11 +120,11 @@ class Placer:
             )
         seconds *= slower.get(device.name, 1.0)
         count = len(operators_within(layers, work))
-        return pm.StageSolved((device.name,) * count, seconds, (seconds,), seconds, Outcome.OPTIMAL)
+        return StagePlacement((device.name,) * count, seconds, (seconds,), seconds, Outcome.OPTIMAL)
 
     def _in_sequence(
-        self, work: Sequence[Span], runs: Sequence[pm.StageSolved], costs: OperatorCosts
-    ) -> pm.StageSolved:
+        self, work: Sequence[Span], runs: Sequence[StagePlacement], costs: OperatorCosts
+    ) -> StagePlacement:
         """Combine a stage's runs of layers, each placed by itself; transfers between them are priced once."""
         starts = [self._index.operators_of(*span)[0] for span in work]
         parts = [
@@ -131,7 +132,7 @@ class Placer:
         ]
         segments_s = segment_times_s(self._graph, parts, costs)
         cost_s = math.fsum(segments_s)
-        return pm.StageSolved(
+        return StagePlacement(
             devices=tuple(device for run in runs for device in run.devices),
             cost_s=cost_s,
             segments_s=segments_s,
@@ -140,16 +141,9 @@ class Placer:
             breaks=tuple(accumulate(len(run.devices) for run in runs[:-1])),
         )
 
-    def _solve_stage(self, first: int, last: int, place: str, ratios: Ratios) -> pm.StageSolved:
+    def _solve_stage(self, first: int, last: int, place: str, ratios: Ratios) -> StagePlacement:
         operators = self._index.operators_of(first, last)
-        stage_placement = place_stage(self._graph, *operators, self._costs[place].slowed(dict(ratios)), self._solver)
-        return pm.StageSolved(
-            stage_placement.devices,
-            stage_placement.cost_s,
-            stage_placement.segments_s,
-            stage_placement.lower_bound_s,
-            stage_placement.outcome,
-        )
+        return place_stage(self._graph, *operators, self._costs[place].slowed(dict(ratios)), self._solver)
 
 
 def _of_team(name: str, ratios: Iterable[tuple[str, str, float]]) -> Ratios:
@@ -164,17 +158,14 @@ def _kind(name: str, first: Mapping[str, str]) -> tuple[str, int]:
 
 def main(arguments: list[str]) -> int:
     channel = line_to_parent(arguments)
-    columns: list[pm.DeviceCosts] = []
     placer: Placer | None = None
     while True:
         match pm.TO_PLACER.decode(channel.wait()):
-            case pm.DeviceCosts() as column:
-                columns.append(column)
-            case pm.Known(model_folder=folder, engine_folder=engine_folder, solver=solver):
-                graph, index = read_clean(Path(folder)), read_index(Path(engine_folder))
-                placer = Placer(graph, index, cast(StageSolver, solver), pm.costs_of(columns))
+            case pm.Known() as known:
+                graph, index = read_clean(Path(known.model_folder)), read_index(Path(known.engine_folder))
+                placer = Placer(graph, index, cast(StageSolver, known.solver), known.costs)
             case pm.Solve() as asked:
-                assert placer is not None  # the greeting has `Known`
+                assert placer is not None  # the greeting is `Known`
                 channel.send(pm.FROM_PLACER.encode(placer.answer(asked)))
 
 

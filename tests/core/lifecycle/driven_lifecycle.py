@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
-from shisha_rt.core.lifecycle.invariants import check
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
+from tests.core.lifecycle.invariants import check
 
 TWO_STAGES = Plan.of([(0, 1, "a"), (2, 3, "b")])
 ONE_STAGE = Plan.of([(0, 3, "a")])

@@ -12,7 +12,7 @@ The world keeps its own books, from the instructions alone, and compares them wi
 - each frame is refused once, or answered once, in its stream's order, with an error only if it had a cause;
 - each proposal is settled once, epoch and incarnation numbers grow, nothing is left behind at the end.
 
-`lifecycle_invariants.check` runs after every event, unless asked not to. A broken promise raises `BrokenPromise`
+`invariants.check` runs after every event, unless asked not to. A broken promise raises `BrokenPromise`
 with the seed and the last events: `run(seed)` repeats exactly that interleaving.
 """
 
@@ -26,7 +26,6 @@ from typing import Any, Final
 
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
-from shisha_rt.core.lifecycle.invariants import check
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.lifecycle.tables import UnknownTransition
@@ -34,6 +33,7 @@ from shisha_rt.core.lifecycle.turns import PATIENCE
 from shisha_rt.errors import Code, Error
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
+from tests.core.lifecycle.invariants import check
 from tests.core.lifecycle.part_books import PartBooks
 from tests.core.lifecycle.random_plans import CHAIN, LAYERS, plain_plan, random_needs, random_plan
 from tests.core.lifecycle.simulated_workers import Workers

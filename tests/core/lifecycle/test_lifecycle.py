@@ -9,12 +9,12 @@ import pytest
 
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
-from shisha_rt.core.lifecycle.invariants import check
-from shisha_rt.core.lifecycle.tables import FRAME, FramePhase, PlacePhase, Transition, UnknownTransition, step
+from shisha_rt.core.lifecycle.tables import FRAME, FramePhase, PlacePhase, Transition, Transitions, UnknownTransition
 from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from tests.core.lifecycle.driven_lifecycle import ON_B, ONE_STAGE, TWO_STAGES, Daemon, live
+from tests.core.lifecycle.invariants import check
 
 # --- frames -------------------------------------------------------------------------------------------------------
 
@@ -619,7 +619,7 @@ def test_stop_answers_everything_settles_every_plan_and_starts_no_process() -> N
 def test_an_unknown_transition_raises_with_its_own_story_and_changes_nothing() -> None:
     story: deque[Transition] = deque(("frame", number, "admit", FramePhase.ACTIVE) for number in (1, 12))
     with pytest.raises(UnknownTransition, match=r"frame 1: 'admit' is .* in ACTIVE") as caught:
-        step(FRAME, "frame", 1, FramePhase.ACTIVE, "admit", story)
+        Transitions("frame", FRAME, story).step(1, FramePhase.ACTIVE, "admit")
     assert caught.value.story == (("frame", 1, "admit", FramePhase.ACTIVE),)
     assert len(story) == 2
 

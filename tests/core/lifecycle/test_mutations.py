@@ -363,12 +363,12 @@ class SuspectsForGood(Frames):
 class RunsSuspectsTogether(Dealing):
     """Suspects run alone, or nobody ever knows."""
 
-    def _run_from(self, queue: list[QueuedPart], at: int, *more: Any) -> list[QueuedPart] | None:
-        queued = [part[3] for part in queue]
+    def _run_from(self, pool: PoolState, at: int, *more: Any) -> list[QueuedPart] | None:
+        queued = [part[3] for part in pool.queue]
         died_on = [frame.died_on for frame in queued]
         for frame in queued:
             frame.died_on = None
-        run = super()._run_from(queue, at, *more)
+        run = super()._run_from(pool, at, *more)
         for frame, place in zip(queued, died_on, strict=True):
             frame.died_on = place
         return run
@@ -377,12 +377,12 @@ class RunsSuspectsTogether(Dealing):
 class MixesShapes(Dealing):
     """A run has frames of one shape."""
 
-    def _run_from(self, queue: list[QueuedPart], at: int, *more: Any) -> list[QueuedPart] | None:
-        shapes = {part[3].number: part[3].shape for part in queue}
-        frames = [part[3] for part in queue]
+    def _run_from(self, pool: PoolState, at: int, *more: Any) -> list[QueuedPart] | None:
+        shapes = {part[3].number: part[3].shape for part in pool.queue}
+        frames = [part[3] for part in pool.queue]
         for frame in frames:
             frame.shape = 0
-        run = super()._run_from(queue, at, *more)
+        run = super()._run_from(pool, at, *more)
         for frame in frames:
             frame.shape = shapes[frame.number]
         return run
@@ -391,9 +391,9 @@ class MixesShapes(Dealing):
 class TakesMoreThanFit(Dealing):
     """A run has as many frames as its stage was prepared for."""
 
-    def _run_from(self, queue: list[QueuedPart], at: int, epoch: Epoch, *more: Any) -> list[QueuedPart] | None:
+    def _run_from(self, pool: PoolState, at: int, epoch: Epoch, *more: Any) -> list[QueuedPart] | None:
         batches, epoch.batches = epoch.batches, tuple(2 * batch for batch in epoch.batches)
-        run = super()._run_from(queue, at, epoch, *more)
+        run = super()._run_from(pool, at, epoch, *more)
         epoch.batches = batches
         return run
 
@@ -419,7 +419,7 @@ class FreesTheSlotsOfARunEarly(Frames):
 class LeavesATeamIdle(Dealing):
     """No team takes all that is ready while another has nothing."""
 
-    def _idle(self, epoch: Epoch, stage: int, free: list[WorkerState]) -> int:
+    def _idle(self, epoch: Epoch, stage: int, pool: PoolState) -> int:
         return 1
 
 

@@ -18,7 +18,6 @@ import msgspec
 
 from shisha_rt.core.lifecycle import events as le
 from shisha_rt.core.lifecycle import instructions as do
-from shisha_rt.core.lifecycle.invariants import check
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.tuning import events as ev
@@ -26,7 +25,6 @@ from shisha_rt.core.tuning import instructions as td
 from shisha_rt.core.tuning.best import BestPlan, BestPlans
 from shisha_rt.core.tuning.choice import Basis, Choice
 from shisha_rt.core.tuning.cores import CoreEvent, Cores
-from shisha_rt.core.tuning.invariants import check_cores
 from shisha_rt.core.tuning.run import SearchOptions
 from shisha_rt.core.tuning.state import Profiles, State
 from shisha_rt.core.tuning.tuning import Tuning
@@ -36,6 +34,8 @@ from shisha_rt.plan.engine import STAGE_ENGINES, StageEngine
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.rate import AnyObjective
 from shisha_rt.plan.verify import PlanRules
+from tests.core.lifecycle.invariants import check
+from tests.core.tuning.invariants import check_cores
 
 LAYERS = 4
 WARM_UP = 3

@@ -32,7 +32,6 @@ from shisha_rt.core.tuning.choice import Basis, Choice
 from shisha_rt.core.tuning.cores import CoreEvent, Cores, Outward
 from shisha_rt.core.tuning.greedy_placement import GreedyPlacement
 from shisha_rt.core.tuning.instructions import TellPlacer, TellTuner
-from shisha_rt.core.tuning.invariants import check_cores
 from shisha_rt.core.tuning.measuring import Window
 from shisha_rt.core.tuning.placing import Placing
 from shisha_rt.core.tuning.profiler_messages import ModelProfiled, NotProfiled
@@ -49,6 +48,7 @@ from shisha_rt.plan.verify import PlanRules
 from tests.core.lifecycle.random_plans import LAYERS, plain_plan
 from tests.core.lifecycle.simulated_workers import Workers
 from tests.core.lifecycle.simulated_world import BrokenPromise, random_policy
+from tests.core.tuning.invariants import check_cores
 from tests.core.tuning.planning_books import Books
 from tests.core.tuning.simulated_children import COSTS, DEVICES, OPERATORS_PER_LAYER, Placer, Tuner, operators_of
 

@@ -17,6 +17,8 @@ from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.machine.device import Device
 from shisha_rt.model.spans import Span
+from shisha_rt.outcome import Outcome
+from shisha_rt.placement.stage_placement import StagePlacement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.strategies import Balance
 from shisha_rt.planner.tune import ShishaTuner, shisha
@@ -106,7 +108,7 @@ class Tuner:
         self.said.append(tm.Try(begin.run, plan, "it may be better"))
 
     def _finish(self, begin: tm.Begin, plan: Plan) -> None:
-        self.said.append(tm.Finished(begin.run, plan, "enough", "feasible"))
+        self.said.append(tm.Finished(begin.run, plan, "enough", Outcome.FEASIBLE))
 
 
 class Placer:
@@ -140,14 +142,14 @@ class Placer:
         ratios = {(place, device): ratio for place, device, ratio in asked.ratios}
         self.said.append(pm.Solved(asked.request, self._stages(asked.plan, ratios), 0.001))
 
-    def _stages(self, plan: Plan, ratios: dict[tuple[str, str], float]) -> tuple[pm.StageSolved, ...]:
+    def _stages(self, plan: Plan, ratios: dict[tuple[str, str], float]) -> tuple[StagePlacement, ...]:
         solved = []
         for stage in plan.stages:
             place, half = stage.place, stage.layer_count * OPERATORS_PER_LAYER // 2
             mixes = [(a,) * half + (b,) * half for a in DEVICES for b in DEVICES]
             times_s = [segments_s(place, mix, ratios) for mix in mixes]
             best = min(range(len(mixes)), key=lambda i: sum(times_s[i]))
-            solved.append(pm.StageSolved(mixes[best], sum(times_s[best]), times_s[best], None, "feasible"))
+            solved.append(StagePlacement(mixes[best], sum(times_s[best]), times_s[best], None, Outcome.FEASIBLE))
         return tuple(solved)
 
     def taken_s(self, place: str, devices: tuple[str, ...]) -> tuple[float, ...]:

@@ -226,7 +226,9 @@ def test_a_candidate_that_becomes_known_while_the_load_is_away_is_compared_as_we
 def test_pauses_double_until_a_plan_has_been_judged() -> None:
     pauses, now_s, lasted = Pauses(), 0.0, []
     for went_on in (True, False, False, True, False, *[False] * 9):
-        pauses.begin("latency", now_s, went_on=went_on)
+        if went_on:
+            pauses.shorten("latency")
+        pauses.begin("latency", now_s)
         lasted.append(next(s for s in range(5, 1000, 5) if not pauses.is_on("latency", now_s + s)))
         assert not pauses.is_on("throughput", now_s)
         now_s += lasted[-1]

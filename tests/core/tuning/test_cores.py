@@ -19,6 +19,8 @@ from shisha_rt.core.tuning.instructions import CountSolve, TellPlacer
 from shisha_rt.core.tuning.placing import Placing
 from shisha_rt.core.tuning.tuning import Tuning
 from shisha_rt.machine.machine import Machine, Memory, Place
+from shisha_rt.outcome import Outcome
+from shisha_rt.placement.stage_placement import StagePlacement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from tests.core.tuning.test_placing import AT_ONCE, DEVICES, LEFT, OPERATORS, PLAN, RIGHT
@@ -102,7 +104,9 @@ def test_when_a_place_is_lost_nobody_waits_for_the_placer(daemon: Daemon) -> Non
 def test_an_answer_of_the_placer_that_does_not_fit_is_refused(
     daemon: Daemon, right: tuple[str, ...], fault: str
 ) -> None:
-    daemon.post(ev.PlacerSaid(pm.Solved(1, (LEFT, pm.StageSolved(right, 2e-3, (2e-3,), None, "feasible")), 0.001)))
+    daemon.post(
+        ev.PlacerSaid(pm.Solved(1, (LEFT, StagePlacement(right, 2e-3, (2e-3,), None, Outcome.FEASIBLE)), 0.001))
+    )
     (end,) = daemon.all(do.Settled)
     assert (end.ending, end.reason) == (do.Ending.REFUSED, says(fault))
     assert daemon.cores.tuning.fault == end

@@ -17,7 +17,7 @@ from shisha_rt.core.lifecycle.events import Owner, PlanProposed
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.core.tuning.choice import Choice
-from shisha_rt.core.tuning.instructions import Decision
+from shisha_rt.core.tuning.instructions import Decided
 from shisha_rt.core.tuning.placing import Placing
 from shisha_rt.core.tuning.profiler_messages import FromProfiler
 from shisha_rt.core.tuning.run import SearchRun
@@ -87,7 +87,7 @@ class SearchesOnFromAClientsPlan(Tuning):
 class LosesThePlacersRefusal(Placing):
     """Each proposal is settled; what cannot be placed at once."""
 
-    def handle(self, event: ev.PlacingEvent, now_s: float) -> list[Decision]:
+    def handle(self, event: ev.Heard, now_s: float) -> list[Decided]:
         if isinstance(event, ev.PlacerSaid) and isinstance(event.message, pm.NotSolved):
             self._asked.pop(event.message.request, None)
             return []
@@ -123,7 +123,7 @@ class NeverChanging(NamedTuple):
 class MeasuresAnyFrame(Tuning):
     """A trial is measured on frames of its own epoch."""
 
-    def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
+    def handle(self, event: ev.Heard, now_s: float) -> list[Decided]:
         serving, live, epoch = self._serving, self._serving.live, self.measuring
         if isinstance(event, ev.PartTaken) and live is not None and epoch is not None:
             stages = live[1].stages
@@ -143,7 +143,7 @@ class _Idle:
 class PlacesAnewWhileTheTunerSearches(Placing):
     """A new placement would spoil its measurements."""
 
-    def handle(self, event: ev.PlacingEvent, now_s: float) -> list[Decision]:
+    def handle(self, event: ev.Heard, now_s: float) -> list[Decided]:
         self._tuner = _Idle()
         return super().handle(event, now_s)
 
@@ -151,14 +151,14 @@ class PlacesAnewWhileTheTunerSearches(Placing):
 class ForgetsTheTunersDeath(Tuning):
     """A search that has lost its process begins again."""
 
-    def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
+    def handle(self, event: ev.Heard, now_s: float) -> list[Decided]:
         return [] if isinstance(event, ev.TunerDied) else super().handle(event, now_s)
 
 
 class HearsOldSearches(Tuning):
     """What belongs to a search that is over is not heard."""
 
-    def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
+    def handle(self, event: ev.Heard, now_s: float) -> list[Decided]:
         if isinstance(event, ev.TunerSaid):
             event = ev.TunerSaid(replace(event.message, run=self.search.number))
         return super().handle(event, now_s)
@@ -167,7 +167,7 @@ class HearsOldSearches(Tuning):
 class HearsWhatItDidNotAskFor(Tuning):
     """One plan is tried at a time."""
 
-    def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
+    def handle(self, event: ev.Heard, now_s: float) -> list[Decided]:
         if isinstance(event, ev.TunerSaid) and event.message.run == self.search.number:
             self.search.trying = None
         return super().handle(event, now_s)

@@ -10,11 +10,11 @@ import pytest
 from shisha_rt.core.lifecycle import events as le
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning.best import BestPlan, key_of
-from shisha_rt.core.tuning.invariants import check_cores
 from shisha_rt.core.tuning.state import State
 from shisha_rt.core.tuning.telling import description
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
+from tests.core.tuning.invariants import check_cores
 from tests.core.tuning.tuned_world import BEST, MACHINE, ONLY_FAST, SEED, World
 
 QUICK = BestPlan(ONLY_FAST, Measurement((0.008,), 0.01, 32, 1.0), ("fast", "slow"))

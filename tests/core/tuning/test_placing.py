@@ -22,6 +22,8 @@ from shisha_rt.core.tuning.placing import FRAMES, Placing
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.machine.device import Device
 from shisha_rt.model.spans import Span
+from shisha_rt.outcome import Outcome
+from shisha_rt.placement.stage_placement import StagePlacement
 from shisha_rt.plan.plan import Plan
 from tests.wording import says
 
@@ -47,12 +49,12 @@ AT_ONCE = GreedyPlacement(
     operators_of,
 )
 
-LEFT = pm.StageSolved(("quick", "quick", "steady"), 3e-3, (2e-3, 1e-3), 3e-3, "optimal")
-LEFT_SLOWED = pm.StageSolved(LEFT.devices, 7e-3, (6e-3, 1e-3), 7e-3, "optimal")
-LEFT_STEADY = pm.StageSolved(("steady",) * 3, 4e-3, (4e-3,), 4e-3, "optimal")
-RIGHT = pm.StageSolved(("quick",) * 3, 2e-3, (2e-3,), 2e-3, "optimal")
+LEFT = StagePlacement(("quick", "quick", "steady"), 3e-3, (2e-3, 1e-3), 3e-3, Outcome.OPTIMAL)
+LEFT_SLOWED = StagePlacement(LEFT.devices, 7e-3, (6e-3, 1e-3), 7e-3, Outcome.OPTIMAL)
+LEFT_STEADY = StagePlacement(("steady",) * 3, 4e-3, (4e-3,), 4e-3, Outcome.OPTIMAL)
+RIGHT = StagePlacement(("quick",) * 3, 2e-3, (2e-3,), 2e-3, Outcome.OPTIMAL)
 ON_LEFT = Plan.of([(0, 2, "left")])
-ALL_ON_STEADY = pm.StageSolved(("steady",) * 6, 5e-3, (5e-3,), 5e-3, "optimal")
+ALL_ON_STEADY = StagePlacement(("steady",) * 6, 5e-3, (5e-3,), 5e-3, Outcome.OPTIMAL)
 AS_PREDICTED = LEFT.segments_s, RIGHT.segments_s
 QUICK_3_TIMES_SLOWER = LEFT_SLOWED.segments_s, RIGHT.segments_s
 
@@ -77,7 +79,7 @@ class World:
         self.placing = Placing(self, self, "exact", AT_ONCE)
         self._proposals = 0
 
-    def post(self, event: ev.PlacingEvent) -> None:
+    def post(self, event: ev.Heard) -> None:
         if isinstance(event, Settled):
             self.proposals = tuple(proposed for proposed in self.proposals if proposed != event.proposed)
         for decision in self.placing.handle(event, self.now_s):
@@ -124,10 +126,10 @@ class World:
     def say(self, message: pm.FromPlacer) -> None:
         self.post(ev.PlacerSaid(message))
 
-    def answer(self, *stages: pm.StageSolved) -> None:
+    def answer(self, *stages: StagePlacement) -> None:
         self.answer_to(self.last_asked.request, *stages)
 
-    def answer_to(self, request: int, *stages: pm.StageSolved) -> None:
+    def answer_to(self, request: int, *stages: StagePlacement) -> None:
         self.say(pm.Solved(request, stages, 0.001))
 
     def go_live(self, plan: Plan, owner: Owner = Owner.TUNER, proposal: int = 1) -> None:
@@ -291,7 +293,7 @@ class TestAPlanThatIsAwaited:
     def test_if_nothing_is_better_that_is_all(self, awaiting: World) -> None:
         awaiting.go_live(awaiting.placed[-1], Owner.DAEMON)
         awaiting.look()
-        awaiting.answer(pm.StageSolved(("quick",) * 6, 6e-3, (6e-3,), 6e-3, "optimal"))
+        awaiting.answer(StagePlacement(("quick",) * 6, 6e-3, (6e-3,), 6e-3, Outcome.OPTIMAL))
         awaiting.look()
         assert (awaiting.requests, awaiting.proposed) == ([1, 2, 3], [])
         assert awaiting.placing.predicted_s(awaiting.epoch, 0) == 6e-3
@@ -441,7 +443,7 @@ def test_a_device_that_recovers_leads_back(live: World) -> None:
 def test_nothing_is_proposed_if_nothing_is_gained(live: World, better_by: float) -> None:
     live.look(*QUICK_3_TIMES_SLOWER, times=2)
     cost_s = (1 - better_by) * 7e-3
-    live.answer(pm.StageSolved(LEFT_STEADY.devices, cost_s, (cost_s,), cost_s, "optimal"), RIGHT)
+    live.answer(StagePlacement(LEFT_STEADY.devices, cost_s, (cost_s,), cost_s, Outcome.OPTIMAL), RIGHT)
     live.look(*QUICK_3_TIMES_SLOWER, times=5)
     assert (len(live.asked), live.proposed) == (2, [])
     # What is live is known as it is now.
@@ -526,6 +528,6 @@ def test_a_plan_that_is_placed_again_is_remembered_as_the_latest(world: World) -
     mixes = list(product(DEVICES["left"], repeat=sum(OPERATORS)))[:33]  # one more than are remembered
     for devices in (*mixes[:-1], mixes[0], mixes[-1]):
         world.place(whole)
-        world.answer(pm.StageSolved(devices, 1e-3, (1e-3,), None, "feasible"))
+        world.answer(StagePlacement(devices, 1e-3, (1e-3,), None, Outcome.FEASIBLE))
     world.go_live(world.placed[-2])
     assert world.placing.predicted_s(1, 0) == 1e-3

@@ -20,6 +20,7 @@ from shisha_rt.core.tuning.measuring import (
     WIDE_BAND,
     WINDOWS_TO_LEAVE,
     Baseline,
+    Conditions,
     Window,
 )
 from shisha_rt.plan.measure import StageFrames, measure_window
@@ -32,7 +33,7 @@ EPOCH = 7
 def opened(stages: int, warm_up: int, now_s: float) -> Window:
     """For a plain chain."""
     plan = Plan.of((i, i, f"p{i}") for i in range(stages))
-    return Window(EPOCH, plan, [True] * stages, warm_up, now_s)
+    return Window((EPOCH, plan), [True] * stages, now_s, Conditions(warm_up))
 
 
 def _feed(
@@ -69,7 +70,7 @@ def test_many_stages_are_measured_once_for_so_many_frames_of_all(monkeypatch: py
     measured, rng = [], random.Random(4)
 
     def counting(plan: Plan, windows: Sequence[StageFrames], **rest: Any) -> Measurement:
-        measured.append(min(len(seconds) for _, seconds in windows))
+        measured.append(min(len(frames.seconds) for frames in windows))
         return measure_window(plan, windows, **rest)
 
     monkeypatch.setattr(measuring, "measure_window", counting)
@@ -83,7 +84,7 @@ def test_many_stages_are_measured_once_for_so_many_frames_of_all(monkeypatch: py
 def test_how_busy_a_plan_was_is_told_by_all_frames_and_in_the_time_of_a_stretched_machine() -> None:
     """Those that are left out again have taken their time, too."""
     for scale in (1.0, 10.0):
-        window = Window(EPOCH, Plan.of([(0, 0, "p0")]), [True], 0, 0.0, time_scale=scale)
+        window = Window((EPOCH, Plan.of([(0, 0, "p0")])), [True], 0.0, Conditions(time_scale=scale))
         now_s, found = 0.0, None
         for seconds in [0.001, 0.003] * (KEPT_FRAMES // 2) + [0.001] * 2 * KEPT_FRAMES:
             now_s += seconds * scale
@@ -103,7 +104,7 @@ def test_frames_that_do_not_count_show_only_that_some_come() -> None:
 
 def test_alike_copies_count_as_one() -> None:
     plan = Plan.chain([(0, 5, (("a",), ("b",)))])
-    window = Window(EPOCH, plan, [True], 0, 0.0)
+    window = Window((EPOCH, plan), [True], 0.0, Conditions())
     found = None
     for i in range(FRAMES):
         found = window.add(0, "ab"[i % 2], 0.0100 + 0.0001 * (i % 2), 0.005025 * i)
@@ -117,14 +118,14 @@ def test_alike_copies_count_as_one() -> None:
 
 def test_a_slow_copy_is_waited_for_unless_it_takes_too_long() -> None:
     plan = Plan.chain([(0, 5, (("fast",), ("slow",)))])
-    window = Window(EPOCH, plan, [False], 0, 0.0)
+    window = Window((EPOCH, plan), [False], 0.0, Conditions())
     assert all(window.add(0, "fast", 0.010, 0.01 * i) is None for i in range(2 * FRAMES))
     copies = ["slow" if i % 11 == 0 else "fast" for i in range(10 * FRAMES)]
     frames = [window.add(0, its, 0.100 if its == "slow" else 0.010, 0.64 + 0.009 * i) for i, its in enumerate(copies)]
     found = next(one for one in frames if one is not None)
     assert found.team_s == ((0.010, 0.100),)
     assert found.bottleneck_s == pytest.approx(1 / (100 + 10))
-    unserved = Window(EPOCH, plan, [False], 0, 0.0)
+    unserved = Window((EPOCH, plan), [False], 0.0, Conditions())
     late = [unserved.add(0, "fast", 0.010, 0.1 * i) for i in range(100)]
     found = next(one for one in late if one is not None)
     assert found.team_s == ((0.010, math.inf),)
@@ -132,7 +133,7 @@ def test_a_slow_copy_is_waited_for_unless_it_takes_too_long() -> None:
 
 
 def test_copies_that_never_worked_at_the_same_time_say_so() -> None:
-    window = Window(EPOCH, Plan.chain([(0, 5, (("a",), ("b",)))]), [True], 0, 0.0)
+    window = Window((EPOCH, Plan.chain([(0, 5, (("a",), ("b",)))])), [True], 0.0, Conditions())
     frames = [window.add(0, "ab"[i % 2], 0.010, 0.02 * i) for i in range(FRAMES)]
     found = frames[-1]
     assert found is not None
@@ -201,7 +202,7 @@ class TestUnderAQuota:
 
     @staticmethod
     def window(like: Measurement | None = None) -> Window:
-        return Window(EPOCH, Plan.of([(0, 0, "p0")]), [True], 0, 0.0, like=like)
+        return Window((EPOCH, Plan.of([(0, 0, "p0")])), [True], 0.0, Conditions(), like)
 
     def test_it_is_as_long_as_some_periods_and_says_how_many_were_throttled(self) -> None:
         count, found = self.fed(self.window(), throttled_every=1)
@@ -242,7 +243,7 @@ def powered(
     target_s: float = math.inf, *, power_w: Mapping[str, float] = MappingProxyType({"p0": 2.0, "p1": 0.5})
 ) -> Window:
     plan = Plan.of([(0, 0, "p0"), (1, 1, "p1")])
-    return Window(EPOCH, plan, [True, True], 0, 0.0, power_w=power_w, target_s=target_s)
+    return Window((EPOCH, plan), [True, True], 0.0, Conditions(power_w=power_w, target_s=target_s))
 
 
 @pytest.mark.parametrize(
@@ -264,7 +265,7 @@ def test_energy_is_power_times_what_stages_took(window: Window, energy_j: float)
 def test_the_energy_of_a_copy_that_ran_no_frame_is_not_known() -> None:
     """Else a plan with one on a place that draws much is the most frugal of all."""
     copies = Plan.chain([(0, 1, ["p0", "p1"])])
-    window = Window(EPOCH, copies, [False], 0, 0.0, power_w={"p0": 0.5, "p1": 40.0})
+    window = Window((EPOCH, copies), [False], 0.0, Conditions(power_w={"p0": 0.5, "p1": 40.0}))
     found = [window.add(0, "p0", 0.01, (count + 1) * 0.01) for count in range(MAX_FRAMES)]
     assert found[-1] is not None
     assert found[-1].can_run

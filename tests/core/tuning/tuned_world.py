@@ -14,7 +14,6 @@ import msgspec
 
 from shisha_rt.core.lifecycle import events as le
 from shisha_rt.core.lifecycle import instructions as do
-from shisha_rt.core.lifecycle.invariants import check
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.tuning import events as ev
@@ -31,6 +30,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import AnyObjective
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.planner.tune import ShishaTuner, shisha
+from tests.core.lifecycle.invariants import check
 
 SEED = Plan.of([(0, 3, "fast"), (4, 7, "slow")])
 BEST = Plan.of([(0, 5, "fast"), (6, 7, "slow")])

@@ -1,6 +1,6 @@
 """What holds between any two events (rules R1, R2, R3 and R6), written apart from the code that keeps it true.
 
-`check` is for tests. It reads; it changes nothing.
+`check` reads; it changes nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Invariants of planning between any two events (rules R2, R4 and R5), independent of the code that maintains them.
 
-`check_cores` is for tests and changes nothing. Invariants of the lifecycle alone are checked by the lifecycle's own.
+`check_cores` changes nothing. Invariants of the lifecycle alone are checked by the lifecycle's own.
 """
 
 from __future__ import annotations

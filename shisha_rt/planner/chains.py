@@ -269,7 +269,8 @@ def team_kinds(model: StageCosts, goal: Goal) -> tuple[TeamKind, ...]:
     single = tuple(TeamKind(kind, 1) for kind in range(len(model.kinds)))
     if not goal.replicate:
         return single
-    return (*single, *sorted(TeamKind(number_of[kind], size) for kind, size in predicted.time_s if size > 1))
+    several = (TeamKind(number_of[kind], size) for kind, size in predicted.time_s if size > 1 and kind in number_of)
+    return (*single, *sorted(several))
 
 
 def seconds_of(model: StageCosts, teams: Sequence[TeamKind]) -> StageSeconds:

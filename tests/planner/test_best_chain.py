@@ -148,6 +148,13 @@ class TestLimits:
         assert solution.outcome is Outcome.OPTIMAL  # one stage, on all of them
         assert found.bottleneck_s == pytest.approx(40 / sum(1 / (1 + i / 100) for i in range(40)))
 
+    def test_a_kind_that_is_left_out_may_have_teams(self) -> None:
+        team = CostTeam(("p2", "p3"), np.array([5.0, 5.0]))
+        costs = replace(costs_of([[1, 2, 9, 9]] * 2, ranks=(1, 2, 3, 3)), teams=(team,))
+        solution = exact_plan(costs, Goal(replicate=True, most_cells=3))
+        assert solution.is_partial
+        assert measured(costs, solution).bottleneck_s <= 2
+
     def test_more_layers_than_can_be_told_apart(self) -> None:
         # The second half cannot run where the first can: stages have to end in the middle.
         costs = costs_of([[1] * 60 + [None] * 40] * 210 + [[None] * 60 + [1] * 40] * 210, ranks=[1] * 100)

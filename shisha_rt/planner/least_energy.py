@@ -14,7 +14,6 @@ If the times of all stages are too many to list, only some of the cuts are searc
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -190,12 +189,17 @@ def _longer(space: _Space, label: _Label, most_s: float, most_joules: float) -> 
             yield _Label(float(joules[end]), float(seconds[end]), used, end, team, label)
 
 
-def _undominated(labels: Iterable[_Label]) -> list[_Label]:
-    """Drop labels if another is as good in joules, seconds and places."""
+def _undominated(labels: Sequence[_Label]) -> list[_Label]:
+    """Drop labels if another is as good in joules, seconds and places.
+
+    A label of no fewer joules is compared with the quickest of each different use of places, and those are few.
+    """
+    number_of = {used: number for number, used in enumerate(dict.fromkeys(label.used for label in labels))}
+    uses, quickest_s = np.array(list(number_of)), np.full(len(number_of), np.inf)
     kept: list[_Label] = []
     for label in sorted(labels, key=lambda label: (label.joules, label.seconds, label.used)):
-        as_quick = (other for other in kept if other.seconds <= label.seconds)
-        if not any(all(map(operator.le, other.used, label.used)) for other in as_quick):
+        if (quickest_s[(uses <= label.used).all(axis=1)] > label.seconds).all():
+            quickest_s[number_of[label.used]] = label.seconds
             kept.append(label)
     return kept
 

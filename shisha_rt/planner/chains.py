@@ -205,6 +205,11 @@ def _before(shares: Ints) -> Ints:
     )
 
 
+def can_list(model: StageCosts, places: int) -> bool:
+    """Whether the periods of all stages on so many places are few enough to list."""
+    return places * (model.groups + 1) ** 2 <= MOST_PERIODS
+
+
 def chains(
     model: StageCosts, goal: Goal, counts: Sequence[int] | None = None, seconds: StageSeconds | None = None
 ) -> Chains | None:
@@ -214,15 +219,13 @@ def chains(
     costs have times of them, `seconds` is None, and the objective is throughput.
     """
     counts = tuple(len(kind.places) for kind in model.kinds) if counts is None else tuple(counts)
-    positions = model.groups + 1
-    teams = team_kinds(model, goal)
-    most_places = max(MOST_PERIODS // positions**2, 0)
-    if sum(counts) > most_places:
+    if not can_list(model, sum(counts)):
         return None
+    teams = team_kinds(model, goal)
     batches = model.costs.batches if seconds is None and goal.objective == "throughput" else ()
     seconds = seconds_of(model, teams) if seconds is None else seconds
     if goal.replicate:
-        mixed = model.costs.mixed and len(counts) == 2 and math.prod(count + 1 for count in counts) <= most_places
+        mixed = model.costs.mixed and len(counts) == 2 and can_list(model, math.prod(count + 1 for count in counts))
         shares = _shares(counts, mixed=mixed)
     else:
         shares = np.eye(len(counts), dtype=np.int64)[[kind for kind, count in enumerate(counts) if count]]

@@ -32,9 +32,10 @@ from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
-from shisha_rt.planner.chains import TOLERANCE
+from shisha_rt.planner.chains import TOLERANCE, can_list
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import DEFAULT_LATENCY_STATES, PART_OF_TARGET, Goal
+from shisha_rt.planner.kinds import stage_costs
 from shisha_rt.planner.learning import Learnt, learnt
 from shisha_rt.planner.outlook import outlook
 from shisha_rt.planner.shards.quickest_split import alone_s
@@ -271,8 +272,12 @@ class GuidedTuner:
         if solution.is_partial:
             return f"places of {kinds} kinds are too many to look at all other plans"
         unlike = f", places taken as of {kinds} kinds though more of them differ" if believed.crowded else ""
-        better = "to take {:g}% less energy" if self.goal.objective == "energy" else "to be {:g}% faster"
-        return f"no other promises {better.format(100 * self.gain)}{unlike}"
+        if self.goal.objective == "energy":
+            return f"no other promises to take {100 * self.gain:g}% less energy{unlike}"
+        if not can_list(stage_costs(believed.costs), len(believed.costs.places)):
+            worse = f"the best by the corrected costs does not promise to be {100 * self.gain:g}% faster{unlike}"
+            return f"{worse}; plans within the costs' errors are too many to look at"
+        return f"no other promises to be {100 * self.gain:g}% faster{unlike}"
 
     def _best(self, trials: Trials) -> tuple[Plan, Measurement]:
         """The best trial; a later one has to be better beyond noise."""

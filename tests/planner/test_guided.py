@@ -128,6 +128,13 @@ class TestByHand:
         found = run(guided(told, most_trials=1), CostsEvaluator(truth))
         assert found.reason == "best of 1 plan; the limit of 1 trials is reached"
 
+    def test_what_was_not_looked_at_is_not_spoken_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A second place might be faster; but only the best plan is known of a space that is too large to list."""
+        monkeypatch.setattr("shisha_rt.planner.chains.MOST_PERIODS", 0)
+        costs = costs_of([[1.0, 1.1]], ranks=(1, 1))
+        found = run(guided(costs), CostsEvaluator(costs))
+        assert found.reason == says("best of 1 plan; the best by … does not promise to be 1% faster; … too many …")
+
     def test_fewer_stages(self) -> None:
         costs = costs_of([[1, 1, 1]] * 12, ranks=(1, 1, 1))
         found = run(guided(costs, goal=Goal(most_stages=2)), CostsEvaluator(costs))

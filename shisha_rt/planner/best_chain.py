@@ -26,14 +26,23 @@ from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective, Rate
-from shisha_rt.planner.chains import TOLERANCE, Chains, SharedStage, chains, seconds_of, team_kinds
+from shisha_rt.planner.chains import (
+    TOLERANCE,
+    Chains,
+    SharedStage,
+    chains,
+    least_left,
+    place_seconds,
+    seconds_of,
+    team_kinds,
+)
 from shisha_rt.planner.further_copies import with_further_copies
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import StageCosts, stage_costs
-from shisha_rt.planner.need import Need, need, need_cells
+from shisha_rt.planner.need import Need, need
 from shisha_rt.planner.over_hosts import over_hosts, with_parts_of_links
 from shisha_rt.planner.price_bound import bottleneck_bound_s, speeds
-from shisha_rt.planner.quickest import latency_cells, periods_s, quickest, tight_stages
+from shisha_rt.planner.quickest import periods_s, quickest, tight_stages
 from shisha_rt.planner.solution import PlanSolution
 
 _MOST_CELLS: Final = 1 << 22
@@ -95,7 +104,7 @@ def _best_chain(costs: Costs, goal: Goal) -> PlanSolution:
     whole = chains(model, goal)
     space = whole
     if space is None or _cells(space, goal.objective) > goal.most_cells:
-        space = _with_fewer_places(_with_fewer_cuts(model), goal)
+        space = _with_fewer_places(model.with_fewer_cuts(_MOST_GROUPS), goal)
     statistics = {"kinds": len(model.kinds), "cells": _cells(space, goal.objective), "probes": 0}
     searched = _search(space, bound_s if space is whole else 0.0, goal)
     if isinstance(searched, str):
@@ -131,23 +140,13 @@ def rate_by(costs: Costs, plan: Plan) -> Rate:
 
 def _cells(space: Chains, objective: Objective) -> int:
     """The least number of cells that the search needs."""
-    return need_cells(space) if objective == "throughput" else max(need_cells(space), latency_cells(space))
-
-
-def _with_fewer_cuts(model: StageCosts) -> StageCosts:
-    """Keep evenly spread cuts, for at most `_MOST_GROUPS` groups."""
-    if model.groups <= _MOST_GROUPS:
-        return model
-    kept = {model.starts[round(i * model.groups / _MOST_GROUPS)] - 1 for i in range(1, _MOST_GROUPS)}
-    transfer_s = model.costs.transfer_s.copy()
-    transfer_s[[cut for cut in range(len(transfer_s)) if cut not in kept]] = math.nan
-    return stage_costs(replace(model.costs, transfer_s=transfer_s))
+    return space.cells(space.counts if objective == "latency" else space.counts[:-1])
 
 
 def _with_fewer_places(model: StageCosts, goal: Goal) -> Chains:
     """Leave out places until the states are few: of the most numerous kind first, of several such the slowest."""
     fewer = [len(kind.places) for kind in model.kinds]
-    per_s = speeds(_place_seconds(model, goal))
+    per_s = speeds(place_seconds(model, goal))
     while True:
         # Drop kinds without places: arrays have an axis for each kind, and there may be more than numpy allows.
         kept = [kind for kind, count in enumerate(fewer) if count]
@@ -193,7 +192,7 @@ def _fastest(space: Chains, widest: Need, bound_s: float, goal: Goal) -> _Found:
         else:
             low, ahead = middle + 1, 2 * ahead
     least = False
-    if goal.latency_states and latency_cells(space) <= _MOST_CELLS:
+    if goal.latency_states and space.cells(space.counts) <= _MOST_CELLS:
         quick = quickest(space, upper_s, _latency_s(space, traced), goal.should_stop)
         least = quick is not None
         if quick is not None and quick.stages:
@@ -256,23 +255,5 @@ def _bound_s(model: StageCosts, goal: Goal) -> float:
     """A lower bound of all chains; for latency it assumes any number of places."""
     if goal.objective == "latency":
         quickest_s = seconds_of(model, team_kinds(model, goal)).alone_s.min(axis=0)
-        to_s = np.zeros(len(quickest_s))
-        for end in range(1, len(to_s)):
-            to_s[end] = (to_s[:end] + quickest_s[:end, end]).min()
-        return float(to_s[-1]) * _ROUNDED_DOWN
-    return bottleneck_bound_s(_place_seconds(model, goal), [len(kind.places) for kind in model.kinds])
-
-
-def _place_seconds(model: StageCosts, goal: Goal) -> Floats:
-    """(groups, kinds): the least place-seconds a frame, in the best teams or batches; inf: it cannot run."""
-    teams = team_kinds(model, goal)
-    predicted = team_costs(model.costs)
-    names = [model.costs.places[kind.places[0]].name for kind in model.kinds]
-    least_s = np.full((model.groups, len(model.kinds)), np.inf)
-    for kind, size in teams:
-        taken_s = size * np.add.reduceat(predicted.time_s[predicted.kind_of[names[kind]], size], model.starts[:-1])
-        np.fmin(least_s[:, kind], taken_s, out=least_s[:, kind])
-    for batch in model.costs.batches if goal.objective == "throughput" else ():
-        shared_s = np.add.reduceat(batch.time_s[:, [kind.places[0] for kind in model.kinds]], model.starts[:-1])
-        np.fmin(least_s, shared_s, out=least_s)
-    return least_s
+        return float(least_left(quickest_s)[0]) * _ROUNDED_DOWN
+    return bottleneck_bound_s(place_seconds(model, goal), [len(kind.places) for kind in model.kinds])

@@ -27,7 +27,7 @@ from shisha_rt.costs.costs import Costs, why_infeasible
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.outcome import Outcome, ShouldStop
 from shisha_rt.planner.best_chain import best_chain
-from shisha_rt.planner.chains import TOLERANCE
+from shisha_rt.planner.chains import TOLERANCE, place_seconds
 from shisha_rt.planner.column_generation import wide_plan, wider
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import KindedStage, StageCosts, stage_costs
@@ -214,8 +214,6 @@ def _hopeless(model: StageCosts) -> str | None:
 
 
 def _group_s(model: StageCosts) -> Floats:
-    """(groups, kinds) seconds; inf where a place cannot run the group."""
-    places = [kind.places[0] for kind in model.kinds]
-    time_s = np.add.reduceat(model.costs.time_s[:, places], model.starts[:-1], axis=0)
-    can_run = np.array([kind.longest[:-1] > np.arange(model.groups) for kind in model.kinds]).T
-    return np.where(can_run, time_s, np.inf)
+    """(groups, kinds) seconds; inf where a place cannot run the group, or has not the memory for it."""
+    fits = np.array([kind.fits[:-1] > np.arange(model.groups) for kind in model.kinds]).T
+    return np.where(fits, place_seconds(model, Goal()), np.inf)

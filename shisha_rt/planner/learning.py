@@ -17,7 +17,7 @@ end, as the best measured plan is kept.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -53,14 +53,13 @@ _MOST_SIGHTINGS: Final = 200
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learnt:
-    """`costs`: as corrected. `beliefs`: of each place. `team_beliefs`: of each team in `costs`.
+    """`costs`: as corrected. `beliefs`: by a place (its index) and the size of the teams that it may lead.
 
     `crowded`: more places differ than could get beliefs of their own, as there would be too many kinds.
     """
 
     costs: Costs
-    beliefs: Sequence[Belief]
-    team_beliefs: Sequence[Belief]
+    beliefs: Mapping[tuple[int, int], Belief]
     crowded: bool
 
 
@@ -115,18 +114,18 @@ def learnt(
         [_merged(sighting).sightings for sighting in sightings],
     )
     of_group, of_kind = beliefs[: len(groups)], dict(zip(team_s, beliefs[len(groups) :], strict=True))
-    by_place = {place: belief for group, belief in zip(groups, of_group, strict=True) for place in group}
-    places, names = range(len(told_costs.places)), [place.name for place in told_costs.places]
-    teams = [
-        (CostTeam(tuple(names[place] for place in group[:size]), _mean_s(belief, team_s[kind, size])), belief)
-        for group in groups
-        for (kind, size), belief in of_kind.items()
-        if kind == by_costs.kind_of[names[group[0]]] and size <= len(group)
-    ]
-    mean_s = np.stack([_mean_s(by_place[at], time_s[:, at]) for at in places], axis=1)
-    costs = replace(told_costs.with_times(mean_s), teams=tuple(team for team, _ in teams))
-    costs = _with_runs_seen(costs, kinds_of(told_costs), trials)
-    return Learnt(costs, [by_place[at] for at in places], [belief for _, belief in teams], crowded)
+    by_place = {(place, 1): belief for group, belief in zip(groups, of_group, strict=True) for place in group}
+    names = [place.name for place in told_costs.places]
+    mean_s = np.stack([_mean_s(by_place[at, 1], time_s[:, at]) for at in range(len(names))], axis=1)
+    teams: list[CostTeam] = []
+    for group in groups:
+        for (kind, size), belief in of_kind.items():
+            if kind == by_costs.kind_of[names[group[0]]] and size <= len(group):
+                team = tuple(names[place] for place in group[:size])
+                teams.append(CostTeam(team, _mean_s(belief, team_s[kind, size])))
+                by_place[group[0], size] = belief
+    costs = _with_runs_seen(replace(told_costs.with_times(mean_s), teams=tuple(teams)), kinds_of(told_costs), trials)
+    return Learnt(costs, by_place, crowded)
 
 
 def _with_runs_seen(costs: Costs, kinds: Sequence[Group], trials: Sequence[tuple[Plan, Measurement]]) -> Costs:

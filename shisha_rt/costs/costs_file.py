@@ -257,11 +257,11 @@ def _split_faults(costs: Costs) -> Iterator[str]:
         if way.block >= way.units:
             yield f"{where}.block = {way.block}: expected less than units = {way.units}"
         for span, axis, place in costs.splits.shard_times:
-            if (span, axis) == ((way.first, way.last), way.axis) and place not in names:
+            if (span, axis) == way.along and place not in names:
                 yield f"{where}.told: {place!r}, expected places of the file"
     yield from _repeated(
         "splits",
-        (((way.first, way.last, way.axis), f" = {way.axis} of {way.first}-{way.last}") for way in costs.splits.ways),
+        ((way.along, f" = {way.axis} of {way.first}-{way.last}") for way in costs.splits.ways),
     )
 
 
@@ -320,8 +320,7 @@ def _splits_object(splits: SplitCosts) -> dict[str, Any]:
         join_s = shares.join_s if math.isfinite(shares.join_s) else None
         by_way.setdefault((span, axis), {})[place] = asdict(shares) | {"join_s": join_s}
     ways = [
-        {key: getattr(way, key) for key in keys}
-        | ({"told": places} if (places := by_way.get(((way.first, way.last), way.axis))) else {})
+        {key: getattr(way, key) for key in keys} | ({"told": places} if (places := by_way.get(way.along)) else {})
         for way in splits.ways
     ]
     return {"splits": ways, "shard_s": splits.overhead_s}

@@ -23,7 +23,7 @@ from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.room import held_bytes
 from shisha_rt.costs.split_costs import shard_bytes
 from shisha_rt.model.spans import Span
-from shisha_rt.model.split import Split
+from shisha_rt.model.split import Split, Splittable
 from shisha_rt.plan.energy import frame_joules
 from shisha_rt.plan.plan import Plan, Stage, Team
 from shisha_rt.plan.rate import Rate, TeamSeconds, rate_of, team_shares
@@ -152,6 +152,19 @@ class TeamCosts:
         entry_s = float(self.costs.entry_s[first])
         shard_s = self.costs.splits.shard_s(split, self.span_s(team, first, last), entry_s, team[0])
         return math.inf if math.isnan(shard_s) else shard_s
+
+    def share_s(self, way: Splittable, units: int, place: str) -> float:
+        """What so many units of a way take on a place: 0 units nothing, and all of them what the whole layers take."""
+        if 0 < units < way.units:
+            return self.shard_s(way.shard(units), (place,))
+        return self.span_s((place,), *way.span) if units else 0.0
+
+    def share_bytes(self, way: Splittable, units: int) -> int:
+        """The bytes of weights that a place holds for so many units of a way."""
+        span_bytes = self.costs.weight_bytes(*way.span)
+        if 0 < units < way.units:
+            return shard_bytes(way.shard(units), span_bytes)
+        return span_bytes if units else 0
 
     def _stage_s(self, work: tuple[Span, ...], split: Split | None, kind: int, size: int, frames: int) -> float:
         """Seconds of a stage. A run of layers pays its entry cost unless the stage has the layer before it. Split

@@ -38,6 +38,7 @@ from shisha_rt.planner.goal import DEFAULT_LATENCY_STATES, PART_OF_TARGET, Goal
 from shisha_rt.planner.kinds import stage_costs
 from shisha_rt.planner.learning import Learnt, learnt
 from shisha_rt.planner.outlook import outlook
+from shisha_rt.planner.shards.pieces import spans_listed, split_spans
 from shisha_rt.planner.shards.quickest_split import alone_s
 from shisha_rt.planner.shards.split_plan import split_plan
 from shisha_rt.planner.shards.splits_tried import with_longest_alone, with_splits_tried
@@ -258,7 +259,8 @@ class GuidedTuner:
         predicted = team_costs(costs)
         latency = self.goal.objective == "latency"
         told_s = alone_s(predicted, plan, handover_s) if latency else predicted.rate(plan).bottleneck_s
-        how = f", with {_split_layers(plan)} in shards"
+        spans = sorted(split_spans(plan))
+        how = f", with layer{'s' * (len(spans) > 1)} {spans_listed(spans)} in shards"
         return self._if_worth_it(trials, plan, told_s, how, plan_solution.lower_bound_s)
 
     def _memory_s(self, trials: Trials) -> float:
@@ -293,12 +295,6 @@ class GuidedTuner:
     def _final(self, trials: Trials, why: str, solution: PlanSolution) -> Proposal:
         best, count = self._best(trials)[0], len(trials.done)
         return Proposal(best, f"best of {count} plan{'s' * (count > 1)}; {why}", True, solution.lower_bound_s)
-
-
-def _split_layers(plan: Plan) -> str:
-    spans = sorted({stage.split.span for stage in plan.stages if stage.split is not None})
-    layers = [f"{first}" if first == last else f"{first}-{last}" for first, last in spans]
-    return f"layer{'s' * (len(layers) > 1)} {', '.join(layers)}"
 
 
 def _handover_s(costs: Costs, done: Sequence[tuple[Plan, Measurement]]) -> float:

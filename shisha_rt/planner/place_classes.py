@@ -41,6 +41,9 @@ class Wide:
     """`seconds` (classes, positions, positions): seconds a frame that a place is busy with a stage, by begin and end;
     inf if it cannot run it. Behind a link, the longest of transfer there, computing and transfer back.
 
+    `counted_s`: the same for linear programs, where a stage that takes no time counts as taking a billionth of the
+    shortest other: else one place would have infinitely many frames.
+
     `link_s` (2 x groups, positions, positions): seconds a frame that a stage keeps a link of the group busy; rows
     alternate between there and back. `links` (2 x groups,): number of links.
     """
@@ -48,6 +51,7 @@ class Wide:
     model: StageCosts
     classes: tuple[AlikePlaces, ...]
     seconds: Floats
+    counted_s: Floats
     link_s: Floats
     links: Floats
 
@@ -92,4 +96,6 @@ def wide_space(costs: Costs) -> Wide:
     link_s = np.zeros((2 * len(ways), *there.shape))
     for group, (way, its_back) in enumerate(ways):
         link_s[2 * group], link_s[2 * group + 1] = there / way.bytes_per_s, back / its_back.bytes_per_s
-    return Wide(model, classes, seconds, link_s, np.repeat(np.array(counts, float), 2))
+    least_s = seconds.min(where=seconds > 0, initial=np.inf)
+    counted_s = np.maximum(seconds, 1e-9 * least_s if np.isfinite(least_s) else 1.0)
+    return Wide(model, classes, seconds, counted_s, link_s, np.repeat(np.array(counts, float), 2))

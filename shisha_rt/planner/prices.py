@@ -131,7 +131,7 @@ def _use(wide: Wide, route: Route) -> Floats:
     """(classes + links,): seconds of places and links that a frame uses on a route."""
     used = np.zeros(len(wide.classes) + len(wide.links))
     for span, number in zip(pairwise(route.cuts), route.classes, strict=True):
-        used[number] += wide.seconds[number][span]
+        used[number] += wide.counted_s[number][span]
         group = wide.classes[number].group
         if group is not None:
             for way in (2 * group, 2 * group + 1):

@@ -36,7 +36,7 @@ class Dealt(NamedTuple):
 def shares_of(wide: Wide, cuts: Cuts) -> Shares:
     """Solve the linear program of one set of cuts."""
     spans = list(pairwise(cuts))
-    seconds = np.array([[wide.seconds[number][span] for span in spans] for number in range(len(wide.classes))])
+    seconds = np.array([[wide.counted_s[number][span] for span in spans] for number in range(len(wide.classes))])
     able = np.argwhere(np.isfinite(seconds))
     counts = np.array([place_class.count for place_class in wide.classes], float)
     classes, ways = len(wide.classes), len(wide.links)
@@ -99,7 +99,7 @@ class _Deal:
 
     def dealt(self, shares: Shares) -> Dealt:
         """First deal what the program says; then the slowest stage gets one more place, as long as any is of use."""
-        seconds, classes = self._wide.seconds, range(len(self._wide.classes))
+        seconds, classes = self._wide.counted_s, range(len(self._wide.classes))
         for number in classes:
             for stage, span in enumerate(self._spans):
                 if shares.frames[number, stage] > 0:
@@ -119,7 +119,7 @@ class _Deal:
         left, span, group = self._left[number], self._spans[stage], self._wide.classes[number].group
         if not left:
             return False
-        rate, at = 1 / self._wide.seconds[number][span], len(left) - 1
+        rate, at = 1 / self._wide.counted_s[number][span], len(left) - 1
         if group is not None:
             need = rate * self._wide.link_s[2 * group : 2 * group + 2, *span]
             most = 1.0 if self._over else 1 - need + 1e-9

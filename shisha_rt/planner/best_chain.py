@@ -124,7 +124,7 @@ def _best_chain(costs: Costs, goal: Goal) -> PlanSolution:
         Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
         value_s if proven else lower_s,
         statistics=statistics,
-        latency_proven=proven and searched.least,
+        latency_proven=proven and searched.least and (space is whole or goal.objective == "latency"),
         space=space.space,
         is_partial=space is not whole,
     )

@@ -52,48 +52,37 @@ _AHEAD: Final = 0.05
 _MANY_WAYS: Final = 4
 """For each group. With more tight stages, a search for the least latency first finds the smallest bottleneck of all."""
 _ROUNDED_DOWN: Final = 1 - TOLERANCE
+_ROUNDING: Final = 2 * TOLERANCE
 
 
 class _Found(NamedTuple):
-    """`lower_s`: a lower bound of all chains; None: none is proven. `least`: no chain as good has a lower latency."""
+    """`lower_s`: a lower bound of all chains; None: none is proven. `least`: no chain as good has a lower latency.
 
-    stages: tuple[SharedStage, ...]
-    lower_s: float | None
-    least: bool
-    probes: int
+    `reason`: why there are no stages.
+    """
+
+    stages: tuple[SharedStage, ...] = ()
+    lower_s: float | None = None
+    least: bool = False
+    probes: int = 0
+    reason: str | None = None
 
 
 def best_chain(costs: Costs, goal: Goal) -> PlanSolution:
     """See `exact_plan`."""
-    best_chain_found = _best_chain(costs, goal)
-    if best_chain_found.plan is None or goal.objective == "latency":
-        return best_chain_found
-    for places in with_parts_of_links(costs) if rate_by(costs, best_chain_found.plan).is_link_bound else ():
+    solution = _best_chain(costs, goal)
+    if solution.plan is None or goal.objective == "latency":
+        return solution
+    rate = rate_by(costs, solution.plan)
+    least_s = rate.bottleneck_s
+    for places in with_parts_of_links(costs) if rate.is_link_bound else ():
         other = _best_chain(places, goal).plan
         if other is not None:
-            best_chain_found = _better(costs, best_chain_found, over_hosts(costs, other))
-    return best_chain_found
-
-
-def _better(costs: Costs, plan_solution: PlanSolution, other: Plan) -> PlanSolution:
-    """The solution with the faster of both plans. The bound stays the same."""
-    assert plan_solution.plan is not None  # as a plan was found
-    assert plan_solution.lower_bound_s is not None  # so was a bound
-    other_s = rate_by(costs, other).bottleneck_s
-    if other_s >= rate_by(costs, plan_solution.plan).bottleneck_s:
-        return plan_solution
-    proven = _is_proven(plan_solution.lower_bound_s, other_s)
-    return replace(
-        plan_solution,
-        answer=other,
-        outcome=Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
-        lower_bound_s=other_s if proven else plan_solution.lower_bound_s,
-        latency_proven=False,
-    )
-
-
-def _is_proven(lower_s: float, value_s: float) -> bool:
-    return lower_s >= value_s * (1 - 2 * TOLERANCE)
+            other = over_hosts(costs, other)
+            other_s = rate_by(costs, other).bottleneck_s
+            if other_s < least_s:
+                least_s, solution = other_s, solution.answered(other, other_s, solution.lower_bound_s, _ROUNDING)
+    return solution
 
 
 def _best_chain(costs: Costs, goal: Goal) -> PlanSolution:
@@ -105,29 +94,28 @@ def _best_chain(costs: Costs, goal: Goal) -> PlanSolution:
     space = whole
     if space is None or _cells(space, goal.objective) > goal.most_cells:
         space = _with_fewer_places(model.with_fewer_cuts(_MOST_GROUPS), goal)
-    statistics = {"kinds": len(model.kinds), "cells": _cells(space, goal.objective), "probes": 0}
     searched = _search(space, bound_s if space is whole else 0.0, goal)
-    if isinstance(searched, str):
-        outcome = Outcome.INFEASIBLE if space is whole and searched != _STOPPED else Outcome.LIMIT
-        lower_s = bound_s if outcome is Outcome.LIMIT else None
-        return PlanSolution(None, outcome, lower_s, reason=searched, statistics=statistics, space=space.space)
+    solution = PlanSolution(
+        None,
+        Outcome.LIMIT,
+        bound_s,
+        statistics={"kinds": len(model.kinds), "cells": _cells(space, goal.objective), "probes": searched.probes},
+        space=space.space,
+        is_partial=space is not whole,
+    )
+    if searched.reason is not None:
+        if space is whole and searched.reason != _STOPPED:
+            return replace(solution, outcome=Outcome.INFEASIBLE, lower_bound_s=None, reason=searched.reason)
+        return replace(solution, reason=searched.reason)
     plan = over_hosts(costs, space.plan(searched.stages))
     if space is not whole and goal.replicate and goal.objective == "throughput":
         copied = over_hosts(costs, with_further_copies(costs, plan))
         plan = min(plan, copied, key=lambda option: (rate_by(costs, option).bottleneck_s, len(option.places)))
     value_s = rate_by(costs, plan).value(goal.objective)
-    statistics["probes"] = searched.probes
     lower_s = searched.lower_s if space is whole and searched.lower_s is not None else bound_s
-    proven = _is_proven(lower_s, value_s)
-    return PlanSolution(
-        plan,
-        Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
-        value_s if proven else lower_s,
-        statistics=statistics,
-        latency_proven=proven and searched.least and (space is whole or goal.objective == "latency"),
-        space=space.space,
-        is_partial=space is not whole,
-    )
+    solution = solution.answered(plan, value_s, lower_s, _ROUNDING)
+    least = searched.least and (space is whole or goal.objective == "latency")
+    return replace(solution, latency_proven=least and solution.outcome is Outcome.OPTIMAL)
 
 
 _STOPPED: Final = "stopped before the first plan"
@@ -160,15 +148,15 @@ def _with_fewer_places(model: StageCosts, goal: Goal) -> Chains:
         fewer[kind] -= max(1, fewer[kind] // 8)
 
 
-def _search(space: Chains, bound_s: float, goal: Goal) -> _Found | str:
-    """The best chain of the space, or in words why there is none."""
+def _search(space: Chains, bound_s: float, goal: Goal) -> _Found:
+    """The best chain of the space."""
     widest = need(space, math.inf, goal.should_stop)
     if widest is None:
-        return _STOPPED
+        return _Found(reason=_STOPPED)
     if not widest.is_whole:
         layer = space.model.starts[widest.furthest]
         name = space.model.costs.layers[layer].name
-        return f"no plan of up to {space.most_stages} stages has room for layers 0-{layer} ({name})"
+        return _Found(reason=f"no plan of up to {space.most_stages} stages has room for layers 0-{layer} ({name})")
     if goal.objective == "throughput":
         return _fastest(space, widest, bound_s, goal)
     return _least_latency(space, widest, goal)
@@ -183,7 +171,7 @@ def _fastest(space: Chains, widest: Need, bound_s: float, goal: Goal) -> _Found:
         middle = min((low + high) // 2, max(low, int(np.searchsorted(periods, (1 + ahead) * periods[low]))))
         table = need(space, float(periods[middle]), goal.should_stop)
         if table is None:
-            return _Found(tuple(traced), float(periods[low]), False, probes)
+            return _Found(tuple(traced), float(periods[low]), probes=probes)
         probes += 1
         if table.is_whole:
             traced = table.trace()
@@ -227,7 +215,7 @@ def _least_latency(space: Chains, widest: Need, goal: Goal) -> _Found:
     first = widest.trace()
     best = quickest(space, math.inf, _latency_s(space, first), goal.should_stop)
     if best is None:
-        return _Found(tuple(first), None, False, 0)
+        return _Found(tuple(first))
     stages, most_s, probes = best.stages, best.latency_s * (1 + TOLERANCE), 1
     ways = tight_stages(space, most_s)
     periods = periods_s(space, ways)

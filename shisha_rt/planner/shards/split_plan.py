@@ -162,26 +162,13 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
     if plan is None or math.isinf(plan_s):
         return whole
     split = f"layers {spans_listed(way.span for way in counts)} split"
-    if plan in besides:  # of such plans nothing is proven
-        return _answered(chain, plan, plan_s, None, f"plans with {split}")
-    bound_s = None
-    if chain.lower_bound_s is not None and not costs.splits.shard_times:  # pieces do not have these times
-        least_part = min(1.0, costs.splits.factor) * (1 - max(way.join_part for way in counts))
-        bound_s = max(0.0, least_part * chain.lower_bound_s - _longest_s(fine, pieces, counts))
-    return _answered(chain, plan, plan_s, bound_s, f"{chain.space}, {split} in any shares")
-
-
-def _answered(chain: PlanSolution, plan: Plan, plan_s: float, bound_s: float | None, space: str) -> PlanSolution:
-    """The chain's solution with `plan` as its answer, which is optimal in the space if the bound is as high."""
-    proven = bound_s is not None and bound_s >= plan_s * (1 - _GAIN)
-    return replace(
-        chain,
-        answer=plan,
-        outcome=Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
-        lower_bound_s=plan_s if proven else bound_s,
-        latency_proven=False,
-        space=space,
-    )
+    bound_s, space = None, f"plans with {split}"  # of plans of `spread` nothing is proven
+    if plan not in besides:
+        space = f"{chain.space}, {split} in any shares"
+        if chain.lower_bound_s is not None and not costs.splits.shard_times:  # pieces do not have these times
+            least_part = min(1.0, costs.splits.factor) * (1 - max(way.join_part for way in counts))
+            bound_s = max(0.0, least_part * chain.lower_bound_s - _longest_s(fine, pieces, counts))
+    return replace(chain.answered(plan, plan_s, bound_s, _GAIN), space=space)
 
 
 def _balanced_plans(

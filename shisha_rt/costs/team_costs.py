@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -89,11 +89,11 @@ class TeamCosts:
 
         Entry costs included; inf where a team cannot run its stage or lacks the memory.
         """
-        return self._over_links(plan, self._computing_s(plan), max)
+        return self._over_links(plan, self._computing_s(plan, [stage.batch for stage in plan.stages]), max)
 
     def alone_s(self, plan: Plan) -> tuple[tuple[float, ...], ...]:
         """(stages, teams) seconds of a frame with no other in flight."""
-        return self._over_links(plan, self._computing_s(plan, by_itself=True), math.fsum)
+        return self._over_links(plan, self._computing_s(plan, [1] * len(plan.stages)), math.fsum)
 
     def _over_links(
         self,
@@ -117,17 +117,17 @@ class TeamCosts:
             for stage, of_team in zip(plan.stages, computing_s, strict=True)
         )
 
-    def _computing_s(self, plan: Plan, *, by_itself: bool = False) -> tuple[tuple[float, ...], ...]:
+    def _computing_s(self, plan: Plan, frames: Sequence[int]) -> tuple[tuple[float, ...], ...]:
+        """(stages, teams) seconds a frame, without transfers, in batches of `frames` (stages,)."""
         full = self._full(plan)
         far = self.costs.far
         known: dict[tuple[tuple[Span, ...], Split | None, int, int, int], float] = {}
 
-        def seconds(stage: Stage, team: Team) -> float:
+        def seconds(stage: Stage, team: Team, frames: int) -> float:
             if team[0] in full or (team[0] in far and (len(team) > 1 or stage.split is not None)):
                 return math.inf
             if stage.split is not None and not stage.split.joins:
                 return self.shard_s(stage.split, team)
-            frames = 1 if by_itself else stage.batch
             key = stage.work, stage.split, self.kind_of[team[0]], len(team), frames
             if key not in known:
                 known[key] = self._stage_s(*key)
@@ -136,7 +136,10 @@ class TeamCosts:
                 return known[key] + self.costs.splits.join_s(stage.split.span, stage.split.axis, span_s, team[0])
             return known[key]
 
-        return tuple(tuple(seconds(stage, team) for team in stage.teams) for stage in plan.stages)
+        return tuple(
+            tuple(seconds(stage, team, together) for team in stage.teams)
+            for stage, together in zip(plan.stages, frames, strict=True)
+        )
 
     def span_s(self, team: Team, first: int, last: int) -> float:
         """Seconds of layers `first` to `last` (inclusive) on a team, without entry cost; inf if it cannot run them."""

@@ -258,7 +258,7 @@ def chains(
     seconds = seconds_of(model, teams) if seconds is None else seconds
     if goal.replicate:
         mixed = model.costs.mixed and len(counts) == 2 and can_list(model, math.prod(count + 1 for count in counts))
-        shares = _shares(counts, mixed=mixed)
+        shares = _mixed_shares(counts) if mixed else _shares(counts)
     else:
         shares = np.eye(len(counts), dtype=np.int64)[[kind for kind, count in enumerate(counts) if count]]
 
@@ -403,9 +403,12 @@ def _rates(teams: Sequence[TeamKind], seconds: Floats, kind: int, count: int) ->
     return rates
 
 
-def _shares(counts: Sequence[int], *, mixed: bool) -> Ints:
-    """(shares, kinds): shares of at least one place, in ascending order."""
-    if mixed:
-        return np.array([share for share in product(*(range(count + 1) for count in counts)) if any(share)])
+def _mixed_shares(counts: Sequence[int]) -> Ints:
+    """(shares, kinds): shares of at least one place, of any kinds, in ascending order."""
+    return np.array(list(product(*(range(count + 1) for count in counts)))[1:])
+
+
+def _shares(counts: Sequence[int]) -> Ints:
+    """(shares, kinds): shares of at least one place, all of one kind, in ascending order."""
     alone = np.eye(len(counts), dtype=np.int64)
     return np.array([places * alone[kind] for kind, count in enumerate(counts) for places in range(1, count + 1)])

@@ -145,7 +145,7 @@ def _of_low_latency(
     stages, latency_proven = bracket.stages, False
     table = reach(states, model.furthest(bracket.upper_s), goal.should_stop, to_the_end=True)
     if table is not None:
-        latency = low_latency(model, table, goal.latency_states, goal.should_stop)
+        latency = low_latency(model, table, goal)
         stages, latency_proven = latency.stages, latency.is_least
         statistics = statistics | {"latency_states": latency.states, "latency_bound_s": latency.bound_s}
     plan = model.plan(stages)

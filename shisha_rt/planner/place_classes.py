@@ -35,6 +35,11 @@ class AlikePlaces:
     def count(self) -> int:
         return sum(map(len, self.hosts))
 
+    @property
+    def ways(self) -> tuple[int, ...]:
+        """Rows of `Wide.link_s`: there and back; none without links."""
+        return () if self.group is None else (2 * self.group, 2 * self.group + 1)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wide:

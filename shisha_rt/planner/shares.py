@@ -6,13 +6,13 @@ by host, as long as the host's link has room; what is left goes to the slowest s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from shisha_rt.arrays import Floats
+from shisha_rt.arrays import Bools, Floats
 from shisha_rt.planner.linear import maximize
 from shisha_rt.planner.place_classes import Wide
 from shisha_rt.planner.prices import Cuts
@@ -48,10 +48,8 @@ def shares_of(wide: Wide, cuts: Cuts) -> Shares:
     use = np.zeros((classes + ways + len(spans), len(able) + 1))
     use[able[:, 0], np.arange(len(able))] = 1.0
     for column, (number, stage) in enumerate(able.tolist()):
-        group = wide.classes[number].group
-        if group is not None:
-            for way in (2 * group, 2 * group + 1):
-                use[classes + way, column] = full[column] * wide.link_s[way][spans[stage]] / wide.links[way]
+        for way in wide.classes[number].ways:
+            use[classes + way, column] = full[column] * wide.link_s[way][spans[stage]] / wide.links[way]
         use[classes + ways + stage, column] = -full[column] / unit
     use[classes + ways :, -1] = 1.0
     gain = np.zeros(len(able) + 1)
@@ -75,19 +73,27 @@ def dealt(wide: Wide, cuts: Cuts) -> Dealt:
     Frames are dealt in proportion to places' speeds, so an overloaded link slows all places down.
     """
     shares = shares_of(wide, cuts)
-    return max(
-        (_Deal(wide, cuts, over=over).dealt(shares) for over in (False, True)), key=lambda sharing: sharing.per_s
-    )
+    ways = (_Deal(wide, cuts, has_room).dealt(shares) for has_room in (_within, _not_full))
+    return max(ways, key=lambda deal: deal.per_s)
+
+
+def _within(used: Floats, more: Floats) -> Bools:
+    """Whether links have room for all that a place more transfers."""
+    return used + more <= 1 + 1e-9
+
+
+def _not_full(used: Floats, more: Floats) -> Bools:
+    return used < 1
 
 
 class _Deal:
-    """Places being handed out. `over`: a host may be given one place more than its link has room for."""
+    """Places being handed out, each on a host whose link has room for it."""
 
-    def __init__(self, wide: Wide, cuts: Cuts, *, over: bool) -> None:
+    def __init__(self, wide: Wide, cuts: Cuts, has_room: Callable[[Floats, Floats], Bools]) -> None:
         self._wide = wide
         self._cuts = cuts
         self._spans = list(pairwise(cuts))
-        self._over = over
+        self._has_room = has_room
         # In turns over the hosts, so that their links fill evenly; taken from the end.
         self._left = [[at for turn in _turns(place_class.hosts) for at in turn][::-1] for place_class in wide.classes]
         hosts = {
@@ -122,9 +128,7 @@ class _Deal:
         rate, at = 1 / self._wide.counted_s[number][span], len(left) - 1
         if group is not None:
             need = rate * self._wide.link_s[2 * group : 2 * group + 2, *span]
-            most = 1.0 if self._over else 1 - need + 1e-9
-            used = self._busy[group].sum(axis=2)
-            open_hosts = (used < most if self._over else used <= most).all(axis=1)
+            open_hosts: Bools = self._has_room(self._busy[group].sum(axis=2), need).all(axis=1)
             while at >= 0 and not open_hosts[left[at][0]]:
                 at -= 1
             if at < 0:

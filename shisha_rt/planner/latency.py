@@ -126,7 +126,7 @@ class _Search:
         return _Relaxed(prices, to_s, used, tuple(start.tolist()), float(to_s[-1] - start @ prices))
 
     def begins_met(self, used: Counts) -> tuple[Ints, dict[int, Counts]]:
-        """(kinds,): the last begin of a last stage on the kind, -1: no place is left; and the states before, by kind."""
+        """(kinds,): the last begin of a last stage on the kind, -1 if no place is left; the states before, by kind."""
         before = dict(self.table.before(used))
         return np.array([self.table[before[kind]] if kind in before else -1 for kind in range(len(used))]), before
 

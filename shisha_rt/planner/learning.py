@@ -72,24 +72,6 @@ class _Seen(NamedTuple):
     error: float
 
 
-_TeamKind = tuple[int, int]
-"""A kind of places, by the costs as predicted, and their number."""
-
-
-def _by_place_and_team(
-    by_costs: TeamCosts, trials: Sequence[tuple[Plan, Measurement]]
-) -> tuple[dict[str, list[_Seen]], dict[_TeamKind, list[_Seen]]]:
-    """Measurements of each single place, and of each kind of teams. All places and teams of the costs have an entry."""
-    of_place: dict[str, list[_Seen]] = {place.name: [] for place in by_costs.costs.places}
-    of_team: dict[_TeamKind, list[_Seen]] = {kind: [] for kind in by_costs.time_s if kind[1] > 1}
-    for team, seen_once in _seen(by_costs, trials):
-        if len(team) == 1:
-            of_place[team[0]].append(seen_once)
-        else:
-            of_team.setdefault((by_costs.kind_of[team[0]], len(team)), []).append(seen_once)
-    return of_place, of_team
-
-
 def learnt(
     told_costs: Costs,
     trials: Sequence[tuple[Plan, Measurement]],
@@ -99,10 +81,16 @@ def learnt(
 ) -> Learnt:
     """Learn from all trials. `few_enough`: whether plans can be made for kinds of so many (kinds,) places."""
     by_costs = team_costs(told_costs)
-    of_place, of_team = _by_place_and_team(by_costs, trials)
+    of_place: dict[str, list[_Seen]] = {place.name: [] for place in told_costs.places}
+    of_team: dict[tuple[int, int], list[_Seen]] = {kind: [] for kind in by_costs.time_s if kind[1] > 1}
+    for team, seen_once in _seen(by_costs, trials):
+        if len(team) == 1:
+            of_place[team[0]].append(seen_once)
+        elif (which := (by_costs.kind_of[team[0]], len(team))) in of_team:
+            of_team[which].append(seen_once)
     time_s = np.stack([_able(told_costs.time_s[:, at], able) for at, able in enumerate(of_place.values())], axis=1)
     told_costs = told_costs.with_times(time_s)
-    team_s = {kind: _able(by_costs.time_s[kind], able) for kind, able in of_team.items() if kind in by_costs.time_s}
+    team_s = {kind: _able(by_costs.time_s[kind], able) for kind, able in of_team.items()}
     alone = [_sightings(told_costs, time_s[:, at], seen, place) for at, (place, seen) in enumerate(of_place.items())]
     groups, crowded = _each_seen(kinds_of(told_costs), alone), False
     if copies or not few_enough([len(group) for group in groups]):

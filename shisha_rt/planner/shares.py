@@ -128,7 +128,7 @@ class _Deal:
         rate, at = 1 / self._wide.counted_s[number][span], len(left) - 1
         if group is not None:
             need = rate * self._wide.link_s[2 * group : 2 * group + 2, *span]
-            open_hosts: Bools = self._has_room(self._busy[group].sum(axis=2), need).all(axis=1)
+            open_hosts = np.all(self._has_room(self._busy[group].sum(axis=2), need), axis=1)
             while at >= 0 and not open_hosts[left[at][0]]:
                 at -= 1
             if at < 0:

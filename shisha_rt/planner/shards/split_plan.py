@@ -31,7 +31,7 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
-from shisha_rt.planner.shards.balance import Balanced, Teams, balanced
+from shisha_rt.planner.shards.balance import Teams, balanced
 from shisha_rt.planner.shards.pieces import Piece, pieces_of, refined, spans_listed, unrefined
 from shisha_rt.planner.shards.quickest_split import alone_s, quickest_split
 from shisha_rt.planner.shards.spread import spread
@@ -177,11 +177,12 @@ def _balanced_plans(
     """Yield the best plan with the teams in the chain's order or one of `more_orders`: in pieces, then in blocks."""
     orders = [tuple(stage.teams for stage in chain.stages), *more_orders]
     alike = [order for order in orders if all(len({len(team) for team in teams}) == 1 for teams in order)]
-    best = min(((balanced(costs, pieces, order), order) for order in alike), key=_seconds, default=None)
-    if best is not None and best[0].chain is not None:
-        plan = unrefined(pieces, best[0].chain)
+    chains = [(*balanced(costs, pieces, order), order) for order in alike]
+    _, best, order = min(chains, key=lambda timed: timed[0], default=(math.inf, None, ()))
+    if best is not None:
+        plan = unrefined(pieces, best)
         yield plan
-        yield from _finely(costs, plan, best[1])
+        yield from _finely(costs, plan, order)
 
 
 def _with_best_joins(costs: Costs, plan: Plan, places: Iterable[str]) -> Plan:
@@ -243,10 +244,6 @@ def _has_room(costs: Costs, way: Splittable) -> bool:
     """Whether some place has the memory for all layers of a way, whole."""
     needed = stage_bytes(costs, *way.span)
     return any(needed <= place.room_bytes for place in costs.places)
-
-
-def _seconds(pair: tuple[Balanced, Sequence[Teams]]) -> float:
-    return pair[0].period_s
 
 
 def _period_s(costs: Costs, plan: Plan | None) -> float:
@@ -323,7 +320,7 @@ def _finely(costs: Costs, plan: Plan, order: Sequence[Teams]) -> Iterator[Plan]:
         return
     most = min(_MOST_SHARES, max(2, (_MOST_FINE - len(costs.layers)) // len(ways)))
     pieces = pieces_of(len(costs.layers), dict.fromkeys(ways, most))
-    chain = balanced(costs, pieces, order).chain
+    _, chain = balanced(costs, pieces, order)
     if chain is not None:
         yield unrefined(pieces, chain)
 

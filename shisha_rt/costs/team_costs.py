@@ -13,6 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -237,6 +238,7 @@ def _stretched(alone_s: Iterable[float], taken_s: Iterable[float], told_s: Itera
     return tuple(map(seconds, alone_s, taken_s, told_s))
 
 
+@lru_cache(maxsize=8)
 def team_costs(costs: Costs) -> TeamCosts:
     """Collect what can be a team by `costs`: each place by itself, and the teams whose times are known."""
     kinds = kinds_of(costs)

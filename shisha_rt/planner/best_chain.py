@@ -43,7 +43,7 @@ from shisha_rt.planner.need import Need, need
 from shisha_rt.planner.over_hosts import over_hosts, with_parts_of_links
 from shisha_rt.planner.price_bound import bottleneck_bound_s, speeds
 from shisha_rt.planner.quickest import periods_s, quickest, tight_stages
-from shisha_rt.planner.solution import PlanSolution
+from shisha_rt.planner.solution import TOO_SOON, PlanSolution
 
 _MOST_CELLS: Final = 1 << 22
 _MOST_GROUPS: Final = 200
@@ -104,7 +104,7 @@ def _best_chain(costs: Costs, goal: Goal) -> PlanSolution:
         is_partial=space is not whole,
     )
     if searched.reason is not None:
-        if space is whole and searched.reason != _STOPPED:
+        if space is whole and searched.reason != TOO_SOON:
             return replace(solution, outcome=Outcome.INFEASIBLE, lower_bound_s=None, reason=searched.reason)
         return replace(solution, reason=searched.reason)
     plan = over_hosts(costs, space.plan(searched.stages))
@@ -116,9 +116,6 @@ def _best_chain(costs: Costs, goal: Goal) -> PlanSolution:
     solution = solution.answered(plan, value_s, lower_s, _ROUNDING)
     least = searched.least and (space is whole or goal.objective == "latency")
     return replace(solution, latency_proven=least and solution.outcome is Outcome.OPTIMAL)
-
-
-_STOPPED: Final = "stopped before the first plan"
 
 
 def rate_by(costs: Costs, plan: Plan) -> Rate:
@@ -136,9 +133,7 @@ def _with_fewer_places(model: StageCosts, goal: Goal) -> Chains:
     fewer = [len(kind.places) for kind in model.kinds]
     per_s = speeds(place_seconds(model, goal))
     while True:
-        # Drop kinds without places: arrays have an axis for each kind, and there may be more than numpy allows.
-        kept = [kind for kind, count in enumerate(fewer) if count]
-        small = replace(model, kinds=tuple(model.kinds[kind] for kind in kept))
+        small, kept = model.with_some(fewer)
         counts = tuple(fewer[kind] for kind in kept)
         if math.prod(count + 1 for count in counts) * (model.groups + 1) <= _MOST_CELLS or len(kept) == 1:
             space = chains(small, goal, counts)
@@ -152,11 +147,9 @@ def _search(space: Chains, bound_s: float, goal: Goal) -> _Found:
     """The best chain of the space."""
     widest = need(space, math.inf, goal.should_stop)
     if widest is None:
-        return _Found(reason=_STOPPED)
+        return _Found(reason=TOO_SOON)
     if not widest.is_whole:
-        layer = space.model.starts[widest.furthest]
-        name = space.model.costs.layers[layer].name
-        return _Found(reason=f"no plan of up to {space.most_stages} stages has room for layers 0-{layer} ({name})")
+        return _Found(reason=space.model.why_no_room(space.most_stages, widest.furthest))
     if goal.objective == "throughput":
         return _fastest(space, widest, bound_s, goal)
     return _least_latency(space, widest, goal)

@@ -35,7 +35,7 @@ from shisha_rt.planner.latency import low_latency
 from shisha_rt.planner.least_energy import least_energy
 from shisha_rt.planner.price_bound import bottleneck_bound_s, speeds
 from shisha_rt.planner.reach import Counts, Lattice, cell_count, lattice, reach
-from shisha_rt.planner.solution import PlanSolution
+from shisha_rt.planner.solution import TOO_SOON, PlanSolution
 
 _MOST_SEARCHED: Final = 500
 """With copies, links, and more places than this, `wide_plan` is tried first, without a search on some of the places."""
@@ -124,11 +124,9 @@ def _plain_plan(costs: Costs, goal: Goal) -> PlanSolution:
     if stages is None:
         widest = reach(states, model.furthest(math.inf), should_stop)
         if widest is None:
-            return without_plan(Outcome.LIMIT, "stopped before the first plan", lower_s)
+            return without_plan(Outcome.LIMIT, TOO_SOON, lower_s)
         if not widest.is_whole:
-            layer = model.starts[widest.furthest]
-            reason = f"no plan of up to {most} stages has room for layers 0-{layer} ({costs.layers[layer].name})"
-            return without_plan(Outcome.INFEASIBLE, reason)
+            return without_plan(Outcome.INFEASIBLE, model.why_no_room(most, widest.furthest))
         stages = widest.trace()
         del widest  # before the next table is made: they are large
     bracket = _narrowed(model, states, _Bracket(lower_s, model.bottleneck_s(stages), stages), should_stop)
@@ -159,9 +157,7 @@ def _early_plan(
 
     A search that is stopped returns this plan; one that is not begins with its bottleneck as upper bound.
     """
-    # Drop kinds without places: arrays have an axis for each kind, and there may be more than numpy allows.
-    kept = [kind for kind, count in enumerate(fewer) if count]
-    model = replace(model, kinds=tuple(model.kinds[kind] for kind in kept))
+    model, kept = model.with_some(fewer)
     states = lattice([fewer[kind] for kind in kept], min(most, sum(fewer)))
     widest = reach(states, model.furthest(math.inf), should_stop)
     if widest is None or not widest.is_whole:

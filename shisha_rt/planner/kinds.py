@@ -111,6 +111,20 @@ class StageCosts:
         largest_s = float(kind.prefix_s[-1]) + float(self.entry_s.max()) + bound_s
         return _ROUNDING * (len(self.costs.layers) + 4) * largest_s
 
+    def why_no_room(self, most_stages: int, position: int) -> str:
+        """Why there is no plan, if plans get no further than a position."""
+        layer = self.starts[position]
+        name = self.costs.layers[layer].name
+        return f"no plan of up to {most_stages} stages has room for layers 0-{layer} ({name})"
+
+    def with_some(self, counts: Sequence[int]) -> tuple[StageCosts, tuple[int, ...]]:
+        """Leave out kinds of which there are to be no places; also return the others.
+
+        Arrays have an axis for each kind, and there may be more than numpy allows.
+        """
+        kept = tuple(kind for kind, count in enumerate(counts) if count)
+        return replace(self, kinds=tuple(self.kinds[kind] for kind in kept)), kept
+
     def with_fewer_cuts(self, most_groups: int) -> StageCosts:
         """Keep evenly spread cuts, for at most so many groups, but at least one."""
         if self.groups <= most_groups:

@@ -8,6 +8,7 @@ from typing import Final
 from shisha_rt.outcome import Outcome, Solution
 from shisha_rt.plan.plan import Plan
 
+TOO_SOON: Final = "stopped before the first plan"
 PLAIN_CHAINS: Final = "chains of stages, each on a place of its own"
 
 

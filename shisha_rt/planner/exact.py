@@ -105,34 +105,34 @@ def _plain_plan(costs: Costs, goal: Goal) -> PlanSolution:
     counts = tuple(min(len(kind.places), most) for kind in model.kinds)
     cells = cell_count(counts, most)
     statistics = {"kinds": len(counts), "cells": cells, "probes": 0, "latency_states": 0, "latency_bound_s": 0.0}
-
-    def without_plan(outcome: Outcome, reason: str, lower_bound_s: float | None = None) -> PlanSolution:
-        return PlanSolution(None, outcome, lower_bound_s, reason=reason, statistics=statistics)
-
+    solution = PlanSolution(None, Outcome.INFEASIBLE, statistics=statistics)
     hopeless = _hopeless(model)
     if hopeless is not None:
-        return without_plan(Outcome.INFEASIBLE, hopeless)
+        return replace(solution, reason=hopeless)
     lower_s = bottleneck_bound_s(_group_s(model), [len(kind.places) for kind in model.kinds], most)
     fewer = _fewer(model, counts, most, min(goal.most_cells, _QUICK_CELLS))
     stages = None if fewer == counts else _early_plan(model, fewer, most, lower_s, should_stop)
+    limited = replace(solution, outcome=Outcome.LIMIT, lower_bound_s=lower_s)
     if cells > goal.most_cells:
         if stages is None:
             reason = f"{len(counts)} kinds of places: {cells} states, expected at most {goal.most_cells}"
-            return without_plan(Outcome.LIMIT, reason, lower_s)
-        return PlanSolution(model.plan(stages), Outcome.FEASIBLE, lower_s, statistics=statistics, is_partial=True)
+            return replace(limited, reason=reason)
+        return replace(limited, answer=model.plan(stages), outcome=Outcome.FEASIBLE, is_partial=True)
     states = lattice(counts, most)
     if stages is None:
         widest = reach(states, model.furthest(math.inf), should_stop)
         if widest is None:
-            return without_plan(Outcome.LIMIT, TOO_SOON, lower_s)
+            return replace(limited, reason=TOO_SOON)
         if not widest.is_whole:
-            return without_plan(Outcome.INFEASIBLE, model.why_no_room(most, widest.furthest))
+            return replace(solution, reason=model.why_no_room(most, widest.furthest))
         stages = widest.trace()
         del widest  # before the next table is made: they are large
     bracket = _narrowed(model, states, _Bracket(lower_s, model.bottleneck_s(stages), stages), should_stop)
     statistics["probes"] = bracket.probes
     if not bracket.is_closed:
-        return PlanSolution(model.plan(bracket.stages), Outcome.FEASIBLE, bracket.lower_s, statistics=statistics)
+        return replace(
+            solution, answer=model.plan(bracket.stages), outcome=Outcome.FEASIBLE, lower_bound_s=bracket.lower_s
+        )
     return _of_low_latency(model, states, bracket, goal, statistics)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -85,24 +85,20 @@ def least_energy(costs: Costs, goal: Goal) -> PlanSolution:
     best, labels, is_searched = _search(space, goal)
     is_whole = is_searched and not is_partial
     statistics = {"kinds": len(model.kinds), "labels": labels}
+    solution = PlanSolution(None, Outcome.LIMIT, statistics=statistics, space=SPACE, is_partial=is_partial)
     if best is None and not is_whole:
         reason = f"{whole.groups - 1} cuts are too many to search them all" if is_searched else STOPPED
-        return PlanSolution(
-            None, Outcome.LIMIT, reason=reason, statistics=statistics, space=SPACE, is_partial=is_partial
-        )
+        return replace(solution, reason=reason)
     if best is None:
-        return PlanSolution(None, Outcome.INFEASIBLE, reason=_why_none(model, space, goal), statistics=statistics)
-    plan = _with_copies(model, space, best, goal)
+        return replace(solution, outcome=Outcome.INFEASIBLE, reason=_why_none(model, space, goal))
     if is_partial:
         bound_j = _least_joules(whole, space.teams)
     else:
         bound_j = best.joules if is_whole else float(space.joules_left[0])
-    return PlanSolution(
-        plan,
-        Outcome.OPTIMAL if is_whole else Outcome.FEASIBLE,
-        statistics=statistics,
-        space=SPACE,
-        is_partial=is_partial,
+    return replace(
+        solution,
+        answer=_with_copies(model, space, best, goal),
+        outcome=Outcome.OPTIMAL if is_whole else Outcome.FEASIBLE,
         lower_bound_j=bound_j * (1 - TOLERANCE),
     )
 

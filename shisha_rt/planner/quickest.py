@@ -55,11 +55,12 @@ def quickest(chains: Chains, bound_s: float, most_latency_s: float, should_stop:
         for end, ways in enumerate(options):
             if should_stop():
                 return None
+            to = now[end]
             for option in ways:
                 come_from = before[option.begin] + option.service_s
                 for share in option.shares.tolist():
                     source, beyond = slices[share]
-                    target = now[end][beyond]
+                    target = to[beyond]
                     np.minimum(target, come_from[source], out=target)
         if chains.layered:
             tables.append(now)

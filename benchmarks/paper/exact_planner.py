@@ -30,7 +30,7 @@ from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.planner.exact import exact_plan
-from shisha_rt.planner.goal import DEFAULT_LATENCY_STATES, Goal
+from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import stage_costs
 from shisha_rt.planner.latency import low_latency
 from shisha_rt.planner.reach import lattice, reach
@@ -169,7 +169,7 @@ def _latency_part_s(costs: Costs, bottleneck_s: float) -> float:
     table = reach(states, model.furthest(bottleneck_s), lambda: False, to_the_end=True)
     assert table is not None  # as it is never stopped
     begun_s = time.process_time()
-    low_latency(model, table, DEFAULT_LATENCY_STATES, lambda: False)
+    low_latency(model, table, Goal())
     return time.process_time() - begun_s
 
 

@@ -36,7 +36,7 @@ class CostsEvaluator:
             needs=needs,
             kinds=self._teams.kind_of,
             far=costs.far,
-            splits={((way.first, way.last), way.axis): way for way in costs.splits.ways},
+            splits={way.along: way for way in costs.splits.ways},
             most_batch=max((batch.frames for batch in costs.batches), default=1),
         )
 

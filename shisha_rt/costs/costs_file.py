@@ -7,9 +7,9 @@ ignored a misspelt key, plans would be made for costs that the writer did not me
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -18,7 +18,8 @@ from shisha_rt.arrays import Floats
 from shisha_rt.checked import Count, Seconds, WholeNumber, convert, decode_json, shown
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import CostBatch, CostLayer, CostPlace, Costs, CostTeam
-from shisha_rt.costs.links_file import LinkEntry, TensorEntry, check_links, check_tensors, links_object
+from shisha_rt.costs.link_speed import OneWay
+from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
 from shisha_rt.costs.split_costs import SHARD_S, PricedSplit, ShardTime, SplitCosts
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.spans import Span
@@ -28,6 +29,11 @@ from shisha_rt.plan.plan import MOST_BATCH
 _LEAST_S: Final = 1e-30
 """Smaller times count as 0: their inverses and squares would overflow or underflow."""
 _MOST_UNITS: Final = 1_000_000_000
+_MOST_BYTES: Final = 1 << 50
+
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
+_Row: TypeAlias = list[Seconds | None] | dict[str, Seconds | None]
+"""(places,) seconds, None where a layer cannot run; a table by place names may leave such places out."""
 
 
 class _Layer(msgspec.Struct, forbid_unknown_fields=True):
@@ -38,10 +44,10 @@ class _Layer(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Place(msgspec.Struct, forbid_unknown_fields=True):
-    name: Annotated[str, msgspec.Meta(min_length=1)]
+    name: _Name
     rank: Count
     memory_bytes: WholeNumber | None = None
-    host: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    host: _Name | None = None
     power_w: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
 
 
@@ -52,7 +58,7 @@ class _Team(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Batch(msgspec.Struct, forbid_unknown_fields=True):
     frames: Annotated[int, msgspec.Meta(ge=2, le=MOST_BATCH)]
-    time_s: list[list[Seconds | None] | dict[str, Seconds | None]]
+    time_s: list[_Row]
 
 
 class _ShardTime(msgspec.Struct, forbid_unknown_fields=True):
@@ -80,136 +86,183 @@ class _Split(msgspec.Struct, forbid_unknown_fields=True):
         )
 
 
+class _Tensor(msgspec.Struct, forbid_unknown_fields=True):
+    name: _Name
+    size_bytes: Annotated[int, msgspec.Meta(ge=0, le=_MOST_BYTES)]
+    made: Annotated[int, msgspec.Meta(ge=AS_INPUT)]
+    readers: Annotated[list[int], msgspec.Meta(min_length=1)]
+
+
+class _Way(msgspec.Struct, forbid_unknown_fields=True):
+    latency_s: Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+    bytes_per_s: Annotated[float, msgspec.Meta(ge=1, le=1e18)]
+
+    @property
+    def way(self) -> OneWay:
+        return OneWay(self.latency_s, self.bytes_per_s)
+
+
+class _Link(msgspec.Struct, forbid_unknown_fields=True):
+    host: _Name
+    there: _Way
+    back: _Way
+
+
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     layers: Annotated[list[_Layer], msgspec.Meta(min_length=1)]
     places: Annotated[list[_Place], msgspec.Meta(min_length=1)]
-    time_s: list[list[Seconds | None] | dict[str, Seconds | None]]
+    time_s: list[_Row]
     transfer_s: list[Seconds | None] | None = None
     teams: list[_Team] = []
     mixed: bool = True
     splits: list[_Split] = []
     shard_s: Seconds = SHARD_S
-    tensors: list[TensorEntry] = []
-    links: list[LinkEntry] = []
+    tensors: list[_Tensor] = []
+    links: list[_Link] = []
     batches: list[_Batch] = []
 
 
 def parse_costs(text: bytes | str, source: str) -> Costs:
     """The costs that JSON text states; `source` names it in messages. Raises BadInput."""
-    raw = decode_json(text, source, "costs as JSON")
-    file = convert(raw, _File, source)
-    _check_names(file.places, source)
-    rows_s = _rows(file, file.time_s, "time_s", source)
-    _check_sizes(file, rows_s, source)
-    check_tensors(file.tensors, len(file.layers), source)
-    check_links(file.links, [place.host for place in file.places], file.tensors, source)
+    file = convert(decode_json(text, source, "costs as JSON"), _File, source)
+    _refuse(_file_faults(file), source)
     costs = Costs(
         layers=tuple(CostLayer(x.name, x.weight, x.weight_bytes, x.live_bytes) for x in file.layers),
         places=tuple(CostPlace(x.name, x.rank, x.memory_bytes, x.host, x.power_w) for x in file.places),
-        time_s=_floats(rows_s),
+        time_s=_table(file.time_s, file.places),
         transfer_s=_floats([0.0] * (len(file.layers) - 1) if file.transfer_s is None else file.transfer_s),
         teams=tuple(CostTeam(tuple(x.places), _floats(x.time_s)) for x in file.teams),
         mixed=file.mixed,
         splits=SplitCosts(
             tuple(split.way for split in file.splits), file.shard_s, shard_times=_shard_times(file.splits)
         ),
-        tensors=tuple(x.tensor for x in file.tensors),
-        links=tuple(x.link for x in file.links),
-        batches=_batches(file, source),
+        tensors=tuple(CostTensor(x.name, x.size_bytes, x.made, tuple(sorted(x.readers))) for x in file.tensors),
+        links=tuple(HostLink(x.host, x.there.way, x.back.way) for x in file.links),
+        batches=tuple(
+            CostBatch(x.frames, _table(x.time_s, file.places))
+            for x in sorted(file.batches, key=lambda batch: batch.frames)
+        ),
     )
-    _check_teams(costs, source)
-    _check_splits(costs, source)
+    _refuse(_team_faults(costs), source)
+    _refuse(_split_faults(costs), source)
     return costs
 
 
-def _check_names(places: list[_Place], source: str) -> None:
-    seen: set[str] = set()
-    for i, place in enumerate(places):
-        if place.name in seen:
-            raise BadInput(
-                f"{source}: places[{i}].name = {shown(place.name)}: used twice, expected one of its own",
-                Error.WRONG_VALUE,
-            )
-        seen.add(place.name)
+def _refuse(faults: Iterable[str], source: str) -> None:
+    """Raise BadInput for the first fault, if there is any."""
+    for fault in faults:
+        raise BadInput(f"{source}: {fault}", Error.WRONG_VALUE)
 
 
-def _rows(
-    file: _File, table_s: list[list[float | None] | dict[str, float | None]], where: str, source: str
-) -> list[list[float | None]]:
-    """(layers, places): seconds, None where a layer cannot run. A row of the file may also be a table by place names,
-    in which a missing name means None.
-    """
-    names = [place.name for place in file.places]
-    rows_s = []
-    for i, row in enumerate(table_s):
-        if isinstance(row, dict):
-            for name in row:
-                if name not in names:
-                    known = shown(", ".join(names))[1:-1]
-                    raise BadInput(
-                        f"{source}: {where}[{i}]: no such place as {shown(name)}, expected one of {known}",
-                        Error.WRONG_VALUE,
-                    )
-            row = [row.get(name) for name in names]
-        rows_s.append(row)
-    return rows_s
-
-
-def _batches(file: _File, source: str) -> tuple[CostBatch, ...]:
-    """Batches, the smallest first. Raises BadInput if a batch size is listed twice, or a table has a wrong size."""
-    batches: dict[int, CostBatch] = {}
-    for i, batch in enumerate(file.batches):
-        where = f"batches[{i}].time_s"
-        rows_s = _rows(file, batch.time_s, where, source)
-        _check_table(file, rows_s, where, source)
-        if batch.frames in batches:
-            raise BadInput(
-                f"{source}: batches[{i}].frames = {batch.frames}: listed twice, expected each number once",
-                Error.WRONG_VALUE,
-            )
-        batches[batch.frames] = CostBatch(batch.frames, _floats(rows_s))
-    return tuple(batches[frames] for frames in sorted(batches))
-
-
-def _check_sizes(file: _File, rows_s: list[list[float | None]], source: str) -> None:
+def _file_faults(file: _File) -> Iterator[str]:
+    """Yield what is listed twice, missing, or refers to nothing."""
     layer_count = len(file.layers)
-    _check_table(file, rows_s, "time_s", source)
+    yield from _repeated("places", ((place.name, f".name = {shown(place.name)}") for place in file.places))
+    yield from _table_faults(file, file.time_s, "time_s")
     if file.transfer_s is not None:
-        _check_length(file.transfer_s, layer_count - 1, "transfer_s", "one fewer than layers", source)
+        yield from _length_fault(file.transfer_s, layer_count - 1, "transfer_s", "one fewer than layers")
     for i, team in enumerate(file.teams):
-        _check_length(team.time_s, layer_count, f"teams[{i}].time_s", "one for each layer", source)
+        yield from _length_fault(team.time_s, layer_count, f"teams[{i}].time_s", "one for each layer")
+    yield from _tensor_faults(file.tensors, layer_count)
+    yield from _link_faults(file)
+    yield from _repeated("batches", ((batch.frames, f".frames = {batch.frames}") for batch in file.batches))
+    for i, batch in enumerate(file.batches):
+        yield from _table_faults(file, batch.time_s, f"batches[{i}].time_s")
 
 
-def _check_table(file: _File, rows_s: list[list[float | None]], where: str, source: str) -> None:
-    _check_length(rows_s, len(file.layers), where, "one for each layer", source)
-    for i, row in enumerate(rows_s):
-        _check_length(row, len(file.places), f"{where}[{i}]", "one for each place", source)
+def _repeated(table: str, entries: Iterable[tuple[Hashable, str]]) -> Iterator[str]:
+    """Yield the entries whose key an earlier one has; `entries`: keys, and what to say of them."""
+    seen: dict[Hashable, int] = {}
+    for i, (key, said) in enumerate(entries):
+        other = seen.setdefault(key, i)
+        if other != i:
+            yield f"{table}[{i}]{said}: used twice, first by {table}[{other}]"
 
 
-def _check_teams(costs: Costs, source: str) -> None:
-    """Raise BadInput unless each team has alike places of the file, each once, and no team is listed twice."""
+def _table_faults(file: _File, table_s: Sequence[_Row], where: str) -> Iterator[str]:
+    yield from _length_fault(table_s, len(file.layers), where, "one for each layer")
+    names = [place.name for place in file.places]
+    for i, row in enumerate(table_s):
+        if isinstance(row, list):
+            yield from _length_fault(row, len(names), f"{where}[{i}]", "one for each place")
+            continue
+        for name in row:
+            if name not in names:
+                known = shown(", ".join(names))[1:-1]
+                yield f"{where}[{i}]: no such place as {shown(name)}, expected one of {known}"
+
+
+def _length_fault(entries: Sized, expected: int, where: str, why: str) -> Iterator[str]:
+    if len(entries) != expected:
+        count = f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
+        yield f"{where} has {count}, expected {expected}: {why}"
+
+
+def _tensor_faults(tensors: Sequence[_Tensor], layer_count: int) -> Iterator[str]:
+    """Each tensor has its own name, is a layer's or an input, and is read by later layers."""
+    yield from _repeated("tensors", ((tensor.name, f".name = {shown(tensor.name)}") for tensor in tensors))
+    for i, tensor in enumerate(tensors):
+        where = f"tensors[{i}]"
+        if tensor.made >= layer_count:
+            yield f"{where}.made = {tensor.made}: expected a layer, 0-{layer_count - 1}, or {AS_INPUT} for an input"
+        for reader in tensor.readers:
+            if not tensor.made < reader <= layer_count:
+                expected = f"layers behind {tensor.made}, the one that makes it, or {layer_count} for an output"
+                yield f"{where}.readers has {reader}: expected {expected}"
+            if tensor.readers.count(reader) > 1:
+                yield f"{where}.readers has {reader} twice, expected it once"
+
+
+def _link_faults(file: _File) -> Iterator[str]:
+    known = dict.fromkeys(place.host for place in file.places if place.host is not None)
+    for i, link in enumerate(file.links):
+        if link.host not in known:
+            places = f"expected one of {', '.join(map(shown, known))}" if known else "expected places that have a host"
+            yield f"links[{i}].host = {shown(link.host)}: no place is on it, {places}"
+    yield from _repeated("links", ((link.host, f".host = {shown(link.host)}") for link in file.links))
+    if file.links and not file.tensors:
+        yield "has `links` without `tensors`, expected what passes between layers, too"
+
+
+def _team_faults(costs: Costs) -> Iterator[str]:
+    """Each team has alike places of the file, each once."""
     kind_of = {costs.places[index].name: kind for kind, of in enumerate(kinds_of(costs)) for index in of}
-    seen: dict[frozenset[str], int] = {}
     for i, team in enumerate(costs.teams):
-        where = f"{source}: teams[{i}].places"
+        where = f"teams[{i}].places"
         for place in team.places:
             if place not in kind_of:
-                raise BadInput(f"{where} has {shown(place)}, expected one of {', '.join(kind_of)}", Error.WRONG_VALUE)
+                yield f"{where} has {shown(place)}, expected one of {', '.join(kind_of)}"
             if team.places.count(place) > 1:
-                raise BadInput(f"{where} has {shown(place)} twice, expected it once", Error.WRONG_VALUE)
+                yield f"{where} has {shown(place)} twice, expected it once"
         if len({kind_of[place] for place in team.places}) > 1:
-            raise BadInput(
-                f"{where} = {', '.join(team.places)}: expected places of equal times and memory_bytes",
-                Error.WRONG_VALUE,
-            )
-        far = sorted(costs.far.intersection(team.places))
-        if far:
-            raise BadInput(
-                f"{where} has {shown(far[0])}, which is on another host: expected places of this one", Error.WRONG_VALUE
-            )
-        other = seen.setdefault(frozenset(team.places), i)
-        if other != i:
-            raise BadInput(f"{where} are those of teams[{other}]: expected each team once", Error.WRONG_VALUE)
+            yield f"{where} = {', '.join(team.places)}: expected places of equal times and memory_bytes"
+        for place in sorted(costs.far.intersection(team.places)):
+            yield f"{where} has {shown(place)}, which is on another host: expected places of this one"
+    yield from _repeated(
+        "teams", ((frozenset(team.places), f".places = {', '.join(team.places)}") for team in costs.teams)
+    )
+
+
+def _split_faults(costs: Costs) -> Iterator[str]:
+    """Splits are of layers between legal cuts, and listed once along each axis."""
+    last_layer = len(costs.layers) - 1
+    cuts = costs.legal_cuts | {-1, last_layer}
+    names = {place.name for place in costs.places}
+    for i, way in enumerate(costs.splits.ways):
+        where = f"splits[{i}]"
+        if not way.first <= way.last <= last_layer:
+            yield f"{where}: layers {way.first}-{way.last}, expected a run of layers 0-{last_layer}"
+        if way.first - 1 not in cuts or way.last not in cuts:
+            yield f"{where}: layers {way.first}-{way.last} cannot be cut out: expected legal cuts at both ends"
+        if way.block >= way.units:
+            yield f"{where}.block = {way.block}: expected less than units = {way.units}"
+        for span, axis, place in costs.splits.shard_times:
+            if (span, axis) == way.along and place not in names:
+                yield f"{where}.told: {place!r}, expected places of the file"
+    yield from _repeated(
+        "splits",
+        ((way.along, f" = {way.axis} of {way.first}-{way.last}") for way in costs.splits.ways),
+    )
 
 
 def _shard_times(splits: Iterable[_Split]) -> dict[PricedSplit, ShardTime]:
@@ -222,39 +275,12 @@ def _shard_times(splits: Iterable[_Split]) -> dict[PricedSplit, ShardTime]:
     }
 
 
-def _check_splits(costs: Costs, source: str) -> None:
-    """Raise BadInput for splits of layers that are not between legal cuts, or are listed twice along one axis."""
-    last_layer = len(costs.layers) - 1
-    cuts = costs.legal_cuts | {-1, last_layer}
-    seen: dict[tuple[int, int, Axis], int] = {}
-    for i, way in enumerate(costs.splits.ways):
-        where = f"{source}: splits[{i}]"
-        if not way.first <= way.last <= last_layer:
-            raise BadInput(
-                f"{where}: layers {way.first}-{way.last}, expected a run of layers 0-{last_layer}", Error.WRONG_VALUE
-            )
-        if way.first - 1 not in cuts or way.last not in cuts:
-            raise BadInput(
-                f"{where}: layers {way.first}-{way.last} cannot be cut out: expected legal cuts at both ends",
-                Error.WRONG_VALUE,
-            )
-        if way.block >= way.units:
-            raise BadInput(f"{where}.block = {way.block}: expected less than units = {way.units}", Error.WRONG_VALUE)
-        for _, _, place in [key for key in costs.splits.shard_times if key[:2] == ((way.first, way.last), way.axis)]:
-            if all(place != known.name for known in costs.places):
-                raise BadInput(f"{where}.told: {place!r}, expected places of the file", Error.WRONG_VALUE)
-        other = seen.setdefault((way.first, way.last, way.axis), i)
-        if other != i:
-            raise BadInput(f"{where} is splits[{other}] again, expected each run and axis once", Error.WRONG_VALUE)
+def _table(table_s: Sequence[_Row], places: Sequence[_Place]) -> Floats:
+    """(layers, places) seconds."""
+    return _floats([[row.get(x.name) for x in places] if isinstance(row, dict) else row for row in table_s])
 
 
-def _check_length(entries: list[Any], expected: int, where: str, why: str, source: str) -> None:
-    if len(entries) != expected:
-        count = f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
-        raise BadInput(f"{source}: {where} has {count}, expected {expected}: {why}", Error.WRONG_VALUE)
-
-
-def _floats(entries: list[Any]) -> Floats:
+def _floats(entries: Sequence[object]) -> Floats:
     """Return a read-only array: None becomes nan, and numbers too small for a float 0."""
     array = np.array(entries, dtype=np.float64)
     array[array < _LEAST_S] = 0.0
@@ -264,16 +290,22 @@ def _floats(entries: list[Any]) -> Floats:
 
 def costs_object(costs: Costs) -> dict[str, Any]:
     """The costs as the JSON object that `parse_costs` reads."""
+    teams = [{"places": list(team.places), "time_s": _or_null(team.time_s)} for team in costs.teams]
+    batches = [{"frames": batch.frames, "time_s": _or_null(batch.time_s)} for batch in costs.batches]
+    optional = {
+        "teams": teams,
+        **(_splits_object(costs.splits) if costs.splits.ways else {}),
+        "tensors": [asdict(tensor) | {"readers": list(tensor.readers)} for tensor in costs.tensors],
+        "links": [asdict(link) for link in costs.links],
+        "batches": batches,
+    }
     return {
         "layers": [asdict(layer) for layer in costs.layers],
         "places": [_place_object(place) for place in costs.places],
-        "time_s": [_or_null(row) for row in costs.time_s],
+        "time_s": _or_null(costs.time_s),
         "transfer_s": _or_null(costs.transfer_s),
-        **({"teams": [_team_object(team) for team in costs.teams]} if costs.teams else {}),
         **({} if costs.mixed else {"mixed": False}),
-        **(_splits_object(costs.splits) if costs.splits.ways else {}),
-        **links_object(costs.tensors, costs.links),
-        **({"batches": [_batch_object(batch) for batch in costs.batches]} if costs.batches else {}),
+        **{key: value for key, value in optional.items() if value != []},
     }
 
 
@@ -288,20 +320,15 @@ def _splits_object(splits: SplitCosts) -> dict[str, Any]:
         join_s = shares.join_s if math.isfinite(shares.join_s) else None
         by_way.setdefault((span, axis), {})[place] = asdict(shares) | {"join_s": join_s}
     ways = [
-        {key: getattr(way, key) for key in keys}
-        | ({"told": places} if (places := by_way.get(((way.first, way.last), way.axis))) else {})
+        {key: getattr(way, key) for key in keys} | ({"told": places} if (places := by_way.get(way.along)) else {})
         for way in splits.ways
     ]
     return {"splits": ways, "shard_s": splits.overhead_s}
 
 
-def _batch_object(batch: CostBatch) -> dict[str, Any]:
-    return {"frames": batch.frames, "time_s": [_or_null(row) for row in batch.time_s]}
-
-
-def _team_object(team: CostTeam) -> dict[str, Any]:
-    return {"places": list(team.places), "time_s": _or_null(team.time_s)}
-
-
-def _or_null(seconds: Floats) -> list[float | None]:
-    return [None if math.isnan(value) else value for value in seconds.tolist()]
+def _or_null(seconds: Floats) -> list[Any]:
+    """Seconds of an array of any shape, null where it has nan."""
+    values = seconds.astype(object)
+    values[np.isnan(seconds)] = None
+    listed: list[Any] = values.tolist()
+    return listed

@@ -17,9 +17,18 @@ from shisha_rt.model.spans import Span
 from shisha_rt.tensors import NUMPY_OF
 
 
-def operator_cost_s(graph: Graph, operator: Operator, device: Device) -> float:
-    """Seconds; inf if the device cannot run the operator, or has too little of a resource for it."""
-    return _cost_s(graph, operator, device)
+def operator_cost_s(graph: Graph, operator: Operator, device: Device, more: Sequence[Term] = ()) -> float:
+    """Seconds; inf if the device cannot run the operator, or has too little of a resource for it.
+
+    `more`: terms of a fusion that begins with the operator.
+    """
+    family = _family_of(graph, operator, device)
+    if family is None:
+        return math.inf
+    sizes = dimensions(graph, operator)
+    if operator.op_type in HEAVY and any(_used(resource, sizes) > resource.limit for resource in device.resources):
+        return math.inf
+    return math.fsum([device.call_s, *(_term_s(term, sizes) for term in (*family.terms, *more))])
 
 
 def fused_costs(graph: Graph, device: Device) -> Iterator[tuple[Span, float]]:
@@ -34,19 +43,9 @@ def fused_costs(graph: Graph, device: Device) -> Iterator[tuple[Span, float]]:
             if _is_fused(graph, first, operators, fusion) and all(
                 _takes(graph, operator, device) for operator in operators
             ):
-                cost_s = _cost_s(graph, operators[0], device, fusion.terms)
+                cost_s = operator_cost_s(graph, operators[0], device, fusion.terms)
                 if cost_s < math.inf:
                     yield (first, last), cost_s
-
-
-def _cost_s(graph: Graph, operator: Operator, device: Device, more: Sequence[Term] = ()) -> float:
-    family = _family_of(graph, operator, device)
-    if family is None:
-        return math.inf
-    sizes = dimensions(graph, operator)
-    if operator.op_type in HEAVY and any(_used(resource, sizes) > resource.limit for resource in device.resources):
-        return math.inf
-    return math.fsum([device.call_s, *(_term_s(term, sizes) for term in (*family.terms, *more))])
 
 
 def _is_fused(graph: Graph, first: int, operators: Sequence[Operator], fusion: Fusion) -> bool:

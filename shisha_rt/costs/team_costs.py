@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.room import held_bytes
 from shisha_rt.costs.split_costs import shard_bytes
 from shisha_rt.model.spans import Span
-from shisha_rt.model.split import Split
+from shisha_rt.model.split import Split, Splittable
 from shisha_rt.plan.energy import frame_joules
 from shisha_rt.plan.plan import Plan, Stage, Team
 from shisha_rt.plan.rate import Rate, TeamSeconds, rate_of, team_shares
@@ -89,11 +90,11 @@ class TeamCosts:
 
         Entry costs included; inf where a team cannot run its stage or lacks the memory.
         """
-        return self._over_links(plan, self._computing_s(plan), max)
+        return self._over_links(plan, self._computing_s(plan, [stage.batch for stage in plan.stages]), max)
 
     def alone_s(self, plan: Plan) -> tuple[tuple[float, ...], ...]:
         """(stages, teams) seconds of a frame with no other in flight."""
-        return self._over_links(plan, self._computing_s(plan, by_itself=True), math.fsum)
+        return self._over_links(plan, self._computing_s(plan, [1] * len(plan.stages)), math.fsum)
 
     def _over_links(
         self,
@@ -117,17 +118,17 @@ class TeamCosts:
             for stage, of_team in zip(plan.stages, computing_s, strict=True)
         )
 
-    def _computing_s(self, plan: Plan, *, by_itself: bool = False) -> tuple[tuple[float, ...], ...]:
+    def _computing_s(self, plan: Plan, frames: Sequence[int]) -> tuple[tuple[float, ...], ...]:
+        """(stages, teams) seconds a frame, without transfers, in batches of `frames` (stages,)."""
         full = self._full(plan)
         far = self.costs.far
         known: dict[tuple[tuple[Span, ...], Split | None, int, int, int], float] = {}
 
-        def seconds(stage: Stage, team: Team) -> float:
+        def seconds(stage: Stage, team: Team, frames: int) -> float:
             if team[0] in full or (team[0] in far and (len(team) > 1 or stage.split is not None)):
                 return math.inf
             if stage.split is not None and not stage.split.joins:
                 return self.shard_s(stage.split, team)
-            frames = 1 if by_itself else stage.batch
             key = stage.work, stage.split, self.kind_of[team[0]], len(team), frames
             if key not in known:
                 known[key] = self._stage_s(*key)
@@ -136,7 +137,10 @@ class TeamCosts:
                 return known[key] + self.costs.splits.join_s(stage.split.span, stage.split.axis, span_s, team[0])
             return known[key]
 
-        return tuple(tuple(seconds(stage, team) for team in stage.teams) for stage in plan.stages)
+        return tuple(
+            tuple(seconds(stage, team, together) for team in stage.teams)
+            for stage, together in zip(plan.stages, frames, strict=True)
+        )
 
     def span_s(self, team: Team, first: int, last: int) -> float:
         """Seconds of layers `first` to `last` (inclusive) on a team, without entry cost; inf if it cannot run them."""
@@ -152,6 +156,19 @@ class TeamCosts:
         entry_s = float(self.costs.entry_s[first])
         shard_s = self.costs.splits.shard_s(split, self.span_s(team, first, last), entry_s, team[0])
         return math.inf if math.isnan(shard_s) else shard_s
+
+    def share_s(self, way: Splittable, units: int, place: str) -> float:
+        """What so many units of a way take on a place: 0 units nothing, and all of them what the whole layers take."""
+        if 0 < units < way.units:
+            return self.shard_s(way.shard(units), (place,))
+        return self.span_s((place,), *way.span) if units else 0.0
+
+    def share_bytes(self, way: Splittable, units: int) -> int:
+        """The bytes of weights that a place holds for so many units of a way."""
+        span_bytes = self.costs.weight_bytes(*way.span)
+        if 0 < units < way.units:
+            return shard_bytes(way.shard(units), span_bytes)
+        return span_bytes if units else 0
 
     def _stage_s(self, work: tuple[Span, ...], split: Split | None, kind: int, size: int, frames: int) -> float:
         """Seconds of a stage. A run of layers pays its entry cost unless the stage has the layer before it. Split
@@ -221,6 +238,7 @@ def _stretched(alone_s: Iterable[float], taken_s: Iterable[float], told_s: Itera
     return tuple(map(seconds, alone_s, taken_s, told_s))
 
 
+@lru_cache(maxsize=8)
 def team_costs(costs: Costs) -> TeamCosts:
     """Collect what can be a team by `costs`: each place by itself, and the teams whose times are known."""
     kinds = kinds_of(costs)

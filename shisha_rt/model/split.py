@@ -19,6 +19,8 @@ Products (Gemm, MatMul): columns, rows, or the inner dimension (as `inputs`). In
 of the first are inputs of the second.
 """
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)
+Along: TypeAlias = tuple[Span, Axis]
+"""Layers, and the axis along which they are split: what tells ways to split a network apart."""
 
 
 def as_axis(word: str) -> Axis:
@@ -56,6 +58,11 @@ class Split:
         return self.span, self.axis, self.shares
 
     @property
+    def along(self) -> Along:
+        """Which layers are split, and along which axis."""
+        return self.span, self.axis
+
+    @property
     def fraction(self) -> float:
         """The shard's fraction of the split layers; 0 for the join."""
         return 0.0 if self.joins else self.shares[self.part] / sum(self.shares)
@@ -83,6 +90,18 @@ class Splittable(msgspec.Struct, frozen=True):
     summed: bool = False
     joined: bool = False
     join_part: float = 0.0
+
+    @property
+    def span(self) -> Span:
+        return self.first, self.last
+
+    @property
+    def along(self) -> Along:
+        return self.span, self.axis
+
+    def shard(self, units: int) -> Split:
+        """A shard of some of the units, but not all; another shard has the rest."""
+        return Split(self.span, self.axis, (units, self.units - units), 0)
 
     def rooms(self, tensor: str, shards: int) -> tuple[str, ...]:
         """Names of the buffers into which the `shards` shards write what they make of a tensor."""

@@ -26,15 +26,24 @@ from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective, Rate
-from shisha_rt.planner.chains import TOLERANCE, Chains, SharedStage, chains, seconds_of, team_kinds
+from shisha_rt.planner.chains import (
+    TOLERANCE,
+    Chains,
+    SharedStage,
+    chains,
+    least_left,
+    place_seconds,
+    seconds_of,
+    team_kinds,
+)
 from shisha_rt.planner.further_copies import with_further_copies
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import StageCosts, stage_costs
-from shisha_rt.planner.need import Need, need, need_cells
+from shisha_rt.planner.need import Need, need
 from shisha_rt.planner.over_hosts import over_hosts, with_parts_of_links
 from shisha_rt.planner.price_bound import bottleneck_bound_s, speeds
-from shisha_rt.planner.quickest import latency_cells, periods_s, quickest, tight_stages
-from shisha_rt.planner.solution import PlanSolution
+from shisha_rt.planner.quickest import periods_s, quickest, tight_stages
+from shisha_rt.planner.solution import TOO_SOON, PlanSolution
 
 _MOST_CELLS: Final = 1 << 22
 _MOST_GROUPS: Final = 200
@@ -43,48 +52,37 @@ _AHEAD: Final = 0.05
 _MANY_WAYS: Final = 4
 """For each group. With more tight stages, a search for the least latency first finds the smallest bottleneck of all."""
 _ROUNDED_DOWN: Final = 1 - TOLERANCE
+_ROUNDING: Final = 2 * TOLERANCE
 
 
 class _Found(NamedTuple):
-    """`lower_s`: a lower bound of all chains; None: none is proven. `least`: no chain as good has a lower latency."""
+    """`lower_s`: a lower bound of all chains; None: none is proven. `least`: no chain as good has a lower latency.
 
-    stages: tuple[SharedStage, ...]
-    lower_s: float | None
-    least: bool
-    probes: int
+    `reason`: why there are no stages.
+    """
+
+    stages: tuple[SharedStage, ...] = ()
+    lower_s: float | None = None
+    least: bool = False
+    probes: int = 0
+    reason: str | None = None
 
 
 def best_chain(costs: Costs, goal: Goal) -> PlanSolution:
     """See `exact_plan`."""
-    best_chain_found = _best_chain(costs, goal)
-    if best_chain_found.plan is None or goal.objective == "latency":
-        return best_chain_found
-    for places in with_parts_of_links(costs) if rate_by(costs, best_chain_found.plan).is_link_bound else ():
+    solution = _best_chain(costs, goal)
+    if solution.plan is None or goal.objective == "latency":
+        return solution
+    rate = rate_by(costs, solution.plan)
+    least_s = rate.bottleneck_s
+    for places in with_parts_of_links(costs) if rate.is_link_bound else ():
         other = _best_chain(places, goal).plan
         if other is not None:
-            best_chain_found = _better(costs, best_chain_found, over_hosts(costs, other))
-    return best_chain_found
-
-
-def _better(costs: Costs, plan_solution: PlanSolution, other: Plan) -> PlanSolution:
-    """The solution with the faster of both plans. The bound stays the same."""
-    assert plan_solution.plan is not None  # as a plan was found
-    assert plan_solution.lower_bound_s is not None  # so was a bound
-    other_s = rate_by(costs, other).bottleneck_s
-    if other_s >= rate_by(costs, plan_solution.plan).bottleneck_s:
-        return plan_solution
-    proven = _is_proven(plan_solution.lower_bound_s, other_s)
-    return replace(
-        plan_solution,
-        answer=other,
-        outcome=Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
-        lower_bound_s=other_s if proven else plan_solution.lower_bound_s,
-        latency_proven=False,
-    )
-
-
-def _is_proven(lower_s: float, value_s: float) -> bool:
-    return lower_s >= value_s * (1 - 2 * TOLERANCE)
+            other = over_hosts(costs, other)
+            other_s = rate_by(costs, other).bottleneck_s
+            if other_s < least_s:
+                least_s, solution = other_s, solution.answered(other, other_s, solution.lower_bound_s, _ROUNDING)
+    return solution
 
 
 def _best_chain(costs: Costs, goal: Goal) -> PlanSolution:
@@ -95,33 +93,29 @@ def _best_chain(costs: Costs, goal: Goal) -> PlanSolution:
     whole = chains(model, goal)
     space = whole
     if space is None or _cells(space, goal.objective) > goal.most_cells:
-        space = _with_fewer_places(_with_fewer_cuts(model), goal)
-    statistics = {"kinds": len(model.kinds), "cells": _cells(space, goal.objective), "probes": 0}
+        space = _with_fewer_places(model.with_fewer_cuts(_MOST_GROUPS), goal)
     searched = _search(space, bound_s if space is whole else 0.0, goal)
-    if isinstance(searched, str):
-        outcome = Outcome.INFEASIBLE if space is whole and searched != _STOPPED else Outcome.LIMIT
-        lower_s = bound_s if outcome is Outcome.LIMIT else None
-        return PlanSolution(None, outcome, lower_s, reason=searched, statistics=statistics, space=space.space)
+    solution = PlanSolution(
+        None,
+        Outcome.LIMIT,
+        bound_s,
+        statistics={"kinds": len(model.kinds), "cells": _cells(space, goal.objective), "probes": searched.probes},
+        space=space.space,
+        is_partial=space is not whole,
+    )
+    if searched.reason is not None:
+        if space is whole and searched.reason != TOO_SOON:
+            return replace(solution, outcome=Outcome.INFEASIBLE, lower_bound_s=None, reason=searched.reason)
+        return replace(solution, reason=searched.reason)
     plan = over_hosts(costs, space.plan(searched.stages))
     if space is not whole and goal.replicate and goal.objective == "throughput":
         copied = over_hosts(costs, with_further_copies(costs, plan))
         plan = min(plan, copied, key=lambda option: (rate_by(costs, option).bottleneck_s, len(option.places)))
     value_s = rate_by(costs, plan).value(goal.objective)
-    statistics["probes"] = searched.probes
     lower_s = searched.lower_s if space is whole and searched.lower_s is not None else bound_s
-    proven = _is_proven(lower_s, value_s)
-    return PlanSolution(
-        plan,
-        Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
-        value_s if proven else lower_s,
-        statistics=statistics,
-        latency_proven=proven and searched.least,
-        space=space.space,
-        is_partial=space is not whole,
-    )
-
-
-_STOPPED: Final = "stopped before the first plan"
+    solution = solution.answered(plan, value_s, lower_s, _ROUNDING)
+    least = searched.least and (space is whole or goal.objective == "latency")
+    return replace(solution, latency_proven=least and solution.outcome is Outcome.OPTIMAL)
 
 
 def rate_by(costs: Costs, plan: Plan) -> Rate:
@@ -131,27 +125,15 @@ def rate_by(costs: Costs, plan: Plan) -> Rate:
 
 def _cells(space: Chains, objective: Objective) -> int:
     """The least number of cells that the search needs."""
-    return need_cells(space) if objective == "throughput" else max(need_cells(space), latency_cells(space))
-
-
-def _with_fewer_cuts(model: StageCosts) -> StageCosts:
-    """Keep evenly spread cuts, for at most `_MOST_GROUPS` groups."""
-    if model.groups <= _MOST_GROUPS:
-        return model
-    kept = {model.starts[round(i * model.groups / _MOST_GROUPS)] - 1 for i in range(1, _MOST_GROUPS)}
-    transfer_s = model.costs.transfer_s.copy()
-    transfer_s[[cut for cut in range(len(transfer_s)) if cut not in kept]] = math.nan
-    return stage_costs(replace(model.costs, transfer_s=transfer_s))
+    return space.cells(space.counts if objective == "latency" else space.counts[:-1])
 
 
 def _with_fewer_places(model: StageCosts, goal: Goal) -> Chains:
     """Leave out places until the states are few: of the most numerous kind first, of several such the slowest."""
     fewer = [len(kind.places) for kind in model.kinds]
-    per_s = speeds(_place_seconds(model, goal))
+    per_s = speeds(place_seconds(model, goal))
     while True:
-        # Drop kinds without places: arrays have an axis for each kind, and there may be more than numpy allows.
-        kept = [kind for kind, count in enumerate(fewer) if count]
-        small = replace(model, kinds=tuple(model.kinds[kind] for kind in kept))
+        small, kept = model.with_some(fewer)
         counts = tuple(fewer[kind] for kind in kept)
         if math.prod(count + 1 for count in counts) * (model.groups + 1) <= _MOST_CELLS or len(kept) == 1:
             space = chains(small, goal, counts)
@@ -161,15 +143,13 @@ def _with_fewer_places(model: StageCosts, goal: Goal) -> Chains:
         fewer[kind] -= max(1, fewer[kind] // 8)
 
 
-def _search(space: Chains, bound_s: float, goal: Goal) -> _Found | str:
-    """The best chain of the space, or in words why there is none."""
+def _search(space: Chains, bound_s: float, goal: Goal) -> _Found:
+    """The best chain of the space."""
     widest = need(space, math.inf, goal.should_stop)
     if widest is None:
-        return _STOPPED
+        return _Found(reason=TOO_SOON)
     if not widest.is_whole:
-        layer = space.model.starts[widest.furthest]
-        name = space.model.costs.layers[layer].name
-        return f"no plan of up to {space.most_stages} stages has room for layers 0-{layer} ({name})"
+        return _Found(reason=space.model.why_no_room(space.most_stages, widest.furthest))
     if goal.objective == "throughput":
         return _fastest(space, widest, bound_s, goal)
     return _least_latency(space, widest, goal)
@@ -184,7 +164,7 @@ def _fastest(space: Chains, widest: Need, bound_s: float, goal: Goal) -> _Found:
         middle = min((low + high) // 2, max(low, int(np.searchsorted(periods, (1 + ahead) * periods[low]))))
         table = need(space, float(periods[middle]), goal.should_stop)
         if table is None:
-            return _Found(tuple(traced), float(periods[low]), False, probes)
+            return _Found(tuple(traced), float(periods[low]), probes=probes)
         probes += 1
         if table.is_whole:
             traced = table.trace()
@@ -193,7 +173,7 @@ def _fastest(space: Chains, widest: Need, bound_s: float, goal: Goal) -> _Found:
         else:
             low, ahead = middle + 1, 2 * ahead
     least = False
-    if goal.latency_states and latency_cells(space) <= _MOST_CELLS:
+    if goal.latency_states and space.cells(space.counts) <= _MOST_CELLS:
         quick = quickest(space, upper_s, _latency_s(space, traced), goal.should_stop)
         least = quick is not None
         if quick is not None and quick.stages:
@@ -228,7 +208,7 @@ def _least_latency(space: Chains, widest: Need, goal: Goal) -> _Found:
     first = widest.trace()
     best = quickest(space, math.inf, _latency_s(space, first), goal.should_stop)
     if best is None:
-        return _Found(tuple(first), None, False, 0)
+        return _Found(tuple(first))
     stages, most_s, probes = best.stages, best.latency_s * (1 + TOLERANCE), 1
     ways = tight_stages(space, most_s)
     periods = periods_s(space, ways)
@@ -256,23 +236,5 @@ def _bound_s(model: StageCosts, goal: Goal) -> float:
     """A lower bound of all chains; for latency it assumes any number of places."""
     if goal.objective == "latency":
         quickest_s = seconds_of(model, team_kinds(model, goal)).alone_s.min(axis=0)
-        to_s = np.zeros(len(quickest_s))
-        for end in range(1, len(to_s)):
-            to_s[end] = (to_s[:end] + quickest_s[:end, end]).min()
-        return float(to_s[-1]) * _ROUNDED_DOWN
-    return bottleneck_bound_s(_place_seconds(model, goal), [len(kind.places) for kind in model.kinds])
-
-
-def _place_seconds(model: StageCosts, goal: Goal) -> Floats:
-    """(groups, kinds): the least place-seconds a frame, in the best teams or batches; inf: it cannot run."""
-    teams = team_kinds(model, goal)
-    predicted = team_costs(model.costs)
-    names = [model.costs.places[kind.places[0]].name for kind in model.kinds]
-    least_s = np.full((model.groups, len(model.kinds)), np.inf)
-    for kind, size in teams:
-        taken_s = size * np.add.reduceat(predicted.time_s[predicted.kind_of[names[kind]], size], model.starts[:-1])
-        np.fmin(least_s[:, kind], taken_s, out=least_s[:, kind])
-    for batch in model.costs.batches if goal.objective == "throughput" else ():
-        shared_s = np.add.reduceat(batch.time_s[:, [kind.places[0] for kind in model.kinds]], model.starts[:-1])
-        np.fmin(least_s, shared_s, out=least_s)
-    return least_s
+        return float(least_left(quickest_s)[0]) * _ROUNDED_DOWN
+    return bottleneck_bound_s(place_seconds(model, goal), [len(kind.places) for kind in model.kinds])

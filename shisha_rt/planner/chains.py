@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import product
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.costs.traffic import Bytes
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.goal import Goal
-from shisha_rt.planner.kinds import Kind, StageCosts, fitting
+from shisha_rt.planner.kinds import StageCosts, fitting
 from shisha_rt.planner.solution import PLAIN_CHAINS
 
 TOLERANCE: Final = 1e-12
@@ -115,6 +115,11 @@ class Chains:
         """Whether searches have to count stages, as fewer are allowed than places and groups make possible."""
         return self.most_stages < min(sum(self.counts), self.model.groups)
 
+    def cells(self, counts: Sequence[int]) -> int:
+        """Number of cells of all tables of a search that counts places of so many kinds."""
+        tables = self.most_stages + 1 if self.layered else 1
+        return tables * (self.model.groups + 1) * math.prod(count + 1 for count in counts)
+
     @property
     def space(self) -> str:
         if not self.replicate:
@@ -191,6 +196,33 @@ def _rate(seconds: float) -> float:
     return 1 / seconds if seconds else math.inf
 
 
+def inverse(values: Floats) -> Floats:
+    """One over each value; inf for 0."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.asarray(1 / values)
+
+
+def windows(share: Sequence[int], counts: Sequence[int]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Slices of a table's axes, places of each kind, that adding a share leads from, and to."""
+    source = tuple(slice(0, count + 1 - more) for count, more in zip(counts, share, strict=True))
+    return source, (*(slice(more, None) for more in share), ...)
+
+
+def least_left(best: Floats) -> Floats:
+    """(positions,): the least sum of stages from there to the end; `best` (positions, positions): of a stage, by begin
+    and end. With unlimited places that is a shortest path.
+    """
+    left = np.zeros(len(best))
+    for begin in range(len(best) - 2, -1, -1):
+        left[begin] = (best[begin, begin + 1 :] + left[begin + 1 :]).min()
+    return left
+
+
+def least_to(best: Floats) -> Floats:
+    """(positions,): as `least_left`, from the begin to there."""
+    return least_left(best.T[::-1, ::-1])[::-1]
+
+
 def _before(shares: Ints) -> Ints:
     """(shares, kinds): index of the share with one place of the kind less; the number of shares if there is none."""
     number_of = {tuple(share): number for number, share in enumerate(shares.tolist())}
@@ -205,6 +237,11 @@ def _before(shares: Ints) -> Ints:
     )
 
 
+def can_list(model: StageCosts, places: int) -> bool:
+    """Whether the periods of all stages on so many places are few enough to list."""
+    return places * (model.groups + 1) ** 2 <= MOST_PERIODS
+
+
 def chains(
     model: StageCosts, goal: Goal, counts: Sequence[int] | None = None, seconds: StageSeconds | None = None
 ) -> Chains | None:
@@ -214,16 +251,14 @@ def chains(
     costs have times of them, `seconds` is None, and the objective is throughput.
     """
     counts = tuple(len(kind.places) for kind in model.kinds) if counts is None else tuple(counts)
-    positions = model.groups + 1
-    teams = team_kinds(model, goal)
-    most_places = max(MOST_PERIODS // positions**2, 0)
-    if sum(counts) > most_places:
+    if not can_list(model, sum(counts)):
         return None
+    teams = team_kinds(model, goal)
     batches = model.costs.batches if seconds is None and goal.objective == "throughput" else ()
     seconds = seconds_of(model, teams) if seconds is None else seconds
     if goal.replicate:
-        mixed = model.costs.mixed and len(counts) == 2 and math.prod(count + 1 for count in counts) <= most_places
-        shares = _shares(counts, mixed=mixed)
+        mixed = model.costs.mixed and len(counts) == 2 and can_list(model, math.prod(count + 1 for count in counts))
+        shares = _mixed_shares(counts) if mixed else _shares(counts)
     else:
         shares = np.eye(len(counts), dtype=np.int64)[[kind for kind, count in enumerate(counts) if count]]
 
@@ -258,18 +293,18 @@ def _periods_s(rates: Sequence[Floats], shares: Ints) -> Floats:
     served = np.zeros((len(shares), *rates[0].shape[1:]))
     for kind, rate in enumerate(rates):
         served += rate[shares[:, kind]]
-    with np.errstate(divide="ignore", over="ignore"):
-        return np.asarray(1 / served)
+    return inverse(served)
 
 
 def team_kinds(model: StageCosts, goal: Goal) -> tuple[TeamKind, ...]:
     """Single places first, in the order of the kinds; then, with copies, the known teams of several places."""
     predicted = team_costs(model.costs)
-    number_of = {predicted.kind_of[_name(model, kind)]: number for number, kind in enumerate(model.kinds)}
+    number_of = {predicted.kind_of[kind.name]: number for number, kind in enumerate(model.kinds)}
     single = tuple(TeamKind(kind, 1) for kind in range(len(model.kinds)))
     if not goal.replicate:
         return single
-    return (*single, *sorted(TeamKind(number_of[kind], size) for kind, size in predicted.time_s if size > 1))
+    several = (TeamKind(number_of[kind], size) for kind, size in predicted.time_s if size > 1 and kind in number_of)
+    return (*single, *sorted(several))
 
 
 def seconds_of(model: StageCosts, teams: Sequence[TeamKind]) -> StageSeconds:
@@ -279,7 +314,7 @@ def seconds_of(model: StageCosts, teams: Sequence[TeamKind]) -> StageSeconds:
 
 def over_links(model: StageCosts, teams: Sequence[TeamKind], computing_s: Floats) -> StageSeconds:
     """Combine computing times with transfer times to and from other hosts, if any."""
-    links = [model.costs.link_of.get(_name(model, model.kinds[team.kind])) for team in teams]
+    links = [model.costs.link_of.get(model.kinds[team.kind].name) for team in teams]
     if not any(links):
         return StageSeconds(computing_s, computing_s)
     there_bytes, back_bytes = model.costs.crossings.between(model.starts)
@@ -298,22 +333,40 @@ def _way_s(way: OneWay, size_bytes: Bytes) -> Floats:
 
 def computing_s(model: StageCosts, teams: Sequence[TeamKind]) -> Floats:
     """(teams, positions, positions): computing seconds by begin and end, entry cost included; inf: it cannot run."""
+    return _spans_s(model, layer_seconds(model, teams), [model.kinds[kind].fits for kind, _ in teams])
+
+
+def layer_seconds(model: StageCosts, teams: Sequence[TeamKind]) -> list[Floats]:
+    """(layers,) for each kind of team: seconds, nan where it cannot run a layer."""
     predicted = team_costs(model.costs)
-    layers_s = [predicted.time_s[predicted.kind_of[_name(model, model.kinds[kind])], size] for kind, size in teams]
-    return _spans_s(model, layers_s, [model.kinds[kind].fits for kind, _ in teams])
+    return [predicted.time_s[predicted.kind_of[model.kinds[kind].name], size] for kind, size in teams]
+
+
+def place_seconds(model: StageCosts, goal: Goal) -> Floats:
+    """(groups, kinds): the least place-seconds a frame, in the best teams or batches; inf: none can run it.
+
+    The memory of places is left out.
+    """
+    least_s, starts = np.full((model.groups, len(model.kinds)), np.inf), model.starts[:-1]
+    teams = team_kinds(model, goal)
+    for (kind, size), layers_s in zip(teams, layer_seconds(model, teams), strict=True):
+        np.fmin(least_s[:, kind], size * np.add.reduceat(layers_s, starts), out=least_s[:, kind])
+    for batch in model.costs.batches if goal.objective == "throughput" else ():
+        np.fmin(
+            least_s, np.add.reduceat(batch.time_s[:, [kind.places[0] for kind in model.kinds]], starts), out=least_s
+        )
+    return least_s
 
 
 def _in_runs_s(model: StageCosts, teams: Sequence[TeamKind], batch: CostBatch, goal: Goal) -> Floats:
     """(teams, positions, positions): seconds of each frame of a batch, and of a single one for teams of several places,
     whose batches have no times; inf if a batch takes longer than the goal's `run_s`.
     """
-    predicted = team_costs(model.costs)
     leads = [model.kinds[kind].places[0] for kind, _ in teams]
     fits = fitting(model.costs, np.array(model.starts), leads, batch.frames)
-    kind_of = [predicted.kind_of[_name(model, model.kinds[kind])] for kind, _ in teams]
     layers_s = [
-        batch.time_s[:, lead] if size == 1 else predicted.time_s[kind, size]
-        for lead, kind, (_, size) in zip(leads, kind_of, teams, strict=True)
+        batch.time_s[:, lead] if team.size == 1 else single_s
+        for lead, team, single_s in zip(leads, teams, layer_seconds(model, teams), strict=True)
     ]
     frame_s = _spans_s(model, layers_s, fits)
     alone = np.array([size == 1 for _, size in teams])
@@ -336,16 +389,11 @@ def _spans_s(model: StageCosts, layers_s: Sequence[Floats], fits: Iterable[Ints]
     return seconds
 
 
-def _name(model: StageCosts, kind: Kind) -> str:
-    return model.costs.places[kind.places[0]].name
-
-
 def _rates(teams: Sequence[TeamKind], seconds: Floats, kind: int, count: int) -> Floats:
     """(places + 1, positions, positions): the most frames a second that up to so many places of a kind serve, in the
     best teams.
     """
-    with np.errstate(divide="ignore", over="ignore"):
-        own = [(team.size, 1 / seconds[index]) for index, team in enumerate(teams) if team.kind == kind]
+    own = [(team.size, inverse(seconds[index])) for index, team in enumerate(teams) if team.kind == kind]
     rates = np.zeros((count + 1, *seconds.shape[1:]))
     for places in range(1, count + 1):
         rates[places] = rates[places - 1]
@@ -355,9 +403,12 @@ def _rates(teams: Sequence[TeamKind], seconds: Floats, kind: int, count: int) ->
     return rates
 
 
-def _shares(counts: Sequence[int], *, mixed: bool) -> Ints:
-    """(shares, kinds): shares of at least one place, in ascending order."""
-    if mixed:
-        return np.array([share for share in product(*(range(count + 1) for count in counts)) if any(share)])
+def _mixed_shares(counts: Sequence[int]) -> Ints:
+    """(shares, kinds): shares of at least one place, of any kinds, in ascending order."""
+    return np.array(list(product(*(range(count + 1) for count in counts)))[1:])
+
+
+def _shares(counts: Sequence[int]) -> Ints:
+    """(shares, kinds): shares of at least one place, all of one kind, in ascending order."""
     alone = np.eye(len(counts), dtype=np.int64)
     return np.array([places * alone[kind] for kind, count in enumerate(counts) for places in range(1, count + 1)])

@@ -69,10 +69,9 @@ def wider(costs: Costs, plan_solution: PlanSolution, goal: Goal) -> PlanSolution
         found_s = predicted.rate(plan_solution.plan).bottleneck_s
         if found_s <= best_s:
             best, best_s = plan_solution, found_s
+    assert best.plan is not None  # `other` has one
     lower_s = max(other.lower_bound_s or 0.0, plan_solution.lower_bound_s or 0.0)
-    if lower_s >= best_s * (1 - 2 * TOLERANCE):
-        return replace(best, outcome=Outcome.OPTIMAL, lower_bound_s=best_s, space=SPACE)
-    return replace(best, lower_bound_s=lower_s, space=SPACE)
+    return replace(best.answered(best.plan, best_s, lower_s, 2 * TOLERANCE), space=SPACE)
 
 
 def _best_cuts(wide: Wide, bounded: Bounded, goal: Goal) -> list[Cuts]:

@@ -27,7 +27,7 @@ from shisha_rt.costs.costs import Costs, why_infeasible
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.outcome import Outcome, ShouldStop
 from shisha_rt.planner.best_chain import best_chain
-from shisha_rt.planner.chains import TOLERANCE
+from shisha_rt.planner.chains import TOLERANCE, place_seconds
 from shisha_rt.planner.column_generation import wide_plan, wider
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import KindedStage, StageCosts, stage_costs
@@ -35,7 +35,7 @@ from shisha_rt.planner.latency import low_latency
 from shisha_rt.planner.least_energy import least_energy
 from shisha_rt.planner.price_bound import bottleneck_bound_s, speeds
 from shisha_rt.planner.reach import Counts, Lattice, cell_count, lattice, reach
-from shisha_rt.planner.solution import PlanSolution
+from shisha_rt.planner.solution import TOO_SOON, PlanSolution
 
 _MOST_SEARCHED: Final = 500
 """With copies, links, and more places than this, `wide_plan` is tried first, without a search on some of the places."""
@@ -105,36 +105,34 @@ def _plain_plan(costs: Costs, goal: Goal) -> PlanSolution:
     counts = tuple(min(len(kind.places), most) for kind in model.kinds)
     cells = cell_count(counts, most)
     statistics = {"kinds": len(counts), "cells": cells, "probes": 0, "latency_states": 0, "latency_bound_s": 0.0}
-
-    def without_plan(outcome: Outcome, reason: str, lower_bound_s: float | None = None) -> PlanSolution:
-        return PlanSolution(None, outcome, lower_bound_s, reason=reason, statistics=statistics)
-
+    solution = PlanSolution(None, Outcome.INFEASIBLE, statistics=statistics)
     hopeless = _hopeless(model)
     if hopeless is not None:
-        return without_plan(Outcome.INFEASIBLE, hopeless)
+        return replace(solution, reason=hopeless)
     lower_s = bottleneck_bound_s(_group_s(model), [len(kind.places) for kind in model.kinds], most)
     fewer = _fewer(model, counts, most, min(goal.most_cells, _QUICK_CELLS))
     stages = None if fewer == counts else _early_plan(model, fewer, most, lower_s, should_stop)
+    limited = replace(solution, outcome=Outcome.LIMIT, lower_bound_s=lower_s)
     if cells > goal.most_cells:
         if stages is None:
             reason = f"{len(counts)} kinds of places: {cells} states, expected at most {goal.most_cells}"
-            return without_plan(Outcome.LIMIT, reason, lower_s)
-        return PlanSolution(model.plan(stages), Outcome.FEASIBLE, lower_s, statistics=statistics, is_partial=True)
+            return replace(limited, reason=reason)
+        return replace(limited, answer=model.plan(stages), outcome=Outcome.FEASIBLE, is_partial=True)
     states = lattice(counts, most)
     if stages is None:
         widest = reach(states, model.furthest(math.inf), should_stop)
         if widest is None:
-            return without_plan(Outcome.LIMIT, "stopped before the first plan", lower_s)
+            return replace(limited, reason=TOO_SOON)
         if not widest.is_whole:
-            layer = model.starts[widest.furthest]
-            reason = f"no plan of up to {most} stages has room for layers 0-{layer} ({costs.layers[layer].name})"
-            return without_plan(Outcome.INFEASIBLE, reason)
+            return replace(solution, reason=model.why_no_room(most, widest.furthest))
         stages = widest.trace()
         del widest  # before the next table is made: they are large
     bracket = _narrowed(model, states, _Bracket(lower_s, model.bottleneck_s(stages), stages), should_stop)
     statistics["probes"] = bracket.probes
     if not bracket.is_closed:
-        return PlanSolution(model.plan(bracket.stages), Outcome.FEASIBLE, bracket.lower_s, statistics=statistics)
+        return replace(
+            solution, answer=model.plan(bracket.stages), outcome=Outcome.FEASIBLE, lower_bound_s=bracket.lower_s
+        )
     return _of_low_latency(model, states, bracket, goal, statistics)
 
 
@@ -145,7 +143,7 @@ def _of_low_latency(
     stages, latency_proven = bracket.stages, False
     table = reach(states, model.furthest(bracket.upper_s), goal.should_stop, to_the_end=True)
     if table is not None:
-        latency = low_latency(model, table, goal.latency_states, goal.should_stop)
+        latency = low_latency(model, table, goal)
         stages, latency_proven = latency.stages, latency.is_least
         statistics = statistics | {"latency_states": latency.states, "latency_bound_s": latency.bound_s}
     plan = model.plan(stages)
@@ -159,9 +157,7 @@ def _early_plan(
 
     A search that is stopped returns this plan; one that is not begins with its bottleneck as upper bound.
     """
-    # Drop kinds without places: arrays have an axis for each kind, and there may be more than numpy allows.
-    kept = [kind for kind, count in enumerate(fewer) if count]
-    model = replace(model, kinds=tuple(model.kinds[kind] for kind in kept))
+    model, kept = model.with_some(fewer)
     states = lattice([fewer[kind] for kind in kept], min(most, sum(fewer)))
     widest = reach(states, model.furthest(math.inf), should_stop)
     if widest is None or not widest.is_whole:
@@ -214,8 +210,6 @@ def _hopeless(model: StageCosts) -> str | None:
 
 
 def _group_s(model: StageCosts) -> Floats:
-    """(groups, kinds) seconds; inf where a place cannot run the group."""
-    places = [kind.places[0] for kind in model.kinds]
-    time_s = np.add.reduceat(model.costs.time_s[:, places], model.starts[:-1], axis=0)
-    can_run = np.array([kind.longest[:-1] > np.arange(model.groups) for kind in model.kinds]).T
-    return np.where(can_run, time_s, np.inf)
+    """(groups, kinds) seconds; inf where a place cannot run the group, or has not the memory for it."""
+    fits = np.array([kind.fits[:-1] > np.arange(model.groups) for kind in model.kinds]).T
+    return np.where(fits, place_seconds(model, Goal()), np.inf)

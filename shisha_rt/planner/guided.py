@@ -32,11 +32,13 @@ from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
-from shisha_rt.planner.chains import TOLERANCE
+from shisha_rt.planner.chains import TOLERANCE, can_list
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import DEFAULT_LATENCY_STATES, PART_OF_TARGET, Goal
+from shisha_rt.planner.kinds import stage_costs
 from shisha_rt.planner.learning import Learnt, learnt
 from shisha_rt.planner.outlook import outlook
+from shisha_rt.planner.shards.pieces import spans_listed, split_spans
 from shisha_rt.planner.shards.quickest_split import alone_s
 from shisha_rt.planner.shards.split_plan import split_plan
 from shisha_rt.planner.shards.splits_tried import with_longest_alone, with_splits_tried
@@ -46,9 +48,6 @@ from shisha_rt.studies import study
 if TYPE_CHECKING:
     from shisha_rt.papers.order.ordered_plan import OrderedPlan
     from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan
-
-DEFAULT_MOST_TRIALS: Final = 20
-DEFAULT_GAIN: Final = 0.01
 
 DOUBTS: Final = tuple(quarters / 4 for quarters in range(1, 9))
 """Standard deviations. A plan that would need more than the last counts as shown to be worse."""
@@ -65,11 +64,27 @@ _MOST_ORDER_WORK: Final = 1e7
 
 
 @dataclass(frozen=True, slots=True)
+class TrialLimits:
+    """`gain`: the smallest relative gain worth a trial. Raises ValueError if one is out of range."""
+
+    most_trials: int = 20
+    gain: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.most_trials < 1 or not 0 < self.gain < 1:
+            numbers = f"{self.most_trials} trials, a gain of {self.gain}"
+            raise ValueError(f"{numbers}: expected at least 1, and between 0 and 1")
+
+
+@dataclass(frozen=True, slots=True)
 class Trials:
     """`at`: the plan being measured. `done`: earlier trials, in order; all that is learnt follows from them."""
 
     at: Plan
     done: tuple[tuple[Plan, Measurement], ...]
+
+    def have(self, plan: Plan) -> bool:
+        return any(plan == tried for tried, _ in self.done)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,8 +95,7 @@ class GuidedTuner:
     start: Plan
     told_bound_s: float | None
     goal: Goal
-    most_trials: int
-    gain: float
+    limits: TrialLimits
     needs: tuple[frozenset[int], ...]
 
     def init(self) -> tuple[Trials, Proposal]:
@@ -96,10 +110,10 @@ class GuidedTuner:
         # The bound is proven only for chains of whole layers in the file's order.
         if self.costs.splits.ways or not self._best(trials)[0].is_chain:
             solution = replace(solution, lower_bound_s=None)
-        if len(trials.done) >= self.most_trials:
-            return trials, self._final(trials, f"the limit of {self.most_trials} trials is reached", solution)
+        if len(trials.done) >= self.limits.most_trials:
+            return trials, self._final(trials, f"the limit of {self.limits.most_trials} trials is reached", solution)
         proposal = None if solution.plan is None else self._promising(trials, believed, solution)
-        failed = proposal is not None and any(proposal.plan == plan for plan, _ in trials.done)
+        failed = proposal is not None and trials.have(proposal.plan)
         if proposal is None or failed:
             proposal = (
                 self._without_copies(trials)
@@ -164,9 +178,9 @@ class GuidedTuner:
         best_s = predicted_s(best)
         memory_s = self._memory_s(trials)
         to_beat_s = max(memory_s, min((predicted_s(plan) for plan, _ in measured), default=math.inf))
-        if max(memory_s, best_s) <= (1 - self.gain) * to_beat_s:
+        if max(memory_s, best_s) <= (1 - self.limits.gain) * to_beat_s:
             what = f"{1e3 * best_s:.4g} {'mJ' if self.goal.objective == 'energy' else 'ms'}"
-            return Proposal(best, f"predicted {what}, the best by the corrected costs", False, bound_s)
+            return Proposal(best, f"predicted {what}, the best by the corrected costs", lower_bound_s=bound_s)
         if solution.is_partial or self.goal.objective == "energy":
             return None
         view = outlook(believed, self.goal)
@@ -177,7 +191,7 @@ class GuidedTuner:
         def better(doubt: float) -> Plan | None:
             stage_s = view.at_best_s(doubt)
             to_beat_s = min([*others_s, *(view.value(stage_s, plan) for plan in chains)])
-            bound_s = (1 - self.gain) * to_beat_s
+            bound_s = (1 - self.limits.gain) * to_beat_s
             return view.plan_within(bound_s, stage_s) if bound_s >= memory_s else None
 
         at = bisect_left(DOUBTS, True, key=lambda doubt: better(doubt) is not None)
@@ -187,22 +201,24 @@ class GuidedTuner:
         at_best_s = view.value(view.at_best_s(DOUBTS[at]), plan)
         predicted = f"predicted {1e3 * predicted_s(plan):.4g} ms"
         perhaps = f"perhaps {1e3 * at_best_s:.4g} ms, {DOUBTS[at]:g} standard deviations below"
-        return Proposal(plan, f"{predicted}, {perhaps}", False, bound_s)
+        return Proposal(plan, f"{predicted}, {perhaps}", lower_bound_s=bound_s)
+
+    def _if_worth_it(
+        self, trials: Trials, plan: Plan | None, told_s: float, how: str, lower_bound_s: float | None = None
+    ) -> Proposal | None:
+        """Propose a plan of which costs promise `told_s`, if it is new and that is less than the best one measured."""
+        to_beat_s = (1 - self.limits.gain) * self._best(trials)[1].value(self.goal.objective)
+        if plan is None or trials.have(plan) or max(told_s, self._memory_s(trials)) > to_beat_s:
+            return None
+        return Proposal(plan, f"predicted {1e3 * told_s:.4g} ms{how}", lower_bound_s=lower_bound_s)
 
     def _without_copies(self, trials: Trials) -> Proposal | None:
         """Propose the best plan without copies before tuning ends, as costs do not know how copies slow each other."""
         if not self._has_copies or all(plan.is_plain for plan, _ in trials.done):
             return None
         without = exact_plan(self.costs, Goal(most_stages=self.goal.most_stages, most_cells=_MOST_PLAIN_CELLS))
-        best_s = self._best(trials)[1].bottleneck_s
-        if without.plan is None or any(without.plan == plan for plan, _ in trials.done):
-            return None
-        told_s = team_costs(self.costs).rate(without.plan).bottleneck_s
-        if max(told_s, self._memory_s(trials)) > (1 - self.gain) * best_s:
-            return None
-        return Proposal(
-            without.plan, f"predicted {1e3 * told_s:.4g} ms; best plan without copies", False, without.lower_bound_s
-        )
+        told_s = math.inf if without.plan is None else team_costs(self.costs).rate(without.plan).bottleneck_s
+        return self._if_worth_it(trials, without.plan, told_s, "; best plan without copies", without.lower_bound_s)
 
     def _branches(self, trials: Trials, believed: Learnt) -> Proposal | None:
         """Propose branches side by side, as they may lower the latency (see `forkjoin`)."""
@@ -210,32 +226,27 @@ class GuidedTuner:
         if not (self.needs and self.goal.replicate and near) or self.goal.objective != "latency":
             return None
         handover_s = _handover_s(believed.costs, trials.done)
-        scheme_plan: SchemePlan | None = study("side_by_side")(believed.costs, self.needs, handover_s, self.costs.far)
-        if scheme_plan is None or any(scheme_plan.plan == plan for plan, _ in trials.done):
+        found: SchemePlan | None = study("side_by_side")(believed.costs, self.needs, handover_s, self.costs.far)
+        if found is None:
             return None
-        told_s = scheme_plan.foretold.latency_s
-        if told_s > (1 - self.gain) * self._best(trials)[1].latency_s:
-            return None
-        return Proposal(scheme_plan.plan, f"predicted {1e3 * told_s:.4g} ms, with branches side by side", False)
+        return self._if_worth_it(trials, found.plan, found.foretold.latency_s, ", with branches side by side")
 
     def _reordered(self, trials: Trials, costs: Costs, goal: Goal) -> Proposal | None:
         """Propose a chain in another order of layers: a stage may have parts of branches that are apart in the file."""
         if not (self.needs and self._has_copies) or why_unknown(costs, self.needs):
             return None
-        to_beat_s = (1 - self.gain) * self._best(trials)[1].bottleneck_s
+        to_beat_s = (1 - self.limits.gain) * self._best(trials)[1].bottleneck_s
         if self._memory_s(trials) > to_beat_s:
             return None
-        ordered_plan: OrderedPlan = study("ordered_plan")(
+        ordered: OrderedPlan = study("ordered_plan")(
             costs,
             self.needs,
             to_beat_s,
             replace(goal, latency_states=0, most_cells=_most_cells(goal)),
             study("OrderLimits")(_MOST_DOWNSETS, _MOST_ORDER_WORK),
         )
-        if ordered_plan.plan is None or any(ordered_plan.plan == plan for plan, _ in trials.done):
-            return None
-        why = f"predicted {1e3 * ordered_plan.bottleneck_s:.4g} ms, with layers in another order than the file's"
-        return Proposal(ordered_plan.plan, why, False, ordered_plan.lower_s)
+        how = ", with layers in another order than the file's"
+        return self._if_worth_it(trials, ordered.plan, ordered.bottleneck_s, how, ordered.lower_s)
 
     def _with_splits(self, costs: Costs, whole: PlanSolution, handover_s: float) -> PlanSolution:
         return split_plan(costs, whole, replace(self.goal, most_cells=_most_cells(self.goal)), handover_s=handover_s)
@@ -243,15 +254,14 @@ class GuidedTuner:
     def _split(self, trials: Trials, costs: Costs, plan_solution: PlanSolution, handover_s: float) -> Proposal | None:
         """Propose layers in shards if that promises more than the best measured plan; only if no other plan does."""
         plan = plan_solution.plan
-        if plan is None or not plan.splits or any(plan == tried for tried, _ in trials.done):
+        if plan is None or not plan.splits:
             return None
         predicted = team_costs(costs)
         latency = self.goal.objective == "latency"
         told_s = alone_s(predicted, plan, handover_s) if latency else predicted.rate(plan).bottleneck_s
-        if max(told_s, self._memory_s(trials)) > (1 - self.gain) * self._best(trials)[1].value(self.goal.objective):
-            return None
-        why = f"predicted {1e3 * told_s:.4g} ms, with {_split_layers(plan)} in shards"
-        return Proposal(plan, why, False, plan_solution.lower_bound_s)
+        spans = sorted(split_spans(plan))
+        how = f", with layer{'s' * (len(spans) > 1)} {spans_listed(spans)} in shards"
+        return self._if_worth_it(trials, plan, told_s, how, plan_solution.lower_bound_s)
 
     def _memory_s(self, trials: Trials) -> float:
         """The least memory time a frame of all measured plans, assumed to be a lower bound for other plans."""
@@ -271,8 +281,12 @@ class GuidedTuner:
         if solution.is_partial:
             return f"places of {kinds} kinds are too many to look at all other plans"
         unlike = f", places taken as of {kinds} kinds though more of them differ" if believed.crowded else ""
-        better = "to take {:g}% less energy" if self.goal.objective == "energy" else "to be {:g}% faster"
-        return f"no other promises {better.format(100 * self.gain)}{unlike}"
+        if self.goal.objective == "energy":
+            return f"no other promises to take {100 * self.limits.gain:g}% less energy{unlike}"
+        if not can_list(stage_costs(believed.costs), len(believed.costs.places)):
+            worse = f"the best by the corrected costs does not promise to be {100 * self.limits.gain:g}% faster"
+            return f"{worse}{unlike}; plans within the costs' errors are too many to look at"
+        return f"no other promises to be {100 * self.limits.gain:g}% faster{unlike}"
 
     def _best(self, trials: Trials) -> tuple[Plan, Measurement]:
         """The best trial; a later one has to be better beyond noise."""
@@ -281,12 +295,6 @@ class GuidedTuner:
     def _final(self, trials: Trials, why: str, solution: PlanSolution) -> Proposal:
         best, count = self._best(trials)[0], len(trials.done)
         return Proposal(best, f"best of {count} plan{'s' * (count > 1)}; {why}", True, solution.lower_bound_s)
-
-
-def _split_layers(plan: Plan) -> str:
-    spans = sorted({stage.split.span for stage in plan.stages if stage.split is not None})
-    layers = [f"{first}" if first == last else f"{first}-{last}" for first, last in spans]
-    return f"layer{'s' * (len(layers) > 1)} {', '.join(layers)}"
 
 
 def _handover_s(costs: Costs, done: Sequence[tuple[Plan, Measurement]]) -> float:
@@ -315,21 +323,15 @@ def guided(
     start: Plan | None = None,
     goal: Goal = Goal(),  # noqa: B008 (it is frozen)
     *,
-    most_trials: int = DEFAULT_MOST_TRIALS,
-    gain: float = DEFAULT_GAIN,
     needs: tuple[frozenset[int], ...] = (),
+    limits: TrialLimits = TrialLimits(),
 ) -> GuidedTuner:
     """Make a tuner that begins with `start`, a plan that passes `verify.py`; None: the best plan by `costs`.
 
     `goal`: of each step, whose search is limited further. `needs` (layers,): the earlier layers of which each layer
     reads a tensor. If they are known and copies are allowed, plans may have layers in another order, and for latency
-    branches side by side.
-
-    `gain`: the smallest relative gain worth a trial. Raises ValueError if `start` is None and no plan can run by
-    `costs`, and if `most_trials` or `gain` is out of range.
+    branches side by side. Raises ValueError if `start` is None and no plan can run by `costs`.
     """
-    if most_trials < 1 or not 0 < gain < 1:
-        raise ValueError(f"{most_trials} trials, a gain of {gain}: expected at least 1, and between 0 and 1")
     exact = exact_plan(costs, goal if start is None else replace(goal, most_cells=_most_cells(goal)))
     if start is None:
         exact = split_plan(costs, exact, goal)
@@ -337,4 +339,4 @@ def guided(
     if start is None:
         raise ValueError(f"costs without a plan: {exact.reason}")
     bound_s = None if costs.splits.ways else exact.lower_bound_s
-    return GuidedTuner(costs, start, bound_s, goal, most_trials, gain, needs)
+    return GuidedTuner(costs, start, bound_s, goal, limits, needs)

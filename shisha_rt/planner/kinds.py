@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -34,13 +34,14 @@ _ROUNDING: Final = 4 * float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """Places (indices, as listed) that nothing tells apart.
+    """Places (indices, as listed) that nothing tells apart; `name`: of the first.
 
     `prefix_s` (positions,): seconds of all groups before the position, 0 for a layer that cannot run here. `longest`
     (positions,): end of the longest stage that begins there, whatever time it takes; the position itself if there is
     none. `fits`: the same by memory alone.
     """
 
+    name: str
     places: tuple[int, ...]
     prefix_s: Floats
     longest: Ints
@@ -110,6 +111,30 @@ class StageCosts:
         largest_s = float(kind.prefix_s[-1]) + float(self.entry_s.max()) + bound_s
         return _ROUNDING * (len(self.costs.layers) + 4) * largest_s
 
+    def why_no_room(self, most_stages: int, position: int) -> str:
+        """Why there is no plan, if plans get no further than a position."""
+        layer = self.starts[position]
+        name = self.costs.layers[layer].name
+        return f"no plan of up to {most_stages} stages has room for layers 0-{layer} ({name})"
+
+    def with_some(self, counts: Sequence[int]) -> tuple[StageCosts, tuple[int, ...]]:
+        """Leave out kinds of which there are to be no places; also return the others.
+
+        Arrays have an axis for each kind, and there may be more than numpy allows.
+        """
+        kept = tuple(kind for kind, count in enumerate(counts) if count)
+        return replace(self, kinds=tuple(self.kinds[kind] for kind in kept)), kept
+
+    def with_fewer_cuts(self, most_groups: int) -> StageCosts:
+        """Keep evenly spread cuts, for at most so many groups, but at least one."""
+        if self.groups <= most_groups:
+            return self
+        most = max(most_groups, 1)
+        cuts = [self.starts[round(at * self.groups / most)] - 1 for at in range(1, most)]
+        transfer_s = np.full_like(self.costs.transfer_s, np.nan)
+        transfer_s[cuts] = self.costs.transfer_s[cuts]
+        return stage_costs(replace(self.costs, transfer_s=transfer_s))
+
     def plan(self, stages: Iterable[KindedStage]) -> Plan:
         """Return the plan of `stages`, in pipeline order; of each kind, the places listed first are used."""
         free = [iter(kind.places) for kind in self.kinds]
@@ -132,7 +157,7 @@ def _kinds(costs: Costs, starts: Sequence[int]) -> Iterator[Kind]:
     for places, fits in zip(kinds, fitting(costs, at, [first for first, *_ in kinds]), strict=True):
         time_s = costs.time_s[:, places[0]]
         prefix_s = np.concatenate([[0.0], np.nancumsum(time_s)])[at]
-        yield Kind(places, prefix_s, np.minimum(_runnable(time_s, at), fits), fits)
+        yield Kind(costs.places[places[0]].name, places, prefix_s, np.minimum(_runnable(time_s, at), fits), fits)
 
 
 def _runnable(time_s: Floats, starts: Ints) -> Ints:

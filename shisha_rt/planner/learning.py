@@ -17,7 +17,7 @@ end, as the best measured plan is kept.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -53,14 +53,13 @@ _MOST_SIGHTINGS: Final = 200
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learnt:
-    """`costs`: as corrected. `beliefs`: of each place. `team_beliefs`: of each team in `costs`.
+    """`costs`: as corrected. `beliefs`: by a place (its index) and the size of the teams that it may lead.
 
     `crowded`: more places differ than could get beliefs of their own, as there would be too many kinds.
     """
 
     costs: Costs
-    beliefs: Sequence[Belief]
-    team_beliefs: Sequence[Belief]
+    beliefs: Mapping[tuple[int, int], Belief]
     crowded: bool
 
 
@@ -73,24 +72,6 @@ class _Seen(NamedTuple):
     error: float
 
 
-_TeamKind = tuple[int, int]
-"""A kind of places, by the costs as predicted, and their number."""
-
-
-def _by_place_and_team(
-    by_costs: TeamCosts, trials: Sequence[tuple[Plan, Measurement]]
-) -> tuple[dict[str, list[_Seen]], dict[_TeamKind, list[_Seen]]]:
-    """Measurements of each single place, and of each kind of teams. All places and teams of the costs have an entry."""
-    of_place: dict[str, list[_Seen]] = {place.name: [] for place in by_costs.costs.places}
-    of_team: dict[_TeamKind, list[_Seen]] = {kind: [] for kind in by_costs.time_s if kind[1] > 1}
-    for team, seen_once in _seen(by_costs, trials):
-        if len(team) == 1:
-            of_place[team[0]].append(seen_once)
-        else:
-            of_team.setdefault((by_costs.kind_of[team[0]], len(team)), []).append(seen_once)
-    return of_place, of_team
-
-
 def learnt(
     told_costs: Costs,
     trials: Sequence[tuple[Plan, Measurement]],
@@ -100,10 +81,16 @@ def learnt(
 ) -> Learnt:
     """Learn from all trials. `few_enough`: whether plans can be made for kinds of so many (kinds,) places."""
     by_costs = team_costs(told_costs)
-    of_place, of_team = _by_place_and_team(by_costs, trials)
+    of_place: dict[str, list[_Seen]] = {place.name: [] for place in told_costs.places}
+    of_team: dict[tuple[int, int], list[_Seen]] = {kind: [] for kind in by_costs.time_s if kind[1] > 1}
+    for team, seen_once in _seen(by_costs, trials):
+        if len(team) == 1:
+            of_place[team[0]].append(seen_once)
+        elif (which := (by_costs.kind_of[team[0]], len(team))) in of_team:
+            of_team[which].append(seen_once)
     time_s = np.stack([_able(told_costs.time_s[:, at], able) for at, able in enumerate(of_place.values())], axis=1)
     told_costs = told_costs.with_times(time_s)
-    team_s = {kind: _able(by_costs.time_s[kind], able) for kind, able in of_team.items() if kind in by_costs.time_s}
+    team_s = {kind: _able(by_costs.time_s[kind], able) for kind, able in of_team.items()}
     alone = [_sightings(told_costs, time_s[:, at], seen, place) for at, (place, seen) in enumerate(of_place.items())]
     groups, crowded = _each_seen(kinds_of(told_costs), alone), False
     if copies or not few_enough([len(group) for group in groups]):
@@ -115,18 +102,18 @@ def learnt(
         [_merged(sighting).sightings for sighting in sightings],
     )
     of_group, of_kind = beliefs[: len(groups)], dict(zip(team_s, beliefs[len(groups) :], strict=True))
-    by_place = {place: belief for group, belief in zip(groups, of_group, strict=True) for place in group}
-    places, names = range(len(told_costs.places)), [place.name for place in told_costs.places]
-    teams = [
-        (CostTeam(tuple(names[place] for place in group[:size]), _mean_s(belief, team_s[kind, size])), belief)
-        for group in groups
-        for (kind, size), belief in of_kind.items()
-        if kind == by_costs.kind_of[names[group[0]]] and size <= len(group)
-    ]
-    mean_s = np.stack([_mean_s(by_place[at], time_s[:, at]) for at in places], axis=1)
-    costs = replace(told_costs.with_times(mean_s), teams=tuple(team for team, _ in teams))
-    costs = _with_runs_seen(costs, kinds_of(told_costs), trials)
-    return Learnt(costs, [by_place[at] for at in places], [belief for _, belief in teams], crowded)
+    by_place = {(place, 1): belief for group, belief in zip(groups, of_group, strict=True) for place in group}
+    names = [place.name for place in told_costs.places]
+    mean_s = np.stack([_mean_s(by_place[at, 1], time_s[:, at]) for at in range(len(names))], axis=1)
+    teams: list[CostTeam] = []
+    for group in groups:
+        for (kind, size), belief in of_kind.items():
+            if kind == by_costs.kind_of[names[group[0]]] and size <= len(group):
+                team = tuple(names[place] for place in group[:size])
+                teams.append(CostTeam(team, _mean_s(belief, team_s[kind, size])))
+                by_place[group[0], size] = belief
+    costs = _with_runs_seen(replace(told_costs.with_times(mean_s), teams=tuple(teams)), kinds_of(told_costs), trials)
+    return Learnt(costs, by_place, crowded)
 
 
 def _with_runs_seen(costs: Costs, kinds: Sequence[Group], trials: Sequence[tuple[Plan, Measurement]]) -> Costs:

@@ -14,7 +14,6 @@ If the times of all stages are too many to list, only some of the cuts are searc
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -23,10 +22,17 @@ import numpy as np
 
 from shisha_rt.arrays import Bools, Floats
 from shisha_rt.costs.costs import Costs
-from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.outcome import STOPPED, Outcome
 from shisha_rt.plan.plan import Plan
-from shisha_rt.planner.chains import MOST_PERIODS, TOLERANCE, TeamKind, seconds_of, team_kinds
+from shisha_rt.planner.chains import (
+    MOST_PERIODS,
+    TOLERANCE,
+    TeamKind,
+    layer_seconds,
+    least_left,
+    seconds_of,
+    team_kinds,
+)
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import StageCosts, stage_costs
 from shisha_rt.planner.solution import PlanSolution
@@ -73,63 +79,46 @@ def least_energy(costs: Costs, goal: Goal) -> PlanSolution:
     if not costs.power_w:
         raise ValueError("energy is power times time: expected power_w of every place")
     whole = stage_costs(costs)
-    model = _with_fewer_cuts(whole, math.isqrt(MOST_PERIODS // len(team_kinds(whole, goal))) - 1)
+    model = whole.with_fewer_cuts(math.isqrt(MOST_PERIODS // len(team_kinds(whole, goal))) - 1)
     is_partial = model.groups < whole.groups
     space = _space(model, goal)
     best, labels, is_searched = _search(space, goal)
     is_whole = is_searched and not is_partial
     statistics = {"kinds": len(model.kinds), "labels": labels}
+    solution = PlanSolution(None, Outcome.LIMIT, statistics=statistics, space=SPACE, is_partial=is_partial)
     if best is None and not is_whole:
         reason = f"{whole.groups - 1} cuts are too many to search them all" if is_searched else STOPPED
-        return PlanSolution(
-            None, Outcome.LIMIT, reason=reason, statistics=statistics, space=SPACE, is_partial=is_partial
-        )
+        return replace(solution, reason=reason)
     if best is None:
-        return PlanSolution(None, Outcome.INFEASIBLE, reason=_why_none(model, space, goal), statistics=statistics)
-    plan = _with_copies(model, space, best, goal)
+        return replace(solution, outcome=Outcome.INFEASIBLE, reason=_why_none(model, space, goal))
     if is_partial:
         bound_j = _least_joules(whole, space.teams)
     else:
         bound_j = best.joules if is_whole else float(space.joules_left[0])
-    return PlanSolution(
-        plan,
-        Outcome.OPTIMAL if is_whole else Outcome.FEASIBLE,
-        statistics=statistics,
-        space=SPACE,
-        is_partial=is_partial,
+    return replace(
+        solution,
+        answer=_with_copies(model, space, best, goal),
+        outcome=Outcome.OPTIMAL if is_whole else Outcome.FEASIBLE,
         lower_bound_j=bound_j * (1 - TOLERANCE),
     )
 
 
-def _with_fewer_cuts(model: StageCosts, most_groups: int) -> StageCosts:
-    """The model with only some of its legal cuts, evenly spaced: at most `most_groups` groups, but at least one."""
-    if model.groups <= most_groups:
-        return model
-    kept = model.starts[:: -(-model.groups // max(most_groups, 1))]
-    cuts = [start - 1 for start in kept if 0 < start < len(model.costs.layers)]
-    transfer_s = np.full_like(model.costs.transfer_s, np.nan)
-    transfer_s[cuts] = model.costs.transfer_s[cuts]
-    return stage_costs(replace(model.costs, transfer_s=transfer_s))
-
-
 def _least_joules(model: StageCosts, teams: Sequence[TeamKind]) -> float:
     """A lower bound of a plan's joules: each layer on the team that needs the least for it, without entry costs."""
-    predicted = team_costs(model.costs)
-    least_j = np.full(len(model.costs.layers), np.inf)
-    for kind, size in teams:
-        name = model.costs.places[model.kinds[kind].places[0]].name
-        layers_j = size * model.costs.power_w[name] * predicted.time_s[predicted.kind_of[name], size]
-        least_j = np.fmin(least_j, layers_j)
-    return float(least_j.sum())
+    layers_j = np.array(layer_seconds(model, teams)) * _power_w(model, teams)[:, None]
+    return float(np.fmin.reduce(layers_j).sum())
+
+
+def _power_w(model: StageCosts, teams: Sequence[TeamKind]) -> Floats:
+    return np.array([size * model.costs.power_w[model.kinds[kind].name] for kind, size in teams])
 
 
 def _space(model: StageCosts, goal: Goal) -> _Space:
     teams = team_kinds(model, goal)
     seconds = seconds_of(model, teams)
-    places = [model.costs.places[kind.places[0]].name for kind in model.kinds]
-    power_w = np.array([size * model.costs.power_w[places[kind]] for kind, size in teams])
-    joules = seconds.busy_s * power_w[:, None, None]
-    joules += TOLERANCE / model.groups * _least_left(joules)[0]  # among plans of equal energy, prefer few stages
+    joules = seconds.busy_s * _power_w(model, teams)[:, None, None]
+    # Among plans of equal energy, prefer few stages.
+    joules += TOLERANCE / model.groups * least_left(joules.min(axis=0))[0]
     counts = tuple(len(kind.places) for kind in model.kinds)
     most = goal.most_stages or model.groups
     is_limited = most < min(sum(counts), model.groups)
@@ -138,20 +127,11 @@ def _space(model: StageCosts, goal: Goal) -> _Space:
         teams,
         seconds.alone_s,
         joules,
-        _least_left(seconds.alone_s),
-        _least_left(joules),
+        least_left(seconds.alone_s.min(axis=0)),
+        least_left(joules.min(axis=0)),
         needs,
         counts + (most,) * is_limited,
     )
-
-
-def _least_left(values: Floats) -> Floats:
-    """(positions,): the least sum of stages from there to the end, with unlimited places."""
-    best = values.min(axis=0)
-    left = np.zeros(len(best))
-    for begin in range(len(best) - 2, -1, -1):
-        left[begin] = (best[begin, begin + 1 :] + left[begin + 1 :]).min()
-    return left
 
 
 def _search(space: _Space, goal: Goal) -> tuple[_Label | None, int, bool]:
@@ -190,12 +170,17 @@ def _longer(space: _Space, label: _Label, most_s: float, most_joules: float) -> 
             yield _Label(float(joules[end]), float(seconds[end]), used, end, team, label)
 
 
-def _undominated(labels: Iterable[_Label]) -> list[_Label]:
-    """Drop labels if another is as good in joules, seconds and places."""
+def _undominated(labels: Sequence[_Label]) -> list[_Label]:
+    """Drop labels if another is as good in joules, seconds and places.
+
+    A label of no fewer joules is compared with the quickest of each different use of places, and those are few.
+    """
+    number_of = {used: number for number, used in enumerate(dict.fromkeys(label.used for label in labels))}
+    uses, quickest_s = np.array(list(number_of)), np.full(len(number_of), np.inf)
     kept: list[_Label] = []
     for label in sorted(labels, key=lambda label: (label.joules, label.seconds, label.used)):
-        as_quick = (other for other in kept if other.seconds <= label.seconds)
-        if not any(all(map(operator.le, other.used, label.used)) for other in as_quick):
+        if (quickest_s[(uses <= label.used).all(axis=1)] > label.seconds).all():
+            quickest_s[number_of[label.used]] = label.seconds
             kept.append(label)
     return kept
 

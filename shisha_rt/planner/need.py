@@ -14,7 +14,6 @@ If the number of stages is limited, there is a table for each number of stages.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -24,7 +23,7 @@ import numpy.typing as npt
 
 from shisha_rt.arrays import Bools, Ints
 from shisha_rt.outcome import ShouldStop
-from shisha_rt.planner.chains import TOLERANCE, Chains, SharedStage
+from shisha_rt.planner.chains import TOLERANCE, Chains, SharedStage, windows
 
 Numbers = npt.NDArray[np.int32]
 _NEVER: Final = 1 << 30
@@ -79,12 +78,6 @@ class Need:
         return shared_stages[::-1]
 
 
-def need_cells(chains: Chains) -> int:
-    """Number of cells of all tables."""
-    tables = chains.most_stages + 1 if chains.layered else 1
-    return tables * (chains.model.groups + 1) * math.prod(count + 1 for count in chains.counts[:-1])
-
-
 def need(chains: Chains, bound_s: float, should_stop: ShouldStop) -> Need | None:
     """Compute the recursion for a bound. None if `should_stop`, which is asked at each position, says so."""
     shares, positions = chains.shares, chains.model.groups + 1
@@ -94,7 +87,7 @@ def need(chains: Chains, bound_s: float, should_stop: ShouldStop) -> Need | None
     own = shares[:, -1].astype(np.int32)
     table = np.full((positions, *(count + 1 for count in chains.counts[:-1])), _NEVER, np.int32)
     table[0] = 0
-    windows = [_windows(head, chains.counts) for head in heads.tolist()]
+    slices = [windows(head, chains.counts[:-1]) for head in heads.tolist()]
     tables = [table]
     for _ in range(chains.most_stages if chains.layered else 1):
         before = tables[-1]
@@ -106,7 +99,7 @@ def need(chains: Chains, bound_s: float, should_stop: ShouldStop) -> Need | None
             # Shares are in ascending order, so those with the same head (all kinds but the last) are neighbours.
             parts = np.flatnonzero((heads[rows[1:]] != heads[rows[:-1]]).any(axis=1)) + 1
             for begun, past in pairwise([0, *parts.tolist(), len(rows)]) if rows.size else ():
-                source, beyond = windows[rows[begun]]
+                source, beyond = slices[rows[begun]]
                 if past > begun + 1:
                     places = own[rows[begun:past]].reshape(-1, *(1 for _ in source))
                     needed = (before[(begins[begun:past], *source)] + places).min(axis=0)
@@ -141,9 +134,3 @@ def _by_end(stages: Bools) -> list[_Ending]:
     ends, shares, begins = np.nonzero(stages.transpose(1, 0, 2))
     bounds = np.searchsorted(ends, np.arange(stages.shape[1] + 1)).tolist()
     return [_Ending(shares[first:past], begins[first:past]) for first, past in pairwise(bounds)]
-
-
-def _windows(head: Sequence[int], counts: Sequence[int]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Slices of the counts that adding a share leads from, and to; `head`: its places of each kind but the last."""
-    source = tuple(slice(0, count + 1 - more) for count, more in zip(counts, head, strict=False))
-    return source, (*(slice(more, None) for more in head), ...)

@@ -8,13 +8,12 @@ given the times of whole stages, as they do not ask for those of layers. Transfe
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.costs.team_costs import TeamCosts, team_costs
+from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.plan.plan import Plan, Stage, Team
 from shisha_rt.plan.rate import latency_s, rate_of
 from shisha_rt.planner.belief import Belief
@@ -103,8 +102,7 @@ def outlook(learnt: Learnt, goal: Goal) -> Outlook:
     teams = team_kinds(model, goal)
     predicted_s = computing_s(model, teams)
     starts = np.array(model.starts)
-    predicted = team_costs(learnt.costs)
-    deviation_s = np.stack([_belief(learnt, predicted, model, team).deviation_s(starts) for team in teams])
+    deviation_s = np.stack([_belief(learnt, model, team).deviation_s(starts) for team in teams])
     known = np.isfinite(predicted_s) & (predicted_s > 0)
     return Outlook(
         model=model,
@@ -115,15 +113,7 @@ def outlook(learnt: Learnt, goal: Goal) -> Outlook:
     )
 
 
-def _belief(learnt: Learnt, predicted: TeamCosts, model: StageCosts, team: TeamKind) -> Belief:
-    place = model.kinds[team.kind].places[0]
-    if team.size == 1:
-        return learnt.beliefs[place]
-    kind = predicted.kind_of[learnt.costs.places[place].name]
-    teams: Sequence[Team] = [team_cost.places for team_cost in learnt.costs.teams]
-    at = next(
-        at
-        for at, candidate in enumerate(teams)
-        if len(candidate) == team.size and predicted.kind_of[candidate[0]] == kind
-    )
-    return learnt.team_beliefs[at]
+def _belief(learnt: Learnt, model: StageCosts, team: TeamKind) -> Belief:
+    """The belief about such teams of the first places of the kind for which there is one."""
+    leads = ((place, team.size) for place in model.kinds[team.kind].places)
+    return next(learnt.beliefs[lead] for lead in leads if lead in learnt.beliefs)

@@ -7,7 +7,6 @@ host carries an equal share.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -35,11 +34,19 @@ class AlikePlaces:
     def count(self) -> int:
         return sum(map(len, self.hosts))
 
+    @property
+    def ways(self) -> tuple[int, ...]:
+        """Rows of `Wide.link_s`: there and back; none without links."""
+        return () if self.group is None else (2 * self.group, 2 * self.group + 1)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wide:
     """`seconds` (classes, positions, positions): seconds a frame that a place is busy with a stage, by begin and end;
     inf if it cannot run it. Behind a link, the longest of transfer there, computing and transfer back.
+
+    `counted_s`: the same for linear programs, where a stage that takes no time counts as taking a billionth of the
+    shortest other: else one place would have infinitely many frames.
 
     `link_s` (2 x groups, positions, positions): seconds a frame that a stage keeps a link of the group busy; rows
     alternate between there and back. `links` (2 x groups,): number of links.
@@ -48,6 +55,7 @@ class Wide:
     model: StageCosts
     classes: tuple[AlikePlaces, ...]
     seconds: Floats
+    counted_s: Floats
     link_s: Floats
     links: Floats
 
@@ -58,38 +66,32 @@ class Wide:
 
 def wide_space(costs: Costs) -> Wide:
     """Put all places of `costs` into classes: further work grows with classes only."""
-    model = stage_costs(costs)
+    model, kinds = stage_costs(costs), kinds_of(costs)
     links = {link.host: link for link in costs.links}
-    kind_of = {place: kind for kind, places in enumerate(kinds_of(costs)) for place in places}
-    on_host: dict[str | None, list[int]] = {}
-    for index, priced_place in enumerate(costs.places):
-        on_host.setdefault(priced_place.host if priced_place.host in links else None, []).append(index)
-    groups: dict[Hashable, int] = {}
-    ways: list[tuple[OneWay, OneWay]] = []
-    counts: list[int] = []
+    kind_of = {place: kind for kind, places in enumerate(kinds) for place in places}
+    on_host: dict[str | None, dict[int, list[int]]] = {}
+    for index, place in enumerate(costs.places):
+        host = place.host if place.host in links else None
+        on_host.setdefault(host, {}).setdefault(kind_of[index], []).append(index)
+    groups: dict[tuple[OneWay, OneWay, Hashable], int] = {}
     members: dict[tuple[int, int | None], list[tuple[int, ...]]] = {}
-    for host, places in on_host.items():
-        by_kind: dict[int, list[int]] = {}
-        for place in places:
-            by_kind.setdefault(kind_of[place], []).append(place)
+    group_of: list[int] = []
+    for host, by_kind in on_host.items():
         group = None
         if host is not None:
-            link = links[host]
-            alike = link.there, link.back, tuple(sorted(Counter(kind_of[place] for place in places).items()))
-            group = groups.setdefault(alike, len(groups))
-            if group == len(ways):
-                ways.append((link.there, link.back))
-                counts.append(0)
-            counts[group] += 1
-        for kind, alike_places in by_kind.items():
-            members.setdefault((kind, group), []).append(tuple(alike_places))
-    classes = tuple(AlikePlaces(tuple(hosts), group) for (_, group), hosts in members.items())
-    number_of = {place: number for number, kind in enumerate(model.kinds) for place in kind.places[:1]}
-    first_of = {kind: places[0] for kind, places in enumerate(kinds_of(costs))}
-    teams = [TeamKind(number_of[first_of[kind]], 1) for kind, _ in members]
-    seconds = seconds_of(model, teams).busy_s
+            counts = tuple(sorted((kind, len(places)) for kind, places in by_kind.items()))
+            group = groups.setdefault((links[host].there, links[host].back, counts), len(groups))
+            group_of.append(group)
+        for kind, places in by_kind.items():
+            members.setdefault((kind, group), []).append(tuple(places))
+    classes = tuple(AlikePlaces(tuple(of_hosts), group) for (_, group), of_hosts in members.items())
+    number_of = {kind.places[0]: number for number, kind in enumerate(model.kinds)}
+    seconds = seconds_of(model, [TeamKind(number_of[kinds[kind][0]], 1) for kind, _ in members]).busy_s
     there, back = costs.crossings.between(model.starts)
-    link_s = np.zeros((2 * len(ways), *there.shape))
-    for group, (way, its_back) in enumerate(ways):
-        link_s[2 * group], link_s[2 * group + 1] = there / way.bytes_per_s, back / its_back.bytes_per_s
-    return Wide(model, classes, seconds, link_s, np.repeat(np.array(counts, float), 2))
+    link_s = np.zeros((2 * len(groups), *there.shape))
+    for (its_there, its_back, _), group in groups.items():
+        link_s[2 * group], link_s[2 * group + 1] = there / its_there.bytes_per_s, back / its_back.bytes_per_s
+    least_s = seconds.min(where=seconds > 0, initial=np.inf)
+    counted_s = np.maximum(seconds, 1e-9 * least_s if np.isfinite(least_s) else 1.0)
+    hosts = np.bincount(group_of, minlength=len(groups)).astype(float)
+    return Wide(model, classes, seconds, counted_s, link_s, np.repeat(hosts, 2))

@@ -93,10 +93,9 @@ def cheapest(wide: Wide, prices: Floats, most_stages: int | None) -> tuple[float
     for number, place_class in enumerate(wide.classes):
         priced = np.full(cost.shape, np.inf)
         np.multiply(prices[number], wide.seconds[number], out=priced, where=np.isfinite(wide.seconds[number]))
-        if place_class.group is not None:
-            for way in (2 * place_class.group, 2 * place_class.group + 1):
-                if prices[classes + way]:
-                    priced = priced + prices[classes + way] * wide.link_s[way]
+        for way in place_class.ways:
+            if prices[classes + way]:
+                priced = priced + prices[classes + way] * wide.link_s[way]
         chosen[priced < cost] = number
         np.minimum(cost, priced, out=cost)
     limited = most_stages is not None and most_stages < wide.positions - 1
@@ -131,9 +130,7 @@ def _use(wide: Wide, route: Route) -> Floats:
     """(classes + links,): seconds of places and links that a frame uses on a route."""
     used = np.zeros(len(wide.classes) + len(wide.links))
     for span, number in zip(pairwise(route.cuts), route.classes, strict=True):
-        used[number] += wide.seconds[number][span]
-        group = wide.classes[number].group
-        if group is not None:
-            for way in (2 * group, 2 * group + 1):
-                used[len(wide.classes) + way] += wide.link_s[way][span]
+        used[number] += wide.counted_s[number][span]
+        for way in wide.classes[number].ways:
+            used[len(wide.classes) + way] += wide.link_s[way][span]
     return used

@@ -11,7 +11,7 @@ have the stage. Few stages remain.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,10 +19,9 @@ import numpy as np
 
 from shisha_rt.arrays import Bools, Floats, Ints
 from shisha_rt.outcome import ShouldStop
-from shisha_rt.planner.chains import TOLERANCE, Chains, SharedStage
+from shisha_rt.planner.chains import TOLERANCE, Chains, SharedStage, inverse, least_left, least_to, windows
 
 _NONE: Final = 1 << 30
-_Slices = tuple[slice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,42 +42,31 @@ class _Option:
     shares: Ints
 
 
-def latency_cells(chains: Chains) -> int:
-    """Number of cells of all tables."""
-    tables = chains.most_stages + 1 if chains.layered else 1
-    return tables * (chains.model.groups + 1) * math.prod(count + 1 for count in chains.counts)
-
-
 def quickest(chains: Chains, bound_s: float, most_latency_s: float, should_stop: ShouldStop) -> Quickest | None:
     """Find a chain of the least latency, at most `most_latency_s`. None if `should_stop` says so."""
     options = _options(chains, bound_s, most_latency_s)
     table = np.full((chains.model.groups + 1, *(count + 1 for count in chains.counts)), math.inf)
     table[0] = 0
     tables = [table]
-    windows = [_windows(share, chains.counts) for share in chains.shares.tolist()]
+    slices = [windows(share, chains.counts) for share in chains.shares.tolist()]
     for _ in range(chains.most_stages if chains.layered else 1):
         before = tables[-1]
         now = before.copy() if chains.layered else before
         for end, ways in enumerate(options):
             if should_stop():
                 return None
+            to = now[end]
             for option in ways:
                 come_from = before[option.begin] + option.service_s
                 for share in option.shares.tolist():
-                    source, beyond = windows[share]
-                    target = now[end][beyond]
+                    source, beyond = slices[share]
+                    target = to[beyond]
                     np.minimum(target, come_from[source], out=target)
         if chains.layered:
             tables.append(now)
     latency_s = float(tables[-1][(-1, *chains.counts)])
     met = latency_s <= most_latency_s * (1 + TOLERANCE)
     return Quickest(tuple(_traced(chains, options, tables)) if met else (), latency_s)
-
-
-def _windows(share: Sequence[int], counts: Sequence[int]) -> tuple[_Slices, _Slices]:
-    """Slices of the counts that adding a share leads from, and to."""
-    source = tuple(slice(0, count + 1 - more) for count, more in zip(counts, share, strict=True))
-    return source, tuple(slice(more, None) for more in share)
 
 
 def _traced(chains: Chains, options: list[list[_Option]], tables: list[Floats]) -> list[SharedStage]:
@@ -112,8 +100,7 @@ def periods_s(chains: Chains, stages: Ints) -> Floats:
     of_lead = [stages[stages[:, 0] == lead, 1:].T for lead in range(len(chains.teams))]
     rates = [_rates_with(chains, lead)[:, :, *leads].ravel() for lead, leads in enumerate(of_lead) if leads.size]
     every = np.concatenate(rates) if rates else np.zeros(0)
-    with np.errstate(divide="ignore", over="ignore"):
-        return np.unique(1 / every[every > 0])
+    return np.unique(inverse(every[every > 0]))
 
 
 def _options(chains: Chains, bound_s: float, most_latency_s: float) -> list[list[_Option]]:
@@ -147,44 +134,32 @@ def _through_s(chains: Chains, rate: float, most_latency_s: float) -> Floats:
     able = np.isfinite(seconds) & (served >= rate) & (seconds <= most_latency_s * (1 + TOLERANCE))
     own_s = np.where(able, seconds, np.inf)
     best_s = own_s.min(axis=0)
-    positions = len(best_s)
-    to_s, from_s = np.full(positions, np.inf), np.full(positions, np.inf)
-    to_s[0] = from_s[-1] = 0
-    for end in range(1, positions):
-        to_s[end] = (to_s[:end] + best_s[:end, end]).min()
-    for begin in range(positions - 2, -1, -1):
-        from_s[begin] = (best_s[begin, begin + 1 :] + from_s[begin + 1 :]).min()
-    return np.asarray(to_s[:, None] + own_s + from_s)
+    return np.asarray(least_to(best_s)[:, None] + own_s + least_left(best_s))
 
 
 def _most_with(chains: Chains, lead: int) -> Floats:
     """(positions, positions): frames a second of the largest share that has such a team; -1: too few places for it."""
-    with np.errstate(divide="ignore", over="ignore"):
-        rate = 1 / chains.seconds.busy_s[lead]
     team = chains.teams[lead]
     if team.size > chains.counts[team.kind]:
-        return np.full(rate.shape, -1.0)
-    if not chains.replicate:
-        return np.asarray(rate)
-    rate = rate + chains.rates[team.kind][chains.counts[team.kind] - team.size]
-    if chains.is_mixed:
-        rate = rate + chains.rates[1 - team.kind][-1]
-    return np.asarray(rate)
+        return np.full(chains.seconds.busy_s[lead].shape, -1.0)
+    rate, further, others = _rates_apart(chains, lead)
+    return np.asarray(rate + further[-1] + others[-1])
 
 
 def _rates_with(chains: Chains, lead: int) -> Floats:
     """(others, further, positions, positions): frames a second of stages that have such a team, and 0, 1, ... places
     more: `further` of the team's kind, `others` of the other kind, if a stage may have both.
     """
-    team = chains.teams[lead]
-    with np.errstate(divide="ignore", over="ignore"):
-        rate = 1 / chains.seconds.busy_s[lead]
-    if not chains.replicate:
-        return np.asarray(rate[None, None])
-    further = chains.rates[team.kind][: chains.counts[team.kind] - team.size + 1]
-    others = chains.rates[1 - team.kind] if chains.is_mixed else np.zeros((1, *rate.shape))
-    served: Floats = rate + further + others[:, None]
-    return served
+    rate, further, others = _rates_apart(chains, lead)
+    return np.asarray(rate + further + others[:, None])
+
+
+def _rates_apart(chains: Chains, lead: int) -> tuple[Floats, Floats, Floats]:
+    """Frames a second of the team (positions, positions), and of places more: of its kind, and of the other one."""
+    team, rate = chains.teams[lead], inverse(chains.seconds.busy_s[lead])
+    none = np.zeros((1, *rate.shape))
+    further = chains.rates[team.kind][: chains.counts[team.kind] - team.size + 1] if chains.replicate else none
+    return rate, further, chains.rates[1 - team.kind] if chains.is_mixed else none
 
 
 def _least_shares(chains: Chains, able: Bools, rate: float) -> Iterator[tuple[int, int, int, Ints]]:

@@ -7,8 +7,8 @@ speeds. A heavy stage may still be a quick one, so the seed is where tuning star
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
-from typing import Final, Literal, Protocol, TypeVar, get_args
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.spans import groups_of
@@ -57,7 +57,8 @@ def seed(
         _Group(first, last, sum(weights[first : last + 1])) for first, last in groups_of(len(weights), legal_cuts)
     ]
     stage_count = min(len(places), len(groups)) if stage_count is None else stage_count
-    _check(weights, len(groups), len(places), stage_count)
+    for fault in _faults(weights, len(groups), len(places), stage_count):
+        raise BadInput(fault, Error.WRONG_OPTION)
     stages = _merge(groups, stage_count)
     return _place(stages, by_rank(places)[:stage_count], assign, rng)
 
@@ -67,15 +68,12 @@ def by_rank(places: Sequence[R]) -> list[R]:
     return sorted(places, key=lambda place: place.rank)
 
 
-class _Group:
+class _Group(NamedTuple):
     """Layers `first` to `last`, inclusive, that will be in one stage."""
 
-    __slots__ = ("first", "last", "weight")
-
-    def __init__(self, first: int, last: int, weight: float) -> None:
-        self.first = first
-        self.last = last
-        self.weight = weight
+    first: int
+    last: int
+    weight: float
 
     @property
     def layer_count(self) -> int:
@@ -85,25 +83,20 @@ class _Group:
         return _Group(self.first, right.last, self.weight + right.weight)
 
 
-def _check(weights: Sequence[float], group_count: int, place_count: int, stage_count: int) -> None:
+def _faults(weights: Sequence[float], group_count: int, place_count: int, stage_count: int) -> Iterator[str]:
     if not weights:
-        raise BadInput("no layers to place: expected at least one", Error.WRONG_OPTION)
+        yield "no layers to place: expected at least one"
     if min(weights) < 0:
-        raise BadInput(
-            f"weight of layer {min(range(len(weights)), key=weights.__getitem__)}: expected not negative",
-            Error.WRONG_OPTION,
-        )
+        yield f"weight of layer {weights.index(min(weights))}: expected not negative"
     if not place_count:
-        raise BadInput("no places to run on: expected at least one", Error.WRONG_OPTION)
+        yield "no places to run on: expected at least one"
     if stage_count < 1:
-        raise BadInput(f"{stage_count} stages: expected at least 1", Error.WRONG_OPTION)
+        yield f"{stage_count} stages: expected at least 1"
     if stage_count > place_count:
-        raise BadInput(
-            f"{stage_count} stages: expected at most {place_count}, the number of places", Error.WRONG_OPTION
-        )
+        yield f"{stage_count} stages: expected at most {place_count}, the number of places"
     if stage_count > group_count:
         whole = "the number of layers" if group_count == len(weights) else "as the legal cuts allow no more"
-        raise BadInput(f"{stage_count} stages: expected at most {group_count}, {whole}", Error.WRONG_OPTION)
+        yield f"{stage_count} stages: expected at most {group_count}, {whole}"
 
 
 def _merge(groups: list[_Group], stage_count: int) -> list[_Group]:

@@ -6,13 +6,13 @@ by host, as long as the host's link has room; what is left goes to the slowest s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from shisha_rt.arrays import Floats
+from shisha_rt.arrays import Bools, Floats
 from shisha_rt.planner.linear import maximize
 from shisha_rt.planner.place_classes import Wide
 from shisha_rt.planner.prices import Cuts
@@ -36,7 +36,7 @@ class Dealt(NamedTuple):
 def shares_of(wide: Wide, cuts: Cuts) -> Shares:
     """Solve the linear program of one set of cuts."""
     spans = list(pairwise(cuts))
-    seconds = np.array([[wide.seconds[number][span] for span in spans] for number in range(len(wide.classes))])
+    seconds = np.array([[wide.counted_s[number][span] for span in spans] for number in range(len(wide.classes))])
     able = np.argwhere(np.isfinite(seconds))
     counts = np.array([place_class.count for place_class in wide.classes], float)
     classes, ways = len(wide.classes), len(wide.links)
@@ -48,10 +48,8 @@ def shares_of(wide: Wide, cuts: Cuts) -> Shares:
     use = np.zeros((classes + ways + len(spans), len(able) + 1))
     use[able[:, 0], np.arange(len(able))] = 1.0
     for column, (number, stage) in enumerate(able.tolist()):
-        group = wide.classes[number].group
-        if group is not None:
-            for way in (2 * group, 2 * group + 1):
-                use[classes + way, column] = full[column] * wide.link_s[way][spans[stage]] / wide.links[way]
+        for way in wide.classes[number].ways:
+            use[classes + way, column] = full[column] * wide.link_s[way][spans[stage]] / wide.links[way]
         use[classes + ways + stage, column] = -full[column] / unit
     use[classes + ways :, -1] = 1.0
     gain = np.zeros(len(able) + 1)
@@ -75,19 +73,27 @@ def dealt(wide: Wide, cuts: Cuts) -> Dealt:
     Frames are dealt in proportion to places' speeds, so an overloaded link slows all places down.
     """
     shares = shares_of(wide, cuts)
-    return max(
-        (_Deal(wide, cuts, over=over).dealt(shares) for over in (False, True)), key=lambda sharing: sharing.per_s
-    )
+    ways = (_Deal(wide, cuts, has_room).dealt(shares) for has_room in (_within, _not_full))
+    return max(ways, key=lambda deal: deal.per_s)
+
+
+def _within(used: Floats, more: Floats) -> Bools:
+    """Whether links have room for all that a place more transfers."""
+    return used + more <= 1 + 1e-9
+
+
+def _not_full(used: Floats, more: Floats) -> Bools:
+    return used < 1
 
 
 class _Deal:
-    """Places being handed out. `over`: a host may be given one place more than its link has room for."""
+    """Places being handed out, each on a host whose link has room for it."""
 
-    def __init__(self, wide: Wide, cuts: Cuts, *, over: bool) -> None:
+    def __init__(self, wide: Wide, cuts: Cuts, has_room: Callable[[Floats, Floats], Bools]) -> None:
         self._wide = wide
         self._cuts = cuts
         self._spans = list(pairwise(cuts))
-        self._over = over
+        self._has_room = has_room
         # In turns over the hosts, so that their links fill evenly; taken from the end.
         self._left = [[at for turn in _turns(place_class.hosts) for at in turn][::-1] for place_class in wide.classes]
         hosts = {
@@ -99,7 +105,7 @@ class _Deal:
 
     def dealt(self, shares: Shares) -> Dealt:
         """First deal what the program says; then the slowest stage gets one more place, as long as any is of use."""
-        seconds, classes = self._wide.seconds, range(len(self._wide.classes))
+        seconds, classes = self._wide.counted_s, range(len(self._wide.classes))
         for number in classes:
             for stage, span in enumerate(self._spans):
                 if shares.frames[number, stage] > 0:
@@ -119,12 +125,10 @@ class _Deal:
         left, span, group = self._left[number], self._spans[stage], self._wide.classes[number].group
         if not left:
             return False
-        rate, at = 1 / self._wide.seconds[number][span], len(left) - 1
+        rate, at = 1 / self._wide.counted_s[number][span], len(left) - 1
         if group is not None:
             need = rate * self._wide.link_s[2 * group : 2 * group + 2, *span]
-            most = 1.0 if self._over else 1 - need + 1e-9
-            used = self._busy[group].sum(axis=2)
-            open_hosts = (used < most if self._over else used <= most).all(axis=1)
+            open_hosts = np.all(self._has_room(self._busy[group].sum(axis=2), need), axis=1)
             while at >= 0 and not open_hosts[left[at][0]]:
                 at -= 1
             if at < 0:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from shisha_rt.outcome import Solution
+from shisha_rt.outcome import Outcome, Solution
 from shisha_rt.plan.plan import Plan
 
+TOO_SOON: Final = "stopped before the first plan"
 PLAIN_CHAINS: Final = "chains of stages, each on a place of its own"
 
 
@@ -27,6 +28,20 @@ class PlanSolution(Solution[Plan]):
     space: str = PLAIN_CHAINS
     is_partial: bool = False
     lower_bound_j: float | None = None
+
+    def answered(self, plan: Plan, value_s: float, lower_s: float | None, rounding: float) -> PlanSolution:
+        """With `plan`, which takes `value_s`, as its answer; optimal if the lower bound is as high but for rounding.
+
+        Nothing is proven of the plan's latency beside its bottleneck.
+        """
+        proven = lower_s is not None and lower_s >= value_s * (1 - rounding)
+        return replace(
+            self,
+            answer=plan,
+            outcome=Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
+            lower_bound_s=value_s if proven else lower_s,
+            latency_proven=False,
+        )
 
     @property
     def plan(self) -> Plan | None:

@@ -6,10 +6,9 @@ They share the problem (`Costs`), the `Goal` and the check (`verify.py`) with pl
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any
 
 from shisha_rt.costs.costs import Costs
 from shisha_rt.plan.plan import Plan
@@ -17,7 +16,7 @@ from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.guided import guided
 from shisha_rt.planner.loop import Tuner
 from shisha_rt.planner.seed import Ranked
-from shisha_rt.planner.strategies import DEFAULT_ALPHA, DEFAULT_BALANCE, RIVALS, Balance
+from shisha_rt.planner.strategies import DEFAULT_ALPHA, DEFAULT_BALANCE, Balance
 from shisha_rt.planner.tune import shisha
 from shisha_rt.studies import study
 
@@ -51,33 +50,18 @@ class SearchTask:
         return self.costs
 
 
-Strategy: TypeAlias = Callable[[SearchTask], Tuner[Any]]
-
-
-def _shisha(task: SearchTask) -> Tuner[Any]:
-    return shisha(
-        task.start,
-        task.places,
-        alpha=task.alpha,
-        balance=task.balance,
-        legal_cuts=task.legal_cuts,
-        order=task.order,
-    )
-
-
-def _guided(task: SearchTask) -> Tuner[Any]:
-    return guided(task.known_costs, task.start, task.goal, needs=task.needs)
-
-
-def _rival(name: str) -> Strategy:
-    return lambda task: study("rival_tuner")(name, task)
-
-
-STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
-    {"shisha": _shisha, "guided": _guided, **{name: _rival(name) for name in RIVALS}}
-)
-
-
 def tuner_of(strategy: str, task: SearchTask) -> Tuner[Any]:
-    """The tuner of a strategy (one of `STRATEGIES`). Raises BadInput for options that do not fit."""
-    return STRATEGIES[strategy](task)
+    """The tuner of a strategy (one of `LIVE` or `RIVALS`). Raises BadInput for options that do not fit."""
+    if strategy == "guided":
+        return guided(task.known_costs, task.start, task.goal, needs=task.needs)
+    if strategy == "shisha":
+        return shisha(
+            task.start,
+            task.places,
+            alpha=task.alpha,
+            balance=task.balance,
+            legal_cuts=task.legal_cuts,
+            order=task.order,
+        )
+    rival: Tuner[Any] = study("rival_tuner")(strategy, task)
+    return rival

@@ -226,7 +226,7 @@ class TestBatches:
         [
             ([EIGHT | {"frames": 1}], "batches[0].frames = 1: … >= 2"),
             ([EIGHT | {"frames": 65}], "batches[0].frames = 65: … <= 64"),
-            ([TWO, EIGHT | {"frames": 2}], "batches[1].frames = 2: listed twice, …"),
+            ([TWO, EIGHT | {"frames": 2}], "batches[1].frames = 2: used twice, … batches[0]"),
             ([TWO, EIGHT | {"time_s": [[1, 1]]}], "batches[1].time_s has 1 entry, expected 3: …"),
             ([EIGHT | {"time_s": [[1], [1, 1], [1, 1]]}], "batches[0].time_s[0] has 1 entry, expected 2: …"),
             ([EIGHT | {"time_s": [[1, 1], {"no": 1}, [1, 1]]}], "batches[0].time_s[1]: no such place as …"),
@@ -263,7 +263,7 @@ class TestTeams:
             ),
             (
                 [{"places": ["p", "q"], "time_s": [1, 1, 1]}, {"places": ["q", "p"], "time_s": [1, 1, 1]}],
-                "teams[1].places are those of teams[0]: …",
+                "teams[1].places = q, p: used twice, … teams[0]",
             ),
             (
                 [{"places": ["p", "q"], "time_s": [1]}],
@@ -316,7 +316,7 @@ class TestSplits:
             ([CHANNELS | {"units": 1}], "splits[0].units = 1"),
             ([CHANNELS | {"axis": "depth"}], 'splits[0].axis = "depth"'),
             ([CHANNELS | {"shares": 2}], "splits[0].shares = 2: unknown key"),
-            ([CHANNELS, CHANNELS | {"units": 8}], "splits[1] is splits[0] again"),
+            ([CHANNELS, CHANNELS | {"units": 8}], "splits[1] = channels of 0-0: used twice"),
         ],
     )
     def test_what_is_no_split(self, splits: list[dict[str, Any]], expected: str) -> None:

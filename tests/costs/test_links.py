@@ -163,10 +163,10 @@ class TestFile:
                 "tensors[2].readers has 5",
             ),
             (["tensors", 1, "readers"], [1, 1], "tensors[1].readers has 1 twice"),
-            (["tensors", 1, "name"], "image", 'tensors[1].name = "image" is … of tensors[0]'),
+            (["tensors", 1, "name"], "image", 'tensors[1].name = "image": used twice, … tensors[0]'),
             (["tensors", 1, "size_bytes"], -1, "tensors[1].size_bytes = -1"),
             (["links", 0, "host"], "z", 'links[0].host = "z": no place is'),
-            (["links", 1, "host"], "x", 'links[1].host = "x" is that of links[0]'),
+            (["links", 1, "host"], "x", 'links[1].host = "x": used twice'),
             (["links", 0, "there", "bytes_per_s"], 0, "links[0].there.bytes_per_s = 0: expected a number >= 1.0"),
             (["links", 0, "back", "latency_s"], -1, "links[0].back.latency_s = -1: expected a number >= 0.0"),
             (

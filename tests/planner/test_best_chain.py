@@ -148,6 +148,23 @@ class TestLimits:
         assert solution.outcome is Outcome.OPTIMAL  # one stage, on all of them
         assert found.bottleneck_s == pytest.approx(40 / sum(1 / (1 + i / 100) for i in range(40)))
 
+    def test_a_kind_that_is_left_out_may_have_teams(self) -> None:
+        team = CostTeam(("p2", "p3"), np.array([5.0, 5.0]))
+        costs = replace(costs_of([[1, 2, 9, 9]] * 2, ranks=(1, 2, 3, 3)), teams=(team,))
+        solution = exact_plan(costs, Goal(replicate=True, most_cells=3))
+        assert solution.is_partial
+        assert measured(costs, solution).bottleneck_s <= 2
+
+    def test_a_search_on_some_places_proves_no_latency(self) -> None:
+        """It finds the smallest bottleneck, but leaves out the kind whose team is as fast with a lower latency."""
+        team = CostTeam(("p0", "p1"), np.array([7.0]))
+        costs = replace(costs_of([[14, 14, 14, 8]], ranks=(1, 1, 1, 1)), teams=(team,))
+        some, every = (exact_plan(costs, Goal(replicate=True, most_cells=cells)) for cells in (3, 100))
+        assert (some.is_partial, every.is_partial, some.outcome) == (True, False, Outcome.OPTIMAL)
+        assert measured(costs, some).bottleneck_s == measured(costs, every).bottleneck_s
+        assert measured(costs, some).latency_s > measured(costs, every).latency_s
+        assert (some.latency_proven, every.latency_proven) == (False, True)
+
     def test_more_layers_than_can_be_told_apart(self) -> None:
         # The second half cannot run where the first can: stages have to end in the middle.
         costs = costs_of([[1] * 60 + [None] * 40] * 210 + [[None] * 60 + [1] * 40] * 210, ranks=[1] * 100)

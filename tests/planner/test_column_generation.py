@@ -13,12 +13,14 @@ from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.costs.link_speed import OneWay
 from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
+from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.column_generation import SPACE, wide_plan
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.linear import maximize
 from shisha_rt.planner.place_classes import wide_space
+from tests.planner.evaluators import costs_of
 
 SLACK = 1 + 1e-9
 
@@ -53,6 +55,12 @@ def best_s(costs: Costs) -> float:
                     runs = ((first, end - 1, its) for (first, end), its in zip(spans, teams, strict=True))
                     least_s = min(least_s, evaluator.measurement_of(Plan.chain(runs)).bottleneck_s)
     return least_s
+
+
+@pytest.mark.parametrize("times", [[[0, 0, 1, 1]] * 2, [[0, 0, 1], [1, 1, 0]], [[0] * 4] * 3])
+def test_stages_may_take_no_time(times: list[list[float]]) -> None:
+    solution = exact_plan(costs_of(times, [1] * len(times[0])), Goal(replicate=True, most_cells=2))
+    assert (solution.outcome, solution.lower_bound_s) == (Outcome.OPTIMAL, 0)
 
 
 def test_a_linear_program() -> None:

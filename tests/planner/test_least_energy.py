@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import PART_OF_TARGET, Goal
 from shisha_rt.planner.guided import guided
 from shisha_rt.planner.learning import learnt
+from shisha_rt.planner.least_energy import _Label, _undominated
 from shisha_rt.planner.loop import run
 from tests.drawn import chunks
 from tests.planner.evaluators import costs_of
@@ -51,6 +53,14 @@ def test_a_space_too_large_to_list_is_searched_with_fewer_cuts(monkeypatch: pyte
     assert solution.lower_bound_j == pytest.approx(4)
     few = exact_plan(costs, Goal(objective="energy", latency_s=3.0))
     assert few.outcome is Outcome.LIMIT  # other cuts might do
+
+
+def test_labels_are_compared_in_time_that_grows_with_their_number() -> None:
+    """Each has more joules and fewer seconds than the one before: all stay, and each pair of them is a comparison."""
+    labels = [_Label(float(at), float(-at), (1, 0), 1) for at in range(20_000)]
+    begun_s = time.process_time()
+    assert _undominated([*labels, labels[0]._replace(used=(1, 1))]) == labels
+    assert time.process_time() - begun_s < 3
 
 
 def every_energy(costs: Costs, most_stages: int, *, teams: bool) -> Iterator[tuple[float, float]]:

@@ -17,8 +17,8 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.planner.loop import run
 from shisha_rt.planner.seed import seed
-from shisha_rt.planner.strategies import RIVALS, RivalName
-from shisha_rt.planner.tuners import STRATEGIES, SearchTask, tuner_of
+from shisha_rt.planner.strategies import LIVE, RIVALS, RivalName
+from shisha_rt.planner.tuners import SearchTask, tuner_of
 from tests.planner.evaluators import costs_of
 
 
@@ -29,7 +29,7 @@ def made(name: RivalName, space: Space, limit: Limit) -> Search[Any]:
     return rival(name, space, weights=weights, places=places, seed=start, rng=random.Random(0), limit=limit)
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", [*LIVE, *RIVALS])
 def test_each_finds_a_plan_that_passes_the_gate(name: str) -> None:
     costs = costs_of([[1, 2], [2, 4], [1, 3], [1, 2]], ranks=(1, 2), illegal_cuts=[1])
     start = Plan.of([(0, 0, "p1"), (1, 3, "p0")])
@@ -43,7 +43,7 @@ def test_each_finds_a_plan_that_passes_the_gate(name: str) -> None:
 def test_all_but_the_walk_go_by_costs() -> None:
     task = SearchTask(Plan.of([(0, 0, "p1"), (1, 3, "p0")]), costs_of([[1, 2]] * 4, ranks=(1, 2)).places)
     tuner_of("shisha", task)
-    for name in STRATEGIES.keys() - {"shisha"}:
+    for name in {*LIVE, *RIVALS} - {"shisha"}:
         with pytest.raises(ValueError, match="costs"):
             tuner_of(name, task)
 

@@ -86,10 +86,8 @@ def split_in_parts(
     steps: list[Step] = []
     value = 0.0
     for start, end in pairwise((*starts, len(chain.problem.layers))):
-        problem = SplitProblem(
-            chain.problem.layers[start:end], chain.problem.devices, chain.problem.objective, chain.problem.execution
-        )
-        network_split = split_by(method, Chain(problem, chain.legs))
+        part = replace(chain, problem=replace(chain.problem, layers=chain.problem.layers[start:end]))
+        network_split = split_by(method, part)
         if network_split.steps is None:
             return network_split
         steps += (Step(step.mode, start + step.first, start + step.last, step.shares) for step in network_split.steps)

@@ -26,16 +26,11 @@ Teams: TypeAlias = tuple[Team, ...]
 """All teams of a stage: alike."""
 
 
-@dataclass(frozen=True, slots=True)
-class Balanced:
-    """`chain` over pieces (see `unrefined`), None if there is none. `period_s`: seconds a frame."""
+def balanced(costs: Costs, pieces: Sequence[Piece], order: Sequence[Teams]) -> tuple[float, Plan | None]:
+    """The best chain over pieces (see `unrefined`) with stages on these teams, in this order, and its seconds a frame.
 
-    period_s: float
-    chain: Plan | None
-
-
-def balanced(costs: Costs, pieces: Sequence[Piece], order: Sequence[Teams]) -> Balanced:
-    """Find the best chain with stages on these teams, in this order; teams that are of no use are left out."""
+    Teams that are of no use are left out. None: there is no chain.
+    """
     predicted = team_costs(costs)
     kinds = [(predicted.kind_of[teams[0][0]], len(teams[0]), len(teams)) for teams in order]
     room = _Room.of(costs, pieces)
@@ -46,7 +41,7 @@ def balanced(costs: Costs, pieces: Sequence[Piece], order: Sequence[Teams]) -> B
     periods_s = [stages_s[key] for key in kinds]
     least_s = float(_forward(periods_s, lambda before, next_s: np.maximum(before[:, None], next_s))[-1][-1])
     if math.isinf(least_s):
-        return Balanced(least_s, None)
+        return least_s, None
     # One more parted layer outweighs all seconds.
     part_s = 2 * (least_s or 1.0) * len(order) * room.inside[:, None]
     costing = [np.where(of_team <= least_s * _AS_GOOD, of_team + part_s, np.inf) for of_team in periods_s]
@@ -58,7 +53,7 @@ def balanced(costs: Costs, pieces: Sequence[Piece], order: Sequence[Teams]) -> B
             begin = int((to[number] + costing[number][:, end]).argmin())
             stages.append((begin, end - 1, order[number]))
             end = begin
-    return Balanced(least_s, Plan.chain(reversed(stages)))
+    return least_s, Plan.chain(reversed(stages))
 
 
 def _forward(stages_s: Sequence[Floats], together: Callable[[Floats, Floats], Floats]) -> list[Floats]:

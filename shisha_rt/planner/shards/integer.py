@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.arrays import Floats
+from shisha_rt.model.split import Splittable
 from shisha_rt.planner.strategies import Execution
 
 _SAME: Final = 1 + 1e-9
@@ -74,6 +75,21 @@ def best_blocks(
         return None
     blocks = tuple(whole.shape[1] - 1 if d == alone else 0 for d in range(len(whole)))
     return BlockShares(blocks, None if odd is None else alone, alone_value, alone, alone_value)
+
+
+def best_shares(
+    way: Splittable, most_blocks: int, seconds: Callable[[Sequence[int]], Sequence[Sequence[float]]]
+) -> tuple[float, tuple[int, ...]] | None:
+    """The least time of shards side by side, and the units (places,) of each; None: no shares fit.
+
+    `seconds(units)` (places, units): of so many units on each place. If the way has more than `most_blocks` blocks,
+    several are dealt as one.
+    """
+    block = way.block * max(1, -(-way.units // (way.block * most_blocks)))
+    odd = way.units % block
+    lanes = [seconds(range(more, way.units + 1, block)) for more in ((0, odd) if odd else (0,))]
+    blocks = best_blocks(lanes[0], "parallel", lanes[1] if odd else None)
+    return None if blocks is None else (blocks.value, blocks.units(block, way.units))
 
 
 def _most(lanes: Sequence[Floats]) -> float:

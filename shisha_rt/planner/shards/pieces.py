@@ -19,6 +19,7 @@ import numpy as np
 from shisha_rt.arrays import Floats
 from shisha_rt.costs.costs import CostLayer, Costs, CostTeam
 from shisha_rt.costs.split_costs import SplitCosts
+from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Split, Splittable
 from shisha_rt.plan.plan import Plan, Stage, Team
 
@@ -56,8 +57,26 @@ class Shards:
     parts: tuple[tuple[int, tuple[Team, ...]], ...]
     joiners: tuple[Team, ...] = ()
 
+    @classmethod
+    def on_places(
+        cls, way: Splittable, places: Iterable[str], units: Iterable[int], joiners: tuple[Team, ...] = ()
+    ) -> Shards:
+        """Shards of `units` (places,), without those of none; the one that is no multiple of a block comes last."""
+        shares = sorted(zip(units, places, strict=True), key=lambda share: share[0] % way.block)
+        return cls(way, tuple((count, ((place,),)) for count, place in shares if count), joiners)
+
 
 Item: TypeAlias = WholeRun | Shards
+
+
+def spans_listed(spans: Iterable[Span]) -> str:
+    """Runs of layers in words: "3, 5-6"."""
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+
+
+def split_spans(plan: Plan) -> set[Span]:
+    """The layers that a plan splits."""
+    return {stage.split.span for stage in plan.stages if stage.split is not None}
 
 
 def pieces_of(layer_count: int, counts: Mapping[Splittable, int]) -> tuple[Piece, ...]:
@@ -74,7 +93,7 @@ def pieces_of(layer_count: int, counts: Mapping[Splittable, int]) -> tuple[Piece
         blocks = -(-way.units // way.block)
         count = min(counts[way], blocks)
         ends = [min(way.units, way.block * (blocks * i // count)) for i in range(count + 1)]
-        pieces += [Piece(way.first, way.last, way, *span) for span in pairwise(ends)]
+        pieces += [Piece(*way.span, way, *span) for span in pairwise(ends)]
         layer = way.last + 1
     return tuple(pieces)
 
@@ -186,7 +205,7 @@ def assembled(items: Iterable[Item]) -> Plan:
             continue
         join_alone()
         way, shares = item.way, tuple(units for units, _ in item.parts)
-        whole = Split((way.first, way.last), way.axis, shares, len(shares))
+        whole = Split(way.span, way.axis, shares, len(shares))
         shards = (replace(whole, part=part) for part in range(len(shares)))
         given = zip(shards, item.parts, strict=True)
         add(*(Stage((shard.span,), teams, behind, split=shard) for shard, (_, teams) in given))

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from shisha_rt.costs.team_costs import TeamCosts
-from shisha_rt.model.split import MOST_SUMMED, Split, Splittable
+from shisha_rt.model.split import MOST_SUMMED, Splittable
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import latency_s
-from shisha_rt.planner.shards.integer import best_blocks
+from shisha_rt.planner.shards.integer import best_shares
 from shisha_rt.planner.shards.pieces import Item, Shards, WholeRun, assembled
 
 _MOST_TRIED: Final = 64
@@ -119,44 +119,27 @@ def _least(team_costs: TeamCosts, way: Splittable) -> tuple[float, Shards] | Non
     """
     places = [place.name for place in team_costs.costs.places if not place.host]
     if way.summed:
-        places = sorted(places, key=lambda place: team_costs.span_s((place,), way.first, way.last))[:MOST_SUMMED]
-    block = way.block * max(1, -(-way.units // (way.block * _MOST_BLOCKS)))
-    odd = way.units % block
-    units = range(0, way.units + 1, block)
-    lanes = [
-        _tables(team_costs, way, places, [count + more for count in units]) for more in ((0, odd) if odd else (0,))
-    ]
-    blocks = best_blocks(lanes[0], "parallel", lanes[-1] if odd else None)
-    if blocks is None or not blocks.is_split:
+        places = sorted(places, key=lambda place: team_costs.span_s((place,), *way.span))[:MOST_SUMMED]
+    best = best_shares(way, _MOST_BLOCKS, lambda units: _table(team_costs, way, places, units))
+    if best is None or sum(units > 0 for units in best[1]) < 2:
         return None
-    shares = [share for share in zip(places, blocks.units(block, way.units), strict=True) if share[1]]
-    shares.sort(key=lambda share: share[1] % block)  # the remainder comes last
-    span = way.first, way.last
+    seconds, shares = best
     join_s = {
-        place: team_costs.costs.splits.join_s(span, way.axis, team_costs.span_s((place,), *span), place)
+        place: team_costs.costs.splits.join_s(*way.along, team_costs.span_s((place,), *way.span), place)
         if way.joined or way.summed
         else 0.0
         for place in places
     }
     joiner = min(places, key=join_s.__getitem__)
-    parts = tuple((units, ((place,),)) for place, units in shares)
-    return blocks.value + join_s[joiner], Shards(way, parts, ((joiner,),) if join_s[joiner] else ())
+    joiners = ((joiner,),) if join_s[joiner] else ()
+    return seconds + join_s[joiner], Shards.on_places(way, places, shares, joiners)
 
 
-def _tables(team_costs: TeamCosts, way: Splittable, places: Sequence[str], units: Sequence[int]) -> list[list[float]]:
-    """(places, units): seconds of so many units on each place; all units are the whole layers, and 0 units take 0 s.
+def _table(team_costs: TeamCosts, way: Splittable, places: Sequence[str], units: Sequence[int]) -> list[list[float]]:
+    """(places, units): seconds of so many units on each place.
 
     Places of a kind take the same, unless shard times are known for each place.
     """
-    span = way.first, way.last
-
-    def seconds(place: str, units: int) -> float:
-        if not 0 < units < way.units:
-            return team_costs.span_s((place,), *span) if units else 0.0
-        return team_costs.shard_s(Split(span, way.axis, (units, way.units - units), 0), (place,))
-
-    if team_costs.costs.splits.shard_times:
-        return [[seconds(place, count) for count in units] for place in places]
-    first = {team_costs.kind_of[place]: place for place in places}
-    of_kind = {kind: [seconds(place, count) for count in units] for kind, place in first.items()}
-    return [of_kind[team_costs.kind_of[place]] for place in places]
+    same = {place: place if team_costs.costs.splits.shard_times else team_costs.kind_of[place] for place in places}
+    seconds = {of: [team_costs.share_s(way, count, place) for count in units] for place, of in same.items()}
+    return [seconds[of] for of in same.values()]

@@ -31,8 +31,8 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
-from shisha_rt.planner.shards.balance import Balanced, Teams, balanced
-from shisha_rt.planner.shards.pieces import Piece, pieces_of, refined, unrefined
+from shisha_rt.planner.shards.balance import Teams, balanced
+from shisha_rt.planner.shards.pieces import Piece, pieces_of, refined, spans_listed, unrefined
 from shisha_rt.planner.shards.quickest_split import alone_s, quickest_split
 from shisha_rt.planner.shards.spread import spread
 from shisha_rt.planner.solution import PlanSolution
@@ -161,26 +161,14 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
         plan, plan_s = whole.plan, whole_s
     if plan is None or math.isinf(plan_s):
         return whole
-    if plan in besides:  # of such plans nothing is proven
-        return _answered(chain, plan, plan_s, None, f"plans with layers {_listed(counts)} split")
-    bound_s = None
-    if chain.lower_bound_s is not None and not costs.splits.shard_times:  # pieces do not have these times
-        least_part = min(1.0, costs.splits.factor) * (1 - max(way.join_part for way in counts))
-        bound_s = max(0.0, least_part * chain.lower_bound_s - _longest_s(fine, pieces, counts))
-    return _answered(chain, plan, plan_s, bound_s, f"{chain.space}, layers {_listed(counts)} split in any shares")
-
-
-def _answered(chain: PlanSolution, plan: Plan, plan_s: float, bound_s: float | None, space: str) -> PlanSolution:
-    """The chain's solution with `plan` as its answer, which is optimal in the space if the bound is as high."""
-    proven = bound_s is not None and bound_s >= plan_s * (1 - _GAIN)
-    return replace(
-        chain,
-        answer=plan,
-        outcome=Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
-        lower_bound_s=plan_s if proven else bound_s,
-        latency_proven=False,
-        space=space,
-    )
+    split = f"layers {spans_listed(way.span for way in counts)} split"
+    bound_s, space = None, f"plans with {split}"  # of plans of `spread` nothing is proven
+    if plan not in besides:
+        space = f"{chain.space}, {split} in any shares"
+        if chain.lower_bound_s is not None and not costs.splits.shard_times:  # pieces do not have these times
+            least_part = min(1.0, costs.splits.factor) * (1 - max(way.join_part for way in counts))
+            bound_s = max(0.0, least_part * chain.lower_bound_s - _longest_s(fine, pieces, counts))
+    return replace(chain.answered(plan, plan_s, bound_s, _GAIN), space=space)
 
 
 def _balanced_plans(
@@ -189,11 +177,12 @@ def _balanced_plans(
     """Yield the best plan with the teams in the chain's order or one of `more_orders`: in pieces, then in blocks."""
     orders = [tuple(stage.teams for stage in chain.stages), *more_orders]
     alike = [order for order in orders if all(len({len(team) for team in teams}) == 1 for teams in order)]
-    best = min(((balanced(costs, pieces, order), order) for order in alike), key=_seconds, default=None)
-    if best is not None and best[0].chain is not None:
-        plan = unrefined(pieces, best[0].chain)
+    chains = [(*balanced(costs, pieces, order), order) for order in alike]
+    _, best, order = min(chains, key=lambda timed: timed[0], default=(math.inf, None, ()))
+    if best is not None:
+        plan = unrefined(pieces, best)
         yield plan
-        yield from _finely(costs, plan, best[1])
+        yield from _finely(costs, plan, order)
 
 
 def _with_best_joins(costs: Costs, plan: Plan, places: Iterable[str]) -> Plan:
@@ -207,7 +196,7 @@ def _with_best_joins(costs: Costs, plan: Plan, places: Iterable[str]) -> Plan:
         (at,) = joins
         tried = [plan]
         stage = plan.stages[at]
-        if stage.work == ((way.first, way.last),):
+        if stage.work == (way.span,):
             kind_of = team_costs(costs).kind_of
             unused = {kind_of[place]: ((place,),) for place in places if place not in plan.places}
             for teams in dict.fromkeys([*(other.teams for other in plan.stages), *unused.values()]):
@@ -218,7 +207,7 @@ def _with_best_joins(costs: Costs, plan: Plan, places: Iterable[str]) -> Plan:
 
 
 def _is_of(stage: Stage, way: Splittable) -> bool:
-    return stage.split is not None and stage.split.whole[:2] == ((way.first, way.last), way.axis)
+    return stage.split is not None and stage.split.along == way.along
 
 
 def _shifted(costs: Costs, plan: Plan, way: Splittable) -> Plan:
@@ -253,12 +242,8 @@ def _with_shares(plan: Plan, way: Splittable, shares: tuple[int, ...]) -> Plan:
 
 def _has_room(costs: Costs, way: Splittable) -> bool:
     """Whether some place has the memory for all layers of a way, whole."""
-    needed = stage_bytes(costs, way.first, way.last)
+    needed = stage_bytes(costs, *way.span)
     return any(needed <= place.room_bytes for place in costs.places)
-
-
-def _seconds(pair: tuple[Balanced, Sequence[Teams]]) -> float:
-    return pair[0].period_s
 
 
 def _period_s(costs: Costs, plan: Plan | None) -> float:
@@ -286,7 +271,7 @@ def _ways(costs: Costs, seconds: Sequence[float]) -> list[Splittable]:
     most_bytes = max(place.room_bytes for place in costs.places)
 
     def rank(way: Splittable) -> tuple[int, bool, bool, int]:
-        held = costs.weight_bytes(way.first, way.last)
+        held = costs.weight_bytes(*way.span)
         return way.last - way.first, way.axis == "rows" and held > most_bytes, way.summed, axes.index(way.axis)
 
     splittables: list[Splittable] = []
@@ -329,23 +314,23 @@ def _different(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 def _finely(costs: Costs, plan: Plan, order: Sequence[Teams]) -> Iterator[Plan]:
     """Yield the plan with the same layers split, in pieces of single blocks, or as fine as the limits allow."""
-    chosen = {stage.split.whole[:2] for stage in plan.stages if stage.split is not None}
-    ways = [way for way in costs.splits.ways if ((way.first, way.last), way.axis) in chosen]
+    chosen = {stage.split.along for stage in plan.stages if stage.split is not None}
+    ways = [way for way in costs.splits.ways if way.along in chosen]
     if not ways:
         return
     most = min(_MOST_SHARES, max(2, (_MOST_FINE - len(costs.layers)) // len(ways)))
     pieces = pieces_of(len(costs.layers), dict.fromkeys(ways, most))
-    chain = balanced(costs, pieces, order).chain
+    _, chain = balanced(costs, pieces, order)
     if chain is not None:
         yield unrefined(pieces, chain)
 
 
 def _can_be_summed(costs: Costs) -> Callable[[Plan], bool]:
-    summed = {((way.first, way.last), way.axis) for way in costs.splits.ways if way.summed}
+    summed = {way.along for way in costs.splits.ways if way.summed}
 
     def check(plan: Plan) -> bool:
         splits = [stage.split for stage in plan.stages if stage.split is not None]
-        return all(len(split.shares) <= MOST_SUMMED for split in splits if split.whole[:2] in summed)
+        return all(len(split.shares) <= MOST_SUMMED for split in splits if split.along in summed)
 
     return check
 
@@ -356,8 +341,3 @@ def _longest_s(fine: Costs, pieces: Sequence[Piece], counts: dict[Splittable, in
     if not any(coarse):
         return 0.0
     return float(np.nan_to_num(fine.time_s[coarse]).max())
-
-
-def _listed(counts: dict[Splittable, int]) -> str:
-    spans = [str(way.first) if way.first == way.last else f"{way.first}-{way.last}" for way in counts]
-    return ", ".join(spans)

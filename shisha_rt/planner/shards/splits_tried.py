@@ -14,12 +14,13 @@ from shisha_rt.model.spans import Span
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective, stage_seconds
+from shisha_rt.planner.shards.pieces import split_spans
 
 
 def with_splits_tried(costs: Costs, done: Sequence[tuple[Plan, Measurement]], objective: Objective) -> Costs:
     """Correct shard times by the last plan that had shards. Layers that were split without gain are to stay whole."""
     given_up = _given_up(done, objective)
-    ways = tuple(way for way in costs.splits.ways if (way.first, way.last) not in given_up)
+    ways = tuple(way for way in costs.splits.ways if way.span not in given_up)
     costs = replace(costs, splits=replace(costs.splits, ways=ways))
     for plan, measurement in reversed(done):
         if not (plan.splits and measurement.can_run):
@@ -41,18 +42,14 @@ def with_longest_alone(costs: Costs, plan: Plan | None, done: Sequence[tuple[Pla
 
     The times of its shards then correct the predictions for all others. None: the plan splits at most one such layer.
     """
-    tried = {span for tried_plan, _ in done for span in _spans(tried_plan)}
-    first = set() if plan is None else _spans(plan) - tried
+    tried = {span for tried_plan, _ in done for span in split_spans(tried_plan)}
+    first = set() if plan is None else split_spans(plan) - tried
     if len(first) < 2:
         return None
     longest = max(first, key=lambda span: float(np.nanmin(costs.time_s[span[0] : span[1] + 1].sum(axis=0))))
     kept = tried | {longest}
-    ways = tuple(way for way in costs.splits.ways if (way.first, way.last) in kept)
+    ways = tuple(way for way in costs.splits.ways if way.span in kept)
     return replace(costs, splits=replace(costs.splits, ways=ways))
-
-
-def _spans(plan: Plan) -> set[Span]:
-    return {stage.split.span for stage in plan.stages if stage.split is not None}
 
 
 def _given_up(done: Sequence[tuple[Plan, Measurement]], objective: Objective) -> set[Span]:
@@ -61,7 +58,7 @@ def _given_up(done: Sequence[tuple[Plan, Measurement]], objective: Objective) ->
     paid: set[Span] = set()
     tried: set[Span] = set()
     for plan, measurement in done:
-        spans = _spans(plan)
+        spans = split_spans(plan)
         tried |= spans
         if best is None or measurement.is_better_than(best, objective):
             best = measurement

@@ -9,7 +9,7 @@ planned around them, and shares are chosen anew for that chain (`_ROUNDS` times)
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,14 +17,13 @@ import numpy as np
 
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.room import held_bytes
-from shisha_rt.costs.split_costs import shard_bytes
 from shisha_rt.costs.team_costs import TeamCosts, team_costs
-from shisha_rt.model.split import MOST_SUMMED, Split, Splittable
+from shisha_rt.model.split import MOST_SUMMED, Splittable
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import rate_of
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
-from shisha_rt.planner.shards.integer import best_blocks
+from shisha_rt.planner.shards.integer import best_shares
 from shisha_rt.planner.shards.pieces import Item, Shards, WholeRun, assembled
 
 _ROUNDS: Final = 2
@@ -38,18 +37,18 @@ _MOST_BLOCKS: Final = 64
 def spread(costs: Costs, way: Splittable, goal: Goal) -> Plan | None:
     """The fastest such plan that is found, None if there is none. Stages on one place share a pool."""
     predicted = team_costs(costs)
-    block = way.block * max(1, -(-way.units // (way.block * _MOST_BLOCKS)))
     plain = Goal(most_cells=goal.most_cells, should_stop=goal.should_stop)
     best, best_s = None, math.inf
     for start in _starts(costs, way):
         units = start
         for _ in range(_ROUNDS):
-            rest = exact_plan(_without(costs, way, units), plain).plan
-            shares = None if rest is None else _shares(predicted, way, rest, block)
+            rest = exact_plan(_without(predicted, way, units), plain).plan
+            shares = None if rest is None else _shares(predicted, way, rest)
             if rest is None or shares is None or (way.summed and sum(share > 0 for share in shares) > MOST_SUMMED):
                 break
             if sum(share > 0 for share in shares) > 1:
-                plan = _with_shards(costs, way, rest, shares)
+                places = (place.name for place in costs.places)
+                plan = _with_shards(rest, Shards.on_places(way, places, shares))
                 plan_s = rate_of(plan, predicted.team_s(plan)).bottleneck_s
                 if plan_s < best_s:
                     best, best_s = plan, plan_s
@@ -62,8 +61,7 @@ def spread(costs: Costs, way: Splittable, goal: Goal) -> Plan | None:
 def _starts(costs: Costs, way: Splittable) -> Iterator[tuple[int, ...]]:
     """Yield shares to start from: in proportion to memory; then what fits on one place, the rest on the others."""
     yield _by_room(costs, way)
-    span_bytes = costs.weight_bytes(way.first, way.last)
-    span_live = costs.live_bytes(way.first, way.last)
+    span_bytes, span_live = costs.weight_bytes(*way.span), costs.live_bytes(*way.span)
     largest_first = sorted(range(len(costs.places)), key=lambda index: -costs.places[index].room_bytes)
     for index in largest_first[:_MOST_STARTS]:
         place = costs.places[index]
@@ -84,15 +82,16 @@ def _by_room(costs: Costs, way: Splittable) -> tuple[int, ...]:
     return tuple(int(share) for share in np.diff(ends))
 
 
-def _without(costs: Costs, way: Splittable, units: tuple[int, ...]) -> Costs:
+def _without(predicted: TeamCosts, way: Splittable, units: tuple[int, ...]) -> Costs:
     """Costs with nothing of the split layers left but their live bytes, and the memory that shards of `units` leave."""
-    span = slice(way.first, way.last + 1)
+    costs, span = predicted.costs, slice(way.first, way.last + 1)
     time_s = np.array(costs.time_s)
     time_s[span] = 0.0
     layers = (*costs.layers[: way.first], *(replace(layer, weight_bytes=0) for layer in costs.layers[span]))
+    held = [predicted.share_bytes(way, count) for count in units]
     places = (
-        replace(place, memory_bytes=None if place.memory_bytes is None else max(0, place.memory_bytes - held))
-        for place, held in zip(costs.places, _held(costs, way, units), strict=True)
+        replace(place, memory_bytes=None if place.memory_bytes is None else max(0, place.memory_bytes - size_bytes))
+        for place, size_bytes in zip(costs.places, held, strict=True)
     )
     return replace(
         costs,
@@ -104,28 +103,11 @@ def _without(costs: Costs, way: Splittable, units: tuple[int, ...]) -> Costs:
     )
 
 
-def _held(costs: Costs, way: Splittable, units: tuple[int, ...]) -> tuple[int, ...]:
-    span_bytes = costs.weight_bytes(way.first, way.last)
-    return tuple(_shard_bytes(way, count, span_bytes) for count in units)
-
-
-def _shard_bytes(way: Splittable, units: int, span_bytes: int) -> int:
-    if units in (0, way.units):
-        return span_bytes if units else 0
-    return shard_bytes(_one(way, units), span_bytes)
-
-
-def _one(way: Splittable, units: int) -> Split:
-    return Split((way.first, way.last), way.axis, (units, way.units - units), 0)
-
-
-def _shares(predicted: TeamCosts, way: Splittable, rest: Plan, block: int) -> tuple[int, ...] | None:
+def _shares(predicted: TeamCosts, way: Splittable, rest: Plan) -> tuple[int, ...] | None:
     """(places,): units on each place, beside its stages of `rest`, that minimise the time of the busiest place."""
     costs = predicted.costs
-    span_bytes = costs.weight_bytes(way.first, way.last)
-    span_live = costs.live_bytes(way.first, way.last)
-    odd = way.units % block
-    lanes: list[list[list[float]]] = [[], []]
+    span_live = costs.live_bytes(*way.span)
+    beside: list[tuple[str, float, float]] = []
     for place in costs.places:
         runs = [
             run for stage in rest.stages if stage.place == place.name for run in _apart(way, stage.first, stage.last)
@@ -133,23 +115,21 @@ def _shares(predicted: TeamCosts, way: Splittable, rest: Plan, block: int) -> tu
         busy_s = math.fsum(predicted.span_s((place.name,), *run) + float(costs.entry_s[run[0]]) for run in runs)
         layers = [costs.layers[layer] for first, last in runs for layer in range(first, last + 1)]
         live_bytes = (layer.live_bytes for layer in layers)
-        room = place.room_bytes - held_bytes((layer.weight_bytes for layer in layers), (span_live, *live_bytes))
-        for lane, more in zip(lanes, (0, odd), strict=True):
-            row = []
-            for units in range(more, way.units + 1, block):
-                fits = _shard_bytes(way, units, span_bytes) <= room
-                row.append(busy_s + _seconds(predicted, way, place.name, units) if fits or not units else math.inf)
-            lane.append(row)
-    blocks = best_blocks(lanes[0], "parallel", lanes[1] if odd else None)
-    return None if blocks is None else blocks.units(block, way.units)
+        held = held_bytes((layer.weight_bytes for layer in layers), (span_live, *live_bytes))
+        beside.append((place.name, busy_s, place.room_bytes - held))
 
+    def seconds(units: Sequence[int]) -> list[list[float]]:
+        held = [predicted.share_bytes(way, count) for count in units]
+        return [
+            [
+                busy_s + predicted.share_s(way, count, place) if size_bytes <= room or not count else math.inf
+                for count, size_bytes in zip(units, held, strict=True)
+            ]
+            for place, busy_s, room in beside
+        ]
 
-def _seconds(predicted: TeamCosts, way: Splittable, place: str, units: int) -> float:
-    if not units:
-        return 0.0
-    if units == way.units:
-        return predicted.span_s((place,), way.first, way.last)
-    return predicted.shard_s(_one(way, units), (place,))
+    best = best_shares(way, _MOST_BLOCKS, seconds)
+    return None if best is None else best[1]
 
 
 def _apart(way: Splittable, first: int, last: int) -> Iterator[tuple[int, int]]:
@@ -159,17 +139,13 @@ def _apart(way: Splittable, first: int, last: int) -> Iterator[tuple[int, int]]:
             yield begin, end
 
 
-def _with_shards(costs: Costs, way: Splittable, rest: Plan, shares: tuple[int, ...]) -> Plan:
-    with_places = sorted(
-        zip(shares, (place.name for place in costs.places), strict=True), key=lambda share: share[0] % way.block
-    )
-    shards = Shards(way, tuple((units, ((place,),)) for units, place in with_places if units))
+def _with_shards(rest: Plan, shards: Shards) -> Plan:
     items: list[Item] = []
     for stage in rest.stages:
-        runs = list(_apart(way, stage.first, stage.last))
-        before = [run for run in runs if run[1] < way.first]
+        runs = list(_apart(shards.way, stage.first, stage.last))
+        before = [run for run in runs if run[1] < shards.way.first]
         items += (WholeRun(*run, stage.teams) for run in before)
-        if stage.last >= way.first and shards not in items:
+        if stage.last >= shards.way.first and shards not in items:
             items.append(shards)
         items += (WholeRun(*run, stage.teams) for run in runs if run not in before)
     return assembled(items)

@@ -132,8 +132,13 @@ def runs_from(layers: Sequence[SplitLayer], first: int, most_tiled: int = MOST_T
 
 def rows_read(layer: SplitLayer, rows: float) -> float:
     """Rows of the input map that `rows` rows in the middle of the output read, at most all."""
-    stride = layer.features["s"]
-    return min(layer.features["H"] * stride, (rows - 1) * stride + layer.features["k"])
+    extent, stride = layer.rows
+    return min(layer.features["H"] * stride, (rows - 1) * stride + extent)
+
+
+def rows_fed(layer: SplitLayer, rows: float) -> float:
+    """Rows of the output whose own input map has as many rows as `rows` rows read with their halo."""
+    return rows_read(layer, rows) / layer.rows.stride
 
 
 def rows_before(before: SplitLayer, layer: SplitLayer, rows: float) -> float:
@@ -141,11 +146,11 @@ def rows_before(before: SplitLayer, layer: SplitLayer, rows: float) -> float:
 
     The pooling is inferred from the two sizes; its windows are assumed to be as long as its stride.
     """
-    stride, whole = layer.features["s"], before.features["H"]
+    whole = before.features["H"]
     if rows >= layer.features["H"]:
         return whole
-    pooled = max(1, round(whole / (layer.features["H"] * stride)))
-    return min(whole, ((rows - 1) * stride + layer.features["k"]) * pooled)
+    pooled = max(1, round(whole / (layer.features["H"] * layer.rows.stride)))
+    return min(whole, ((rows - 1) * layer.rows.stride + layer.rows.extent) * pooled)
 
 
 def rows_of(layers: Sequence[SplitLayer], rows: float) -> tuple[float, ...]:
@@ -192,7 +197,7 @@ def _of_each(layers: Sequence[SplitLayer], mode: Mode, units: float) -> tuple[fl
 
 def _in_s(layer: SplitLayer, mode: Mode, entry: Posynomial, share: float) -> float:
     """Seconds to move the input of a share; a tile's input includes its halo."""
-    return entry.at(layer.share(rows_read(layer, share) / layer.features["s"] if mode == "tiles" else share))
+    return entry.at(layer.share(rows_fed(layer, share) if mode == "tiles" else share))
 
 
 def _priced(

@@ -24,8 +24,8 @@ from shisha_rt.papers.gp.chain import (
     Step,
     parts,
     resources_of,
+    rows_fed,
     rows_of,
-    rows_read,
     runs_from,
     step_cost,
     unfused,
@@ -219,7 +219,7 @@ def _values(chain: Chain, mode: Mode, layers: Sequence[SplitLayer], shares: Floa
     compute_s = sum((compute_along(device, layer, share) for layer, share in pairs), np.zeros(shares.shape[1]))
     first, sent = layers[0], shares[0]
     if mode == "tiles":  # the input includes the halo
-        sent = np.array([rows_read(first, rows) / first.features["s"] if rows else 0.0 for rows in sent.tolist()])
+        sent = np.array([rows_fed(first, rows) if rows else 0.0 for rows in sent.tolist()])
     moved_s = along(entry, first, sent) + along(None if legs is None else legs.out_s, layers[-1], shares[-1])
     values = spent(chain.problem, device, compute_s, moved_s)
     for name, limit in device.limits.items():

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -32,14 +32,31 @@ ROUNDING: Final = 1e-9
 """Relative tolerance of limits, as sums in another order are rounded differently."""
 
 
+class RowWindow(NamedTuple):
+    """`extent`: rows of the input from the first to the last that a row of the output reads; `stride`: from one to the
+    next.
+    """
+
+    extent: float
+    stride: float
+
+
 @dataclass(frozen=True, slots=True)
 class SplitLayer:
-    """`features`: of the whole layer. Shares are multiples of `block`, except for an incomplete last block."""
+    """`features`: of the whole layer. Shares are multiples of `block`, except for an incomplete last block.
+
+    `window`: of rows, where it is not k and s: these are means of a kernel's sides and strides, without dilation.
+    """
 
     name: str
     features: Mapping[str, float]
     variable: SharedFeature = "N"
     block: int = 1
+    window: RowWindow | None = None
+
+    @property
+    def rows(self) -> RowWindow:
+        return self.window or RowWindow(self.features["k"], self.features["s"])
 
     @property
     def units(self) -> int:

@@ -143,7 +143,7 @@ def _on_paper(drawn: Sequence[Features]) -> Iterator[tuple[str, list[Sample]]]:
     machine = load_machine(BOARD)
     for device in (device for place in machine.places for device in devices_of(machine, place)):
         its = split_device(device)
-        yield device.name, [Sample(features, its.latency_s.at(features)) for features in drawn]
+        yield device.name, [Sample(features, its.compute_s({"G": 1.0, **features})) for features in drawn]
         if its.transfer_s is not None:
             yield f"{device.name}, transfers", [Sample(features, its.transfer_s.at(features)) for features in drawn]
     yield "roofline in steps of 16", [Sample(features, _roofline_s(features)) for features in drawn]

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from shisha_rt.papers.gp.posynomial import Posynomial
-from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem, group_fault, runs
+from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem, common_block, run_fault, runs
 
 Mode: TypeAlias = Literal["whole", "split", "pair", "tiles", "fetched"]
 _NOTHING: Final = Posynomial(())
@@ -99,10 +99,14 @@ class StepCost:
         return math.fsum((*self.in_s, *self.out_s))
 
 
-def parts(layers: Sequence[SplitLayer], mode: Mode) -> tuple[SplitLayer, ...]:
-    """The layers of a step, each with the variable that the mode shares."""
+def parts(problem: SplitProblem, mode: Mode, first: int, last: int) -> tuple[SplitLayer, ...]:
+    """The layers of a step, each with the variable that the mode shares. Blocks of a pair are filters of the one and
+    channels of the other, which each device can run.
+    """
+    layers = problem.layers[first : last + 1]
     if mode == "pair":
-        return replace(layers[0], variable="N"), replace(layers[1], variable="C")
+        block = math.lcm(layers[0].block, *(common_block(problem.devices, variable) for variable in ("N", "C")))
+        return replace(layers[0], variable="N", block=block), replace(layers[1], variable="C", block=block)
     if mode == "tiles":
         return tuple(replace(layer, variable="H", block=1) for layer in layers)
     return tuple(layers)
@@ -174,7 +178,7 @@ def step_cost(chain: Chain, step: Step, *, at: int | None) -> StepCost:
             for units, legs in zip(step.shares, chain.legs, strict=True)
         ]
         return _priced(problem, at, (), [0.0] * len(out_s), out_s)
-    costs = parts(problem.layers[step.first : step.last + 1], step.mode)
+    costs = parts(problem, step.mode, step.first, step.last)
     compute_s: list[list[float]] = [[] for _ in costs]
     in_s, out_s = [], []
     for d, (device, legs, units) in enumerate(zip(problem.devices, chain.legs, step.shares, strict=True)):
@@ -257,7 +261,7 @@ def chain_faults(chain: Chain, steps: Sequence[Step]) -> list[str]:
     for step in steps:
         if step.mode == "fetched":
             continue
-        costs = parts(problem.layers[step.first : step.last + 1], step.mode)
+        costs = parts(problem, step.mode, step.first, step.last)
         whole = costs[-1].units if step.mode == "tiles" else costs[0].units
         if min(step.shares) < 0 or sum(step.shares) != whole:
             costed.append(f"{costs[0].name}: shares {list(step.shares)}, expected {whole} together")
@@ -266,7 +270,7 @@ def chain_faults(chain: Chain, steps: Sequence[Step]) -> list[str]:
         for d, (device, units) in enumerate(zip(problem.devices, step.shares, strict=True)):
             for layer, share in zip(costs, _of_each(costs, step.mode, units), strict=True):
                 if not runs(device, layer, share):
-                    costed.append(group_fault(device, layer, share))
+                    costed.append(run_fault(device, layer, share))
                 for name, amount in resources_of(device, layer, share).items():
                     if device.one_for_all:
                         used[d, name] = used.get((d, name), 0.0) + amount

@@ -189,7 +189,7 @@ class _MakeStep:
 
 def shared_run(chain: Chain, mode: Mode, first: int, last: int, at: int | None = None) -> SharedRun:
     """The cost tables of a shared step, from the memory of device `at` (None: the host's) to the host's memory."""
-    costs = parts(chain.problem.layers[first : last + 1], mode)
+    costs = parts(chain.problem, mode, first, last)
     shared = costs[-1] if mode == "tiles" else costs[0]
     blocks, left_over = divmod(shared.units, shared.block)
     lanes = []

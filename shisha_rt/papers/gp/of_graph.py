@@ -8,9 +8,8 @@ Tiles go by the window of rows, in which dilation counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final
 
 from shisha_rt.model.elementwise import BROADCAST
@@ -18,7 +17,7 @@ from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.heavy import HEAVY, operand_shapes
 from shisha_rt.model.layers import Layer
 from shisha_rt.model.spans import ends
-from shisha_rt.papers.gp.problem import RowWindow, SplitLayer
+from shisha_rt.papers.gp.problem import RowWindow, SplitDevice, SplitLayer, common_block
 from shisha_rt.planner.strategies import SplitVariable
 
 ENGINE_BLOCK = 16
@@ -32,9 +31,9 @@ _CHANNELS: Final[tuple[SplitVariable, ...]] = ("C", "N")
 
 
 def split_layer_of(
-    graph: Graph, layer: Layer, variable: SplitVariable, blocks: Mapping[SplitVariable, int] = MappingProxyType({})
+    graph: Graph, layer: Layer, variable: SplitVariable, devices: Sequence[SplitDevice] = ()
 ) -> SplitLayer | str:
-    """A layer in blocks that are multiples of `blocks` (channels C, filters N) and of `ENGINE_BLOCK`; or the reason why
+    """A layer in blocks of `ENGINE_BLOCK` channels or filters, or multiples that each device can run; or the reason why
     it cannot be split.
 
     The filters of a convolution in groups are shared in whole groups, so that both channels and filters of a share are
@@ -50,19 +49,19 @@ def split_layer_of(
     if variable == "H":
         return replace(whole, variable="H")
     if whole.groups == 1:
-        return replace(whole, variable=variable, block=_block(variable, blocks))
+        return replace(whole, variable=variable, block=_block(devices, variable))
     if variable == "C":
         return f"Conv of {whole.groups:g} groups: its filters read the channels of their group alone, expected N or H"
-    return replace(whole, variable="G", block=math.lcm(*(_groups(features, each, blocks) for each in _CHANNELS)))
+    return replace(whole, variable="G", block=math.lcm(*(_groups(features, each, devices) for each in _CHANNELS)))
 
 
-def _block(variable: SplitVariable, blocks: Mapping[SplitVariable, int]) -> int:
-    return math.lcm(blocks.get(variable, 1), ENGINE_BLOCK)
+def _block(devices: Sequence[SplitDevice], variable: SplitVariable) -> int:
+    return math.lcm(common_block(devices, variable), ENGINE_BLOCK)
 
 
-def _groups(features: Mapping[str, float], variable: SplitVariable, blocks: Mapping[SplitVariable, int]) -> int:
+def _groups(features: Mapping[str, float], variable: SplitVariable, devices: Sequence[SplitDevice]) -> int:
     """The smallest number of groups whose channels, or filters, are whole blocks."""
-    block = _block(variable, blocks)
+    block = _block(devices, variable)
     return block // math.gcd(block, round(features[variable]))
 
 

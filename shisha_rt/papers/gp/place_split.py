@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from time import perf_counter
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from shisha_rt.cli.options import progress
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.outcome import Outcome
-from shisha_rt.planner.strategies import SplitVariable
 
 if TYPE_CHECKING:
     from shisha_rt.cli.place import SplitWanted
@@ -50,7 +49,7 @@ def _split_model(
     from shisha_rt.papers.gp.chain import Chain
     from shisha_rt.papers.gp.fused import NetworkSplit
     from shisha_rt.papers.gp.methods import ProgramOptions, layer_shares, split_in_parts
-    from shisha_rt.papers.gp.of_device import device_legs, device_links, split_block, split_device
+    from shisha_rt.papers.gp.of_device import device_legs, device_links, split_device
     from shisha_rt.papers.gp.of_graph import split_layer_of
     from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem
     from shisha_rt.papers.gp.split_answer import SplitAnswer, SplitRow
@@ -58,8 +57,9 @@ def _split_model(
     devices, where = _devices(machine, place)
     its_devices = tuple(split_device(device, wanted.objective, wanted.one_for_all) for device in devices)
     read = read_model(resolve_model(model, progress), sizes)
-    blocks = {variable: split_block(devices, variable) for variable in get_args(SplitVariable)}
-    layers = [(layer, split_layer_of(read.graph, layer, wanted.variable, blocks)) for layer in group_layers(read.graph)]
+    layers = [
+        (layer, split_layer_of(read.graph, layer, wanted.variable, its_devices)) for layer in group_layers(read.graph)
+    ]
     able = [(layer, split_layer) for layer, split_layer in layers if isinstance(split_layer, SplitLayer)]
     split_layers = tuple(split_layer for _, split_layer in able)
     problem = SplitProblem(split_layers, its_devices, wanted.objective, wanted.execution)

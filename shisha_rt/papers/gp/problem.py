@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -74,38 +74,51 @@ class SplitLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitDevice:
-    """`latency_s` and `transfer_s` (None: nothing has to be moved): seconds, by the features of the device's share.
+class Formula:
+    """`seconds` of a share in `groups` groups (None: any number), whose input channels and filters, over all of its
+    groups, are multiples of `channels` and `filters`.
+    """
 
-    `latency_s` is for a share in one group. `grouped`: (number of groups, seconds) for shares in several; None: any
-    number. The first entry that fits counts; a share that no entry fits cannot run.
+    seconds: Posynomial
+    groups: int | None = 1
+    channels: int = 1
+    filters: int = 1
+
+    def fits(self, share: Mapping[str, Any]) -> Any:
+        """Whether it is for a share with these features, including G; if one is (shares,), so is the answer."""
+        fitting = self.groups is None or share["G"] == self.groups
+        for name, of in (("C", self.channels), ("N", self.filters)):
+            if of > 1:  # real shares have no multiples, and need none
+                fitting = fitting & (share["G"] * share[name] % of == 0)
+        return fitting
+
+
+@dataclass(frozen=True, slots=True)
+class SplitDevice:
+    """`formulas` and `transfer_s` (None: nothing has to be moved): seconds, by the features of the device's share.
+
+    The first of the formulas that fits a share counts; a share that none fits cannot run.
 
     `power_w`: while it computes; `transfer_power_w`: while data moves. `resources`: use of each by a share, up to
     `limits`, which are for all layers together (`one_for_all`) or for each layer.
     """
 
     name: str
-    latency_s: Posynomial
+    formulas: tuple[Formula, ...]
     transfer_s: Posynomial | None = None
     power_w: float = 1.0
     transfer_power_w: float = 1.0
     resources: Mapping[str, Posynomial] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
     one_for_all: bool = False
-    grouped: tuple[tuple[int | None, Posynomial], ...] = ()
 
-    @property
-    def formulas(self) -> tuple[tuple[int | None, Posynomial], ...]:
-        """(number of groups, seconds of a share in so many groups); None: any number. The first that fits counts."""
-        return ((1, self.latency_s), *self.grouped)
-
-    def formula(self, groups: float) -> Posynomial | None:
-        """Seconds of a share in `groups` groups; None: it cannot run."""
-        return next((seconds for number, seconds in self.formulas if number in (None, groups)), None)
+    def formula(self, share: Mapping[str, float]) -> Posynomial | None:
+        """Seconds of a share with these features, including G; None: it cannot run."""
+        return next((formula.seconds for formula in self.formulas if formula.fits(share)), None)
 
     def compute_s(self, share: Mapping[str, float]) -> float:
-        """Seconds of computing a share with these features, including G; inf if it cannot run."""
-        seconds = self.formula(share["G"])
+        """Seconds of computing such a share; inf if it cannot run."""
+        seconds = self.formula(share)
         return math.inf if seconds is None else seconds.at(share)
 
 
@@ -118,11 +131,11 @@ class SplitProblem:
 
 
 def able_devices(problem: SplitProblem) -> Bools:
-    """(layers, devices): whether a device with nothing else on it can hold one unit, and run the layer's groups."""
+    """(layers, devices): whether a device with nothing else on it can hold one unit, and run a large share."""
     return np.array(
         [
             [
-                device.formula(layer.groups) is not None
+                largest_share_s(device, layer) is not None
                 and all(
                     device.resources[name].at(one) <= limit * (1 + ROUNDING) for name, limit in device.limits.items()
                 )
@@ -133,6 +146,20 @@ def able_devices(problem: SplitProblem) -> Bools:
         ],
         dtype=bool,
     )
+
+
+def largest_share_s(device: SplitDevice, layer: SplitLayer) -> Posynomial | None:
+    """Seconds of shares by the formula for the whole layer, or else for all of its whole blocks; None: it cannot run
+    either. Methods that think of real shares go by it (ours).
+    """
+    whole_blocks = layer.units - layer.units % layer.block
+    return device.formula(layer.share(layer.units)) or device.formula(layer.share(whole_blocks))
+
+
+def common_block(devices: Sequence[SplitDevice], variable: SharedFeature) -> int:
+    """The smallest number of channels C or filters N (others: 1) all of whose multiples each device can run."""
+    formulas = [formula for device in devices for formula in device.formulas]
+    return math.lcm(*({"C": formula.channels, "N": formula.filters}.get(variable, 1) for formula in formulas))
 
 
 Shares: TypeAlias = Sequence[Sequence[int]]
@@ -166,13 +193,17 @@ def layer_cost(problem: SplitProblem, layer: SplitLayer, shares: Sequence[float]
 
 
 def runs(device: SplitDevice, layer: SplitLayer, units: float) -> bool:
-    """Whether a device can run a share's number of groups; limits are not checked."""
-    return not units or device.formula(layer.share(units)["G"]) is not None
+    """Whether a device can run a share's groups, channels and filters; limits are not checked."""
+    return not units or device.formula(layer.share(units)) is not None
 
 
-def group_fault(device: SplitDevice, layer: SplitLayer, units: float) -> str:
+def run_fault(device: SplitDevice, layer: SplitLayer, units: float) -> str:
     """Message on a share that cannot run."""
-    return f"{device.name}: layer {layer.name} would need {layer.share(units)['G']:g} groups, which it cannot run"
+    share = layer.share(units)
+    return (
+        f"{device.name}: layer {layer.name} would need {share['G']:g} groups of {share['C']:g} channels and "
+        f"{share['N']:g} filters, which it cannot run"
+    )
 
 
 def faults(problem: SplitProblem, shares: Shares) -> list[str]:
@@ -182,7 +213,7 @@ def faults(problem: SplitProblem, shares: Shares) -> list[str]:
         if any(units < 0 for units in share) or sum(share) != layer.units:
             costs.append(f"layer {layer.name}: shares {list(share)}, expected {layer.units} together")
         costs += (
-            group_fault(device, layer, units)
+            run_fault(device, layer, units)
             for device, units in zip(problem.devices, share, strict=True)
             if not runs(device, layer, units)
         )

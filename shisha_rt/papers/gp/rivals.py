@@ -27,7 +27,7 @@ from shisha_rt.papers.gp.chain import (
     unfused,
 )
 from shisha_rt.papers.gp.fused import NetworkSplit, shared_run, split_network
-from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem
+from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem, largest_share_s
 from shisha_rt.papers.gp.room import room, too_little_room
 from shisha_rt.papers.gp.shared import SharedRun
 from shisha_rt.papers.gp.shortest_path import Stretch, least_way
@@ -87,8 +87,9 @@ def _evaluated(chain: Chain, steps: Sequence[Step]) -> NetworkSplit:
 
 
 def _speeds(problem: SplitProblem, layer: SplitLayer) -> list[float]:
-    """(devices,): 1 / seconds for the whole layer; 0 if a device cannot run its groups, inf if it takes no time."""
-    seconds = [device.compute_s(layer.share(layer.units)) for device in problem.devices]
+    """(devices,): 1 / seconds for the whole layer; 0 if a device cannot run it, inf if it takes no time."""
+    formulas = [largest_share_s(device, layer) for device in problem.devices]
+    seconds = [math.inf if its_s is None else its_s.at(layer.share(layer.units)) for its_s in formulas]
     return [1 / device_s if device_s else math.inf for device_s in seconds]
 
 
@@ -185,7 +186,7 @@ def _communication(chain: Chain) -> NetworkSplit:
     layers = problem.layers
     stretches, steps = [], []
     for first, (mode, last) in [(at, run) for at in range(len(layers)) for run in runs_from(layers, at)]:
-        shares = _equal(problem, parts(layers[first : last + 1], mode), mode)
+        shares = _equal(problem, parts(problem, mode, first, last), mode)
         step = None if shares is None else Step(mode, first, last, tuple(shares))
         if step is not None and (mode == "split" or not _passes_limits(chain, step)):
             moved_s = step_cost(chain, step, at=None).moved_s

@@ -33,7 +33,7 @@ def room(device: SplitDevice, layer: SplitLayer, taken: Taken, most: int | None 
 
 
 def too_little_room(problem: SplitProblem, layer: SplitLayer, taken: Sequence[Taken]) -> str:
-    """Message that names the limits, or groups, because of which devices cannot hold the layer; `taken` (devices,)."""
+    """Message on what keeps devices from holding the layer: limits by name, groups or channels; `taken` (devices,)."""
     loads = []
     for device, load in zip(problem.devices, taken, strict=True):
         most = room(device, layer, load)
@@ -42,7 +42,7 @@ def too_little_room(problem: SplitProblem, layer: SplitLayer, taken: Sequence[Ta
             name for name in device.limits if most < layer.units and not fits(device, layer, next_, load, (name,))
         )
         if most < layer.units:
-            stopped_by = stopped_by or "groups"
+            stopped_by = stopped_by or ("groups" if layer.groups > 1 else "channels")
         loads.append(f"{device.name} has room for {most}" + (f" ({stopped_by})" if stopped_by else ""))
     blocks = f" in blocks of {layer.block}" if layer.block > 1 else ""
     return f"layer {layer.name}: {', '.join(loads)} of {layer.units}{blocks}"

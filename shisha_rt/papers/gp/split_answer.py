@@ -137,7 +137,7 @@ class SplitAnswer:
         )
         for name, alone in self.alone.items():
             if alone is None:
-                yield f"all on {name}: it has no room for every layer, or cannot run the groups of one"
+                yield f"all on {name}: it has no room for every layer, or cannot run one"
             else:
                 mine, other = (energy_j, alone[1]) if self.problem.objective == "energy" else (cost_s, alone[0])
                 joules = f", {millijoules(alone[1])}" if self.powered else ""

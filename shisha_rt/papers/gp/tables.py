@@ -57,12 +57,12 @@ def spent(problem: SplitProblem, device: SplitDevice, compute_s: Floats, transfe
 
 
 def compute_along(device: SplitDevice, layer: SplitLayer, units: Floats) -> Floats:
-    """(units,): seconds of computing each share; inf if the device cannot run its number of groups."""
-    groups = units if layer.variable == "G" else np.full(len(units), layer.groups)
+    """(units,): seconds of computing each share; inf if the device cannot run it."""
+    shares = {"G": 1.0, **layer.features, layer.variable: units}
     seconds = np.where(units > 0, np.inf, 0.0)
-    for number, formula in reversed(device.formulas):
-        fitting = units > 0 if number is None else groups == number
-        seconds[fitting] = along(formula, layer, units[fitting])
+    for formula in reversed(device.formulas):
+        fitting = (units > 0) & formula.fits(shares)
+        seconds[fitting] = along(formula.seconds, layer, units[fitting])
     return seconds
 
 

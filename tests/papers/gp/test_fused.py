@@ -10,11 +10,30 @@ from dataclasses import replace
 import pytest
 
 from shisha_rt.outcome import Outcome
-from shisha_rt.papers.gp.chain import Chain, Legs, Step, chain_cost, chain_faults, parts, rows_of, runs_from, step_costs
+from shisha_rt.papers.gp.chain import (
+    Chain,
+    Legs,
+    Step,
+    chain_cost,
+    chain_faults,
+    parts,
+    rows_of,
+    runs_from,
+    step_costs,
+    unfused,
+)
 from shisha_rt.papers.gp.fused import fused_split, split_network
 from shisha_rt.papers.gp.methods import layer_shares
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-from shisha_rt.papers.gp.problem import SharedFeature, SplitDevice, SplitLayer, SplitProblem, faults, layer_cost
+from shisha_rt.papers.gp.problem import (
+    Formula,
+    SharedFeature,
+    SplitDevice,
+    SplitLayer,
+    SplitProblem,
+    faults,
+    layer_cost,
+)
 from shisha_rt.planner.strategies import Execution, SplitObjective
 from tests.drawn import chunks
 from tests.papers.gp.random_splits import block_shares, random_device, random_posynomial, random_split_problem
@@ -83,7 +102,7 @@ def every_plan(chain: Chain, done: int = 0, at: int | None = None) -> Iterator[t
         stays = None if chain.legs[d] is None else d
         yield from ((step, *rest) for rest in every_plan(chain, done + 1, stays))
     for mode, last in runs_from(layers, done):
-        its = parts(layers[done : last + 1], mode)
+        its = parts(chain.problem, mode, done, last)
         shared = its[-1] if mode == "tiles" else its[0]
         for shares in block_shares(count, shared.units, shared.block):
             if all(chain.entry(at, d) is not None for d, units in enumerate(shares) if units):
@@ -134,7 +153,8 @@ def test_two_accelerators_hand_on_what_they_made() -> None:
     legs = Legs(IN_MAP, OUT_MAP)
     fast = [Posynomial((Monomial(1e-3, {"H": 1, "W": 1, "C": 1, "N": 1}),)), Posynomial((Monomial(1.0, {}),))]
     gpu, fpga = (
-        SplitDevice(name, latency_s, both(legs)) for name, latency_s in zip(("gpu", "fpga"), fast, strict=True)
+        SplitDevice(name, (Formula(latency_s),), both(legs))
+        for name, latency_s in zip(("gpu", "fpga"), fast, strict=True)
     )
     direct = IN_MAP.times(0.1)
     chain = Chain(SplitProblem(layers, (gpu, fpga)), (legs, legs), ((None, direct), (direct, None)))
@@ -189,7 +209,7 @@ def conv(name: str, rows: int, channels: int, filters: int, kernel: int = 3, str
 
 def device(name: str, slowness: float, legs: Legs | None = None) -> SplitDevice:
     macs = Monomial(slowness, {"H": 1, "W": 1, "C": 1, "k": 2, "N": 1})
-    return SplitDevice(name, Posynomial((macs,)), both(legs))
+    return SplitDevice(name, (Formula(Posynomial((macs,))),), both(legs))
 
 
 IN_MAP = Posynomial((Monomial(1.0, {"H": 1, "W": 1, "C": 1, "s": 2}),))
@@ -217,6 +237,18 @@ def test_a_tile_reads_what_its_rows_need() -> None:
     assert rows_of(layers, 8) == (16, 16, 8)
     strided = [conv("a", 16, 1, 1), conv("b", 8, 1, 1, stride=2)]
     assert rows_of(strided, 2) == (5, 2)
+
+
+def test_blocks_of_a_pair_are_channels_that_its_devices_can_run() -> None:
+    """Of 96 filters in blocks of 16, a device that reads multiples of 24 channels gets multiples of 48."""
+    picky = replace(device("picky", 1.0), formulas=(Formula(Posynomial((Monomial(1.0, {"N": 1}),)), channels=24),))
+    problem = SplitProblem((conv("a", 4, 24, 96), conv("b", 4, 96, 24)), (picky, device("other", 1.0)))
+    assert [(layer.variable, layer.block) for layer in parts(problem, "pair", 0, 1)] == [("N", 48), ("C", 48)]
+    chain = unfused(problem)
+    assert chain_faults(chain, [Step("pair", 0, 1, (48, 48))]) == []
+    (fault,) = chain_faults(chain, [Step("pair", 0, 1, (32, 64))])
+    assert fault == says("picky: layer b … 32 channels and 24 filters…")
+    assert not math.isfinite(step_costs(chain, [Step("pair", 0, 1, (32, 64))])[0].value)
 
 
 def test_dear_links_fuse_and_free_ones_do_not() -> None:

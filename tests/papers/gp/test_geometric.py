@@ -20,7 +20,7 @@ from shisha_rt.papers.gp.geometric.rounding import best_rounding, roundings
 from shisha_rt.papers.gp.geometric.tightening import TighteningRule
 from shisha_rt.papers.gp.methods import split_by
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem, faults, layer_cost
+from shisha_rt.papers.gp.problem import Formula, SplitDevice, SplitLayer, SplitProblem, faults, layer_cost
 from shisha_rt.planner.strategies import Execution
 from tests.drawn import chunks
 from tests.wording import raised, says
@@ -34,7 +34,7 @@ def posynomial(*terms: tuple[float, dict[str, float]]) -> Posynomial:
 
 def device(name: str, each: float) -> SplitDevice:
     """Seconds a unit of C."""
-    return SplitDevice(name, posynomial((each, {"C": 1.0})))
+    return SplitDevice(name, (Formula(posynomial((each, {"C": 1.0}))),))
 
 
 def with_limit(its: SplitDevice, limit: float, one_for_all: bool = False) -> SplitDevice:
@@ -240,7 +240,9 @@ def drawn_problem(seed: int) -> SplitProblem:
         if draw.random() < 0.5:
             terms.append((10 ** draw.uniform(-6, -4), {}))
         moved = posynomial((1e-5, {}), (10 ** draw.uniform(-9, -7), {"H": 1.0, "W": 1.0, "C": 1.0}))
-        its = SplitDevice(f"d{number}", posynomial(*terms), moved if draw.random() < 0.5 else None, draw.uniform(1, 9))
+        its = SplitDevice(
+            f"d{number}", (Formula(posynomial(*terms)),), moved if draw.random() < 0.5 else None, draw.uniform(1, 9)
+        )
         if number == 0 and draw.random() < 0.5:
             its = with_limit(its, draw.uniform(1.0, 40.0), draw.random() < 0.5)
         devices.append(its)

@@ -14,7 +14,7 @@ import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem, able_devices
+from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem, able_devices, largest_share_s
 
 SHARE: Final = "x"
 
@@ -52,8 +52,8 @@ class ShareCosts:
 def share_costs(problem: SplitProblem, k: int | None) -> ShareCosts:
     """Costs of shares. `k`: communication is multiplied by x^2k (Eqs. 13 and 14); None: it counts in full (Eqs. 7, 10).
 
-    A device that cannot hold a unit of a layer, or run its groups, has no share in it, and costs nothing. The formula
-    is that for all of a layer's groups, even if there is another one for a share of fewer groups (ours).
+    A device that cannot hold a unit of a layer, or run it, has no share in it, and costs nothing. The formula is that
+    for the whole layer, even if there is another one for a share of fewer groups (ours: `largest_share_s`).
     """
     return ShareCosts(
         problem,
@@ -68,8 +68,8 @@ def share_costs(problem: SplitProblem, k: int | None) -> ShareCosts:
 
 
 def _cost(problem: SplitProblem, device: SplitDevice, layer: SplitLayer, k: int | None) -> Posynomial:
-    seconds = device.formula(layer.groups)
-    assert seconds is not None, "an able device runs its groups"
+    seconds = largest_share_s(device, layer)
+    assert seconds is not None, "an able device runs it"
     compute = of_share(seconds, layer)
     transfer = of_share(device.transfer_s or Posynomial(()), layer, 2.0 * (k or 0))
     if problem.objective == "energy":

@@ -21,7 +21,16 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from shisha_rt.papers.gp.posynomial import Posynomial
-from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem, common_block, run_fault, runs
+from shisha_rt.papers.gp.problem import (
+    ROUNDING,
+    Shares,
+    SplitDevice,
+    SplitLayer,
+    SplitProblem,
+    common_block,
+    run_fault,
+    runs,
+)
 
 Mode: TypeAlias = Literal["whole", "split", "pair", "tiles", "fetched"]
 _NOTHING: Final = Posynomial(())
@@ -40,12 +49,14 @@ class Chain:
     """`legs` (devices,): the two parts of each device's `transfer_s`; None: it uses the host's memory.
 
     `links` (devices, devices): seconds of a share's input map from the first device's memory directly to the second's;
-    None without a direct link; () if there are no links at all.
+    None without a direct link; () if there are no links at all. `starts`: layers before which all data is in the host's
+    memory, as they do not just read the layer before; the first need not be named.
     """
 
     problem: SplitProblem
     legs: tuple[Legs | None, ...]
     links: tuple[tuple[Posynomial | None, ...], ...] = ()
+    starts: tuple[int, ...] = ()
 
     def entry(self, at: int | None, device: int) -> Posynomial | None:
         """Seconds to move a share's input map to a device from the memory of device `at`, or from the host's (None).
@@ -112,18 +123,20 @@ def parts(problem: SplitProblem, mode: Mode, first: int, last: int) -> tuple[Spl
     return tuple(layers)
 
 
-MOST_TILED: Final = 4
+_MOST_TILED: Final = 4
 """Most layers in one run of tiles."""
 
 
-def runs_from(layers: Sequence[SplitLayer], first: int, most_tiled: int = MOST_TILED) -> Iterator[tuple[Mode, int]]:
+def runs_from(chain: Chain, first: int) -> Iterator[tuple[Mode, int]]:
     """Yield (mode, last layer) of the shared steps from layer `first` on: the layer alone, a pair (of layers in one
     group), tiles.
 
     Tiles do not mix images and matrix products: rows of a product are not the rows of an image, which has columns, too.
     """
     yield "split", first
-    behind = layers[first + 1 : first + most_tiled]
+    layers = chain.problem.layers
+    end = min((start for start in chain.starts if start > first), default=len(layers))
+    behind = layers[first + 1 : min(end, first + _MOST_TILED)]
     ungrouped = layers[first].groups == 1 and bool(behind) and behind[0].groups == 1
     if ungrouped and layers[first].features["N"] == behind[0].features["C"]:
         yield "pair", first + 1
@@ -211,16 +224,11 @@ def _priced(
     in_s: Sequence[float],
     out_s: Sequence[float],
 ) -> StepCost:
-    ends_s, joules = [], []
-    for d, device in enumerate(problem.devices):
-        busy_s, moved_s = math.fsum(of_part[d] for of_part in compute_s), in_s[d] + out_s[d]
-        ends_s.append(busy_s + moved_s)
-        joules.append(device.power_w * busy_s + device.transfer_power_w * moved_s)
-    if problem.objective == "energy":
-        value = math.fsum(joules)
-    else:
-        value = max(ends_s) if problem.execution == "parallel" else math.fsum(ends_s)
-    return StepCost(tuple(map(tuple, compute_s)), tuple(in_s), tuple(out_s), value, at)
+    costs = [
+        problem.spent(device, math.fsum(of_part[d] for of_part in compute_s), in_s[d] + out_s[d])
+        for d, device in enumerate(problem.devices)
+    ]
+    return StepCost(tuple(map(tuple, compute_s)), tuple(in_s), tuple(out_s), problem.together(costs), at)
 
 
 def chain_cost(chain: Chain, steps: Sequence[Step]) -> float:
@@ -284,6 +292,16 @@ def chain_faults(chain: Chain, steps: Sequence[Step]) -> list[str]:
         if amount > device.limits[name] * (1 + ROUNDING):
             costed.append(f"{device.name}: all layers would need {amount:.6g} {name}, it has {device.limits[name]:.6g}")
     return costed
+
+
+def alone_steps(shares: Shares) -> tuple[Step, ...]:
+    """Each layer split by itself."""
+    return tuple(Step("split", index, index, tuple(share)) for index, share in enumerate(shares))
+
+
+def faults(problem: SplitProblem, shares: Shares) -> list[str]:
+    """The same for layers that are split one by one."""
+    return chain_faults(unfused(problem), alone_steps(shares))
 
 
 def resources_of(device: SplitDevice, layer: SplitLayer, share: float) -> dict[str, float]:

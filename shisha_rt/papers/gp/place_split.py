@@ -48,7 +48,7 @@ def _split_model(
     from shisha_rt.model.zoo import resolve_model
     from shisha_rt.papers.gp.chain import Chain
     from shisha_rt.papers.gp.fused import NetworkSplit
-    from shisha_rt.papers.gp.methods import ProgramOptions, layer_shares, split_in_parts
+    from shisha_rt.papers.gp.methods import ProgramOptions, layer_shares, split_by
     from shisha_rt.papers.gp.of_device import device_legs, device_links, split_device
     from shisha_rt.papers.gp.of_graph import split_layer_of
     from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem
@@ -63,10 +63,10 @@ def _split_model(
     able = [(layer, split_layer) for layer, split_layer in layers if isinstance(split_layer, SplitLayer)]
     split_layers = tuple(split_layer for _, split_layer in able)
     problem = SplitProblem(split_layers, its_devices, wanted.objective, wanted.execution)
-    chain = Chain(problem, tuple(map(device_legs, devices)), device_links(devices))
+    starts = _starts(read.graph, [layer for layer, _ in able])
+    chain = Chain(problem, tuple(map(device_legs, devices)), device_links(devices), starts)
     started = perf_counter()
-    program = ProgramOptions(wanted.k, wanted.again)
-    split = split_in_parts(wanted.method, chain, _starts(read.graph, [layer for layer, _ in able]), program)
+    split = split_by(wanted.method, chain, ProgramOptions(wanted.k, wanted.again))
     solve_time_s = perf_counter() - started
     shares = iter([None] * len(able) if split.steps is None else layer_shares(chain, split.steps))
     rows = [
@@ -81,14 +81,14 @@ def _split_model(
     return SplitAnswer(read.name, where, wanted.method, problem, tuple(rows), split, solve_time_s, powered)
 
 
-def _starts(graph: Graph, able: Sequence[Layer]) -> list[int]:
-    """Positions among `able` before which nothing can be fused: the first, and each layer that is not the only reader
-    of the one before.
+def _starts(graph: Graph, able: Sequence[Layer]) -> tuple[int, ...]:
+    """Positions among `able` before which nothing can be fused: each layer that is not the only reader of the one
+    before.
     """
     from shisha_rt.papers.gp.of_graph import feeds_only
 
     pairs = enumerate(pairwise(able), 1)
-    return [0, *(at for at, (before, layer) in pairs if not feeds_only(graph, before, layer))]
+    return tuple(at for at, (before, layer) in pairs if not feeds_only(graph, before, layer))
 
 
 def _devices(machine_name: str | None, place_name: str | None) -> tuple[list[Device], str]:

@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from shisha_rt.arrays import Bools
+from shisha_rt.arrays import Bools, Floats
 from shisha_rt.papers.gp.posynomial import Posynomial
 from shisha_rt.planner.strategies import Execution, SplitObjective
 
@@ -27,6 +27,8 @@ FEATURES: Final = ("H", "W", "C", "k", "N", "s")
 
 SharedFeature = Literal["C", "N", "H", "G"]
 """The feature that devices share: input channels, filters, rows, or whole groups."""
+
+SecondsT = TypeVar("SecondsT", float, Floats)
 
 ROUNDING: Final = 1e-9
 """Relative tolerance of limits, as sums in another order are rounded differently."""
@@ -121,6 +123,9 @@ class SplitDevice:
         seconds = self.formula(share)
         return math.inf if seconds is None else seconds.at(share)
 
+    def joules(self, compute_s: SecondsT, moved_s: SecondsT) -> SecondsT:
+        return self.power_w * compute_s + self.transfer_power_w * moved_s
+
 
 @dataclass(frozen=True, slots=True)
 class SplitProblem:
@@ -128,6 +133,19 @@ class SplitProblem:
     devices: tuple[SplitDevice, ...]
     objective: SplitObjective = "latency"
     execution: Execution = "sequence"
+
+    @property
+    def adding(self) -> Execution:
+        """How costs of devices add up: energy is a sum even if devices compute in parallel."""
+        return "sequence" if self.objective == "energy" else self.execution
+
+    def spent(self, device: SplitDevice, compute_s: SecondsT, moved_s: SecondsT) -> SecondsT:
+        """Cost of these seconds of one device: seconds, or joules if energy is the objective."""
+        return device.joules(compute_s, moved_s) if self.objective == "energy" else compute_s + moved_s
+
+    def together(self, costs: Sequence[float]) -> float:
+        """Cost of devices with these costs (devices,)."""
+        return max(costs) if self.adding == "parallel" else math.fsum(costs)
 
 
 def able_devices(problem: SplitProblem) -> Bools:
@@ -177,19 +195,13 @@ class LayerCost:
 
 def layer_cost(problem: SplitProblem, layer: SplitLayer, shares: Sequence[float]) -> LayerCost:
     """Cost of a layer with these shares (devices,), communication in full. Shares need not be whole numbers."""
-    compute_s, transfer_s, joules = [], [], []
+    compute_s, transfer_s, costs = [], [], []
     for device, units in zip(problem.devices, shares, strict=True):
         share = layer.share(units)
         compute_s.append(device.compute_s(share) if units else 0.0)
         transfer_s.append(device.transfer_s.at(share) if units and device.transfer_s else 0.0)
-        joules.append(device.power_w * compute_s[-1] + device.transfer_power_w * transfer_s[-1])
-    if problem.objective == "energy":
-        value = math.fsum(joules)
-    elif problem.execution == "parallel":
-        value = max(a + b for a, b in zip(compute_s, transfer_s, strict=True))
-    else:
-        value = math.fsum([*compute_s, *transfer_s])
-    return LayerCost(tuple(compute_s), tuple(transfer_s), value)
+        costs.append(problem.spent(device, compute_s[-1], transfer_s[-1]))
+    return LayerCost(tuple(compute_s), tuple(transfer_s), problem.together(costs))
 
 
 def runs(device: SplitDevice, layer: SplitLayer, units: float) -> bool:
@@ -204,30 +216,3 @@ def run_fault(device: SplitDevice, layer: SplitLayer, units: float) -> str:
         f"{device.name}: layer {layer.name} would need {share['G']:g} groups of {share['C']:g} channels and "
         f"{share['N']:g} filters, which it cannot run"
     )
-
-
-def faults(problem: SplitProblem, shares: Shares) -> list[str]:
-    """Messages on shares that do not add up to a layer, cannot run, or exceed a device's limits."""
-    costs = []
-    for layer, share in zip(problem.layers, shares, strict=True):
-        if any(units < 0 for units in share) or sum(share) != layer.units:
-            costs.append(f"layer {layer.name}: shares {list(share)}, expected {layer.units} together")
-        costs += (
-            run_fault(device, layer, units)
-            for device, units in zip(problem.devices, share, strict=True)
-            if not runs(device, layer, units)
-        )
-    for index, device in enumerate(problem.devices):
-        for name, limit in device.limits.items():
-            used = [
-                device.resources[name].at(layer.share(share[index])) if share[index] else 0.0
-                for layer, share in zip(problem.layers, shares, strict=True)
-            ]
-            for what, amount in (
-                [("all layers", math.fsum(used))]
-                if device.one_for_all
-                else [(f"layer {layer.name}", amount) for layer, amount in zip(problem.layers, used, strict=True)]
-            ):
-                if amount > limit * (1 + ROUNDING):
-                    costs.append(f"{device.name}: {what} would need {amount:.6g} {name}, it has {limit:.6g}")
-    return costs

@@ -26,12 +26,12 @@ from shisha_rt.papers.gp.chain import (
     step_cost,
     unfused,
 )
-from shisha_rt.papers.gp.fused import NetworkSplit, shared_run, split_network
+from shisha_rt.papers.gp.fused import NetworkSplit, split_network
 from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem, largest_share_s
 from shisha_rt.papers.gp.room import room, too_little_room
-from shisha_rt.papers.gp.shared import SharedRun
+from shisha_rt.papers.gp.shared import SharedRun, shared_run
 from shisha_rt.papers.gp.shortest_path import Stretch, least_way
-from shisha_rt.papers.gp.tables import CostTables, compute_along, spent
+from shisha_rt.papers.gp.tables import compute_along
 
 RivalName: TypeAlias = Literal["greedy", "balanced", "proportional", "communication", "step"]
 
@@ -76,10 +76,11 @@ def _layer_by_layer(chain: Chain, share: _Share) -> NetworkSplit:
             if device.one_for_all:
                 used = resources_of(device, layer, units)
                 load.update({name: load.get(name, 0.0) + amount for name, amount in used.items()})
-    return _evaluated(chain, steps)
+    return evaluated(chain, steps)
 
 
-def _evaluated(chain: Chain, steps: Sequence[Step]) -> NetworkSplit:
+def evaluated(chain: Chain, steps: Sequence[Step]) -> NetworkSplit:
+    """These steps, not proven to be the best; INFEASIBLE if they exceed a limit."""
     fault = next(iter(chain_faults(chain, steps)), None)
     if fault is not None:
         return NetworkSplit(None, Outcome.INFEASIBLE, reason=fault)
@@ -155,25 +156,22 @@ def _step(chain: Chain) -> NetworkSplit:
     network_split = split_network(problem, runs)
     if network_split.steps is None:
         return network_split
-    return _evaluated(unfused(problem), network_split.steps)
+    return evaluated(unfused(problem), network_split.steps)
 
 
 def _by_step(problem: SplitProblem, index: int) -> SharedRun:
     layer = problem.layers[index]
     run = shared_run(unfused(problem), "split", index, index)
-    blocks, left_over = divmod(layer.units, layer.block)
-    units = layer.block * np.arange(blocks + 1, dtype=float)
-    lanes = []
-    for lane, extra in ((run.values.whole, 0), (run.values.odd, left_over)):
-        if lane is None:
-            continue
+    values = []
+    for lane, extra in zip(run.values, (0, layer.units % layer.block), strict=False):
+        units = layer.block * np.arange(lane.shape[1], dtype=float) + extra
         copied = lane.copy()
         for d, device in enumerate(problem.devices):
-            free = (units + extra < layer.units) & (copied[d] < np.inf)
-            compute_s = compute_along(device, layer, units + extra)
-            copied[d, free] = spent(problem, device, compute_s, np.zeros(len(units)))[free]
-        lanes.append(copied)
-    return replace(run, values=CostTables(lanes[0], lanes[1] if len(lanes) > 1 else None))
+            free = (units < layer.units) & (copied[d] < np.inf)
+            compute_s = compute_along(device, layer, units)
+            copied[d, free] = problem.spent(device, compute_s, np.zeros(len(units)))[free]
+        values.append(copied)
+    return replace(run, values=tuple(values))
 
 
 def _communication(chain: Chain) -> NetworkSplit:
@@ -183,9 +181,8 @@ def _communication(chain: Chain) -> NetworkSplit:
     computed twice.
     """
     problem = chain.problem
-    layers = problem.layers
     stretches, steps = [], []
-    for first, (mode, last) in [(at, run) for at in range(len(layers)) for run in runs_from(layers, at)]:
+    for first, (mode, last) in [(at, run) for at in range(len(problem.layers)) for run in runs_from(chain, at)]:
         shares = _equal(problem, parts(problem, mode, first, last), mode)
         step = None if shares is None else Step(mode, first, last, tuple(shares))
         if step is not None and (mode == "split" or not _passes_limits(chain, step)):
@@ -201,7 +198,7 @@ def _communication(chain: Chain) -> NetworkSplit:
             if _by_weight(problem, candidate, nothing, [1.0] * len(nothing)) is None
         )
         return NetworkSplit(None, Outcome.INFEASIBLE, reason=too_little_room(problem, layer, nothing))
-    return _evaluated(chain, [steps[stretch] for stretch, _ in way.picks])
+    return evaluated(chain, [steps[stretch] for stretch, _ in way.picks])
 
 
 def _equal(problem: SplitProblem, layers: Sequence[SplitLayer], mode: Mode) -> list[int] | None:

@@ -16,6 +16,7 @@ from shisha_rt.papers.gp.chain import (
     Step,
     chain_cost,
     chain_faults,
+    faults,
     parts,
     rows_of,
     runs_from,
@@ -31,7 +32,6 @@ from shisha_rt.papers.gp.problem import (
     SplitDevice,
     SplitLayer,
     SplitProblem,
-    faults,
     layer_cost,
 )
 from shisha_rt.planner.strategies import Execution, SplitObjective
@@ -101,7 +101,7 @@ def every_plan(chain: Chain, done: int = 0, at: int | None = None) -> Iterator[t
         step = Step("whole", done, done, tuple(layers[done].units * (d == other) for other in range(count)))
         stays = None if chain.legs[d] is None else d
         yield from ((step, *rest) for rest in every_plan(chain, done + 1, stays))
-    for mode, last in runs_from(layers, done):
+    for mode, last in runs_from(chain, done):
         its = parts(chain.problem, mode, done, last)
         shared = its[-1] if mode == "tiles" else its[0]
         for shares in block_shares(count, shared.units, shared.block):
@@ -177,7 +177,7 @@ def test_nothing_is_fused_across_a_start() -> None:
     layers = tuple(conv(name, 4, 16, 16) for name in "abc")
     legs = Legs(IN_MAP, OUT_MAP)
     chain = Chain(SplitProblem(layers, (device("far", 0.01, legs), device("host", 10.0))), (legs, None))
-    modes = {starts: fused_split(chain, starts=starts).steps for starts in ((0,), (0, 1), (0, 1, 2))}
+    modes = {starts: fused_split(replace(chain, starts=starts)).steps for starts in ((0,), (0, 1), (0, 1, 2))}
     fetched = {starts: [step.mode for step in steps or ()].count("fetched") for starts, steps in modes.items()}
     assert fetched[0,] == 1
     for starts, steps in modes.items():
@@ -220,12 +220,15 @@ def test_what_may_be_fused() -> None:
     """A product behind an image is no tile of it; filters that are not the next one's channels make no pair."""
     image = [conv("a", 8, 3, 16), conv("b", 8, 16, 16), conv("c", 4, 32, 16), conv("d", 4, 16, 16), conv("e", 4, 16, 8)]
     runs = [("split", 0), ("pair", 1), ("tiles", 1), ("tiles", 2), ("tiles", 3)]
-    assert list(runs_from(image, 0)) == runs
-    assert list(runs_from(image, 1)) == [("split", 1), ("tiles", 2), ("tiles", 3), ("tiles", 4)]
+    chain = unfused(SplitProblem(tuple(image), ()))
+    assert list(runs_from(chain, 0)) == runs
+    assert list(runs_from(chain, 1)) == [("split", 1), ("tiles", 2), ("tiles", 3), ("tiles", 4)]
+    assert list(runs_from(replace(chain, starts=(3,)), 1)) == [("split", 1), ("tiles", 2)]
     rows = {"H": 8, "W": 1, "C": 16, "k": 1, "N": 16, "s": 1}
-    products = [replace(image[0], features=rows), replace(image[0], features=rows)]
-    assert list(runs_from([image[1], *products], 0)) == [("split", 0), ("pair", 1)]
-    assert list(runs_from(products, 0)) == [("split", 0), ("pair", 1), ("tiles", 1)]
+    products = (replace(image[0], features=rows), replace(image[0], features=rows))
+    behind = unfused(SplitProblem((image[1], *products), ()))
+    assert list(runs_from(behind, 0)) == [("split", 0), ("pair", 1)]
+    assert list(runs_from(unfused(SplitProblem(products, ())), 0)) == [("split", 0), ("pair", 1), ("tiles", 1)]
 
 
 def test_a_tile_reads_what_its_rows_need() -> None:

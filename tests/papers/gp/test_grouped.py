@@ -24,11 +24,11 @@ from shisha_rt.machine.device import (
     Transfer,
 )
 from shisha_rt.model.dimensions import Dimension
-from shisha_rt.papers.gp.chain import Chain, Step, chain_faults, runs_from
+from shisha_rt.papers.gp.chain import Chain, Step, chain_faults, faults, runs_from, unfused
 from shisha_rt.papers.gp.fused import split_network
 from shisha_rt.papers.gp.methods import alone_on_each, split_by
 from shisha_rt.papers.gp.of_device import device_legs, split_device
-from shisha_rt.papers.gp.problem import SharedFeature, SplitLayer, SplitProblem, able_devices, faults, layer_cost
+from shisha_rt.papers.gp.problem import SharedFeature, SplitLayer, SplitProblem, able_devices, layer_cost
 from shisha_rt.papers.gp.single_layer import split_layer
 from shisha_rt.planner.strategies import Execution, SplitMethod, SplitObjective
 from tests.drawn import chunks
@@ -205,5 +205,5 @@ def test_layers_in_groups_make_no_pair() -> None:
     sizes = {"H": 8, "W": 8, "C": 4, "k": 3, "N": 4, "s": 1}
     for groups in product((1, 2), repeat=2):
         layers = [SplitLayer(f"layer{i}", {**sizes, "G": number}) for i, number in enumerate(groups)]
-        modes = [mode for mode, _ in runs_from(layers, 0)]
+        modes = [mode for mode, _ in runs_from(unfused(SplitProblem(tuple(layers), ())), 0)]
         assert modes == (["split", "pair", "tiles"] if groups == (1, 1) else ["split", "tiles"])

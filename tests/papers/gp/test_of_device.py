@@ -15,8 +15,9 @@ from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.device import Condition, Device, DirectLink, Family, Multiple, Term, Transfer
 from shisha_rt.model.graph import Graph
+from shisha_rt.papers.gp.chain import faults
 from shisha_rt.papers.gp.of_device import device_links, split_device
-from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem, common_block, faults, layer_cost
+from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem, common_block, layer_cost
 from tests.model.single_operator import single_operator
 from tests.wording import raised
 

@@ -12,7 +12,7 @@ from shisha_rt.errors import BadInput, Error
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.gp.chain import Chain, Legs, chain_faults, step_costs, unfused
 from shisha_rt.papers.gp.fused import fused_split, split_network
-from shisha_rt.papers.gp.methods import alone_on_each, split_by, split_in_parts
+from shisha_rt.papers.gp.methods import alone_on_each, split_by
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
 from shisha_rt.papers.gp.problem import Formula, SplitDevice, SplitLayer, SplitProblem
 from shisha_rt.papers.gp.rivals import RivalName, rival_split
@@ -152,7 +152,7 @@ def test_communication_keeps_a_limit_for_all_layers(starts: tuple[int, ...]) -> 
     """Each of two parts alone would fit."""
     its = (device("host", 1), device("limited", 1, 1024, one_for_all=True))
     chain = unfused(SplitProblem((layer("a"), layer("b", channels=64)), its))
-    found = split_in_parts("communication", chain, starts)
+    found = split_by("communication", replace(chain, starts=starts))
     assert found.steps is None or not chain_faults(chain, found.steps)
 
 

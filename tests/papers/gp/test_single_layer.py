@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from shisha_rt.papers.gp.chain import faults
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-from shisha_rt.papers.gp.problem import Formula, SplitDevice, SplitLayer, SplitProblem, faults, layer_cost
+from shisha_rt.papers.gp.problem import Formula, SplitDevice, SplitLayer, SplitProblem, layer_cost
 from shisha_rt.papers.gp.single_layer import split_layer
 from shisha_rt.planner.shards.integer import best_blocks
 from tests.drawn import chunks

@@ -36,17 +36,13 @@ class ShareCosts:
     problem: SplitProblem
     of: tuple[tuple[Posynomial, ...], ...]
 
-    @property
-    def side_by_side(self) -> bool:
-        return self.problem.objective == "latency" and self.problem.execution == "parallel"
-
     def of_layers(self, parts: Floats) -> Floats:
         """(layers,): costs with these `parts` (layers, devices): sums, or maxima if devices compute in parallel."""
         costs = [
             [cost.at({SHARE: float(x)}) for cost, x in zip(layer_costs, row, strict=True)]
             for layer_costs, row in zip(self.of, parts, strict=True)
         ]
-        return np.array([max(row) if self.side_by_side else sum(row) for row in costs], dtype=np.float64)
+        return np.array([self.problem.together(row) for row in costs], dtype=np.float64)
 
 
 def share_costs(problem: SplitProblem, k: int | None) -> ShareCosts:

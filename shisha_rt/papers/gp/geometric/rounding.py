@@ -11,7 +11,8 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.papers.gp.problem import ROUNDING, SplitLayer, SplitProblem, able_devices, faults, layer_cost
+from shisha_rt.papers.gp.chain import faults
+from shisha_rt.papers.gp.problem import ROUNDING, SplitLayer, SplitProblem, able_devices, layer_cost
 
 _MOST: Final = 4096
 """Most roundings of a layer that are evaluated."""

@@ -224,8 +224,7 @@ def _split(asked: PlaceOptions, method: SplitMethod) -> None:
     execution: Execution = "parallel" if asked.parallel else "sequence"
     objective, variable = asked.objective or "latency", asked.variable or "N"
     wanted = SplitWanted(method, objective, execution, variable, asked.k, asked.one_for_all, asked.again)
-    sizes = parse_sizes(asked.dim, asked.shape)
-    study("answer_split")(asked.problem, asked.machine, asked.place_, sizes, wanted, as_json=asked.as_json)
+    study("answer_split")(asked, wanted)
 
 
 def _problem(asked: PlaceOptions) -> _Asked:

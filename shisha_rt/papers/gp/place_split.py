@@ -9,25 +9,22 @@ from itertools import pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from shisha_rt.cli.options import progress
+from shisha_rt.cli.options import parse_sizes, progress
 from shisha_rt.errors import BadInput, Error, Failure
-from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.outcome import Outcome
 
 if TYPE_CHECKING:
-    from shisha_rt.cli.place import SplitWanted
+    from shisha_rt.cli.place import PlaceOptions, SplitWanted
     from shisha_rt.machine.device import Device
     from shisha_rt.model.graph import Graph
     from shisha_rt.model.layers import Layer
     from shisha_rt.papers.gp.split_answer import SplitAnswer
 
 
-def answer_split(
-    model: str, machine: str | None, place: str | None, sizes: InputSizes, wanted: SplitWanted, *, as_json: bool
-) -> None:
+def answer_split(asked: PlaceOptions, wanted: SplitWanted) -> None:
     """Print the answer. Raises Failure if there is no split, after its object has been printed."""
-    answer = _split_model(model, machine, place, sizes, wanted)
-    if as_json:
+    answer = _split_model(asked, wanted)
+    if asked.as_json:
         print(json.dumps(answer.as_object()))
     elif answer.split.steps is not None:
         answer.show()
@@ -39,9 +36,7 @@ def answer_split(
         )
 
 
-def _split_model(
-    model: str, machine: str | None, place: str | None, sizes: InputSizes, wanted: SplitWanted
-) -> SplitAnswer:
+def _split_model(asked: PlaceOptions, wanted: SplitWanted) -> SplitAnswer:
     """Split a model. Raises BadInput if a device is not described, or states no power for `energy`."""
     from shisha_rt.model.layers import group_layers
     from shisha_rt.model.reader.onnx_reader import read_model
@@ -54,9 +49,10 @@ def _split_model(
     from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem
     from shisha_rt.papers.gp.split_answer import SplitAnswer, SplitRow
 
-    devices, where = _devices(machine, place)
+    sizes = parse_sizes(asked.dim, asked.shape)
+    devices, where = _devices(asked.machine, asked.place_)
     its_devices = tuple(split_device(device, wanted.objective, wanted.one_for_all) for device in devices)
-    read = read_model(resolve_model(model, progress), sizes)
+    read = read_model(resolve_model(asked.problem, progress), sizes)
     layers = [
         (layer, split_layer_of(read.graph, layer, wanted.variable, its_devices)) for layer in group_layers(read.graph)
     ]

@@ -48,7 +48,7 @@ def typeseq(problem: Problem, accelerator: str | None = None) -> PlacementSoluti
         if node.op == _CONV:
             able = there in node.capable
         else:
-            makers = {problem.tensors[tensor].producer for tensor in problem.inputs[index]}
+            makers = problem.makers[index]
             follows = len(makers) == 1 and all(problem.nodes[m].op == _CONV and chosen[m] == there for m in makers)
             able = node.op == _RELU and follows and there in problem.devices_of[index]
         if able:

@@ -163,9 +163,7 @@ def can_be_tried(problem: Problem) -> bool:
         return False
     after: list[set[int]] = [set() for _ in problem.nodes]  # descendants of each node
     for node in reversed(range(len(problem.nodes))):
-        for index in problem.outputs[node]:
-            for consumer in problem.tensors[index].consumers:
-                after[node] |= {consumer} | after[consumer]
+        after[node].update(problem.readers[node], *(after[reader] for reader in problem.readers[node]))
     return not any(
         other not in group.nodes and after[other].intersection(group.nodes)
         for group in problem.groups
@@ -189,13 +187,7 @@ class _Search:
         self._problem = problem
         count = len(problem.nodes)
         self.all_done = (1 << count) - 1
-        self._before: list[int] = [0] * count
-        after: list[set[int]] = [set() for _ in range(count)]
-        for tensor in problem.tensors:
-            for consumer in tensor.consumers:
-                self._before[consumer] |= 1 << tensor.producer
-                after[tensor.producer].add(consumer)
-        self._after = [tuple(sorted(readers)) for readers in after]
+        self._before = [sum(1 << maker for maker in makers) for makers in problem.makers]
         processors = [problem.processor_of(device) for device in range(len(problem.devices))]
         self._processors = sorted(set(processors))
         self._processor_of = [self._processors.index(processor) for processor in processors]
@@ -211,7 +203,7 @@ class _Search:
         self._least_s = [min(row) for row in self._share_s]
         self._tail_s = [0.0] * count
         for node in reversed(range(count)):
-            beyond = max((self._tail_s[reader] for reader in self._after[node]), default=0.0)
+            beyond = max((self._tail_s[reader] for reader in self._problem.readers[node]), default=0.0)
             # A group's nodes count with their shares of its time, as all of them may take no longer than one.
             self._tail_s[node] = self._least_s[node] + beyond
         self._by_ratio = self._ratios(count)
@@ -352,7 +344,7 @@ class _Search:
         open_nodes = [
             node
             for node in range(len(self._problem.nodes))
-            if at.done >> node & 1 and any(not at.done >> reader & 1 for reader in self._after[node])
+            if at.done >> node & 1 and any(not at.done >> reader & 1 for reader in self._problem.readers[node])
         ]
         came = [(key, come_s) for key, come_s in at.came_s if self._problem.tensors[key[0]].producer in open_nodes]
         key = (at.done, tuple(at.device_of[node] for node in open_nodes), tuple(which for which, _ in came))

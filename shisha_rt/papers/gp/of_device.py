@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import product
+from functools import reduce
 from types import MappingProxyType
 from typing import Final
 
@@ -66,12 +66,12 @@ def split_device(device: Device, objective: SplitObjective = "latency", one_for_
         )
     formulas = _of_convolutions(device)
     _check_takes_images(device)
-    power = device.power
+    power, legs = device.power, device_legs(device)
     transfer_w = None if power is None else power.transfer_w
     return SplitDevice(
         name=device.name,
         formulas=formulas,
-        transfer_s=_moved(device),
+        transfer_s=None if legs is None else legs.in_s.plus(legs.out_s),
         power_w=1.0 if power is None else power.compute_w,
         transfer_power_w=1.0 if transfer_w is None else transfer_w,
         resources={
@@ -139,11 +139,6 @@ def _straight(source: Device, target: Device) -> Posynomial | None:
     return None if link is None else _leg(link, INPUT_MAP.times(bytes_each))
 
 
-def _moved(device: Device) -> Posynomial | None:
-    legs = device_legs(device)
-    return None if legs is None else Posynomial(_together(legs.in_s.plus(legs.out_s).terms))
-
-
 def _leg(transfer: Transfer | None, moved_bytes: Posynomial) -> Posynomial:
     if transfer is None:
         return Posynomial(())
@@ -153,43 +148,24 @@ def _leg(transfer: Transfer | None, moved_bytes: Posynomial) -> Posynomial:
 
 def _sum(device: Device, terms: Sequence[tuple[float, Sequence[tuple[Dimension, float]]]]) -> Posynomial:
     """Sum of terms (coefficient, exponents of dimensions) as a posynomial of features; terms of 0 are left out."""
-    monomials: list[Monomial] = []
+    total = Posynomial(())
     for coefficient, exponents in terms:
         if coefficient:
             factors = [_power(device, dimension, exponent) for dimension, exponent in exponents]
-            monomials += (_product(chosen).times(coefficient) for chosen in product(*factors))
-    return Posynomial(_together(monomials))
+            total = total.plus(reduce(Posynomial.by, factors, Posynomial((Monomial(coefficient, {}),))))
+    return total
 
 
-def _power(device: Device, dimension: Dimension, exponent: float) -> tuple[Monomial, ...]:
-    terms = _DIMENSIONS[dimension].terms
-    if len(terms) == 1:
-        (term,) = terms
+def _power(device: Device, dimension: Dimension, exponent: float) -> Posynomial:
+    sizes = _DIMENSIONS[dimension]
+    if len(sizes.terms) == 1:
+        (term,) = sizes.terms
         raised = {name: power * exponent for name, power in term.exponents.items()}
-        return (Monomial(math.pow(term.coefficient, exponent), raised),)
+        return Posynomial((Monomial(math.pow(term.coefficient, exponent), raised),))
     if exponent < 1 or exponent != int(exponent):
         raise BadInput(
             f"{device.source}: cost of Conv: {dimension} = {exponent:g} makes no posynomial of the features, "
             "expected 1, 2, 3 or 4: it is a sum of inputs and weights",
             Error.DEVICE_UNFIT,
         )
-    return tuple(_product(chosen) for chosen in product(terms, repeat=int(exponent)))
-
-
-def _product(factors: Sequence[Monomial]) -> Monomial:
-    exponents: dict[str, float] = {}
-    for factor in factors:
-        for name, power in factor.exponents.items():
-            exponents[name] = exponents.get(name, 0.0) + power
-    return Monomial(
-        math.prod(factor.coefficient for factor in factors), {name: power for name, power in exponents.items() if power}
-    )
-
-
-def _together(terms: Sequence[Monomial]) -> tuple[Monomial, ...]:
-    """Merge terms of the same exponents."""
-    coefficients: dict[tuple[tuple[str, float], ...], float] = {}
-    for term in terms:
-        key = tuple(sorted(term.exponents.items()))
-        coefficients[key] = coefficients.get(key, 0.0) + term.coefficient
-    return tuple(Monomial(coefficient, dict(key)) for key, coefficient in coefficients.items())
+    return reduce(Posynomial.by, [sizes] * int(exponent))

@@ -74,6 +74,19 @@ class SplitLayer:
         """Number of groups of the whole layer; 1: an ordinary convolution."""
         return self.features.get("G", 1.0)
 
+    @property
+    def others(self) -> dict[str, float]:
+        """The features of which each share has all."""
+        return {name: value for name, value in {"G": 1.0, **self.features}.items() if name != self.variable}
+
+    def along(self, posynomial: Posynomial | None, units: Floats) -> Floats:
+        """(units,): the posynomial's value for shares of these units; 0 for no units."""
+        values = np.zeros(len(units))
+        taken = units > 0
+        for term in () if posynomial is None else posynomial.fixed(self.others).terms:
+            values[taken] += term.coefficient * units[taken] ** term.exponents.get(self.variable, 0.0)
+        return values
+
 
 @dataclass(frozen=True, slots=True)
 class Formula:
@@ -122,6 +135,15 @@ class SplitDevice:
         """Seconds of computing such a share; inf if it cannot run."""
         seconds = self.formula(share)
         return math.inf if seconds is None else seconds.at(share)
+
+    def compute_along(self, layer: SplitLayer, units: Floats) -> Floats:
+        """(units,): seconds of computing each share of a layer; inf if the device cannot run it."""
+        shares = {**layer.others, layer.variable: units}
+        seconds = np.where(units > 0, np.inf, 0.0)
+        for formula in reversed(self.formulas):
+            fitting = (units > 0) & formula.fits(shares)
+            seconds[fitting] = layer.along(formula.seconds, units[fitting])
+        return seconds
 
     def joules(self, compute_s: SecondsT, moved_s: SecondsT) -> SecondsT:
         return self.power_w * compute_s + self.transfer_power_w * moved_s

@@ -31,7 +31,6 @@ from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem, largest_share_
 from shisha_rt.papers.gp.room import room, too_little_room
 from shisha_rt.papers.gp.shared import SharedRun, shared_run
 from shisha_rt.papers.gp.shortest_path import Network, Stretch, least_way
-from shisha_rt.papers.gp.tables import compute_along
 
 RivalName: TypeAlias = Literal["greedy", "balanced", "proportional", "communication", "step"]
 
@@ -168,7 +167,7 @@ def _by_step(problem: SplitProblem, index: int) -> SharedRun:
         copied = lane.copy()
         for d, device in enumerate(problem.devices):
             free = (units < layer.units) & (copied[d] < np.inf)
-            compute_s = compute_along(device, layer, units)
+            compute_s = device.compute_along(layer, units)
             copied[d, free] = problem.spent(device, compute_s, np.zeros(len(units)))[free]
         values.append(copied)
     return replace(run, values=tuple(values))

@@ -8,7 +8,6 @@ import numpy as np
 
 from shisha_rt.arrays import Bools, Floats
 from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
-from shisha_rt.papers.gp.tables import along, compute_along
 
 Taken = Mapping[str, float]
 """Use of each resource of a device by other layers."""
@@ -18,9 +17,9 @@ def fits(
     device: SplitDevice, layer: SplitLayer, units: Floats, taken: Taken, names: Collection[str] | None = None
 ) -> Bools:
     """(units,): whether the device can run each share within its limits; with `names`, only whether it keeps these."""
-    has_room = np.isfinite(compute_along(device, layer, units)) if names is None else np.ones(len(units), dtype=bool)
+    has_room = np.isfinite(device.compute_along(layer, units)) if names is None else np.ones(len(units), dtype=bool)
     for name in device.limits if names is None else names:
-        used = taken.get(name, 0.0) + along(device.resources[name], layer, units)
+        used = taken.get(name, 0.0) + layer.along(device.resources[name], units)
         has_room &= used <= device.limits[name] * (1 + ROUNDING)
     return has_room
 

@@ -18,7 +18,6 @@ from shisha_rt.papers.gp.chain import Chain, Mode, parts, rows_fed, rows_of
 from shisha_rt.papers.gp.posynomial import Posynomial
 from shisha_rt.papers.gp.problem import ROUNDING, SplitLayer, SplitProblem
 from shisha_rt.papers.gp.shortest_path import undominated
-from shisha_rt.papers.gp.tables import along, compute_along
 from shisha_rt.planner.shards.integer import BlockShares, best_blocks, least_by_blocks, together_of
 
 _MOST_OPTIONS: Final = 1 << 21
@@ -206,10 +205,10 @@ def _values(chain: Chain, mode: Mode, shares: _Shares, d: int, at: int | None) -
     (first, sent), (last, made) = shares[0], shares[-1]
     if entry is None:
         return np.where(made > 0, np.inf, 0.0)
-    compute_s = sum((compute_along(device, layer, share) for layer, share in shares), np.zeros(len(made)))
+    compute_s = sum((device.compute_along(layer, share) for layer, share in shares), np.zeros(len(made)))
     if mode == "tiles":  # the input includes the halo
         sent = np.array([rows_fed(first, rows) if rows else 0.0 for rows in sent.tolist()])
-    moved_s = along(entry, first, sent) + along(None if legs is None else legs.out_s, last, made)
+    moved_s = first.along(entry, sent) + last.along(None if legs is None else legs.out_s, made)
     values = chain.problem.spent(device, compute_s, moved_s)
     for name, limit in device.limits.items():
         used = np.array(list(_each(device.resources[name], shares)))
@@ -219,4 +218,4 @@ def _values(chain: Chain, mode: Mode, shares: _Shares, d: int, at: int | None) -
 
 
 def _each(posynomial: Posynomial, shares: _Shares) -> Iterator[Floats]:
-    return (along(posynomial, layer, share) for layer, share in shares)
+    return (layer.along(posynomial, share) for layer, share in shares)

@@ -5,7 +5,6 @@ A share is written as x, the fraction of the layer that a device gets; all costs
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,12 +20,13 @@ SHARE: Final = "x"
 
 def of_share(posynomial: Posynomial, layer: SplitLayer, power: float = 0.0) -> Posynomial:
     """A posynomial of x alone, times x^power, with the layer's other features inserted. Equal powers are one term."""
-    known = {name: value for name, value in layer.features.items() if name != layer.variable}
-    coefficients: defaultdict[float, float] = defaultdict(float)
-    for term in posynomial.fixed(known).terms:
+    terms = []
+    for term in posynomial.fixed(layer.others).terms:
         exponent = term.exponents.get(layer.variable, 0.0)
-        coefficients[exponent + power] += term.coefficient * layer.features[layer.variable] ** exponent
-    return Posynomial(tuple(Monomial(c, {SHARE: a} if a else {}) for a, c in sorted(coefficients.items()) if c > 0))
+        coefficient = term.coefficient * layer.features[layer.variable] ** exponent
+        if coefficient > 0:
+            terms.append(Monomial(coefficient, {SHARE: exponent + power} if exponent + power else {}))
+    return Posynomial(tuple(sorted(terms, key=lambda term: term.exponents.get(SHARE, 0.0))))
 
 
 @dataclass(frozen=True, slots=True)

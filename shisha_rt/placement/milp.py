@@ -51,7 +51,7 @@ _ROUNDED_UP: Final = 1 + 1e-6
 """Relative tolerance, so that rounding leaves out no column of the best known assignment."""
 
 
-def milp(problem: Problem, left_s: LeftSeconds = forever, limits: WidthLimits | None = None) -> PlacementSolution:
+def milp(problem: Problem, left_s: LeftSeconds = forever) -> PlacementSolution:
     """HiGHS's assignment within the time left, or none (LIMIT); optimal if `narrowing` proves it.
 
     Raises BadInput if scipy is not installed.
@@ -68,7 +68,7 @@ def milp(problem: Problem, left_s: LeftSeconds = forever, limits: WidthLimits | 
         reason = STOPPED if should_stop() else "HiGHS has found nothing"
         return PlacementSolution(None, Outcome.LIMIT, start.lower_bound_s, reason, statistics)
     answer = bounded(problem, assignment)
-    narrow = narrowed(answer, limits or WidthLimits(), left_s)
+    narrow = narrowed(answer, WidthLimits(), left_s)
     bound_s = min(narrow.lower_bound_s, answer.cost_s)
     if answer.cost_s <= bound_s * (1 + PROVEN):
         return PlacementSolution(answer.assignment, Outcome.OPTIMAL, bound_s, statistics=statistics)

@@ -124,8 +124,7 @@ def _least_latency_s(costs: ProcessorCosts) -> float:
     """Lower bound with each node's least time: the critical path, or all work spread evenly over places, if longer."""
     problem = apart_problem(costs)
     least_s = [float(min(row)) for row in least_node_s(problem)]
-    ends_s = list(least_s)
-    for tensor in sorted(problem.tensors, key=lambda tensor: tensor.producer):
-        for reader in tensor.consumers:
-            ends_s[reader] = max(ends_s[reader], ends_s[tensor.producer] + least_s[reader])
+    ends_s: list[float] = []
+    for node_s, makers in zip(least_s, problem.makers, strict=True):
+        ends_s.append(node_s + max((ends_s[maker] for maker in makers), default=0.0))
     return max(*ends_s, math.fsum(least_s) / len(costs.places))

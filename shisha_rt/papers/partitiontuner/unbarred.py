@@ -249,22 +249,20 @@ class _Search:
             if start_s < at.last_s:
                 continue
             end_s = start_s + moving_s + cost_s
-            processor = self._processor_of[device]
-            free_s = (*at.free_s[:processor], end_s, *at.free_s[processor + 1 :])
-            ends_s, device_of = list(at.ends_s), list(at.device_of)
+            free_s, ends_s, device_of = list(at.free_s), list(at.ends_s), list(at.device_of)
+            free_s[self._processor_of[device]] = end_s
             for node in nodes:
                 ends_s[node], device_of[node] = end_s, device
             run = NodeRun(nodes, device, start_s, end_s)
-            yield _Beginning(
-                at.done | members, free_s, tuple(ends_s), tuple(device_of), came_s, start_s, (*at.runs, run)
-            )
+            times = tuple(free_s), tuple(ends_s), tuple(device_of)
+            yield _Beginning(at.done | members, *times, came_s, start_s, (*at.runs, run))
 
     def _ready(
         self, at: _Beginning, nodes: Sequence[int], device: int
     ) -> tuple[float, float, tuple[tuple[tuple[int, int], float], ...]]:
         """When a run of these nodes can start on a device, how long tensors then move first, and the new `came_s`."""
         problem = self._problem
-        memory = problem.memory_of[device]
+        memory, once = problem.memory_of[device], problem.transfer_counting == "once"
         start_s, moving_s, came = at.free_s[self._processor_of[device]], 0.0, dict(at.came_s)
         brought = []
         for node in nodes:
@@ -276,16 +274,14 @@ class _Search:
                 start_s = max(start_s, at.ends_s[tensor.producer])
                 if problem.memory_of[source] == memory:
                     continue
-                if (index, memory) in came and problem.transfer_counting == "once":
+                if (index, memory) in came:
                     start_s = max(start_s, came[index, memory])
                 else:
                     moving_s += tensor.transfer_s[source][memory]
-                    brought.append(index)
-                    if problem.transfer_counting == "once":
+                    if once:
+                        brought.append((index, memory))
                         came[index, memory] = -math.inf  # moved by this run: its other nodes do not wait for it
-        for index in brought:
-            if problem.transfer_counting == "once":
-                came[index, memory] = start_s + moving_s
+        came |= dict.fromkeys(brought, start_s + moving_s)
         return start_s, moving_s, tuple(sorted(came.items()))
 
     def bound_s(self, at: _Beginning) -> float:
@@ -297,10 +293,9 @@ class _Search:
             if at.done >> node & 1:
                 continue
             ready_s = at.last_s
-            for other in range(node):
-                if self._before[node] >> other & 1:
-                    done = at.done >> other & 1
-                    ready_s = max(ready_s, at.ends_s[other] if done else starts_s[other] + self._least_s[other])
+            for other in self._problem.makers[node]:
+                done = at.done >> other & 1
+                ready_s = max(ready_s, at.ends_s[other] if done else starts_s[other] + self._least_s[other])
             starts_s[node] = ready_s
             longest_s = max(longest_s, ready_s + self._tail_s[node])
         return max(longest_s, self._full_s(at))
@@ -314,16 +309,10 @@ class _Search:
         left = [node for node in self._by_ratio if not at.done >> node & 1]
         if len(self._processors) != 2:
             return (math.fsum(free_s) + math.fsum(self._least_s[node] for node in left)) / len(free_s)
-        first_s, second_s = (
-            free_s[0],
-            free_s[1] + math.fsum(self._share_s[node][1] for node in left if math.isfinite(self._share_s[node][1])),
-        )
-        for node in left:
-            on_first_s, on_second_s = self._share_s[node]
-            if math.isinf(on_second_s):
-                first_s += on_first_s
-        for node in left:
-            on_first_s, on_second_s = self._share_s[node]
+        shares_s = [self._share_s[node] for node in left]
+        first_s = free_s[0] + math.fsum(on_first_s for on_first_s, on_second_s in shares_s if math.isinf(on_second_s))
+        second_s = free_s[1] + math.fsum(on_second_s for _, on_second_s in shares_s if math.isfinite(on_second_s))
+        for on_first_s, on_second_s in shares_s:
             if math.isinf(on_first_s) or math.isinf(on_second_s):
                 continue
             if first_s + on_first_s < second_s - on_second_s:

@@ -14,6 +14,7 @@ from shisha_rt.papers.gp.chain import (
     StepCost,
     alone_steps,
     chain_faults,
+    parts,
     resources_of,
     step_costs,
     unfused,
@@ -112,20 +113,17 @@ def layer_shares(chain: Chain, steps: Sequence[Step]) -> list[LayerShare]:
             layers_kept[-1] = _fetched(chain.problem, layers_kept[-1], cost)
             continue
         begin = max(first for first in begins if first <= step.first)
-        devices = range(len(cost.compute_s))
+        last = step.last - step.first
         moved = [
-            tuple(
-                into * (not index) + back * (index == devices[-1])
-                for into, back in zip(cost.in_s, cost.out_s, strict=True)
-            )
-            for index in devices
+            tuple(into * (not index) + back * (index == last) for into, back in zip(cost.in_s, cost.out_s, strict=True))
+            for index in range(last + 1)
         ]
         slowest = _slowest(cost)
-        for index in devices:
+        for index, layer in enumerate(parts(chain.problem, step.mode, step.first, step.last)):
             ends_s = [a + b for a, b in zip(cost.compute_s[index], moved[index], strict=True)]
             layers_kept.append(
                 LayerShare(
-                    _variable(chain, step, index),
+                    layer.variable,
                     step.shares,
                     (begin, spans[begin]) if spans[begin] > begin else None,
                     cost.compute_s[index],
@@ -163,14 +161,6 @@ def alone_on_each(problem: SplitProblem) -> dict[str, tuple[float, float] | None
 def _slowest(cost: StepCost) -> int:
     devices = range(len(cost.in_s))
     return max(devices, key=lambda d: cost.in_s[d] + cost.out_s[d] + math.fsum(part_s[d] for part_s in cost.compute_s))
-
-
-def _variable(chain: Chain, step: Step, index: int) -> SharedFeature:
-    if step.mode == "tiles":
-        return "H"
-    if step.mode == "pair":
-        return "C" if index else "N"
-    return chain.problem.layers[step.first].variable
 
 
 def _joules(problem: SplitProblem, compute_s: Sequence[float], transfer_s: Sequence[float]) -> float:

@@ -6,17 +6,15 @@ The checker evaluates all of them with communication in full, whatever costs the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.gp.chain import (
     Chain,
-    Mode,
     Step,
     chain_cost,
     chain_faults,
@@ -37,24 +35,17 @@ RivalName: TypeAlias = Literal["greedy", "balanced", "proportional", "communicat
 
 def rival_split(name: RivalName, chain: Chain) -> NetworkSplit:
     """FEASIBLE with its cost, or INFEASIBLE with the limit in `reason`. Only `communication` fuses layers."""
-    return _RIVALS[name](chain)
-
-
-def _greedy(chain: Chain) -> NetworkSplit:
-    """Layer by layer the largest possible share to the fastest device, the rest to the next fastest, and so on."""
-    return _layer_by_layer(chain, _to_the_fastest)
-
-
-def _balanced(chain: Chain) -> NetworkSplit:
-    """Equal shares, as far as there is room."""
-    return _layer_by_layer(chain, lambda problem, layer, taken: _by_weight(problem, layer, taken, [1.0] * len(taken)))
-
-
-def _proportional(chain: Chain) -> NetworkSplit:
-    """Shares in proportion to each device's speed with the whole layer, as far as there is room."""
-    return _layer_by_layer(
-        chain, lambda problem, layer, taken: _by_weight(problem, layer, taken, _speeds(problem, layer))
-    )
+    match name:
+        case "greedy":
+            return _layer_by_layer(chain, _to_the_fastest)
+        case "balanced":
+            return _layer_by_layer(chain, _evenly)
+        case "proportional":
+            return _layer_by_layer(chain, _by_speed)
+        case "communication":
+            return _communication(chain)
+        case "step":
+            return _step(chain)
 
 
 _Taken: TypeAlias = list[dict[str, float]]
@@ -94,12 +85,23 @@ def _speeds(problem: SplitProblem, layer: SplitLayer) -> list[float]:
 
 
 def _to_the_fastest(problem: SplitProblem, layer: SplitLayer, taken: _Taken) -> list[int] | None:
+    """The largest possible share to the fastest device, the rest to the next fastest, and so on."""
     speeds = _speeds(problem, layer)
     shares, left = [0] * len(speeds), layer.units
     for d in sorted(range(len(speeds)), key=lambda d: -speeds[d]):
         shares[d] = room(problem.devices[d], layer, taken[d], left)
         left -= shares[d]
     return None if left else shares
+
+
+def _evenly(problem: SplitProblem, layer: SplitLayer, taken: _Taken) -> list[int] | None:
+    """Equal shares, as far as there is room."""
+    return _by_weight(problem, layer, taken, [1.0] * len(taken))
+
+
+def _by_speed(problem: SplitProblem, layer: SplitLayer, taken: _Taken) -> list[int] | None:
+    """Shares in proportion to each device's speed with the whole layer, as far as there is room."""
+    return _by_weight(problem, layer, taken, _speeds(problem, layer))
 
 
 def _by_weight(problem: SplitProblem, layer: SplitLayer, taken: _Taken, weights: Sequence[float]) -> list[int] | None:
@@ -180,9 +182,11 @@ def _communication(chain: Chain) -> NetworkSplit:
     computed twice.
     """
     problem = chain.problem
+    nothing: _Taken = [{} for _ in problem.devices]
     stretches, steps = [], []
     for first, (mode, last) in [(at, run) for at in range(len(problem.layers)) for run in runs_from(chain, at)]:
-        shares = _equal(problem, parts(problem, mode, first, last), mode)
+        layers = parts(problem, mode, first, last)
+        shares = _evenly(problem, layers[-1] if mode == "tiles" else layers[0], nothing)
         step = None if shares is None else Step(mode, first, last, tuple(shares))
         if step is not None and (mode == "split" or not _passes_limits(chain, step)):
             moved_s = step_cost(chain, step, at=None).moved_s
@@ -190,32 +194,10 @@ def _communication(chain: Chain) -> NetworkSplit:
             steps.append(step)
     way = least_way(Network(stretches, len(problem.layers) + 1, np.zeros(0)))
     if way.picks is None:
-        nothing: _Taken = [{} for _ in problem.devices]
-        layer = next(
-            candidate
-            for candidate in problem.layers
-            if _by_weight(problem, candidate, nothing, [1.0] * len(nothing)) is None
-        )
+        layer = next(layer for layer in problem.layers if _evenly(problem, layer, nothing) is None)
         return NetworkSplit(None, Outcome.INFEASIBLE, reason=too_little_room(problem, layer, nothing))
     return evaluated(chain, [steps[stretch] for stretch, _ in way.picks])
 
 
-def _equal(problem: SplitProblem, layers: Sequence[SplitLayer], mode: Mode) -> list[int] | None:
-    shared = layers[-1] if mode == "tiles" else layers[0]
-    nothing: _Taken = [{} for _ in problem.devices]
-    return _by_weight(problem, shared, nothing, [1.0] * len(nothing))
-
-
 def _passes_limits(chain: Chain, step: Step) -> bool:
     return any("would need" in fault for fault in chain_faults(chain, [step]))
-
-
-_RIVALS: Final[Mapping[RivalName, Callable[[Chain], NetworkSplit]]] = MappingProxyType(
-    {
-        "greedy": _greedy,
-        "balanced": _balanced,
-        "proportional": _proportional,
-        "communication": _communication,
-        "step": _step,
-    }
-)

@@ -58,6 +58,11 @@ def branches(problem: Problem) -> tuple[Branch, ...]:
     return tuple(_listed(structure(problem), "", links))
 
 
+def parallel_branches(problem: Problem) -> int:
+    """Number of branches of the network that have another beside them."""
+    return sum(branch.level != branch.name for branch in branches(problem))
+
+
 def nodes_of(items: Items) -> Iterator[int]:
     """Yield all nodes, one branch of a level after the other."""
     for item in items:

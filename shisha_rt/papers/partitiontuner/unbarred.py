@@ -18,7 +18,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from shisha_rt.outcome import ShouldStop, never
+from shisha_rt.placement.narrowing import least_node_s
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.schedule import Partition, Schedule, Section
 
@@ -179,8 +182,8 @@ def any_order_bound_s(problem: Problem) -> float:
 
 
 class _Search:
-    """Branching and bounds. `_least_s` (nodes,): least time on any processor; `_tail_s` (nodes,): least time from the
-    node's start to the end.
+    """Branching and bounds. `_share_s` (nodes, processors): least time there, alone or as a share of a group's;
+    `_least_s` (nodes,): on any processor; `_tail_s` (nodes,): least time from the node's start to the end.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -199,7 +202,9 @@ class _Search:
             ),
             *((group.nodes, group.device, group.cost_s) for group in problem.groups),
         ]
-        self._share_s = self._shares_s(count)
+        least_s = least_node_s(problem)
+        on_each = [[d for d, of in enumerate(self._processor_of) if of == p] for p in range(len(self._processors))]
+        self._share_s: list[list[float]] = np.stack([least_s[:, on].min(axis=1) for on in on_each], axis=1).tolist()
         self._least_s = [min(row) for row in self._share_s]
         self._tail_s = [0.0] * count
         for node in reversed(range(count)):
@@ -207,18 +212,6 @@ class _Search:
             # A group's nodes count with their shares of its time, as all of them may take no longer than one.
             self._tail_s[node] = self._least_s[node] + beyond
         self._by_ratio = self._ratios(count)
-
-    def _shares_s(self, count: int) -> list[list[float]]:
-        """(nodes, processors): the least seconds of each node there, alone or as its share of a group."""
-        shares = [[math.inf] * len(self._processors) for _ in range(count)]
-        for nodes, device, cost_s in self._at_once:
-            own_s = [self._problem.nodes[node].cost_s[device] for node in nodes]
-            known = math.fsum(own_s) if all(map(math.isfinite, own_s)) else 0.0
-            for node, alone_s in zip(nodes, own_s, strict=True):
-                share = cost_s if len(nodes) == 1 else cost_s * alone_s / known if known > 0 else 0.0
-                row = shares[node]
-                row[self._processor_of[device]] = min(row[self._processor_of[device]], share)
-        return shares
 
     def _ratios(self, count: int) -> tuple[int, ...]:
         """Nodes in the order in which `_full_s` gives them to the first of two processors: by ratio of times."""

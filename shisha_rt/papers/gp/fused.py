@@ -19,7 +19,7 @@ from shisha_rt.papers.gp.chain import Chain, Mode, Step, resources_of, runs_from
 from shisha_rt.papers.gp.problem import ROUNDING, SplitProblem, runs
 from shisha_rt.papers.gp.room import too_little_room
 from shisha_rt.papers.gp.shared import SharedOptions, SharedRun, network_limits, shared_run
-from shisha_rt.papers.gp.shortest_path import Network, Stretch, least_way
+from shisha_rt.papers.gp.shortest_path import BudgetedGraph, Stretch, least_way
 from shisha_rt.papers.gp.single_layer import split_layer
 
 
@@ -65,16 +65,16 @@ class _Steps:
     def least(self) -> NetworkSplit:
         ordered = sorted(self._found, key=lambda found: found[0].source)
         stretches = [stretch for stretch, _, _ in ordered]
-        network = Network(stretches, self._points, np.array([limit.limit for limit in self._limits]))
-        way = least_way(network)
+        graph = BudgetedGraph(stretches, self._points, np.array([limit.limit for limit in self._limits]))
+        way = least_way(graph)
         if way.picks is None:
-            why = self._why(network, way.outcome)
+            why = self._why(graph, way.outcome)
             return NetworkSplit(None, way.outcome, lower_bound=way.lower_bound, reason=why)
         steps = tuple(_with_shares(*ordered[stretch][1:], option) for stretch, option in way.picks)
         reason = None if way.outcome is Outcome.OPTIMAL else "too many ways to keep to the limits for all layers"
-        return NetworkSplit(steps, way.outcome, network.cost_of(way.picks), way.lower_bound, reason)
+        return NetworkSplit(steps, way.outcome, graph.cost_of(way.picks), way.lower_bound, reason)
 
-    def _why(self, network: Network, outcome: Outcome) -> str:
+    def _why(self, graph: BudgetedGraph, outcome: Outcome) -> str:
         """Name the limit that cannot be kept: of a layer that fits nowhere, else of all layers together."""
         if outcome is Outcome.LIMIT:
             return "too many ways to keep to the limits for all layers, and none of those tried does"
@@ -83,7 +83,7 @@ class _Steps:
             if split_layer(problem, layer) is None:
                 return too_little_room(problem, layer, [{}] * len(problem.devices))
         for b, limit in enumerate(self._limits):
-            least = network.least_taken(b)
+            least = graph.least_taken(b)
             if least > limit.limit:
                 name = problem.devices[limit.device].name
                 return f"{name}: all layers would need {least:.6g} {limit.name} at least, it has {limit.limit:.6g}"

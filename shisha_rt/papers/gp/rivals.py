@@ -28,7 +28,7 @@ from shisha_rt.papers.gp.fused import NetworkSplit, split_network
 from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem, largest_share_s
 from shisha_rt.papers.gp.room import room, too_little_room
 from shisha_rt.papers.gp.shared import SharedRun, shared_run
-from shisha_rt.papers.gp.shortest_path import Network, Stretch, least_way
+from shisha_rt.papers.gp.shortest_path import BudgetedGraph, Stretch, least_way
 
 RivalName: TypeAlias = Literal["greedy", "balanced", "proportional", "communication", "step"]
 
@@ -192,7 +192,7 @@ def _communication(chain: Chain) -> NetworkSplit:
             moved_s = step_cost(chain, step, at=None).moved_s
             stretches.append(Stretch(first, last + 1, np.array([moved_s]), np.zeros((1, 0))))
             steps.append(step)
-    way = least_way(Network(stretches, len(problem.layers) + 1, np.zeros(0)))
+    way = least_way(BudgetedGraph(stretches, len(problem.layers) + 1, np.zeros(0)))
     if way.picks is None:
         layer = next(layer for layer in problem.layers if _evenly(problem, layer, nothing) is None)
         return NetworkSplit(None, Outcome.INFEASIBLE, reason=too_little_room(problem, layer, nothing))

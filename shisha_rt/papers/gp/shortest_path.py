@@ -50,7 +50,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class BudgetedGraph:
     """`stretches`: in the order of their sources. Points are numbered up to `points`, the last of which is the end."""
 
     stretches: Sequence[Stretch]
@@ -72,7 +72,7 @@ class Network:
             least[stretch.source] = min(least[stretch.source], float(cost.min()) + least[stretch.target])
         return least
 
-    def scaled(self) -> Network:
+    def scaled(self) -> BudgetedGraph:
         """Without budgets that another one implies, as no option uses a larger fraction of them; the others are 1."""
         parts = np.concatenate([stretch.taken for stretch in self.stretches]) / self.budgets
         left = list(range(len(self.budgets)))
@@ -80,25 +80,25 @@ class Network:
             if any(other != b and (parts[:, b] <= parts[:, other]).all() for other in left):
                 left.remove(b)
         stretches = [replace(stretch, taken=stretch.taken[:, left] / self.budgets[left]) for stretch in self.stretches]
-        return Network(stretches, self.points, np.ones(len(left)))
+        return BudgetedGraph(stretches, self.points, np.ones(len(left)))
 
 
-def least_way(network: Network, most_ways: int = MOST_WAYS) -> Way:
+def least_way(graph: BudgetedGraph, most_ways: int = MOST_WAYS) -> Way:
     """Find the least path."""
-    if not len(network.budgets):
-        priced, bound = _priced(network, network.budgets)
+    if not len(graph.budgets):
+        priced, bound = _priced(graph, graph.budgets)
         return Way(None, Outcome.INFEASIBLE) if priced is None else Way(priced, Outcome.OPTIMAL, bound)
-    if any(network.least_taken(b) > limit * (1 + ROUNDING) for b, limit in enumerate(network.budgets)):
+    if any(graph.least_taken(b) > limit * (1 + ROUNDING) for b, limit in enumerate(graph.budgets)):
         return Way(None, Outcome.INFEASIBLE)
-    network = network.scaled()
-    known = _by_prices(network)
+    graph = graph.scaled()
+    known = _by_prices(graph)
     if known.cost <= known.bound + _PROVEN * abs(known.bound):
         return Way(known.picks, Outcome.OPTIMAL, known.bound)
     for most in (most_ways // _FIRST, most_ways):
-        ways = _Lengthening(network, known, max(1, most))
+        ways = _Lengthening(graph, known, max(1, most))
         picks = ways.run()
         if picks:
-            known = replace(known, picks=picks, cost=network.cost_of(picks))
+            known = replace(known, picks=picks, cost=graph.cost_of(picks))
         if ways.complete:
             found = known.picks is not None
             return Way(known.picks, Outcome.OPTIMAL, known.cost) if found else Way(None, Outcome.INFEASIBLE)
@@ -125,11 +125,11 @@ def undominated(costs: Floats, taken: Floats) -> Ints:
     return np.array(chosen, dtype=np.int64)
 
 
-def _priced(network: Network, prices: Floats) -> tuple[tuple[tuple[int, int], ...] | None, float]:
+def _priced(graph: BudgetedGraph, prices: Floats) -> tuple[tuple[tuple[int, int], ...] | None, float]:
     """The least path with priced budgets, and its priced cost; None without a path. Ties: the earlier stretch."""
-    stretches, least = network.stretches, np.full(network.points, np.inf)
+    stretches, least = graph.stretches, np.full(graph.points, np.inf)
     least[-1] = 0.0
-    picks: list[tuple[int, int] | None] = [None] * network.points
+    picks: list[tuple[int, int] | None] = [None] * graph.points
     for index in reversed(range(len(stretches))):
         stretch = stretches[index]
         costs = stretch.costs + stretch.taken @ prices if len(prices) else stretch.costs
@@ -156,17 +156,17 @@ class _Known:
     prices: Floats
 
 
-def _by_prices(network: Network) -> _Known:
+def _by_prices(graph: BudgetedGraph) -> _Known:
     """By subgradients, budgets being 1."""
-    prices = np.zeros(len(network.budgets))
+    prices = np.zeros(len(graph.budgets))
     known = _Known(None, math.inf, -math.inf, prices)
     step, without_gain = 1.0, 0
     for _ in range(_PRICINGS):
-        priced, value = _priced(network, prices)
+        priced, value = _priced(graph, prices)
         assert priced is not None, "every budget by itself can be kept"
-        over = sum(network.stretches[stretch].taken[option] for stretch, option in priced) - 1.0
+        over = sum(graph.stretches[stretch].taken[option] for stretch, option in priced) - 1.0
         value -= float(prices.sum())
-        cost = network.cost_of(priced)
+        cost = graph.cost_of(priced)
         if (over <= ROUNDING).all() and cost < known.cost:
             known = replace(known, picks=priced, cost=cost)
         if value > known.bound:
@@ -190,14 +190,14 @@ def _by_prices(network: Network) -> _Known:
 class _Lengthening:
     """Label setting: labels of paths from point 0, with their costs and uses of budgets, extended point by point."""
 
-    def __init__(self, network: Network, known: _Known, most_ways: int) -> None:
-        self._stretches, self._points = network.stretches, network.points
+    def __init__(self, graph: BudgetedGraph, known: _Known, most_ways: int) -> None:
+        self._stretches, self._points = graph.stretches, graph.points
         self._prices, self._most_ways = known.prices, most_ways
         self.complete = True
         self._below = known.cost * (1 - _PROVEN) + float(known.prices.sum())
-        self._rest = network.to_the_end([stretch.costs + stretch.taken @ known.prices for stretch in network.stretches])
-        uses = [[stretch.taken[:, b] for stretch in network.stretches] for b in range(len(network.budgets))]
-        self._least = np.stack([network.to_the_end(use) for use in uses], axis=1)
+        self._rest = graph.to_the_end([stretch.costs + stretch.taken @ known.prices for stretch in graph.stretches])
+        uses = [[stretch.taken[:, b] for stretch in graph.stretches] for b in range(len(graph.budgets))]
+        self._least = np.stack([graph.to_the_end(use) for use in uses], axis=1)
 
     def run(self) -> tuple[tuple[int, int], ...]:
         """The least path found below the best known cost, () if there is none. If `complete`, that is proven."""

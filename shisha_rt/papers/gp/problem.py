@@ -146,6 +146,7 @@ class SplitDevice:
         return seconds
 
     def joules(self, compute_s: SecondsT, moved_s: SecondsT) -> SecondsT:
+        """Energy of computing and of moving for so long (Eq. 15)."""
         return self.power_w * compute_s + self.transfer_power_w * moved_s
 
 

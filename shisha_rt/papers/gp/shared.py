@@ -82,6 +82,7 @@ class SharedRun:
 
     @property
     def free(self) -> list[int]:
+        """Devices that have none."""
         return [d for d in range(len(self.problem.devices)) if d not in self.limited]
 
 

@@ -58,6 +58,7 @@ class BudgetedGraph:
     budgets: Floats
 
     def cost_of(self, picks: Sequence[tuple[int, int]]) -> float:
+        """Cost of a path, whatever it takes of budgets."""
         return math.fsum(float(self.stretches[stretch].costs[option]) for stretch, option in picks)
 
     def least_taken(self, budget: int) -> float:

@@ -77,7 +77,7 @@ def splits_fit(
             found.append(_fitted(f"{title}, joules", "measured, all of the package", used, seed))
     by_bytes: tuple[Mapping[str, float], ...] = ({}, {"bytes": 1.0})
     found.append(_fitted("link", "measured, memory of two processes", link, seed, ["bytes"], by_bytes))
-    found += (_fitted(what, ON_PAPER, samples, seed) for what, samples in _on_paper(drawn))
+    found += (_fitted(what, ON_PAPER, samples, seed) for what, samples in on_paper(drawn))
     rows = [_row(its) for its in found]
     show("Errors on points held out", rows, [about["energy"]])
     print(f"written to {save_csv('splits_fit', rows, about)}")
@@ -139,14 +139,19 @@ def _fitted(
     return Fitted(what, made, monomials[0], posynomials[0], macs, (medians[0], medians[1]))
 
 
-def _on_paper(drawn: Sequence[Features]) -> Iterator[tuple[str, list[Sample]]]:
+def on_paper(drawn: Sequence[Features]) -> Iterator[tuple[str, list[Sample]]]:
     machine = load_machine(BOARD)
     for device in (device for place in machine.places for device in devices_of(machine, place)):
         its = split_device(device)
-        yield device.name, [Sample(features, its.latency_s.at(features)) for features in drawn]
+        yield device.name, [Sample(features, its.compute_s(_in_one_group(features))) for features in drawn]
         if its.transfer_s is not None:
-            yield f"{device.name}, transfers", [Sample(features, its.transfer_s.at(features)) for features in drawn]
+            moved_s = [its.transfer_s.at(_in_one_group(features)) for features in drawn]
+            yield f"{device.name}, transfers", [Sample(*pair) for pair in zip(drawn, moved_s, strict=True)]
     yield "roofline in steps of 16", [Sample(features, _roofline_s(features)) for features in drawn]
+
+
+def _in_one_group(features: Features) -> dict[str, float]:
+    return {"G": 1.0, **features}
 
 
 def _roofline_s(features: Features) -> float:
@@ -156,7 +161,8 @@ def _roofline_s(features: Features) -> float:
     """
     steps = {**features, "C": _up(features["C"]), "N": _up(features["N"])}
     weights = features["C"] * features["k"] ** 2 * features["N"]
-    moved_bytes = 4 * (INPUT_MAP.at(features) + OUTPUT_MAP.at(features) + weights)
+    whole = _in_one_group(features)
+    moved_bytes = 4 * (INPUT_MAP.at(whole) + OUTPUT_MAP.at(whole) + weights)
     return 1e-5 + max(multiply_adds(steps) / 50e9, moved_bytes / 10e9)
 
 

@@ -17,7 +17,7 @@ from shisha_rt.papers.gp.geometric.geometric import GeometricSplit, geometric_sp
 from shisha_rt.papers.gp.geometric.program import PenalisedProgram
 from shisha_rt.papers.gp.geometric.tightening import TighteningRule
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem, layer_cost
+from shisha_rt.papers.gp.problem import Formula, SplitDevice, SplitLayer, SplitProblem, layer_cost
 from shisha_rt.papers.gp.single_layer import split_layer
 
 LAYER: Final = SplitLayer("conv", {"H": 112.0, "W": 112.0, "C": 16.0, "k": 1.0, "N": 32.0, "s": 1.0}, "C")
@@ -91,7 +91,7 @@ def weights_rows() -> list[Row]:
 
 
 def _proportional(name: str, each_s: float) -> SplitDevice:
-    return SplitDevice(name, Posynomial((Monomial(each_s, {"C": 1.0}),)))
+    return SplitDevice(name, (Formula(Posynomial((Monomial(each_s, {"C": 1.0}),))),))
 
 
 def _traced(title: str, devices: tuple[SplitDevice, ...]) -> LayerTrace:

@@ -5,7 +5,7 @@ A span is the first and the last layer or operator of a run, both inclusive.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate, pairwise
 
 from shisha_rt.model.graph import Graph
@@ -26,6 +26,17 @@ def groups_of(layer_count: int, legal_cuts: Collection[int] | None) -> tuple[Spa
     Cut c lies between layers c and c+1; None: every cut is legal.
     """
     return tuple((start, end - 1) for start, end in pairwise(starts_of(layer_count, legal_cuts)))
+
+
+def runs_of(numbers: Iterable[int]) -> tuple[Span, ...]:
+    """Ascending layers or operators as maximal runs."""
+    runs: list[Span] = []
+    for number in numbers:
+        if runs and runs[-1][1] + 1 == number:
+            runs[-1] = runs[-1][0], number
+        else:
+            runs.append((number, number))
+    return tuple(runs)
 
 
 def ends(graph: Graph, first: int, last: int) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -58,6 +58,11 @@ def branches(problem: Problem) -> tuple[Branch, ...]:
     return tuple(_listed(structure(problem), "", links))
 
 
+def parallel_branches(problem: Problem) -> int:
+    """Number of branches of the network that have another beside them."""
+    return sum(branch.level != branch.name for branch in branches(problem))
+
+
 def nodes_of(items: Items) -> Iterator[int]:
     """Yield all nodes, one branch of a level after the other."""
     for item in items:
@@ -88,22 +93,10 @@ def _listed(items: Items, prefix: str, links: set[tuple[int, int]]) -> Iterator[
             yield from [Branch(f"{level}-{index}", level, within[0].nodes)] if plain else within
 
 
-def _neighbours(problem: Problem) -> tuple[list[set[int]], list[set[int]]]:
-    """(nodes,): which nodes each reads, and which read it."""
-    before: list[set[int]] = [set() for _ in problem.nodes]
-    after: list[set[int]] = [set() for _ in problem.nodes]
-    for tensor in problem.tensors:
-        after[tensor.producer].update(tensor.consumers)
-        for consumer in tensor.consumers:
-            before[consumer].add(tensor.producer)
-    return before, after
-
-
 def _links(problem: Problem) -> set[tuple[int, int]]:
     """Pairs of nodes in a row: the first feeds nothing else, and nothing else feeds the second."""
-    before, after = _neighbours(problem)
-    only = {node: other for node, readers in enumerate(after) if len(readers) == 1 for other in readers}
-    return {(node, other) for node, other in only.items() if len(before[other]) == 1}
+    only = {node: other for node, readers in enumerate(problem.readers) if len(readers) == 1 for other in readers}
+    return {(node, other) for node, other in only.items() if len(problem.makers[other]) == 1}
 
 
 class _Reduction:
@@ -112,13 +105,13 @@ class _Reduction:
     def __init__(self, problem: Problem) -> None:
         count = len(problem.nodes)
         self._begin, self._end = count, count + 1
-        before, after = _neighbours(problem)
-        self._before = [linked or {self._begin} for linked in before] + [
-            set(),
-            {n for n, linked in enumerate(after) if not linked},
+        makers, readers = problem.makers, problem.readers
+        self._before = [set(linked or {self._begin}) for linked in makers]
+        self._before += [set(), {n for n, linked in enumerate(readers) if not linked}]
+        self._edges: list[dict[int, list[Items]]] = [
+            {other: [] for other in sorted(linked) or [self._end]} for linked in readers
         ]
-        self._edges: list[dict[int, list[Items]]] = [{other: [] for other in linked or {self._end}} for linked in after]
-        self._edges += [{n: [] for n, linked in enumerate(before) if not linked}, {}]
+        self._edges += [{n: [] for n, linked in enumerate(makers) if not linked}, {}]
         self._placed: set[int] = set()
 
     def items(self) -> Items:

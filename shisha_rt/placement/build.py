@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from shisha_rt.arrays import Bools
 from shisha_rt.costs.device_costs import transfer_cost_s
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.errors import BadInput, Error
@@ -20,18 +21,21 @@ from shisha_rt.placement.dcg import TensorKind
 from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor, TransferCounting
 
 
-def build_problem(
-    graph: Graph, costs: OperatorCosts, transfer_counting: TransferCounting = "once", *, alone: bool = True
-) -> Problem:
+def build_problem(graph: Graph, costs: OperatorCosts, transfer_counting: TransferCounting = "once") -> Problem:
     """The problem of running a graph on the devices of `costs`: at least one, with distinct names.
 
-    `alone`: each operator must be able to run on some device by itself, as solvers expect; else a group is enough.
+    Each operator must be able to run on some device by itself, as solvers expect.
     Raises BadInput for an operator that no device can run, and for devices of one memory that state different costs of
     moving into it; ValueError if a cost is unknown (nan).
     """
     if np.isnan(costs.time_s).any():
         raise ValueError("an operator's cost is nan, expected seconds, or inf where a device cannot run it")
-    check_capable(graph, costs, alone=alone)
+    check_capable_alone(graph, costs)
+    return unchecked_problem(graph, costs, transfer_counting)
+
+
+def unchecked_problem(graph: Graph, costs: OperatorCosts, transfer_counting: TransferCounting = "once") -> Problem:
+    """The same, whether or not operators can run; raises BadInput for devices of one memory alone."""
     devices = costs.devices
     memories = tuple(dict.fromkeys(device.memory for device in devices))
     doors = _doors(devices)
@@ -62,15 +66,20 @@ def build_problem(
     )
 
 
-def check_capable(graph: Graph, costs: OperatorCosts, *, alone: bool = False) -> None:
-    """Raise BadInput for an operator that no device can run; `costs` are those of the graph's operators.
+def check_capable(graph: Graph, costs: OperatorCosts) -> None:
+    """Raise BadInput for an operator that no device can run; `costs` are those of the graph's operators."""
+    _check(graph, costs, costs.capable, "")
 
-    `alone`: running within a group does not count.
-    """
-    for operator, capable in zip(graph.operators, costs.capable_alone if alone else costs.capable, strict=True):
-        if not capable:
+
+def check_capable_alone(graph: Graph, costs: OperatorCosts) -> None:
+    """The same if running within a group does not count."""
+    _check(graph, costs, costs.capable_alone, " by itself" if costs.groups else "")
+
+
+def _check(graph: Graph, costs: OperatorCosts, capable: Bools, how: str) -> None:
+    for operator, can in zip(graph.operators, capable, strict=True):
+        if not can:
             names = ", ".join(dict.fromkeys(device.name for device in costs.devices))
-            how = " by itself" if alone and costs.groups else ""
             raise BadInput(
                 f"{graph.name}: operator {operator.op_type} ({operator.name!r}): no device can run it{how} of {names}, "
                 "expected at least one that can",

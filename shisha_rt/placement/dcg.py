@@ -101,13 +101,14 @@ class Dcg:
         pairs = Counter(
             (self.capable[producer], self.capable[consumer]) for _, producer, consumer in data_edges(self.problem)
         )
-        outer = chain(*_ends(self.problem))
+        read_none = (operator for operator, makers in enumerate(self.problem.makers) if not makers)
+        read_by_none = (operator for operator, readers in enumerate(self.problem.readers) if not readers)
         return Counts(
             operators=len(self.capable),
             operator_edges=pairs.total(),
             nodes=sum(map(len, self.capable)) + 2,
             edges=sum(n * len(sources) * len(targets) for (sources, targets), n in pairs.items())
-            + sum(len(self.capable[operator]) for operator in outer),
+            + sum(len(self.capable[operator]) for operator in chain(read_none, read_by_none)),
             transfer_edges=sum(n * sum(self.moves[s][t] for s, t in product(*ends)) for ends, n in pairs.items()),
             da_edges=len(self.da_edges),
             capable=tuple(sum(device in devices for devices in self.capable) for device in range(len(self.moves))),
@@ -151,14 +152,3 @@ def data_edges(problem: Problem) -> Iterator[tuple[int, int, int]]:
     for consumer, inputs in enumerate(problem.inputs):
         for tensor in inputs:
             yield tensor, problem.tensors[tensor].producer, consumer
-
-
-def _ends(problem: Problem) -> tuple[list[int], list[int]]:
-    """The operators that read no other operator's tensor, and those whose tensors no operator reads."""
-    first = [operator for operator, inputs in enumerate(problem.inputs) if not inputs]
-    last = [
-        operator
-        for operator, outputs in enumerate(problem.outputs)
-        if not any(problem.tensors[tensor].consumers for tensor in outputs)
-    ]
-    return first, last

@@ -51,7 +51,7 @@ _ROUNDED_UP: Final = 1 + 1e-6
 """Relative tolerance, so that rounding leaves out no column of the best known assignment."""
 
 
-def milp(problem: Problem, left_s: LeftSeconds = forever, limits: WidthLimits | None = None) -> PlacementSolution:
+def milp(problem: Problem, left_s: LeftSeconds = forever) -> PlacementSolution:
     """HiGHS's assignment within the time left, or none (LIMIT); optimal if `narrowing` proves it.
 
     Raises BadInput if scipy is not installed.
@@ -68,7 +68,7 @@ def milp(problem: Problem, left_s: LeftSeconds = forever, limits: WidthLimits | 
         reason = STOPPED if should_stop() else "HiGHS has found nothing"
         return PlacementSolution(None, Outcome.LIMIT, start.lower_bound_s, reason, statistics)
     answer = bounded(problem, assignment)
-    narrow = narrowed(answer, limits or WidthLimits(), left_s)
+    narrow = narrowed(answer, WidthLimits(), left_s)
     bound_s = min(narrow.lower_bound_s, answer.cost_s)
     if answer.cost_s <= bound_s * (1 + PROVEN):
         return PlacementSolution(answer.assignment, Outcome.OPTIMAL, bound_s, statistics=statistics)
@@ -112,7 +112,7 @@ def least_by_program(narrow: Narrowed, left_s: LeftSeconds) -> tuple[int, ...] |
         limit_s = max(0.0, left_s())
         result = solve(
             np.array(program.cost),
-            integrality=np.array(program.whole),
+            integrality=np.isin(np.arange(len(program.cost)), program.whole),
             bounds=Bounds(0, 1),
             constraints=LinearConstraint(
                 coo_array((program.coefficient, (program.row, program.column)), shape).tocsr(),
@@ -133,7 +133,7 @@ def least_by_program(narrow: Narrowed, left_s: LeftSeconds) -> tuple[int, ...] |
 
 
 class _Program:
-    """Columns and rows, `low` <= row <= `high`; the sparse matrix as (row, column, coefficient).
+    """Columns, of which `whole` are 0 or 1, and rows, `low` <= row <= `high`; the matrix as (row, column, coefficient).
 
     `least_s` (nodes,): the least cost of each node. `room_s`: by how much an assignment may exceed their sum; the unit
     of `cost`.
@@ -142,7 +142,7 @@ class _Program:
     def __init__(self, problem: Problem, least_s: Floats, room_s: float) -> None:
         self._least_s, self._room_s, self._most_s = least_s, room_s, room_s * _ROUNDED_UP
         self.cost: list[float] = []
-        self.whole: list[bool] = []
+        self.whole: list[int] = []
         self.low: list[float] = []
         self.high: list[float] = []
         self.row: list[int] = []
@@ -162,12 +162,12 @@ class _Program:
     def _nodes(self, problem: Problem) -> None:
         for node, place, least_s in zip(problem.nodes, self._place, self._least_s, strict=True):
             for device in node.capable:
-                place[device] = self._column(node.cost_s[device] - least_s, whole=True)
+                place[device] = self._choice(node.cost_s[device] - least_s)
 
     def _groups(self, problem: Problem) -> None:
         for group in problem.groups:
             more_s = group.cost_s - math.fsum(self._least_s[list(group.nodes)])
-            use = self._column(more_s, whole=True)
+            use = self._choice(more_s)
             if use:
                 for node in group.nodes:
                     self._place[node].setdefault(group.device, []).extend(use)
@@ -206,13 +206,18 @@ class _Program:
                             copy[pair] = self._column(transfer_s[pair[0]][pair[1]])
                         self._row(copy[pair], column, 0, np.inf)
 
-    def _column(self, seconds: float, whole: bool = False) -> list[int]:
+    def _column(self, seconds: float) -> list[int]:
         """Add one column, unless it costs more than the room; return its index in a list, or none."""
         if seconds > self._most_s:
             return []
         self.cost.append(seconds / self._room_s)
-        self.whole.append(whole)
         return [len(self.cost) - 1]
+
+    def _choice(self, seconds: float) -> list[int]:
+        """The same for a column that is 0 or 1."""
+        column = self._column(seconds)
+        self.whole += column
+        return column
 
     def _row(self, plus: Iterable[int], minus: Iterable[int], low: float, high: float) -> None:
         """Add the row `low` <= sum of `plus` - sum of `minus` <= `high`."""

@@ -113,6 +113,16 @@ class Problem:
             groups_of[tensor.producer].append(index)
         return tuple(map(tuple, groups_of))
 
+    @cached_property
+    def makers(self) -> tuple[frozenset[int], ...]:
+        """(nodes,): the nodes whose tensors each node reads."""
+        return tuple(frozenset(self.tensors[tensor].producer for tensor in read) for read in self.inputs)
+
+    @cached_property
+    def readers(self) -> tuple[frozenset[int], ...]:
+        """(nodes,): the nodes that read each node's tensors."""
+        return tuple(frozenset(c for tensor in made for c in self.tensors[tensor].consumers) for made in self.outputs)
+
     def edge_cost_s(self, tensor: ProblemTensor, source: int, target: int) -> float:
         """Seconds to move a tensor from the device `source` that made it to `target`; 0 within a memory."""
         return tensor.transfer_s[source][self.memory_of[target]]

@@ -55,11 +55,11 @@ def relaxed(
     stopped = False
     for _ in range(_MOST_SWEEPS):
         before = passing.least
-        for backwards in (False, True):
-            for variable in reversed(sequence) if backwards else sequence:
+        for direction, ordered in enumerate((sequence, sequence[::-1])):
+            for variable in ordered:
                 if stopped := should_stop():
                     break
-                passing.visit(variable, backwards)
+                passing.visit(variable, direction)
         guess = passing.guess()
         total = _total(factors, guess)
         if total < best:
@@ -75,14 +75,15 @@ def _total(factors: Sequence[Factor], values: Sequence[int]) -> float:
 
 
 class _Side(NamedTuple):
-    """A table as seen by one of its variables: the axes of the `others`; the `shape` that broadcasts its own costs."""
+    """A table as seen by one of its variables: the axes of the `others`; the `shape` that broadcasts its own costs;
+    whether it has variables that come after this one in a sweep forwards, and in one backwards.
+    """
 
     table: Table
     scope: Scope
     others: tuple[int, ...]
     shape: tuple[int, ...]
-    has_later: bool
-    has_earlier: bool
+    has_ahead: tuple[bool, bool]
 
 
 class _Passing:
@@ -109,7 +110,7 @@ class _Passing:
                     others = tuple([other for other in range(len(scope)) if other != axis])
                     shape = tuple([size if at == axis else 1 for at, size in enumerate(table.shape)])
                     has = ranks[axis] < max(ranks), ranks[axis] > min(ranks)
-                    self._sides[variable].append(_Side(table, scope, others, shape, *has))
+                    self._sides[variable].append(_Side(table, scope, others, shape, has))
 
     @property
     def proven(self) -> float:
@@ -120,7 +121,8 @@ class _Passing:
         """Bound of rounding errors: no result is above twice the known cost; a choice has one entry of each table."""
         return self._roundings * _EPSILON * self._known
 
-    def visit(self, variable: int, backwards: bool) -> None:
+    def visit(self, variable: int, direction: int) -> None:
+        """`direction`: of the sweep; 0: forwards, 1: backwards."""
         own, sides = self._own[variable], self._sides[variable]
         for side in sides:
             moved = np.minimum.reduce(side.table, side.others)
@@ -133,7 +135,7 @@ class _Passing:
         least_with = own + self.proven
         np.maximum(self.least_with[variable], least_with, out=self.least_with[variable])
         own[least_with > self._known] = self._known
-        ahead = [side for side in sides if (side.has_earlier if backwards else side.has_later)]
+        ahead = [side for side in sides if side.has_ahead[direction]]
         if ahead:
             most = max(len(ahead), len(sides) - len(ahead))
             part = own / most

@@ -22,7 +22,7 @@ from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.spans import ends
 from shisha_rt.outcome import Outcome
-from shisha_rt.placement.build import build_problem, check_capable
+from shisha_rt.placement.build import check_capable, check_capable_alone, unchecked_problem
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.host import host_of
 from shisha_rt.placement.problem import Problem, ProblemTensor
@@ -43,13 +43,13 @@ def stage_problem(graph: Graph, first: int, last: int, costs: OperatorCosts) -> 
     single device, operators may be able to run only in groups. Raises BadInput as `build_problem` does.
     """
     operators, own_costs = graph.operators[first : last + 1], costs.part(first, last)
-    alone = len(costs.devices) > 1
-    check_capable(replace(graph, operators=operators), own_costs, alone=alone)
+    check = check_capable_alone if len(costs.devices) > 1 else check_capable
+    check(replace(graph, operators=operators), own_costs)
     inputs, outputs = ends(graph, first, last)
     entry = Operator("entry", "Entry", "", (), inputs, {})
     exit_ = Operator("exit", "Exit", "", outputs, (), {})
     with_host = _with_host(own_costs)
-    problem = build_problem(replace(graph, operators=(entry, *operators, exit_)), with_host, alone=alone)
+    problem = unchecked_problem(replace(graph, operators=(entry, *operators, exit_)), with_host)
     measured = {m for m, device in zip(problem.memory_of, with_host.devices, strict=True) if not device.described}
     tensors = (_entering(tensor, measured) if tensor.producer == 0 else tensor for tensor in problem.tensors)
     return replace(problem, tensors=tuple(tensors))

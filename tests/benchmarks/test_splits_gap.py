@@ -9,14 +9,15 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.papers.gp.chain import Chain
 from shisha_rt.papers.gp.geometric.geometric import GeometricSplit
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.papers.gp.problem import Formula, SplitDevice, SplitLayer, SplitProblem
 
 FEATURES = {"H": 112.0, "W": 112.0, "C": 3.0, "k": 1.0, "N": 16.0, "s": 1.0}
 
 
 def found_by(fast: float, case: str, block: int, name: str = "conv1") -> Found:
     """One device 7 times the other's cost, as in the paper's Figure 3; the program gave the fast one so much of 16."""
-    devices = tuple(SplitDevice(of, Posynomial((Monomial(cost, {"N": 1.0}),))) for of, cost in (("f", 1.0), ("g", 7.0)))
+    formulas = {of: (Formula(Posynomial((Monomial(each, {"N": 1.0}),))),) for of, each in (("f", 1.0), ("g", 7.0))}
+    devices = tuple(SplitDevice(of, formula) for of, formula in formulas.items())
     objective, execution = CASES[case]
     chain = Chain(SplitProblem((SplitLayer(name, FEATURES, "N", block),), devices, objective, execution), (None, None))
     program = GeometricSplit(Outcome.FEASIBLE, real=((fast, 16 - fast),)), 0.25

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.splits.networks import alone, board_problem, totals
 from benchmarks.splits.paper import layer_rows, network_row, network_run
 from benchmarks.splits.single_layer import layer_traces, trace_row, weights_rows
-from shisha_rt.papers.gp.problem import faults
+from shisha_rt.papers.gp.chain import faults
 
 
 @pytest.mark.long

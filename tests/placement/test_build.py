@@ -23,7 +23,8 @@ from shisha_rt.model.topologies.bert import bert
 from shisha_rt.placement.build import build_problem, tensor_kinds
 from shisha_rt.placement.dcg import TensorKind
 from shisha_rt.placement.problem import Problem, TransferCounting
-from shisha_rt.placement.problem_file import parse_problem, problem_object
+from shisha_rt.placement.problem_file import parse_problem
+from tests.placement.problem_object import problem_object
 from tests.wording import raised, says
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from shisha_rt.errors import BadInput
 from shisha_rt.placement.problem import Group, Problem
-from shisha_rt.placement.problem_file import chain_links, parse_problem, problem_object
+from shisha_rt.placement.problem_file import chain_links, parse_problem
+from tests.placement.problem_object import problem_object
 from tests.placement.random_problems import SHAPES, random_problem
 from tests.wording import says
 

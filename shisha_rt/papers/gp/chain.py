@@ -21,7 +21,16 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from shisha_rt.papers.gp.posynomial import Posynomial
-from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem, group_fault, runs
+from shisha_rt.papers.gp.problem import (
+    ROUNDING,
+    Shares,
+    SplitDevice,
+    SplitLayer,
+    SplitProblem,
+    common_block,
+    run_fault,
+    runs,
+)
 
 Mode: TypeAlias = Literal["whole", "split", "pair", "tiles", "fetched"]
 _NOTHING: Final = Posynomial(())
@@ -40,12 +49,14 @@ class Chain:
     """`legs` (devices,): the two parts of each device's `transfer_s`; None: it uses the host's memory.
 
     `links` (devices, devices): seconds of a share's input map from the first device's memory directly to the second's;
-    None without a direct link; () if there are no links at all.
+    None without a direct link; () if there are no links at all. `starts`: layers before which all data is in the host's
+    memory, as they do not just read the layer before; the first need not be named.
     """
 
     problem: SplitProblem
     legs: tuple[Legs | None, ...]
     links: tuple[tuple[Posynomial | None, ...], ...] = ()
+    starts: tuple[int, ...] = ()
 
     def entry(self, at: int | None, device: int) -> Posynomial | None:
         """Seconds to move a share's input map to a device from the memory of device `at`, or from the host's (None).
@@ -99,27 +110,33 @@ class StepCost:
         return math.fsum((*self.in_s, *self.out_s))
 
 
-def parts(layers: Sequence[SplitLayer], mode: Mode) -> tuple[SplitLayer, ...]:
-    """The layers of a step, each with the variable that the mode shares."""
+def parts(problem: SplitProblem, mode: Mode, first: int, last: int) -> tuple[SplitLayer, ...]:
+    """The layers of a step, each with the variable that the mode shares. Blocks of a pair are filters of the one and
+    channels of the other, which each device can run.
+    """
+    layers = problem.layers[first : last + 1]
     if mode == "pair":
-        return replace(layers[0], variable="N"), replace(layers[1], variable="C")
+        block = math.lcm(layers[0].block, *(common_block(problem.devices, variable) for variable in ("N", "C")))
+        return replace(layers[0], variable="N", block=block), replace(layers[1], variable="C", block=block)
     if mode == "tiles":
         return tuple(replace(layer, variable="H", block=1) for layer in layers)
     return tuple(layers)
 
 
-MOST_TILED: Final = 4
+_MOST_TILED: Final = 4
 """Most layers in one run of tiles."""
 
 
-def runs_from(layers: Sequence[SplitLayer], first: int, most_tiled: int = MOST_TILED) -> Iterator[tuple[Mode, int]]:
+def runs_from(chain: Chain, first: int) -> Iterator[tuple[Mode, int]]:
     """Yield (mode, last layer) of the shared steps from layer `first` on: the layer alone, a pair (of layers in one
     group), tiles.
 
     Tiles do not mix images and matrix products: rows of a product are not the rows of an image, which has columns, too.
     """
     yield "split", first
-    behind = layers[first + 1 : first + most_tiled]
+    layers = chain.problem.layers
+    end = min((start for start in chain.starts if start > first), default=len(layers))
+    behind = layers[first + 1 : min(end, first + _MOST_TILED)]
     ungrouped = layers[first].groups == 1 and bool(behind) and behind[0].groups == 1
     if ungrouped and layers[first].features["N"] == behind[0].features["C"]:
         yield "pair", first + 1
@@ -132,8 +149,13 @@ def runs_from(layers: Sequence[SplitLayer], first: int, most_tiled: int = MOST_T
 
 def rows_read(layer: SplitLayer, rows: float) -> float:
     """Rows of the input map that `rows` rows in the middle of the output read, at most all."""
-    stride = layer.features["s"]
-    return min(layer.features["H"] * stride, (rows - 1) * stride + layer.features["k"])
+    extent, stride = layer.rows
+    return min(layer.features["H"] * stride, (rows - 1) * stride + extent)
+
+
+def rows_fed(layer: SplitLayer, rows: float) -> float:
+    """Rows of the output whose own input map has as many rows as `rows` rows read with their halo."""
+    return rows_read(layer, rows) / layer.rows.stride
 
 
 def rows_before(before: SplitLayer, layer: SplitLayer, rows: float) -> float:
@@ -141,11 +163,11 @@ def rows_before(before: SplitLayer, layer: SplitLayer, rows: float) -> float:
 
     The pooling is inferred from the two sizes; its windows are assumed to be as long as its stride.
     """
-    stride, whole = layer.features["s"], before.features["H"]
+    whole = before.features["H"]
     if rows >= layer.features["H"]:
         return whole
-    pooled = max(1, round(whole / (layer.features["H"] * stride)))
-    return min(whole, ((rows - 1) * stride + layer.features["k"]) * pooled)
+    pooled = max(1, round(whole / (layer.features["H"] * layer.rows.stride)))
+    return min(whole, ((rows - 1) * layer.rows.stride + layer.rows.extent) * pooled)
 
 
 def rows_of(layers: Sequence[SplitLayer], rows: float) -> tuple[float, ...]:
@@ -169,7 +191,7 @@ def step_cost(chain: Chain, step: Step, *, at: int | None) -> StepCost:
             for units, legs in zip(step.shares, chain.legs, strict=True)
         ]
         return _priced(problem, at, (), [0.0] * len(out_s), out_s)
-    costs = parts(problem.layers[step.first : step.last + 1], step.mode)
+    costs = parts(problem, step.mode, step.first, step.last)
     compute_s: list[list[float]] = [[] for _ in costs]
     in_s, out_s = [], []
     for d, (device, legs, units) in enumerate(zip(problem.devices, chain.legs, step.shares, strict=True)):
@@ -192,7 +214,7 @@ def _of_each(layers: Sequence[SplitLayer], mode: Mode, units: float) -> tuple[fl
 
 def _in_s(layer: SplitLayer, mode: Mode, entry: Posynomial, share: float) -> float:
     """Seconds to move the input of a share; a tile's input includes its halo."""
-    return entry.at(layer.share(rows_read(layer, share) / layer.features["s"] if mode == "tiles" else share))
+    return entry.at(layer.share(rows_fed(layer, share) if mode == "tiles" else share))
 
 
 def _priced(
@@ -202,16 +224,11 @@ def _priced(
     in_s: Sequence[float],
     out_s: Sequence[float],
 ) -> StepCost:
-    ends_s, joules = [], []
-    for d, device in enumerate(problem.devices):
-        busy_s, moved_s = math.fsum(of_part[d] for of_part in compute_s), in_s[d] + out_s[d]
-        ends_s.append(busy_s + moved_s)
-        joules.append(device.power_w * busy_s + device.transfer_power_w * moved_s)
-    if problem.objective == "energy":
-        value = math.fsum(joules)
-    else:
-        value = max(ends_s) if problem.execution == "parallel" else math.fsum(ends_s)
-    return StepCost(tuple(map(tuple, compute_s)), tuple(in_s), tuple(out_s), value, at)
+    costs = [
+        problem.spent(device, math.fsum(of_part[d] for of_part in compute_s), in_s[d] + out_s[d])
+        for d, device in enumerate(problem.devices)
+    ]
+    return StepCost(tuple(map(tuple, compute_s)), tuple(in_s), tuple(out_s), problem.together(costs), at)
 
 
 def chain_cost(chain: Chain, steps: Sequence[Step]) -> float:
@@ -252,7 +269,7 @@ def chain_faults(chain: Chain, steps: Sequence[Step]) -> list[str]:
     for step in steps:
         if step.mode == "fetched":
             continue
-        costs = parts(problem.layers[step.first : step.last + 1], step.mode)
+        costs = parts(problem, step.mode, step.first, step.last)
         whole = costs[-1].units if step.mode == "tiles" else costs[0].units
         if min(step.shares) < 0 or sum(step.shares) != whole:
             costed.append(f"{costs[0].name}: shares {list(step.shares)}, expected {whole} together")
@@ -261,7 +278,7 @@ def chain_faults(chain: Chain, steps: Sequence[Step]) -> list[str]:
         for d, (device, units) in enumerate(zip(problem.devices, step.shares, strict=True)):
             for layer, share in zip(costs, _of_each(costs, step.mode, units), strict=True):
                 if not runs(device, layer, share):
-                    costed.append(group_fault(device, layer, share))
+                    costed.append(run_fault(device, layer, share))
                 for name, amount in resources_of(device, layer, share).items():
                     if device.one_for_all:
                         used[d, name] = used.get((d, name), 0.0) + amount
@@ -275,6 +292,16 @@ def chain_faults(chain: Chain, steps: Sequence[Step]) -> list[str]:
         if amount > device.limits[name] * (1 + ROUNDING):
             costed.append(f"{device.name}: all layers would need {amount:.6g} {name}, it has {device.limits[name]:.6g}")
     return costed
+
+
+def alone_steps(shares: Shares) -> tuple[Step, ...]:
+    """Each layer split by itself."""
+    return tuple(Step("split", index, index, tuple(share)) for index, share in enumerate(shares))
+
+
+def faults(problem: SplitProblem, shares: Shares) -> list[str]:
+    """The same for layers that are split one by one."""
+    return chain_faults(unfused(problem), alone_steps(shares))
 
 
 def resources_of(device: SplitDevice, layer: SplitLayer, share: float) -> dict[str, float]:

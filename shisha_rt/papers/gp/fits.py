@@ -11,15 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from shisha_rt.arrays import Floats
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 HELD_OUT: Final = 0.2
 """The fraction of points that are held out, on which errors are computed."""
@@ -44,7 +42,6 @@ each row of a kernel, and for each row of the output; and inputs, outputs and we
 exceeded (these terms reduced errors on both engines of this host by a seventh and a quarter)."""
 
 _ROUNDS: Final = 10
-_ENOUGH: Final = 1e-10
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,7 @@ def fit_monomial(samples: Sequence[Sample], names: Sequence[str], seed: int) -> 
 
 
 def fit_posynomial(samples: Sequence[Sample], terms: Sequence[Mapping[str, float]], seed: int) -> Fit:
-    """Fit a sum of some of `terms`, each given by its exponents; `seed` and errors as in `fit_monomial`.
+    """Fit a sum of some of `terms`, each given by its exponents; `seed` and errors as in `fit_monomial`. Needs scipy.
 
     Iteratively reweighted least squares of (fitted - measured) over the geometric mean of both. Errors relative to the
     measured value alone, which cannot be below -1, would bias the fit towards too small values.
@@ -99,7 +96,7 @@ def fit_posynomial(samples: Sequence[Sample], terms: Sequence[Mapping[str, float
     values = _values(fitted)
     weights = 1 / values
     for _ in range(_ROUNDS):
-        solution = non_negative_least_squares(sizes * weights[:, None], values * weights)
+        solution = _non_negative(sizes * weights[:, None], values * weights)
         weights = 1 / np.sqrt(values * (sizes @ solution))
     kept = zip(solution, terms, strict=True)
     terms_kept = tuple(Monomial(float(factor), dict(exponents)) for factor, exponents in kept if factor > 0)
@@ -111,39 +108,19 @@ def errors_of(posynomial: Posynomial, samples: Sequence[Sample]) -> Errors:
     return Errors(float(np.median(off)), float(np.quantile(off, 0.9)))
 
 
-def non_negative_least_squares(matrix: Floats, target: Floats) -> Floats:
-    """The x >= 0 (columns,) of the least |matrix x - target| (Lawson and Hanson, 1974, chapter 23)."""
+def _non_negative(matrix: Floats, target: Floats) -> Floats:
+    """The x >= 0 (columns,) of the least |matrix x - target|, with columns scaled alike."""
+    try:
+        from scipy.optimize import nnls
+    except ImportError:
+        raise BadInput(
+            "fit: scipy is missing, expected the extra: pip install 'shisha-rt[solve]'", Error.EXTRA_MISSING
+        ) from None
+
     norms = np.linalg.norm(matrix, axis=0)
-    scaled = matrix / np.where(norms > 0, norms, 1.0)
-    solution = np.zeros(matrix.shape[1])
-    free = np.zeros(matrix.shape[1], dtype=bool)
-    while not free.all():
-        descent = scaled.T @ (target - scaled @ solution)
-        descent[free] = -math.inf
-        best = int(np.argmax(descent))
-        if descent[best] <= _ENOUGH * float(np.linalg.norm(target)):
-            break
-        free[best] = True
-        if not _solve_free(scaled, target, free, solution):
-            free[best] = False  # the descent is rounding alone: the column would leave and enter for ever
-            break
-    return solution / np.where(norms > 0, norms, 1.0)
-
-
-def _solve_free(matrix: Floats, target: Floats, free: npt.NDArray[np.bool_], solution: Floats) -> bool:
-    """Move `solution` to the best over the free columns, removing negative ones; return whether it moved."""
-    before = solution.copy()
-    while True:
-        wanted = np.zeros_like(solution)
-        wanted[free], *_ = np.linalg.lstsq(matrix[:, free], target, rcond=None)
-        negative = free & (wanted <= 0)
-        if not negative.any():
-            solution[:] = wanted
-            return not np.array_equal(solution, before)
-        step = float(np.min(solution[negative] / (solution[negative] - wanted[negative] + 1e-300)))
-        solution += step * (wanted - solution)
-        free &= solution > _ENOUGH * float(solution.max(initial=0.0))
-        solution[~free] = 0.0
+    norms[norms == 0] = 1.0
+    solution, _ = nnls(matrix / norms, target)
+    return np.asarray(solution / norms, dtype=np.float64)
 
 
 def _parted(

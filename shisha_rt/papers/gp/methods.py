@@ -8,11 +8,21 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from shisha_rt.outcome import Outcome
-from shisha_rt.papers.gp.chain import Chain, Step, StepCost, chain_faults, resources_of, step_costs, unfused
+from shisha_rt.papers.gp.chain import (
+    Chain,
+    Step,
+    StepCost,
+    alone_steps,
+    chain_faults,
+    parts,
+    resources_of,
+    step_costs,
+    unfused,
+)
 from shisha_rt.papers.gp.fused import NetworkSplit, fused_split, split_network
 from shisha_rt.papers.gp.geometric.geometric import geometric_split
-from shisha_rt.papers.gp.problem import SharedFeature, SplitDevice, SplitProblem, layer_cost
-from shisha_rt.papers.gp.rivals import rival_split
+from shisha_rt.papers.gp.problem import SharedFeature, SplitDevice, SplitProblem
+from shisha_rt.papers.gp.rivals import evaluated, rival_split
 from shisha_rt.papers.gp.room import too_little_room
 from shisha_rt.papers.gp.single_layer import split_layer
 from shisha_rt.planner.strategies import SplitMethod
@@ -29,8 +39,8 @@ class ProgramOptions:
 
 
 def split_by(method: SplitMethod, chain: Chain, program: ProgramOptions = ProgramOptions()) -> NetworkSplit:
-    """Split a network by a method. `communication` and `fused` may fuse layers, others split each alone. `program`: for
-    `geometric`. Raises BadInput if a library is missing.
+    """Split a network by a method. `communication` and `fused` may fuse layers, but none of `chain.starts` with the one
+    before it; others split each alone. `program`: for `geometric`. Raises BadInput if a library is missing.
     """
     if method == "integer":
         return split_network(chain.problem)
@@ -38,7 +48,7 @@ def split_by(method: SplitMethod, chain: Chain, program: ProgramOptions = Progra
         return _geometric(chain.problem, program)
     if method == "fused":
         return fused_split(chain)
-    return _within_limits(chain, rival_split(method, chain))
+    return rival_split(method, chain)
 
 
 def _geometric(problem: SplitProblem, program: ProgramOptions) -> NetworkSplit:
@@ -59,9 +69,7 @@ def _geometric(problem: SplitProblem, program: ProgramOptions) -> NetworkSplit:
         return NetworkSplit(None, solved.outcome, reason=solved.reason)
     rounded = iter(solved.rounded.shares if solved is not None and solved.rounded is not None else ())
     shares = [next(rounded) if share is None else share for share in exact]
-    costs = (layer_cost(problem, layer, share).value for layer, share in zip(problem.layers, shares, strict=True))
-    steps = tuple(Step("split", index, index, share) for index, share in enumerate(shares))
-    return _within_limits(unfused(problem), NetworkSplit(steps, Outcome.FEASIBLE, math.fsum(costs)))
+    return evaluated(unfused(problem), alone_steps(shares))
 
 
 def _with_what_is_left(problem: SplitProblem, shares: Sequence[tuple[int, ...] | None]) -> tuple[SplitDevice, ...]:
@@ -73,32 +81,6 @@ def _with_what_is_left(problem: SplitProblem, shares: Sequence[tuple[int, ...] |
                 used = resources_of(device, layer, share[d])
                 devices[d] = replace(device, limits={name: device.limits[name] - used[name] for name in device.limits})
     return tuple(devices)
-
-
-def split_in_parts(
-    method: SplitMethod, chain: Chain, starts: Sequence[int], program: ProgramOptions = ProgramOptions()
-) -> NetworkSplit:
-    """The same if no layer of `starts` can be fused with the one before it; the first layer is one of them."""
-    if method == "fused" and chain.problem.layers:
-        return fused_split(chain, starts=starts)
-    if method != "communication" or not chain.problem.layers:
-        return split_by(method, chain, program)
-    steps: list[Step] = []
-    value = 0.0
-    for start, end in pairwise((*starts, len(chain.problem.layers))):
-        part = replace(chain, problem=replace(chain.problem, layers=chain.problem.layers[start:end]))
-        network_split = split_by(method, part)
-        if network_split.steps is None:
-            return network_split
-        steps += (Step(step.mode, start + step.first, start + step.last, step.shares) for step in network_split.steps)
-        value += network_split.value
-    return _within_limits(chain, NetworkSplit(tuple(steps), Outcome.FEASIBLE, value))
-
-
-def _within_limits(chain: Chain, network_split: NetworkSplit) -> NetworkSplit:
-    """The same if it keeps all limits, of which some are for all layers together; else infeasible."""
-    fault = None if network_split.steps is None else next(iter(chain_faults(chain, network_split.steps)), None)
-    return network_split if fault is None else NetworkSplit(None, Outcome.INFEASIBLE, reason=fault)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,26 +113,23 @@ def layer_shares(chain: Chain, steps: Sequence[Step]) -> list[LayerShare]:
             layers_kept[-1] = _fetched(chain.problem, layers_kept[-1], cost)
             continue
         begin = max(first for first in begins if first <= step.first)
-        devices = range(len(cost.compute_s))
+        last = step.last - step.first
         moved = [
-            tuple(
-                into * (not index) + back * (index == devices[-1])
-                for into, back in zip(cost.in_s, cost.out_s, strict=True)
-            )
-            for index in devices
+            tuple(into * (not index) + back * (index == last) for into, back in zip(cost.in_s, cost.out_s, strict=True))
+            for index in range(last + 1)
         ]
         slowest = _slowest(cost)
-        for index in devices:
+        for index, layer in enumerate(parts(chain.problem, step.mode, step.first, step.last)):
             ends_s = [a + b for a, b in zip(cost.compute_s[index], moved[index], strict=True)]
             layers_kept.append(
                 LayerShare(
-                    _variable(chain, step, index),
+                    layer.variable,
                     step.shares,
                     (begin, spans[begin]) if spans[begin] > begin else None,
                     cost.compute_s[index],
                     moved[index],
                     ends_s[slowest] if chain.problem.execution == "parallel" else math.fsum(ends_s),
-                    _joules(chain.problem.devices, cost.compute_s[index], moved[index]),
+                    _joules(chain.problem, cost.compute_s[index], moved[index]),
                 )
             )
     return layers_kept
@@ -163,19 +142,16 @@ def _fetched(problem: SplitProblem, share: LayerShare, cost: StepCost) -> LayerS
         share,
         transfer_s=transfer_s,
         cost_s=share.cost_s + cost.moved_s,
-        energy_j=_joules(problem.devices, share.compute_s, transfer_s),
+        energy_j=_joules(problem, share.compute_s, transfer_s),
     )
 
 
 def alone_on_each(problem: SplitProblem) -> dict[str, tuple[float, float] | None]:
     """By device, seconds and joules if it computes every layer alone, each moved there and back; None: it cannot."""
     alone: dict[str, tuple[float, float] | None] = {}
-    whole = unfused(problem)
+    whole, devices = unfused(problem), range(len(problem.devices))
     for d, device in enumerate(problem.devices):
-        steps = [
-            Step("split", index, index, tuple(layer.units * (d == other) for other in range(len(problem.devices))))
-            for index, layer in enumerate(problem.layers)
-        ]
+        steps = alone_steps([[layer.units * (d == other) for other in devices] for layer in problem.layers])
         rows = layer_shares(whole, steps)
         totals = math.fsum(row.cost_s for row in rows), math.fsum(row.energy_j for row in rows)
         alone[device.name] = None if chain_faults(whole, steps) else totals
@@ -187,14 +163,6 @@ def _slowest(cost: StepCost) -> int:
     return max(devices, key=lambda d: cost.in_s[d] + cost.out_s[d] + math.fsum(part_s[d] for part_s in cost.compute_s))
 
 
-def _variable(chain: Chain, step: Step, index: int) -> SharedFeature:
-    if step.mode == "tiles":
-        return "H"
-    if step.mode == "pair":
-        return "C" if index else "N"
-    return chain.problem.layers[step.first].variable
-
-
-def _joules(devices: Sequence[SplitDevice], compute_s: Sequence[float], transfer_s: Sequence[float]) -> float:
-    devices_costs = zip(devices, compute_s, transfer_s, strict=True)
-    return math.fsum(device.power_w * busy + device.transfer_power_w * moved for device, busy, moved in devices_costs)
+def _joules(problem: SplitProblem, compute_s: Sequence[float], transfer_s: Sequence[float]) -> float:
+    devices_costs = zip(problem.devices, compute_s, transfer_s, strict=True)
+    return math.fsum(device.joules(busy, moved) for device, busy, moved in devices_costs)

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import product
+from functools import reduce
 from types import MappingProxyType
 from typing import Final
 
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.machine.device import ELEMENT_BYTES, Device, Family, Transfer
+from shisha_rt.machine.device import ELEMENT_BYTES, Device, Transfer
 from shisha_rt.model.dimensions import Dimension
 from shisha_rt.papers.gp.chain import Legs
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-from shisha_rt.papers.gp.problem import SplitDevice
-from shisha_rt.planner.strategies import SplitObjective, SplitVariable
+from shisha_rt.papers.gp.problem import Formula, SplitDevice
+from shisha_rt.planner.strategies import SplitObjective
 
 _ROWS: Final = Posynomial((Monomial(1.0, {"H": 1.0, "W": 1.0}),))
 _INNER: Final = Posynomial((Monomial(1.0, {"C": 1.0, "k": 2.0}),))
@@ -48,10 +48,6 @@ _DIMENSIONS: Final[Mapping[Dimension, Posynomial]] = MappingProxyType(
     }
 )
 
-_COUNTED_AS: Final[Mapping[SplitVariable, str | None]] = MappingProxyType(
-    {"C": "in_channels", "N": "filters", "H": None}
-)
-
 
 def split_device(device: Device, objective: SplitObjective = "latency", one_for_all: bool = False) -> SplitDevice:
     """A described device with its formulas as posynomials of features.
@@ -68,14 +64,14 @@ def split_device(device: Device, objective: SplitObjective = "latency", one_for_
         raise BadInput(
             f"{device.source}: power_w is missing: expected it, as energy is power times time", Error.DEVICE_UNFIT
         )
-    families = _of_convolutions(device)
+    formulas = _of_convolutions(device)
     _check_takes_images(device)
-    power = device.power
+    power, legs = device.power, device_legs(device)
     transfer_w = None if power is None else power.transfer_w
     return SplitDevice(
         name=device.name,
-        latency_s=_seconds(device, families[0][1]),
-        transfer_s=_moved(device),
+        formulas=formulas,
+        transfer_s=None if legs is None else legs.in_s.plus(legs.out_s),
         power_w=1.0 if power is None else power.compute_w,
         transfer_power_w=1.0 if transfer_w is None else transfer_w,
         resources={
@@ -84,46 +80,28 @@ def split_device(device: Device, objective: SplitObjective = "latency", one_for_
         },
         limits={resource.name: resource.limit for resource in device.resources},
         one_for_all=one_for_all,
-        grouped=tuple((number, _seconds(device, family)) for number, family in families if number != 1),
     )
 
 
-def _seconds(device: Device, family: Family) -> Posynomial:
-    return _sum(device, [(device.call_s, ()), *((term.seconds, term.exponents) for term in family.terms)])
+def _of_convolutions(device: Device) -> tuple[Formula, ...]:
+    """What the families of a Conv cost, in their order; what no share can get to is left out.
 
-
-def split_block(devices: Sequence[Device], variable: SplitVariable) -> int:
-    """The smallest number of channels or filters (rows: 1) all of whose multiples each device can run."""
-    wanted = _COUNTED_AS[variable]
-    return math.lcm(
-        *(
-            multiple.of
-            for device in devices
-            for _, family in _of_convolutions(device)
-            for multiple in family.multiples
-            if multiple.count == wanted
-        )
-    )
-
-
-def _of_convolutions(device: Device) -> list[tuple[int | None, Family]]:
-    """(number of groups, family of a Conv in so many groups); None: any number. That of one group comes first.
-
-    A Conv has no other whole-number attribute that a family's condition could be about.
+    A Conv has no other whole-number attribute that a family's condition could be about than its number of groups.
     """
-    families: dict[int | None, Family] = {}
+    formulas: list[Formula] = []
     for family in device.families:
         if not family.ops or "Conv" in family.ops:
-            number = next((condition.value for condition in family.conditions), None)
-            families.setdefault(number, family)
-            if number is None:
+            groups = next((condition.value for condition in family.conditions), None)
+            of = {multiple.count: multiple.of for multiple in family.multiples}
+            seconds = _sum(device, [(device.call_s, ()), *((term.seconds, term.exponents) for term in family.terms)])
+            formulas.append(Formula(seconds, groups, of.get("in_channels", 1), of.get("filters", 1)))
+            if groups is None and not of:
                 break
-    ordinary = families.pop(1, None) or families.get(None)
-    if ordinary is None:
+    if not any(formula.groups in (None, 1) for formula in formulas):
         raise BadInput(
             f"{device.source}: no [[family]] has Conv, expected one: a split layer is a convolution", Error.DEVICE_UNFIT
         )
-    return [(1, ordinary), *families.items()]
+    return tuple(formulas)
 
 
 def _check_takes_images(device: Device) -> None:
@@ -161,11 +139,6 @@ def _straight(source: Device, target: Device) -> Posynomial | None:
     return None if link is None else _leg(link, INPUT_MAP.times(bytes_each))
 
 
-def _moved(device: Device) -> Posynomial | None:
-    legs = device_legs(device)
-    return None if legs is None else Posynomial(_together(legs.in_s.plus(legs.out_s).terms))
-
-
 def _leg(transfer: Transfer | None, moved_bytes: Posynomial) -> Posynomial:
     if transfer is None:
         return Posynomial(())
@@ -175,43 +148,24 @@ def _leg(transfer: Transfer | None, moved_bytes: Posynomial) -> Posynomial:
 
 def _sum(device: Device, terms: Sequence[tuple[float, Sequence[tuple[Dimension, float]]]]) -> Posynomial:
     """Sum of terms (coefficient, exponents of dimensions) as a posynomial of features; terms of 0 are left out."""
-    monomials: list[Monomial] = []
+    total = Posynomial(())
     for coefficient, exponents in terms:
         if coefficient:
             factors = [_power(device, dimension, exponent) for dimension, exponent in exponents]
-            monomials += (_product(chosen).times(coefficient) for chosen in product(*factors))
-    return Posynomial(_together(monomials))
+            total = total.plus(reduce(Posynomial.by, factors, Posynomial((Monomial(coefficient, {}),))))
+    return total
 
 
-def _power(device: Device, dimension: Dimension, exponent: float) -> tuple[Monomial, ...]:
-    terms = _DIMENSIONS[dimension].terms
-    if len(terms) == 1:
-        (term,) = terms
+def _power(device: Device, dimension: Dimension, exponent: float) -> Posynomial:
+    sizes = _DIMENSIONS[dimension]
+    if len(sizes.terms) == 1:
+        (term,) = sizes.terms
         raised = {name: power * exponent for name, power in term.exponents.items()}
-        return (Monomial(math.pow(term.coefficient, exponent), raised),)
+        return Posynomial((Monomial(math.pow(term.coefficient, exponent), raised),))
     if exponent < 1 or exponent != int(exponent):
         raise BadInput(
             f"{device.source}: cost of Conv: {dimension} = {exponent:g} makes no posynomial of the features, "
             "expected 1, 2, 3 or 4: it is a sum of inputs and weights",
             Error.DEVICE_UNFIT,
         )
-    return tuple(_product(chosen) for chosen in product(terms, repeat=int(exponent)))
-
-
-def _product(factors: Sequence[Monomial]) -> Monomial:
-    exponents: dict[str, float] = {}
-    for factor in factors:
-        for name, power in factor.exponents.items():
-            exponents[name] = exponents.get(name, 0.0) + power
-    return Monomial(
-        math.prod(factor.coefficient for factor in factors), {name: power for name, power in exponents.items() if power}
-    )
-
-
-def _together(terms: Sequence[Monomial]) -> tuple[Monomial, ...]:
-    """Merge terms of the same exponents."""
-    coefficients: dict[tuple[tuple[str, float], ...], float] = {}
-    for term in terms:
-        key = tuple(sorted(term.exponents.items()))
-        coefficients[key] = coefficients.get(key, 0.0) + term.coefficient
-    return tuple(Monomial(coefficient, dict(key)) for key, coefficient in coefficients.items())
+    return reduce(Posynomial.by, [sizes] * int(exponent))

@@ -2,13 +2,14 @@
 
 A matrix product is a 1 x 1 convolution with W = 1, whose rows H are those of the product. For kernels and strides whose
 sides differ, k and s are square roots of the products of their sides; likewise for images of one or three dimensions.
+Tiles go by the window of rows, in which dilation counts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from shisha_rt.model.elementwise import BROADCAST
@@ -16,7 +17,7 @@ from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.heavy import HEAVY, operand_shapes
 from shisha_rt.model.layers import Layer
 from shisha_rt.model.spans import ends
-from shisha_rt.papers.gp.problem import SplitLayer
+from shisha_rt.papers.gp.problem import RowWindow, SplitDevice, SplitLayer, common_block
 from shisha_rt.planner.strategies import SplitVariable
 
 ENGINE_BLOCK = 16
@@ -30,9 +31,9 @@ _CHANNELS: Final[tuple[SplitVariable, ...]] = ("C", "N")
 
 
 def split_layer_of(
-    graph: Graph, layer: Layer, variable: SplitVariable, blocks: Mapping[SplitVariable, int] = MappingProxyType({})
+    graph: Graph, layer: Layer, variable: SplitVariable, devices: Sequence[SplitDevice] = ()
 ) -> SplitLayer | str:
-    """A layer in blocks that are multiples of `blocks` (channels C, filters N) and of `ENGINE_BLOCK`; or the reason why
+    """A layer in blocks of `ENGINE_BLOCK` channels or filters, or multiples that each device can run; or the reason why
     it cannot be split.
 
     The filters of a convolution in groups are shared in whole groups, so that both channels and filters of a share are
@@ -44,22 +45,23 @@ def split_layer_of(
     features = _features(graph, operator)
     if isinstance(features, str):
         return features
+    whole = SplitLayer(layer.name, features, window=_window(graph, operator))
     if variable == "H":
-        return SplitLayer(layer.name, features, "H")
-    if features["G"] == 1:
-        return SplitLayer(layer.name, features, variable, _block(variable, blocks))
+        return replace(whole, variable="H")
+    if whole.groups == 1:
+        return replace(whole, variable=variable, block=_block(devices, variable))
     if variable == "C":
-        return f"Conv of {features['G']:g} groups: its filters read the channels of their group alone, expected N or H"
-    return SplitLayer(layer.name, features, "G", math.lcm(*(_groups(features, each, blocks) for each in _CHANNELS)))
+        return f"Conv of {whole.groups:g} groups: its filters read the channels of their group alone, expected N or H"
+    return replace(whole, variable="G", block=math.lcm(*(_groups(features, each, devices) for each in _CHANNELS)))
 
 
-def _block(variable: SplitVariable, blocks: Mapping[SplitVariable, int]) -> int:
-    return math.lcm(blocks.get(variable, 1), ENGINE_BLOCK)
+def _block(devices: Sequence[SplitDevice], variable: SplitVariable) -> int:
+    return math.lcm(common_block(devices, variable), ENGINE_BLOCK)
 
 
-def _groups(features: Mapping[str, float], variable: SplitVariable, blocks: Mapping[SplitVariable, int]) -> int:
+def _groups(features: Mapping[str, float], variable: SplitVariable, devices: Sequence[SplitDevice]) -> int:
     """The smallest number of groups whose channels, or filters, are whole blocks."""
-    block = _block(variable, blocks)
+    block = _block(devices, variable)
     return block // math.gcd(block, round(features[variable]))
 
 
@@ -110,17 +112,30 @@ def _convolution(graph: Graph, operator: Operator) -> Mapping[str, float] | str:
     assert isinstance(groups, int), "ONNX defines `group` as an integer"
     if operator.inputs[1] not in graph.constants:
         return "Conv whose kernel is made at run time: no device has it beforehand"
-    stride = operator.attributes.get("strides", ())
-    assert isinstance(stride, tuple), "ONNX defines `strides` as integers"
     return {
         "H": float(made[2]),
         "W": float(math.prod(made[3:]) * made[0]),
         "C": float(image[1] // groups),
         "k": math.sqrt(math.prod(kernel[2:])),
         "N": float(made[1] // groups),
-        "s": math.sqrt(math.prod(stride)),
+        "s": math.sqrt(math.prod(_sides(operator, "strides"))),
         "G": float(groups),
     }
+
+
+def _window(graph: Graph, operator: Operator) -> RowWindow | None:
+    if operator.op_type != "Conv":
+        return None
+    _, kernel, _ = operand_shapes(graph, operator)
+    stride, dilation = (next(iter(_sides(operator, name)), 1) for name in ("strides", "dilations"))
+    return RowWindow(float((kernel[2] - 1) * dilation + 1), float(stride))
+
+
+def _sides(operator: Operator, name: str) -> tuple[int, ...]:
+    """An attribute of a number for each dimension of an image; (): all are 1."""
+    sides = operator.attributes.get(name, ())
+    assert isinstance(sides, tuple), f"ONNX defines `{name}` as integers"
+    return tuple(map(int, sides))
 
 
 def _product(graph: Graph, operator: Operator) -> Mapping[str, float] | str:

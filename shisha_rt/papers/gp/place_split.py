@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from time import perf_counter
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from shisha_rt.cli.options import parse_sizes, place_named, progress
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.outcome import Outcome
-from shisha_rt.planner.strategies import SplitVariable
 
 if TYPE_CHECKING:
     from shisha_rt.cli.place_split import SplitOptions
@@ -44,8 +43,8 @@ def _split_model(wanted: SplitOptions) -> SplitAnswer:
     from shisha_rt.model.zoo import resolve_model
     from shisha_rt.papers.gp.chain import Chain
     from shisha_rt.papers.gp.fused import NetworkSplit
-    from shisha_rt.papers.gp.methods import ProgramOptions, layer_shares, split_in_parts
-    from shisha_rt.papers.gp.of_device import device_legs, device_links, split_block, split_device
+    from shisha_rt.papers.gp.methods import ProgramOptions, layer_shares, split_by
+    from shisha_rt.papers.gp.of_device import device_legs, device_links, split_device
     from shisha_rt.papers.gp.of_graph import split_layer_of
     from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem
     from shisha_rt.papers.gp.split_answer import SplitAnswer, SplitRow
@@ -53,15 +52,16 @@ def _split_model(wanted: SplitOptions) -> SplitAnswer:
     devices, where = _devices(wanted.machine, wanted.place_)
     its_devices = tuple(split_device(device, wanted.objective, wanted.one_for_all) for device in devices)
     read = read_model(resolve_model(wanted.model, progress), parse_sizes(wanted.dim, wanted.shape))
-    blocks = {variable: split_block(devices, variable) for variable in get_args(SplitVariable)}
-    layers = [(layer, split_layer_of(read.graph, layer, wanted.variable, blocks)) for layer in group_layers(read.graph)]
+    layers = [
+        (layer, split_layer_of(read.graph, layer, wanted.variable, its_devices)) for layer in group_layers(read.graph)
+    ]
     able = [(layer, split_layer) for layer, split_layer in layers if isinstance(split_layer, SplitLayer)]
     split_layers = tuple(split_layer for _, split_layer in able)
     problem = SplitProblem(split_layers, its_devices, wanted.objective, wanted.execution)
-    chain = Chain(problem, tuple(map(device_legs, devices)), device_links(devices))
+    starts = _starts(read.graph, [layer for layer, _ in able])
+    chain = Chain(problem, tuple(map(device_legs, devices)), device_links(devices), starts)
     started = perf_counter()
-    program = ProgramOptions(wanted.k, wanted.again)
-    split = split_in_parts(wanted.method, chain, _starts(read.graph, [layer for layer, _ in able]), program)
+    split = split_by(wanted.method, chain, ProgramOptions(wanted.k, wanted.again))
     solve_time_s = perf_counter() - started
     shares = iter([None] * len(able) if split.steps is None else layer_shares(chain, split.steps))
     rows = [
@@ -76,14 +76,14 @@ def _split_model(wanted: SplitOptions) -> SplitAnswer:
     return SplitAnswer(read.name, where, wanted.method, problem, tuple(rows), split, solve_time_s, powered)
 
 
-def _starts(graph: Graph, able: Sequence[Layer]) -> list[int]:
-    """Positions among `able` before which nothing can be fused: the first, and each layer that is not the only reader
-    of the one before.
+def _starts(graph: Graph, able: Sequence[Layer]) -> tuple[int, ...]:
+    """Positions among `able` before which nothing can be fused: each layer that is not the only reader of the one
+    before.
     """
     from shisha_rt.papers.gp.of_graph import feeds_only
 
     pairs = enumerate(pairwise(able), 1)
-    return [0, *(at for at, (before, layer) in pairs if not feeds_only(graph, before, layer))]
+    return tuple(at for at, (before, layer) in pairs if not feeds_only(graph, before, layer))
 
 
 def _devices(machine_name: str, place_name: str | None) -> tuple[list[Device], str]:

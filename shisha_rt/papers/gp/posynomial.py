@@ -6,7 +6,8 @@ A monomial is a positive coefficient times powers of positive variables, a posyn
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 
@@ -23,6 +24,14 @@ class Monomial:
     def times(self, factor: float) -> Monomial:
         return replace(self, coefficient=self.coefficient * factor)
 
+    def by(self, other: Monomial) -> Monomial:
+        """The product of both; variables that cancel out are gone."""
+        powers = {name: self.exponents.get(name, 0.0) + power for name, power in other.exponents.items()}
+        exponents = {**self.exponents, **powers}
+        return Monomial(
+            self.coefficient * other.coefficient, {name: power for name, power in exponents.items() if power}
+        )
+
     def fixed(self, values: Mapping[str, float]) -> Monomial:
         """Insert `values`; return the monomial of the remaining variables."""
         rest = {name: power for name, power in self.exponents.items() if name not in values}
@@ -32,7 +41,7 @@ class Monomial:
 
 @dataclass(frozen=True, slots=True)
 class Posynomial:
-    """Sum of `terms`, none of which is 0."""
+    """Sum of `terms`, none of which is 0. Sums and products have one term for equal exponents."""
 
     terms: tuple[Monomial, ...]
 
@@ -43,7 +52,17 @@ class Posynomial:
         return Posynomial(tuple(term.times(factor) for term in self.terms))
 
     def plus(self, other: Posynomial) -> Posynomial:
-        return Posynomial(self.terms + other.terms)
+        return _merged((*self.terms, *other.terms))
+
+    def by(self, other: Posynomial) -> Posynomial:
+        return _merged(term.by(factor) for term in self.terms for factor in other.terms)
 
     def fixed(self, values: Mapping[str, float]) -> Posynomial:
-        return Posynomial(tuple(term.fixed(values) for term in self.terms))
+        return _merged(term.fixed(values) for term in self.terms)
+
+
+def _merged(terms: Iterable[Monomial]) -> Posynomial:
+    coefficients: defaultdict[tuple[tuple[str, float], ...], float] = defaultdict(float)
+    for term in terms:
+        coefficients[tuple(sorted(term.exponents.items()))] += term.coefficient
+    return Posynomial(tuple(Monomial(coefficient, dict(key)) for key, coefficient in coefficients.items()))

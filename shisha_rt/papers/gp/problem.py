@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from shisha_rt.arrays import Bools
+from shisha_rt.arrays import Bools, Floats
 from shisha_rt.papers.gp.posynomial import Posynomial
 from shisha_rt.planner.strategies import Execution, SplitObjective
 
@@ -28,18 +28,37 @@ FEATURES: Final = ("H", "W", "C", "k", "N", "s")
 SharedFeature = Literal["C", "N", "H", "G"]
 """The feature that devices share: input channels, filters, rows, or whole groups."""
 
+SecondsT = TypeVar("SecondsT", float, Floats)
+
 ROUNDING: Final = 1e-9
 """Relative tolerance of limits, as sums in another order are rounded differently."""
 
 
+class RowWindow(NamedTuple):
+    """`extent`: rows of the input from the first to the last that a row of the output reads; `stride`: from one to the
+    next.
+    """
+
+    extent: float
+    stride: float
+
+
 @dataclass(frozen=True, slots=True)
 class SplitLayer:
-    """`features`: of the whole layer. Shares are multiples of `block`, except for an incomplete last block."""
+    """`features`: of the whole layer. Shares are multiples of `block`, except for an incomplete last block.
+
+    `window`: of rows, where it is not k and s: these are means of a kernel's sides and strides, without dilation.
+    """
 
     name: str
     features: Mapping[str, float]
     variable: SharedFeature = "N"
     block: int = 1
+    window: RowWindow | None = None
+
+    @property
+    def rows(self) -> RowWindow:
+        return self.window or RowWindow(self.features["k"], self.features["s"])
 
     @property
     def units(self) -> int:
@@ -55,41 +74,80 @@ class SplitLayer:
         """Number of groups of the whole layer; 1: an ordinary convolution."""
         return self.features.get("G", 1.0)
 
+    @property
+    def others(self) -> dict[str, float]:
+        """The features of which each share has all."""
+        return {name: value for name, value in {"G": 1.0, **self.features}.items() if name != self.variable}
+
+    def along(self, posynomial: Posynomial | None, units: Floats) -> Floats:
+        """(units,): the posynomial's value for shares of these units; 0 for no units."""
+        values = np.zeros(len(units))
+        taken = units > 0
+        for term in () if posynomial is None else posynomial.fixed(self.others).terms:
+            values[taken] += term.coefficient * units[taken] ** term.exponents.get(self.variable, 0.0)
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """`seconds` of a share in `groups` groups (None: any number), whose input channels and filters, over all of its
+    groups, are multiples of `channels` and `filters`.
+    """
+
+    seconds: Posynomial
+    groups: int | None = 1
+    channels: int = 1
+    filters: int = 1
+
+    def fits(self, share: Mapping[str, Any]) -> Any:
+        """Whether it is for a share with these features, including G; if one is (shares,), so is the answer."""
+        fitting = self.groups is None or share["G"] == self.groups
+        for name, of in (("C", self.channels), ("N", self.filters)):
+            if of > 1:  # real shares have no multiples, and need none
+                fitting = fitting & (share["G"] * share[name] % of == 0)
+        return fitting
+
 
 @dataclass(frozen=True, slots=True)
 class SplitDevice:
-    """`latency_s` and `transfer_s` (None: nothing has to be moved): seconds, by the features of the device's share.
+    """`formulas` and `transfer_s` (None: nothing has to be moved): seconds, by the features of the device's share.
 
-    `latency_s` is for a share in one group. `grouped`: (number of groups, seconds) for shares in several; None: any
-    number. The first entry that fits counts; a share that no entry fits cannot run.
+    The first of the formulas that fits a share counts; a share that none fits cannot run.
 
     `power_w`: while it computes; `transfer_power_w`: while data moves. `resources`: use of each by a share, up to
     `limits`, which are for all layers together (`one_for_all`) or for each layer.
     """
 
     name: str
-    latency_s: Posynomial
+    formulas: tuple[Formula, ...]
     transfer_s: Posynomial | None = None
     power_w: float = 1.0
     transfer_power_w: float = 1.0
     resources: Mapping[str, Posynomial] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
     one_for_all: bool = False
-    grouped: tuple[tuple[int | None, Posynomial], ...] = ()
 
-    @property
-    def formulas(self) -> tuple[tuple[int | None, Posynomial], ...]:
-        """(number of groups, seconds of a share in so many groups); None: any number. The first that fits counts."""
-        return ((1, self.latency_s), *self.grouped)
-
-    def formula(self, groups: float) -> Posynomial | None:
-        """Seconds of a share in `groups` groups; None: it cannot run."""
-        return next((seconds for number, seconds in self.formulas if number in (None, groups)), None)
+    def formula(self, share: Mapping[str, float]) -> Posynomial | None:
+        """Seconds of a share with these features, including G; None: it cannot run."""
+        return next((formula.seconds for formula in self.formulas if formula.fits(share)), None)
 
     def compute_s(self, share: Mapping[str, float]) -> float:
-        """Seconds of computing a share with these features, including G; inf if it cannot run."""
-        seconds = self.formula(share["G"])
+        """Seconds of computing such a share; inf if it cannot run."""
+        seconds = self.formula(share)
         return math.inf if seconds is None else seconds.at(share)
+
+    def compute_along(self, layer: SplitLayer, units: Floats) -> Floats:
+        """(units,): seconds of computing each share of a layer; inf if the device cannot run it."""
+        shares = {**layer.others, layer.variable: units}
+        seconds = np.where(units > 0, np.inf, 0.0)
+        for formula in reversed(self.formulas):
+            fitting = (units > 0) & formula.fits(shares)
+            seconds[fitting] = layer.along(formula.seconds, units[fitting])
+        return seconds
+
+    def joules(self, compute_s: SecondsT, moved_s: SecondsT) -> SecondsT:
+        """Energy of computing and of moving for so long (Eq. 15)."""
+        return self.power_w * compute_s + self.transfer_power_w * moved_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +157,26 @@ class SplitProblem:
     objective: SplitObjective = "latency"
     execution: Execution = "sequence"
 
+    @property
+    def adding(self) -> Execution:
+        """How costs of devices add up: energy is a sum even if devices compute in parallel."""
+        return "sequence" if self.objective == "energy" else self.execution
+
+    def spent(self, device: SplitDevice, compute_s: SecondsT, moved_s: SecondsT) -> SecondsT:
+        """Cost of these seconds of one device: seconds, or joules if energy is the objective."""
+        return device.joules(compute_s, moved_s) if self.objective == "energy" else compute_s + moved_s
+
+    def together(self, costs: Sequence[float]) -> float:
+        """Cost of devices with these costs (devices,)."""
+        return max(costs) if self.adding == "parallel" else math.fsum(costs)
+
 
 def able_devices(problem: SplitProblem) -> Bools:
-    """(layers, devices): whether a device with nothing else on it can hold one unit, and run the layer's groups."""
+    """(layers, devices): whether a device with nothing else on it can hold one unit, and run a large share."""
     return np.array(
         [
             [
-                device.formula(layer.groups) is not None
+                largest_share_s(device, layer) is not None
                 and all(
                     device.resources[name].at(one) <= limit * (1 + ROUNDING) for name, limit in device.limits.items()
                 )
@@ -116,6 +187,20 @@ def able_devices(problem: SplitProblem) -> Bools:
         ],
         dtype=bool,
     )
+
+
+def largest_share_s(device: SplitDevice, layer: SplitLayer) -> Posynomial | None:
+    """Seconds of shares by the formula for the whole layer, or else for all of its whole blocks; None: it cannot run
+    either. Methods that think of real shares go by it (ours).
+    """
+    whole_blocks = layer.units - layer.units % layer.block
+    return device.formula(layer.share(layer.units)) or device.formula(layer.share(whole_blocks))
+
+
+def common_block(devices: Sequence[SplitDevice], variable: SharedFeature) -> int:
+    """The smallest number of channels C or filters N (others: 1) all of whose multiples each device can run."""
+    formulas = [formula for device in devices for formula in device.formulas]
+    return math.lcm(*({"C": formula.channels, "N": formula.filters}.get(variable, 1) for formula in formulas))
 
 
 Shares: TypeAlias = Sequence[Sequence[int]]
@@ -133,53 +218,24 @@ class LayerCost:
 
 def layer_cost(problem: SplitProblem, layer: SplitLayer, shares: Sequence[float]) -> LayerCost:
     """Cost of a layer with these shares (devices,), communication in full. Shares need not be whole numbers."""
-    compute_s, transfer_s, joules = [], [], []
+    compute_s, transfer_s, costs = [], [], []
     for device, units in zip(problem.devices, shares, strict=True):
         share = layer.share(units)
         compute_s.append(device.compute_s(share) if units else 0.0)
         transfer_s.append(device.transfer_s.at(share) if units and device.transfer_s else 0.0)
-        joules.append(device.power_w * compute_s[-1] + device.transfer_power_w * transfer_s[-1])
-    if problem.objective == "energy":
-        value = math.fsum(joules)
-    elif problem.execution == "parallel":
-        value = max(a + b for a, b in zip(compute_s, transfer_s, strict=True))
-    else:
-        value = math.fsum([*compute_s, *transfer_s])
-    return LayerCost(tuple(compute_s), tuple(transfer_s), value)
+        costs.append(problem.spent(device, compute_s[-1], transfer_s[-1]))
+    return LayerCost(tuple(compute_s), tuple(transfer_s), problem.together(costs))
 
 
 def runs(device: SplitDevice, layer: SplitLayer, units: float) -> bool:
-    """Whether a device can run a share's number of groups; limits are not checked."""
-    return not units or device.formula(layer.share(units)["G"]) is not None
+    """Whether a device can run a share's groups, channels and filters; limits are not checked."""
+    return not units or device.formula(layer.share(units)) is not None
 
 
-def group_fault(device: SplitDevice, layer: SplitLayer, units: float) -> str:
+def run_fault(device: SplitDevice, layer: SplitLayer, units: float) -> str:
     """Message on a share that cannot run."""
-    return f"{device.name}: layer {layer.name} would need {layer.share(units)['G']:g} groups, which it cannot run"
-
-
-def faults(problem: SplitProblem, shares: Shares) -> list[str]:
-    """Messages on shares that do not add up to a layer, cannot run, or exceed a device's limits."""
-    costs = []
-    for layer, share in zip(problem.layers, shares, strict=True):
-        if any(units < 0 for units in share) or sum(share) != layer.units:
-            costs.append(f"layer {layer.name}: shares {list(share)}, expected {layer.units} together")
-        costs += (
-            group_fault(device, layer, units)
-            for device, units in zip(problem.devices, share, strict=True)
-            if not runs(device, layer, units)
-        )
-    for index, device in enumerate(problem.devices):
-        for name, limit in device.limits.items():
-            used = [
-                device.resources[name].at(layer.share(share[index])) if share[index] else 0.0
-                for layer, share in zip(problem.layers, shares, strict=True)
-            ]
-            for what, amount in (
-                [("all layers", math.fsum(used))]
-                if device.one_for_all
-                else [(f"layer {layer.name}", amount) for layer, amount in zip(problem.layers, used, strict=True)]
-            ):
-                if amount > limit * (1 + ROUNDING):
-                    costs.append(f"{device.name}: {what} would need {amount:.6g} {name}, it has {limit:.6g}")
-    return costs
+    share = layer.share(units)
+    return (
+        f"{device.name}: layer {layer.name} would need {share['G']:g} groups of {share['C']:g} channels and "
+        f"{share['N']:g} filters, which it cannot run"
+    )

@@ -6,17 +6,15 @@ The checker evaluates all of them with communication in full, whatever costs the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.gp.chain import (
     Chain,
-    Mode,
     Step,
     chain_cost,
     chain_faults,
@@ -26,36 +24,28 @@ from shisha_rt.papers.gp.chain import (
     step_cost,
     unfused,
 )
-from shisha_rt.papers.gp.fused import NetworkSplit, shared_run, split_network
-from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem
+from shisha_rt.papers.gp.fused import NetworkSplit, split_network
+from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem, largest_share_s
 from shisha_rt.papers.gp.room import room, too_little_room
-from shisha_rt.papers.gp.shared import SharedRun
-from shisha_rt.papers.gp.shortest_path import Stretch, least_way
-from shisha_rt.papers.gp.tables import CostTables, compute_along, spent
+from shisha_rt.papers.gp.shared import SharedRun, shared_run
+from shisha_rt.papers.gp.shortest_path import BudgetedGraph, Stretch, least_way
 
 RivalName: TypeAlias = Literal["greedy", "balanced", "proportional", "communication", "step"]
 
 
 def rival_split(name: RivalName, chain: Chain) -> NetworkSplit:
     """FEASIBLE with its cost, or INFEASIBLE with the limit in `reason`. Only `communication` fuses layers."""
-    return _RIVALS[name](chain)
-
-
-def _greedy(chain: Chain) -> NetworkSplit:
-    """Layer by layer the largest possible share to the fastest device, the rest to the next fastest, and so on."""
-    return _layer_by_layer(chain, _to_the_fastest)
-
-
-def _balanced(chain: Chain) -> NetworkSplit:
-    """Equal shares, as far as there is room."""
-    return _layer_by_layer(chain, lambda problem, layer, taken: _by_weight(problem, layer, taken, [1.0] * len(taken)))
-
-
-def _proportional(chain: Chain) -> NetworkSplit:
-    """Shares in proportion to each device's speed with the whole layer, as far as there is room."""
-    return _layer_by_layer(
-        chain, lambda problem, layer, taken: _by_weight(problem, layer, taken, _speeds(problem, layer))
-    )
+    match name:
+        case "greedy":
+            return _layer_by_layer(chain, _to_the_fastest)
+        case "balanced":
+            return _layer_by_layer(chain, _evenly)
+        case "proportional":
+            return _layer_by_layer(chain, _by_speed)
+        case "communication":
+            return _communication(chain)
+        case "step":
+            return _step(chain)
 
 
 _Taken: TypeAlias = list[dict[str, float]]
@@ -76,10 +66,11 @@ def _layer_by_layer(chain: Chain, share: _Share) -> NetworkSplit:
             if device.one_for_all:
                 used = resources_of(device, layer, units)
                 load.update({name: load.get(name, 0.0) + amount for name, amount in used.items()})
-    return _evaluated(chain, steps)
+    return evaluated(chain, steps)
 
 
-def _evaluated(chain: Chain, steps: Sequence[Step]) -> NetworkSplit:
+def evaluated(chain: Chain, steps: Sequence[Step]) -> NetworkSplit:
+    """These steps, not proven to be the best; INFEASIBLE if they exceed a limit."""
     fault = next(iter(chain_faults(chain, steps)), None)
     if fault is not None:
         return NetworkSplit(None, Outcome.INFEASIBLE, reason=fault)
@@ -87,18 +78,30 @@ def _evaluated(chain: Chain, steps: Sequence[Step]) -> NetworkSplit:
 
 
 def _speeds(problem: SplitProblem, layer: SplitLayer) -> list[float]:
-    """(devices,): 1 / seconds for the whole layer; 0 if a device cannot run its groups, inf if it takes no time."""
-    seconds = [device.compute_s(layer.share(layer.units)) for device in problem.devices]
+    """(devices,): 1 / seconds for the whole layer; 0 if a device cannot run it, inf if it takes no time."""
+    formulas = [largest_share_s(device, layer) for device in problem.devices]
+    seconds = [math.inf if its_s is None else its_s.at(layer.share(layer.units)) for its_s in formulas]
     return [1 / device_s if device_s else math.inf for device_s in seconds]
 
 
 def _to_the_fastest(problem: SplitProblem, layer: SplitLayer, taken: _Taken) -> list[int] | None:
+    """The largest possible share to the fastest device, the rest to the next fastest, and so on."""
     speeds = _speeds(problem, layer)
     shares, left = [0] * len(speeds), layer.units
     for d in sorted(range(len(speeds)), key=lambda d: -speeds[d]):
         shares[d] = room(problem.devices[d], layer, taken[d], left)
         left -= shares[d]
     return None if left else shares
+
+
+def _evenly(problem: SplitProblem, layer: SplitLayer, taken: _Taken) -> list[int] | None:
+    """Equal shares, as far as there is room."""
+    return _by_weight(problem, layer, taken, [1.0] * len(taken))
+
+
+def _by_speed(problem: SplitProblem, layer: SplitLayer, taken: _Taken) -> list[int] | None:
+    """Shares in proportion to each device's speed with the whole layer, as far as there is room."""
+    return _by_weight(problem, layer, taken, _speeds(problem, layer))
 
 
 def _by_weight(problem: SplitProblem, layer: SplitLayer, taken: _Taken, weights: Sequence[float]) -> list[int] | None:
@@ -154,25 +157,22 @@ def _step(chain: Chain) -> NetworkSplit:
     network_split = split_network(problem, runs)
     if network_split.steps is None:
         return network_split
-    return _evaluated(unfused(problem), network_split.steps)
+    return evaluated(unfused(problem), network_split.steps)
 
 
 def _by_step(problem: SplitProblem, index: int) -> SharedRun:
     layer = problem.layers[index]
     run = shared_run(unfused(problem), "split", index, index)
-    blocks, left_over = divmod(layer.units, layer.block)
-    units = layer.block * np.arange(blocks + 1, dtype=float)
-    lanes = []
-    for lane, extra in ((run.values.whole, 0), (run.values.odd, left_over)):
-        if lane is None:
-            continue
+    values = []
+    for lane, extra in zip(run.values, (0, layer.units % layer.block), strict=False):
+        units = layer.block * np.arange(lane.shape[1], dtype=float) + extra
         copied = lane.copy()
         for d, device in enumerate(problem.devices):
-            free = (units + extra < layer.units) & (copied[d] < np.inf)
-            compute_s = compute_along(device, layer, units + extra)
-            copied[d, free] = spent(problem, device, compute_s, np.zeros(len(units)))[free]
-        lanes.append(copied)
-    return replace(run, values=CostTables(lanes[0], lanes[1] if len(lanes) > 1 else None))
+            free = (units < layer.units) & (copied[d] < np.inf)
+            compute_s = device.compute_along(layer, units)
+            copied[d, free] = problem.spent(device, compute_s, np.zeros(len(units)))[free]
+        values.append(copied)
+    return replace(run, values=tuple(values))
 
 
 def _communication(chain: Chain) -> NetworkSplit:
@@ -182,43 +182,22 @@ def _communication(chain: Chain) -> NetworkSplit:
     computed twice.
     """
     problem = chain.problem
-    layers = problem.layers
+    nothing: _Taken = [{} for _ in problem.devices]
     stretches, steps = [], []
-    for first, (mode, last) in [(at, run) for at in range(len(layers)) for run in runs_from(layers, at)]:
-        shares = _equal(problem, parts(layers[first : last + 1], mode), mode)
+    for first, (mode, last) in [(at, run) for at in range(len(problem.layers)) for run in runs_from(chain, at)]:
+        layers = parts(problem, mode, first, last)
+        shares = _evenly(problem, layers[-1] if mode == "tiles" else layers[0], nothing)
         step = None if shares is None else Step(mode, first, last, tuple(shares))
         if step is not None and (mode == "split" or not _passes_limits(chain, step)):
             moved_s = step_cost(chain, step, at=None).moved_s
             stretches.append(Stretch(first, last + 1, np.array([moved_s]), np.zeros((1, 0))))
             steps.append(step)
-    way = least_way(stretches, len(problem.layers) + 1, np.zeros(0))
+    way = least_way(BudgetedGraph(stretches, len(problem.layers) + 1, np.zeros(0)))
     if way.picks is None:
-        nothing: _Taken = [{} for _ in problem.devices]
-        layer = next(
-            candidate
-            for candidate in problem.layers
-            if _by_weight(problem, candidate, nothing, [1.0] * len(nothing)) is None
-        )
+        layer = next(layer for layer in problem.layers if _evenly(problem, layer, nothing) is None)
         return NetworkSplit(None, Outcome.INFEASIBLE, reason=too_little_room(problem, layer, nothing))
-    return _evaluated(chain, [steps[stretch] for stretch, _ in way.picks])
-
-
-def _equal(problem: SplitProblem, layers: Sequence[SplitLayer], mode: Mode) -> list[int] | None:
-    shared = layers[-1] if mode == "tiles" else layers[0]
-    nothing: _Taken = [{} for _ in problem.devices]
-    return _by_weight(problem, shared, nothing, [1.0] * len(nothing))
+    return evaluated(chain, [steps[stretch] for stretch, _ in way.picks])
 
 
 def _passes_limits(chain: Chain, step: Step) -> bool:
     return any("would need" in fault for fault in chain_faults(chain, [step]))
-
-
-_RIVALS: Final[Mapping[RivalName, Callable[[Chain], NetworkSplit]]] = MappingProxyType(
-    {
-        "greedy": _greedy,
-        "balanced": _balanced,
-        "proportional": _proportional,
-        "communication": _communication,
-        "step": _step,
-    }
-)

@@ -8,7 +8,6 @@ import numpy as np
 
 from shisha_rt.arrays import Bools, Floats
 from shisha_rt.papers.gp.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
-from shisha_rt.papers.gp.tables import along, compute_along
 
 Taken = Mapping[str, float]
 """Use of each resource of a device by other layers."""
@@ -18,9 +17,9 @@ def fits(
     device: SplitDevice, layer: SplitLayer, units: Floats, taken: Taken, names: Collection[str] | None = None
 ) -> Bools:
     """(units,): whether the device can run each share within its limits; with `names`, only whether it keeps these."""
-    has_room = np.isfinite(compute_along(device, layer, units)) if names is None else np.ones(len(units), dtype=bool)
+    has_room = np.isfinite(device.compute_along(layer, units)) if names is None else np.ones(len(units), dtype=bool)
     for name in device.limits if names is None else names:
-        used = taken.get(name, 0.0) + along(device.resources[name], layer, units)
+        used = taken.get(name, 0.0) + layer.along(device.resources[name], units)
         has_room &= used <= device.limits[name] * (1 + ROUNDING)
     return has_room
 
@@ -33,7 +32,7 @@ def room(device: SplitDevice, layer: SplitLayer, taken: Taken, most: int | None 
 
 
 def too_little_room(problem: SplitProblem, layer: SplitLayer, taken: Sequence[Taken]) -> str:
-    """Message that names the limits, or groups, because of which devices cannot hold the layer; `taken` (devices,)."""
+    """Message on what keeps devices from holding the layer: limits by name, groups or channels; `taken` (devices,)."""
     loads = []
     for device, load in zip(problem.devices, taken, strict=True):
         most = room(device, layer, load)
@@ -42,7 +41,7 @@ def too_little_room(problem: SplitProblem, layer: SplitLayer, taken: Sequence[Ta
             name for name in device.limits if most < layer.units and not fits(device, layer, next_, load, (name,))
         )
         if most < layer.units:
-            stopped_by = stopped_by or "groups"
+            stopped_by = stopped_by or ("groups" if layer.groups > 1 else "channels")
         loads.append(f"{device.name} has room for {most}" + (f" ({stopped_by})" if stopped_by else ""))
     blocks = f" in blocks of {layer.block}" if layer.block > 1 else ""
     return f"layer {layer.name}: {', '.join(loads)} of {layer.units}{blocks}"

@@ -1,25 +1,24 @@
 """One step that is shared among devices, and the options for its shares that can be part of a best plan.
 
-Without budgets there is one option: the best integer split. With budgets there is one for each combination of shares of
-the devices with budgets, completed by the best shares of the others; dominated options are left out.
+There is an option for each combination of shares of the devices with budgets, completed by the best shares of the
+others; dominated options are left out. Without budgets one is left: the best integer split.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from shisha_rt.arrays import Bools, Floats, Ints
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.papers.gp.problem import SplitProblem
+from shisha_rt.papers.gp.chain import Chain, Mode, parts, rows_fed, rows_of
+from shisha_rt.papers.gp.posynomial import Posynomial
+from shisha_rt.papers.gp.problem import ROUNDING, SplitLayer, SplitProblem
 from shisha_rt.papers.gp.shortest_path import undominated
-from shisha_rt.papers.gp.tables import CostTables
-from shisha_rt.planner.shards.integer import best_blocks, least_by_blocks, together_of
-from shisha_rt.planner.strategies import Execution
+from shisha_rt.planner.shards.integer import BlockShares, best_blocks, least_by_blocks, together_of
 
 _MOST_OPTIONS: Final = 1 << 21
 
@@ -42,58 +41,57 @@ def network_limits(problem: SplitProblem) -> tuple[NetworkLimit, ...]:
     )
 
 
+Lanes: TypeAlias = tuple[Floats, ...]
+"""Tables by numbers of whole blocks; the second lane, if there is one, has the incomplete last block besides."""
+
+
 @dataclass(frozen=True, slots=True)
 class SharedRun:
-    """`units` in blocks of `block`. `values` (devices, blocks + 1): costs; `taken` (budgets, blocks + 1): use."""
+    """`units` in blocks of `block`. `values`, each (devices, blocks + 1): costs, inf if a device cannot run the share,
+    get its input or has no room; no units cost 0. `taken`, each (network limits, blocks + 1): use.
+    """
 
+    problem: SplitProblem
     units: int
     block: int
-    values: CostTables
-    taken: CostTables
+    values: Lanes
+    taken: Lanes
 
+    def best(self) -> BlockShares | None:
+        """The best shares, whatever they take of limits for all layers; None: no shares fit."""
+        return best_blocks(self.values[0], self.problem.adding, *self.values[1:])
 
-@dataclass(frozen=True, slots=True)
-class SharedOptions:
-    """`costs` (options,) and `taken` (options, budgets). `shares(option)` (devices,): units, computed on demand."""
+    def options(self) -> SharedOptions | None:
+        """Options of the shares; None: no shares fit.
 
-    costs: Floats
-    taken: Floats
-    _shares: partial[tuple[int, ...]]
-
-    def shares(self, option: int) -> tuple[int, ...]:
-        return self._shares(option)
-
-
-def shared_options(run: SharedRun, budgets: Sequence[NetworkLimit], execution: Execution) -> SharedOptions | None:
-    """Options of a run of shared layers; None: no shares fit.
-
-    Raises ValueError if the devices with budgets have too many combinations of shares.
-    """
-    if not budgets:
-        blocks = best_blocks(run.values.whole, execution, run.values.odd)
-        if blocks is None:
+        Raises BadInput if the devices with budgets have too many combinations of shares.
+        """
+        partly = _of_the_limited(self)
+        lanes = np.stack(least_by_blocks([lane[self.free] for lane in self.values], self.problem.adding))
+        costs = together_of(self.problem.adding)(partly.costs, lanes[partly.odd_left.astype(int), partly.left])
+        possible = np.flatnonzero(costs < np.inf)
+        if not len(possible):
             return None
-        units = blocks.units(run.block, run.units)
-        return SharedOptions(np.array([blocks.value]), np.zeros((1, 0)), partial(_only, units))
-    partly = _of_the_limited(run, budgets, execution)
-    free = [d for d in range(len(run.values.whole)) if d not in {budget.device for budget in budgets}]
-    rest = least_by_blocks([lane[free] for lane in _lanes(run.values)], execution)
-    lanes = np.stack(rest) if len(rest) > 1 else np.stack((rest[0], rest[0]))
-    costs = together_of(execution)(partly.costs, lanes[partly.odd_left.astype(int), partly.left])
-    possible = np.flatnonzero(costs < np.inf)
-    if not len(possible):
-        return None
-    kept = possible[undominated(costs[possible], partly.taken[possible])]
-    return SharedOptions(costs[kept], partly.taken[kept], partial(_completed, run, partly, free, execution, kept))
+        kept = possible[undominated(costs[possible], partly.taken[possible])]
+        return SharedOptions(self, costs[kept], partly.only(kept))
+
+    @property
+    def limited(self) -> list[int]:
+        """Devices that have budgets."""
+        return sorted({budget.device for budget in network_limits(self.problem)})
+
+    @property
+    def free(self) -> list[int]:
+        """Devices that have none."""
+        return [d for d in range(len(self.problem.devices)) if d not in self.limited]
 
 
 @dataclass(frozen=True, slots=True)
 class _Partly:
-    """Partial options: shares of the `limited` devices, which have budgets. `left`, `odd_left` (ways,): whole blocks
-    left to share, and whether the incomplete one is; `blocks`, `odd` (ways, limited): shares of the limited devices.
+    """Partial options: shares of some of the devices that have budgets. `left`, `odd_left` (ways,): whole blocks left
+    to share, and whether the incomplete one is; `blocks`, `odd` (ways, devices so far): their shares.
     """
 
-    limited: tuple[int, ...]
     costs: Floats
     taken: Floats
     left: Ints
@@ -101,51 +99,69 @@ class _Partly:
     blocks: Ints
     odd: Bools
 
+    def only(self, ways: Ints) -> _Partly:
+        return _Partly(*(getattr(self, name)[ways] for name in self.__slots__))
 
-def _of_the_limited(run: SharedRun, budgets: Sequence[NetworkLimit], execution: Execution) -> _Partly:
+
+@dataclass(frozen=True, slots=True)
+class SharedOptions:
+    """`costs` (options,). Shares are computed on demand."""
+
+    run: SharedRun
+    costs: Floats
+    _partly: _Partly
+
+    @property
+    def taken(self) -> Floats:
+        """(options, budgets)."""
+        return self._partly.taken
+
+    def shares(self, option: int) -> tuple[int, ...]:
+        """(devices,): units."""
+        run, partly = self.run, self._partly
+        left_over = run.units % run.block
+        shares = [0] * len(run.problem.devices)
+        for d, blocks, odd in zip(run.limited, partly.blocks[option], partly.odd[option], strict=True):
+            shares[d] = run.block * int(blocks) + left_over * bool(odd)
+        if run.free:
+            size = int(partly.left[option]) + 1
+            whole, *odd_lane = (lane[run.free, :size] for lane in run.values)
+            rest = best_blocks(whole, run.problem.adding, *(odd_lane if partly.odd_left[option] else ()))
+            assert rest is not None, "what an option is made of fits"
+            for d, units in zip(run.free, rest.units(run.block, left_over), strict=True):
+                shares[d] = units
+        return tuple(shares)
+
+
+def _of_the_limited(run: SharedRun) -> _Partly:
     """All combinations of shares of the devices that have budgets."""
-    values, taken = _lanes(run.values), _lanes(run.taken)
-    size = values[0].shape[1]
-    limited = tuple(sorted({budget.device for budget in budgets}))
-    shared_partly = _Partly(
-        limited,
+    budgets, lanes, size = network_limits(run.problem), len(run.values), run.values[0].shape[1]
+    partly = _Partly(
         np.zeros(1),
         np.zeros((1, len(budgets))),
         np.full(1, size - 1),
-        np.full(1, len(values) > 1),
+        np.full(1, lanes > 1),
         np.zeros((1, 0), dtype=np.int64),
         np.zeros((1, 0), dtype=bool),
     )
-    for d in limited:
-        if len(shared_partly.costs) * size * len(values) > _MOST_OPTIONS:
-            many = f"{len(limited)} devices with limits for all layers and a layer of {size - 1} blocks"
+    for d in run.limited:
+        if len(partly.costs) * size * lanes > _MOST_OPTIONS:
+            many = f"{len(run.limited)} devices with limits for all layers and a layer of {size - 1} blocks"
             raise BadInput(f"--one-for-all: {many}: too many combinations; expected fewer", Error.SPACE_TOO_LARGE)
-        of_device = np.array([budget.device == d for budget in budgets])
-        lanes = [
-            _with_one_more(
-                shared_partly, values[lane][d], np.where(of_device, taken[lane].T, 0.0), bool(lane), execution
-            )
-            for lane in range(len(values))
-        ]
-        shared_partly = _Partly(
-            limited,
-            *(
-                np.concatenate([getattr(lane, name) for lane in lanes])
-                for name in ("costs", "taken", "left", "odd_left", "blocks", "odd")
-            ),
-        )
-    return shared_partly
+        extended = [_with_one_more(run, partly, d, lane) for lane in range(lanes)]
+        partly = _Partly(*(np.concatenate([getattr(its, name) for its in extended]) for name in partly.__slots__))
+    return partly
 
 
-def _with_one_more(before: _Partly, values: Floats, taken: Floats, odd: bool, execution: Execution) -> _Partly:
-    """Extend each partial option by each share of one more device; `values` (blocks + 1,), `taken` (blocks + 1,
-    budgets).
-    """
+def _with_one_more(run: SharedRun, before: _Partly, device: int, lane: int) -> _Partly:
+    """Extend each partial option by each share of one more device, in a lane."""
+    values, odd = run.values[lane][device], lane > 0
+    of_device = np.array([budget.device == device for budget in network_limits(run.problem)])
+    taken = np.where(of_device, run.taken[lane].T, 0.0)
     left = before.left[:, None] - np.arange(len(values))
     way, blocks = np.nonzero((left >= 0) & (values < np.inf) & (before.odd_left[:, None] >= odd))
     return _Partly(
-        before.limited,
-        together_of(execution)(before.costs[way], values[blocks]),
+        together_of(run.problem.adding)(before.costs[way], values[blocks]),
         before.taken[way] + taken[blocks],
         left[way, blocks],
         before.odd_left[way] & (not odd),
@@ -154,28 +170,53 @@ def _with_one_more(before: _Partly, values: Floats, taken: Floats, odd: bool, ex
     )
 
 
-def _completed(
-    run: SharedRun, partly: _Partly, free: Sequence[int], execution: Execution, kept: Ints, option: int
-) -> tuple[int, ...]:
-    """(devices,): the units of an option."""
-    way = int(kept[option])
-    left_over = run.units % run.block
-    shares = [0] * len(run.values.whole)
-    for at, d in enumerate(partly.limited):
-        shares[d] = run.block * int(partly.blocks[way, at]) + left_over * bool(partly.odd[way, at])
-    if free:
-        size = int(partly.left[way]) + 1
-        odd = run.values.odd if partly.odd_left[way] else None
-        rest = best_blocks(run.values.whole[free, :size], execution, None if odd is None else odd[free, :size])
-        assert rest is not None, "what an option is made of fits"
-        for d, units in zip(free, rest.units(run.block, left_over), strict=True):
-            shares[d] = units
-    return tuple(shares)
+def shared_run(chain: Chain, mode: Mode, first: int, last: int, at: int | None = None) -> SharedRun:
+    """The cost tables of a shared step, from the memory of device `at` (None: the host's) to the host's memory."""
+    problem, layers = chain.problem, parts(chain.problem, mode, first, last)
+    shared = layers[-1] if mode == "tiles" else layers[0]
+    blocks, left_over = divmod(shared.units, shared.block)
+    values: list[Floats] = []
+    taken: list[Floats] = []
+    for extra in (0, left_over)[: 1 + bool(left_over)]:
+        units = shared.block * np.arange(blocks + 1, dtype=float) + extra
+        shares = list(zip(layers, _shares_of_each(layers, mode, units), strict=True))
+        values.append(np.array([_values(chain, mode, shares, d, at) for d in range(len(chain.legs))]))
+        uses = [
+            sum(_each(problem.devices[limit.device].resources[limit.name], shares), np.zeros(len(units)))
+            for limit in network_limits(problem)
+        ]
+        taken.append(np.array(uses).reshape(len(uses), len(units)))
+    return SharedRun(problem, shared.units, shared.block, tuple(values), tuple(taken))
 
 
-def _only(units: tuple[int, ...], _option: int) -> tuple[int, ...]:
-    return units
+_Shares: TypeAlias = Sequence[tuple[SplitLayer, Floats]]
+"""Each layer of a step with its shares (units,), one for each number of shared units."""
 
 
-def _lanes(tables: CostTables) -> tuple[Floats, ...]:
-    return (tables.whole,) if tables.odd is None else (tables.whole, tables.odd)
+def _shares_of_each(layers: Sequence[SplitLayer], mode: Mode, units: Floats) -> Floats:
+    """(layers, units)."""
+    if mode != "tiles":
+        return np.broadcast_to(units, (len(layers), len(units)))
+    return np.array([rows_of(layers, rows) if rows else (0.0,) * len(layers) for rows in units.tolist()]).T
+
+
+def _values(chain: Chain, mode: Mode, shares: _Shares, d: int, at: int | None) -> Floats:
+    """(units,): cost of each share on a device."""
+    device, legs, entry = chain.problem.devices[d], chain.legs[d], chain.entry(at, d)
+    (first, sent), (last, made) = shares[0], shares[-1]
+    if entry is None:
+        return np.where(made > 0, np.inf, 0.0)
+    compute_s = sum((device.compute_along(layer, share) for layer, share in shares), np.zeros(len(made)))
+    if mode == "tiles":  # the input includes the halo
+        sent = np.array([rows_fed(first, rows) if rows else 0.0 for rows in sent.tolist()])
+    moved_s = first.along(entry, sent) + last.along(None if legs is None else legs.out_s, made)
+    values = chain.problem.spent(device, compute_s, moved_s)
+    for name, limit in device.limits.items():
+        used = np.array(list(_each(device.resources[name], shares)))
+        most = used.sum(axis=0) if device.one_for_all else used.max(axis=0)
+        values[most > limit * (1 + ROUNDING)] = np.inf
+    return values
+
+
+def _each(posynomial: Posynomial, shares: _Shares) -> Iterator[Floats]:
+    return (layer.along(posynomial, share) for layer, share in shares)

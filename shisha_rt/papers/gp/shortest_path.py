@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -49,46 +49,61 @@ class Way:
     lower_bound: float | None = None
 
 
-def least_way(stretches: Sequence[Stretch], points: int, budgets: Floats, most_ways: int = MOST_WAYS) -> Way:
-    """Find the least path. `stretches`: in the order of their sources; each leads to a point of a larger number."""
-    if not len(budgets):
-        priced, bound = _priced(stretches, points, budgets)
+@dataclass(frozen=True, slots=True)
+class BudgetedGraph:
+    """`stretches`: in the order of their sources. Points are numbered up to `points`, the last of which is the end."""
+
+    stretches: Sequence[Stretch]
+    points: int
+    budgets: Floats
+
+    def cost_of(self, picks: Sequence[tuple[int, int]]) -> float:
+        """Cost of a path, whatever it takes of budgets."""
+        return math.fsum(float(self.stretches[stretch].costs[option]) for stretch, option in picks)
+
+    def least_taken(self, budget: int) -> float:
+        """Least use of one budget over all paths; inf if there is no path."""
+        return float(self.to_the_end([stretch.taken[:, budget] for stretch in self.stretches])[0])
+
+    def to_the_end(self, costs: Sequence[Floats]) -> Floats:
+        """(points,): the least cost from each point to the end, by costs (options,) of each stretch."""
+        least = np.full(self.points, np.inf)
+        least[-1] = 0.0
+        for stretch, cost in zip(reversed(self.stretches), reversed(costs), strict=True):
+            least[stretch.source] = min(least[stretch.source], float(cost.min()) + least[stretch.target])
+        return least
+
+    def scaled(self) -> BudgetedGraph:
+        """Without budgets that another one implies, as no option uses a larger fraction of them; the others are 1."""
+        parts = np.concatenate([stretch.taken for stretch in self.stretches]) / self.budgets
+        left = list(range(len(self.budgets)))
+        for b in range(len(self.budgets)):
+            if any(other != b and (parts[:, b] <= parts[:, other]).all() for other in left):
+                left.remove(b)
+        stretches = [replace(stretch, taken=stretch.taken[:, left] / self.budgets[left]) for stretch in self.stretches]
+        return BudgetedGraph(stretches, self.points, np.ones(len(left)))
+
+
+def least_way(graph: BudgetedGraph, most_ways: int = MOST_WAYS) -> Way:
+    """Find the least path."""
+    if not len(graph.budgets):
+        priced, bound = _priced(graph, graph.budgets)
         return Way(None, Outcome.INFEASIBLE) if priced is None else Way(priced, Outcome.OPTIMAL, bound)
-    if not _can_fit(stretches, points, budgets):
+    if any(graph.least_taken(b) > limit * (1 + ROUNDING) for b, limit in enumerate(graph.budgets)):
         return Way(None, Outcome.INFEASIBLE)
-    stretches, budgets = _without_idle(stretches, budgets)
-    best, best_cost, bound, prices = _by_prices(stretches, points, budgets)
-    if best_cost <= bound + _PROVEN * abs(bound):
-        return Way(best, Outcome.OPTIMAL, bound)
+    graph = graph.scaled()
+    known = _by_prices(graph)
+    if known.cost <= known.bound + _PROVEN * abs(known.bound):
+        return Way(known.picks, Outcome.OPTIMAL, known.bound)
     for most in (most_ways // _FIRST, most_ways):
-        ways = _Lengthening(stretches, points, budgets, prices, best_cost, max(1, most))
+        ways = _Lengthening(graph, known, max(1, most))
         picks = ways.run()
         if picks:
-            best, best_cost = picks, cost_of(stretches, picks)
+            known = replace(known, picks=picks, cost=graph.cost_of(picks))
         if ways.complete:
-            return Way(None, Outcome.INFEASIBLE) if best is None else Way(best, Outcome.OPTIMAL, best_cost)
-    return Way(best, Outcome.LIMIT if best is None else Outcome.FEASIBLE, bound)
-
-
-def _without_idle(stretches: Sequence[Stretch], budgets: Floats) -> tuple[Sequence[Stretch], Floats]:
-    """Remove budgets that another budget implies: no option uses a larger fraction of it than of the other."""
-    parts = np.concatenate([stretch.taken for stretch in stretches]) / budgets
-    left = list(range(len(budgets)))
-    for b in range(len(budgets)):
-        if any(other != b and (parts[:, b] <= parts[:, other]).all() for other in left):
-            left.remove(b)
-    return [
-        Stretch(stretch.source, stretch.target, stretch.costs, stretch.taken[:, left]) for stretch in stretches
-    ], budgets[left]
-
-
-def cost_of(stretches: Sequence[Stretch], picks: Sequence[tuple[int, int]]) -> float:
-    return math.fsum(float(stretches[stretch].costs[option]) for stretch, option in picks)
-
-
-def least_taken(stretches: Sequence[Stretch], points: int, budget: int) -> float:
-    """Least use of one budget over all paths; inf if there is no path."""
-    return float(_to_the_end(stretches, points, [stretch.taken[:, budget] for stretch in stretches])[0])
+            found = known.picks is not None
+            return Way(known.picks, Outcome.OPTIMAL, known.cost) if found else Way(None, Outcome.INFEASIBLE)
+    return Way(known.picks, Outcome.LIMIT if known.picks is None else Outcome.FEASIBLE, known.bound)
 
 
 def undominated(costs: Floats, taken: Floats) -> Ints:
@@ -111,26 +126,11 @@ def undominated(costs: Floats, taken: Floats) -> Ints:
     return np.array(chosen, dtype=np.int64)
 
 
-def _can_fit(stretches: Sequence[Stretch], points: int, budgets: Floats) -> bool:
-    return all(least_taken(stretches, points, b) <= limit * (1 + ROUNDING) for b, limit in enumerate(budgets))
-
-
-def _to_the_end(stretches: Sequence[Stretch], points: int, costs: Sequence[Floats]) -> Floats:
-    """(points,): the least cost from each point to the end, by costs (options,) of each stretch."""
-    least = np.full(points, np.inf)
-    least[-1] = 0.0
-    for stretch, cost in zip(reversed(stretches), reversed(costs), strict=True):
-        least[stretch.source] = min(least[stretch.source], float(cost.min()) + least[stretch.target])
-    return least
-
-
-def _priced(
-    stretches: Sequence[Stretch], points: int, prices: Floats
-) -> tuple[tuple[tuple[int, int], ...] | None, float]:
+def _priced(graph: BudgetedGraph, prices: Floats) -> tuple[tuple[tuple[int, int], ...] | None, float]:
     """The least path with priced budgets, and its priced cost; None without a path. Ties: the earlier stretch."""
-    least = np.full(points, np.inf)
+    stretches, least = graph.stretches, np.full(graph.points, np.inf)
     least[-1] = 0.0
-    picks: list[tuple[int, int] | None] = [None] * points
+    picks: list[tuple[int, int] | None] = [None] * graph.points
     for index in reversed(range(len(stretches))):
         stretch = stretches[index]
         costs = stretch.costs + stretch.taken @ prices if len(prices) else stretch.costs
@@ -147,70 +147,58 @@ def _priced(
     return tuple(steps), float(least[0])
 
 
-def _by_prices(
-    stretches: Sequence[Stretch], points: int, budgets: Floats
-) -> tuple[tuple[tuple[int, int], ...] | None, float, float, Floats]:
-    """By subgradients: the best path found (None) and its cost (inf), the best bound, and the prices that prove it."""
-    scaled = _scaled(stretches, budgets)
-    prices = np.zeros(len(budgets))
-    best, best_cost, bound, best_prices = None, math.inf, -math.inf, prices
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The best path so far (None) and its cost (inf), the best bound, and the prices that prove it."""
+
+    picks: tuple[tuple[int, int], ...] | None
+    cost: float
+    bound: float
+    prices: Floats
+
+
+def _by_prices(graph: BudgetedGraph) -> _Known:
+    """By subgradients, budgets being 1."""
+    prices = np.zeros(len(graph.budgets))
+    known = _Known(None, math.inf, -math.inf, prices)
     step, without_gain = 1.0, 0
     for _ in range(_PRICINGS):
-        priced, value = _priced(scaled, points, prices)
+        priced, value = _priced(graph, prices)
         assert priced is not None, "every budget by itself can be kept"
-        over = sum(scaled[stretch].taken[option] for stretch, option in priced) - 1.0
+        over = sum(graph.stretches[stretch].taken[option] for stretch, option in priced) - 1.0
         value -= float(prices.sum())
-        cost = cost_of(stretches, priced)
-        if (over <= ROUNDING).all() and cost < best_cost:
-            best, best_cost = priced, cost
-        if value > bound:
-            bound, best_prices, without_gain = value, prices, 0
+        cost = graph.cost_of(priced)
+        if (over <= ROUNDING).all() and cost < known.cost:
+            known = replace(known, picks=priced, cost=cost)
+        if value > known.bound:
+            known, without_gain = replace(known, bound=value, prices=prices), 0
         else:
             without_gain += 1
             if without_gain == 5:
-                step, without_gain, prices = step / 2, 0, best_prices
+                step, without_gain, prices = step / 2, 0, known.prices
                 continue
-        if best_cost <= bound + _PROVEN * abs(bound):
+        if known.cost <= known.bound + _PROVEN * abs(known.bound):
             break
         # Polyak's step towards the best known cost, or towards a tenth above the bound while none is known.
-        target = min(best_cost, bound + 0.1 * abs(bound)) if math.isfinite(bound) else cost
+        target = min(known.cost, known.bound + 0.1 * abs(known.bound)) if math.isfinite(known.bound) else cost
         size = float(over @ over)
         if not size:
             break
         prices = np.maximum(0.0, prices + step * max(target - value, _PROVEN) / size * over)
-    return best, best_cost, bound, best_prices
-
-
-def _scaled(stretches: Sequence[Stretch], budgets: Floats) -> list[Stretch]:
-    """Scale stretches so that each budget is 1."""
-    return [Stretch(stretch.source, stretch.target, stretch.costs, stretch.taken / budgets) for stretch in stretches]
+    return known
 
 
 class _Lengthening:
     """Label setting: labels of paths from point 0, with their costs and uses of budgets, extended point by point."""
 
-    def __init__(
-        self,
-        stretches: Sequence[Stretch],
-        points: int,
-        budgets: Floats,
-        prices: Floats,
-        best_cost: float,
-        most_ways: int,
-    ) -> None:
-        self._stretches = _scaled(stretches, budgets)
-        self._points, self._prices, self._most_ways = points, prices, most_ways
+    def __init__(self, graph: BudgetedGraph, known: _Known, most_ways: int) -> None:
+        self._stretches, self._points = graph.stretches, graph.points
+        self._prices, self._most_ways = known.prices, most_ways
         self.complete = True
-        self._below = best_cost * (1 - _PROVEN) + float(prices.sum())
-        priced = [stretch.costs + stretch.taken @ prices for stretch in self._stretches]
-        self._rest = _to_the_end(self._stretches, points, priced)
-        self._least = np.stack(
-            [
-                _to_the_end(self._stretches, points, [stretch.taken[:, b] for stretch in self._stretches])
-                for b in range(len(budgets))
-            ],
-            axis=1,
-        )
+        self._below = known.cost * (1 - _PROVEN) + float(known.prices.sum())
+        self._rest = graph.to_the_end([stretch.costs + stretch.taken @ known.prices for stretch in graph.stretches])
+        uses = [[stretch.taken[:, b] for stretch in graph.stretches] for b in range(len(graph.budgets))]
+        self._least = np.stack([graph.to_the_end(use) for use in uses], axis=1)
 
     def run(self) -> tuple[tuple[int, int], ...]:
         """The least path found below the best known cost, () if there is none. If `complete`, that is proven."""

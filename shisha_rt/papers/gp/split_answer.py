@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from shisha_rt.model.spans import runs_of
 from shisha_rt.papers.gp.fused import NetworkSplit
 from shisha_rt.papers.gp.methods import LayerShare, alone_on_each
 from shisha_rt.papers.gp.problem import SplitProblem
@@ -137,7 +138,7 @@ class SplitAnswer:
         )
         for name, alone in self.alone.items():
             if alone is None:
-                yield f"all on {name}: it has no room for every layer, or cannot run the groups of one"
+                yield f"all on {name}: it has no room for every layer, or cannot run one"
             else:
                 mine, other = (energy_j, alone[1]) if self.problem.objective == "energy" else (cost_s, alone[0])
                 joules = f", {millijoules(alone[1])}" if self.powered else ""
@@ -147,14 +148,4 @@ class SplitAnswer:
             yield "* fused with its neighbours: rows (H) in tiles, filters (N) and then their channels (C), or whole"
         for reason in dict.fromkeys(row.reason for row in self.rows if row.reason is not None):
             indices = [row.index for row in self.rows if row.reason == reason]
-            yield f"not split, nor counted: {_layers_in_words(indices)}: {reason}"
-
-
-def _layers_in_words(indices: Sequence[int]) -> str:
-    runs: list[tuple[int, int]] = []
-    for index in indices:
-        if runs and runs[-1][1] + 1 == index:
-            runs[-1] = (runs[-1][0], index)
-        else:
-            runs.append((index, index))
-    return work_in_words(runs)
+            yield f"not split, nor counted: {work_in_words(runs_of(indices))}: {reason}"

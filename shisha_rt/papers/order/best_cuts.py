@@ -19,6 +19,7 @@ from shisha_rt.arrays import Floats, Ints
 from shisha_rt.outcome import ShouldStop
 from shisha_rt.papers.order.downsets import Downset
 from shisha_rt.papers.order.group_costs import Downsets, GroupCosts
+from shisha_rt.planner.goal import Goal
 
 Counts = tuple[int, ...]
 """(kinds,): number of places that may be used."""
@@ -39,29 +40,26 @@ class BestCuts:
 
 
 def best_cuts(
-    costs: GroupCosts,
-    downsets: Sequence[Downset],
-    below_s: float,
-    most_stages: int,
-    most_work: float,
-    should_stop: ShouldStop,
+    costs: GroupCosts, downsets: Sequence[Downset], below_s: float, goal: Goal, most_work: float
 ) -> BestCuts | None:
-    """Find the best chain with a bottleneck below `below_s`. `downsets`: empty one to whole, the smaller first.
+    """Find the best chain with a bottleneck below `below_s`, of at most the goal's number of stages. `downsets`: empty
+    one to whole, the smaller first.
 
-    None: stopped by `should_stop`, or more than `most_work` pairs of a stage and counts of places to consider.
+    None: stopped, or more than `most_work` pairs of a stage and counts of places to consider.
     """
+    most_stages = goal.most_stages or len(downsets)
     counts = tuple(min(count, most_stages) for count in costs.counts)
     if math.prod(count + 1 for count in counts) > most_work:
         return None
     cells = [cell for cell in itertools.product(*(range(count + 1) for count in counts)) if sum(cell) <= most_stages]
-    stages = _stages(costs, downsets, below_s, most_work / len(cells), should_stop)
+    stages = _stages(costs, downsets, below_s, most_work / len(cells), goal.should_stop)
     if stages is None:
         return None
     # Each cell is computed from the cells with one place less, which come before it.
     least = {cells[0]: np.full(len(downsets), np.inf)}
     least[cells[0]][0] = 0.0
     for cell in cells[1:]:
-        if should_stop():
+        if goal.should_stop():
             return None
         now = np.full(len(downsets), np.inf)
         for kind in _used(cell):

@@ -89,7 +89,7 @@ def ordered_plan(
     search = _search(costs, needs, goal, limits)
     groups, spans = search.groups, search.network.spans
     place_s = groups.least_s(costs.teams, spans) if goal.replicate else groups.time_s
-    least_s = bottleneck_bound_s(place_s, groups.counts, None if goal.replicate else search.most_stages)
+    least_s = bottleneck_bound_s(place_s, groups.counts, None if goal.replicate else search.goal.most_stages)
     best = OrderedPlan(None, file_s, min(least_s, file_s))
     if best.is_proven:
         return best
@@ -118,7 +118,6 @@ class _Search:
     costs: Costs
     network: GroupNeeds
     groups: GroupCosts
-    most_stages: int
     goal: Goal
     limits: OrderLimits
 
@@ -162,7 +161,7 @@ class _Search:
         return Plan.of(stages)
 
     def _best(self, downsets: Sequence[Downset], below_s: float) -> BestCuts | None:
-        return best_cuts(self.groups, downsets, below_s, self.most_stages, self.limits.most_work, self.goal.should_stop)
+        return best_cuts(self.groups, downsets, below_s, self.goal, self.limits.most_work)
 
     def _good_orders(self) -> list[Order]:
         """Good orders other than the file's, whose best chain is known."""
@@ -189,4 +188,4 @@ def _search(costs: Costs, needs: Sequence[frozenset[int]], goal: Goal, limits: O
     spans = groups_of(len(costs.layers), costs.legal_cuts)
     most = min(len(costs.places), len(spans), goal.most_stages or len(spans))
     groups = group_costs(costs, spans)
-    return _Search(costs, group_needs(spans, needs), groups, most, replace(goal, most_stages=most), limits)
+    return _Search(costs, group_needs(spans, needs), groups, replace(goal, most_stages=most), limits)

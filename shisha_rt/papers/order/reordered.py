@@ -15,7 +15,7 @@ import numpy as np
 from shisha_rt.costs.costs import Costs, CostTeam
 from shisha_rt.costs.links import AS_INPUT
 from shisha_rt.costs.split_costs import SplitCosts
-from shisha_rt.model.spans import Span
+from shisha_rt.model.spans import Span, runs_of
 from shisha_rt.plan.plan import Plan, Stage
 
 
@@ -55,12 +55,13 @@ def in_file_layers(chain: Plan, layers: Sequence[int], needs: Sequence[frozenset
 
     The result is a chain if it is one in the file's order.
     """
-    works = [_runs(sorted(layers[at] for at in stage.layers)) for stage in chain.stages]
-    stage_of = {layer: index for index, work in enumerate(works) for layer in _layers(work)}
+    own = [sorted(layers[at] for at in stage.layers) for stage in chain.stages]
+    works = [runs_of(stage_layers) for stage_layers in own]
+    stage_of = {layer: index for index, stage_layers in enumerate(own) for layer in stage_layers}
     behind: list[int] = []  # for each stage, a bit for itself and for each stage that it waits for, also indirectly
     stages: list[Stage] = []
     for index, (stage, work) in enumerate(zip(chain.stages, works, strict=True)):
-        read = {stage_of[maker] for layer in _layers(work) for maker in needs[layer]} - {index}
+        read = {stage_of[maker] for layer in own[index] for maker in needs[layer]} - {index}
         after = tuple(
             maker for maker in sorted(read) if not any(behind[other] >> maker & 1 for other in read - {maker})
         )
@@ -75,18 +76,3 @@ def in_file_layers(chain: Plan, layers: Sequence[int], needs: Sequence[frozenset
         return plan
     # Runs in the file's order are a chain, even if a stage reads only the network's input and not the stage before.
     return Plan.chain((stage.first, stage.last, stage.teams) for stage in stages)
-
-
-def _runs(layers: Sequence[int]) -> tuple[Span, ...]:
-    """Ascending layers as maximal runs."""
-    runs: list[list[int]] = []
-    for layer in layers:
-        if runs and runs[-1][1] == layer - 1:
-            runs[-1][1] = layer
-        else:
-            runs.append([layer, layer])
-    return tuple((first, last) for first, last in runs)
-
-
-def _layers(work: Sequence[Span]) -> list[int]:
-    return [layer for first, last in work for layer in range(first, last + 1)]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from shisha_rt.placement.check import cost
 from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.narrowing import PROVEN, least_node_s
 from shisha_rt.placement.problem import Group, Problem
-from shisha_rt.placement.schedule import schedule_of
+from shisha_rt.placement.schedule import Schedule, schedule_of
 from shisha_rt.placement.solution import ANY_ORDER_BOUND, PlacementSolution
 
 _MOST_CHOICES: Final = 256
@@ -55,11 +55,9 @@ def forkjoin(problem: Problem, left_s: LeftSeconds = forever) -> PlacementSoluti
     found = unbarred(problem, schedule.makespan_s, should_stop)
     if found.runs is not None:
         assignment, schedule = found.assignment(), found.schedule(problem)
-    told: dict[str, Any] = {"statistics": {ANY_ORDER_BOUND: found.bound_s}, "schedule": schedule, "bounds": "makespan"}
-    if schedule.makespan_s <= found.bound_s * (1 + PROVEN):
-        return PlacementSolution(assignment, Outcome.OPTIMAL, found.bound_s, **told)
     reason = STOPPED if should_stop() else "too many beginnings of schedules"
-    return PlacementSolution(assignment, Outcome.FEASIBLE, found.bound_s, reason=reason, **told)
+    solution = _answered(assignment, schedule, found.bound_s, reason)
+    return replace(solution, statistics={ANY_ORDER_BOUND: found.bound_s})
 
 
 def fork_join_blocks(problem: Problem, left_s: LeftSeconds = forever) -> PlacementSolution:
@@ -75,11 +73,16 @@ def fork_join_blocks(problem: Problem, left_s: LeftSeconds = forever) -> Placeme
     if schedule_of(problem, best, items).makespan_s > least.bound_s * (1 + PROVEN):
         best = _moved(problem, items, best, should_stop)
     schedule = schedule_of(problem, best, items)
-    bound_s = min(least.bound_s, schedule.makespan_s)
-    if schedule.makespan_s <= bound_s * (1 + PROVEN):
-        return PlacementSolution(best, Outcome.OPTIMAL, bound_s, schedule=schedule, bounds="makespan")
     reason = STOPPED if should_stop() else "the bound leaves out what touches several branches, or choices of very many"
-    return PlacementSolution(best, Outcome.FEASIBLE, bound_s, reason=reason, schedule=schedule, bounds="makespan")
+    return _answered(best, schedule, min(least.bound_s, schedule.makespan_s), reason)
+
+
+def _answered(assignment: tuple[int, ...] | None, schedule: Schedule, bound_s: float, reason: str) -> PlacementSolution:
+    """`reason`: why it is not proven, if it is not."""
+    proven = schedule.makespan_s <= bound_s * (1 + PROVEN)
+    outcome = Outcome.OPTIMAL if proven else Outcome.FEASIBLE
+    why = None if proven else reason
+    return PlacementSolution(assignment, outcome, bound_s, why, schedule=schedule, bounds="makespan")
 
 
 def _part(left_s: LeftSeconds) -> LeftSeconds:

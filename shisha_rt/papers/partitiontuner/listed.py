@@ -17,7 +17,9 @@ from collections.abc import Iterator
 
 from shisha_rt.outcome import LeftSeconds, forever
 from shisha_rt.papers.partitiontuner.partition_plan import foretold, partition_stage
-from shisha_rt.papers.partitiontuner.processors import INPUT, ProcessorCosts
+from shisha_rt.papers.partitiontuner.partition_problem import apart_problem
+from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
+from shisha_rt.placement.problem import Problem
 from shisha_rt.plan.plan import Plan
 
 
@@ -30,7 +32,7 @@ def listed(costs: ProcessorCosts, left_s: LeftSeconds = forever) -> tuple[Plan, 
     home = whole_s.index(min(whole_s))
     if whole_s[home] == math.inf:
         return None
-    links = _Links(costs)
+    links = apart_problem(costs)
     best = _by_lists(costs, links, home)
     best_plan = _plan(costs, links, best)
     best_s = foretold(costs, best_plan).latency_s
@@ -51,7 +53,7 @@ def listed(costs: ProcessorCosts, left_s: LeftSeconds = forever) -> tuple[Plan, 
     for node in range(len(costs.spans)):
         if left_s() <= 0:
             break
-        if all(best[n] == best[node] for n in links.after[node]):
+        if all(best[n] == best[node] for n in links.readers[node]):
             continue
         plan = _plan(costs, links, best, passed | {node})
         seconds = foretold(costs, plan).latency_s
@@ -60,26 +62,13 @@ def listed(costs: ProcessorCosts, left_s: LeftSeconds = forever) -> tuple[Plan, 
     return best_plan, best
 
 
-class _Links:
-    """`before` (nodes,): the nodes from which each reads; `after` (nodes,): the nodes that read from it."""
-
-    def __init__(self, costs: ProcessorCosts) -> None:
-        self.before: list[set[int]] = [set() for _ in costs.spans]
-        self.after: list[set[int]] = [set() for _ in costs.spans]
-        for tensor in costs.passed:
-            if tensor.maker != INPUT:
-                self.after[tensor.maker].update(tensor.readers)
-                for reader in tensor.readers:
-                    self.before[reader].add(tensor.maker)
-
-
-def _by_lists(costs: ProcessorCosts, links: _Links, home: int) -> tuple[int, ...]:
+def _by_lists(costs: ProcessorCosts, links: Problem, home: int) -> tuple[int, ...]:
     """List scheduling: each node on the place where it ends first; ties: home."""
     places = sorted(range(len(costs.places)), key=lambda place: place != home)
     chosen, ends_s, free_s = [home] * len(costs.spans), [0.0] * len(costs.spans), [0.0] * len(places)
 
     def end_s(node: int, place: int) -> float:
-        ready_s = (ends_s[n] + (0.0 if chosen[n] == place else costs.handover_s) for n in links.before[node])
+        ready_s = (ends_s[n] + (0.0 if chosen[n] == place else costs.handover_s) for n in links.makers[node])
         return max(free_s[place], *ready_s, 0.0) + costs.time_s[node][place]
 
     for node in _in_order(costs, links):
@@ -89,15 +78,15 @@ def _by_lists(costs: ProcessorCosts, links: _Links, home: int) -> tuple[int, ...
     return tuple(chosen)
 
 
-def _in_order(costs: ProcessorCosts, links: _Links) -> list[int]:
+def _in_order(costs: ProcessorCosts, links: Problem) -> list[int]:
     """Nodes by their longest paths to the end, with each node's least time; no node before one that it reads from."""
     left_s = [min(row) for row in costs.time_s]
     for node in reversed(range(len(left_s))):
-        left_s[node] += max((left_s[n] for n in links.after[node]), default=0.0)
+        left_s[node] += max((left_s[n] for n in links.readers[node]), default=0.0)
     return sorted(range(len(left_s)), key=lambda node: (-left_s[node], node))
 
 
-def _pieces(links: _Links, chosen: tuple[int, ...], home: int) -> Iterator[frozenset[int]]:
+def _pieces(links: Problem, chosen: tuple[int, ...], home: int) -> Iterator[frozenset[int]]:
     """Yield the connected pieces of nodes away from home."""
     left = {node for node, place in enumerate(chosen) if place != home}
     while left:
@@ -107,11 +96,11 @@ def _pieces(links: _Links, chosen: tuple[int, ...], home: int) -> Iterator[froze
             if node in left:
                 left.remove(node)
                 piece.add(node)
-                edge += links.before[node] | links.after[node]
+                edge += links.makers[node] | links.readers[node]
         yield frozenset(piece)
 
 
-def _plan(costs: ProcessorCosts, links: _Links, chosen: tuple[int, ...], passed: frozenset[int] = frozenset()) -> Plan:
+def _plan(costs: ProcessorCosts, links: Problem, chosen: tuple[int, ...], passed: frozenset[int] = frozenset()) -> Plan:
     """Plan of a list schedule: a stage ends after a node that another place waits for, unless it is among `passed`, and
     before a node that waits for a stage that this one does not wait for.
 
@@ -125,7 +114,7 @@ def _plan(costs: ProcessorCosts, links: _Links, chosen: tuple[int, ...], passed:
     open_at: dict[int, int] = {}
     for node in _in_order(costs, links):
         place = chosen[node]
-        needs = {stage_of[n] for n in links.before[node]}
+        needs = {stage_of[n] for n in links.makers[node]}
         at = open_at.get(place)
         if at is None or not needs <= ancestors[at] | {at}:
             at = open_at[place] = len(stages)
@@ -134,7 +123,7 @@ def _plan(costs: ProcessorCosts, links: _Links, chosen: tuple[int, ...], passed:
             ancestors.append(needs.union(*(ancestors[need] for need in needs)))
         stages[at].append(node)
         stage_of[node] = at
-        if node not in passed and any(chosen[n] != place for n in links.after[node]):
+        if node not in passed and any(chosen[n] != place for n in links.readers[node]):
             del open_at[place]
     return Plan(
         tuple(

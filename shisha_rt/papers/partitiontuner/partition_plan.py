@@ -7,10 +7,10 @@ compute its inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from shisha_rt.model.spans import Span
+from shisha_rt.model.spans import runs_of
 from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
 from shisha_rt.placement.schedule import Partition, Schedule, Section
 from shisha_rt.plan.plan import Plan, Stage
@@ -98,7 +98,8 @@ def plan_in_turn(costs: ProcessorCosts, schedule: Schedule) -> Plan:
 def foretold(costs: ProcessorCosts, plan: Plan) -> Foretold:
     """Predict the times of a plan whose stages are partitions, each on one place."""
     stage_s = tuple(
-        costs.stage_s(_runs(nodes_of_stage(costs, stage)), costs.places.index(stage.place)) for stage in plan.stages
+        costs.stage_s(runs_of(sorted(nodes_of_stage(costs, stage))), costs.places.index(stage.place))
+        for stage in plan.stages
     )
     pure_s = latency_s(plan, [(s,) for s in stage_s])
     with_handovers_s = latency_s(plan, [(s + costs.handover_s,) for s in stage_s])
@@ -113,20 +114,5 @@ def nodes_of_stage(costs: ProcessorCosts, stage: Stage) -> Iterator[int]:
 
 def partition_stage(costs: ProcessorCosts, nodes: Iterable[int], place: int, after: tuple[int, ...]) -> Stage:
     """Stage of these nodes on a place (index)."""
-    work = _joined((costs.spans[first][0], costs.spans[last][1]) for first, last in _runs(nodes))
-    return Stage(tuple(work), ((costs.places[place],),), after)
-
-
-def _runs(nodes: Iterable[int]) -> Sequence[Span]:
-    return _joined((node, node) for node in sorted(nodes))
-
-
-def _joined(spans: Iterable[Span]) -> list[Span]:
-    """Merge adjacent spans; `spans` ascend."""
-    merged: list[Span] = []
-    for first, last in spans:
-        if merged and merged[-1][1] + 1 == first:
-            merged[-1] = merged[-1][0], last
-        else:
-            merged.append((first, last))
-    return merged
+    layers = (layer for node in sorted(nodes) for layer in range(costs.spans[node][0], costs.spans[node][1] + 1))
+    return Stage(runs_of(layers), ((costs.places[place],),), after)

@@ -34,7 +34,7 @@ from shisha_rt.messages.partition_profiling import PartitionProfilingJob, Partit
 from shisha_rt.papers.partitiontuner.partition_ids import operator_ids, partition_id
 from shisha_rt.placement.operator_groups import DEFAULT_PATTERNS, Pattern, operator_groups
 
-_MOST_AT_ONCE: Final = 256
+MOST_AT_ONCE: Final = 256
 """Most partitions measured before they are stored, so that an interruption does not lose thousands of them."""
 
 _CANNOT: Final = Profile(math.inf, math.inf, spread_s=0.0, runs=0, moved_bytes=0)
@@ -72,12 +72,10 @@ def profile_partitions(
     on_progress: Tell = silent,
     *,
     store: ProfileStore | None = None,
-    most_at_once: int = _MOST_AT_ONCE,
 ) -> PartitionProfile:
     """The costs of a model's operators and of its groups of `patterns` on the devices of a place.
 
-    `place` and `store` as in `profile_devices`; at most `most_at_once` partitions are measured before they are stored.
-    Described devices have the groups of their descriptions.
+    `place` and `store` as in `profile_devices`. Described devices have the groups of their descriptions.
     Raises BadInput if this host has too few cores for the place's threads; Failure if measuring fails.
     """
     graph = compiled.model.graph
@@ -97,7 +95,7 @@ def profile_partitions(
 
         def measure_all(missing: Mapping[str, _Partition]) -> None:
             start_s = time.monotonic()
-            kept.measure(missing, most_at_once)
+            kept.measure(missing)
             measured_here.append((len(missing), time.monotonic() - start_s))
 
         def missing_of(known: Mapping[str, object]) -> dict[str, _Partition]:
@@ -152,11 +150,11 @@ class _Kept:
             if all(partition_key in t for t in rows)
         }
 
-    def measure(self, missing: Mapping[str, _Partition], most_at_once: int) -> None:
+    def measure(self, missing: Mapping[str, _Partition]) -> None:
         """Measure the missing partitions, and store their times."""
         listed = [*missing.items()]
-        for start in range(0, len(listed), most_at_once):
-            some = listed[start : start + most_at_once]
+        for start in range(0, len(listed), MOST_AT_ONCE):
+            some = listed[start : start + MOST_AT_ONCE]
             times = self._timed([partition for _, partition in some], len(missing)).times
             for column, (device, setting) in enumerate(self._settings()):
                 profiles = {

@@ -14,6 +14,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from types import MappingProxyType
 
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.device_costs import transfer_cost_s
@@ -123,21 +124,18 @@ class ProcessorCosts:
         reader.
         """
 
-        def moved(row: Sequence[float], node: int) -> tuple[float, ...]:
+        def slower(row: Sequence[float], node: int) -> tuple[float, ...]:
             return tuple(s * factor for s, factor in zip(row, node_factors[node], strict=True))
 
         return replace(
             self,
-            time_s=tuple(
-                tuple(s * factor for s, factor in zip(row, factors, strict=True))
-                for row, factors in zip(self.time_s, node_factors, strict=True)
-            ),
+            time_s=tuple(slower(row, node) for node, row in enumerate(self.time_s)),
             groups=tuple(replace(g, time_s=g.time_s * node_factors[g.operators[0]][g.device]) for g in self.groups),
             passed=tuple(
                 replace(
                     tensor,
-                    in_s=moved(tensor.in_s, tensor.readers[0]) if tensor.readers else tensor.in_s,
-                    out_s=moved(tensor.out_s, tensor.maker) if tensor.maker != INPUT else tensor.out_s,
+                    in_s=slower(tensor.in_s, tensor.readers[0]) if tensor.readers else tensor.in_s,
+                    out_s=slower(tensor.out_s, tensor.maker) if tensor.maker != INPUT else tensor.out_s,
                 )
                 for tensor in self.passed
             ),
@@ -163,7 +161,7 @@ def costs_of_devices(
     machine: Machine,
     costs: Mapping[str, OperatorCosts],
     handover_s: float,
-    alone: Mapping[str, OperatorCosts] | None = None,
+    alone: Mapping[str, OperatorCosts] = MappingProxyType({}),
 ) -> ProcessorCosts:
     """Costs with each operator of a cleaned graph as a node; `costs`: by place, each with one device.
 
@@ -178,7 +176,7 @@ def costs_of_devices(
     speeds = [machine.place(place).speed for place in places]
     devices = [column.devices[0] for column in columns]
     hosts = [host_of(column.devices) for column in columns]
-    parted_s = [_parted_s(graph, alone[name], costs[name]) if alone and name in alone else 0.0 for name in places]
+    parted_s = [_parted_s(graph, alone[name], costs[name]) if name in alone else 0.0 for name in places]
     return ProcessorCosts(
         places=places,
         spans=tuple((index, index) for index in range(len(graph.operators))),
@@ -194,7 +192,7 @@ def costs_of_devices(
         alone=tuple(
             _alone(place, alone[name], column, speed)
             for place, (name, column, speed) in enumerate(zip(places, columns, speeds, strict=True))
-            if alone is not None and name in alone
+            if name in alone
         ),
     )
 

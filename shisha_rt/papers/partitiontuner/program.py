@@ -148,7 +148,7 @@ def _program(ready: ModelOnMachine, scheme_plan: SchemePlan) -> tuple[Program, t
     graph = compiled.model.graph
     runs = [[operators_of(compiled.layers, *run) for run in stage.work] for stage in plan.stages]
     devices = {place: ready.devices[place][0] if ready.devices else _USUAL for place in plan.places}
-    before = _before(graph, plan, runs)
+    before = stages_before(graph, plan, runs)
     partitions, parts = [], []
     for number, stage in enumerate(plan.stages):
         name, device = f"p{number}", devices[stage.place]
@@ -191,7 +191,7 @@ def _called(graph: Graph, operator: int) -> str:
     return node.name or f"{node.op_type} {operator}"
 
 
-def _before(graph: Graph, plan: Plan, runs: Sequence[Sequence[Span]]) -> list[frozenset[int]]:
+def stages_before(graph: Graph, plan: Plan, runs: Sequence[Sequence[Span]]) -> list[frozenset[int]]:
     """(stages,): all stages that have ended when each begins, as a place runs its stages in their order.
 
     Makers of a stage's inputs are added, even if the plan does not name them: the plan is right for the engine's
@@ -203,7 +203,9 @@ def _before(graph: Graph, plan: Plan, runs: Sequence[Sequence[Span]]) -> list[fr
         read, _ = ends_of(graph, runs[number])
         makers = {stage_of[graph.producer[name]] for name in read if name in graph.producer}
         if any(maker >= number for maker in makers):
-            raise Failure(f"stage {number} reads what a later one makes: no program can be written of this plan")
+            raise Failure(
+                f"stage {number} reads what a later one makes: no program can be written of this plan", Error.PLAN_UNFIT
+            )
         straight = makers | set(stage.after) | set(_earlier(plan, number))
         before.append(frozenset(straight).union(*(before[source] for source in straight)))
     return before

@@ -92,13 +92,9 @@ def program_text(program: Program) -> str:
         MAIN,
     ]
     text = "\n\n\n".join(block.strip("\n") for block in blocks) + "\n"
-    return "".join(_chosen(text.splitlines(keepends=True), emulated=program.emulated))
-
-
-def _chosen(lines: Iterable[str], *, emulated: bool) -> Iterator[str]:
-    """Drop the lines that are only for the other kind of machine (emulated or real)."""
-    kept, dropped = (IF_EMULATED, IF_REAL) if emulated else (IF_REAL, IF_EMULATED)
-    return (line.replace(kept, "") for line in lines if not line.endswith(f"{dropped}\n"))
+    kept, dropped = (IF_EMULATED, IF_REAL) if program.emulated else (IF_REAL, IF_EMULATED)
+    lines = text.splitlines(keepends=True)
+    return "".join(line.replace(kept, "") for line in lines if not line.endswith(f"{dropped}\n"))
 
 
 def _engine(processor: Processor) -> str:

@@ -8,7 +8,6 @@ and with or without whole lanes as stages; a list schedule; and for few nodes a 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -26,9 +25,8 @@ from shisha_rt.papers.partitiontuner.partition_plan import (
 from shisha_rt.papers.partitiontuner.partition_problem import apart_problem, whole_problem
 from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
 from shisha_rt.papers.partitiontuner.schemes import baseline, opseq, partitiontuner, typeseq
-from shisha_rt.papers.partitiontuner.unbarred import can_be_tried, unbarred
-from shisha_rt.placement.branches import branches
-from shisha_rt.placement.narrowing import least_node_s
+from shisha_rt.papers.partitiontuner.unbarred import any_order_bound_s, can_be_tried, unbarred
+from shisha_rt.placement.branches import parallel_branches
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.schedule import schedule_of
 from shisha_rt.plan.plan import Plan
@@ -57,8 +55,8 @@ def scheme_plan(scheme: SchemeName, costs: ProcessorCosts, left_s: LeftSeconds =
 
     None if no place can run some node alone or, for `baseline`, no place can run all nodes.
     """
-    problem = whole_problem(costs)
-    if not all(node.capable for node in (*problem.nodes, *apart_problem(costs).nodes)):
+    problem, apart = whole_problem(costs), apart_problem(costs)
+    if not all(node.capable for node in (*problem.nodes, *apart.nodes)):
         return None
     candidates = [
         (plan, assignment, foretold(costs, plan)) for plan, assignment in _plans(scheme, costs, problem, left_s)
@@ -66,8 +64,8 @@ def scheme_plan(scheme: SchemeName, costs: ProcessorCosts, left_s: LeftSeconds =
     if not candidates:
         return None
     plan, assignment, prediction = min(candidates, key=lambda option: (option[2].latency_s, len(option[0].stages)))
-    parallel = sum(branch.level != branch.name for branch in branches(problem))
-    return SchemePlan(scheme, plan, assignment, prediction, _least_latency_s(costs), parallel, _overlapping(plan))
+    parallel = parallel_branches(problem)
+    return SchemePlan(scheme, plan, assignment, prediction, any_order_bound_s(apart), parallel, _overlapping(plan))
 
 
 _Found = tuple[Plan, tuple[int, ...]]
@@ -118,14 +116,3 @@ def _overlapping(plan: Plan) -> int:
         )
         for a in range(len(before))
     )
-
-
-def _least_latency_s(costs: ProcessorCosts) -> float:
-    """Lower bound with each node's least time: the critical path, or all work spread evenly over places, if longer."""
-    problem = apart_problem(costs)
-    least_s = [float(min(row)) for row in least_node_s(problem)]
-    ends_s = list(least_s)
-    for tensor in sorted(problem.tensors, key=lambda tensor: tensor.producer):
-        for reader in tensor.consumers:
-            ends_s[reader] = max(ends_s[reader], ends_s[tensor.producer] + least_s[reader])
-    return max(*ends_s, math.fsum(least_s) / len(costs.places))

@@ -14,7 +14,7 @@ from shisha_rt.checked import shown
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.outcome import HEURISTIC, LeftSeconds, Outcome, forever
 from shisha_rt.placement.alone import fastest_alone, feasible
-from shisha_rt.placement.branches import branches
+from shisha_rt.placement.branches import parallel_branches
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.problem import Problem
@@ -48,7 +48,7 @@ def typeseq(problem: Problem, accelerator: str | None = None) -> PlacementSoluti
         if node.op == _CONV:
             able = there in node.capable
         else:
-            makers = {problem.tensors[tensor].producer for tensor in problem.inputs[index]}
+            makers = problem.makers[index]
             follows = len(makers) == 1 and all(problem.nodes[m].op == _CONV and chosen[m] == there for m in makers)
             able = node.op == _RELU and follows and there in problem.devices_of[index]
         if able:
@@ -70,10 +70,9 @@ def partitiontuner(problem: Problem, left_s: LeftSeconds = forever) -> Placement
     solution = exact_placement(problem, left_s=left_s)
     assert solution.assignment is not None  # every node can run by itself
     schedule = schedule_of(problem, solution.assignment)
-    known = branches(problem)
     statistics = {
         "partitions": float(len(schedule.partitions)),
-        "parallel_branches": float(sum(branch.level != branch.name for branch in known)),
+        "parallel_branches": float(parallel_branches(problem)),
         "overlapping_branches": float(len(schedule.overlapping)),
     }
     return replace(solution, statistics={**solution.statistics, **statistics}, schedule=schedule)

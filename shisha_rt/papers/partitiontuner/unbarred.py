@@ -18,7 +18,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from shisha_rt.outcome import ShouldStop, never
+from shisha_rt.placement.narrowing import least_node_s
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.schedule import Partition, Schedule, Section
 
@@ -163,9 +166,7 @@ def can_be_tried(problem: Problem) -> bool:
         return False
     after: list[set[int]] = [set() for _ in problem.nodes]  # descendants of each node
     for node in reversed(range(len(problem.nodes))):
-        for index in problem.outputs[node]:
-            for consumer in problem.tensors[index].consumers:
-                after[node] |= {consumer} | after[consumer]
+        after[node].update(problem.readers[node], *(after[reader] for reader in problem.readers[node]))
     return not any(
         other not in group.nodes and after[other].intersection(group.nodes)
         for group in problem.groups
@@ -181,21 +182,15 @@ def any_order_bound_s(problem: Problem) -> float:
 
 
 class _Search:
-    """Branching and bounds. `_least_s` (nodes,): least time on any processor; `_tail_s` (nodes,): least time from the
-    node's start to the end.
+    """Branching and bounds. `_share_s` (nodes, processors): least time there, alone or as a share of a group's;
+    `_least_s` (nodes,): on any processor; `_tail_s` (nodes,): least time from the node's start to the end.
     """
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         count = len(problem.nodes)
         self.all_done = (1 << count) - 1
-        self._before: list[int] = [0] * count
-        after: list[set[int]] = [set() for _ in range(count)]
-        for tensor in problem.tensors:
-            for consumer in tensor.consumers:
-                self._before[consumer] |= 1 << tensor.producer
-                after[tensor.producer].add(consumer)
-        self._after = [tuple(sorted(readers)) for readers in after]
+        self._before = [sum(1 << maker for maker in makers) for makers in problem.makers]
         processors = [problem.processor_of(device) for device in range(len(problem.devices))]
         self._processors = sorted(set(processors))
         self._processor_of = [self._processors.index(processor) for processor in processors]
@@ -207,26 +202,16 @@ class _Search:
             ),
             *((group.nodes, group.device, group.cost_s) for group in problem.groups),
         ]
-        self._share_s = self._shares_s(count)
+        least_s = least_node_s(problem)
+        on_each = [[d for d, of in enumerate(self._processor_of) if of == p] for p in range(len(self._processors))]
+        self._share_s: list[list[float]] = np.stack([least_s[:, on].min(axis=1) for on in on_each], axis=1).tolist()
         self._least_s = [min(row) for row in self._share_s]
         self._tail_s = [0.0] * count
         for node in reversed(range(count)):
-            beyond = max((self._tail_s[reader] for reader in self._after[node]), default=0.0)
+            beyond = max((self._tail_s[reader] for reader in self._problem.readers[node]), default=0.0)
             # A group's nodes count with their shares of its time, as all of them may take no longer than one.
             self._tail_s[node] = self._least_s[node] + beyond
         self._by_ratio = self._ratios(count)
-
-    def _shares_s(self, count: int) -> list[list[float]]:
-        """(nodes, processors): the least seconds of each node there, alone or as its share of a group."""
-        shares = [[math.inf] * len(self._processors) for _ in range(count)]
-        for nodes, device, cost_s in self._at_once:
-            own_s = [self._problem.nodes[node].cost_s[device] for node in nodes]
-            known = math.fsum(own_s) if all(map(math.isfinite, own_s)) else 0.0
-            for node, alone_s in zip(nodes, own_s, strict=True):
-                share = cost_s if len(nodes) == 1 else cost_s * alone_s / known if known > 0 else 0.0
-                row = shares[node]
-                row[self._processor_of[device]] = min(row[self._processor_of[device]], share)
-        return shares
 
     def _ratios(self, count: int) -> tuple[int, ...]:
         """Nodes in the order in which `_full_s` gives them to the first of two processors: by ratio of times."""
@@ -257,22 +242,20 @@ class _Search:
             if start_s < at.last_s:
                 continue
             end_s = start_s + moving_s + cost_s
-            processor = self._processor_of[device]
-            free_s = (*at.free_s[:processor], end_s, *at.free_s[processor + 1 :])
-            ends_s, device_of = list(at.ends_s), list(at.device_of)
+            free_s, ends_s, device_of = list(at.free_s), list(at.ends_s), list(at.device_of)
+            free_s[self._processor_of[device]] = end_s
             for node in nodes:
                 ends_s[node], device_of[node] = end_s, device
             run = NodeRun(nodes, device, start_s, end_s)
-            yield _Beginning(
-                at.done | members, free_s, tuple(ends_s), tuple(device_of), came_s, start_s, (*at.runs, run)
-            )
+            times = tuple(free_s), tuple(ends_s), tuple(device_of)
+            yield _Beginning(at.done | members, *times, came_s, start_s, (*at.runs, run))
 
     def _ready(
         self, at: _Beginning, nodes: Sequence[int], device: int
     ) -> tuple[float, float, tuple[tuple[tuple[int, int], float], ...]]:
         """When a run of these nodes can start on a device, how long tensors then move first, and the new `came_s`."""
         problem = self._problem
-        memory = problem.memory_of[device]
+        memory, once = problem.memory_of[device], problem.transfer_counting == "once"
         start_s, moving_s, came = at.free_s[self._processor_of[device]], 0.0, dict(at.came_s)
         brought = []
         for node in nodes:
@@ -284,16 +267,14 @@ class _Search:
                 start_s = max(start_s, at.ends_s[tensor.producer])
                 if problem.memory_of[source] == memory:
                     continue
-                if (index, memory) in came and problem.transfer_counting == "once":
+                if (index, memory) in came:
                     start_s = max(start_s, came[index, memory])
                 else:
                     moving_s += tensor.transfer_s[source][memory]
-                    brought.append(index)
-                    if problem.transfer_counting == "once":
+                    if once:
+                        brought.append((index, memory))
                         came[index, memory] = -math.inf  # moved by this run: its other nodes do not wait for it
-        for index in brought:
-            if problem.transfer_counting == "once":
-                came[index, memory] = start_s + moving_s
+        came |= dict.fromkeys(brought, start_s + moving_s)
         return start_s, moving_s, tuple(sorted(came.items()))
 
     def bound_s(self, at: _Beginning) -> float:
@@ -305,10 +286,9 @@ class _Search:
             if at.done >> node & 1:
                 continue
             ready_s = at.last_s
-            for other in range(node):
-                if self._before[node] >> other & 1:
-                    done = at.done >> other & 1
-                    ready_s = max(ready_s, at.ends_s[other] if done else starts_s[other] + self._least_s[other])
+            for other in self._problem.makers[node]:
+                done = at.done >> other & 1
+                ready_s = max(ready_s, at.ends_s[other] if done else starts_s[other] + self._least_s[other])
             starts_s[node] = ready_s
             longest_s = max(longest_s, ready_s + self._tail_s[node])
         return max(longest_s, self._full_s(at))
@@ -322,16 +302,10 @@ class _Search:
         left = [node for node in self._by_ratio if not at.done >> node & 1]
         if len(self._processors) != 2:
             return (math.fsum(free_s) + math.fsum(self._least_s[node] for node in left)) / len(free_s)
-        first_s, second_s = (
-            free_s[0],
-            free_s[1] + math.fsum(self._share_s[node][1] for node in left if math.isfinite(self._share_s[node][1])),
-        )
-        for node in left:
-            on_first_s, on_second_s = self._share_s[node]
-            if math.isinf(on_second_s):
-                first_s += on_first_s
-        for node in left:
-            on_first_s, on_second_s = self._share_s[node]
+        shares_s = [self._share_s[node] for node in left]
+        first_s = free_s[0] + math.fsum(on_first_s for on_first_s, on_second_s in shares_s if math.isinf(on_second_s))
+        second_s = free_s[1] + math.fsum(on_second_s for _, on_second_s in shares_s if math.isfinite(on_second_s))
+        for on_first_s, on_second_s in shares_s:
             if math.isinf(on_first_s) or math.isinf(on_second_s):
                 continue
             if first_s + on_first_s < second_s - on_second_s:
@@ -352,7 +326,7 @@ class _Search:
         open_nodes = [
             node
             for node in range(len(self._problem.nodes))
-            if at.done >> node & 1 and any(not at.done >> reader & 1 for reader in self._after[node])
+            if at.done >> node & 1 and any(not at.done >> reader & 1 for reader in self._problem.readers[node])
         ]
         came = [(key, come_s) for key, come_s in at.came_s if self._problem.tensors[key[0]].producer in open_nodes]
         key = (at.done, tuple(at.device_of[node] for node in open_nodes), tuple(which for which, _ in came))

@@ -3,8 +3,7 @@
 It spends trials on leaving local optima, most of them at the start, when it accepts almost any move.
 
 The cooling that Shisha (2022) prints, "0.9^-5 - 0.01", cannot be used. Ours: a move that increases the bottleneck by
-the fraction d is accepted with probability exp(-d / T); T falls from 1 to 0.01, times 0.9 after every
-`moves_per_temperature` moves. With 1, the default, there are 44 moves.
+the fraction d is accepted with probability exp(-d / T); T falls from 1 to 0.01, times 0.9 after every move: 44 moves.
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ class Annealing:
     space: Space
     rng: random.Random
     start: Arrangement | None = None
-    moves_per_temperature: int = 1
 
     def init(self) -> tuple[Annealed, Proposal]:
         start = self.space.drawn(self.rng) if self.start is None else self.start
@@ -50,10 +48,10 @@ class Annealing:
 
     def step(self, state: Annealed, observation: Measurement) -> tuple[Annealed, Proposal | str]:
         """Accept or reject the move just measured; then draw the next one, a little colder."""
-        if state.at_s is None or self._follows(state.at_s, observation.bottleneck_s, self._temperature(state.moves)):
+        if state.at_s is None or self._follows(state.at_s, observation.bottleneck_s, _temperature(state.moves)):
             state = replace(state, at=state.tried, at_s=observation.bottleneck_s)
         moves = state.moves + 1
-        temperature = self._temperature(moves)
+        temperature = _temperature(moves)
         if temperature < COLD:
             return state, f"the temperature is down to {COLD:g}"
         neighbours = self.space.neighbours(state.at)
@@ -64,13 +62,14 @@ class Annealing:
             self.space.plan(tried), f"a random move at temperature {temperature:.3g}"
         )
 
-    def _temperature(self, move: int) -> float:
-        """Temperature of a move; the first is number 1."""
-        return HOT * COOLING ** ((move - 1) // self.moves_per_temperature)
-
     def _follows(self, at_s: float, tried_s: float, temperature: float) -> bool:
         """Whether to accept a move: always if it is no worse, also from a plan that cannot run; else by chance."""
         if tried_s <= at_s:
             return True
         worse_by = (tried_s - at_s) / at_s if at_s else math.inf
         return self.rng.random() < math.exp(-worse_by / temperature)
+
+
+def _temperature(move: int) -> float:
+    """Temperature of a move; the first is number 1."""
+    return HOT * COOLING ** (move - 1)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.papers.gp.problem import Formula, SplitDevice, SplitLayer, SplitProblem
 from shisha_rt.planner.strategies import Execution, SplitObjective, SplitVariable
 
 
@@ -24,17 +24,20 @@ def random_posynomial(rng: random.Random, least: float, most: float) -> Posynomi
 
 
 def random_device(rng: random.Random, name: str, *, one_for_all: bool = False) -> SplitDevice:
+    """Some run multiples of channels or filters alone, or these by another formula than the rest."""
     limited = rng.random() < 0.5
+    channels, filters = rng.choice((1, 1, 1, 2, 3)), rng.choice((1, 1, 1, 2, 4))
+    multiples = [Formula(random_posynomial(rng, 0.1, 10), None, channels, filters)] if rng.random() < 0.4 else []
+    others = rng.choice(((1,), (1, 2), (None,), (1, 2, None), () if multiples else (1,)))
     return SplitDevice(
         name,
-        random_posynomial(rng, 0.1, 10),
+        (*multiples, *(Formula(random_posynomial(rng, 0.1, 10), number) for number in others)),
         random_posynomial(rng, 0.1, 10) if rng.random() < 0.6 else None,
         rng.uniform(1, 10),
         rng.uniform(1, 10),
         {"room": Posynomial((Monomial(1.0, {"C": 1.0, "N": 1.0}),))} if limited else {},
         {"room": rng.uniform(50, 1500)} if limited else {},
         one_for_all,
-        tuple((number, random_posynomial(rng, 0.1, 10)) for number in rng.choice(((), (2,), (None,), (2, None)))),
     )
 
 

@@ -10,11 +10,30 @@ from dataclasses import replace
 import pytest
 
 from shisha_rt.outcome import Outcome
-from shisha_rt.papers.gp.chain import Chain, Legs, Step, chain_cost, chain_faults, parts, rows_of, runs_from, step_costs
+from shisha_rt.papers.gp.chain import (
+    Chain,
+    Legs,
+    Step,
+    chain_cost,
+    chain_faults,
+    faults,
+    parts,
+    rows_of,
+    runs_from,
+    step_costs,
+    unfused,
+)
 from shisha_rt.papers.gp.fused import fused_split, split_network
 from shisha_rt.papers.gp.methods import layer_shares
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-from shisha_rt.papers.gp.problem import SharedFeature, SplitDevice, SplitLayer, SplitProblem, faults, layer_cost
+from shisha_rt.papers.gp.problem import (
+    Formula,
+    SharedFeature,
+    SplitDevice,
+    SplitLayer,
+    SplitProblem,
+    layer_cost,
+)
 from shisha_rt.planner.strategies import Execution, SplitObjective
 from tests.drawn import chunks
 from tests.papers.gp.random_splits import block_shares, random_device, random_posynomial, random_split_problem
@@ -82,8 +101,8 @@ def every_plan(chain: Chain, done: int = 0, at: int | None = None) -> Iterator[t
         step = Step("whole", done, done, tuple(layers[done].units * (d == other) for other in range(count)))
         stays = None if chain.legs[d] is None else d
         yield from ((step, *rest) for rest in every_plan(chain, done + 1, stays))
-    for mode, last in runs_from(layers, done):
-        its = parts(layers[done : last + 1], mode)
+    for mode, last in runs_from(chain, done):
+        its = parts(chain.problem, mode, done, last)
         shared = its[-1] if mode == "tiles" else its[0]
         for shares in block_shares(count, shared.units, shared.block):
             if all(chain.entry(at, d) is not None for d, units in enumerate(shares) if units):
@@ -134,7 +153,8 @@ def test_two_accelerators_hand_on_what_they_made() -> None:
     legs = Legs(IN_MAP, OUT_MAP)
     fast = [Posynomial((Monomial(1e-3, {"H": 1, "W": 1, "C": 1, "N": 1}),)), Posynomial((Monomial(1.0, {}),))]
     gpu, fpga = (
-        SplitDevice(name, latency_s, both(legs)) for name, latency_s in zip(("gpu", "fpga"), fast, strict=True)
+        SplitDevice(name, (Formula(latency_s),), both(legs))
+        for name, latency_s in zip(("gpu", "fpga"), fast, strict=True)
     )
     direct = IN_MAP.times(0.1)
     chain = Chain(SplitProblem(layers, (gpu, fpga)), (legs, legs), ((None, direct), (direct, None)))
@@ -157,7 +177,7 @@ def test_nothing_is_fused_across_a_start() -> None:
     layers = tuple(conv(name, 4, 16, 16) for name in "abc")
     legs = Legs(IN_MAP, OUT_MAP)
     chain = Chain(SplitProblem(layers, (device("far", 0.01, legs), device("host", 10.0))), (legs, None))
-    modes = {starts: fused_split(chain, starts=starts).steps for starts in ((0,), (0, 1), (0, 1, 2))}
+    modes = {starts: fused_split(replace(chain, starts=starts)).steps for starts in ((0,), (0, 1), (0, 1, 2))}
     fetched = {starts: [step.mode for step in steps or ()].count("fetched") for starts, steps in modes.items()}
     assert fetched[0,] == 1
     for starts, steps in modes.items():
@@ -189,7 +209,7 @@ def conv(name: str, rows: int, channels: int, filters: int, kernel: int = 3, str
 
 def device(name: str, slowness: float, legs: Legs | None = None) -> SplitDevice:
     macs = Monomial(slowness, {"H": 1, "W": 1, "C": 1, "k": 2, "N": 1})
-    return SplitDevice(name, Posynomial((macs,)), both(legs))
+    return SplitDevice(name, (Formula(Posynomial((macs,))),), both(legs))
 
 
 IN_MAP = Posynomial((Monomial(1.0, {"H": 1, "W": 1, "C": 1, "s": 2}),))
@@ -200,12 +220,15 @@ def test_what_may_be_fused() -> None:
     """A product behind an image is no tile of it; filters that are not the next one's channels make no pair."""
     image = [conv("a", 8, 3, 16), conv("b", 8, 16, 16), conv("c", 4, 32, 16), conv("d", 4, 16, 16), conv("e", 4, 16, 8)]
     runs = [("split", 0), ("pair", 1), ("tiles", 1), ("tiles", 2), ("tiles", 3)]
-    assert list(runs_from(image, 0)) == runs
-    assert list(runs_from(image, 1)) == [("split", 1), ("tiles", 2), ("tiles", 3), ("tiles", 4)]
+    chain = unfused(SplitProblem(tuple(image), ()))
+    assert list(runs_from(chain, 0)) == runs
+    assert list(runs_from(chain, 1)) == [("split", 1), ("tiles", 2), ("tiles", 3), ("tiles", 4)]
+    assert list(runs_from(replace(chain, starts=(3,)), 1)) == [("split", 1), ("tiles", 2)]
     rows = {"H": 8, "W": 1, "C": 16, "k": 1, "N": 16, "s": 1}
-    products = [replace(image[0], features=rows), replace(image[0], features=rows)]
-    assert list(runs_from([image[1], *products], 0)) == [("split", 0), ("pair", 1)]
-    assert list(runs_from(products, 0)) == [("split", 0), ("pair", 1), ("tiles", 1)]
+    products = (replace(image[0], features=rows), replace(image[0], features=rows))
+    behind = unfused(SplitProblem((image[1], *products), ()))
+    assert list(runs_from(behind, 0)) == [("split", 0), ("pair", 1)]
+    assert list(runs_from(unfused(SplitProblem(products, ())), 0)) == [("split", 0), ("pair", 1), ("tiles", 1)]
 
 
 def test_a_tile_reads_what_its_rows_need() -> None:
@@ -217,6 +240,18 @@ def test_a_tile_reads_what_its_rows_need() -> None:
     assert rows_of(layers, 8) == (16, 16, 8)
     strided = [conv("a", 16, 1, 1), conv("b", 8, 1, 1, stride=2)]
     assert rows_of(strided, 2) == (5, 2)
+
+
+def test_blocks_of_a_pair_are_channels_that_its_devices_can_run() -> None:
+    """Of 96 filters in blocks of 16, a device that reads multiples of 24 channels gets multiples of 48."""
+    picky = replace(device("picky", 1.0), formulas=(Formula(Posynomial((Monomial(1.0, {"N": 1}),)), channels=24),))
+    problem = SplitProblem((conv("a", 4, 24, 96), conv("b", 4, 96, 24)), (picky, device("other", 1.0)))
+    assert [(layer.variable, layer.block) for layer in parts(problem, "pair", 0, 1)] == [("N", 48), ("C", 48)]
+    chain = unfused(problem)
+    assert chain_faults(chain, [Step("pair", 0, 1, (48, 48))]) == []
+    (fault,) = chain_faults(chain, [Step("pair", 0, 1, (32, 64))])
+    assert fault == says("picky: layer b … 32 channels and 24 filters…")
+    assert not math.isfinite(step_costs(chain, [Step("pair", 0, 1, (32, 64))])[0].value)
 
 
 def test_dear_links_fuse_and_free_ones_do_not() -> None:

@@ -6,17 +6,29 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from itertools import product
+from typing import get_args
 
 import pytest
 
 from shisha_rt.costs.device_costs import operator_cost_s, transfer_cost_s
-from shisha_rt.machine.device import Condition, Device, Family, Power, Resource, ResourceTerm, Term, Transfer
+from shisha_rt.machine.device import (
+    ChannelCount,
+    Condition,
+    Device,
+    Family,
+    Multiple,
+    Power,
+    Resource,
+    ResourceTerm,
+    Term,
+    Transfer,
+)
 from shisha_rt.model.dimensions import Dimension
-from shisha_rt.papers.gp.chain import Chain, Step, chain_faults, runs_from
+from shisha_rt.papers.gp.chain import Chain, Step, chain_faults, faults, runs_from, unfused
 from shisha_rt.papers.gp.fused import split_network
 from shisha_rt.papers.gp.methods import alone_on_each, split_by
 from shisha_rt.papers.gp.of_device import device_legs, split_device
-from shisha_rt.papers.gp.problem import SharedFeature, SplitLayer, SplitProblem, able_devices, faults, layer_cost
+from shisha_rt.papers.gp.problem import SharedFeature, SplitLayer, SplitProblem, able_devices, layer_cost
 from shisha_rt.papers.gp.single_layer import split_layer
 from shisha_rt.planner.strategies import Execution, SplitMethod, SplitObjective
 from tests.drawn import chunks
@@ -44,7 +56,8 @@ def random_family(rng: random.Random, number: int | None) -> Family:
         for _ in range(rng.randint(1, 3))
     )
     conditions = () if number is None else (Condition("group", number, 1),)
-    return Family(frozenset({"Conv"}), conditions, terms)
+    multiples = tuple(Multiple(count, rng.choice((2, 3))) for count in get_args(ChannelCount) if rng.random() < 0.2)
+    return Family(frozenset({"Conv"}), conditions, terms, multiples)
 
 
 def random_device(rng: random.Random, name: str, rule: Sequence[int | None]) -> Device:
@@ -175,12 +188,12 @@ def test_what_cannot_run_is_named() -> None:
     rng = random.Random(1)
     only = random_device(rng, "only", (1,))
     for variable, reason in (("G", "1 (groups) of 4"), ("H", "0 (groups) of 5")):
-        features = {"H": 5, "W": 5, "C": 2, "k": 1, "N": 2, "s": 1, "G": 4}
+        features = {"H": 5, "W": 5, "C": 6, "k": 1, "N": 6, "s": 1, "G": 4}
         layer = SplitLayer("grouped", features, "G" if variable == "G" else "H")
         problem = problem_of([only], layer, "latency", "sequence")
         assert split_network(problem).reason == says(f"layer grouped: only … {reason}")
         (fault,) = faults(problem, [[layer.units]])
-        assert fault == says("only: layer grouped … 4 groups, …")
+        assert fault == says("only: layer grouped … 4 groups …")
         chain = Chain(problem, (None,))
         step = Step("split", 0, 0, (layer.units,))
         assert chain_faults(chain, [step]) == [fault]
@@ -192,5 +205,5 @@ def test_layers_in_groups_make_no_pair() -> None:
     sizes = {"H": 8, "W": 8, "C": 4, "k": 3, "N": 4, "s": 1}
     for groups in product((1, 2), repeat=2):
         layers = [SplitLayer(f"layer{i}", {**sizes, "G": number}) for i, number in enumerate(groups)]
-        modes = [mode for mode, _ in runs_from(layers, 0)]
+        modes = [mode for mode, _ in runs_from(unfused(SplitProblem(tuple(layers), ())), 0)]
         assert modes == (["split", "pair", "tiles"] if groups == (1, 1) else ["split", "tiles"])

@@ -14,8 +14,10 @@ from onnx import helper
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.layers import group_layers
 from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.papers.gp.chain import rows_fed, rows_of
 from shisha_rt.papers.gp.of_graph import feeds_only, split_layer_of
-from shisha_rt.papers.gp.problem import SplitLayer
+from shisha_rt.papers.gp.posynomial import Posynomial
+from shisha_rt.papers.gp.problem import Formula, SplitDevice, SplitLayer
 from shisha_rt.planner.strategies import SplitVariable
 from tests.model.networks import network, weight, write
 from tests.wording import says
@@ -28,6 +30,10 @@ def only_layer(
     graph = read_model(write(model, folder)).graph
     (layer,) = group_layers(graph)
     return split_layer_of(graph, layer, "N")
+
+
+def runs_multiples(of: Mapping[SplitVariable, int]) -> SplitDevice:
+    return SplitDevice("of multiples", (Formula(Posynomial(()), None, of.get("C", 1), of.get("N", 1)),))
 
 
 def conv(**attributes: Any) -> onnx.NodeProto:
@@ -132,13 +138,44 @@ def test_groups_are_shared_in_blocks_of_channels_and_filters(
     model = network([conv(group=groups)], {"x": shapes[0]}, {"y": shapes[1]}, {"w": kernel})
     graph = read_model(write(model, tmp_path)).graph
     (layer,) = group_layers(graph)
-    found = split_layer_of(graph, layer, "N", blocks)
+    devices = [runs_multiples(blocks)]
+    found = split_layer_of(graph, layer, "N", devices)
     assert isinstance(found, SplitLayer)
     assert (found.variable, found.units, found.block) == ("G", groups, expected)
-    rows = split_layer_of(graph, layer, "H", blocks)
+    rows = split_layer_of(graph, layer, "H", devices)
     assert isinstance(rows, SplitLayer)
     assert (rows.variable, rows.units, rows.block, rows.groups) == ("H", 6, 1, groups)
-    assert split_layer_of(graph, layer, "C", blocks) == says(f"Conv of {groups} groups: … expected N or H")
+    assert split_layer_of(graph, layer, "C", devices) == says(f"Conv of {groups} groups: … expected N or H")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "kernel", "read"),
+    [
+        ({"kernel_shape": [1, 9], "strides": [1, 4]}, (1, 9), 3),
+        ({"kernel_shape": [5, 1], "strides": [4, 1]}, (5, 1), 13),
+        ({"kernel_shape": [3, 3], "dilations": [2, 1]}, (3, 3), 7),
+        ({"kernel_shape": [2, 2], "strides": [3, 3], "dilations": [4, 1]}, (2, 2), 11),
+    ],
+    ids=["wide", "high", "dilated", "dilated strides"],
+)
+def test_a_tile_reads_what_its_rows_need(
+    attributes: Mapping[str, Any], kernel: Sequence[int], read: int, tmp_path: Path
+) -> None:
+    """Three rows of a convolution, of what a 1 x 1 one before it makes; sides and dilation of rows alone count."""
+    nodes = [
+        helper.make_node("Conv", ["x", "wa"], ["a"]),
+        helper.make_node("Conv", ["a", "wb"], ["y"], **attributes),
+    ]
+    high, wide = attributes.get("strides", (1, 1))
+    rows = (36 - (kernel[0] - 1) * attributes.get("dilations", (1, 1))[0] - 1) // high + 1
+    columns = (36 - kernel[1]) // wide + 1
+    weights = {"wa": weight(4, 4, 1, 1), "wb": weight(4, 4, *kernel)}
+    model = network(nodes, {"x": (1, 4, 36, 36)}, {"y": (1, 4, rows, columns)}, weights)
+    graph = read_model(write(model, tmp_path)).graph
+    found = [split_layer_of(graph, layer, "H") for layer in group_layers(graph)]
+    layers = [layer for layer in found if isinstance(layer, SplitLayer)]
+    assert rows_of(layers, 3) == (read, 3)
+    assert rows_fed(layers[1], 3) == read / high
 
 
 def test_rows_have_no_blocks(tmp_path: Path) -> None:
@@ -146,7 +183,7 @@ def test_rows_have_no_blocks(tmp_path: Path) -> None:
     layer = group_layers(graph)[0]
     cases: tuple[tuple[SplitVariable, int, int], ...] = (("H", 1, 1), ("N", 1, 16), ("N", 24, 48), ("C", 8, 16))
     for variable, block, expected in cases:
-        found = split_layer_of(graph, layer, variable, {variable: block})
+        found = split_layer_of(graph, layer, variable, [runs_multiples({variable: block})])
         assert isinstance(found, SplitLayer)
         assert found.block == expected
 

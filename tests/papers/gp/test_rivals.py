@@ -12,10 +12,11 @@ from shisha_rt.errors import BadInput, Error
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.gp.chain import Chain, Legs, chain_faults, step_costs, unfused
 from shisha_rt.papers.gp.fused import fused_split, split_network
-from shisha_rt.papers.gp.methods import split_by, split_in_parts
+from shisha_rt.papers.gp.methods import alone_on_each, split_by
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.papers.gp.problem import Formula, SplitDevice, SplitLayer, SplitProblem
 from shisha_rt.papers.gp.rivals import RivalName, rival_split
+from shisha_rt.planner.strategies import SplitMethod
 from tests.papers.gp.random_splits import random_split_problem
 from tests.papers.gp.test_fused import random_chain
 from tests.wording import raised, says
@@ -32,7 +33,7 @@ def layer(name: str, filters: int = 64, channels: int = 16, rows: int = 8) -> Sp
 def device(name: str, slowness: float, limit: float | None = None, *, one_for_all: bool = False) -> SplitDevice:
     resources, limits = ({}, {}) if limit is None else ({"ALM": ROOM}, {"ALM": limit})
     latency = Posynomial((Monomial(slowness, MACS),))
-    return SplitDevice(name, latency, resources=resources, limits=limits, one_for_all=one_for_all)
+    return SplitDevice(name, (Formula(latency),), resources=resources, limits=limits, one_for_all=one_for_all)
 
 
 def shares(name: RivalName, problem: SplitProblem) -> list[tuple[int, ...]]:
@@ -126,7 +127,10 @@ def test_none_beats_the_exact_answer(seed: int) -> None:
 @pytest.mark.parametrize("name", ["greedy", "proportional"])
 def test_a_device_that_takes_no_time_has_all(name: RivalName) -> None:
     layer = SplitLayer("conv", {"H": 8.0, "W": 8.0, "C": 64.0, "k": 3.0, "N": 64.0, "s": 1.0, "G": 1.0}, "N", 16)
-    devices = SplitDevice("free", Posynomial(())), SplitDevice("cpu", Posynomial((Monomial(1e-6, {"N": 1.0}),)))
+    devices = (
+        SplitDevice("free", (Formula(Posynomial(())),)),
+        SplitDevice("cpu", (Formula(Posynomial((Monomial(1e-6, {"N": 1.0}),))),)),
+    )
     found = rival_split(name, unfused(SplitProblem((layer,), devices)))
     assert found.steps is not None
     assert [step.shares for step in found.steps] == [(64, 0)]
@@ -136,9 +140,11 @@ def test_too_many_combinations_of_shared_limits_are_refused() -> None:
     cost = Posynomial((Monomial(1e-6, {"N": 1.0, "C": 1.0}),))
     layer = SplitLayer("fc", {"H": 1.0, "W": 1.0, "C": 25088.0, "k": 1.0, "N": 4096.0, "s": 1.0, "G": 1.0}, "C", 16)
     resources, limits = {"ALM": cost}, {"ALM": 1e9}
-    limited = [SplitDevice(name, cost, cost, resources=resources, limits=limits, one_for_all=True) for name in "ab"]
+    limited = [
+        SplitDevice(name, (Formula(cost),), cost, resources=resources, limits=limits, one_for_all=True) for name in "ab"
+    ]
     with raised(BadInput, Error.SPACE_TOO_LARGE):
-        split_by("integer", unfused(SplitProblem((layer,), (SplitDevice("cpu", cost), *limited))))
+        split_by("integer", unfused(SplitProblem((layer,), (SplitDevice("cpu", (Formula(cost),)), *limited))))
 
 
 @pytest.mark.parametrize("starts", [(0,), (0, 1)])
@@ -146,5 +152,29 @@ def test_communication_keeps_a_limit_for_all_layers(starts: tuple[int, ...]) -> 
     """Each of two parts alone would fit."""
     its = (device("host", 1), device("limited", 1, 1024, one_for_all=True))
     chain = unfused(SplitProblem((layer("a"), layer("b", channels=64)), its))
-    found = split_in_parts("communication", chain, starts)
+    found = split_by("communication", replace(chain, starts=starts))
     assert found.steps is None or not chain_faults(chain, found.steps)
+
+
+@pytest.mark.parametrize("name", get_args(SplitMethod))
+def test_no_method_gives_a_device_what_it_cannot_run(name: SplitMethod) -> None:
+    """One that runs multiples of 16 is quick, but has no share of three input channels, nor of the last two filters."""
+    if name == "geometric":
+        pytest.importorskip("cvxpy")
+        pytest.importorskip("clarabel")
+    seconds = Posynomial((Monomial(1e-6, {"C": 1.0, "N": 1.0}),))
+    picky = SplitDevice("picky", (Formula(seconds.times(0.01), 1, 16, 16),))
+    problem = SplitProblem(
+        tuple(
+            SplitLayer(f"of {channels}", {"H": 8, "W": 8, "C": channels, "k": 3, "N": filters, "s": 1}, "N", 16)
+            for channels, filters in ((3, 64), (64, 66))
+        ),
+        (picky, SplitDevice("any", (Formula(seconds),))),
+    )
+    found = split_by(name, unfused(problem))
+    assert found.steps is not None
+    assert chain_faults(unfused(problem), found.steps) == []
+    first, *_ = found.steps
+    assert (first.mode, first.shares) == ("whole" if name == "fused" else "split", (0, 64))
+    assert found.steps[-1].shares[0] > 0
+    assert alone_on_each(problem)["picky"] is None

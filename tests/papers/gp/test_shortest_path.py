@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shisha_rt.outcome import Outcome
-from shisha_rt.papers.gp.shortest_path import Stretch, cost_of, least_way, undominated
+from shisha_rt.papers.gp.shortest_path import BudgetedGraph, Stretch, least_way, undominated
 from tests.drawn import chunks
 
 
@@ -50,13 +50,14 @@ def test_it_is_the_least(seeds: range) -> None:
             for cost, taken in every_way(stretches, points)
             if all(used <= limit for used, limit in zip(taken, limits, strict=True))
         ]
-        found = least_way(stretches, points, limits)
+        graph = BudgetedGraph(stretches, points, limits)
+        found = least_way(graph)
         if not fitting:
             assert (found.picks, found.outcome) == (None, Outcome.INFEASIBLE)
             continue
         assert found.outcome is Outcome.OPTIMAL
         assert found.picks is not None
-        assert cost_of(stretches, found.picks) == pytest.approx(min(fitting))
+        assert graph.cost_of(found.picks) == pytest.approx(min(fitting))
         assert found.lower_bound == pytest.approx(min(fitting))
         used = sum((stretches[stretch].taken[option] for stretch, option in found.picks), np.zeros(budgets))
         assert (used <= limits + 1e-9).all()
@@ -71,16 +72,17 @@ def test_where_too_many_ways_are_left_the_bound_still_holds() -> None:
         stretches = random_stretches(rng, 6, 1)
         limit = np.array([rng.uniform(6, 15)])
         best = min((cost for cost, (used,) in every_way(stretches, 6) if used <= limit[0]), default=math.inf)
-        found = least_way(stretches, 6, limit, most_ways=1)
+        graph = BudgetedGraph(stretches, 6, limit)
+        found = least_way(graph, most_ways=1)
         if found.picks is None:
             assert found.outcome in (Outcome.INFEASIBLE, Outcome.LIMIT)
         else:
-            assert cost_of(stretches, found.picks) >= best - 1e-9
+            assert graph.cost_of(found.picks) >= best - 1e-9
         if found.lower_bound is not None:
             assert found.lower_bound <= best * (1 + 1e-9)
         if found.outcome is Outcome.OPTIMAL:
             assert found.picks is not None
-            assert cost_of(stretches, found.picks) == pytest.approx(best)
+            assert graph.cost_of(found.picks) == pytest.approx(best)
         else:
             unproven += 1
     assert unproven > 0, "else one way was never too few"

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from shisha_rt.papers.gp.chain import faults
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem, faults, layer_cost
+from shisha_rt.papers.gp.problem import Formula, SplitDevice, SplitLayer, SplitProblem, layer_cost
 from shisha_rt.papers.gp.single_layer import split_layer
 from shisha_rt.planner.shards.integer import best_blocks
 from tests.drawn import chunks
@@ -123,7 +124,7 @@ def test_twenty_places_of_256_units() -> None:
 def test_what_is_left_over_is_any_one_devices() -> None:
     problem = SplitProblem(
         (SplitLayer("odd", {"H": 1, "W": 1, "C": 1, "k": 1, "N": 40, "s": 1}, "N", 16),),
-        tuple(SplitDevice(name, Posynomial((Monomial(1.0, {"N": 1.0}),))) for name in "ab"),
+        tuple(SplitDevice(name, (Formula(Posynomial((Monomial(1.0, {"N": 1.0}),))),)) for name in "ab"),
         execution="parallel",
     )
     found = split_layer(problem, problem.layers[0])

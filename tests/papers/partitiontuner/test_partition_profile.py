@@ -130,7 +130,10 @@ def test_only_what_is_new_is_measured(compiled: Compiled, tmp_path: Path, jobs: 
     np.testing.assert_array_equal(wider.costs.time_s[:, :1], before.costs.time_s)  # the first measurement stays
 
 
-def test_in_several_jobs_what_is_there_is_kept(compiled: Compiled, jobs: list[PartitionProfilingJob]) -> None:
+def test_in_several_jobs_what_is_there_is_kept(
+    compiled: Compiled, jobs: list[PartitionProfilingJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shisha_rt.papers.partitiontuner.partition_profile.MOST_AT_ONCE", 6)
     told: list[str] = []
 
     def tell(message: str) -> None:
@@ -140,7 +143,7 @@ def test_in_several_jobs_what_is_there_is_kept(compiled: Compiled, jobs: list[Pa
 
     on = machine("ort_serial")
     with pytest.raises(Failure, match="no more"):
-        profile_partitions(compiled, on, on.places[0], devices_of(on, on.places[0]), on_progress=tell, most_at_once=6)
+        profile_partitions(compiled, on, on.places[0], devices_of(on, on.places[0]), on_progress=tell)
     assert told[0] == says("measuring 6 of 7 partitions of … under ort_serial on core…")
     assert told[-1].startswith("measuring 1 of 7 partitions")
     assert profiled(compiled, on).measured == 1

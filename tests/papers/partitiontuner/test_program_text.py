@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from shisha_rt.errors import BadInput, Error
+from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.device import Device, Family
 from shisha_rt.messages.program_parts import ProgramPart
 from shisha_rt.model.graph import Graph, Operator, Tensor
-from shisha_rt.papers.partitiontuner.program import check_part_sizes
+from shisha_rt.papers.partitiontuner.program import check_part_sizes, stages_before
 from shisha_rt.papers.partitiontuner.program_text import MARK, Processor, Program, WrittenPartition, program_text
+from shisha_rt.plan.plan import Plan, Stage
 from tests.wording import raised
 
 CPU = Device("a53", "", "onnxruntime", "dram", "fp32", families=(Family(frozenset(), (), ()),))
@@ -144,3 +145,15 @@ def test_a_part_beyond_what_an_onnx_file_holds() -> None:
     graph = Graph("net", (gemm, replace(gemm, outputs=("z",))), (x,), (y,), {"x": x, "y": y}, {"w": weight})
     with raised(BadInput, Error.WRONG_OPTION, match=r"p7\.onnx .* 2\.0 GiB .* 2 GiB"):
         check_part_sizes(graph, [ProgramPart("p7.onnx", 0, 1, CPU)])
+
+
+def test_a_stage_that_reads_what_a_later_one_makes() -> None:
+    """No program runs it: its place waits for a partition that comes after."""
+    x, y, z = (Tensor(name, (1,), "FP32") for name in "xyz")
+    relus = tuple(Operator(made, "Relu", "", (read,), (made,), {}) for read, made in ("xy", "yz"))
+    graph = Graph("net", relus, (x,), (z,), {"x": x, "y": y, "z": z}, {})
+    plan = Plan((Stage(((1, 1),), (("cpu",),)), Stage(((0, 0),), (("npu",),))))
+    with raised(Failure, Error.PLAN_UNFIT, match="stage 0"):
+        stages_before(graph, plan, [stage.work for stage in plan.stages])
+    in_order = Plan(plan.stages[::-1])
+    assert stages_before(graph, in_order, [stage.work for stage in in_order.stages]) == [set(), {0}]

@@ -5,7 +5,6 @@ A share is written as x, the fraction of the layer that a device gets; all costs
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,19 +13,20 @@ import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem, able_devices
+from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem, able_devices, largest_share_s
 
 SHARE: Final = "x"
 
 
 def of_share(posynomial: Posynomial, layer: SplitLayer, power: float = 0.0) -> Posynomial:
     """A posynomial of x alone, times x^power, with the layer's other features inserted. Equal powers are one term."""
-    known = {name: value for name, value in layer.features.items() if name != layer.variable}
-    coefficients: defaultdict[float, float] = defaultdict(float)
-    for term in posynomial.fixed(known).terms:
+    terms = []
+    for term in posynomial.fixed(layer.others).terms:
         exponent = term.exponents.get(layer.variable, 0.0)
-        coefficients[exponent + power] += term.coefficient * layer.features[layer.variable] ** exponent
-    return Posynomial(tuple(Monomial(c, {SHARE: a} if a else {}) for a, c in sorted(coefficients.items()) if c > 0))
+        coefficient = term.coefficient * layer.features[layer.variable] ** exponent
+        if coefficient > 0:
+            terms.append(Monomial(coefficient, {SHARE: exponent + power} if exponent + power else {}))
+    return Posynomial(tuple(sorted(terms, key=lambda term: term.exponents.get(SHARE, 0.0))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +36,20 @@ class ShareCosts:
     problem: SplitProblem
     of: tuple[tuple[Posynomial, ...], ...]
 
-    @property
-    def side_by_side(self) -> bool:
-        return self.problem.objective == "latency" and self.problem.execution == "parallel"
-
     def of_layers(self, parts: Floats) -> Floats:
         """(layers,): costs with these `parts` (layers, devices): sums, or maxima if devices compute in parallel."""
         costs = [
             [cost.at({SHARE: float(x)}) for cost, x in zip(layer_costs, row, strict=True)]
             for layer_costs, row in zip(self.of, parts, strict=True)
         ]
-        return np.array([max(row) if self.side_by_side else sum(row) for row in costs], dtype=np.float64)
+        return np.array([self.problem.together(row) for row in costs], dtype=np.float64)
 
 
 def share_costs(problem: SplitProblem, k: int | None) -> ShareCosts:
     """Costs of shares. `k`: communication is multiplied by x^2k (Eqs. 13 and 14); None: it counts in full (Eqs. 7, 10).
 
-    A device that cannot hold a unit of a layer, or run its groups, has no share in it, and costs nothing. The formula
-    is that for all of a layer's groups, even if there is another one for a share of fewer groups (ours).
+    A device that cannot hold a unit of a layer, or run it, has no share in it, and costs nothing. The formula is that
+    for the whole layer, even if there is another one for a share of fewer groups (ours: `largest_share_s`).
     """
     return ShareCosts(
         problem,
@@ -68,8 +64,8 @@ def share_costs(problem: SplitProblem, k: int | None) -> ShareCosts:
 
 
 def _cost(problem: SplitProblem, device: SplitDevice, layer: SplitLayer, k: int | None) -> Posynomial:
-    seconds = device.formula(layer.groups)
-    assert seconds is not None, "an able device runs its groups"
+    seconds = largest_share_s(device, layer)
+    assert seconds is not None, "an able device runs it"
     compute = of_share(seconds, layer)
     transfer = of_share(device.transfer_s or Posynomial(()), layer, 2.0 * (k or 0))
     if problem.objective == "energy":

@@ -18,7 +18,7 @@ from shisha_rt.papers.gp.geometric.condensation import share_costs
 from shisha_rt.papers.gp.geometric.limits import balanced_parts, unmet_limits
 from shisha_rt.papers.gp.geometric.program import PenalisedProgram
 from shisha_rt.papers.gp.geometric.rounding import Rounded, best_rounding
-from shisha_rt.papers.gp.geometric.tightening import Clock, TighteningRule, TighteningStep, no_clock, tightened
+from shisha_rt.papers.gp.geometric.tightening import TighteningRule, TighteningStep, tightened
 from shisha_rt.papers.gp.problem import SplitProblem, able_devices
 from shisha_rt.papers.gp.room import too_little_room
 
@@ -50,7 +50,6 @@ def geometric_split(
     *,
     again: bool = False,
     rule: TighteningRule | None = None,
-    clock: Clock = no_clock,
 ) -> GeometricSplit:
     """Solve Eqs. 7 to 9 for one layer, Eqs. 10, 14 (`k`) and 15 for a network, from equal shares.
 
@@ -72,7 +71,7 @@ def geometric_split(
     steps: tuple[TighteningStep, ...] = ()
     moved = False
     for number in range(_MOST_ROUNDS if again else 1):
-        answer = tightened(costs, program, at, rule, clock, number)
+        answer = tightened(costs, program, at, rule, number)
         steps += answer.steps
         if answer.parts is None:
             break

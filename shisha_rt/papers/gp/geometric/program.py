@@ -45,7 +45,7 @@ class PenalisedProgram:
             for device, cost in enumerate(device_costs)
             if cost.terms
         ]
-        if costs.side_by_side and terms:
+        if problem.adding == "parallel" and terms:
             layers = sorted({layer for layer, _, _ in terms})
             log_seconds = cvxpy.Variable(len(layers))
             its_layer = [layers.index(layer) for layer, _, _ in terms]

@@ -11,7 +11,8 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.papers.gp.problem import ROUNDING, SplitLayer, SplitProblem, able_devices, faults, layer_cost
+from shisha_rt.papers.gp.chain import faults
+from shisha_rt.papers.gp.problem import ROUNDING, SplitLayer, SplitProblem, able_devices, layer_cost
 
 _MOST: Final = 4096
 """Most roundings of a layer that are evaluated."""
@@ -70,10 +71,7 @@ def best_rounding(problem: SplitProblem, shares: Sequence[Sequence[float]]) -> R
     whole = [
         min(
             islice(roundings(layer, [units * can for units, can in zip(share, row, strict=True)]), _MOST),
-            key=lambda units, layer=layer: (  # type: ignore[misc]
-                _over(problem, _used(problem, layer, units)[None, :]),
-                layer_cost(problem, layer, units).value,
-            ),
+            key=lambda units, layer=layer: _badness(problem, layer, units),  # type: ignore[misc]
         )
         for layer, share, row in zip(problem.layers, shares, able, strict=True)
     ]
@@ -85,7 +83,8 @@ def best_rounding(problem: SplitProblem, shares: Sequence[Sequence[float]]) -> R
             (gain / max(layer_cost(problem, layer, then).value - layer_cost(problem, layer, now).value, _NONE), n, then)
             for n, (layer, now) in enumerate(zip(problem.layers, whole, strict=True))
             for then in _one_moved(layer, now)
-            if all(can or not units for units, can in zip(then, able[n], strict=True))
+            if math.isfinite(layer_cost(problem, layer, then).value)
+            and all(can or not units for units, can in zip(then, able[n], strict=True))
             and (gain := over - _over(problem, _with_row(used, n, _used(problem, layer, then)))) > _LEAST_GAIN
         ]
         if not moves:
@@ -93,6 +92,12 @@ def best_rounding(problem: SplitProblem, shares: Sequence[Sequence[float]]) -> R
         _, n, whole[n] = max(moves)
         used[n] = _used(problem, problem.layers[n], whole[n])
     return Rounded(tuple(whole), tuple(faults(problem, whole)))
+
+
+def _badness(problem: SplitProblem, layer: SplitLayer, shares: WholeShares) -> tuple[bool, float, float]:
+    """Whether a share cannot run; the excess over limits; the cost."""
+    value = layer_cost(problem, layer, shares).value
+    return math.isinf(value), _over(problem, _used(problem, layer, shares)[None, :]), value
 
 
 def _one_moved(layer: SplitLayer, shares: WholeShares) -> Iterator[WholeShares]:

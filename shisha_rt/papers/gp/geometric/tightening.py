@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.papers.gp.geometric.condensation import ShareCosts, condensed
 from shisha_rt.papers.gp.geometric.program import PenalisedProgram
-
-Clock: TypeAlias = Callable[[], float]
-"""Seconds."""
-
-
-def no_clock() -> float:
-    """A clock for callers that do not need the times of steps."""
-    return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +27,7 @@ class TighteningStep:
     """One solved program. `alpha` (layers,): in the unit of the costs; `shares` (layers, devices): units.
 
     `sums` (layers,): sums of shares; 1 is the whole. `cost`: the objective without the penalty. `round`: number of
-    earlier rounds of condensation. `end_s`: the clock's time at the end.
+    earlier rounds of condensation.
     """
 
     round: int
@@ -45,7 +35,6 @@ class TighteningStep:
     shares: tuple[tuple[float, ...], ...]
     sums: tuple[float, ...]
     cost: float
-    end_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +47,7 @@ class Tightened:
 
 
 def tightened(
-    costs: ShareCosts, program: PenalisedProgram, start: Floats, rule: TighteningRule, clock: Clock, number: int = 0
+    costs: ShareCosts, program: PenalisedProgram, start: Floats, rule: TighteningRule, number: int = 0
 ) -> Tightened:
     """Tighten from a starting point (layers, devices). The alpha of a layer is not raised while its sum is whole."""
     sums = condensed(start)
@@ -70,7 +59,7 @@ def tightened(
         solved = program.solve(alpha, sums)
         if solved.parts is None:
             return Tightened(None, tuple(steps), f"Clarabel says {solved.status} at step {len(steps) + 1}")
-        steps.append(_step(costs, number, alpha, solved.parts, clock()))
+        steps.append(_step(costs, number, alpha, solved.parts))
         open_layers = solved.parts.sum(axis=1) < 1 - rule.tolerance
         if not open_layers.any():
             return Tightened(solved.parts, tuple(steps))
@@ -79,7 +68,7 @@ def tightened(
     return Tightened(None, tuple(steps), f"after {len(steps)} steps layer {names[0]} is not whole")
 
 
-def _step(costs: ShareCosts, number: int, alpha: Floats, parts: Floats, end_s: float) -> TighteningStep:
+def _step(costs: ShareCosts, number: int, alpha: Floats, parts: Floats) -> TighteningStep:
     units = np.array([[layer.units] for layer in costs.problem.layers])
     return TighteningStep(
         number,
@@ -87,5 +76,4 @@ def _step(costs: ShareCosts, number: int, alpha: Floats, parts: Floats, end_s: f
         tuple(tuple(row) for row in (parts * units).tolist()),
         tuple(parts.sum(axis=1).tolist()),
         float(costs.of_layers(parts).sum()),
-        end_s,
     )

@@ -60,9 +60,7 @@ def serve(
     check_host("cluster serve")
     if find_spec("ray.serve") is None or find_spec("fastapi") is None:
         raise BadInput("cluster serve: this interpreter lacks Ray Serve: the extra `race`")
-    about = facts(
-        f"cluster serve --models {models} --hosts {hosts} --seconds {seconds:g} --rounds {count} --part {part:g}"
-    )
+    about = facts()
     progress = Progress("serve")
     rows: list[Row] = []
     for model in models.split(","):

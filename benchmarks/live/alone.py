@@ -83,7 +83,7 @@ def alone(
     """How long one frame takes by itself, against engines with a thread for each core."""
     described = load_machine(machine)
     check_runnable(described)
-    about = facts(f"alone --models {models} --machine {machine} --seconds {seconds:g} --rounds {count}")
+    about = facts()
     progress, rows = Progress("alone"), list[Row]()
     for model in models.split(","):
         progress.step(model)

@@ -46,7 +46,7 @@ def busy_start(
     count: Annotated[int, typer.Option("--rounds", min=1, help="Rounds.")] = 3,
 ) -> None:
     """A first start beside a program that takes a core, against a calm one: what is found in the end."""
-    about = facts(f"busy_start --models {models} --busy-s {busy_s:g} --after-s {after_s:g} --rounds {count}")
+    about = facts()
     progress, rows = Progress("busy_start"), list[Row]()
     for model in models.split(","):
         readings: dict[str, list[dict[str, Any]]] = {BUSY: [], CALM: []}

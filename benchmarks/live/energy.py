@@ -63,9 +63,7 @@ def energy(
     """Joules a frame of plans for each objective, predicted and measured, on an emulated board."""
     described = load_machine(machine)
     check_runnable(described)
-    about = facts(f"energy --models {models} --machine {machine}") | {
-        "emulated": "all places; their power is described, not measured"
-    }
+    about = facts() | {"emulated": "all places; their power is described, not measured"}
     progress, rows = Progress("energy"), list[Row]()
     for model in models.split(","):
         progress.step(model)

@@ -18,7 +18,6 @@ from typing import Annotated, Final
 
 import typer
 
-from benchmarks.live.copies import MODELS
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, Spread, save_csv, show
 from benchmarks.rigs.cache_place import cache_at
@@ -30,6 +29,7 @@ from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client
 from shisha_rt.model.zoo import resolve_model
 
+MODELS: Final = "squeezenet,shufflenet,inception_v1"
 _IN_FLIGHT: Final = 6
 _PATIENCE_S: Final = 300.0
 _AFTER_S: Final = 3.0
@@ -43,7 +43,7 @@ def first_answer(
     count: Annotated[int, typer.Option("--rounds", help="Rounds.")] = 3,
 ) -> None:
     """How long a user waits for the first answer, and what frames get while layers are measured."""
-    about = facts(f"first_answer --models {models} --machine {machine} --rounds {count}")
+    about = facts()
     rows: list[Row] = []
     for model in models.split(","):
         print(f"first_answer: {model} ...", flush=True)

@@ -87,10 +87,7 @@ def goodput(
     check_runnable(described)
     interpreters = pythons(server_python or [])
     absent = missing(MOSEC, interpreters[MOSEC])
-    about = facts(
-        f"goodput --models {models} --machine {machine} --target-ms {target_ms:g} --seconds {seconds:g} "
-        f"--rounds {count}{' --server-python PATH' if server_python else ''}"
-    ) | versions([] if absent else [MOSEC], interpreters)
+    about = facts() | versions([] if absent else [MOSEC], interpreters)
     progress, found = Progress("goodput"), list[_AtLoad]()
     for model in models.split(","):
         progress.step(model)

@@ -26,8 +26,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from benchmarks.report.facts import facts
-from benchmarks.report.figures import gaps_figure
-from benchmarks.report.results import Row, save_csv, save_figure, show
+from benchmarks.report.results import Row, save_csv, show
 from benchmarks.rigs.served import IN_FLIGHT, served, two_places
 from shisha_rt.client import Client
 from shisha_rt.machine.machine import Machine
@@ -196,7 +195,7 @@ def _summary(rows: Sequence[Row]) -> Row:
 
 
 def report(runs: Sequence[Run], about: Mapping[str, str]) -> None:
-    """A table to the terminal, every change to `results/live_change.csv`, the gaps over time as a figure."""
+    """A table to the terminal, every change to `results/live_change.csv`."""
     rows = [row for run in runs for row in _rows(run)]
     kinds = sorted({(row["model"], row["change"], row["built"]) for row in rows}, key=str)
     show(
@@ -209,8 +208,6 @@ def report(runs: Sequence[Run], about: Mapping[str, str]) -> None:
         ],
     )
     print(f"written to {save_csv('live_change', rows, about)}")
-    panels = {run.model: (run.answered_s, [(c.asked_s, c.live_s, c.what) for c in run.changes]) for run in runs}
-    print(f"written to {save_figure('live_change', gaps_figure(panels), about)}")
 
 
 def live_change(
@@ -224,15 +221,9 @@ def live_change(
 ) -> None:
     """What a change of plan costs while frames flow."""
     places = two_places(machine)
-    about = facts(
-        f"live_change --models {models} --machine {machine} --pairs {pairs} --pause {pause:g} --in-flight {in_flight}"
-    )
+    about = facts()
     runs = []
     for model in models.split(","):
         print(f"live_change: {model} ...", flush=True)
         runs.append(measure(model, places, pairs, pause, in_flight))
     report(runs, about)
-
-
-if __name__ == "__main__":
-    typer.run(live_change)

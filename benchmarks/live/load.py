@@ -229,11 +229,7 @@ def load(
     absent = {name: why for name in names if name in SERVERS and (why := missing(name, interpreters[name]))}
     notes = {name: f"left out: {why}" for name, why in absent.items()}
     names = [name for name in names if name not in absent]
-    words = " --server-python PATH" if server_python else ""  # its path on this host is of no use elsewhere
-    about = facts(
-        f"load --models {models} --machine {machine} --rivals {rivals} --seconds {seconds:g} --frames {frames} "
-        f"--rounds {count} --steps {steps} --hold {hold:g}{words}"
-    ) | versions([name for name in names if name in SERVERS], interpreters)
+    about = facts() | versions([name for name in names if name in SERVERS], interpreters)
     progress = Progress("load")
     found: list[AtRate] = []
     stepped: list[Row] = []
@@ -247,7 +243,7 @@ def load(
             capacity_fps: float = busy["fps"]
             if count:
                 found += _sweep(model, sides, capacity_fps, count, seconds, frames, progress.glance)
-                _save_sweep(found, names, about)
+                save_csv("load", _rows(found), about)
             if steps:
                 stepped.append(_climb(model, by_name[AUTO], control, capacity_fps, steps, hold, progress.glance))
                 save_csv("load_steps", stepped, about)
@@ -259,11 +255,6 @@ def _rows(found: Sequence[AtRate]) -> list[Row]:
     return [its.row(side) for its in found for side in SIDES if side in its.rounds[0]]
 
 
-def _save_sweep(found: Sequence[AtRate], rivals: Sequence[str], about: Mapping[str, str]) -> None:
-    save_csv("load", _rows(found), about)
-    save_csv("load_ratios", ratio_rows(found, rivals), about)
-
-
 def _report(found: Sequence[AtRate], rivals: Sequence[str], stepped: Sequence[Row], notes: Mapping[str, str]) -> None:
     if found:
         show("Latency by load, Poisson arrivals, from when a frame was to be sent", _rows(found))
@@ -272,5 +263,5 @@ def _report(found: Sequence[AtRate], rivals: Sequence[str], stepped: Sequence[Ro
         show(f"Steps of the load, {CALM:g} to {BUSY:g}% of capacity and back", stepped)
     for name, note in notes.items():
         print(f"load: {name}: {note}", file=sys.stderr)
-    files = ["load.csv", "load_ratios.csv"] * bool(found) + ["load_steps.csv"] * bool(stepped)
+    files = ["load.csv"] * bool(found) + ["load_steps.csv"] * bool(stepped)
     print(f"written to {RESULTS}: {', '.join(files)}")

@@ -33,11 +33,11 @@ from benchmarks.rigs.loop_process import figures
 from benchmarks.rigs.steady_load import SteadyLoad, Tally
 from shisha_rt.client import Client
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.seed import seed
+from tests.serving.daemon_process import machine_file
 
 MODEL: Final = "squeezenet"
 _AIM_MS: Final = {"p99.9": 1.0, "largest": 5.0}
@@ -114,18 +114,6 @@ class Unrest:
         return [place["name"] for place in self._control.status()["places"]]
 
 
-def write_machine(folder: Path, place_count: int) -> Path:
-    """Places that take turns on the cores that this process may use."""
-    cores = usable_cores()
-    path = folder / f"shared-{place_count}.toml"
-    path.write_text(
-        "".join(
-            f'[[place]]\nname = "p{i}"\ncores = [{cores[i % len(cores)]}]\nshared = true\n' for i in range(place_count)
-        )
-    )
-    return path
-
-
 def plans_over(model: str, machine: Path) -> list[Plan]:
     """A chain, copies and teams over all places; and a chain in which each stage has two copies."""
     compiled = compile_model(resolve_model(f"zoo:{model}"))
@@ -195,8 +183,7 @@ def report(found: dict[str, Any], tally: Tally, places: int, changes: int, about
     )
     show("The longest turns", longest)
     told = about | {"this host": f"{slower:.2f} times as slow as a core at 4 GHz", "changes": str(changes)}
-    for what, table in (("", rows), ("_longest", longest)):
-        print(f"written to {save_csv(f'loop_{places}{what}', table, told)}")
+    print(f"written to {save_csv(f'loop_{places}', rows, told)}")
 
 
 def loop(
@@ -205,11 +192,11 @@ def loop(
     seconds: Annotated[float, typer.Option(min=1, help="How long; 600 for figures.")] = 30.0,
 ) -> None:
     """How long the daemon's loop runs at a stretch, whatever happens to it."""
-    about = facts(f"loop --model {model} --places {places} --seconds {seconds:g}") | {
+    about = facts() | {
         "places": f"{places}, which share the cores",
     }
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as closing:
-        machine = write_machine(Path(folder), places)
+        machine = machine_file(Path(folder), [f"p{i}" for i in range(places)])
         plans = plans_over(model, machine)
         child, up = closing.enter_context(
             child_process(
@@ -227,7 +214,3 @@ def loop(
         found = drive(child, load, unrest, seconds)
         tally = load.stop()
     report(found, tally, places, unrest.changes, about)
-
-
-if __name__ == "__main__":
-    typer.run(loop)

@@ -41,9 +41,7 @@ def many_models(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 5,
 ) -> None:
     """Many models on few cores: how soon they serve, what an idle one takes, and what a busy one gets."""
-    about = facts(
-        f"many_models --model {model} --count {count} --tuning-s {tuning_s:g} --seconds {seconds:g} --rounds {rounds}"
-    )
+    about = facts()
     progress = Progress("many_models")
     path = resolve_model(f"zoo:{model}", print)
     names = [f"{model}{number}" for number in range(count)]

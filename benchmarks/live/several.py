@@ -180,10 +180,7 @@ def several(
     interpreters = pythons(server_python or [])
     absent = {name: why for name in ("mosec", "mlserver") if (why := missing(name, interpreters[name]))}
     servers = {name: interpreters[name] for name in ("mosec", "mlserver") if name not in absent}
-    about = facts(
-        f"several --models {models} --targets-ms {targets_ms} --percents {percents} --seconds {seconds:g} "
-        f"--tuning-s {tuning_s:g} --patterns {patterns} --seed {seed}{' --server-python PATH' if server_python else ''}"
-    ) | versions(list(servers), interpreters)
+    about = facts() | versions(list(servers), interpreters)
     progress, at_loads = Progress("several"), list[AtLoad]()
     networks = [Network.of(name, load_machine("this-machine")) for name in names]
     alone_fps = [_alone_fps(network, tuning_s, progress.glance) for network in networks]

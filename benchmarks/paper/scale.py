@@ -151,7 +151,7 @@ def scale(
     ] = False,
 ) -> None:
     """Clusters of up to 10,000 places, on paper: the planner, the lifecycle, and where one router ends."""
-    about = facts("scale --all" if everything else "scale") | {"simulated": "clusters, costs and time"}
+    about = facts() | {"simulated": "clusters, costs and time"}
     networks = ALL_NETWORKS if everything else NETWORKS
     plans = [row for network in networks for hosts in HOSTS for row in planned(network, hosts)]
     show("Plans for clusters on paper (simulated)", plans)
@@ -163,7 +163,3 @@ def scale(
     for name, rows in (("scale_core", core), ("scale_loop", loop)):
         print(f"written to {save_csv(name, rows, about)}")
     print(f"written to {save_figure('scale', scale_figure(plans, core, loop), about)}")
-
-
-if __name__ == "__main__":
-    typer.run(scale)

@@ -340,8 +340,7 @@ def campaign(
     ] = False,
 ) -> None:
     """Plans, kills, stops and vanishing clients at random, held against an oracle; status 1 if a promise is broken."""
-    words = f"campaign --minutes {minutes:g} --seed {seed}{' --ipc' * ipc}{' --clock' * clock}"
-    rng, progress, about = random.Random(seed), Progress("campaign"), facts(words)
+    rng, progress, about = random.Random(seed), Progress("campaign"), facts()
     with tempfile.TemporaryDirectory(prefix="campaign-") as name:
         folder = Path(name)
         model = write_identity_model(folder)

@@ -380,7 +380,7 @@ def campaign_models(
 ) -> None:
     """Versions, loads and kills at random among several models; status 1 if a promise is broken."""
     rng, progress = random.Random(seed), Progress("campaign of models")
-    about = facts(f"campaign_models --minutes {minutes:g} --seed {seed}{' --calm' * calm}{' --restless' * restless}")
+    about = facts()
     begun_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="campaign-models-") as name:
         going = _Campaign(Path(name), rng, calm=calm, restless=restless)

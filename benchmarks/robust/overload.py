@@ -155,7 +155,7 @@ def overload(
 ) -> None:
     """More frames than can be answered, over many connections of which few behave; status 1 if a promise is broken."""
     progress = Progress("overload")
-    about = facts(f"overload --model {model} --minutes {minutes:g} --connections {connections} --times {times:g}")
+    about = facts()
     with tempfile.TemporaryDirectory(prefix="overload-") as name:
         folder = Path(name)
         path = write_identity_model(folder) if model == NAME else f"zoo:{model}"

@@ -106,11 +106,7 @@ def campaign_rivals(
     interpreters = pythons(server_python or [])
     if (why := missing(MOSEC, interpreters[MOSEC])) is not None:
         raise BadInput(f"--server-python: {why}")
-    words = " --server-python PATH" if server_python else ""
-    command = (
-        f"campaign_rivals --minutes {minutes:g} --rounds {rounds} --kill-every {kill_every:g} --seed {seed}{words}"
-    )
-    about = facts(command) | versions([MOSEC], interpreters)
+    about = facts() | versions([MOSEC], interpreters)
     rng, progress = random.Random(seed), Progress("campaign_rivals")
     found: dict[str, list[_Round]] = {DAEMON: [], MOSEC: []}
     for number in range(rounds):

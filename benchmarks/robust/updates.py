@@ -90,8 +90,7 @@ def updates(
     interpreters = pythons(server_python or [])
     if (why := missing(RAY, interpreters[RAY])) is not None:
         raise BadInput(f"--server-python: {why}")
-    words = " --server-python PATH" if server_python else ""
-    about = facts(f"updates --replacements {replacements}{words}") | versions([RAY], interpreters)
+    about = facts() | versions([RAY], interpreters)
     progress, rows = Progress("updates"), list[Row]()
     for name in (DAEMON, RAY):
         progress.step(name)

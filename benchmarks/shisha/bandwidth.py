@@ -323,7 +323,7 @@ def bandwidth(
     seconds: Annotated[float, typer.Option(min=0.2, help="Length of each emulated measurement.")] = 4.0,
 ) -> None:
     """Shisha's Figures 1 and 2: STREAM's triad on this host, and on two emulated memories."""
-    about = facts(f"bandwidth --seconds {seconds:g}")
+    about = facts()
     host = list(host_rows())
     print("bandwidth: two emulated memories ...", flush=True)
     measured, foretold = assignments(seconds)
@@ -338,7 +338,3 @@ def bandwidth(
     for name, (title, of_table) in tables.items():
         show(title, of_table)
         print(f"written to {save_csv(name, of_table, about)}")
-
-
-if __name__ == "__main__":
-    typer.run(bandwidth)

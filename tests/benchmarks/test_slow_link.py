@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.rigs.child_process import child_process
 from benchmarks.rigs.core_share import core_share, lacking_shares
-from benchmarks.rigs.echo_process import EchoClient
 from benchmarks.rigs.slow_link import lacking, slow_link
+from tests.benchmarks.echo_process import EchoClient
 
 MBIT = 1e6
 
@@ -26,7 +26,7 @@ def addresses() -> str:
 def test_no_answer_comes_sooner_than_the_link_lets_it() -> None:
     with slow_link(1, rate_bits_per_s=200 * MBIT, delay_s=2e-3) as link:
         (host,) = link.hosts
-        with child_process("benchmarks.rigs.echo_process", enter=host.enter, address=host.address) as (_, told):
+        with child_process("tests.benchmarks.echo_process", enter=host.enter, address=host.address) as (_, told):
             client = EchoClient(host.address, told["port"])
             assert client.ask_s(1, 1) >= 2 * 2e-3
             assert client.ask_s(1 << 20, 1) >= 8 * (1 << 20) / (200 * MBIT)
@@ -41,10 +41,9 @@ def test_no_answer_comes_sooner_than_the_link_lets_it() -> None:
 def test_hosts_reach_each_other_and_leave_no_address_behind() -> None:
     with slow_link(2, rate_bits_per_s=1000 * MBIT, delay_s=1e-3) as link:
         one, other = link.hosts
-        ask = (
-            f"from benchmarks.rigs.echo_process import EchoClient; print(EchoClient({one.address!r}, PORT).ask_s(9, 9))"
-        )
-        with child_process("benchmarks.rigs.echo_process", enter=one.enter, address=one.address) as (_, told):
+        ask = "from tests.benchmarks.echo_process import EchoClient; "
+        ask += f"print(EchoClient({one.address!r}, PORT).ask_s(9, 9))"
+        with child_process("tests.benchmarks.echo_process", enter=one.enter, address=one.address) as (_, told):
             command = [*other.enter, "python", "-c", ask.replace("PORT", str(told["port"]))]
             took_s = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         assert took_s >= 4 * 1e-3

@@ -42,7 +42,7 @@ from benchmarks.partitiontuner.repeat import partitiontuner
 from benchmarks.pictures.draw import pictures
 from benchmarks.report.headers import stale
 from benchmarks.report.readme import readme
-from benchmarks.rigs.served import IN_FLIGHT
+from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.robust.campaign import campaign
 from benchmarks.robust.campaign_models import campaign_models
 from benchmarks.robust.faults import faults

@@ -1,7 +1,7 @@
 """Throughput over one to three hosts, compared with Ray Serve with the whole model on each: `benchmarks cluster serve`.
 
 Raylets on one host, all but the first behind links of 1 Gbit/s and 1 ms. The kernel limits each host to the same share
-of a core, whatever runs there (`rigs/core_share.py`), so that two cores suffice for three hosts and all else. Sides
+of a core, whatever runs there (`rigs/control_group.py`), so that two cores suffice for three hosts and all else. Sides
 take turns in each round, with the same number of frames in flight:
 
 - `daemon_shared`, `daemon_http`: the daemon with a place on each host, after it has tuned itself; asked by its own

@@ -27,10 +27,10 @@ from benchmarks.report.headers import kept_rows
 from benchmarks.report.progress import Progress
 from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network
 from benchmarks.rigs.cpu_time import whole_cpu_s
 from benchmarks.rigs.engine_process import ALONE
-from benchmarks.rigs.served import IN_FLIGHT
 from benchmarks.rigs.tune import settle
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client, plan_of

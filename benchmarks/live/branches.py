@@ -46,7 +46,7 @@ LATENCY, ONE_CORE, TEAM, BRANCHES = SIDES = ("latency", "layers, one core", "lay
 AIM_OWN: Final = 1.02
 _BURST_S: Final = 2.0
 _MOST_BURSTS: Final = 60
-_ALONE: Final = {"copied": True, "in_flight": 1, "warm_up": 6}
+_ALONE: Final = {"copied": True, "warm_up": 6}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def _rounds(network: Network, machine: Machine, count: int, seconds: float) -> t
 @contextlib.contextmanager
 def _own(model: str, machine: Machine) -> Iterator[ChildProcess]:
     """A daemon that has planned for latency by itself."""
-    profiled(model, machine, "guided")
+    profiled(model, machine)
     with child_process(
         "benchmarks.rigs.daemon_process",
         model=f"zoo:{model}",

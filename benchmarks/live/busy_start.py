@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -21,9 +20,9 @@ import typer
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
 from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
-from benchmarks.rigs.cache_place import cache_at
+from benchmarks.rigs.cache_place import fresh_cache
 from benchmarks.rigs.child_process import child_process
-from benchmarks.rigs.served import IN_FLIGHT
+from benchmarks.rigs.client_process import IN_FLIGHT
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client, plan_of
 from shisha_rt.machine.host.cores import usable_cores
@@ -79,7 +78,7 @@ def _start(model: str, busy_s: float, after_s: float, *, hogged: bool) -> dict[s
     with contextlib.ExitStack() as closing:
         folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="busy-start-"))
         path = resolve_model(f"zoo:{model}")
-        closing.enter_context(cache_at(Path(folder)))
+        closing.enter_context(fresh_cache())
         neighbour = closing.enter_context(contextlib.ExitStack())
         if hogged:
             neighbour.enter_context(_hog(usable_cores()[0]))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ import typer
 
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, Spread, save_csv, show
-from benchmarks.rigs.cache_place import cache_at
+from benchmarks.rigs.cache_place import fresh_cache
 from benchmarks.rigs.child_process import child_process
 from benchmarks.rigs.resources import whole_pss_bytes
 from benchmarks.rigs.steady_load import SteadyLoad
@@ -59,18 +58,12 @@ def _round(path: Path, machine: str) -> dict[str, float]:
     started_s = time.monotonic()
     with child_process("benchmarks.rigs.first_session", path=str(path)):
         found = {"engine_s": time.monotonic() - started_s}
-    with _empty_cache():
+    with fresh_cache():
         with _started(path, machine, found, "cold") as daemon:
             found |= _served(daemon)
         with _started(path, machine, found, "warm") as daemon:
             found |= _lost_and_found(daemon)
     return found
-
-
-@contextmanager
-def _empty_cache() -> Iterator[None]:
-    with tempfile.TemporaryDirectory() as folder, cache_at(Path(folder)):
-        yield
 
 
 @contextmanager

@@ -22,14 +22,14 @@ from typing import Annotated, Final
 import typer
 
 from benchmarks.live.load import LEAD_S, Loaded, daemon_side
-from benchmarks.live.load_figures import Heard, percentile, poisson
+from benchmarks.live.load_figures import Heard, at_ms, poisson
 from benchmarks.live.race import versions
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
 from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
+from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network
-from benchmarks.rigs.served import IN_FLIGHT
-from benchmarks.rigs.servers import missing, pythons, running
+from benchmarks.rigs.servers import ServerPython, missing, pythons, running
 from shisha_rt.errors import Failure
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
@@ -65,8 +65,8 @@ class _AtLoad:
             "answered/s": len(took_s) / self.seconds / len(heard),
             "late %": 100 * sum(latency_s > self.target_s for latency_s in took_s) / max(1, len(took_s)),
             "refused %": 100 * sum(of_side.refused for of_side in heard) / max(1, sent),
-            "p50 ms": 1e3 * percentile(took_s, 50) if took_s else None,
-            "p99 ms": 1e3 * percentile(took_s, 99) if took_s else None,
+            "p50 ms": at_ms(took_s, 50),
+            "p99 ms": at_ms(took_s, 99),
             "failed or lost": sum(of_side.failed + of_side.lost for of_side in heard),
         }
 
@@ -77,10 +77,7 @@ def goodput(
     target_ms: Annotated[float, typer.Option(min=0.1, help="The target.")] = 50.0,
     seconds: Annotated[float, typer.Option(min=0.5, help="For each side at each load in each round.")] = 8.0,
     count: Annotated[int, typer.Option("--rounds", min=1, help="Rounds.")] = 3,
-    server_python: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[NAME=]PATH", help="The interpreter that has Mosec; or this one."),
-    ] = None,
+    server_python: ServerPython = None,
 ) -> None:
     """Frames a second within a target, from 80 to 150% of capacity, open loop."""
     described = load_machine(machine)

@@ -30,17 +30,17 @@ from typing import Annotated, Final
 
 import typer
 
-from benchmarks.live.load_figures import AUTO, FIXED, AtRate, Heard, Step, poisson, ratio_rows, step_row
+from benchmarks.live.load_figures import AUTO, FIXED, AtRate, Heard, Step, poisson, step_row
 from benchmarks.live.race import versions
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
 from benchmarks.report.results import RESULTS, Row, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, Tell
 from benchmarks.rigs.journal import events_since, next_event
 from benchmarks.rigs.queue_process import COPIES, THREADS
-from benchmarks.rigs.served import IN_FLIGHT
-from benchmarks.rigs.servers import SERVERS, awake, missing, pythons, running
+from benchmarks.rigs.servers import SERVERS, ServerPython, awake, missing, pythons, running
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client, Plan, plan_of
 from shisha_rt.errors import BadInput, Failure
@@ -214,10 +214,7 @@ def load(
     count: Annotated[int, typer.Option("--rounds", min=0, help="Rounds; 0: no sweep.")] = 3,
     steps: Annotated[int, typer.Option(min=0, help="Steps from 10 to 90% of capacity and back; 0: none.")] = 50,
     hold: Annotated[float, typer.Option(min=0.5, help="Seconds that each of both loads lasts, at least.")] = 4.0,
-    server_python: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[NAME=]PATH", help="The interpreter that has the servers, or that one; or this one."),
-    ] = None,
+    server_python: ServerPython = None,
 ) -> None:
     """Latency from 5 to 120% of capacity, open loop, and how the daemon follows steps of the load."""
     described = load_machine(machine)
@@ -248,17 +245,16 @@ def load(
                 stepped.append(_climb(model, by_name[AUTO], control, capacity_fps, steps, hold, progress.glance))
                 save_csv("load_steps", stepped, about)
     progress.done()
-    _report(found, names, stepped, notes)
+    _report(found, stepped, notes)
 
 
 def _rows(found: Sequence[AtRate]) -> list[Row]:
     return [its.row(side) for its in found for side in SIDES if side in its.rounds[0]]
 
 
-def _report(found: Sequence[AtRate], rivals: Sequence[str], stepped: Sequence[Row], notes: Mapping[str, str]) -> None:
+def _report(found: Sequence[AtRate], stepped: Sequence[Row], notes: Mapping[str, str]) -> None:
     if found:
         show("Latency by load, Poisson arrivals, from when a frame was to be sent", _rows(found))
-        show(f"{AUTO} against the better of its fixed plans and the best rival", ratio_rows(found, rivals))
     if stepped:
         show(f"Steps of the load, {CALM:g} to {BUSY:g}% of capacity and back", stepped)
     for name, note in notes.items():

@@ -21,8 +21,8 @@ from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
 from benchmarks.report.results import Row, Spread, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.resources import whole_pss_bytes
-from benchmarks.rigs.served import IN_FLIGHT
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client

@@ -26,7 +26,8 @@ import typer
 from benchmarks.dcg.board import ALS, CPU_P_FIRST, DUET, OPT, PIM_FIRST, SEQUENCES, TITLES, Case, place
 from benchmarks.report.facts import facts
 from benchmarks.report.results import RESULTS, Row, save_csv, show
-from benchmarks.rigs.one_place import OnePlace, fresh_cache, on_one_place, predicted_s
+from benchmarks.rigs.cache_place import fresh_cache
+from benchmarks.rigs.one_place import OnePlace, on_one_place, predicted_s
 from benchmarks.rigs.stage_rig import StageRig
 from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.machine.config.machine_file import load_machine

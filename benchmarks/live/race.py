@@ -32,7 +32,7 @@ from benchmarks.report.progress import Progress
 from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show, written
 from benchmarks.rigs.contest import DAEMON, SIDES, Network, Round, contest
 from benchmarks.rigs.engine_process import PLAIN
-from benchmarks.rigs.servers import SERVERS, missing, pythons, version
+from benchmarks.rigs.servers import SERVERS, ServerPython, missing, pythons, version
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.model.zoo import TRAINED
@@ -120,10 +120,7 @@ def race(
     ),
     seconds: Annotated[float, typer.Option(min=0.2, help="For each side in each round.")] = 1.5,
     count: Annotated[int, typer.Option("--rounds", min=1, help="Rounds.")] = 5,
-    server_python: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[NAME=]PATH", help="The interpreter that has the servers, or that one; or this one."),
-    ] = None,
+    server_python: ServerPython = None,
     add: Annotated[
         bool, typer.Option("--add", help="Keep what the file has of other networks; each row names its commit.")
     ] = False,

@@ -20,6 +20,8 @@ from benchmarks.rigs.one_by_one import one_by_one
 from shisha_rt.client import Client
 from shisha_rt.tensors import NUMPY_OF
 
+IN_FLIGHT: Final = 8
+"""Frames that a client keeps in flight: a daemon on two places has six slots, and two frames wait or are in transit."""
 _WARM_UP_FRAMES: Final = 24
 
 Frame = dict[str, np.ndarray[Any, Any]]

@@ -27,10 +27,10 @@ from typing import Any, Final, NamedTuple
 import psutil
 
 from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.cpu_time import cpu_time, whole_cpu_s
 from benchmarks.rigs.engine_process import PLAIN
 from benchmarks.rigs.profiled import profiled
-from benchmarks.rigs.served import IN_FLIGHT
 from benchmarks.rigs.servers import SERVERS, awake, running
 from benchmarks.rigs.tune import tune
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
@@ -101,7 +101,7 @@ class Network:
     @classmethod
     def of(cls, model: str, machine: Machine) -> Network:
         """Prepare a network, with all that a daemon would measure first. Raises BadInput."""
-        compiled = profiled(model, machine, "guided").compiled
+        compiled = profiled(model, machine).compiled
         inputs = [
             {"name": one.name, "shape": one.shape, "datatype": one.datatype, "dtype": NUMPY_OF[one.datatype].str}
             for one in compiled.model.graph.inputs

@@ -26,7 +26,6 @@ from stages.engines.plain import PLAIN_ENGINES, Frame, RunningEngine, copies_on
 
 _WARM_UP_S: Final = 0.3
 
-RIVALS: Final = ("openvino_throughput", "ort_threads", "ort_copies")
 _TOGETHER: Final = 4
 _BATCHES: Final = "openvino_batches"
 """As `openvino_copies`, with batches of four frames."""
@@ -34,8 +33,6 @@ PLAIN: Final = ("ort_copies", "ort_threads", "openvino_copies", _BATCHES, "openv
 """All engines of the race."""
 ALONE: Final = ("ort_threads", "openvino_latency")
 """Engines that run one frame at a time, for the least latency."""
-SIDE_BY_SIDE: Final = "ort_parallel"
-"""As those of `ALONE`, but slower on networks without branches."""
 
 
 def main(arguments: list[str]) -> int:

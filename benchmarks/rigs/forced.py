@@ -35,22 +35,16 @@ class Forced:
 
     def burst(self, seconds: float, *, copied: bool = True, warm_up: int = _WARM_UP_FRAMES) -> dict[str, Any]:
         """One frame at a time for `seconds`, see `daemon_process`."""
-        return self.process.ask(seconds=seconds, copied=copied, in_flight=1, warm_up=warm_up)
+        return self.process.ask(seconds=seconds, copied=copied, warm_up=warm_up)
 
 
 @contextlib.contextmanager
-def forced(model: str, machine: str, *, precision: str = "exact", layers: str = "heavy") -> Iterator[Forced]:
+def forced(model: str, machine: str, *, precision: str = "exact") -> Iterator[Forced]:
     """Start a daemon with the seed's plan. `model`, `machine`: as `serve` takes them."""
-    planning = {"strategy": "seed", "fresh": True}
-    settings: dict[str, Any] = {
-        "model": model,
-        "machine": machine,
-        "precision": precision,
-        "layers": layers,
-        "planning": planning,
-    }
+    settings: dict[str, Any] = {"model": model, "machine": machine, "precision": precision}
+    settings |= {"endpoint": "tcp://127.0.0.1:0", "planning": {"strategy": "seed", "fresh": True}}
     with (
-        child_process(_DAEMON, model=model, endpoint="tcp://127.0.0.1:0", **settings) as (process, up),
+        child_process(_DAEMON, **settings) as (process, up),
         Client(up["endpoint"], timeout_s=_TIMEOUT_S) as control,
     ):
         yield Forced(process, control)

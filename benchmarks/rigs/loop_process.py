@@ -22,7 +22,6 @@ from typing import Any, Final
 
 from benchmarks.rigs.child_process import say
 from benchmarks.rigs.daemon_process import Orders, slot_count
-from benchmarks.rigs.host_speed import host_slowness
 from shisha_rt.core.tuning.cores import CoreEvent
 from shisha_rt.core.tuning.events import PlacerSaid, TunerSaid
 from shisha_rt.daemon.front.addresses import Addresses
@@ -150,7 +149,6 @@ class Report:
             turns=figures(turns.turns_s),
             by_what={what: figures(seconds) for what, seconds in turns.by_what.items()},
             longest=[(seconds, _told(parts)) for seconds, _, parts in sorted(turns.longest, reverse=True)],
-            slower=host_slowness(),
         )
         self._daemon.measure()
 

@@ -49,6 +49,7 @@ from benchmarks.live.load_figures import percentile
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
 from benchmarks.report.results import Row, save_csv, show
+from benchmarks.rigs.http_asking import Answer
 from shisha_rt.client import Client, ShishaError
 from tests.serving.daemon_process import leftovers, machine_file
 from tests.serving.host_process import HostProcess
@@ -77,16 +78,6 @@ class Change:
     begun_s: float
     done_s: float
     version: int
-
-
-@dataclass
-class Answer:
-    sent_s: float
-    answered_s: float
-    version: int | None
-    """None: the answer is an error."""
-    code: str = ""
-    message: str = ""
 
 
 @dataclass

@@ -91,7 +91,7 @@ def slowed_places(speeds: Sequence[float], memory_bytes: int | None = None) -> I
 def served_row(case: Served) -> Row:
     """A row for a case: the first and the final plan, in turns; and results of all frames."""
     with slowed_places(case.speeds, case.memory_bytes) as machine:
-        profiled(case.model, machine, "guided")
+        profiled(case.model, machine)
         speeds = " and ".join(f"{speed:g}" for speed in case.speeds)
         found: dict[str, object] = {"case": case.title, "network": case.model, "speeds": speeds}
         found["without splits"], found["with splits"] = (_planned(case, machine, split) for split in (False, True))

@@ -14,7 +14,8 @@ from benchmarks.dcg.board import ALS, CPU_P_FIRST, DUET, OPT, PIM_FIRST
 from benchmarks.live.engines import Gain, gain, transfers_s, verdicts
 from benchmarks.live.pim_board import AS_RUN, SCHEMES, Executed, executed_rows
 from benchmarks.report.results import Spread
-from benchmarks.rigs.one_place import by_order, fresh_cache, predicted_s
+from benchmarks.rigs.cache_place import fresh_cache
+from benchmarks.rigs.one_place import by_order, predicted_s
 from shisha_rt.cache import cache_folder
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.machine.device import Device, Transfer

@@ -83,7 +83,7 @@ def test_the_front_page_has_the_best_rival_of_any_kind(tmp_path: Path) -> None:
     save_csv("race", [RACED.row(side) for side in RACED.sides], made_by, tmp_path)
     _, _, row, _, summary, source = rivals_table(tmp_path).splitlines()
     assert row == "| SqueezeNet | 5.00 ms | **1.00 ms**, OpenVINO, two copies | 0.20 (0.15 to 0.23) |"
-    assert summary == says("… every rival on 0 of 1 networks; 0.20 in the geometric …")
+    assert summary == says("… every rival on 0 of 1 networks; geometric mean of the rates: 0.20; …")
     assert source.endswith("commit c, A, 2 usable of 2 cores.")
 
 

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from benchmarks.rigs.child_process import child_process
-from benchmarks.rigs.core_share import core_share, lacking_shares
+from benchmarks.rigs.control_group import ShareGroup, lacking_shares
 from benchmarks.rigs.slow_link import lacking, slow_link
 from tests.benchmarks.echo_process import EchoClient
 
@@ -58,11 +58,11 @@ def test_a_host_of_half_a_core_has_no_more() -> None:
         "while time.monotonic() < began_s + 0.5: pass\n"
         "print(json.dumps([time.process_time(), time.monotonic() - began_s]))"
     )
-    with core_share(0.5, 0) as group:
+    with ShareGroup(0.5) as group:
         process = subprocess.Popen(["python", "-c", spin], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        group.write_text(str(process.pid))
+        group.members.write_text(str(process.pid))
         spent_s, took_s = json.loads(process.communicate("\n")[0])
-        assert group.parent.exists()
+        assert group.folder.exists()
     # Of its start some was before it joined; and a period's share may be left from before.
     assert spent_s <= 0.5 * took_s + 0.2
-    assert not group.parent.exists()
+    assert not group.folder.exists()

@@ -12,13 +12,12 @@ import itertools
 import json
 import math
 import os
-import sys
 import time
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final, Protocol
 
-from benchmarks.rigs.child_process import say
+from benchmarks.rigs.child_process import Child, say
 from benchmarks.rigs.stage_rig import random_inputs
 from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.requests import Ticket
@@ -33,10 +32,6 @@ from shisha_rt.model.zoo import resolve_model
 from shisha_rt.protocol.request import InferRequest
 
 _LISTEN_EVERY_S: Final = 0.05
-
-
-def slot_count(daemon: Daemon) -> int:
-    return daemon.shell.cores.lifecycle.frames.slot_count
 
 
 @dataclass(slots=True)
@@ -148,22 +143,11 @@ class Orders:
             self._ordered.start(**json.loads(line))
 
 
-def main(arguments: list[str]) -> int:
-    settings = json.loads(arguments[0])
-    planning = Planning(**settings.get("planning", {}))
-    teams = planning.replicate and planning.strategy == "guided"
-    ready = make_ready(
-        resolve_model(settings["model"]),
-        load_machine(settings["machine"]),
-        precision=settings.get("precision", "exact"),
-        teams=teams,
-    )
-    stored = layer_costs(ready) if planning.strategy == "guided" else None
-    daemon = Daemon(planned(ready, planning, stored), Addresses(settings["endpoint"]))
+def child(model: str, machine: str, endpoint: str, planning: dict[str, Any], precision: str = "exact") -> Child:
+    plans = Planning(**planning)
+    guided = plans.strategy == "guided"
+    ready = make_ready(resolve_model(model), load_machine(machine), precision=precision, teams=guided)
+    daemon = Daemon(planned(ready, plans, layer_costs(ready) if guided else None), Addresses(endpoint))
     orders = Orders(daemon, Generator(daemon, ready.compiled))
-    daemon.run(lambda: say(endpoint=daemon.gateway.endpoint, slots=slot_count(daemon)), orders.turn)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    daemon.run(lambda: say(endpoint=daemon.gateway.endpoint), orders.turn)
+    yield from ()

@@ -15,20 +15,18 @@ request completely and, over HTTP, has been answered. A connection that the daem
 from __future__ import annotations
 
 import json
-import os
 import select
 import socket
-import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from benchmarks.rigs.child_process import say
+from benchmarks.rigs.child_process import Child, Fields
 from benchmarks.rigs.http_process import infer, length
 from shisha_rt.client import Client
 from shisha_rt.tensors import NUMPY_OF
@@ -516,16 +514,11 @@ def crowd_of(endpoint: str, port: int | None) -> Crowd:
     return Crowd(language, expected)
 
 
-def main(arguments: list[str]) -> int:
-    settings = json.loads(arguments[0])
-    crowd = crowd_of(settings["endpoint"], settings["port"])
+def child(endpoint: str, port: int | None) -> Child:
+    crowd = crowd_of(endpoint, port)
+    orders: Mapping[str, Callable[..., Fields]]
     orders = {"open": crowd.open, "fill": crowd.fill, "offer": crowd.offer, "saturate": crowd.saturate, "burn": burn}
-    say(ready=True, pid=os.getpid())
-    for line in sys.stdin:
-        ((name, order),) = json.loads(line).items()
-        say(**orders[name](**order))  # type: ignore[operator]
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    order = yield {"ready": True}
+    while True:
+        ((name, fields),) = order.items()
+        order = yield orders[name](**fields)

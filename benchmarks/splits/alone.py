@@ -31,6 +31,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.shards.split_plan import split_plan
+from shisha_rt.tensors import NUMPY_OF
 
 AIM: Final = 1.1
 LARGE_S: Final = 5e-3
@@ -178,7 +179,7 @@ def _sides(path: Path, ready: ModelOnMachine, axes: Sequence[str]) -> Iterator[_
         shared = Shared(way, nearest_shares(way, (0.5, 0.5)), tuple(places))
         plans[f"split by {axis}"] = plan_with(layers, places[0], [shared])
     inputs = [
-        {"name": tensor.name, "shape": tensor.shape, "datatype": tensor.datatype}
+        {"name": tensor.name, "shape": tensor.shape, "dtype": NUMPY_OF[tensor.datatype].str}
         for tensor in ready.compiled.model.graph.inputs
     ]
     with contextlib.ExitStack() as closing:

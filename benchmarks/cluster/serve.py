@@ -28,7 +28,7 @@ import typer
 
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, Spread, save_csv, show
+from benchmarks.report.results import Row, Spread, in_turns, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.far_hosts import CORES, FarHosts, check_host, far_daemon, far_hosts
 from benchmarks.rigs.tune import tune
@@ -91,10 +91,9 @@ def _rows(
 ) -> list[Row]:
     names = list(sides)
     rounds: list[dict[str, float]] = []
-    for turn in range(count):
-        first = turn % len(names)
+    for turn, order in enumerate(in_turns(names, count)):
         found = {}
-        for name in (*names[first:], *names[:first]):
+        for name in order:
             progress.glance(f"{model}, {number} hosts: round {turn + 1} of {count}, {name}")
             found[name] = sides[name].ask(seconds=seconds)["frame_s"]
         rounds.append(found)

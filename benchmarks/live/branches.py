@@ -22,7 +22,7 @@ from typing import Annotated, Any, Final, Self
 import typer
 
 from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, Spread, save_csv, show
+from benchmarks.report.results import Row, Spread, in_turns, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.forced import forced
 from benchmarks.rigs.profiled import profiled
@@ -161,9 +161,8 @@ def _rounds(network: Network, machine: Machine, count: int, seconds: float) -> t
             return told.burst(seconds)
 
         sides, found, plan = (LATENCY, *plans), list[Round](), ""
-        for number in range(count):
-            first = number % len(sides)
-            bursts = {side: burst(side) for side in (*sides[first:], *sides[:first])}
+        for turn in in_turns(sides, count):
+            bursts = {side: burst(side) for side in turn}
             found.append({side: its["frame_s"] for side, its in bursts.items()})
             plan = bursts[LATENCY]["plan"]
     return found, plan

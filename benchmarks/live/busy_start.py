@@ -19,7 +19,7 @@ import typer
 
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
-from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
+from benchmarks.report.results import RESULTS, Row, Spread, in_turns, save_csv, show
 from benchmarks.rigs.cache_place import fresh_cache
 from benchmarks.rigs.child_process import child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
@@ -49,8 +49,8 @@ def busy_start(
     progress, rows = Progress("busy_start"), list[Row]()
     for model in models.split(","):
         readings: dict[str, list[dict[str, Any]]] = {BUSY: [], CALM: []}
-        for number in range(count):
-            for side in (BUSY, CALM) if number % 2 else (CALM, BUSY):
+        for number, turn in enumerate(in_turns((CALM, BUSY), count)):
+            for side in turn:
                 progress.step(f"{model}: {side}, round {number + 1} of {count}")
                 readings[side].append(_start(model, busy_s, after_s, hogged=side == BUSY))
         for figure in ("frames/s", "ms alone"):

@@ -12,9 +12,7 @@ always in flight. Goodput is the number of answers within the target per second.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -26,19 +24,17 @@ from benchmarks.live.load_figures import Heard, at_ms, poisson
 from benchmarks.live.race import versions
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
-from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
+from benchmarks.report.results import RESULTS, Row, Spread, in_turns, save_csv, show
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network
 from benchmarks.rigs.servers import ServerPython, missing, pythons, running
-from shisha_rt.errors import Failure
+from benchmarks.rigs.tune import settle
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
 
 PERCENTS: Final = (80.0, 100.0, 120.0, 150.0)
 TARGET, NO_TARGET, MOSEC = "target", "no_target", "mosec"
 _CAPACITY_S: Final = 3.0
-_TUNING_S: Final = 240.0
-_BURST_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +89,10 @@ def goodput(
         with _sides(network, described, target_ms, python, progress) as (sides, capacity_fps):
             for percent in PERCENTS:
                 rate_fps, rounds = capacity_fps * percent / 100, []
-                for number, first in enumerate(itertools.islice(itertools.cycle(range(len(sides))), count)):
+                for number, turn in enumerate(in_turns(sides, count)):
                     at_s = poisson(rate_fps, LEAD_S + seconds, f"{model} {percent} {number}")
                     progress.glance(f"{model}: {percent:g}% of capacity, round {number + 1} of {count}")
-                    turns = (*sides[first:], *sides[:first])
-                    rounds.append({side.name: side.arrivals(at_s, LEAD_S) for side in turns})
+                    rounds.append({side.name: side.arrivals(at_s, LEAD_S) for side in turn})
                 found.append(_AtLoad(model, percent, rate_fps, seconds, target_ms / 1e3, rounds))
                 save_csv("goodput", _rows(found), about)
     progress.done()
@@ -121,12 +116,7 @@ def _sides(
         for name, options in ((TARGET, ("--target-ms", f"{target_ms:g}")), (NO_TARGET, ())):
             progress.glance(f"{network.model}: {name} tunes itself")
             control, asked = closing.enter_context(daemon_side(network, machine, "throughput", *options))
-            until_s, calm = time.monotonic() + _TUNING_S, 0
-            while calm < 3:  # a search may begin some seconds after candidates were compared
-                if time.monotonic() > until_s:
-                    raise Failure(f"{name} has not settled within {_TUNING_S:g} s")
-                asked.ask(seconds=_BURST_S, in_flight=IN_FLIGHT)
-                calm = calm + 1 if control.call("tuner_get")["tuner"]["state"] == "watching" else 0
+            settle(control, asked, in_flight=IN_FLIGHT)
             control.call("tuner_set", pause=True)
             sides.append(Loaded(name, asked))
             waiting = int(control.metadata()["server"]["max_in_flight"])

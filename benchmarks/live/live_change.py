@@ -26,7 +26,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.results import Row, number, save_csv, show
 from benchmarks.rigs.child_process import child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from shisha_rt.cli.drive.child_daemon import child_daemon
@@ -188,7 +188,7 @@ def _summary(rows: Sequence[Row]) -> Row:
     """Medians over all changes of one kind, and the worst values of figures that should be small."""
 
     def figures(name: str) -> list[float]:
-        return [float(str(row[name])) for row in rows]
+        return [number(row, name) for row in rows]
 
     return {
         "model": rows[0]["model"],

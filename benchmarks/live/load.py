@@ -20,7 +20,6 @@ before it follows: `load_steps` measure that, from 10 to 90% and back, and how s
 from __future__ import annotations
 
 import contextlib
-import itertools
 import sys
 import tempfile
 import time
@@ -34,7 +33,7 @@ from benchmarks.live.load_figures import AUTO, FIXED, AtRate, Heard, Step, poiss
 from benchmarks.live.race import versions
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
-from benchmarks.report.results import RESULTS, Row, save_csv, show
+from benchmarks.report.results import RESULTS, Row, in_turns, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, Tell
@@ -172,11 +171,11 @@ def _sweep(
     for percent in PERCENTS:
         rate_fps = capacity_fps * percent / 100
         rounds = []
-        for number, first in enumerate(itertools.islice(itertools.cycle(range(len(sides))), count)):
+        for number, turn in enumerate(in_turns(sides, count)):
             long_s = LEAD_S + max(seconds, frames / rate_fps)
             at_s = poisson(rate_fps, long_s, f"{model} {percent} {number}")
             heard = {}
-            for side in (*sides[first:], *sides[:first]):
+            for side in turn:
                 tell(f"{model}: {percent:g}% of capacity, round {number + 1} of {count}, {side.name}")
                 heard[side.name] = side.arrivals(at_s, LEAD_S)
             rounds.append(heard)

@@ -15,7 +15,6 @@ Clients are separate processes with the same number of frames in flight.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from typing import Any, Final, NamedTuple
 
 import psutil
 
+from benchmarks.report.results import in_turns
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.cpu_time import cpu_time, whole_cpu_s
@@ -136,10 +136,9 @@ class Contest:
 
     def rounds(self, count: int, seconds: float, tell: Tell) -> Iterator[Round]:
         """Run rounds in which all sides take turns; each round begins with another side."""
-        turns = itertools.cycle(range(max(1, len(self.sides))))
-        for number, first in enumerate(itertools.islice(turns, count)):
+        for number, turn in enumerate(in_turns(self.sides, count)):
             readings = {}
-            for side in (*self.sides[first:], *self.sides[:first]):
+            for side in turn:
                 tell(f"{self.model}: round {number + 1} of {count}, {side.name}")
                 with awake(side.keeper):
                     readings[side.name] = self._turn(side, seconds)

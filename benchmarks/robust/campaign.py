@@ -49,7 +49,7 @@ import zmq
 from benchmarks.live.load_figures import percentile
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.results import Row, number, save_csv, show
 from benchmarks.rigs.http_asking import Address, HttpClients
 from shisha_rt.client import Client, ShishaError
 from shisha_rt.measure.compile import compile_model
@@ -341,7 +341,7 @@ def campaign(
     broken = [fault for load in loads for fault in load.faults]
     for fault in broken[:20]:
         print(f"campaign: {fault}", file=sys.stderr)
-    wrong = sum(int(str(row["count"])) for row in rows if row["what"] in ("wrong", "of no epoch"))
+    wrong = sum(number(row, "count") for row in rows if row["what"] in ("wrong", "of no epoch"))
     if broken or wrong or left or any(load.sent != load.answered for load in loads):
         raise typer.Exit(1)
 

@@ -35,7 +35,7 @@ from benchmarks.live.load_figures import at_ms
 from benchmarks.live.race import versions
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.results import Row, in_turns, save_csv, show
 from benchmarks.rigs.http_asking import Address, HttpClients, in_words
 from benchmarks.rigs.servers import ServerPython, running, the_python
 from shisha_rt.machine.host.cores import usable_cores
@@ -80,8 +80,8 @@ def campaign_rivals(
     about = facts() | versions([MOSEC], {MOSEC: python})
     rng, progress = random.Random(seed), Progress("campaign_rivals")
     found: dict[str, list[_Round]] = {DAEMON: [], MOSEC: []}
-    for number in range(rounds):
-        for name in (DAEMON, MOSEC) if number % 2 == 0 else (MOSEC, DAEMON):
+    for number, turn in enumerate(in_turns((DAEMON, MOSEC), rounds)):
+        for name in turn:
             progress.step(f"{name}, round {number + 1} of {rounds}")
             with (
                 tempfile.TemporaryDirectory(prefix="campaign-") as folder,

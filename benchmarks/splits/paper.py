@@ -10,7 +10,7 @@ from typing import Final
 
 from benchmarks.report.facts import facts
 from benchmarks.report.page import save_page, table
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.results import Row, number, save_csv, show
 from benchmarks.splits.networks import NETWORKS, alone, board_problem, totals
 from benchmarks.splits.single_layer import layer_traces, trace_row, weights_rows
 from benchmarks.splits.statements import statements
@@ -132,7 +132,7 @@ def network_row(run: NetworkRun) -> Row:
     """Totals, communication in full, and against the CPU alone and the rivals with the same limits."""
     problem = run.problem
     rows = layer_rows(run)
-    ups = [float(str(row["over the CPU"])) for row in rows]
+    ups = [number(row, "over the CPU") for row in rows]
     seconds, joules = totals(problem, run.shares)
     cpu_s, cpu_j = totals(problem, alone(problem, "cpu"))
     as_printed = run.setup == SETUPS[False] and run.title != "latency, in parallel"

@@ -21,7 +21,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -54,46 +54,11 @@ Heard = tuple[int | None, str, bytes]
 """An answer: the number of its request, if stated; "" or an error's code; the bytes of its tensors."""
 
 
-class Speech(Protocol):
+class _ZmtpSpeech:
     """Parser of what one connection receives. `greeted`: requests may be sent; libzmq closes a connection on which they
     come before its own READY.
     """
 
-    @property
-    def greeted(self) -> bool: ...
-
-    def take(self, data: bytes) -> Iterator[Heard]: ...
-
-
-class Language(Protocol):
-    """A protocol. `pipelines`: requests need not wait for answers. `beginnings`: what half-open connections send
-    instead of `hello`; if it is `hello`, `half` follows. `filler`: a short request with a longer answer.
-    """
-
-    @property
-    def address(self) -> tuple[str, int]: ...
-
-    @property
-    def pipelines(self) -> bool: ...
-
-    @property
-    def hello(self) -> bytes: ...
-
-    @property
-    def beginnings(self) -> Sequence[bytes]: ...
-
-    @property
-    def half(self) -> bytes: ...
-
-    @property
-    def filler(self) -> bytes: ...
-
-    def request(self, number: int, kind: int) -> list[bytes]: ...
-
-    def speech(self) -> Speech: ...
-
-
-class _ZmtpSpeech:
     def __init__(self) -> None:
         self._data = bytearray()
         self._parts: list[bytes] = []
@@ -131,7 +96,11 @@ class _ZmtpSpeech:
 
 
 class Zmtp:
-    """ZMTP 3.0 without security, as a DEALER."""
+    """ZMTP 3.0 without security, as a DEALER.
+
+    `pipelines`: requests need not wait for answers. `beginnings`: what half-open connections send instead of `hello`;
+    if it is `hello`, `half` follows. `filler`: a short request with a longer answer.
+    """
 
     pipelines = True
     hello = _HELLO
@@ -158,11 +127,13 @@ class Zmtp:
         head, body = self._before + b"%010d" % number, self._bodies[kind]
         return [head + body] if len(body) < _JOINED_BYTES else [head, body]
 
-    def speech(self) -> Speech:
+    def speech(self) -> _ZmtpSpeech:
         return _ZmtpSpeech()
 
 
 class _HttpSpeech:
+    """As `_ZmtpSpeech`."""
+
     greeted = True
 
     def __init__(self) -> None:
@@ -181,7 +152,7 @@ class _HttpSpeech:
 
 
 class Http:
-    """HTTP/1.1 and the Open Inference Protocol."""
+    """HTTP/1.1 and the Open Inference Protocol, as `Zmtp`."""
 
     pipelines = False
     hello = half = filler = b""
@@ -200,7 +171,7 @@ class Http:
     def request(self, number: int, kind: int) -> list[bytes]:
         return [self._requests[kind]]
 
-    def speech(self) -> Speech:
+    def speech(self) -> _HttpSpeech:
         return _HttpSpeech()
 
 
@@ -215,7 +186,7 @@ class _Peer:
     manner: str
     kind: int
     socket: socket.socket
-    speech: Speech
+    speech: _ZmtpSpeech | _HttpSpeech
     out: deque[memoryview] = field(default_factory=deque)
     waiting: dict[int, float] = field(default_factory=dict)
     events: int = 0
@@ -239,7 +210,7 @@ class _Found:
 class Crowd:
     """All connections. `expected`: the bytes of the answer to each kind of frame."""
 
-    def __init__(self, language: Language, expected: list[bytes]) -> None:
+    def __init__(self, language: Zmtp | Http, expected: list[bytes]) -> None:
         self._language = language
         self.expected = expected
         self._epoll = select.epoll()
@@ -510,7 +481,7 @@ def crowd_of(endpoint: str, port: int | None) -> Crowd:
         answers = [client.infer(frame) for frame in arrays]
         expected = [b"".join(array.tobytes() for array in answer.outputs.values()) for answer in answers]
     frames = [[array.tobytes() for array in frame.values()] for frame in arrays]
-    language: Language = Zmtp(endpoint, model, frames) if port is None else Http(port, model, frames)
+    language = Zmtp(endpoint, model, frames) if port is None else Http(port, model, frames)
     return Crowd(language, expected)
 
 

@@ -330,6 +330,7 @@ def campaign(
                 progress.glance(f"{frames} frames, {going.faults} kills and stops, {going.epoch} plans")
             for each in clients:
                 each.finish()
+            going.epoch = daemon.control.status()["plan"]["epoch"]  # the tuner may have gone on meanwhile
         left = len(leftovers(daemon.runtime)) + len(daemon.processes())
     progress.done()
     zmq.Context.instance().term()

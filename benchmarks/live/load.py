@@ -164,23 +164,28 @@ def _all_sides(
         yield found, control, notes
 
 
-def _sweep(
-    model: str, sides: Sequence[Loaded], capacity_fps: float, count: int, seconds: float, frames: int, tell: Tell
-) -> list[AtRate]:
-    found: list[AtRate] = []
-    for percent in PERCENTS:
-        rate_fps = capacity_fps * percent / 100
-        rounds = []
-        for number, turn in enumerate(in_turns(sides, count)):
-            long_s = LEAD_S + max(seconds, frames / rate_fps)
-            at_s = poisson(rate_fps, long_s, f"{model} {percent} {number}")
-            heard = {}
-            for side in turn:
-                tell(f"{model}: {percent:g}% of capacity, round {number + 1} of {count}, {side.name}")
-                heard[side.name] = side.arrivals(at_s, LEAD_S)
-            rounds.append(heard)
-        found.append(AtRate(model, percent, rate_fps, rounds))
-    return found
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Rates in percent of capacity; `seconds` of each side's turn, or longer, until there are `frames` arrivals."""
+
+    percents: Sequence[float]
+    rounds: int
+    seconds: float
+    frames: int = 0
+
+    def over(self, model: str, sides: Sequence[Loaded], capacity_fps: float, tell: Tell) -> Iterator[AtRate]:
+        for percent in self.percents:
+            rate_fps = capacity_fps * percent / 100
+            found = []
+            for number, turn in enumerate(in_turns(sides, self.rounds)):
+                long_s = LEAD_S + max(self.seconds, self.frames / rate_fps)
+                at_s = poisson(rate_fps, long_s, f"{model} {percent} {number}")
+                heard = {}
+                for side in turn:
+                    tell(f"{model}: {percent:g}% of capacity, round {number + 1} of {self.rounds}, {side.name}")
+                    heard[side.name] = side.arrivals(at_s, LEAD_S)
+                found.append(heard)
+            yield AtRate(model, percent, rate_fps, found)
 
 
 def _climb(
@@ -237,8 +242,9 @@ def load(
             by_name = {side.name: side for side in sides}
             busy = by_name[FIXED[1]].asked.ask(seconds=_CAPACITY_S, in_flight=IN_FLIGHT)
             capacity_fps: float = busy["fps"]
-            if count:
-                found += _sweep(model, sides, capacity_fps, count, seconds, frames, progress.glance)
+            sweep = Sweep(PERCENTS if count else (), count, seconds, frames)
+            for its in sweep.over(model, sides, capacity_fps, progress.glance):
+                found.append(its)
                 save_csv("load", _rows(found), about)
             if steps:
                 stepped.append(_climb(model, by_name[AUTO], control, capacity_fps, steps, hold, progress.glance))

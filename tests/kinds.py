@@ -41,6 +41,7 @@ _IMPORTS: Final = {  # the first kind whose patterns fit
         "benchmarks.report.facts*",
         "benchmarks.rigs*",
         "benchmarks.robust*",
+        "benchmarks.splits.networks*",
         "shisha_rt.measure.compile*",
         "shisha_rt.model.reader*",
         "shisha_rt.model.zoo*",

@@ -75,7 +75,7 @@ def hop(
     """What a hop costs, by what carries it, over loopback and over a slow link."""
     if why := lacking() or lacking_ray():
         raise BadInput(f"cluster hop: this host lacks {why}")
-    about = facts(f"cluster hop --seconds {seconds:g} --rounds {count}")
+    about = facts()
     progress = Progress("hop")
     rows: list[Row] = []
     with slow_link(1) as link:

@@ -38,7 +38,7 @@ def kills(
 ) -> None:
     """Raylets and actors killed at random moments under load: frames lost, doubled, reordered, different."""
     check_host("cluster kills")
-    about = facts(f"cluster kills --model {model} --count {count} --seed {seed}")
+    about = facts()
     progress = Progress("kills")
     generator = random.Random(seed)
     victims = ["raylet", "actor"] * count

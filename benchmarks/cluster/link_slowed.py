@@ -39,7 +39,7 @@ def slow_link(
 ) -> None:
     """A link slowed tenfold under load: seconds until it is noticed and replanned, and frames."""
     check_host("cluster slow_link")
-    about = facts(f"cluster slow_link --model {model} --times {times}")
+    about = facts()
     progress = Progress("slow_link")
     rows: list[Row] = []
     with (

@@ -1,7 +1,7 @@
 """Throughput over one to three hosts, compared with Ray Serve with the whole model on each: `benchmarks cluster serve`.
 
 Raylets on one host, all but the first behind links of 1 Gbit/s and 1 ms. The kernel limits each host to the same share
-of a core, whatever runs there (`rigs/core_share.py`), so that two cores suffice for three hosts and all else. Sides
+of a core, whatever runs there (`rigs/control_group.py`), so that two cores suffice for three hosts and all else. Sides
 take turns in each round, with the same number of frames in flight:
 
 - `daemon_shared`, `daemon_http`: the daemon with a place on each host, after it has tuned itself; asked by its own
@@ -28,7 +28,7 @@ import typer
 
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, Spread, save_csv, show
+from benchmarks.report.results import Row, Spread, in_turns, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.far_hosts import CORES, FarHosts, check_host, far_daemon, far_hosts
 from benchmarks.rigs.tune import tune
@@ -60,9 +60,7 @@ def serve(
     check_host("cluster serve")
     if find_spec("ray.serve") is None or find_spec("fastapi") is None:
         raise BadInput("cluster serve: this interpreter lacks Ray Serve: the extra `race`")
-    about = facts(
-        f"cluster serve --models {models} --hosts {hosts} --seconds {seconds:g} --rounds {count} --part {part:g}"
-    )
+    about = facts()
     progress = Progress("serve")
     rows: list[Row] = []
     for model in models.split(","):
@@ -93,10 +91,9 @@ def _rows(
 ) -> list[Row]:
     names = list(sides)
     rounds: list[dict[str, float]] = []
-    for turn in range(count):
-        first = turn % len(names)
+    for turn, order in enumerate(in_turns(names, count)):
         found = {}
-        for name in (*names[first:], *names[:first]):
+        for name in order:
             progress.glance(f"{model}, {number} hosts: round {turn + 1} of {count}, {name}")
             found[name] = sides[name].ask(seconds=seconds)["frame_s"]
         rounds.append(found)

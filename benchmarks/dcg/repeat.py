@@ -10,14 +10,6 @@ from typing import Annotated, Final
 import typer
 
 from benchmarks.dcg.board import FITTED_TO, MADE_FROM, MODELLED, SEQUENCES, SHOWN, TITLES, board_devices, cases
-from benchmarks.dcg.figures import (
-    operators_figure,
-    partitions_figure,
-    scaling_figure,
-    shares_figure,
-    speedups_figure,
-    subgraphs_figure,
-)
 from benchmarks.dcg.operands import operand_rows
 from benchmarks.dcg.operators import operator_rows, transfer_rows
 from benchmarks.dcg.scaling import DRAWN, scaling_rows
@@ -30,11 +22,11 @@ from benchmarks.dcg.statements import (
     subgraph_statement,
     table_statements,
 )
-from benchmarks.dcg.subgraphs import chosen
+from benchmarks.dcg.subgraphs import subgraph_row
 from benchmarks.dcg.tables import quantities
 from benchmarks.report.facts import facts
 from benchmarks.report.page import save_page
-from benchmarks.report.results import Row, save_csv, save_figure, show
+from benchmarks.report.results import Row, save_csv, show
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +51,7 @@ def dcg(
 ) -> None:
     """The DCG papers' tables and figures beside ours; costs are modelled, the algorithms' own times measured."""
     size = QUICK if quick else FULL
-    about = facts(f"dcg{' --quick' * quick}")
+    about = facts()
     # First, while the garbage collector has few other objects to traverse.
     scaling = scaling_rows(size.sizes, min(5, size.repeats))
 
@@ -71,8 +63,7 @@ def dcg(
     transfers, operators = transfer_rows(devices), operator_rows(devices)
     results = placed(networks)
     speedups, partitions = speedup_rows(results), partition_rows(at_shown)
-    looked_at = [chosen(case, size.step) for case in at_shown]
-    subgraphs = [row for row, _ in looked_at]
+    subgraphs = [subgraph_row(case, size.step) for case in at_shown]
     statements = [
         *table_statements(counted),
         *operator_statements(transfers, operators),
@@ -93,21 +84,11 @@ def dcg(
         "subgraphs": (f"Figure 13, p = {SHOWN}", subgraphs),
         "statements": ("The papers' statements and ours", [one.row() for one in statements]),
     }
-    figures = {
-        "operators": operators_figure(transfers, operators),
-        "speedups": speedups_figure(speedups),
-        "shares": shares_figure(speedups),
-        "partitions": partitions_figure(at_shown),
-        "subgraphs": subgraphs_figure([one for _, drawn in looked_at for one in drawn]),
-        "scaling": scaling_figure(scaling),
-    }
     for name, (title, rows) in tables.items():
         costs = COSTS.get(name, MODELLED)
         if name not in ("transfers", "speedups", "partitions"):
             show(f"{title} ({costs})", rows)
         print(f"written to {save_csv(f'dcg_{name}', rows, about | {'costs': costs})}")
-    for name, figure in figures.items():
-        print(f"written to {save_figure(f'dcg_{name}', figure, about)}")
     shown = {title: rows for name, (title, rows) in tables.items() if name in _ON_PAGE}
     print(f"written to {save_page('dcg', _HEAD.format(**about), dict(reversed(shown.items())))}")
 
@@ -128,7 +109,3 @@ run for real; nothing else does.
 - More tables: [operators](dcg_operators.csv), [transfers](dcg_transfers.csv), [speedups](dcg_speedups.csv),
   [partitions](dcg_partitions.csv), [operands](dcg_table_2.csv), [times to place](dcg_scaling.csv).
 """
-
-
-if __name__ == "__main__":
-    typer.run(dcg)

@@ -11,7 +11,7 @@ from benchmarks.dcg.board import ALS, CPU_P_FIRST, CPU_S, DUET, OPT, PIM_FIRST, 
 from benchmarks.dcg.operators import STATED_ELEMENTS
 from benchmarks.dcg.speedups import Placed
 from benchmarks.dcg.tables import Quantity
-from benchmarks.report.results import Row
+from benchmarks.report.results import Row, number
 from benchmarks.report.statements import Kind, Repeats, Statement
 
 SAME: Final = 0.05
@@ -88,7 +88,7 @@ def _numbers(values: Sequence[object]) -> Figures:
 
 
 def operator_statements(transfers: Sequence[Row], operators: Sequence[Row]) -> list[Statement]:
-    (ratio,) = (_float(row, "ratio") for row in transfers if row["elements"] == STATED_ELEMENTS)
+    (ratio,) = (number(row, "ratio") for row in transfers if row["elements"] == STATED_ELEMENTS)
     adds, products = ([row for row in operators if row["operator"] == op] for op in ("Add", "MatMul"))
     threads = "additions, CPU_P over CPU_S, p = 8 and 16: at most about"
     return [
@@ -102,7 +102,7 @@ def operator_statements(transfers: Sequence[Row], operators: Sequence[Row]) -> l
             "Figure 8(b)",
             "products, CPU_P over CPU_S, p = 64: close to",
             [4.0],
-            [_float(products[-1], "CPU_P over CPU_S")],
+            [number(products[-1], "CPU_P over CPU_S")],
             None,
             _span,
             "the text says no more than that; ours comes nearer as p grows",
@@ -111,12 +111,8 @@ def operator_statements(transfers: Sequence[Row], operators: Sequence[Row]) -> l
 
 
 def _ends(rows: Sequence[Row], column: str) -> Figures:
-    figures = [_float(row, column) for row in rows]
+    figures = [number(row, column) for row in rows]
     return [min(figures), max(figures)]
-
-
-def _float(row: Row, column: str) -> float:
-    return float(str(row[column]))
 
 
 # --- whole networks -----------------------------------------------------------------------------------------------

@@ -46,13 +46,6 @@ class Subgraph:
     def _ratio(self, assignment: Assignment) -> float:
         return cost(self.problem, assignment).total_s / float(self.cost_s.min())
 
-    def index_of(self, assignment: Assignment) -> int:
-        """Index of an assignment in `cost_s`."""
-        index = 0
-        for node, device in zip(self.problem.nodes, assignment, strict=True):
-            index = index * len(node.capable) + node.capable.index(device)
-        return index
-
 
 def subgraphs(case: Case, step: int = 1) -> Iterator[Subgraph]:
     """Yield subgraphs from every `step`-th operator on; of subgraphs with equal costs only the first."""
@@ -87,37 +80,17 @@ def window(problem: Problem, first: int, count: int = NODES) -> Problem:
     )
 
 
-def chosen(case: Case, step: int) -> tuple[Row, list[Subgraph]]:
-    """A summary of a network's subgraphs, and two to draw: that of the most assignments and the worst one for ALS."""
-    checked = misses = wrong = 0
-    largest: Subgraph | None = None
-    worst: Subgraph | None = None
-    for one in subgraphs(case, step):
-        checked += 1
-        misses += one.als_ratio > 1 + _ROUNDING
-        wrong += abs(one.exact_ratio - 1) > _ROUNDING
-        if largest is None or len(one.cost_s) > len(largest.cost_s):
-            largest = one
-        if worst is None or one.als_ratio > worst.als_ratio:
-            worst = one
-    assert largest is not None  # every network has at least 15 operators
-    assert worst is not None
-    row: Row = {
+def subgraph_row(case: Case, step: int) -> Row:
+    """A summary of a network's subgraphs."""
+    found = [(len(one.cost_s), one.als_ratio, one.exact_ratio) for one in subgraphs(case, step)]
+    sizes, als, exact = zip(*found, strict=True)
+    return {
         "network": case.title,
         "p": case.sequence,
-        "different subgraphs": checked,
-        "assignments, at most": len(largest.cost_s),
-        "exact not the optimum": wrong,
-        "ALS not the optimum": misses,
-        "worst ALS over optimum": worst.als_ratio,
+        "different subgraphs": len(found),
+        "assignments, at most": max(sizes),
+        "exact not the optimum": sum(abs(ratio - 1) > _ROUNDING for ratio in exact),
+        "ALS not the optimum": sum(ratio > 1 + _ROUNDING for ratio in als),
+        "worst ALS over optimum": max(als),
         "costs": MODELLED,
     }
-    return row, [largest, worst]
-
-
-def sampled(one: Subgraph, most: int, rng: np.random.Generator) -> tuple[NDArray[np.intp], bool]:
-    """The indices of the assignments to draw, and whether these are all."""
-    count = len(one.cost_s)
-    if count <= most:
-        return np.arange(count), True
-    return np.sort(rng.choice(count, most, replace=False)), False

@@ -25,12 +25,12 @@ import typer
 from benchmarks.report.facts import facts
 from benchmarks.report.headers import kept_rows
 from benchmarks.report.progress import Progress
-from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
+from benchmarks.report.results import RESULTS, Row, Spread, in_turns, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network
 from benchmarks.rigs.cpu_time import whole_cpu_s
 from benchmarks.rigs.engine_process import ALONE
-from benchmarks.rigs.served import IN_FLIGHT
 from benchmarks.rigs.tune import settle
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client, plan_of
@@ -83,18 +83,16 @@ def alone(
     """How long one frame takes by itself, against engines with a thread for each core."""
     described = load_machine(machine)
     check_runnable(described)
-    about = facts(f"alone --models {models} --machine {machine} --seconds {seconds:g} --rounds {count}")
+    about = facts()
     progress, rows = Progress("alone"), list[Row]()
     for model in models.split(","):
         progress.step(model)
         network = Network.of(model, described)
         with _sides(network, machine, progress) as sides:
             turns: dict[float, list[Mapping[str, float]]] = {pause_ms: [] for pause_ms in PAUSES_MS}
-            starts = itertools.cycle(range(len(sides)))
-            for number, (first, pause_ms) in enumerate(itertools.product(itertools.islice(starts, count), PAUSES_MS)):
-                progress.glance(f"{model}: round {number // len(PAUSES_MS) + 1} of {count}, pauses of {pause_ms:g} ms")
+            for (number, turn), pause_ms in itertools.product(enumerate(in_turns(sides, count)), PAUSES_MS):
+                progress.glance(f"{model}: round {number + 1} of {count}, pauses of {pause_ms:g} ms")
                 order: dict[str, Any] = {"seconds": seconds, "pause_s": pause_ms / 1e3}
-                turn = (*sides[first:], *sides[:first])
                 turns[pause_ms].append({side.name: 1e3 * side.asked.ask(**order)["frame_s"] for side in turn})
             daemons = [side for side in sides if side.root is not None]
             more = {f"plan, {side.name}": side.plan for side in daemons}

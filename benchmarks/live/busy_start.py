@@ -13,17 +13,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
-from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
-from benchmarks.rigs.cache_place import cache_at
+from benchmarks.report.results import RESULTS, Row, Spread, in_turns, save_csv, show
+from benchmarks.rigs.cache_place import fresh_cache
 from benchmarks.rigs.child_process import child_process
-from benchmarks.rigs.served import IN_FLIGHT
+from benchmarks.rigs.client_process import IN_FLIGHT
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client, plan_of
 from shisha_rt.machine.host.cores import usable_cores
@@ -46,12 +45,12 @@ def busy_start(
     count: Annotated[int, typer.Option("--rounds", min=1, help="Rounds.")] = 3,
 ) -> None:
     """A first start beside a program that takes a core, against a calm one: what is found in the end."""
-    about = facts(f"busy_start --models {models} --busy-s {busy_s:g} --after-s {after_s:g} --rounds {count}")
+    about = facts()
     progress, rows = Progress("busy_start"), list[Row]()
     for model in models.split(","):
         readings: dict[str, list[dict[str, Any]]] = {BUSY: [], CALM: []}
-        for number in range(count):
-            for side in (BUSY, CALM) if number % 2 else (CALM, BUSY):
+        for number, turn in enumerate(in_turns((CALM, BUSY), count)):
+            for side in turn:
                 progress.step(f"{model}: {side}, round {number + 1} of {count}")
                 readings[side].append(_start(model, busy_s, after_s, hogged=side == BUSY))
         for figure in ("frames/s", "ms alone"):
@@ -79,7 +78,7 @@ def _start(model: str, busy_s: float, after_s: float, *, hogged: bool) -> dict[s
     with contextlib.ExitStack() as closing:
         folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="busy-start-"))
         path = resolve_model(f"zoo:{model}")
-        closing.enter_context(cache_at(Path(folder)))
+        closing.enter_context(fresh_cache())
         neighbour = closing.enter_context(contextlib.ExitStack())
         if hogged:
             neighbour.enter_context(_hog(usable_cores()[0]))

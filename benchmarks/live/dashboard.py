@@ -47,7 +47,7 @@ def dashboard(
     """Grafana's dashboard, drawn from its own queries over a real run."""
     if MISSING:
         raise BadInput(HINT)
-    about = facts("dashboard")
+    about = facts()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as closing:
         options = ("--machine", MACHINE, "--strategy", "guided", "--fresh", "--http", "127.0.0.1:0")
         daemon = closing.enter_context(child_daemon(f"zoo:{model}", *options))

@@ -28,9 +28,7 @@ import onnx
 import typer
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.report.facts import facts
-from benchmarks.report.figures import errors_figure
-from benchmarks.report.results import Row, save_csv, save_figure, show
+from benchmarks.report.results import Row, show
 from benchmarks.rigs.stage_rig import Loaded, StageRig, stage_rig
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine, parse_machine
 from shisha_rt.machine.machine import Machine, target_s
@@ -45,11 +43,6 @@ _TRIAD_SLOWER: Final = 8
 _SHARERS: Final = (2, 4)
 _SHARED_BYTES_PER_S: Final = 2e9
 _AIM_PERCENT: Final = {"pace": 1.0, "budget": 3.0, "triad": 3.0}
-_TITLES: Final = {
-    "pace": "Emulated places at saturation: wall time per frame against the mean target",
-    "budget": "Emulated memory shared by places: bytes per second against its bandwidth",
-    "triad": "STREAM triad on each emulated place: bytes per second against its memory's bandwidth",
-}
 _MEGA: Final = 2**20
 _SLOTS: Final = 2
 
@@ -140,7 +133,6 @@ def emulation(
     seconds: Annotated[float, typer.Option(min=0.5, help="Length of each measurement.")] = 4.0,
 ) -> None:
     """How exactly emulated places keep their speeds and memories their bandwidths."""
-    about = facts(f"emulation --model {model} --seconds {seconds:g}")
     rows: list[Row] = []
     for machine in _PACE_MACHINES:
         print(f"emulation: pace on {machine} ...", flush=True)
@@ -153,21 +145,3 @@ def emulation(
         print("emulation: triad on each place ...", flush=True)
         rows += triad_on_each(large, seconds / 2)
     show("Emulated places and memories against what they were told", rows)
-    print(f"written to {save_csv('emulation', rows, about)}")
-    panels = {
-        title: (_AIM_PERCENT[what], {_label(row): _error(row) for row in rows if row["what"] == what})
-        for what, title in _TITLES.items()
-    }
-    print(f"written to {save_figure('emulation', errors_figure(panels), about)}")
-
-
-def _label(row: Row) -> str:
-    return f"{row['machine']} {row['place']}"
-
-
-def _error(row: Row) -> float:
-    return float(str(row["error %"]))
-
-
-if __name__ == "__main__":
-    typer.run(emulation)

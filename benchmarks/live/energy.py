@@ -20,7 +20,7 @@ import typer
 from benchmarks.live.load import daemon_side
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.results import Row, number, save_csv, show
 from benchmarks.rigs.contest import Network
 from benchmarks.rigs.tune import settle
 from shisha_rt.costs.costs import Costs
@@ -63,9 +63,7 @@ def energy(
     """Joules a frame of plans for each objective, predicted and measured, on an emulated board."""
     described = load_machine(machine)
     check_runnable(described)
-    about = facts(f"energy --models {models} --machine {machine}") | {
-        "emulated": "all places; their power is described, not measured"
-    }
+    about = facts() | {"emulated": "all places; their power is described, not measured"}
     progress, rows = Progress("energy"), list[Row]()
     for model in models.split(","):
         progress.step(model)
@@ -83,9 +81,9 @@ def _rows(network: Network, machine: Machine, progress: Progress) -> list[Row]:
         progress.glance(f"{network.model}: {side.name}")
         rows.append(_row(network.model, machine, side, costs, dict(_measured(network, machine, side))))
         if side.objective == "latency":
-            sides.append(_Side("energy", _SLACK * float(str(rows[-1]["alone ms"])) / 1e3))
-    least = next(float(str(row["measured mJ"])) for row in rows if row["objective"] == "energy")
-    return [{**row, "over energy": float(str(row["measured mJ"])) / least} for row in rows]
+            sides.append(_Side("energy", _SLACK * number(rows[-1], "alone ms") / 1e3))
+    least = next(number(row, "measured mJ") for row in rows if row["objective"] == "energy")
+    return [{**row, "over energy": number(row, "measured mJ") / least} for row in rows]
 
 
 def _costs(model: str, machine: Machine) -> Costs:

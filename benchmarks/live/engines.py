@@ -13,10 +13,6 @@ every round; times are medians over the rounds, with quartiles.
   measured against predicted time.
 - `node runs`, `edge runs`: the runs of Algorithm 1 of the DCG papers (theirs: 3 and 1, with three devices). `cold s`:
   time of profiling when nothing is known, with starting processes and building sessions; `warm s`: on a second start.
-
-`engines_operators` sums profiled times by type of operator; fused operators count with the one that they were fused
-with. `least ms`: each operator on the faster engine, without transfers, so no placement is predicted to be faster. Its
-difference to the better engine is the most that a placement can gain.
 """
 
 from __future__ import annotations
@@ -27,15 +23,12 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 import typer
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from benchmarks.report.facts import facts
-from benchmarks.report.results import RESULTS, Row, Spread, save_csv, save_figure, show
+from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
 from benchmarks.rigs.one_place import OnePlace, Profiled, by_order, on_one_place, one_core
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.machine.machine import Machine
-from shisha_rt.model.graph import Graph
 from shisha_rt.model.zoo import SHIPPED, zoo_path
 from shisha_rt.placement.segments import segments
 from shisha_rt.placement.stage_placement import StagePlacement
@@ -50,7 +43,6 @@ GAINERS: Final = 2
 
 _SLOTS: Final = 2
 _GLANCE_S: Final = 0.1
-_GROUP_WIDTH: Final = 0.8
 
 Round = Mapping[str, float]
 """Service seconds by side: an engine's name, or `PLACEMENT`."""
@@ -171,26 +163,6 @@ def engine_row(measured: Measured) -> Row:
     }
 
 
-def operator_rows(model: str, graph: Graph, costs: OperatorCosts, placement: Sequence[str]) -> list[Row]:
-    """A row for each type of operator, the longest time first, and one for all together."""
-    of_type: dict[str, list[int]] = {"all": list(range(len(graph.operators)))}
-    for index, operator in enumerate(graph.operators):
-        of_type.setdefault(operator.op_type, []).append(index)
-    of_type = dict(sorted(of_type.items(), key=lambda entry: -costs.time_s[entry[1]].min(axis=1).sum()))
-    names = [device.name for device in costs.devices]
-    return [
-        {
-            "model": model,
-            "operator": op,
-            "number": len(its),
-            **{f"{name} ms": 1e3 * float(costs.time_s[its, column].sum()) for column, name in enumerate(names)},
-            "least ms": 1e3 * float(costs.time_s[its].min(axis=1).sum()),
-            **{f"placed on {name}": sum(placement[index] == name for index in its) for name in names},
-        }
-        for op, its in of_type.items()
-    ]
-
-
 def verdicts(gains: Sequence[Gain]) -> list[str]:
     """Whether the aims are met by placements that mix engines. `gains` (networks,)."""
     mixed = [one for one in gains if one.itself is None]
@@ -199,34 +171,10 @@ def verdicts(gains: Sequence[Gain]) -> list[str]:
     told = [
         f"placements that mix engines: {len(mixed)} of {len(gains)}",
         f"of these never slower than the better engine, {NOISE:.0%} noise: {not_slower} (aim: all)",
-        f"of these at least {GAIN:g} times as fast: {faster} (aim: {GAINERS}; else see engines_operators)",
+        f"of these at least {GAIN:g} times as fast: {faster} (aim: {GAINERS})",
     ]
     off = [abs(one.itself.median - 1) for one in gains if one.itself is not None]
     return [*told, f"the others, an engine against itself: up to {max(off):.1%} off, which is noise"] if off else told
-
-
-def engines_figure(results: Sequence[Measured]) -> Figure:
-    """Figure of each side's time over the better engine's, by network."""
-    figure = Figure(figsize=(11, 4.5), layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97)))
-    axes = figure.subplots()
-    sides = list(results[0].rounds[0])
-    width = _GROUP_WIDTH / len(sides)
-    for number, side in enumerate(sides):
-        at = [group + (number - (len(sides) - 1) / 2) * width for group in range(len(results))]
-        better_ms = [min(_ms(one.rounds, engine).median for engine in sides if engine != PLACEMENT) for one in results]
-        own_ms = [_ms(one.rounds, side) for one in results]
-        heights = [its.median / ms for its, ms in zip(own_ms, better_ms, strict=True)]
-        below = [(its.median - its.low) / ms for its, ms in zip(own_ms, better_ms, strict=True)]
-        above = [(its.high - its.median) / ms for its, ms in zip(own_ms, better_ms, strict=True)]
-        bars = axes.bar(at, heights, width, yerr=(below, above), ecolor="0.3", label=side)
-        axes.bar_label(bars, fmt="%.2f", fontsize=7, rotation=90, padding=3)
-    axes.axhline(1, color="0.5", linewidth=0.8)
-    axes.set_xticks(range(len(results)), [one.model for one in results], fontsize=8)
-    axes.margins(y=0.15)
-    axes.set_ylabel("time per frame / better engine's, quartiles")
-    axes.set_title("Two engines on one core, and the exact placement over both")
-    axes.legend(fontsize=8)
-    return figure
 
 
 def engines(
@@ -238,30 +186,21 @@ def engines(
     """ONNX Runtime alone, OpenVINO alone, and the exact placement over both, on one core."""
     machine = one_core()
     chosen = models or (QUICK_MODELS if quick else MODELS)
-    about = facts(f"engines --models {chosen}{' --quick' * quick}") | {
+    about = facts() | {
         "openvino": importlib.metadata.version("openvino"),
     }
-    results: list[Measured] = []
+    gains: list[Gain] = []
     rows: list[Row] = []
-    operators: list[Row] = []
     for model in chosen.split(","):
         print(f"engines: {model} ...", flush=True)
         measured = measure(model, machine, QUICK if quick else FULL)
-        results.append(measured)
+        gains.append(measured.gain)
         rows.append(engine_row(measured))
-        operators += operator_rows(model, measured.network.graph, measured.costs, measured.placement.devices)
         # After each network, so that results are kept if a later one fails.
         save_csv("engines", rows, about)
-        save_csv("engines_operators", operators, about)
-        save_figure("engines", engines_figure(results), about)
-    show("By type of operator, as profiled", operators)
     show(
         "Two engines on one core, and the exact placement over both",
         rows,
-        verdicts([one.gain for one in results]),
+        verdicts(gains),
     )
-    print(f"written to {RESULTS}: engines.csv, engines_operators.csv, engines.png")
-
-
-if __name__ == "__main__":
-    typer.run(engines)
+    print(f"written to {RESULTS}: engines.csv")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,10 +17,9 @@ from typing import Annotated, Final
 
 import typer
 
-from benchmarks.live.copies import MODELS
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, Spread, save_csv, show
-from benchmarks.rigs.cache_place import cache_at
+from benchmarks.rigs.cache_place import fresh_cache
 from benchmarks.rigs.child_process import child_process
 from benchmarks.rigs.resources import whole_pss_bytes
 from benchmarks.rigs.steady_load import SteadyLoad
@@ -30,6 +28,7 @@ from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client
 from shisha_rt.model.zoo import resolve_model
 
+MODELS: Final = "squeezenet,shufflenet,inception_v1"
 _IN_FLIGHT: Final = 6
 _PATIENCE_S: Final = 300.0
 _AFTER_S: Final = 3.0
@@ -43,7 +42,7 @@ def first_answer(
     count: Annotated[int, typer.Option("--rounds", help="Rounds.")] = 3,
 ) -> None:
     """How long a user waits for the first answer, and what frames get while layers are measured."""
-    about = facts(f"first_answer --models {models} --machine {machine} --rounds {count}")
+    about = facts()
     rows: list[Row] = []
     for model in models.split(","):
         print(f"first_answer: {model} ...", flush=True)
@@ -59,18 +58,12 @@ def _round(path: Path, machine: str) -> dict[str, float]:
     started_s = time.monotonic()
     with child_process("benchmarks.rigs.first_session", path=str(path)):
         found = {"engine_s": time.monotonic() - started_s}
-    with _empty_cache():
+    with fresh_cache():
         with _started(path, machine, found, "cold") as daemon:
             found |= _served(daemon)
         with _started(path, machine, found, "warm") as daemon:
             found |= _lost_and_found(daemon)
     return found
-
-
-@contextmanager
-def _empty_cache() -> Iterator[None]:
-    with tempfile.TemporaryDirectory() as folder, cache_at(Path(folder)):
-        yield
 
 
 @contextmanager

@@ -12,63 +12,40 @@ always in flight. Goodput is the number of answers within the target per second.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Annotated, Final
 
 import typer
 
-from benchmarks.live.load import LEAD_S, Loaded, daemon_side
-from benchmarks.live.load_figures import Heard, percentile, poisson
+from benchmarks.live.load import Loaded, Sweep, daemon_side
+from benchmarks.live.load_figures import AtRate
 from benchmarks.live.race import versions
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
 from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
+from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network
-from benchmarks.rigs.served import IN_FLIGHT
-from benchmarks.rigs.servers import missing, pythons, running
-from shisha_rt.errors import Failure
+from benchmarks.rigs.servers import ServerPython, missing, pythons, running
+from benchmarks.rigs.tune import settle
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
 
 PERCENTS: Final = (80.0, 100.0, 120.0, 150.0)
 TARGET, NO_TARGET, MOSEC = "target", "no_target", "mosec"
 _CAPACITY_S: Final = 3.0
-_TUNING_S: Final = 240.0
-_BURST_S: Final = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class _AtLoad:
-    model: str
-    percent: float
-    rate_fps: float
-    seconds: float
-    target_s: float
-    rounds: Sequence[Mapping[str, Heard]]
-
-    def row(self, side: str) -> Row:
-        heard = [of_sides[side] for of_sides in self.rounds]
-        took_s = [latency_s for of_side in heard for latency_s in of_side.latencies_s]
-        sent = sum(of_side.sent for of_side in heard)
-        return {
-            "model": self.model,
-            "load %": self.percent,
-            "arrivals/s": self.rate_fps,
-            "side": side,
-            "in time/s": Spread.of(
-                sum(latency_s <= self.target_s for latency_s in of_side.latencies_s) / self.seconds for of_side in heard
-            ),
-            "answered/s": len(took_s) / self.seconds / len(heard),
-            "late %": 100 * sum(latency_s > self.target_s for latency_s in took_s) / max(1, len(took_s)),
-            "refused %": 100 * sum(of_side.refused for of_side in heard) / max(1, sent),
-            "p50 ms": 1e3 * percentile(took_s, 50) if took_s else None,
-            "p99 ms": 1e3 * percentile(took_s, 99) if took_s else None,
-            "failed or lost": sum(of_side.failed + of_side.lost for of_side in heard),
-        }
+def _row(its: AtRate, side: str, target_s: float, seconds: float) -> Row:
+    heard = [of_sides[side] for of_sides in its.rounds]
+    took_s = [latency_s for of_side in heard for latency_s in of_side.latencies_s]
+    in_time = (sum(latency_s <= target_s for latency_s in of_side.latencies_s) / seconds for of_side in heard)
+    return {
+        **its.row(side),
+        "in time/s": Spread.of(in_time),
+        "answered/s": len(took_s) / seconds / len(heard),
+        "late %": 100 * sum(latency_s > target_s for latency_s in took_s) / max(1, len(took_s)),
+    }
 
 
 def goodput(
@@ -77,44 +54,28 @@ def goodput(
     target_ms: Annotated[float, typer.Option(min=0.1, help="The target.")] = 50.0,
     seconds: Annotated[float, typer.Option(min=0.5, help="For each side at each load in each round.")] = 8.0,
     count: Annotated[int, typer.Option("--rounds", min=1, help="Rounds.")] = 3,
-    server_python: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[NAME=]PATH", help="The interpreter that has Mosec; or this one."),
-    ] = None,
+    server_python: ServerPython = None,
 ) -> None:
     """Frames a second within a target, from 80 to 150% of capacity, open loop."""
     described = load_machine(machine)
     check_runnable(described)
     interpreters = pythons(server_python or [])
     absent = missing(MOSEC, interpreters[MOSEC])
-    about = facts(
-        f"goodput --models {models} --machine {machine} --target-ms {target_ms:g} --seconds {seconds:g} "
-        f"--rounds {count}{' --server-python PATH' if server_python else ''}"
-    ) | versions([] if absent else [MOSEC], interpreters)
-    progress, found = Progress("goodput"), list[_AtLoad]()
+    about = facts() | versions([] if absent else [MOSEC], interpreters)
+    progress, rows = Progress("goodput"), list[Row]()
     for model in models.split(","):
         progress.step(model)
         network = Network.of(model, described)
         python = None if absent else interpreters[MOSEC]
         with _sides(network, described, target_ms, python, progress) as (sides, capacity_fps):
-            for percent in PERCENTS:
-                rate_fps, rounds = capacity_fps * percent / 100, []
-                for number, first in enumerate(itertools.islice(itertools.cycle(range(len(sides))), count)):
-                    at_s = poisson(rate_fps, LEAD_S + seconds, f"{model} {percent} {number}")
-                    progress.glance(f"{model}: {percent:g}% of capacity, round {number + 1} of {count}")
-                    turns = (*sides[first:], *sides[:first])
-                    rounds.append({side.name: side.arrivals(at_s, LEAD_S) for side in turns})
-                found.append(_AtLoad(model, percent, rate_fps, seconds, target_ms / 1e3, rounds))
-                save_csv("goodput", _rows(found), about)
+            for its in Sweep(PERCENTS, count, seconds).over(model, sides, capacity_fps, progress.glance):
+                rows += [_row(its, side, target_ms / 1e3, seconds) for side in sorted(its.rounds[0], reverse=True)]
+                save_csv("goodput", rows, about)
     progress.done()
-    show(f"Frames a second within {target_ms:g} ms", _rows(found))
+    show(f"Frames a second within {target_ms:g} ms", rows)
     if absent:
         print(f"goodput: {MOSEC} is left out: {absent}", file=sys.stderr)
     print(f"written to {RESULTS}: goodput.csv")
-
-
-def _rows(found: Sequence[_AtLoad]) -> list[Row]:
-    return [at_load.row(side) for at_load in found for side in sorted(at_load.rounds[0], reverse=True)]
 
 
 @contextlib.contextmanager
@@ -127,12 +88,7 @@ def _sides(
         for name, options in ((TARGET, ("--target-ms", f"{target_ms:g}")), (NO_TARGET, ())):
             progress.glance(f"{network.model}: {name} tunes itself")
             control, asked = closing.enter_context(daemon_side(network, machine, "throughput", *options))
-            until_s, calm = time.monotonic() + _TUNING_S, 0
-            while calm < 3:  # a search may begin some seconds after candidates were compared
-                if time.monotonic() > until_s:
-                    raise Failure(f"{name} has not settled within {_TUNING_S:g} s")
-                asked.ask(seconds=_BURST_S, in_flight=IN_FLIGHT)
-                calm = calm + 1 if control.call("tuner_get")["tuner"]["state"] == "watching" else 0
+            settle(control, asked, in_flight=IN_FLIGHT)
             control.call("tuner_set", pause=True)
             sides.append(Loaded(name, asked))
             waiting = int(control.metadata()["server"]["max_in_flight"])

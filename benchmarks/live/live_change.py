@@ -26,10 +26,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from benchmarks.report.facts import facts
-from benchmarks.report.figures import gaps_figure
-from benchmarks.report.results import Row, save_csv, save_figure, show
-from benchmarks.rigs.served import IN_FLIGHT, served, two_places
+from benchmarks.report.results import Row, number, save_csv, show
+from benchmarks.rigs.child_process import child_process
+from benchmarks.rigs.client_process import IN_FLIGHT
+from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client
+from shisha_rt.errors import BadInput
+from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.measure.compiled import Compiled
@@ -118,24 +121,35 @@ def measure(model: str, machine: Machine, pairs: int, pause_s: float, in_flight:
     steps = [(what, plan) for what, other in others.items() for _ in range(pairs) for plan in (other, base)]
     steps += around * math.ceil(2 * pairs / len(around))
     changes = []
-    with served(f"zoo:{model}", machine.source, "tcp://127.0.0.1:0", in_flight) as one, Client(one.endpoint) as control:
-        one.take(base)
-        one.client.tell(seconds=_LEAD_S + len(steps) * (pause_s + _CHANGE_S))
+    options = ("--machine", machine.source, "--strategy", "seed", "--engine", "onnxruntime", "--fresh")
+    with (
+        child_daemon(f"zoo:{model}", *options) as daemon,
+        Client(daemon.endpoint) as control,
+        child_process("benchmarks.rigs.client_process", endpoint=daemon.endpoint, in_flight=in_flight) as (client, _),
+    ):
+        _set(control, base)
+        client.tell(seconds=_LEAD_S + len(steps) * (pause_s + _CHANGE_S))
         time.sleep(_LEAD_S)
         for what, plan in steps:
             changes.append(_change(control, what, plan, pause_s))
-        times: list[float] = one.client.hear()["answered_s"]
+        times: list[float] = client.hear()["answered_s"]
     return Run(model, tuple(times), tuple(change for change in changes if change.live_s + pause_s <= times[-1]))
 
 
 def _change(control: Client, what: str, plan: Plan, pause_s: float) -> Change:
     asked_s = time.monotonic()
+    live_s = _set(control, plan)
+    time.sleep(pause_s)
+    return Change(what, asked_s, live_s, tuple(control.status()["plan"]["stages"]))
+
+
+def _set(control: Client, plan: Plan) -> float:
+    """Make a plan live; the time when it is."""
     settled = control.set_plan(plan)
     live_s = time.monotonic()
     if settled["outcome"] != "live":
         raise RuntimeError(f"{plan} is {settled['outcome']}: {settled['reason']}")
-    time.sleep(pause_s)
-    return Change(what, asked_s, live_s, tuple(control.status()["plan"]["stages"]))
+    return live_s
 
 
 # --- what is shown --------------------------------------------------------------------------------------------
@@ -174,7 +188,7 @@ def _summary(rows: Sequence[Row]) -> Row:
     """Medians over all changes of one kind, and the worst values of figures that should be small."""
 
     def figures(name: str) -> list[float]:
-        return [float(str(row[name])) for row in rows]
+        return [number(row, name) for row in rows]
 
     return {
         "model": rows[0]["model"],
@@ -196,7 +210,7 @@ def _summary(rows: Sequence[Row]) -> Row:
 
 
 def report(runs: Sequence[Run], about: Mapping[str, str]) -> None:
-    """A table to the terminal, every change to `results/live_change.csv`, the gaps over time as a figure."""
+    """A table to the terminal, every change to `results/live_change.csv`."""
     rows = [row for run in runs for row in _rows(run)]
     kinds = sorted({(row["model"], row["change"], row["built"]) for row in rows}, key=str)
     show(
@@ -209,8 +223,6 @@ def report(runs: Sequence[Run], about: Mapping[str, str]) -> None:
         ],
     )
     print(f"written to {save_csv('live_change', rows, about)}")
-    panels = {run.model: (run.answered_s, [(c.asked_s, c.live_s, c.what) for c in run.changes]) for run in runs}
-    print(f"written to {save_figure('live_change', gaps_figure(panels), about)}")
 
 
 def live_change(
@@ -223,16 +235,12 @@ def live_change(
     in_flight: Annotated[int, typer.Option(min=1, help="Frames that the client keeps in flight.")] = IN_FLIGHT,
 ) -> None:
     """What a change of plan costs while frames flow."""
-    places = two_places(machine)
-    about = facts(
-        f"live_change --models {models} --machine {machine} --pairs {pairs} --pause {pause:g} --in-flight {in_flight}"
-    )
+    places = load_machine(machine)
+    if len(places.places) < 2:
+        raise BadInput(f"{machine}: {len(places.places)} place; expected at least 2, each with a core of its own")
+    about = facts()
     runs = []
     for model in models.split(","):
         print(f"live_change: {model} ...", flush=True)
         runs.append(measure(model, places, pairs, pause, in_flight))
     report(runs, about)
-
-
-if __name__ == "__main__":
-    typer.run(live_change)

@@ -20,7 +20,6 @@ before it follows: `load_steps` measure that, from 10 to 90% and back, and how s
 from __future__ import annotations
 
 import contextlib
-import itertools
 import sys
 import tempfile
 import time
@@ -30,17 +29,17 @@ from typing import Annotated, Final
 
 import typer
 
-from benchmarks.live.load_figures import AUTO, FIXED, AtRate, Heard, Step, poisson, ratio_rows, step_row
+from benchmarks.live.load_figures import AUTO, FIXED, AtRate, Heard, Step, poisson, step_row
 from benchmarks.live.race import versions
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
-from benchmarks.report.results import RESULTS, Row, save_csv, show
+from benchmarks.report.results import RESULTS, Row, in_turns, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, Tell
 from benchmarks.rigs.journal import events_since, next_event
 from benchmarks.rigs.queue_process import COPIES, THREADS
-from benchmarks.rigs.served import IN_FLIGHT
-from benchmarks.rigs.servers import SERVERS, awake, missing, pythons, running
+from benchmarks.rigs.servers import SERVERS, ServerPython, awake, missing, pythons, running
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client, Plan, plan_of
 from shisha_rt.errors import BadInput, Failure
@@ -165,23 +164,28 @@ def _all_sides(
         yield found, control, notes
 
 
-def _sweep(
-    model: str, sides: Sequence[Loaded], capacity_fps: float, count: int, seconds: float, frames: int, tell: Tell
-) -> list[AtRate]:
-    found: list[AtRate] = []
-    for percent in PERCENTS:
-        rate_fps = capacity_fps * percent / 100
-        rounds = []
-        for number, first in enumerate(itertools.islice(itertools.cycle(range(len(sides))), count)):
-            long_s = LEAD_S + max(seconds, frames / rate_fps)
-            at_s = poisson(rate_fps, long_s, f"{model} {percent} {number}")
-            heard = {}
-            for side in (*sides[first:], *sides[:first]):
-                tell(f"{model}: {percent:g}% of capacity, round {number + 1} of {count}, {side.name}")
-                heard[side.name] = side.arrivals(at_s, LEAD_S)
-            rounds.append(heard)
-        found.append(AtRate(model, percent, rate_fps, rounds))
-    return found
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Rates in percent of capacity; `seconds` of each side's turn, or longer, until there are `frames` arrivals."""
+
+    percents: Sequence[float]
+    rounds: int
+    seconds: float
+    frames: int = 0
+
+    def over(self, model: str, sides: Sequence[Loaded], capacity_fps: float, tell: Tell) -> Iterator[AtRate]:
+        for percent in self.percents:
+            rate_fps = capacity_fps * percent / 100
+            found = []
+            for number, turn in enumerate(in_turns(sides, self.rounds)):
+                long_s = LEAD_S + max(self.seconds, self.frames / rate_fps)
+                at_s = poisson(rate_fps, long_s, f"{model} {percent} {number}")
+                heard = {}
+                for side in turn:
+                    tell(f"{model}: {percent:g}% of capacity, round {number + 1} of {self.rounds}, {side.name}")
+                    heard[side.name] = side.arrivals(at_s, LEAD_S)
+                found.append(heard)
+            yield AtRate(model, percent, rate_fps, found)
 
 
 def _climb(
@@ -214,10 +218,7 @@ def load(
     count: Annotated[int, typer.Option("--rounds", min=0, help="Rounds; 0: no sweep.")] = 3,
     steps: Annotated[int, typer.Option(min=0, help="Steps from 10 to 90% of capacity and back; 0: none.")] = 50,
     hold: Annotated[float, typer.Option(min=0.5, help="Seconds that each of both loads lasts, at least.")] = 4.0,
-    server_python: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[NAME=]PATH", help="The interpreter that has the servers, or that one; or this one."),
-    ] = None,
+    server_python: ServerPython = None,
 ) -> None:
     """Latency from 5 to 120% of capacity, open loop, and how the daemon follows steps of the load."""
     described = load_machine(machine)
@@ -229,11 +230,7 @@ def load(
     absent = {name: why for name in names if name in SERVERS and (why := missing(name, interpreters[name]))}
     notes = {name: f"left out: {why}" for name, why in absent.items()}
     names = [name for name in names if name not in absent]
-    words = " --server-python PATH" if server_python else ""  # its path on this host is of no use elsewhere
-    about = facts(
-        f"load --models {models} --machine {machine} --rivals {rivals} --seconds {seconds:g} --frames {frames} "
-        f"--rounds {count} --steps {steps} --hold {hold:g}{words}"
-    ) | versions([name for name in names if name in SERVERS], interpreters)
+    about = facts() | versions([name for name in names if name in SERVERS], interpreters)
     progress = Progress("load")
     found: list[AtRate] = []
     stepped: list[Row] = []
@@ -245,32 +242,27 @@ def load(
             by_name = {side.name: side for side in sides}
             busy = by_name[FIXED[1]].asked.ask(seconds=_CAPACITY_S, in_flight=IN_FLIGHT)
             capacity_fps: float = busy["fps"]
-            if count:
-                found += _sweep(model, sides, capacity_fps, count, seconds, frames, progress.glance)
-                _save_sweep(found, names, about)
+            sweep = Sweep(PERCENTS if count else (), count, seconds, frames)
+            for its in sweep.over(model, sides, capacity_fps, progress.glance):
+                found.append(its)
+                save_csv("load", _rows(found), about)
             if steps:
                 stepped.append(_climb(model, by_name[AUTO], control, capacity_fps, steps, hold, progress.glance))
                 save_csv("load_steps", stepped, about)
     progress.done()
-    _report(found, names, stepped, notes)
+    _report(found, stepped, notes)
 
 
 def _rows(found: Sequence[AtRate]) -> list[Row]:
     return [its.row(side) for its in found for side in SIDES if side in its.rounds[0]]
 
 
-def _save_sweep(found: Sequence[AtRate], rivals: Sequence[str], about: Mapping[str, str]) -> None:
-    save_csv("load", _rows(found), about)
-    save_csv("load_ratios", ratio_rows(found, rivals), about)
-
-
-def _report(found: Sequence[AtRate], rivals: Sequence[str], stepped: Sequence[Row], notes: Mapping[str, str]) -> None:
+def _report(found: Sequence[AtRate], stepped: Sequence[Row], notes: Mapping[str, str]) -> None:
     if found:
         show("Latency by load, Poisson arrivals, from when a frame was to be sent", _rows(found))
-        show(f"{AUTO} against the better of its fixed plans and the best rival", ratio_rows(found, rivals))
     if stepped:
         show(f"Steps of the load, {CALM:g} to {BUSY:g}% of capacity and back", stepped)
     for name, note in notes.items():
         print(f"load: {name}: {note}", file=sys.stderr)
-    files = ["load.csv", "load_ratios.csv"] * bool(found) + ["load_steps.csv"] * bool(stepped)
+    files = ["load.csv"] * bool(found) + ["load_steps.csv"] * bool(stepped)
     print(f"written to {RESULTS}: {', '.join(files)}")

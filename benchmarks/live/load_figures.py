@@ -1,19 +1,18 @@
-"""Arrivals, percentiles, and the aims of the load sweep. Pure."""
+"""Arrivals, percentiles, and steps of the load. Pure."""
 
 from __future__ import annotations
 
 import random
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+import numpy as np
 
 from benchmarks.report.results import Row, Spread, written
 
 AUTO: Final = "daemon_auto"
 FIXED: Final = ("daemon_latency", "daemon_throughput")
-AIM: Final = 1.1
-"""Largest ratio to the better fixed plan, for p50 and p99."""
 SWITCH_AIM_S: Final = 1.0
 
 Event = Mapping[str, Any]
@@ -31,14 +30,12 @@ def poisson(rate_fps: float, seconds: float, seed: str) -> list[float]:
 
 
 def percentile(figures: Sequence[float], percent: float) -> float:
-    """Percentile with linear interpolation. Raises ValueError without figures."""
-    if not figures:
-        raise ValueError("no figures")
-    found = sorted(figures)
-    at = (len(found) - 1) * percent / 100
-    low = int(at)
-    high = min(low + 1, len(found) - 1)
-    return found[low] + (found[high] - found[low]) * (at - low)
+    return float(np.percentile(figures, percent))
+
+
+def at_ms(seconds: Sequence[float], percent: float) -> float | None:
+    """Percentile in milliseconds; None without figures."""
+    return 1e3 * percentile(seconds, percent) if len(seconds) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +69,7 @@ class AtRate:
     def p99_ms(self, side: str) -> float | None:
         """The p99 of the frames of all rounds together, as one round has too few."""
         pooled = [latency_s for one in self.rounds for latency_s in one[side].latencies_s]
-        return 1e3 * percentile(pooled, 99) if pooled else None
+        return at_ms(pooled, 99)
 
     def row(self, side: str) -> Row:
         heard = [one[side] for one in self.rounds]
@@ -88,46 +85,6 @@ class AtRate:
             "failed": sum(one.failed for one in heard),
             "lost": sum(one.lost for one in heard),
         }
-
-    def over(self, sides: Sequence[str], which: str) -> tuple[float, str] | None:
-        """`AUTO`'s latency over the least of `sides`, and that side. `which`: p50 (ratios within rounds) or p99."""
-        there = [side for side in sides if side in self.rounds[0] and self.p99_ms(side) is not None]
-        if AUTO not in self.rounds[0] or not there or self.p99_ms(AUTO) is None:
-            return None
-        if which == "p99":
-            best = min(there, key=lambda side: self.p99_ms(side) or 0.0)
-            return (self.p99_ms(AUTO) or 0.0) / (self.p99_ms(best) or 1.0), best
-        medians = {side: self.p50_ms(side) for side in (*there, AUTO)}
-        known = {side: its.median for side, its in medians.items() if its is not None}
-        if AUTO not in known or len(known) < 2:
-            return None
-        best = min((side for side in known if side != AUTO), key=lambda side: known[side])
-        ratios = [percentile(one[AUTO].latencies_s, 50) / percentile(one[best].latencies_s, 50) for one in self.rounds]
-        return statistics.median(ratios), best
-
-
-def ratio_rows(found: Sequence[AtRate], rivals: Sequence[str]) -> list[Row]:
-    """`AUTO` over the better fixed plan, with the aim, and over the best rival."""
-    rows: list[Row] = []
-    for its in found:
-        for which in ("p50", "p99"):
-            fixed, rival = its.over(FIXED, which), its.over(rivals, which)
-            if fixed is None and rival is None:
-                continue
-            rows.append(
-                {
-                    "model": its.model,
-                    "load %": its.percent,
-                    "latency": which,
-                    "over the better fixed plan": None if fixed is None else fixed[0],
-                    "which is": None if fixed is None else fixed[1],
-                    "at most": AIM,
-                    "met": "not measured" if fixed is None else "yes" if fixed[0] <= AIM else "no",
-                    "over the best rival": None if rival is None else rival[0],
-                    "that is": None if rival is None else rival[1],
-                }
-            )
-    return rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ chain over all places, copies on all of them, teams), change the objective and s
 slow one; workers are killed; `status` is polled, and `events` from the first one on.
 
 The table states times of turns: of all, and by the kind of event that was handled. A second table states what the
-longest turns were doing. Times are shown as measured on this host, and scaled to a core at about 4 GHz by a piece of
-plain Python that the loop's thread runs before the end, under the same load.
+longest turns were doing.
 """
 
 from __future__ import annotations
@@ -28,22 +27,19 @@ import typer
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
-from benchmarks.rigs.host_speed import piece_s
-from benchmarks.rigs.loop_process import figures
 from benchmarks.rigs.steady_load import SteadyLoad, Tally
 from shisha_rt.client import Client
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.seed import seed
+from tests.serving.daemon_process import machine_file
 
 MODEL: Final = "squeezenet"
 _AIM_MS: Final = {"p99.9": 1.0, "largest": 5.0}
 _TIMEOUT_S: Final = 300.0
 _POLL_EVERY_S: Final = 0.5
-_PIECES: Final = 5  # pieces of work that this process times after each poll
 _CHANGE_EVERY_S: Final = (0.5, 3.0)
 _EXTRA_IN_FLIGHT: Final = 4  # beyond the daemon's slots: frames that wait at the door or travel
 _SHARES: Final = ("p50", "p99", "p99.9", "largest")
@@ -114,18 +110,6 @@ class Unrest:
         return [place["name"] for place in self._control.status()["places"]]
 
 
-def write_machine(folder: Path, place_count: int) -> Path:
-    """Places that take turns on the cores that this process may use."""
-    cores = usable_cores()
-    path = folder / f"shared-{place_count}.toml"
-    path.write_text(
-        "".join(
-            f'[[place]]\nname = "p{i}"\ncores = [{cores[i % len(cores)]}]\nshared = true\n' for i in range(place_count)
-        )
-    )
-    return path
-
-
 def plans_over(model: str, machine: Path) -> list[Plan]:
     """A chain, copies and teams over all places; and a chain in which each stage has two copies."""
     compiled = compile_model(resolve_model(f"zoo:{model}"))
@@ -145,11 +129,8 @@ def plans_over(model: str, machine: Path) -> list[Plan]:
 
 
 def drive(child: ChildProcess, load: SteadyLoad, unrest: Unrest, seconds: float) -> dict[str, Any]:
-    """Cause events for `seconds`; return the daemon's figures of its turns, and the times of a piece of work in this
-    process.
-    """
+    """Cause events for `seconds`; return the daemon's figures of its turns."""
     generator = random.Random(0)
-    beside_s = []
     until_s = time.monotonic() + seconds
     change_s = 0.0
     while (now_s := time.monotonic()) < until_s:
@@ -159,44 +140,29 @@ def drive(child: ChildProcess, load: SteadyLoad, unrest: Unrest, seconds: float)
             unrest.change()
             change_s = now_s + generator.uniform(*_CHANGE_EVERY_S)
         time.sleep(_POLL_EVERY_S)
-        beside_s += [piece_s() for _ in range(_PIECES)]
-    return child.ask() | {"beside": figures(beside_s)}
+    return child.ask()
 
 
-def _row(what: str, found: dict[str, float], slower: float) -> Row:
-    scaled = {f"{share} ms, scaled": 1e3 * found[share] / slower for share in _SHARES}
-    return (
-        {"what": what, "count": int(found["count"])} | {f"{share} ms": 1e3 * found[share] for share in _SHARES} | scaled
-    )
+def _row(what: str, found: dict[str, float]) -> Row:
+    return {"what": what, "count": int(found["count"])} | {f"{share} ms": 1e3 * found[share] for share in _SHARES}
 
 
 def report(found: dict[str, Any], tally: Tally, places: int, changes: int, about: dict[str, str]) -> None:
-    slower = found["slower"]
     by_what = sorted(found["by_what"].items(), key=lambda item: -item[1]["largest"])
-    rows = [
-        _row("turns", found["turns"], slower),
-        *(_row(what, its, slower) for what, its in by_what),
-        _row("a fixed piece of work beside them", found["beside"], slower),
-    ]
-    longest: list[Row] = [
-        {"ms": 1e3 * seconds, "ms, scaled": 1e3 * seconds / slower, "what came, with ms": told}
-        for seconds, told in found["longest"]
-    ]
+    rows = [_row("turns", found["turns"]), *(_row(what, its) for what, its in by_what)]
+    longest: list[Row] = [{"ms": 1e3 * seconds, "what came, with ms": told} for seconds, told in found["longest"]]
     aims = ", ".join(f"{share} {aim_ms:g} ms" for share, aim_ms in _AIM_MS.items())
     show(
         "CPU time of the daemon's loop between two polls",
         rows,
         [
             f"{changes} changes; {tally.answered} frames answered, {tally.errors} errors, {tally.lost} lost.",
-            f"scaled: this host took {slower:.2f} times as long as a core at 4 GHz. Aims: {aims}.",
+            f"Aims: {aims}, on a core at 4 GHz.",
             "All but turns: without what has a name of its own within. collection N: of garbage, by the interpreter.",
-            "What a fixed piece of work takes beyond its p50 is this host's doing, and in turns as well.",
         ],
     )
     show("The longest turns", longest)
-    told = about | {"this host": f"{slower:.2f} times as slow as a core at 4 GHz", "changes": str(changes)}
-    for what, table in (("", rows), ("_longest", longest)):
-        print(f"written to {save_csv(f'loop_{places}{what}', table, told)}")
+    print(f"written to {save_csv(f'loop_{places}', rows, about | {'changes': str(changes)})}")
 
 
 def loop(
@@ -205,11 +171,9 @@ def loop(
     seconds: Annotated[float, typer.Option(min=1, help="How long; 600 for figures.")] = 30.0,
 ) -> None:
     """How long the daemon's loop runs at a stretch, whatever happens to it."""
-    about = facts(f"loop --model {model} --places {places} --seconds {seconds:g}") | {
-        "places": f"{places}, which share the cores",
-    }
+    about = facts() | {"places": f"{places}, which share the cores"}
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as closing:
-        machine = write_machine(Path(folder), places)
+        machine = machine_file(Path(folder), [f"p{i}" for i in range(places)])
         plans = plans_over(model, machine)
         child, up = closing.enter_context(
             child_process(
@@ -227,7 +191,3 @@ def loop(
         found = drive(child, load, unrest, seconds)
         tally = load.stop()
     report(found, tally, places, unrest.changes, about)
-
-
-if __name__ == "__main__":
-    typer.run(loop)

@@ -21,8 +21,8 @@ from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
 from benchmarks.report.results import Row, Spread, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.resources import whole_pss_bytes
-from benchmarks.rigs.served import IN_FLIGHT
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client
@@ -41,9 +41,7 @@ def many_models(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 5,
 ) -> None:
     """Many models on few cores: how soon they serve, what an idle one takes, and what a busy one gets."""
-    about = facts(
-        f"many_models --model {model} --count {count} --tuning-s {tuning_s:g} --seconds {seconds:g} --rounds {rounds}"
-    )
+    about = facts()
     progress = Progress("many_models")
     path = resolve_model(f"zoo:{model}", print)
     names = [f"{model}{number}" for number in range(count)]

@@ -11,21 +11,13 @@ the board, without the machine's `time_scale`.
 - `measured ms`: the median service time of the worker's frames; `error %`: against `predicted ms`.
 - `ALS over it`, `optimum over it`: the scheme's measured time over that of ALS, and over that of the optimum as run.
 
-`pim_board_gains` compares the least and the largest gains of ALS and of the optimum with the papers' Figure 9, to which
-the descriptions of the devices were fitted.
-
-`pim_board_runs`: the profile runs of Algorithm 1, with transfers between devices as the papers count them, each run
-once by a new worker. `build s`: building and warming the segments; `frames s`: the rest, one frame each. The product
-needs none of these runs, as described devices have formulas.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from types import MappingProxyType
 from typing import Annotated, Final
 
 import numpy as np
@@ -34,27 +26,21 @@ import typer
 from benchmarks.dcg.board import ALS, CPU_P_FIRST, DUET, OPT, PIM_FIRST, SEQUENCES, TITLES, Case, place
 from benchmarks.report.facts import facts
 from benchmarks.report.results import RESULTS, Row, save_csv, show
-from benchmarks.rigs.one_place import OnePlace, fresh_cache, on_one_place, predicted_s
+from benchmarks.rigs.cache_place import fresh_cache
+from benchmarks.rigs.one_place import OnePlace, on_one_place, predicted_s
 from benchmarks.rigs.stage_rig import StageRig
 from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.model.zoo import zoo_path
-from shisha_rt.placement.build import build_problem, tensor_kinds
+from shisha_rt.placement.build import build_problem
 from shisha_rt.placement.check import cost
-from shisha_rt.placement.dcg import device_mapped_graph
 from shisha_rt.placement.problem import Assignment
-from shisha_rt.placement.profiling import profile_runs
 from shisha_rt.placement.segments import segments
 from shisha_rt.placement.stage_problem import place_stage
 
 BOARD: Final = "pim-2"
 AS_RUN: Final = "optimum as run"
 SCHEMES: Final = (CPU_P_FIRST, PIM_FIRST, DUET[50], ALS, OPT, AS_RUN)
-PAPER: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
-    {CPU_P_FIRST: (1.1, 2.1), PIM_FIRST: (1.1, 3.0), DUET[50]: (1.09, 1.23)}
-)
-"""Least and largest gain of ALS over each scheme, over all networks and p: DCG-2024, Figure 9."""
-PAPER_RUNS: Final = "3 + 1"
 
 _QUICK_NETWORKS: Final = ("bert",)
 _QUICK_SEQUENCES: Final = (8, 64)
@@ -109,31 +95,6 @@ class Board:
             return place_stage(graph, 0, len(graph.operators) - 1, self._costs).devices
         return self._named(place(self._case.problem, scheme))
 
-    def profile(self) -> Row:
-        """Execute each profile run of the device-mapped graph once."""
-        case = self._case
-        dcg = device_mapped_graph(case.problem, tensor_kinds(case.graph, case.problem), "devices")
-        runs = profile_runs(dcg)
-        build_s = 0.0
-        start_s = time.monotonic()
-        for run in (*runs.node_runs, *runs.edge_runs):
-            stage = self._here.load(self._rig, self._named(run.assignment))
-            build_s += stage.prepared.build_s + stage.prepared.warm_s
-            self._rig.unload(stage)
-        frames_s = (time.monotonic() - start_s - build_s) / self._here.machine.time_scale
-        return {
-            "network": case.title,
-            "p": case.sequence,
-            "node runs": len(runs.node_runs),
-            "edge runs": len(runs.edge_runs),
-            "edge runs, no fewer than": runs.edge_run_bound,
-            "paper": PAPER_RUNS,
-            "build s": build_s,
-            "frames s": frames_s,
-            "cold s": build_s + frames_s,
-            "emulated": "yes",
-        }
-
     def _named(self, assignment: Assignment) -> tuple[str, ...]:
         return tuple(self._case.problem.devices[device] for device in assignment)
 
@@ -165,35 +126,6 @@ def executed_rows(results: Sequence[Executed]) -> list[Row]:
     return rows
 
 
-def gain_rows(results: Sequence[Executed]) -> list[Row]:
-    """The least and the largest gain over each scheme of `PAPER`, over all networks and p that were executed."""
-    found = {(one.network, one.sequence, one.scheme): one for one in results}
-    settings = list(dict.fromkeys((one.network, one.sequence) for one in results))
-
-    def ends(rival: str, scheme: str, seconds: str) -> str:
-        gains = [
-            getattr(found[*setting, rival], seconds) / getattr(found[*setting, scheme], seconds) for setting in settings
-        ]
-        return _span(min(gains), max(gains))
-
-    return [
-        {
-            "over": rival,
-            "paper": _span(*paper),
-            "ALS on paper": ends(rival, ALS, "on_paper_s"),
-            "ALS measured": ends(rival, ALS, "measured_s"),
-            "optimum on paper": ends(rival, OPT, "on_paper_s"),
-            "optimum measured": ends(rival, AS_RUN, "measured_s"),
-            "settings": len(settings),
-        }
-        for rival, paper in PAPER.items()
-    ]
-
-
-def _span(least: float, most: float) -> str:
-    return f"{least:.2f} to {most:.2f}"
-
-
 def _error_note(results: Sequence[Executed]) -> str:
     off = np.abs([one.measured_s / one.predicted_s - 1 for one in results])
     return f"measured against predicted: median {np.median(off):.2%} off, worst {off.max():.2%}"
@@ -205,12 +137,11 @@ def pim_board(
     """BERT, RoBERTa and GPT-2 on the emulated PIM board, executed by workers: the rows of `dcg`, measured."""
     networks, sequences = (_QUICK_NETWORKS, _QUICK_SEQUENCES) if quick else (tuple(TITLES), SEQUENCES)
     machine = load_machine(BOARD)
-    about = facts(f"pim_board{' --quick' * quick}") | {
+    about = facts() | {
         "emulated": f"{machine.name}, time_scale = {machine.time_scale:g}, which is taken out of all seconds",
         "costs": "device descriptions, fitted to Figures 9 and 11 of the DCG papers",
     }
     results: list[Executed] = []
-    runs: list[Row] = []
     for network in networks:
         path = zoo_path(network, print)
         for sequence in sequences:
@@ -220,18 +151,8 @@ def pim_board(
                 here = on_one_place(path, machine, {"sequence": sequence}, precision="any")
                 with here.rig(slot_count=1) as rig:
                     board = Board(network, sequence, here, rig)
-                    if sequence == sequences[0]:
-                        runs.append(board.profile())
                     results += [board.execute(scheme) for scheme in SCHEMES]
             # After each network, so that results are kept if a later one fails.
             save_csv("pim_board", executed_rows(results), about)
-            save_csv("pim_board_gains", gain_rows(results), about)
-            save_csv("pim_board_runs", runs, about)
     show("The DCG papers' board, emulated: placements executed", executed_rows(results), [_error_note(results)])
-    show("What ALS and the optimum gain: on paper and measured", gain_rows(results))
-    show("Profile runs executed", runs)
-    print(f"written to {RESULTS}: pim_board.csv, pim_board_gains.csv, pim_board_runs.csv")
-
-
-if __name__ == "__main__":
-    typer.run(pim_board)
+    print(f"written to {RESULTS}: pim_board.csv")

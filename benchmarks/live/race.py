@@ -26,15 +26,13 @@ from typing import Annotated, Final
 
 import typer
 
-from benchmarks.live.race_aims import HTTP, Standing, aims, mean_rows
-from benchmarks.live.race_page import save_page
 from benchmarks.report.facts import facts
 from benchmarks.report.headers import kept_rows
 from benchmarks.report.progress import Progress
-from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
+from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show, written
 from benchmarks.rigs.contest import DAEMON, SIDES, Network, Round, contest
 from benchmarks.rigs.engine_process import PLAIN
-from benchmarks.rigs.servers import SERVERS, missing, pythons, version
+from benchmarks.rigs.servers import SERVERS, ServerPython, missing, pythons, version
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.model.zoo import TRAINED
@@ -70,18 +68,6 @@ class Raced:
         if best is None or side not in self.rounds[0]:
             return None
         return Spread.of(its[best].frame_s / its[side].frame_s for its in self.rounds)
-
-    @property
-    def standing(self) -> Standing:
-        ways = [way for way in DAEMON if way in self.rounds[0]]
-        best = self.best(PLAIN)
-        return Standing(
-            self.model,
-            None if best is None else self.ms(best).median,
-            {way: self.over(way, PLAIN) for way in ways},
-            {way: self.over(way, list(SERVERS)) for way in ways},
-            {way: self.over(way, ["mosec"]) for way in ways if way in HTTP},
-        )
 
     def row(self, side: str) -> Row:
         is_daemon = side in DAEMON
@@ -134,10 +120,7 @@ def race(
     ),
     seconds: Annotated[float, typer.Option(min=0.2, help="For each side in each round.")] = 1.5,
     count: Annotated[int, typer.Option("--rounds", min=1, help="Rounds.")] = 5,
-    server_python: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[NAME=]PATH", help="The interpreter that has the servers, or that one; or this one."),
-    ] = None,
+    server_python: ServerPython = None,
     add: Annotated[
         bool, typer.Option("--add", help="Keep what the file has of other networks; each row names its commit.")
     ] = False,
@@ -154,12 +137,7 @@ def race(
         if name in names and (why := missing(name, interpreters[name])) is not None:
             left_out[name] = why
             names.remove(name)
-    words = " --server-python PATH" if server_python else ""  # its path on this host is of no use elsewhere
-    words += f" --name {part}" if part else ""
-    command = (
-        f"race --models {models} --machine {machine} --sides {sides} --seconds {seconds:g} --rounds {count}{words}"
-    )
-    about = facts(command) | versions([name for name in SERVERS if name in names], interpreters)
+    about = facts() | versions([name for name in SERVERS if name in names], interpreters)
     progress = Progress("race")
     found: list[Raced] = []
     for model in models.split(","):
@@ -182,9 +160,9 @@ def race(
         )  # after each network, so that results are kept if a later one fails
     progress.done()
     if found:
-        _report(found, machine, _file(machine, part), left_out, about)
-    else:
-        _tell_left_out(left_out)
+        _report(found, machine, _file(machine, part))
+    for name, why in left_out.items():
+        print(f"race: {name} is left out: {why}", file=sys.stderr)
 
 
 def versions(servers: Sequence[str], interpreters: Mapping[str, str]) -> dict[str, str]:
@@ -207,36 +185,13 @@ def _save(found: Sequence[Raced], name: str, about: Mapping[str, str], *, add: b
         save_csv(file, [*({**row, "commit": about["commit"]} for row in rows), *kept], about)
 
 
-def _report(
-    found: Sequence[Raced], machine: str, file: str, left_out: Mapping[str, str], about: Mapping[str, str]
-) -> None:
-    rows = {one.model: [_without_model(one.row(side)) for side in one.sides] for one in found}
-    cpu_rows = [one.cpu_row(side) for one in found for side in one.sides]
-    standings = [one.standing for one in found]
-    held, means = aims(standings), mean_rows(standings, [way for way in DAEMON if way in found[0].rounds[0]])
-    for model, its in rows.items():
-        show(f"{model}, {machine}: wall time per frame at saturation", its)
-    show("CPU time per frame, medians", [_medians(row) for row in cpu_rows])
-    if means:
-        show("The daemon, geometric means over the networks", means)
-    show("Aims", held)
-    _tell_left_out(left_out)
-    save_page(file, rows, cpu_rows, means, held, left_out, about)
-    print(f"written to {RESULTS}: {file}.csv, {file}_cpu.csv, {file}.md")
-
-
-def _without_model(row: Row) -> Row:
-    return {name: value for name, value in row.items() if name != "model"}
+def _report(found: Sequence[Raced], machine: str, file: str) -> None:
+    for one in found:
+        rows = [{name: value for name, value in one.row(side).items() if name != "model"} for side in one.sides]
+        show(f"{one.model}, {machine}: wall time per frame at saturation", rows)
+    show("CPU time per frame, medians", [_medians(one.cpu_row(side)) for one in found for side in one.sides])
+    print(f"written to {RESULTS}: {file}.csv, {file}_cpu.csv")
 
 
 def _medians(row: Row) -> Row:
-    return {name: _median(value) if isinstance(value, Spread) else value for name, value in row.items()}
-
-
-def _median(spread: Spread) -> str:
-    return f"{spread.median:.{0 if spread.median >= 10 else 2}f}"
-
-
-def _tell_left_out(left_out: Mapping[str, str]) -> None:
-    for name, why in left_out.items():
-        print(f"race: {name} is left out: {why}", file=sys.stderr)
+    return {name: written(value.median) if isinstance(value, Spread) else value for name, value in row.items()}

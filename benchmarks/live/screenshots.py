@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client, Plan, Stage
 from shisha_rt.errors import BadInput
 
@@ -152,24 +151,11 @@ def _lose(watched: Watched, name: str) -> None:
 
 @contextlib.contextmanager
 def _watched(browser: Browser, *options: str) -> Iterator[Watched]:
-    addresses = ("--endpoint", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0", "--http", "127.0.0.1:0")
-    with tempfile.TemporaryDirectory() as runtime:
-        daemon = subprocess.Popen(
-            [sys.executable, "-m", "shisha_rt", "serve", *options, *addresses],
-            stdout=subprocess.PIPE,
-            env={**os.environ, "XDG_RUNTIME_DIR": runtime},
-        )
-        try:
-            assert daemon.stdout is not None
-            line = daemon.stdout.readline()
-            if not line:
-                raise RuntimeError(f"the daemon has ended with status {daemon.wait()}")
-            ready = json.loads(line)
-            with Client(ready["endpoint"], timeout_s=_PATIENCE_S) as client:
-                yield Watched(ready["http"][0], ready["endpoint"], client, browser)
-        finally:
-            daemon.terminate()
-            daemon.wait()
+    with (
+        child_daemon(*options, "--http", "127.0.0.1:0") as daemon,
+        Client(daemon.endpoint, timeout_s=_PATIENCE_S) as client,
+    ):
+        yield Watched(daemon.http[0], daemon.endpoint, client, browser)
 
 
 @contextlib.contextmanager

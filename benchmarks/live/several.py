@@ -39,10 +39,10 @@ from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
 from benchmarks.report.results import RESULTS, Row, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, Tell
 from benchmarks.rigs.journal import events_since
-from benchmarks.rigs.served import IN_FLIGHT
-from benchmarks.rigs.servers import awake, missing, pythons, running
+from benchmarks.rigs.servers import ServerPython, awake, missing, pythons, running
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client
 from shisha_rt.errors import BadInput
@@ -167,10 +167,7 @@ def several(
     tuning_s: Annotated[float, typer.Option(min=1.0, help="For each model of each daemon, before all.")] = 20.0,
     patterns: Annotated[str, typer.Option(help="How loads change.")] = ",".join(PATTERNS),
     seed: Annotated[int, typer.Option(help="Of arrivals and of what is random in patterns.")] = 0,
-    server_python: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[NAME=]PATH", help="The interpreter that has Mosec and MLServer; or this one."),
-    ] = None,
+    server_python: ServerPython = None,
 ) -> None:
     """Two models on the same cores while their loads change, beside two daemons and other servers."""
     names = models.split(",")
@@ -180,10 +177,7 @@ def several(
     interpreters = pythons(server_python or [])
     absent = {name: why for name in ("mosec", "mlserver") if (why := missing(name, interpreters[name]))}
     servers = {name: interpreters[name] for name in ("mosec", "mlserver") if name not in absent}
-    about = facts(
-        f"several --models {models} --targets-ms {targets_ms} --percents {percents} --seconds {seconds:g} "
-        f"--tuning-s {tuning_s:g} --patterns {patterns} --seed {seed}{' --server-python PATH' if server_python else ''}"
-    ) | versions(list(servers), interpreters)
+    about = facts() | versions(list(servers), interpreters)
     progress, at_loads = Progress("several"), list[AtLoad]()
     networks = [Network.of(name, load_machine("this-machine")) for name in names]
     alone_fps = [_alone_fps(network, tuning_s, progress.glance) for network in networks]

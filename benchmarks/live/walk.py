@@ -20,17 +20,12 @@ What counts:
 - files: those of these functions, in `shisha_rt/` and `stages/`.
 - crossings: messages from process to process; for the proposal those beyond what its frame needs. Messages between
   client and daemon are not counted.
-- set later: attributes of living objects of the project's classes, in daemon and workers, that hold a function, a
-  method or a `partial`, and that a source assigns outside of the constructor of the class: to another object than
-  `self`, or to `self` in another method (of this class or a base class). The former are identified by the attribute's
-  name alone. `on the path`: those whose function is among the hops. Handlers in a dictionary are not found.
 
 The frame is the shortest of several, as a tick may fall into one.
 """
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import json
 import mmap
@@ -48,13 +43,13 @@ from typing import IO, Annotated, Any, Final
 
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.results import Row, show
 from benchmarks.rigs import walk_hook
 from benchmarks.rigs.journal import events_since
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client
 from shisha_rt.errors import BadInput
+from tests.serving.daemon_process import machine_file
 
 MODEL: Final = "zoo:squeezenet"
 _OWN: Final = Path(__file__).parents[2]
@@ -66,7 +61,6 @@ _IDLE_S: Final = 5.0  # long enough for all periodic work of an idle daemon
 _AFTER_FRAME_S: Final = 0.1
 _START_S: Final = 3.0  # after a daemon is ready: until the rest of its start is over
 _SETTLE_S: Final = 0.5  # after an answer: until its effects have ended, with the building of a plan
-_CONSTRUCTORS: Final = frozenset({"__init__", "__post_init__", "__new__"})
 
 Chain = tuple[str, ...]
 
@@ -90,15 +84,6 @@ class Seen:
     process: str
     kind: str
     chain: Chain
-
-
-@dataclass(frozen=True, slots=True)
-class Later:
-    """An attribute that was set to a callable after the object's construction, and the callable's function."""
-
-    owner: str
-    attribute: str
-    target: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +125,6 @@ class Walked:
         self.switch[0] = walk_hook.OFF
         return Span(since_ns, time.monotonic_ns())
 
-    def census(self) -> None:
-        """Make every process record the callables that its objects hold."""
-        self.switch[0] = walk_hook.CENSUS
-        end_s = time.monotonic() + _PATIENCE_S
-        while any(b'"census"' not in path.read_bytes() for path in self.folder.glob("*.jsonl") if _lives(path)):
-            if time.monotonic() > end_s:
-                raise RuntimeError("a process does not take the census")
-            self.infer()
-            time.sleep(_SETTLE_S)
-
     def seen(self) -> list[Seen]:
         """All calls recorded so far, in the order of time."""
         found = [
@@ -162,9 +137,6 @@ class Walked:
 
     def events(self) -> list[str]:
         return [event["kind"] for event in events_since(self.client)]
-
-    def callables(self) -> list[Later]:
-        return [Later(*fields) for _, lines in self._lines() for _, kind, fields in lines if kind == "callable"]
 
     def _lines(self) -> Iterator[tuple[str, list[list[Any]]]]:
         for path in sorted(self.folder.glob("*.jsonl")):
@@ -273,46 +245,10 @@ def within(span: Span, seen: Sequence[Seen]) -> list[Seen]:
     return [one for one in seen if one in span]
 
 
-def set_later(tree: Path, callables: Sequence[Later]) -> list[Later]:
-    """The callables that the sources of a tree assign outside of a constructor, each once."""
-    foreign: set[str] = set()
-    own: set[tuple[str, str]] = set()
-    parents: dict[str, set[str]] = {}
-    for package in ("shisha_rt", "stages"):
-        for path in (tree / package).rglob("*.py"):
-            _assignments(ast.parse(path.read_text()), foreign, own, parents)
-
-    def is_late(one: Later) -> bool:
-        kind = one.owner.rpartition(".")[2]
-        return one.attribute in foreign or any((name, one.attribute) in own for name in (kind, *parents.get(kind, ())))
-
-    return list(dict.fromkeys(one for one in callables if is_late(one)))
-
-
-def _assignments(tree: ast.Module, foreign: set[str], own: set[tuple[str, str]], parents: dict[str, set[str]]) -> None:
-    """Add attributes assigned to objects other than `self`, or to `self` outside of a constructor, and bases."""
-
-    def look(node: ast.AST, kind: str, method: str) -> None:
-        if isinstance(node, ast.ClassDef):
-            parents[node.name] = {base.id for base in node.bases if isinstance(base, ast.Name)}
-            kind, method = node.name, ""
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not method:
-            method = node.name
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            if not (isinstance(node.value, ast.Name) and node.value.id == "self"):
-                foreign.add(node.attr)
-            elif method not in _CONSTRUCTORS:
-                own.add((kind, node.attr))
-        for child in ast.iter_child_nodes(node):
-            look(child, kind, method)
-
-    look(tree, "", "")
-
-
 # --- the two walks ------------------------------------------------------------------------------------------------
 
 
-def walk_frame(tree: Path, model: str, machine: str) -> tuple[Walk, list[Later]]:
+def walk_frame(tree: Path, model: str, machine: str) -> Walk:
     with walked(tree, model, machine, "seed") as daemon:
         daemon.infer(_WARM_UP_FRAMES)
         time.sleep(_START_S)
@@ -322,13 +258,12 @@ def walk_frame(tree: Path, model: str, machine: str) -> tuple[Walk, list[Later]]
             daemon.infer()  # the first frame in a second is looked at closely, for traces
             time.sleep(_AFTER_FRAME_S)
             spans.append(daemon.note(_WINDOW_S, frame=True))
-        daemon.census()
         seen = daemon.seen()
         walks = [walk_of(within(span, seen), within(idle, seen)) for span in spans]
-        return min(walks, key=lambda walk: (len(walk.hops), walk.calls)), set_later(tree, daemon.callables())
+        return min(walks, key=lambda walk: (len(walk.hops), walk.calls))
 
 
-def walk_proposal(tree: Path, model: str, machine: str) -> tuple[Walk, list[Later]]:
+def walk_proposal(tree: Path, model: str, machine: str) -> Walk:
     """Walk a proposal. Raises RuntimeError if no trial is followed by another that is live within the period of the
     frame that ended the first.
     """
@@ -348,113 +283,35 @@ def walk_proposal(tree: Path, model: str, machine: str) -> tuple[Walk, list[Late
                 usual.append(span)
             elif "trial" in new and "plan_live" in new[new.index("trial") :] and "tuning_ended" not in new:
                 break
-        daemon.census()
         seen = daemon.seen()
         often = [one for other in usual for one in within(other, seen)]
         sends = sum(one.kind == "send" for one in within(usual[-1], seen))
-        walk = walk_of(within(span, seen), within(idle, seen), often, sends)
-        return walk, set_later(tree, daemon.callables())
-
-
-# --- what is reported ---------------------------------------------------------------------------------------------
-
-
-def _summary(version: str, what: str, walk: Walk, later: Sequence[Later]) -> Row:
-    entered = {name for _, name in walk.hops}
-    return {
-        "version": version,
-        "walk": what,
-        "files": len(walk.files),
-        "hops": len(walk.hops),
-        "main hops": walk.main_hops,
-        "calls": walk.calls,
-        "crossings": walk.crossings,
-        "set later": len(later),
-        "on the path": sum(one.target in entered for one in later),
-    }
-
-
-def _steps(version: str, what: str, walk: Walk, later: Sequence[Later]) -> list[Row]:
-    """Rows of the functions in order, then of the callables that were set later."""
-    rows: list[Row] = [
-        {"version": version, "walk": what, "step": step, "process": process, "file": _file(name), "what": _what(name)}
-        for step, (process, name) in enumerate(walk.hops, 1)
-    ]
-    return rows + [
-        {
-            "version": version,
-            "walk": what,
-            "step": None,
-            "process": "set later",
-            "file": _file(one.target) if ":" in one.target else "",
-            "what": f"{one.owner}.{one.attribute} = {_what(one.target)}",
-        }
-        for one in later
-    ]
-
-
-def _what(name: str) -> str:
-    return name.partition(":")[2] or name
-
-
-def _version(tree: Path) -> str:
-    """The commit of a tree, marked where its files differ from it."""
-    git = ["git", "-C", str(tree), "describe", "--always", "--dirty"]
-    found = subprocess.run(git, capture_output=True, text=True, check=False)
-    return found.stdout.strip() if found.returncode == 0 else tree.name
-
-
-@contextlib.contextmanager
-def _machine(places: int) -> Iterator[str]:
-    """Places that take turns on the cores that this process may use."""
-    cores = sorted(os.sched_getaffinity(0))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"shared-{places}.toml"
-        path.write_text(
-            "".join(
-                f'[[place]]\nname = "place{i}"\ncores = [{cores[i % len(cores)]}]\nshared = true\n'
-                for i in range(places)
-            )
-        )
-        yield str(path)
+        return walk_of(within(span, seen), within(idle, seen), often, sends)
 
 
 def walk(
-    tree: Annotated[
-        list[Path] | None, typer.Option(help="A folder with another version of the project; may be repeated.")
-    ] = None,
+    tree: Annotated[Path, typer.Option(help="A folder with another version of the project.")] = _OWN,
     model: Annotated[str, typer.Option(help="The network that is served.")] = MODEL,
-    machine: Annotated[
-        str | None, typer.Option(help="For the proposal: a machine file or a shipped name. Default: two places.")
-    ] = None,
 ) -> None:
-    """One frame and one proposal through every process: files, hops, crossings, callables set later."""
-    trees = [found.resolve() for found in tree or [_OWN]]
-    for one in trees:
-        if not (one / "shisha_rt").is_dir():
-            raise BadInput(f"{one}: no such version of the project, expected a folder with shisha_rt/ in it")
-    options = "".join(f" --tree {one}" for one in tree or ()) + (f" --machine {machine}" if machine else "")
-    about = facts(f"walk --model {model}{options}")
-    summary: list[Row] = []
-    steps: list[Row] = []
-    for one in trees:
-        version = _version(one)
-        with _machine(1) as single, _machine(2) as pair:
-            for what, follow, places in (
-                ("frame", walk_frame, single),
-                ("proposal", walk_proposal, machine or pair),
-            ):
-                print(f"walk: {what}, {version} ...", flush=True)
-                found, later = follow(one, model, places)
-                summary.append(_summary(version, what, found, later))
-                steps += _steps(version, what, found, later)
-                for number, (process, name) in enumerate(found.hops, 1):
-                    print(f"{number:4} {process:32} {name}")
-                for late in later:
-                    print(f"     {late.owner}.{late.attribute} = {late.target}")
-    show("One frame and one proposal, followed", summary, ["files, hops and callables: see the head of live/walk.py"])
-    print(f"written to {save_csv('walk', summary, about)} and {save_csv('walk_steps', steps, about)}")
-
-
-if __name__ == "__main__":
-    typer.run(walk)
+    """One frame and one proposal through every process: files, hops, crossings."""
+    tree = tree.resolve()
+    if not (tree / "shisha_rt").is_dir():
+        raise BadInput(f"{tree}: no such version of the project, expected a folder with shisha_rt/ in it")
+    summary = list[Row]()
+    for what, follow, places in (("frame", walk_frame, 1), ("proposal", walk_proposal, 2)):
+        print(f"walk: {what} ...", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            found = follow(tree, model, str(machine_file(Path(folder), [f"p{i}" for i in range(places)])))
+        summary.append(
+            {
+                "walk": what,
+                "files": len(found.files),
+                "hops": len(found.hops),
+                "main hops": found.main_hops,
+                "calls": found.calls,
+                "crossings": found.crossings,
+            }
+        )
+        for number, (process, name) in enumerate(found.hops, 1):
+            print(f"{number:4} {process:32} {name}")
+    show("One frame and one proposal, followed", summary, ["files and hops: see the head of live/walk.py"])

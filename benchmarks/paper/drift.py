@@ -449,7 +449,7 @@ def drift(
     seconds: Annotated[float, typer.Option(min=10.0, help="In which nothing happens.")] = 3600.0,
 ) -> None:
     """Places, links and cores slowed while frames flow, each way to make up for it, in virtual time: minutes."""
-    about = facts(f"drift --draws {draws} --seconds {seconds:g}") | {
+    about = facts() | {
         "simulated": f"costs, true ones off by {SIGMA:g}; parts by {PART_NOISE:g}, places by {PLACE_NOISE:g}; all time",
     }
     names = {one.name: one for one in disturbances(paper_machine("C5"), "fast0")}
@@ -468,7 +468,3 @@ def drift(
     ]
     show("A disturbed pipeline, simulated", rows)
     print(f"written to {save_csv('drift', rows, about)}")
-
-
-if __name__ == "__main__":
-    typer.run(drift)

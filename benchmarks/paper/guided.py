@@ -28,9 +28,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.figures import guided_figure
-from benchmarks.report.results import Row, save_csv, save_figure, show
+from benchmarks.report.results import Row, show
 from benchmarks.shisha.searches import PIPE_SEARCH_TRIALS
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
@@ -220,16 +218,6 @@ def share(values: Sequence[float], most: float) -> float:
     return 100 * sum(value <= most for value in values) / len(values)
 
 
-def reached(runs: Sequence[Tuned], most: int) -> list[float]:
-    """(most,): percentage of runs that were within 1% of the optimum after 1, 2, ... trials."""
-    return [share([one.trials_to_optimum for one in runs], n) for n in range(1, most + 1)]
-
-
-def best_so_far(runs: Sequence[Tuned], most: int) -> list[float]:
-    """(most,): the median of the best plan's bottleneck over the optimum after 1, 2, ... trials."""
-    return [median(min(one.ratios[:n]) for one in runs) for n in range(1, most + 1)]
-
-
 def guided(
     draws: Annotated[int, typer.Option(help="True costs for each network and machine.")] = 100,
     sigma: Annotated[float, typer.Option(help="Of the lognormal error of the costs told.")] = SIGMA,
@@ -237,9 +225,6 @@ def guided(
 ) -> None:
     """Guided tuning against Shisha, SA, HC and Pipe-Search on wrong costs: trials, quality, frames lost; simulated."""
     draws = 5 if quick else draws
-    about = facts(f"guided --draws {draws} --sigma {sigma:g}") | {
-        "costs": f"simulated; told ones off by {sigma:g} (lognormal), measurements by {NOISE:g}",
-    }
     runs: list[Tuned] = []
     rows: list[Row] = []
     for case in cases(NETWORKS):
@@ -253,16 +238,4 @@ def guided(
         for machine in CONFIGURATIONS
     ]
     by_tuner = [row([one for one in runs if one.tuner == tuner], "all", "all") for tuner in TUNERS]
-    show("Tuning on wrong costs, simulated", [*by_tuner, *by_machine], NOTES)
-    most = 40
-    of_tuner = {tuner: [one for one in runs if one.tuner == tuner] for tuner in TUNERS}
-    of_machine = {
-        machine: [one for one in of_tuner[GUIDED] if one.case.machine == machine] for machine in CONFIGURATIONS
-    }
-    figure = guided_figure(
-        {tuner: reached(own, most) for tuner, own in of_tuner.items()},
-        {tuner: best_so_far(own, most) for tuner, own in of_tuner.items()},
-        {machine: reached(own, 20) for machine, own in of_machine.items()},
-    )
-    print(f"written to {save_csv('guided', [*by_tuner, *by_machine, *rows], about)}")
-    print(f"written to {save_figure('guided', figure, about)}")
+    show("Tuning on wrong costs, simulated", [*by_tuner, *by_machine, *rows], NOTES)

@@ -1,4 +1,4 @@
-"""Plans over hosts: time of `exact`, distance from its bound, and gain: `python -m benchmarks links`.
+"""Plans over hosts: time of `exact`, distance from its bound`: `python -m benchmarks links`.
 
 Costs are drawn. Layer i passes a tensor to layer i + 1, and a third of the layers one to a later layer, too (a skip, up
 to a quarter of the network); tensors have a mean of 0.4 MB, lognormal; layers take a mean of 1 ms, lognormal (sigma
@@ -11,8 +11,6 @@ in one thread.
 Small instances of up to seven layers and four places are compared with all chains, for throughput: if `exact` states a
 proven plan, whether it is the best; otherwise, how far it is from the bound, and from the true best.
 
-"Gain" is for throughput, on fewer places: the time of a plan made by the old costs (the receiver pays for every tensor
-that is live at a cut, whatever the places), over that of the plan that knows links, both evaluated with links.
 """
 
 from __future__ import annotations
@@ -21,12 +19,11 @@ import math
 import random
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
 import numpy as np
-import typer
 
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
@@ -38,7 +35,6 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
-from shisha_rt.planner.over_hosts import over_hosts
 from tests.planner.every_far_chain import every_far_chain, random_far_costs
 
 LAYER_S: Final = 1e-3
@@ -67,10 +63,6 @@ SIZES: Final = tuple(
     for alike in (True, False)
     for copies in (False, True)
     for objective in OBJECTIVES
-)
-OLD_WAY: Final = tuple(
-    LinkedSize(layers, hosts, True, draws=20, places=places)
-    for layers, hosts, places in ((20, 4, 1), (50, 4, 1), (50, 4, 2), (100, 8, 1))
 )
 
 
@@ -166,58 +158,16 @@ def enumerated(instances: int, *, copies: bool) -> Row:
     }
 
 
-def in_the_old_way(costs: Costs) -> Costs:
-    """The old costs: places as of one host; the stage after a cut pays for all live tensors, by the mean link."""
-    latency_s = float(np.mean([link.there.latency_s for link in costs.links]))
-    bytes_per_s = float(np.mean([link.there.bytes_per_s for link in costs.links]))
-    live = [
-        sum(its.size_bytes for its in costs.tensors if its.made <= cut < its.readers[-1])
-        for cut in range(len(costs.layers) - 1)
-    ]
-    transfer_s = np.array([latency_s + size_bytes / bytes_per_s for size_bytes in live])
-    places = tuple(replace(place, host=None) for place in costs.places)
-    return replace(costs, places=places, tensors=(), links=(), transfer_s=costs.transfer_s + transfer_s)
-
-
-def measured_gain(size: LinkedSize) -> Row:
-    """Times of plans made by the old costs, over those of plans that know links."""
-    ratios = []
-    for number in range(size.draws):
-        costs = drawn(size, number)
-        told = team_costs(costs)
-        old, new = exact_plan(in_the_old_way(costs)).plan, exact_plan(costs).plan
-        if old is None or new is None:
-            raise RuntimeError(f"{size}: no plan")
-        ratios.append(told.rate(over_hosts(costs, old)).bottleneck_s / told.rate(new).bottleneck_s)
-    return {
-        "layers": size.layers,
-        "places": size.hosts * size.places,
-        "hosts": size.hosts,
-        "draws": size.draws,
-        "old way, times as long": math.exp(float(np.mean(np.log(ratios)))),
-        "most": max(ratios),
-        "never less than": min(ratios),
-    }
-
-
 NOTES: Final = ("drawn costs; over the bound: of the plan's value over a proven lower bound, less 1",)
 SMALL_NOTES: Final = ("for throughput; most over: of those that are not proven",)
-GAIN_NOTES: Final = ("geometric mean, most and least over draws; drawn costs with long skips",)
 
 
 def links() -> None:
-    """Plans over hosts on paper: seconds of CPU time, the distance from the bound, and what it is to know tensors."""
-    about = facts("links") | {"costs": "drawn"}
+    """Plans over hosts on paper: seconds of CPU time, the distance from the bound."""
+    about = facts() | {"costs": "drawn"}
     rows = [measured_links(size) for size in SIZES]
     small = [enumerated(INSTANCES, copies=copies) for copies in (False, True)]
-    gains = [measured_gain(size) for size in OLD_WAY]
     show("Plans over hosts", rows, NOTES)
     show("Small instances, against every chain", small, SMALL_NOTES)
-    show("Plans that pay each live tensor at each cut", gains, GAIN_NOTES)
     print(f"written to {save_csv('links', rows, about)}")
     print(f"written to {save_csv('links_enumerated', small, about)}")
-    print(f"written to {save_csv('links_old_way', gains, about)}")
-
-
-if __name__ == "__main__":
-    typer.run(links)

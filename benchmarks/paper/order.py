@@ -23,7 +23,6 @@ from statistics import median
 from typing import Final
 
 import numpy as np
-import typer
 
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
@@ -162,14 +161,10 @@ def _rows() -> Iterator[Row]:
 
 def order() -> None:
     """On paper: by how much the best order of layers beats the file's, how often that is proven, and what it takes."""
-    about = facts("order") | {"simulated": "costs of a roofline, or drawn"}
+    about = facts() | {"simulated": "costs of a roofline, or drawn"}
     rows = []
     for row in _rows():
         print(f"{row['network']}, {row['places']}: up to {row['most gain']:.3f}", flush=True)
         rows.append(row)
     show("Orders of layers, on paper", rows, ("gain: of frames a second; seconds of CPU time",))
     print(f"written to {save_csv('order', rows, about)}")
-
-
-if __name__ == "__main__":
-    typer.run(order)

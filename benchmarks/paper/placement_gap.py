@@ -256,7 +256,7 @@ def placement_gap(
 ) -> None:
     """How often and by how much ALS, priorities and DUET miss the proven optimum; costs modelled or drawn."""
     size = QUICK if quick else FULL
-    about = facts(f"placement_gap{' --quick' * quick}") | {"costs": "on paper"}
+    about = facts() | {"costs": "on paper"}
     rows: list[Row] = []
     kinds: list[Row] = []
     networks: list[Row] = []
@@ -269,8 +269,3 @@ def placement_gap(
     show("Placements over the optimum, on paper", kinds, NOTES)
     show("Networks on the board of the DCG papers, modelled: cost over the optimum", networks)
     print(f"written to {save_csv('placement_gap', rows, about)}")
-    print(f"written to {save_csv('placement_gap_networks', networks, about)}")
-
-
-if __name__ == "__main__":
-    typer.run(placement_gap)

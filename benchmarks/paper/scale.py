@@ -106,15 +106,13 @@ def _about(service_s: float, places: int) -> list[float]:
 def core_cost(places: int) -> Row:
     """CPU time of the lifecycle alone."""
     alike = VirtualDaemon(_about(SERVICE_S, places))
-    start_s = alike.start()
-    alike.fill()
+    start_s = alike.begin()
     alike.serve(3 * places)
     alike_s = alike.serve(_FRAMES) / _FRAMES
     alike.lose()
     lost_s = alike.serve(_LOST) / _LOST
     unlike = VirtualDaemon([own * (1 + index % 5 / 2) for index, own in enumerate(_about(SERVICE_S, places))])
-    unlike.start()
-    unlike.fill()
+    unlike.begin()
     unlike.serve(3 * places)
     unlike_s = unlike.serve(_FRAMES) / _FRAMES
     return {
@@ -131,8 +129,7 @@ def saturated(places: int) -> Row:
     router = Router()
     loop_s: dict[type, float] = {ev.FrameArrived: router.frame_s, ev.PartDone: router.part_s}
     daemon = VirtualDaemon(_about(SERVICE_S, places), loop_s)
-    daemon.start()
-    daemon.fill()
+    daemon.begin()
     daemon.serve(3 * places)
     begun_s, frames = daemon.now_s, max(_FRAMES, 4 * places)
     daemon.serve(frames)
@@ -151,7 +148,7 @@ def scale(
     ] = False,
 ) -> None:
     """Clusters of up to 10,000 places, on paper: the planner, the lifecycle, and where one router ends."""
-    about = facts("scale --all" if everything else "scale") | {"simulated": "clusters, costs and time"}
+    about = facts() | {"simulated": "clusters, costs and time"}
     networks = ALL_NETWORKS if everything else NETWORKS
     plans = [row for network in networks for hosts in HOSTS for row in planned(network, hosts)]
     show("Plans for clusters on paper (simulated)", plans)
@@ -163,7 +160,3 @@ def scale(
     for name, rows in (("scale_core", core), ("scale_loop", loop)):
         print(f"written to {save_csv(name, rows, about)}")
     print(f"written to {save_figure('scale', scale_figure(plans, core, loop), about)}")
-
-
-if __name__ == "__main__":
-    typer.run(scale)

@@ -12,7 +12,7 @@ from typing import Final
 from benchmarks.partitiontuner.cases import TITLES
 from benchmarks.partitiontuner.published import NETWORKS
 from benchmarks.partitiontuner.statements import columns
-from benchmarks.report.results import Row
+from benchmarks.report.results import Row, number
 from benchmarks.report.statements import Repeats, Statement, each
 
 _WHERE: Final = "Figure 7"
@@ -31,9 +31,9 @@ def accuracy_statements(rows: Sequence[Row]) -> Iterator[Statement]:
         )
     squeezenet = by_network.get(NETWORKS["squeezenet"].title, [])
     typeseq = [row for row in squeezenet if row["scheme"] == TITLES["typeseq"]]
-    others = [_number(row, "cosine") for row in squeezenet if row not in typeseq]
+    others = [number(row, "cosine") for row in squeezenet if row not in typeseq]
     if typeseq and others:
-        own = _number(typeseq[0], "cosine")
+        own = number(typeseq[0], "cosine")
         yield _measured(
             "random weights, by cosine: SqueezeNet: TypeSeq is the least exact",
             "lowest accuracy",
@@ -70,13 +70,9 @@ def reader_statements(rows: Sequence[Row]) -> Iterator[Statement]:
 def _pairs(rows: Sequence[Row], column: str) -> Iterator[bool]:
     for more in rows:
         for fewer in rows:
-            if _number(more, "Convs on NPU") > _number(fewer, "Convs on NPU"):
-                yield _number(more, column) <= _number(fewer, column)
+            if number(more, "Convs on NPU") > number(fewer, "Convs on NPU"):
+                yield number(more, column) <= number(fewer, column)
 
 
 def _measured(what: str, paper: str, ours: str, repeats: Repeats, reason: str = "") -> Statement:
     return Statement(_WHERE, what, paper, columns(ours), "measured", repeats, reason)
-
-
-def _number(row: Row, column: str) -> float:
-    return float(str(row[column]))

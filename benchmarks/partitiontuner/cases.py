@@ -24,7 +24,7 @@ from shisha_rt.papers.partitiontuner.forkjoin import fork_join_blocks
 from shisha_rt.papers.partitiontuner.partition_problem import apart_problem
 from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
 from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan, scheme_plan
-from shisha_rt.planner.strategies import SCHEMES, SchemeName
+from shisha_rt.planner.strategies import SchemeName
 
 OURS: Final[SchemeName] = "forkjoin"
 TITLES: Final[Mapping[SchemeName, str]] = {**PUBLISHED, OURS: "ours"}
@@ -103,14 +103,6 @@ def cases(networks: Sequence[str], folder: Path) -> Iterator[Case]:
 
 def _operators(path: Path) -> int:
     return len(onnx.load(path, load_external_data=False).graph.node)
-
-
-def checked_schemes(schemes: Sequence[str]) -> tuple[SchemeName, ...]:
-    """Check names of schemes. Raises BadInput for an unknown one."""
-    for scheme in schemes:
-        if scheme not in SCHEMES:
-            raise BadInput(f"--schemes: {scheme}: no such scheme, expected some of {', '.join(SCHEMES)}")
-    return tuple(scheme for scheme in SCHEMES if scheme in schemes)
 
 
 def ready_for(path: Path, machine: Machine) -> ModelOnMachine:

@@ -110,9 +110,9 @@ class Asked:
 
 
 @contextlib.contextmanager
-def asked(model: str, machine: str, strategy: Sequence[str]) -> Iterator[Asked]:
+def asked(model: str, machine: str, strategy: str) -> Iterator[Asked]:
     """Start a daemon, with its tuner paused if there is one. Raises Failure if it does not start."""
-    options = ("--machine", machine, "--precision", PERMITTED, "--fresh", *strategy)
+    options = ("--machine", machine, "--precision", PERMITTED, "--fresh", "--strategy", strategy)
     with child_daemon(model, *options) as daemon, Client(daemon.endpoint, timeout_s=_PATIENCE_S) as client:
         status = client.status()
         if status["tuner"]["state"] != "off":
@@ -122,13 +122,13 @@ def asked(model: str, machine: str, strategy: Sequence[str]) -> Iterator[Asked]:
         yield Asked(client, daemon.metrics, plan, status["machine"]["time_scale"], frame)
 
 
-def executed(plans: Sequence[Planned], machine: str, rounds: int, frames: int) -> dict[str, Measured]:
+def executed(plans: Sequence[Planned], machine: str, rounds: int) -> dict[str, Measured]:
     """Results by scheme; a scheme that does not run is reported and left out. `plans`: all of one case."""
     with contextlib.ExitStack() as closing:
         sides: dict[str, Asked] = {}
         for its in plans:
             with _said(its):
-                side = closing.enter_context(asked(str(its.case.path), machine, ("--strategy", its.scheme)))
+                side = closing.enter_context(asked(str(its.case.path), machine, its.scheme))
                 side.plan = its.found.plan
                 side.send()
                 side.forget()
@@ -138,8 +138,7 @@ def executed(plans: Sequence[Planned], machine: str, rounds: int, frames: int) -
             for its in plans:
                 if its.scheme in sides:
                     with _said(its, sides):
-                        for _ in range(frames):
-                            sides[its.scheme].send()
+                        sides[its.scheme].send()
         found: dict[str, Measured] = {}
         for its in plans:
             if its.scheme in sides:

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.partitiontuner.cases import OURS, SUNK, TITLES, Case, Planned
+from benchmarks.partitiontuner.cases import OURS, SUNK, TITLES, Planned
 from benchmarks.partitiontuner.live import Measured
 from benchmarks.partitiontuner.published import NETWORKS, SCHEMES
 from benchmarks.report.results import Row, Spread
-from shisha_rt.papers.partitiontuner.partition_profile import PartitionProfile
 from shisha_rt.planner.strategies import SchemeName
 
 ON_NPU: Final = tuple(scheme for scheme in SCHEMES if scheme != "baseline")
@@ -124,37 +123,6 @@ def _times(one: Result, span: str) -> Row:
     }
 
 
-def executed_rows(results: Results) -> list[Row]:
-    """Rows of executed schemes: times with hand-overs, and hand-overs."""
-    return [
-        {
-            "network": one.network,
-            "form": one.form,
-            "scheme": one.scheme,
-            "with hand-overs ms": Spread.of(1e3 * s for s in measured.daemon_s),
-            "client ms": Spread.of(1e3 * s for s in measured.client_s),
-            "hand-overs ms": 1e3 * measured.handover_s,
-            "frames": len(measured.daemon_s),
-        }
-        for one in results
-        if (measured := one.measured) is not None
-    ]
-
-
-def executed_before(rows: Sequence[Row], case: Case) -> dict[str, Measured]:
-    """Results by scheme from rows of `executed_rows`: the quartiles stand for all frames."""
-    found: dict[str, Measured] = {}
-    for row in rows:
-        if (row["network"], row["form"]) == (case.network, case.form):
-            daemon_s, client_s = (
-                tuple(1e-3 * float(str(row[column + end])) for end in (", lower quartile", "", ", upper quartile"))
-                for column in ("with hand-overs ms", "client ms")
-            )
-            handover_s = 1e-3 * float(str(row["hand-overs ms"]))
-            found[str(row["scheme"])] = Measured(daemon_s, client_s, tuple(s - handover_s for s in daemon_s))
-    return found
-
-
 def table_3(results: Results) -> list[Row]:
     """Counts, one network and form in a row, the paper's in brackets."""
     return [_counts(own) for own in _by_case(results)]
@@ -256,25 +224,6 @@ def past_the_paper(results: Results) -> list[Row]:
             }
         )
     return rows
-
-
-def profile_row(profile: PartitionProfile, plans: Sequence[Planned]) -> Row:
-    """A row for one case: operators and groups, how many of them differ, and times of measuring and planning on this
-    host.
-
-    `profile`: of this host's cores, as the board's own costs are formulas and nothing of it is measured.
-    """
-    planning_s = {its.scheme: its.planning_s for its in plans}
-    return {
-        "network": plans[0].case.published.title,
-        "form": plans[0].case.form,
-        "operators and groups": profile.partitions,
-        "distinct ids": profile.distinct,
-        "measured here": profile.measured,
-        "known from networks before": profile.distinct - profile.measured,
-        "measuring s": profile.seconds,
-        **{f"planning s, {title}": planning_s.get(scheme) for scheme, title in TITLES.items()},
-    }
 
 
 def reduction(after: float, before: float) -> float:

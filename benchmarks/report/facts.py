@@ -6,7 +6,11 @@ import datetime
 import importlib.metadata
 import os
 import platform
+import shlex
 import subprocess
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -17,11 +21,8 @@ _PACKAGES: Final = ("shisha-rt", "onnxruntime", "pyzmq", "numpy", "msgspec")
 _CODE: Final = ("shisha_rt", "stages", "benchmarks", ":!benchmarks/results")
 
 
-def facts(command: str) -> dict[str, str]:
-    """The header of every result: code, day, machine, versions, how busy the machine was, and how to repeat it.
-
-    `command`: the words after `python -m benchmarks`, with the options of this run.
-    """
+def facts() -> dict[str, str]:
+    """The header of every result: code, day, machine, versions, how busy the machine was, and how to repeat it."""
     load = ", ".join(f"{figure:.2f}" for figure in os.getloadavg())
     return {
         "commit": commit(),
@@ -30,8 +31,14 @@ def facts(command: str) -> dict[str, str]:
         "python": platform.python_version(),
         "versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES),
         "load average at the start": load,
-        "repeat": f"python -m benchmarks {command}",
+        "repeat": as_typed(sys.argv[1:]),
     }
+
+
+def as_typed(words: Sequence[str]) -> str:
+    """The command of this run. Paths of interpreters are left out, as they are of no use elsewhere."""
+    named = ["PATH" if before.endswith("-python") else word for before, word in pairwise(["", *words])]
+    return shlex.join(["python", "-m", "benchmarks", *named])
 
 
 def commit() -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 RESULTS: Final = Path(__file__).parent.parent / "results"
 
 Row = Mapping[str, object]
+Side = TypeVar("Side")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,23 @@ def save_figure(name: str, figure: Figure, facts: Mapping[str, str]) -> Path:
     )
     figure.savefig(path, dpi=120)
     return path
+
+
+def number(row: Row, column: str) -> float:
+    return float(str(row[column]))
+
+
+def only(rows: Iterable[Row], **which: object) -> Row:
+    """The one row that has these values."""
+    (row,) = (row for row in rows if all(row[key] == value for key, value in which.items()))
+    return row
+
+
+def in_turns(sides: Sequence[Side], rounds: int) -> Iterator[Sequence[Side]]:
+    """The sides in the order of each round: each begins with another one."""
+    for turn in range(rounds):
+        first = turn % max(1, len(sides))
+        yield [*sides[first:], *sides[:first]]
 
 
 def _cells(name: str, row: Row) -> dict[str, str]:

@@ -50,6 +50,10 @@ class Statement:
         }
 
 
+def holds(held: bool) -> Repeats:
+    return "yes" if held else "no"
+
+
 def each(held: Iterable[bool]) -> Repeats:
     """Whether a statement on several cases repeats: yes, partly or no."""
     found = list(held)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from benchmarks.rigs.asking import ANSWERED, REFUSED, Heard
-from benchmarks.rigs.child_process import say
+from benchmarks.rigs.child_process import Child, say
 from benchmarks.rigs.client_process import Frame, random_frames
 from shisha_rt.client import AsyncClient, Client, ResourceExhausted, ShishaError, Timeout
 
@@ -86,7 +86,7 @@ class Arrivals:
         return frame
 
 
-async def _obey(endpoint: str, model: str | None = None) -> None:
+async def _obey(endpoint: str, model: str | None) -> None:
     async with AsyncClient(endpoint, model=model) as client:
         asked = Arrivals(client, endpoint, model)
         await asked.fill()
@@ -96,13 +96,8 @@ async def _obey(endpoint: str, model: str | None = None) -> None:
             say(**(await (asked.arrivals if "arrivals" in order else asked.burst)(**order)))
 
 
-def main(arguments: list[str]) -> int:
-    settings = json.loads(arguments[0])
+def child(endpoint: str, model: str | None = None) -> Child:
     # `select`, as epoll's timeouts are whole milliseconds.
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())) as runner:
-        runner.run(_obey(**settings))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+        runner.run(_obey(endpoint, model))
+    yield from ()

@@ -1,17 +1,18 @@
 """Sending frames to a server, by any protocol: in bursts with a number of frames in flight, or at predetermined times.
 
-Only the standard library is used, as one of the clients runs under its server's own interpreter.
+Only numpy is used beside the standard library, as a client may run under its server's own interpreter.
 """
 
 from __future__ import annotations
 
-import json
-import sys
+import queue
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from benchmarks.rigs.child_process import say
+import numpy as np
+
+from benchmarks.rigs.child_process import Child
 
 _WARM_UP_FRAMES: Final = 24
 _DRAIN_S: Final = 60.0
@@ -117,12 +118,31 @@ class Heard:
         return {"latencies_s": self._latencies_s, "refused": self._refused, "failed": self._failed, "lost": lost}
 
 
-def obey(asking: Asking, in_flight: int) -> None:
-    """Carry out orders, one a line: `seconds` of a burst, or `arrivals` (see `Asking`)."""
-    say(ready=True)
-    for line in sys.stdin:
-        order: dict[str, Any] = json.loads(line)
-        if "arrivals" in order:
-            say(**asking.arrivals(**order))
-        else:
-            say(**asking.burst(order["seconds"], in_flight))
+class Came:
+    """Results of an `Asker` that its other threads put there."""
+
+    def __init__(self) -> None:
+        self._came: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+
+    def wait(self, timeout_s: float) -> list[tuple[int, str]]:
+        try:
+            return [self._came.get(timeout=timeout_s) if timeout_s > 0 else self._came.get_nowait()]
+        except queue.Empty:
+            return []
+
+
+def obeying(asking: Asking, in_flight: int) -> Child:
+    """Carry out orders: `seconds` of a burst, or `arrivals` (see `Asking`)."""
+    order = yield {"ready": True}
+    while True:
+        order = yield asking.arrivals(**order) if "arrivals" in order else asking.burst(order["seconds"], in_flight)
+
+
+def random_inputs(inputs: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+    """One frame by `name`, `shape` and `dtype` of its inputs."""
+    generator = np.random.default_rng(0)
+    return {one["name"]: generator.standard_normal(one["shape"]).astype(one["dtype"]) for one in inputs}
+
+
+def raw_frame(inputs: Sequence[Mapping[str, Any]]) -> bytes:
+    return b"".join(array.tobytes() for array in random_inputs(inputs).values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,3 +23,10 @@ def cache_at(folder: Path) -> Iterator[None]:
         del os.environ[_CACHE]
         if before is not None:
             os.environ[_CACHE] = before
+
+
+@contextmanager
+def fresh_cache() -> Iterator[None]:
+    """Context with a cache in a new folder, which is removed afterwards."""
+    with tempfile.TemporaryDirectory() as folder, cache_at(Path(folder)):
+        yield

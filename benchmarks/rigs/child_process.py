@@ -1,26 +1,36 @@
-"""Child processes of a benchmark, and the lines of JSON by which they get orders and return results."""
+"""Child processes of a benchmark, and the lines of JSON by which they get orders and return results.
+
+`PYTHON -m benchmarks.rigs.child_process MODULE JSON` calls `child` of the module with the settings. It yields what it
+says when it is ready, then the answer to each order. A child with a loop of its own yields nothing: it says all itself.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Final
 
 _PATIENCE_S: Final = 20.0
 
 Fields = dict[str, Any]
+Child = Generator[Fields, Fields, None]
+
+
+def command_of(module: str, settings: Fields, python: str = sys.executable) -> list[str]:
+    return [python, "-m", "benchmarks.rigs.child_process", module, json.dumps(settings)]
 
 
 class ChildProcess:
-    """`PYTHON -m MODULE JSON`, which answers each line with one line."""
+    """A child, which answers each line with one line."""
 
     def __init__(self, module: str, settings: Fields, python: str = sys.executable, enter: Sequence[str] = ()) -> None:
         self._popen = subprocess.Popen(
-            [*enter, python, "-m", module, json.dumps(settings)],
+            [*enter, *command_of(module, settings, python)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -75,3 +85,31 @@ def child_process(
 def say(**fields: object) -> None:
     """In the child: write one line of answer."""
     os.write(1, json.dumps(fields).encode() + b"\n")
+
+
+@contextlib.contextmanager
+def quiet_output() -> Iterator[None]:
+    """In the child: context in which standard output goes to standard error, as that of Ray must not be mixed with our
+    lines.
+    """
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
+
+
+def main(module: str, settings: str) -> None:
+    child: Child = importlib.import_module(module).child(**json.loads(settings))
+    with contextlib.suppress(KeyboardInterrupt), contextlib.closing(child):
+        for ready in child:
+            say(**ready)
+            for line in sys.stdin:
+                say(**child.send(json.loads(line)))
+            return
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -7,19 +7,19 @@ Settings: `endpoint`, `in_flight`, and `share`: whether to share memory with the
 from __future__ import annotations
 
 import itertools
-import json
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.rigs.child_process import say
+from benchmarks.rigs.child_process import Child
 from benchmarks.rigs.one_by_one import one_by_one
 from shisha_rt.client import Client
 from shisha_rt.tensors import NUMPY_OF
 
+IN_FLIGHT: Final = 8
+"""Frames that a client keeps in flight: a daemon on two places has six slots, and two frames wait or are in transit."""
 _WARM_UP_FRAMES: Final = 24
 
 Frame = dict[str, np.ndarray[Any, Any]]
@@ -57,7 +57,7 @@ class Streaming:
             "answered_s": measured_s,
         }
 
-    def alone(self, seconds: float, pause_s: float) -> dict[str, float]:
+    def alone(self, seconds: float, pause_s: float) -> dict[str, object]:
         return one_by_one(lambda: self._client.infer(next(self._frames)), seconds, pause_s)
 
     @property
@@ -83,15 +83,8 @@ def random_frames(client: Client, count: int) -> list[Frame]:
     return frames
 
 
-def main(arguments: list[str]) -> int:
-    settings = json.loads(arguments[0])
-    streaming = Streaming(settings["endpoint"], settings["in_flight"], settings.get("share", True))
-    say(ready=True, sharing=streaming.sharing)
-    for line in sys.stdin:
-        order = json.loads(line)
-        say(**(streaming.alone if "pause_s" in order else streaming.burst)(**order))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def child(endpoint: str, in_flight: int, share: bool = True) -> Child:
+    streaming = Streaming(endpoint, in_flight, share)
+    order = yield {"ready": True, "sharing": streaming.sharing}
+    while True:
+        order = yield (streaming.alone if "pause_s" in order else streaming.burst)(**order)

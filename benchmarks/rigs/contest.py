@@ -15,7 +15,6 @@ Clients are separate processes with the same number of frames in flight.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,11 +25,12 @@ from typing import Any, Final, NamedTuple
 
 import psutil
 
+from benchmarks.report.results import in_turns
 from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.cpu_time import cpu_time, whole_cpu_s
 from benchmarks.rigs.engine_process import PLAIN
 from benchmarks.rigs.profiled import profiled
-from benchmarks.rigs.served import IN_FLIGHT
 from benchmarks.rigs.servers import SERVERS, awake, running
 from benchmarks.rigs.tune import tune
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
@@ -101,7 +101,7 @@ class Network:
     @classmethod
     def of(cls, model: str, machine: Machine) -> Network:
         """Prepare a network, with all that a daemon would measure first. Raises BadInput."""
-        compiled = profiled(model, machine, "guided").compiled
+        compiled = profiled(model, machine).compiled
         inputs = [
             {"name": one.name, "shape": one.shape, "datatype": one.datatype, "dtype": NUMPY_OF[one.datatype].str}
             for one in compiled.model.graph.inputs
@@ -136,10 +136,9 @@ class Contest:
 
     def rounds(self, count: int, seconds: float, tell: Tell) -> Iterator[Round]:
         """Run rounds in which all sides take turns; each round begins with another side."""
-        turns = itertools.cycle(range(max(1, len(self.sides))))
-        for number, first in enumerate(itertools.islice(turns, count)):
+        for number, turn in enumerate(in_turns(self.sides, count)):
             readings = {}
-            for side in (*self.sides[first:], *self.sides[:first]):
+            for side in turn:
                 tell(f"{self.model}: round {number + 1} of {count}, {side.name}")
                 with awake(side.keeper):
                     readings[side.name] = self._turn(side, seconds)

@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Final, Self
 
 _MOUNTED: Final = Path("/sys/fs/cgroup")
-_PERIOD_US: Final = 100_000
 _numbers = count()
 
 
@@ -35,10 +34,15 @@ class ControlGroup:
                 self.folder.rmdir()
         raise OSError(f"control groups ({controller}) cannot be made here: that takes root and a writable {_MOUNTED}")
 
+    @property
+    def members(self) -> Path:
+        """The file to which pids of processes are written that are to be in the group, with their future children."""
+        return self.folder / "cgroup.procs"
+
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
         """Context in which this process is in the group; processes started meanwhile stay there."""
-        (self.folder / "cgroup.procs").write_text(str(os.getpid()))
+        self.members.write_text(str(os.getpid()))
         try:
             yield
         finally:
@@ -50,7 +54,7 @@ class ControlGroup:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for pid in (self.folder / "cgroup.procs").read_text().split():
+        for pid in self.members.read_text().split():
             with contextlib.suppress(OSError):
                 (self._parent / "cgroup.procs").write_text(pid)
         for _ in range(100):  # a process that has just ended is still in it
@@ -61,15 +65,37 @@ class ControlGroup:
 
 
 class QuotaGroup(ControlGroup):
-    """A group with a CPU quota of `cores` cores."""
+    """A group with a CPU quota of `cores` cores in each period."""
+
+    period_us = 100_000
 
     def __init__(self, cores: float) -> None:
         super().__init__("cpu", ("cpu.cfs_quota_us", "cpu.max"))
+        if self.limit.name == "cpu.cfs_quota_us":
+            (self.folder / "cpu.cfs_period_us").write_text(str(self.period_us))
         self.allow(cores)
 
     def allow(self, cores: float) -> None:
-        quota_us = round(cores * _PERIOD_US)
-        self.limit.write_text(f"{quota_us} {_PERIOD_US}" if self.limit.name == "cpu.max" else str(quota_us))
+        quota_us = round(cores * self.period_us)
+        self.limit.write_text(f"{quota_us} {self.period_us}" if self.limit.name == "cpu.max" else str(quota_us))
+
+
+class ShareGroup(QuotaGroup):
+    """A simulated host of less than a core: unlike pacing, this holds for any process, other servers' workers, too.
+
+    Its period is the shortest for a share of a quarter, as the kernel grants at least a millisecond.
+    """
+
+    period_us = 4_000
+
+
+def lacking_shares() -> str | None:
+    """What this host lacks for a `ShareGroup`; None: nothing."""
+    try:
+        with ShareGroup(1.0):
+            return None
+    except OSError as error:
+        return str(error)
 
 
 class MemoryGroup(ControlGroup):

@@ -1,24 +1,23 @@
-"""A daemon in a separate process: `shisha-rt serve`, with a client inside it that generates frames.
+"""A daemon in a separate process: `shisha-rt serve`, with a client inside it that sends one frame at a time.
 
-The generator is a client of the shell, as the gateway is: it keeps every slot full and sends the next frame while it
-handles an answer. So it measures the pipeline with the daemon's own work for each frame, without protocol or client.
-`copied`: each frame's input is copied into its slot, as the gateway does; otherwise slots keep the input of an earlier
-frame, and the daemon moves descriptors only. `in_flight`: number of frames at once; by default that of slots. The first
-`warm_up` frames of a burst are not counted.
+The generator is a client of the shell, as the gateway is, and sends the next frame while it handles an answer. So it
+measures the pipeline with the daemon's own work for each frame, without protocol or client. `copied`: each frame's
+input is copied into its slot, as the gateway does; otherwise slots keep the input of an earlier frame, and the daemon
+moves descriptors only. The first `warm_up` frames of a burst are not counted.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
-import statistics
-import sys
 import time
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, Final, Protocol
 
-from benchmarks.rigs.child_process import say
+from benchmarks.rigs.child_process import Child, say
 from benchmarks.rigs.stage_rig import random_inputs
 from shisha_rt.daemon.front.addresses import addresses_of
 from shisha_rt.daemon.front.requests import Ticket
@@ -34,31 +33,19 @@ from shisha_rt.model.zoo import resolve_model
 from shisha_rt.protocol.request import InferRequest
 
 _LISTEN_EVERY_S: Final = 0.05
-_WARM_UP_FRAMES: Final = 24
-
-
-def slot_count(daemon: Daemon) -> int:
-    return daemon.shell.cores.lifecycle.frames.slot_count
 
 
 @dataclass(slots=True)
 class _Burst:
-    """Readings at the end of the warm-up; `ends_s` is infinite until then."""
+    """`started_s` and `ends_s` are infinite until the warm-up has ended."""
 
     seconds: float
     copied: bool
-    in_flight: int
     warm_up: int
     answered: int = 0
-    out: int = 0
-    started_s: float = 0.0
-    ends_s: float = float("inf")
-    cpu_s: float = 0.0
-    loop_cpu_s: float = 0.0
-    last_s: float = 0.0
-    longest_gap_s: float = 0.0
+    started_s: float = math.inf
+    ends_s: float = math.inf
     latencies_s: list[float] = field(default_factory=list)
-    result: dict[str, Any] = field(default_factory=dict)
 
 
 class Generator:
@@ -66,7 +53,6 @@ class Generator:
 
     def __init__(self, daemon: Daemon, compiled: Compiled) -> None:
         self._shell = daemon.shell
-        self._slot_count = slot_count(daemon)
         self._outputs = tuple(tensor.name for tensor in compiled.model.graph.outputs)
         inputs = random_inputs(compiled, seed=0)
         self._tensors = {name: memoryview(array.tobytes()) for name, array in inputs.items()}
@@ -77,23 +63,9 @@ class Generator:
     def running(self) -> bool:
         return self._burst is not None
 
-    def start(self, seconds: float, copied: bool, in_flight: int = 0, warm_up: int = _WARM_UP_FRAMES) -> None:
-        burst = self._burst = _Burst(seconds, copied, in_flight or self._slot_count, warm_up)
-        for _ in range(burst.in_flight):
-            burst.out += 1
-            self._submit(burst)
-
-    def _told(self) -> dict[str, Any]:
-        cores = self._shell.cores
-        live = cores.lifecycle.live
-        assert live is not None
-        epoch, plan = live
-        team_s = self._shell.telemetry.team_s(epoch, plan)
-        return {
-            "plan": str(plan),
-            "stage_s": [min((s for s in its if s is not None), default=None) for its in team_s],
-            "tuner": cores.tuning.state.value,
-        }
+    def start(self, seconds: float, copied: bool, warm_up: int) -> None:
+        self._burst = _Burst(seconds, copied, warm_up)
+        self._submit(self._burst)
 
     def _submit(self, burst: _Burst) -> None:
         tensors = dict(self._tensors) if burst.copied else {}
@@ -108,31 +80,31 @@ class Generator:
             raise RuntimeError(f"a generated frame was refused: {answer.message}")
         burst.answered += 1
         now_s = time.monotonic()
-        if burst.started_s:
-            burst.longest_gap_s = max(burst.longest_gap_s, now_s - burst.last_s)
+        if burst.answered > burst.warm_up:
             burst.latencies_s.append(answer.latency_s)
-        burst.last_s = now_s
         if burst.answered == burst.warm_up:
             burst.started_s, burst.ends_s = now_s, now_s + burst.seconds
-            burst.cpu_s, burst.loop_cpu_s = time.process_time(), time.thread_time()
-        if not burst.result and now_s >= burst.ends_s:
-            frames = burst.answered - burst.warm_up
-            burst.result = {
-                "frames": frames,
-                "frame_s": (now_s - burst.started_s) / frames,
-                "cpu_s": (time.process_time() - burst.cpu_s) / frames,
-                "loop_cpu_s": (time.thread_time() - burst.loop_cpu_s) / frames,
-                "latency_s": statistics.median(burst.latencies_s),
-                "longest_gap_s": burst.longest_gap_s,
-                **self._told(),
-            }
-        if not burst.result:
+        if now_s < burst.ends_s:
             self._submit(burst)
             return
-        burst.out -= 1
-        if not burst.out:
-            self._burst = None
-            say(**burst.result)
+        self._burst = None
+        say(
+            **self._told(),
+            frame_s=(now_s - burst.started_s) / len(burst.latencies_s),
+            latency_s=median(burst.latencies_s),
+        )
+
+    def _told(self) -> dict[str, Any]:
+        cores = self._shell.cores
+        live = cores.lifecycle.live
+        assert live is not None
+        epoch, plan = live
+        team_s = self._shell.telemetry.team_s(epoch, plan)
+        return {
+            "plan": str(plan),
+            "stage_s": [min((s for s in its if s is not None), default=None) for its in team_s],
+            "tuner": cores.tuning.state.value,
+        }
 
 
 class Ordered(Protocol):
@@ -172,27 +144,14 @@ class Orders:
             self._ordered.start(**json.loads(line))
 
 
-def main(arguments: list[str]) -> int:
-    settings = json.loads(arguments[0])
-    asked = {"strategy": "seed", "objective": "throughput", "batch": 1} | settings.get("planning", {})
+def child(model: str, machine: str, endpoint: str, planning: dict[str, Any], precision: str = "exact") -> Child:
+    asked: dict[str, Any] = {"strategy": "seed", "objective": "throughput", "batch": 1} | planning
     fresh = asked.pop("fresh", False)
-    planning = Planning(Settings("", **asked), fresh)
-    teams = planning.settings.replicate and planning.settings.strategy == "guided"
-    ready = make_ready(
-        resolve_model(settings["model"]),
-        load_machine(settings["machine"]),
-        precision=settings.get("precision", "exact"),
-        kind=settings.get("layers", "heavy"),
-        teams=teams,
-    )
-    stored = layer_costs(ready) if planning.settings.strategy == "guided" else None
-    daemon = Daemon(
-        planned(ready, planning, stored), addresses_of(Settings("", endpoint=settings["endpoint"], metrics="0"))
-    )
+    plans = Planning(Settings("", **asked), fresh)
+    guided = plans.settings.strategy == "guided"
+    ready = make_ready(resolve_model(model), load_machine(machine), precision=precision, teams=guided)
+    addresses = addresses_of(Settings("", endpoint=endpoint, metrics="0"))
+    daemon = Daemon(planned(ready, plans, layer_costs(ready) if guided else None), addresses)
     orders = Orders(daemon, Generator(daemon, ready.compiled))
-    daemon.run(lambda: say(endpoint=daemon.gateway.endpoint, slots=slot_count(daemon)), orders.turn)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    daemon.run(lambda: say(endpoint=daemon.gateway.endpoint), orders.turn)
+    yield from ()

@@ -7,26 +7,23 @@ engines. Orders: `seconds`; with `pause_s`, too, frames run one by one, see `one
 from __future__ import annotations
 
 import functools
-import json
 import os
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.rigs.child_process import say
+from benchmarks.rigs.asking import random_inputs
+from benchmarks.rigs.child_process import Child
 from benchmarks.rigs.one_by_one import one_by_one
-from shisha_rt.tensors import NUMPY_OF
 from stages.engines.openvino.session import compile_network
 from stages.engines.openvino.whole import network_of_frames
-from stages.engines.plain import PLAIN_ENGINES, Frame, RunningEngine, copies_on
+from stages.engines.plain import PLAIN_ENGINES, RunningEngine, copies_on
 
 _WARM_UP_S: Final = 0.3
 
-RIVALS: Final = ("openvino_throughput", "ort_threads", "ort_copies")
 _TOGETHER: Final = 4
 _BATCHES: Final = "openvino_batches"
 """As `openvino_copies`, with batches of four frames."""
@@ -34,37 +31,28 @@ PLAIN: Final = ("ort_copies", "ort_threads", "openvino_copies", _BATCHES, "openv
 """All engines of the race."""
 ALONE: Final = ("ort_threads", "openvino_latency")
 """Engines that run one frame at a time, for the least latency."""
-SIDE_BY_SIDE: Final = "ort_parallel"
-"""As those of `ALONE`, but slower on networks without branches."""
 
 
-def main(arguments: list[str]) -> int:
-    settings = json.loads(arguments[0])
-    os.sched_setaffinity(0, settings["cores"])
-    generator = np.random.default_rng(0)
-    frame: Frame = {
-        tensor["name"]: generator.standard_normal(tensor["shape"]).astype(NUMPY_OF[tensor["datatype"]])
-        for tensor in settings["inputs"]
-    }
-    if settings["rival"] == _BATCHES:
-        engine = _in_batches(Path(settings["cleaned"]), settings["cores"])
+def child(rival: str, path: str, inputs: Sequence[Mapping[str, Any]], cores: Sequence[int], cleaned: str = "") -> Child:
+    os.sched_setaffinity(0, cores)
+    if rival == _BATCHES:
+        engine = _in_batches(Path(cleaned), cores)
     else:
-        engine = PLAIN_ENGINES[settings["rival"]](Path(settings["path"]), frame, settings["cores"])
+        engine = PLAIN_ENGINES[rival](Path(path), random_inputs(inputs), cores)
     engine.run(_WARM_UP_S)
-    say(ready=True)
-    for line in sys.stdin:
-        order = json.loads(line)
-        if "pause_s" in order:
-            say(**one_by_one(engine.one, **order))
-            continue
-        started_s, started_cpu_s = time.monotonic(), time.process_time()
-        frames = engine.run(order["seconds"])
-        say(
-            frame_s=(time.monotonic() - started_s) / frames,
-            cpu_s=(time.process_time() - started_cpu_s) / frames,
-            total_frames=frames,
-        )
-    return 0
+    order = yield {"ready": True}
+    while True:
+        order = yield one_by_one(engine.one, **order) if "pause_s" in order else _burst(engine, order["seconds"])
+
+
+def _burst(engine: RunningEngine, seconds: float) -> dict[str, Any]:
+    started_s, started_cpu_s = time.monotonic(), time.process_time()
+    frames = engine.run(seconds)
+    return {
+        "frame_s": (time.monotonic() - started_s) / frames,
+        "cpu_s": (time.process_time() - started_cpu_s) / frames,
+        "total_frames": frames,
+    }
 
 
 def _in_batches(cleaned: Path, cores: Sequence[int]) -> RunningEngine:
@@ -79,7 +67,3 @@ def _in_batches(cleaned: Path, cores: Sequence[int]) -> RunningEngine:
         runs.append(functools.partial(request.infer, frames))
     copies = copies_on(cores, runs)
     return RunningEngine(lambda seconds: _TOGETHER * copies.run(seconds), copies.one)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

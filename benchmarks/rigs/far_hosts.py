@@ -12,7 +12,7 @@ from typing import Final
 
 import psutil
 
-from benchmarks.rigs.core_share import lacking_shares
+from benchmarks.rigs.control_group import lacking_shares
 from benchmarks.rigs.raylets import Raylet, Raylets, lacking_ray, raylets
 from benchmarks.rigs.slow_link import SlowLink, lacking, slow_link
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon

@@ -6,11 +6,9 @@ worker on the daemon's host (`local`) leaves the tensor where it is.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import socket
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.rigs.child_process import say
+from benchmarks.rigs.child_process import Child, say
 from benchmarks.rigs.rival_carriers import PlainZmqCarrier, TcpCarrier, TlsCarrier, far_context
 from shisha_rt.messages import worker as messages
 from shisha_rt.process.channel import Channel, ChannelBroken
@@ -81,8 +79,8 @@ def _serve_channel(channel: Channel) -> None:
         channel.send(messages.FROM_WORKER.encode(done_of(message)))
 
 
-def main(arguments: list[str]) -> int:
-    settings = json.loads(arguments[0])
+def child(**settings: Any) -> Child:
+    yield from ()
     die_with(os.getppid())
     try:
         match settings:
@@ -110,9 +108,5 @@ def main(arguments: list[str]) -> int:
                 say(port=listening.getsockname()[1], certificate=certificate)
                 _serve_carrier(TlsCarrier(listening.accept()[0], context))
     except (CarrierBroken, ChannelBroken, EOFError, OSError):
-        return 0
+        return
     raise ValueError(settings)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

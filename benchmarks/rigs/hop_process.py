@@ -16,18 +16,16 @@ A tensor goes there, is copied into a slot, goes back, and is copied into its sl
 from __future__ import annotations
 
 import json
-import os
 import socket
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
 
-from benchmarks.rigs.child_process import say
+from benchmarks.rigs.child_process import Child, command_of, quiet_output
 from benchmarks.rigs.hop_far_process import LARGEST_BYTES, SLOTS, poller_of, wait_for
 from benchmarks.rigs.rival_carriers import PlainZmqCarrier, TcpCarrier, TlsCarrier, near_context
 from shisha_rt.core.lifecycle.events import Descriptor
@@ -161,7 +159,7 @@ def burst(line: Line, size_bytes: int, seconds: float, in_flight: int) -> dict[s
 def _start_far(settings: dict[str, Any], fd: int | None = None, **further: Any) -> dict[str, Any]:
     """Start the remote end; it ends with this process, when the connection is closed."""
     its = {"way": settings["way"], "address": settings["address"], "fd": fd, **further}
-    command = [*settings["enter_far"], sys.executable, "-m", "benchmarks.rigs.hop_far_process", json.dumps(its)]
+    command = [*settings["enter_far"], *command_of("benchmarks.rigs.hop_far_process", its)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, pass_fds=[] if fd is None else [fd])
     assert process.stdout is not None
     told: dict[str, Any] = json.loads(process.stdout.readline()) if fd is None else {}
@@ -196,17 +194,9 @@ def _line(settings: dict[str, Any]) -> Line:
             return RayLine(settings["cluster"], settings["resource"], puts=way == "ray_objects")
 
 
-def main(arguments: list[str]) -> int:
-    settings = json.loads(arguments[0])
-    stdout = os.dup(1)
-    os.dup2(2, 1)  # Ray's output must not be mixed with our lines
-    line = _line(settings)
-    os.dup2(stdout, 1)
-    say(ready=True)
-    for order in sys.stdin:
-        say(**burst(line, **json.loads(order)))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def child(**settings: Any) -> Child:
+    with quiet_output():
+        line = _line(settings)
+    order = yield {"ready": True}
+    while True:
+        order = yield burst(line, **order)

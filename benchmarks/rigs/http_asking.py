@@ -1,23 +1,26 @@
-"""Threads that send frames over HTTP, one after the other, and go on if a request fails."""
+"""Clients over HTTP that send frames to the identity network, one after the other, and go on if a request fails.
+
+Each frame contains a number of its own, and the network may be the identity times its version: so an answer tells which
+version computed it, or that it is wrong.
+"""
 
 from __future__ import annotations
 
 import http.client
+import itertools
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
+
+from tests.serving.identity_model import frame_of
 
 ANSWER_S: Final = 20.0
 _AGAIN_S: Final = 0.05
-
-Frame = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,55 +40,82 @@ class Address:
         return cls(port, f"/v2/models/{model}/infer", head.encode())
 
 
-class HttpAsking(threading.Thread, ABC):
-    """One frame after the other over a persistent connection, and a new one if it breaks.
+@dataclass(slots=True)
+class Answer:
+    """`version`: that computed it; None: it is an error."""
 
-    `lost`: requests that ended without an answer. `errors`: answers without a result, by status.
+    sent_s: float
+    answered_s: float
+    version: int | None
+    code: str = ""
+    message: str = ""
+
+
+class HttpClients:
+    """Threads that keep a persistent connection each to one address, and open a new one if it breaks.
+
+    `lost`: requests that ended without an answer. `errors`: answers without a result, by status. `wrong`: results of no
+    version. `longest_s`: until an answer of any kind.
     """
 
-    def __init__(self, address: Address, ending: threading.Event) -> None:
-        super().__init__(daemon=True)
+    def __init__(self, address: Address, shape: Sequence[int], count: int) -> None:
         self.longest_s = 0.0
+        self.answers: list[list[Answer]] = [[] for _ in range(count)]
         self.errors: Counter[int] = Counter()
-        self.lost = 0
-        self._address, self._ending = address, ending
+        self.lost = self.wrong = 0
+        self._address, self._shape = address, tuple(shape)
+        self._numbers = itertools.count(1)  # the next of a count is one step of the interpreter
+        self._counting, self._ending = threading.Lock(), threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(its,), daemon=True) for its in self.answers]
 
-    @abstractmethod
-    def new_frame(self) -> Frame:
-        """The next frame to send."""
+    @property
+    def all_answers(self) -> list[Answer]:
+        return sorted((one for its in self.answers for one in its), key=lambda answer: answer.answered_s)
 
-    @abstractmethod
-    def take(self, frame: Frame, body: bytes, sent_s: float, answered_s: float) -> None:
-        """Handle a result, whose tensor is at the end of `body`."""
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
 
-    def run(self) -> None:
+    def finish(self) -> None:
+        self._ending.set()
+        for thread in self._threads:
+            thread.join(2 * ANSWER_S)
+
+    def _run(self, answers: list[Answer]) -> None:
         address = self._address
         headers = {"Content-Type": "application/octet-stream"}
         if address.head:
             headers["Inference-Header-Content-Length"] = str(len(address.head))
         connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=ANSWER_S)
         while not self._ending.is_set():
-            frame, sent_s = self.new_frame(), time.monotonic()
+            frame, sent_s = frame_of(next(self._numbers), self._shape), time.monotonic()
             try:
                 connection.request("POST", address.path, address.head + frame.tobytes(), headers)
                 answer = connection.getresponse()
                 body = answer.read()
             except (OSError, http.client.HTTPException):
                 connection.close()  # the next request opens it again
-                self.lost += 1
+                with self._counting:
+                    self.lost += 1
                 self._ending.wait(_AGAIN_S)
                 continue
             answered_s = time.monotonic()
-            self.longest_s = max(self.longest_s, answered_s - sent_s)
-            if answer.status == 200:
-                self.take(frame, body, sent_s, answered_s)
-            else:
-                self.errors[answer.status] += 1
+            with self._counting:
+                self.longest_s = max(self.longest_s, answered_s - sent_s)
+                if answer.status != 200:
+                    self.errors[answer.status] += 1
+                else:
+                    output = np.frombuffer(body[-frame.nbytes :], frame.dtype).reshape(frame.shape)
+                    version = np.rint(output.flat[0] / frame.flat[0])
+                    if (output == version * frame).all():
+                        answers.append(Answer(sent_s, answered_s, int(version)))
+                    else:
+                        self.wrong += 1
+            if answer.status != 200:
                 self._ending.wait(_AGAIN_S)
         connection.close()
 
 
-def errors_in_words(clients: Sequence[HttpAsking]) -> str | int:
+def in_words(errors: Mapping[int, int]) -> str | int:
     """Counts of errors by status, such as `503 2, 504 1`; 0: none."""
-    errors = sum((client.errors for client in clients), Counter[int]())
     return ", ".join(f"{status} {count}" for status, count in sorted(errors.items())) or 0

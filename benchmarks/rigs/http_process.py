@@ -15,16 +15,14 @@ import os
 import select
 import selectors
 import socket
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-import numpy as np
-
-from benchmarks.rigs.asking import ANSWERED, REFUSED, Asking, obey
+from benchmarks.rigs.asking import ANSWERED, REFUSED, Asking, obeying, random_inputs
+from benchmarks.rigs.child_process import Child
 
 _READ_BYTES: Final = 1 << 20
 _LENGTH: Final = b"content-length:"
@@ -169,8 +167,7 @@ def infer(model: str, inputs: Sequence[dict[str, Any]], raw: bytes = b"") -> byt
 @contextlib.contextmanager
 def frame_request(settings: dict[str, Any], address: Address) -> Iterator[bytes]:
     """The request that is sent repeatedly."""
-    generator = np.random.default_rng(0)
-    frame = [generator.standard_normal(one["shape"]).astype(one["dtype"]).tobytes() for one in settings["inputs"]]
+    frame = [array.tobytes() for array in random_inputs(settings["inputs"]).values()]
     if "model" not in settings:
         yield post("/inference", b"".join(frame), "Content-Type: application/octet-stream\r\n")
         return
@@ -209,13 +206,7 @@ def register(address: Address, name: str, about: dict[str, Any]) -> None:
         raise RuntimeError(f"a region of shared memory was {outcome}")
 
 
-def main(arguments: list[str]) -> int:
-    settings = json.loads(arguments[0])
+def child(**settings: Any) -> Child:
     address = settings.get("unix") or settings["ports"][0]
     with frame_request(settings, address) as request:
-        obey(Asking(HttpAsker(address, request, settings["in_flight"])), settings["in_flight"])
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+        yield from obeying(Asking(HttpAsker(address, request, settings["in_flight"])), settings["in_flight"])

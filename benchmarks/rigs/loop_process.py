@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import heapq
-import json
 import os
-import sys
 import threading
 import time
 from array import array
@@ -20,9 +18,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.rigs.child_process import say
-from benchmarks.rigs.daemon_process import Orders, slot_count
-from benchmarks.rigs.host_speed import host_slowness
+from benchmarks.rigs.child_process import Child, say
+from benchmarks.rigs.daemon_process import Orders
 from shisha_rt.core.tuning.cores import CoreEvent
 from shisha_rt.core.tuning.events import PlacerSaid, TunerSaid
 from shisha_rt.daemon.front.addresses import addresses_of
@@ -151,7 +148,6 @@ class Report:
             turns=figures(turns.turns_s),
             by_what={what: figures(seconds) for what, seconds in turns.by_what.items()},
             longest=[(seconds, _told(parts)) for seconds, _, parts in sorted(turns.longest, reverse=True)],
-            slower=host_slowness(),
         )
         self._daemon.measure()
 
@@ -182,14 +178,13 @@ def _told(parts: list[Part]) -> str:
     return ", ".join(told)
 
 
-def main(arguments: list[str]) -> int:
-    settings = json.loads(arguments[0])
-    ready = make_ready(resolve_model(settings["model"]), load_machine(settings["machine"]), teams=True)
+def child(model: str, machine: str, endpoint: str, keep: str) -> Child:
+    ready = make_ready(resolve_model(model), load_machine(machine), teams=True)
     stored = layer_costs(ready)
-    os.environ["XDG_CACHE_HOME"] = str(Path(settings["keep"]).resolve())
+    os.environ["XDG_CACHE_HOME"] = str(Path(keep).resolve())
     daemon = TimedDaemon(
         planned(ready, Planning(Settings("", strategy="guided", objective="throughput", batch=1)), stored),
-        addresses_of(Settings("", endpoint=settings["endpoint"], metrics="0")),
+        addresses_of(Settings("", endpoint=endpoint, metrics="0")),
     )
     orders = Orders(daemon, Report(daemon))
 
@@ -199,12 +194,8 @@ def main(arguments: list[str]) -> int:
         daemon.turns.begin()
 
     def begin() -> None:
-        say(endpoint=daemon.gateway.endpoint, slots=slot_count(daemon))
+        say(endpoint=daemon.gateway.endpoint, slots=daemon.shell.cores.lifecycle.frames.slot_count)
         daemon.measure()  # the start does not count, as it delays no messages
 
     daemon.run(begin, turn)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    yield from ()

@@ -15,20 +15,18 @@ request completely and, over HTTP, has been answered. A connection that the daem
 from __future__ import annotations
 
 import json
-import os
 import select
 import socket
-import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from benchmarks.rigs.child_process import say
+from benchmarks.rigs.child_process import Child, Fields
 from benchmarks.rigs.http_process import infer, length
 from shisha_rt.client import Client
 from shisha_rt.tensors import NUMPY_OF
@@ -56,46 +54,11 @@ Heard = tuple[int | None, str, bytes]
 """An answer: the number of its request, if stated; "" or an error's code; the bytes of its tensors."""
 
 
-class Speech(Protocol):
+class _ZmtpSpeech:
     """Parser of what one connection receives. `greeted`: requests may be sent; libzmq closes a connection on which they
     come before its own READY.
     """
 
-    @property
-    def greeted(self) -> bool: ...
-
-    def take(self, data: bytes) -> Iterator[Heard]: ...
-
-
-class Language(Protocol):
-    """A protocol. `pipelines`: requests need not wait for answers. `beginnings`: what half-open connections send
-    instead of `hello`; if it is `hello`, `half` follows. `filler`: a short request with a longer answer.
-    """
-
-    @property
-    def address(self) -> tuple[str, int]: ...
-
-    @property
-    def pipelines(self) -> bool: ...
-
-    @property
-    def hello(self) -> bytes: ...
-
-    @property
-    def beginnings(self) -> Sequence[bytes]: ...
-
-    @property
-    def half(self) -> bytes: ...
-
-    @property
-    def filler(self) -> bytes: ...
-
-    def request(self, number: int, kind: int) -> list[bytes]: ...
-
-    def speech(self) -> Speech: ...
-
-
-class _ZmtpSpeech:
     def __init__(self) -> None:
         self._data = bytearray()
         self._parts: list[bytes] = []
@@ -133,7 +96,11 @@ class _ZmtpSpeech:
 
 
 class Zmtp:
-    """ZMTP 3.0 without security, as a DEALER."""
+    """ZMTP 3.0 without security, as a DEALER.
+
+    `pipelines`: requests need not wait for answers. `beginnings`: what half-open connections send instead of `hello`;
+    if it is `hello`, `half` follows. `filler`: a short request with a longer answer.
+    """
 
     pipelines = True
     hello = _HELLO
@@ -160,11 +127,13 @@ class Zmtp:
         head, body = self._before + b"%010d" % number, self._bodies[kind]
         return [head + body] if len(body) < _JOINED_BYTES else [head, body]
 
-    def speech(self) -> Speech:
+    def speech(self) -> _ZmtpSpeech:
         return _ZmtpSpeech()
 
 
 class _HttpSpeech:
+    """As `_ZmtpSpeech`."""
+
     greeted = True
 
     def __init__(self) -> None:
@@ -183,7 +152,7 @@ class _HttpSpeech:
 
 
 class Http:
-    """HTTP/1.1 and the Open Inference Protocol."""
+    """HTTP/1.1 and the Open Inference Protocol, as `Zmtp`."""
 
     pipelines = False
     hello = half = filler = b""
@@ -202,7 +171,7 @@ class Http:
     def request(self, number: int, kind: int) -> list[bytes]:
         return [self._requests[kind]]
 
-    def speech(self) -> Speech:
+    def speech(self) -> _HttpSpeech:
         return _HttpSpeech()
 
 
@@ -217,7 +186,7 @@ class _Peer:
     manner: str
     kind: int
     socket: socket.socket
-    speech: Speech
+    speech: _ZmtpSpeech | _HttpSpeech
     out: deque[memoryview] = field(default_factory=deque)
     waiting: dict[int, float] = field(default_factory=dict)
     events: int = 0
@@ -241,7 +210,7 @@ class _Found:
 class Crowd:
     """All connections. `expected`: the bytes of the answer to each kind of frame."""
 
-    def __init__(self, language: Language, expected: list[bytes]) -> None:
+    def __init__(self, language: Zmtp | Http, expected: list[bytes]) -> None:
         self._language = language
         self.expected = expected
         self._epoll = select.epoll()
@@ -512,20 +481,15 @@ def crowd_of(endpoint: str, port: int | None) -> Crowd:
         answers = [client.infer(frame) for frame in arrays]
         expected = [b"".join(array.tobytes() for array in answer.outputs.values()) for answer in answers]
     frames = [[array.tobytes() for array in frame.values()] for frame in arrays]
-    language: Language = Zmtp(endpoint, model, frames) if port is None else Http(port, model, frames)
+    language = Zmtp(endpoint, model, frames) if port is None else Http(port, model, frames)
     return Crowd(language, expected)
 
 
-def main(arguments: list[str]) -> int:
-    settings = json.loads(arguments[0])
-    crowd = crowd_of(settings["endpoint"], settings["port"])
+def child(endpoint: str, port: int | None) -> Child:
+    crowd = crowd_of(endpoint, port)
+    orders: Mapping[str, Callable[..., Fields]]
     orders = {"open": crowd.open, "fill": crowd.fill, "offer": crowd.offer, "saturate": crowd.saturate, "burn": burn}
-    say(ready=True, pid=os.getpid())
-    for line in sys.stdin:
-        ((name, order),) = json.loads(line).items()
-        say(**orders[name](**order))  # type: ignore[operator]
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    order = yield {"ready": True}
+    while True:
+        ((name, fields),) = order.items()
+        order = yield orders[name](**fields)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 
-def one_by_one(run: Callable[[], object], seconds: float, pause_s: float) -> dict[str, float]:
+def one_by_one(run: Callable[[], object], seconds: float, pause_s: float) -> dict[str, object]:
     """The median of `run`'s wall times, and the number of frames, at least one."""
     took_s: list[float] = []
     ends_s = time.monotonic() + seconds

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
+from benchmarks.rigs.cache_place import fresh_cache
 from benchmarks.rigs.stage_rig import Loaded, StageRig, stage_rig
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.machine.config.device_files import running_devices
@@ -27,8 +25,6 @@ from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.stage_problem import stage_problem
-
-_CACHE: Final = "XDG_CACHE_HOME"
 
 
 def one_core() -> Machine:
@@ -107,18 +103,3 @@ def predicted_s(problem: Problem, placement: Sequence[str]) -> float:
     """Cost of a placement by `OnePlace.problem`, whose last device is the host, which runs the network's ends."""
     host = len(problem.devices) - 1
     return cost(problem, (host, *map(problem.devices.index, placement), host)).total_s
-
-
-@contextmanager
-def fresh_cache() -> Iterator[None]:
-    """Context with a cache in a new folder, which is removed afterwards."""
-    before = os.environ.get(_CACHE)
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ[_CACHE] = folder
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ[_CACHE]
-            else:
-                os.environ[_CACHE] = before

@@ -1,4 +1,4 @@
-"""The plan of the least bottleneck by stored costs: by dynamic programming, checked by enumeration.
+"""The plan of the least bottleneck by stored costs: by dynamic programming.
 
 Costs are of stages, not sums of layers, so the minimised time is exactly the emulation's target for each stage with its
 memory to itself. The cost of sharing a memory depends on the whole plan and is left out, so the best plans are run.
@@ -7,17 +7,12 @@ memory to itself. The cost of sharing a memory depends on the whole plan and is 
 from __future__ import annotations
 
 import math
-import random
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
-from itertools import combinations, pairwise, permutations
-from typing import Final
+from itertools import combinations
 
 from shisha_rt.model.spans import starts_of
 from shisha_rt.plan.plan import Plan, Stage
-
-_ENUMERABLE: Final = 200_000  # plans
 
 StageTime = Callable[[int, int, str], float]
 """(first layer, last layer, place) -> seconds for a frame."""
@@ -48,14 +43,6 @@ class Optimum:
     def stage_s(self, stage: Stage) -> float:
         return self._times_s[stage.place][self._starts.index(stage.first), self._starts.index(stage.last + 1)]
 
-    def random_plan(self, generator: random.Random) -> Plan:
-        """A random plan of two or more stages, if possible: their number, then cuts and places, each uniformly."""
-        most = min(len(self._places), self._groups)
-        count = generator.randint(min(2, most), most)
-        bounds = [0, *sorted(generator.sample(range(1, self._groups), count - 1)), self._groups]
-        places = generator.sample(self._places, count)
-        return self._plan([(first, end, place) for (first, end), place in zip(pairwise(bounds), places, strict=True)])
-
     # --- the places' order is given ---------------------------------------------------------------------------
 
     def best_in_order(self, order: Sequence[str]) -> Plan:
@@ -75,10 +62,7 @@ class Optimum:
                 )
                 for end in range(self._groups + 1)
             ]
-        found_s, spans = best[self._groups]
-        orders = [tuple(names) for count in range(1, len(order) + 1) for names in combinations(order, count)]
-        self._compare(found_s, orders)
-        return self._plan(spans)
+        return self._plan(best[self._groups][1])
 
     # --- any order --------------------------------------------------------------------------------------------
 
@@ -99,9 +83,8 @@ class Optimum:
                         found_s = max(before_s, times_s[first, end])
                         if found_s < best[end].get(now_used, (math.inf, ()))[0]:
                             best[end][now_used] = (found_s, (*spans, (first, end, kind)))
-        found_s, spans = min(best[self._groups].values(), key=lambda found: found[0])
+        _, spans = min(best[self._groups].values(), key=lambda found: found[0])
         names = {kind: iter(places) for kind, places in self._kinds.items()}
-        self._compare(found_s, self._distinct_orders())
         return self._plan([(first, end, next(names[kind])) for first, end, kind in spans])
 
     @cached_property
@@ -112,27 +95,6 @@ class Optimum:
             same = (kind for kind in kinds if self._times_s[kind] == self._times_s[place])
             kinds.setdefault(next(same, place), []).append(place)
         return kinds
-
-    def _distinct_orders(self) -> Iterator[tuple[str, ...]]:
-        kinds = [kind for kind, places in self._kinds.items() for _ in places]
-        return (names for count in range(1, len(kinds) + 1) for names in set(permutations(kinds, count)))
-
-    # --- enumeration ------------------------------------------------------------------------------------------
-
-    def _compare(self, found_s: float, orders: Iterable[tuple[str, ...]]) -> None:
-        """Raises `RuntimeError` if enumerating all plans finds another optimum; does nothing if there are too many."""
-        listed = list(orders)
-        counts = Counter(map(len, listed))
-        if sum(math.comb(self._groups - 1, count - 1) * number for count, number in counts.items()) > _ENUMERABLE:
-            return
-        ends = self._groups
-        least_s = min(
-            max(self._times_s[place][span] for span, place in zip(pairwise((0, *cuts, ends)), names, strict=True))
-            for names in listed
-            for cuts in combinations(range(1, ends), len(names) - 1)
-        )
-        if least_s != found_s:
-            raise RuntimeError(f"the dynamic programme found {found_s} s, enumeration {least_s} s")
 
     def _plan(self, spans: Spans) -> Plan:
         return Plan.of((self._starts[first], self._starts[end] - 1, place) for first, end, place in spans)

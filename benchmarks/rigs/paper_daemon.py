@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from shisha_rt.core.lifecycle import events as ev
@@ -26,17 +27,25 @@ class _Worker:
 
 class PaperDaemon:
     """`handle`: of a lifecycle, or of all cores. A place builds each stage of a plan in `build_s`, while it goes on
-    computing; the first plan's stages take no time.
+    computing; the first plan's stages take no time. `loop_s`: by event, what the daemon's loop takes before it is
+    handled; none without an entry.
     """
 
-    def __init__(self, handle: Callable[[Any, float], Sequence[Any]], in_flight: int, build_s: float) -> None:
+    def __init__(
+        self,
+        handle: Callable[[Any, float], Sequence[Any]],
+        in_flight: int,
+        build_s: float,
+        loop_s: Mapping[type, float] = MappingProxyType({}),
+    ) -> None:
         self.now_s = 0.0
         self.answered_s: list[float] = []
         self._handle = handle
         self._in_flight = in_flight
         self._build_s = build_s
-        self._workers: dict[int, _Worker] = {}
-        self._coming: list[tuple[float, int, Any]] = []
+        self._loop_s = loop_s
+        self.workers: dict[int, _Worker] = {}
+        self.coming: list[tuple[float, int, Any]] = []
         self._count = 0
         self._frames = 0
 
@@ -52,51 +61,66 @@ class PaperDaemon:
 
     def start(self) -> None:
         self.at(self.now_s, ev.Tick())
+        self.fill()
+
+    def fill(self) -> None:
         for _ in range(self._in_flight):
             self._arrive()
 
     def run(self, until_s: float) -> None:
-        while self._coming and self._coming[0][0] <= until_s:
-            self.now_s, _, event = heapq.heappop(self._coming)
-            if isinstance(event, ev.PartDone):
-                worker = self._workers[event.descriptor.incarnation]
-                assert worker.service_s is not None
-                self.taken(event.descriptor, worker.place, worker.service_s)
-                worker.service_s = None
-                self._run_next(worker)
-            self.post(event)
+        while self.coming and self.coming[0][0] <= until_s:
+            self.step()
+
+    def step(self) -> None:
+        """Handle the next event."""
+        at_s, _, event = heapq.heappop(self.coming)
+        if isinstance(event, ev.PartDone):
+            worker = self.workers.get(event.descriptor.incarnation)
+            if worker is None:
+                return  # it died first
+        self.now_s = max(self.now_s, at_s) + self._loop_s.get(type(event), 0.0)
+        if isinstance(event, ev.PartDone):
+            assert worker is not None
+            assert worker.service_s is not None
+            self.taken(event.descriptor, worker.place, worker.service_s)
+            worker.service_s = None
+            self._run_next(worker, at_s)
+        self.post(event)
 
     def at(self, at_s: float, event: Any) -> None:
         self._count += 1
-        heapq.heappush(self._coming, (at_s, self._count, event))
+        heapq.heappush(self.coming, (at_s, self._count, event))
 
     def post(self, event: Any) -> None:
         for instruction in self._handle(event, self.now_s):
-            self._carry_out(instruction)
+            self.carry_out(instruction)
 
     def _arrive(self) -> None:
         self._frames += 1
-        self.at(self.now_s, ev.FrameArrived(self._frames, "client", "stream", 1))
+        self.at(self.now_s, self.frame(self._frames))
 
-    def _carry_out(self, instruction: Any) -> None:
+    def frame(self, number: int) -> ev.FrameArrived:
+        return ev.FrameArrived(number, "client", "stream", 1)
+
+    def carry_out(self, instruction: Any) -> None:
         match instruction:
             case do.RunPart(descriptor=descriptor):
-                worker = self._workers[descriptor.incarnation]
+                worker = self.workers[descriptor.incarnation]
                 worker.waiting.append(instruction)
-                self._run_next(worker)
+                self._run_next(worker, self.now_s)
             case do.Deliver():
                 self.answered_s.append(self.now_s)
                 self._arrive()
             case do.Start(place, incarnation):
-                self._workers[incarnation] = _Worker(place)
+                self.workers[incarnation] = _Worker(place)
                 self.at(self.now_s, ev.WorkerReady(incarnation))
             case do.PrepareStage(incarnation=incarnation, epoch=epoch, stage=stage):
                 self.at(self.now_s + self._build_s * (epoch > 1), ev.StagePrepared(epoch, stage, incarnation))
             case _:
                 self.hear(instruction)
 
-    def _run_next(self, worker: _Worker) -> None:
+    def _run_next(self, worker: _Worker, from_s: float) -> None:
         if worker.service_s is None and worker.waiting:
             part = worker.waiting.popleft()
             worker.service_s = self.service_s(part, worker.place)
-            self.at(self.now_s + worker.service_s, ev.PartDone(part.descriptor))
+            self.at(from_s + worker.service_s, ev.PartDone(part.descriptor))

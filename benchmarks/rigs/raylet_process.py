@@ -11,43 +11,36 @@ The node is as one of `ray start`, except for the dashboard, the autoscaler and 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from benchmarks.rigs.child_process import say
+from benchmarks.rigs.child_process import Child, quiet_output
 from benchmarks.rigs.descendants import keep_descendants, kill_all
 
 
-def main(arguments: list[str]) -> int:
-    settings = json.loads(arguments[0])
+def child(**settings: Any) -> Child:
     os.environ.update(settings["environment"])
     keep_descendants()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the terminal: the benchmark ends this process itself
     signal.signal(signal.SIGTERM, _leave)
-    own_stdout = os.dup(1)
-    os.dup2(2, 1)  # Ray's output must not be mixed with our lines
-    with contextlib.suppress(KeyboardInterrupt):
-        try:
+    try:
+        with quiet_output():
             its = _start(settings)
             if settings["group"]:
                 _join(Path(settings["group"]))
-            os.dup2(own_stdout, 1)
-            say(**its)
-            for _ in sys.stdin:
-                kill_all()
-                say(killed=True)
-        finally:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        yield its
+        while True:
             kill_all()
-            shutil.rmtree(settings["folder"], ignore_errors=True)
-    return 0
+            yield {"killed": True}
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        kill_all()
+        shutil.rmtree(settings["folder"], ignore_errors=True)
 
 
 def _start(settings: dict[str, Any]) -> dict[str, str]:
@@ -82,7 +75,3 @@ def _join(group: Path) -> None:
 
 def _leave(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

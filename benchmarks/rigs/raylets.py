@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.rigs.child_process import ChildProcess, child_process
-from benchmarks.rigs.core_share import core_share
+from benchmarks.rigs.control_group import ShareGroup
 from benchmarks.rigs.slow_link import FarHost
 
 _STORE_BYTES: Final = 200 << 20
@@ -54,9 +54,9 @@ class Raylets:
         labels: Mapping[str, str] | None = None,
         cores: float | None = None,
     ) -> Raylet:
-        """Add a raylet, on a simulated remote host or on the head's. `cores`: its share of cores, see `core_share`."""
+        """Add a raylet, on a simulated remote host or on the head's. `cores`: its share of cores, see `ShareGroup`."""
         number = next(self._numbers)
-        group = None if cores is None else self._closing.enter_context(core_share(cores, number))
+        group = None if cores is None else self._closing.enter_context(ShareGroup(cores)).members
         enter, node_address = (host.enter, host.address) if host else ((), self.head.address)
         folder = self.head.folder / str(number)
         has = {"num_cpus": cpus, "resources": dict(resources or {}), "labels": dict(labels or {})}

@@ -36,21 +36,6 @@ def whole_pss_bytes(pid: int) -> int:
     return pss_bytes
 
 
-def sample(pid: int, worker_pids: frozenset[int]) -> list[Sample]:
-    """Samples of the daemon, of all its workers, and of all its other children (the tuner)."""
-    now_s = time.time()
-    found = {"daemon": _read(pid)}
-    for child in psutil.Process(pid).children(recursive=True):
-        what = "workers" if child.pid in worker_pids else "tuner"
-        try:
-            read = _read(child.pid)
-        except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
-            continue  # it has just ended
-        before = found.get(what, (0, 0, 0))
-        found[what] = (before[0] + read[0], before[1] + read[1], before[2] + read[2])
-    return [Sample(now_s, what, *numbers) for what, numbers in found.items()]
-
-
 def sample_of(pid: int, what: str) -> Sample:
     """Sample one process. Raises as `/proc` and psutil do if it has ended."""
     return Sample(time.time(), what, *_read(pid))

@@ -13,7 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import typer
 
 from benchmarks.report.facts import ROOT
 from benchmarks.rigs.child_process import ChildProcess, child_process
@@ -25,6 +27,10 @@ _LOOK_EVERY_S: Final = 0.2
 _AWAKE_S: Final = 0.2
 LONG_MS: Final = 60_000
 _HTTP: Final = "benchmarks.rigs.http_process"
+ServerPython = Annotated[
+    list[str] | None,
+    typer.Option(metavar="[NAME=]PATH", help="The interpreter that has the servers, or that one; or this one."),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,14 @@ def pythons(given: Sequence[str]) -> dict[str, str]:
             raise BadInput(f"--server-python {text}: {path} is no file, expected a Python interpreter")
         found.update(dict.fromkeys([name] if name else SERVERS, path))
     return found
+
+
+def the_python(name: str, given: Sequence[str] | None) -> str:
+    """The interpreter for a server that is needed. Raises BadInput if it has not got it."""
+    python = pythons(given or [])[name]
+    if (why := missing(name, python)) is not None:
+        raise BadInput(f"--server-python: {why}")
+    return python
 
 
 def missing(name: str, python: str) -> str | None:

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
 
-from benchmarks.rigs.child_process import say
+from benchmarks.rigs.child_process import Child, say
 
 _BUFFER_BYTES: Final = 4 << 20
 _MTU: Final = 65_000
@@ -139,12 +139,11 @@ class Hub:
         say(carried=carried)
 
 
-def main(arguments: list[str]) -> int:
-    settings = json.loads(arguments[0])
+def child(count: int, rate_bits_per_s: float, delay_s: float) -> Child:
     _libc.prctl(_PR_SET_TIMERSLACK, 1000)  # packets leave within microseconds of their time
     gc.disable()
     network = _free_network()
-    address, *others = [network[number] for number in range(1, settings["count"] + 2)]
+    address, *others = [network[number] for number in range(1, count + 2)]
     name = f"shisha{os.getpid()}"
     near = _device(name)
     _configure(name, f"{address}/{network.prefixlen}")
@@ -155,12 +154,12 @@ def main(arguments: list[str]) -> int:
             device = _device(name)
             _ip("link", "set", "lo", "up")
             _configure(name, f"{other}/{network.prefixlen}")
-        there, back = (Way(settings["rate_bits_per_s"], settings["delay_s"]) for _ in range(2))
+        there, back = (Way(rate_bits_per_s, delay_s) for _ in range(2))
         far[other.packed] = device, there, back
         namespaces.append(namespace)
     say(address=str(address), addresses=[str(other) for other in others], namespaces=namespaces)
     Hub(near, far).run()
-    return 0
+    yield from ()
 
 
 def _free_network() -> ipaddress.IPv4Network:
@@ -206,7 +205,3 @@ def _new_namespace() -> Iterator[int]:
 def _check(result: int) -> None:
     if result:
         raise OSError(ctypes.get_errno(), "no network namespace can be made or entered")
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

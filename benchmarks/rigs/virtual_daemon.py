@@ -7,12 +7,12 @@ for each event.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
 
+from benchmarks.rigs.paper_daemon import PaperDaemon
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
@@ -20,95 +20,65 @@ from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 
-_CLIENTS = 8
-_FOR_EVER_S = 1e9
+_CLIENTS: Final = 8
+_WAITING: Final = 66
+"""Frames that wait for a slot, beyond two for each place."""
+_FOR_EVER_S: Final = 1e9
 
 
-@dataclass(slots=True)
-class VirtualDaemon:
-    """A copy of the whole model on each place, which takes `service_s` (places,) for a frame.
+class VirtualDaemon(PaperDaemon):
+    """A copy of the whole model on each place, which takes `service_s` (places,) for a frame. `cpu_s`: the core's."""
 
-    `loop_s`: by event, the loop's time before the event is handled; none without an entry.
-    """
-
-    service_s: Sequence[float]
-    loop_s: dict[type, float] = field(default_factory=dict)
-    now_s: float = 0.0
-    answered: int = 0
-    cpu_s: float = 0.0
-    lifecycle: Lifecycle = field(init=False)
-    _pending: list[tuple[float, int, ev.Event]] = field(init=False, default_factory=list)
-    _number: itertools.count[int] = field(init=False, default_factory=itertools.count)
-    _free_at_s: list[float] = field(init=False)
-    _on: dict[int, int] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        count = len(self.service_s)
-        names = tuple(f"p{index}" for index in range(count))
+    def __init__(self, service_s: Sequence[float], loop_s: Mapping[type, float] = MappingProxyType({})) -> None:
+        count = len(service_s)
+        self._service_s = {f"p{index}": seconds for index, seconds in enumerate(service_s)}
         policy = Policy(max_in_flight=4 * count + 64, start_s=_FOR_EVER_S, prepare_s=_FOR_EVER_S)
-        self.lifecycle = Lifecycle(PlanRules(1, names), 2 * count + 2, policy)
-        self._free_at_s = [0.0] * count
+        self.lifecycle = Lifecycle(PlanRules(1, tuple(self._service_s)), 2 * count + 2, policy)
+        self.cpu_s = 0.0
+        self._serving = False
+        super().__init__(self._timed, 2 * count + _WAITING, 0.0, loop_s)
 
-    def start(self) -> float:
-        """Start all workers and load the plan; return the lifecycle's CPU seconds."""
+    def begin(self) -> float:
+        """Start all workers, load the plan and send frames for all slots; return the core's CPU seconds until then."""
         begun_s = self.cpu_s
-        starts = self._starts(self._handle(ev.Tick()))
-        while starts:
-            further = [one for start in starts for one in self._handle(ev.WorkerReady(start.incarnation))]
-            starts = self._starts([*further, *self._handle(ev.Tick())])
-        at = {name: index for index, name in enumerate(self.lifecycle.places.by_name)}
-        self._on = {worker.incarnation: at[worker.place] for worker in self.lifecycle.places.workers.values()}
-        whole = Plan.chain([(0, 0, list(at))])
-        asked = self._handle(ev.PlanProposed(ev.Owner.CLIENT, 1, whole))
-        for one in asked:
-            if isinstance(one, do.PrepareStage):
-                self._handle(ev.StagePrepared(one.epoch, one.stage, one.incarnation))
-        return self.cpu_s - begun_s
-
-    def fill(self) -> None:
-        """Send frames for all slots, and some that wait for a slot."""
-        for _ in range(2 * len(self.service_s) + 66):
-            self._send()
+        self.post(ev.Tick())
+        while self.coming:
+            self.step()
+            if not self.coming:
+                self.post(ev.Tick())
+        self.post(ev.PlanProposed(ev.Owner.CLIENT, 1, Plan.chain([(0, 0, list(self._service_s))])))
+        while self.coming:
+            self.step()
+        started_s, self._serving = self.cpu_s - begun_s, True
+        self.fill()
+        return started_s
 
     def serve(self, frames: int) -> float:
-        """Run until `frames` further answers; return the lifecycle's CPU seconds for them."""
-        begun_s, until = self.cpu_s, self.answered + frames
-        while self.answered < until and self._pending:
-            at_s, _, event = heapq.heappop(self._pending)
-            if isinstance(event, ev.PartDone) and event.descriptor.incarnation not in self.lifecycle.places.workers:
-                continue  # it died first
-            self.now_s = max(self.now_s, at_s) + self.loop_s.get(type(event), 0.0)
-            self._see_to(self._handle(event))
+        """Run until `frames` further answers; return the core's CPU seconds for them."""
+        begun_s, until = self.cpu_s, len(self.answered_s) + frames
+        while len(self.answered_s) < until and self.coming:
+            self.step()
         return self.cpu_s - begun_s
 
     def lose(self) -> None:
         """Kill a worker; its place then waits for the next one."""
-        worker = next(iter(self.lifecycle.places.workers.values()))
-        self._see_to(self._handle(ev.WorkerGone(worker.incarnation, None, "killed")))
+        incarnation = next(iter(self.lifecycle.places.workers))
+        del self.workers[incarnation]
+        self.post(ev.WorkerGone(incarnation, None, "killed"))
 
-    def _send(self) -> None:
-        number = next(self._number)
-        event = ev.FrameArrived(number, number % _CLIENTS, None, 1000)
-        heapq.heappush(self._pending, (self.now_s, number, event))
+    def service_s(self, part: do.RunPart, place: str) -> float:
+        return self._service_s[place]
 
-    def _handle(self, event: ev.Event) -> list[do.Instruction]:
+    def frame(self, number: int) -> ev.FrameArrived:
+        return ev.FrameArrived(number, number % _CLIENTS, None, 1000)
+
+    def carry_out(self, instruction: Any) -> None:
+        if not (self._serving and isinstance(instruction, do.Start)):  # another worker takes longer than all this
+            super().carry_out(instruction)
+
+    def _timed(self, event: Any, now_s: float) -> Sequence[Any]:
         begun_s = time.process_time()
-        done = self.lifecycle.handle(event, self.now_s)
+        done = self.lifecycle.handle(event, now_s)
         self.lifecycle.next_wake_s()
         self.cpu_s += time.process_time() - begun_s
         return done
-
-    def _see_to(self, instructions: Sequence[do.Instruction]) -> None:
-        for one in instructions:
-            if isinstance(one, do.RunPart):
-                index = self._on[one.descriptor.incarnation]
-                service_s = self.service_s[index]
-                self._free_at_s[index] = max(self._free_at_s[index], self.now_s) + service_s
-                done = ev.PartDone(one.descriptor, service_s)
-                heapq.heappush(self._pending, (self._free_at_s[index], next(self._number), done))
-            elif isinstance(one, do.Deliver):
-                self.answered += 1
-                self._send()
-
-    def _starts(self, instructions: Sequence[do.Instruction]) -> list[do.Start]:
-        return [one for one in instructions if isinstance(one, do.Start)]

@@ -8,8 +8,6 @@ that is opened for each line, as a process may close all descriptors that it fin
 
 from __future__ import annotations
 
-import functools
-import gc
 import json
 import mmap
 import os
@@ -18,25 +16,22 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType
+from types import CodeType, FrameType
 from typing import Any, Final
 
 FOLDER: Final = "SHISHA_WALK_FOLDER"
 TREE: Final = "SHISHA_WALK_TREE"
 SWITCH: Final = "switch"
-OFF, NOTE, CENSUS = range(3)
+OFF, NOTE = range(2)
 
 _PACKAGES: Final = ("shisha_rt", "stages")
 _SENDS: Final = frozenset({"send", "sendall", "sendmsg", "sendto"})
-_CALLABLES: Final = (FunctionType, MethodType, BuiltinFunctionType, functools.partial)
 _WITHIN: Final = ("<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")  # parts of the function that they stand in
 _A_FUNCTION: Final = 0x1  # CO_OPTIMIZED: neither a module nor the body of a class
 
 
 class Hook:
-    """Writes `PID.jsonl`: first the process's command, then [time_ns, kind, chain of functions] for each call. The
-    census is taken at the first call after it was requested.
-    """
+    """Writes `PID.jsonl`: first the process's command, then [time_ns, kind, chain of functions] for each call."""
 
     def __init__(self, folder: str, tree: str) -> None:
         self._roots = tuple(f"{tree}/{package}/" for package in _PACKAGES)
@@ -45,7 +40,6 @@ class Hook:
         with Path(folder, SWITCH).open("rb") as file:
             self._switch = mmap.mmap(file.fileno(), 1, prot=mmap.PROT_READ)
         self._folder = folder
-        self._counted = 0  # the process whose census was taken
 
     def start(self) -> None:
         threading.setprofile(self.note)
@@ -53,9 +47,6 @@ class Hook:
 
     def note(self, frame: FrameType, event: str, argument: Any) -> None:
         if self._switch[0] != NOTE:
-            if self._switch[0] == CENSUS and self._counted != os.getpid():
-                self._counted = os.getpid()
-                self._census()
             return
         if event == "call":
             if self._name(frame.f_code) is not None:
@@ -84,42 +75,12 @@ class Hook:
             self._names[code] = name if ours and code.co_name not in _WITHIN else None
         return self._names[code]
 
-    def _census(self) -> None:
-        gc.unfreeze()  # else what was there when the daemon began to serve is not among them
-        for item in gc.get_objects():
-            if str(type(item).__module__).partition(".")[0] in _PACKAGES:
-                self._callables_of(item)
-        self._write([time.monotonic_ns(), "census", []])
-
-    def _callables_of(self, item: object) -> None:
-        for attribute, value in _attributes(item).items():
-            if isinstance(value, _CALLABLES):
-                kind = type(item)
-                self._write([0, "callable", [f"{kind.__module__}.{kind.__qualname__}", attribute, self._target(value)]])
-
-    def _target(self, value: Any) -> str:
-        while isinstance(value, functools.partial):
-            value = value.func
-        code = getattr(getattr(value, "__func__", value), "__code__", None)
-        name = None if code is None else self._name(code)
-        return name or str(getattr(value, "__qualname__", value))
-
     def _write(self, line: object) -> None:
         with Path(self._folder, f"{os.getpid()}.jsonl").open("a") as file:
             if file.tell() == 0:
                 command = Path("/proc/self/cmdline").read_text().rstrip("\0").split("\0")
                 file.write(json.dumps(command[0].split() if len(command) == 1 else command) + "\n")
             file.write(json.dumps(line) + "\n")
-
-
-def _attributes(item: object) -> dict[str, object]:
-    found: dict[str, object] = dict(getattr(item, "__dict__", {}))
-    for kind in type(item).__mro__:
-        slots = kind.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if hasattr(item, name):
-                found[name] = getattr(item, name)
-    return found
 
 
 if FOLDER in os.environ:

@@ -24,7 +24,6 @@ Reported are the following; the exit status is 1 if any of the first five is not
 from __future__ import annotations
 
 import contextlib
-import http.client
 import os
 import random
 import signal
@@ -50,7 +49,8 @@ import zmq
 from benchmarks.live.load_figures import percentile
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.results import Row, number, save_csv, show
+from benchmarks.rigs.http_asking import Address, HttpClients
 from shisha_rt.client import Client, ShishaError
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.plan.plan import Plan
@@ -69,26 +69,19 @@ _CLOCK_STEP_S: Final = 100
 _WITHIN_S: Final = 60.0
 
 
-class _FrontLoad(threading.Thread):
-    """Sends one frame after the other to the front process; requests whose connection breaks are counted as lost."""
+class _GrpcLoad(threading.Thread):
+    """One frame after the other by gRPC, with the protocol's stock client; `lost`: requests whose connection broke."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
         super().__init__(daemon=True)
         self.answered = self.lost = self.wrong = 0
         self.codes: Counter[str] = Counter()
+        self._address = address
         self._ending = threading.Event()
 
     def finish(self) -> None:
         self._ending.set()
         self.join(_WITHIN_S)
-
-
-class _GrpcLoad(_FrontLoad):
-    """Load by gRPC, with the protocol's stock client."""
-
-    def __init__(self, address: str) -> None:
-        super().__init__()
-        self._address = address
 
     def run(self) -> None:
         number = 1
@@ -110,40 +103,6 @@ class _GrpcLoad(_FrontLoad):
                     continue
                 self.answered += 1
                 self.wrong += answer is None or answer.tobytes() != frame.tobytes()
-
-
-class _HttpLoad(_FrontLoad):
-    def __init__(self, url: str) -> None:
-        super().__init__()
-        self._url = urlsplit(url)
-
-    def run(self) -> None:
-        number = 1
-        size = int(np.prod(SHAPE)) * 4
-        header = (
-            f'{{"inputs":[{{"name":"x","shape":{list(SHAPE)},"datatype":"FP32","parameters":{{"binary_data_size":{size}}}}}],'
-            '"outputs":[{"name":"y","parameters":{"binary_data":true}}]}'
-        ).encode()
-        while not self._ending.is_set():
-            number += 2
-            frame = frame_of(number).tobytes()
-            try:
-                connection = http.client.HTTPConnection(self._url.hostname or "", self._url.port, timeout=_WITHIN_S)
-                length = {"Inference-Header-Content-Length": str(len(header))}
-                connection.request("POST", f"/v2/models/{NAME}/infer", header + frame, length)
-                answer = connection.getresponse()
-                body = answer.read()
-            except (OSError, http.client.HTTPException):
-                self.lost += 1
-                time.sleep(0.2)
-                continue
-            finally:
-                connection.close()
-            if answer.status == 200:
-                self.answered += 1
-                self.wrong += not body.endswith(frame)
-            else:
-                self.codes[str(answer.status)] += 1
 
 
 class _Campaign:
@@ -340,8 +299,7 @@ def campaign(
     ] = False,
 ) -> None:
     """Plans, kills, stops and vanishing clients at random, held against an oracle; status 1 if a promise is broken."""
-    words = f"campaign --minutes {minutes:g} --seed {seed}{' --ipc' * ipc}{' --clock' * clock}"
-    rng, progress, about = random.Random(seed), Progress("campaign"), facts(words)
+    rng, progress, about = random.Random(seed), Progress("campaign"), facts()
     with tempfile.TemporaryDirectory(prefix="campaign-") as name:
         folder = Path(name)
         model = write_identity_model(folder)
@@ -361,28 +319,30 @@ def campaign(
                 Load(daemon.endpoint, 1, streams=3, depth=3, sharing=path),
                 Load(daemon.endpoint, 2, streams=1, depth=1),
             ]
-            fronts: list[_FrontLoad] = [_HttpLoad(daemon.http[0]), _GrpcLoad(daemon.grpc[0])]
-            for each in (*loads, *fronts):
+            address = Address.of_model(urlsplit(daemon.http[0]).port or 0, NAME, SHAPE)
+            http, grpc = HttpClients(address, SHAPE, 1), _GrpcLoad(daemon.grpc[0])
+            clients: list[Load | HttpClients | _GrpcLoad] = [http, grpc, *loads]
+            for each in clients:
                 each.start()
             while time.monotonic() < begun_s + 60 * minutes:
                 going.step()
                 frames = sum(load.answered for load in loads)
                 progress.glance(f"{frames} frames, {going.faults} kills and stops, {going.epoch} plans")
-            for front in fronts:
-                front.finish()
-            for load in loads:
-                load.finish()
+            for each in clients:
+                each.finish()
+            going.epoch = daemon.control.status()["plan"]["epoch"]  # the tuner may have gone on meanwhile
         left = len(leftovers(daemon.runtime)) + len(daemon.processes())
     progress.done()
     zmq.Context.instance().term()
-    rows = _rows(going, loads, fronts, left, time.monotonic() - begun_s)
+    rows = _rows(going, loads, http, grpc, time.monotonic() - begun_s)
+    rows += [{"what": "left", "count": left}]
     name = "campaign" + "_ipc" * ipc + "_clock" * clock
     save_csv(name, rows, about)
     show("Campaign", rows)
     broken = [fault for load in loads for fault in load.faults]
     for fault in broken[:20]:
         print(f"campaign: {fault}", file=sys.stderr)
-    wrong = sum(front.wrong for front in fronts) + sum(_of_no_epoch(load, going.epoch) for load in loads)
+    wrong = sum(number(row, "count") for row in rows if row["what"] in ("wrong", "of no epoch"))
     if broken or wrong or left or any(load.sent != load.answered for load in loads):
         raise typer.Exit(1)
 
@@ -392,8 +352,7 @@ def _of_no_epoch(load: Load, last: int) -> int:
     return sum(not 1 <= epoch <= last for epoch in load.epochs)
 
 
-def _rows(going: _Campaign, loads: list[Load], fronts: list[_FrontLoad], left: int, seconds: float) -> list[Row]:
-    http, grpc = fronts
+def _rows(going: _Campaign, loads: list[Load], http: HttpClients, grpc: _GrpcLoad, seconds: float) -> list[Row]:
     faults = [fault for load in loads for fault in load.faults]
     wrong = [fault for fault in faults if "a wrong answer" in fault or "sequence" in fault]
     unordered = [fault for fault in faults if "was answered before" in fault]
@@ -404,17 +363,17 @@ def _rows(going: _Campaign, loads: list[Load], fronts: list[_FrontLoad], left: i
     figures: dict[str, object] = {
         "seconds": seconds,
         "frames over ZeroMQ": sum(load.answered for load in loads),
-        "frames over HTTP": http.answered,
+        "frames over HTTP": len(http.all_answers),
         "frames over gRPC": grpc.answered,
         "lost": sum(load.sent - load.answered for load in loads),
         "doubled or unasked": len(unasked),
         "out of order": len(unordered),
-        "wrong": len(wrong) + http.wrong + grpc.wrong,
+        "wrong": len(wrong) + grpc.wrong + http.wrong + sum(one.version != 1 for one in http.all_answers),
         "of no epoch": sum(_of_no_epoch(load, going.epoch) for load in loads),
         "other faults": len(faults) - len(wrong) - len(unordered) - len(unasked),
         **{f"errors, {code}": count for code, count in sorted(codes.items())},
         "HTTP lost": http.lost,
-        **{f"HTTP status {status}": count for status, count in sorted(http.codes.items())},
+        **{f"HTTP status {status}": count for status, count in sorted(http.errors.items())},
         "gRPC lost": grpc.lost,
         **{f"gRPC status {status}": count for status, count in sorted(grpc.codes.items())},
         "kills and stops": going.faults,
@@ -428,7 +387,6 @@ def _rows(going: _Campaign, loads: list[Load], fronts: list[_FrontLoad], left: i
         "growth MiB": (private[-1] - private[0]) / 2**20,
         **{f"private MiB, {when}": size / 2**20 for when, size in zip(_WHEN, private, strict=True)},
         **{f"descriptors, {when}": count for when, count in zip(_WHEN, descriptors, strict=True)},
-        "left": left,
     }
     return [{"what": what, "count": figure} for what, figure in figures.items()]
 

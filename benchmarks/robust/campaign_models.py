@@ -49,6 +49,7 @@ from benchmarks.live.load_figures import percentile
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
 from benchmarks.report.results import Row, save_csv, show
+from benchmarks.rigs.http_asking import Answer
 from shisha_rt.client import Client, ShishaError
 from tests.serving.daemon_process import leftovers, machine_file
 from tests.serving.host_process import HostProcess
@@ -77,16 +78,6 @@ class Change:
     begun_s: float
     done_s: float
     version: int
-
-
-@dataclass
-class Answer:
-    sent_s: float
-    answered_s: float
-    version: int | None
-    """None: the answer is an error."""
-    code: str = ""
-    message: str = ""
 
 
 @dataclass
@@ -380,7 +371,7 @@ def campaign_models(
 ) -> None:
     """Versions, loads and kills at random among several models; status 1 if a promise is broken."""
     rng, progress = random.Random(seed), Progress("campaign of models")
-    about = facts(f"campaign_models --minutes {minutes:g} --seed {seed}{' --calm' * calm}{' --restless' * restless}")
+    about = facts()
     begun_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="campaign-models-") as name:
         going = _Campaign(Path(name), rng, calm=calm, restless=restless)

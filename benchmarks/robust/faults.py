@@ -92,7 +92,7 @@ def faults(
 ) -> None:
     """Poison frames, odd values, damaged and full caches: what clients see; status 1 if a promise is broken."""
     progress = Progress("faults")
-    about = facts(f"faults --model {model} --rounds {rounds}")
+    about = facts()
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         folder = Path(name)
         path = write_poison_model(folder)

@@ -48,7 +48,7 @@ def fuzz(
     names = target.split(",") if target else list(TARGETS)
     if set(names) - set(TARGETS):
         raise BadInput(f"target {target!r}: expected {', '.join(TARGETS)}, separated by commas")
-    about = facts(f"fuzz --count {count} --seed {seed}{f' --target {target}' if target else ''}")
+    about = facts()
     rows: dict[str, Row] = {}
     saving = Lock()
 

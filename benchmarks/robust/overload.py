@@ -38,7 +38,7 @@ import typer
 from benchmarks.live.load_figures import percentile
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, Spread, save_csv, show
+from benchmarks.report.results import Row, Spread, number, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.cpu_time import cpu_time, whole_cpu_s
 from benchmarks.rigs.many_process import DEAF, HALF, HONEST, TRICKLING
@@ -155,7 +155,7 @@ def overload(
 ) -> None:
     """More frames than can be answered, over many connections of which few behave; status 1 if a promise is broken."""
     progress = Progress("overload")
-    about = facts(f"overload --model {model} --minutes {minutes:g} --connections {connections} --times {times:g}")
+    about = facts()
     with tempfile.TemporaryDirectory(prefix="overload-") as name:
         folder = Path(name)
         path = write_identity_model(folder) if model == NAME else f"zoo:{model}"
@@ -302,9 +302,7 @@ class _Found:
             "status ms, most": 1e3 * max(status_s),
         }
         for row in self.memory:
-            first, last = row["anon MiB, first"], row["anon MiB, last"]
-            assert isinstance(first, float)
-            assert isinstance(last, float)
+            first, last = number(row, "anon MiB, first"), number(row, "anon MiB, last")
             figures |= {
                 f"{row['what']}: private MiB": last,
                 f"{row['what']}: growth MiB": last - first,
@@ -322,7 +320,7 @@ class _Found:
         if connections_left:
             faults.append(f"{connections_left} connections are left")
         for row in self.memory:
-            if float(str(row["anon MiB, last"])) - float(str(row["anon MiB, first"])) > _GROWTH_BYTES / _MIB:
+            if number(row, "anon MiB, last") - number(row, "anon MiB, first") > _GROWTH_BYTES / _MIB:
                 faults.append(f"the memory of the {row['what']} grows")
         return faults
 

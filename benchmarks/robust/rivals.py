@@ -20,8 +20,8 @@ import signal
 import statistics
 import sys
 import tempfile
-import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,17 +31,16 @@ from urllib.parse import urlsplit
 import psutil
 import typer
 
-from benchmarks.live.load_figures import percentile
+from benchmarks.live.load_figures import at_ms
 from benchmarks.live.race import versions
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, save_csv, show
-from benchmarks.rigs.http_asking import ANSWER_S, Address, Frame, HttpAsking, errors_in_words
-from benchmarks.rigs.servers import missing, pythons, running
-from shisha_rt.errors import BadInput
+from benchmarks.report.results import Row, in_turns, save_csv, show
+from benchmarks.rigs.http_asking import Address, HttpClients, in_words
+from benchmarks.rigs.servers import ServerPython, running, the_python
 from shisha_rt.machine.host.cores import usable_cores
 from tests.serving.daemon_process import DaemonProcess
-from tests.serving.identity_model import NAME, SHAPE, frame_of, write_identity_model
+from tests.serving.identity_model import NAME, SHAPE, write_identity_model
 
 DAEMON, MOSEC = "shisha-rt", "mosec"
 _CLIENTS: Final = 4
@@ -58,38 +57,15 @@ class _Side:
     workers: Callable[[], Collection[int]]
 
 
-class _Asking(HttpAsking):
-    """Sends frames that contain their numbers; the answer equals the frame."""
-
-    def __init__(self, address: Address, ending: threading.Event, numbers: Iterator[int]) -> None:
-        super().__init__(address, ending)
-        self.answered_s: list[float] = []
-        self.took_s: list[float] = []
-        self.wrong = 0
-        self._numbers = numbers
-
-    def new_frame(self) -> Frame:
-        return frame_of(next(self._numbers))
-
-    def take(self, frame: Frame, body: bytes, sent_s: float, answered_s: float) -> None:
-        self.answered_s.append(answered_s)
-        self.took_s.append(answered_s - sent_s)
-        self.wrong += not body.endswith(frame.tobytes())
-
-
 @dataclass(slots=True)
 class _Round:
     """Results of one turn of a side."""
 
     seconds: float
+    clients: HttpClients
     kills: int = 0
     back_s: list[float] = field(default_factory=list)
-    clients: list[_Asking] = field(default_factory=list)
     recovered: bool = False
-
-    @property
-    def answered_s(self) -> list[float]:
-        return sorted(at_s for client in self.clients for at_s in client.answered_s)
 
 
 def campaign_rivals(
@@ -97,28 +73,19 @@ def campaign_rivals(
     rounds: Annotated[int, typer.Option(min=1, help="In each, both sides have a turn.")] = 2,
     kill_every: Annotated[float, typer.Option("--kill-every", min=0.2, help="Seconds between two kills.")] = 3.0,
     seed: Annotated[int, typer.Option(help="Of the random generator.")] = 0,
-    server_python: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[NAME=]PATH", help="The interpreter that has Mosec; or this one."),
-    ] = None,
+    server_python: ServerPython = None,
 ) -> None:
     """Workers of the daemon and of Mosec killed at random, under the same load over HTTP."""
-    interpreters = pythons(server_python or [])
-    if (why := missing(MOSEC, interpreters[MOSEC])) is not None:
-        raise BadInput(f"--server-python: {why}")
-    words = " --server-python PATH" if server_python else ""
-    command = (
-        f"campaign_rivals --minutes {minutes:g} --rounds {rounds} --kill-every {kill_every:g} --seed {seed}{words}"
-    )
-    about = facts(command) | versions([MOSEC], interpreters)
+    python = the_python(MOSEC, server_python)
+    about = facts() | versions([MOSEC], {MOSEC: python})
     rng, progress = random.Random(seed), Progress("campaign_rivals")
     found: dict[str, list[_Round]] = {DAEMON: [], MOSEC: []}
-    for number in range(rounds):
-        for name in (DAEMON, MOSEC) if number % 2 == 0 else (MOSEC, DAEMON):
+    for number, turn in enumerate(in_turns((DAEMON, MOSEC), rounds)):
+        for name in turn:
             progress.step(f"{name}, round {number + 1} of {rounds}")
             with (
                 tempfile.TemporaryDirectory(prefix="campaign-") as folder,
-                _daemon(Path(folder)) if name == DAEMON else _mosec(Path(folder), interpreters[MOSEC]) as side,
+                _daemon(Path(folder)) if name == DAEMON else _mosec(Path(folder), python) as side,
             ):
                 found[name].append(_killing(side, 60 * minutes, kill_every, rng))
             save_csv("campaign_rivals", [_row(name, rounds) for name, rounds in found.items() if rounds], about)
@@ -167,10 +134,8 @@ def _lives(pid: int) -> bool:
 
 
 def _killing(side: _Side, seconds: float, kill_every_s: float, rng: random.Random) -> _Round:
-    ending, numbers = threading.Event(), itertools.count()  # the next of a count is one step of the interpreter
-    turn = _Round(seconds, clients=[_Asking(side.address, ending, numbers) for _ in range(_CLIENTS)])
-    for client in turn.clients:
-        client.start()
+    turn = _Round(seconds, HttpClients(side.address, SHAPE, _CLIENTS))
+    turn.clients.start()
     begun_s = time.monotonic()
     kill_s = begun_s + kill_every_s
     while time.monotonic() < begun_s + seconds - 2 * kill_every_s:
@@ -184,10 +149,8 @@ def _killing(side: _Side, seconds: float, kill_every_s: float, rng: random.Rando
         kill_s += kill_every_s
     last_s = time.monotonic()
     time.sleep(max(0.0, begun_s + seconds - last_s))
-    ending.set()
-    for client in turn.clients:
-        client.join(2 * ANSWER_S)
-    turn.recovered = all(client.answered_s and client.answered_s[-1] > last_s for client in turn.clients)
+    turn.clients.finish()
+    turn.recovered = all(its and its[-1].answered_s > last_s for its in turn.clients.answers)
     return turn
 
 
@@ -202,21 +165,23 @@ def _await_another(side: _Side, before: set[int], until_s: float, found: _Round)
 
 
 def _row(name: str, rounds: list[_Round]) -> Row:
-    clients = [client for turn in rounds for client in turn.clients]
-    took_s = [seconds for client in clients for seconds in client.took_s]
+    answers = [turn.clients.all_answers for turn in rounds]
+    took_s = [one.answered_s - one.sent_s for its in answers for one in its]
+    gaps_s = (after.answered_s - before.answered_s for its in answers for before, after in itertools.pairwise(its))
     back_s = [seconds for turn in rounds for seconds in turn.back_s]
+    errors = sum((turn.clients.errors for turn in rounds), Counter[int]())
     return {
         "server": name,
         "seconds": sum(turn.seconds for turn in rounds),
         "frames": len(took_s),
         "kills": sum(turn.kills for turn in rounds),
-        "lost": sum(client.lost for client in clients),
-        "errors": errors_in_words(clients),
-        "wrong": sum(client.wrong for client in clients),
-        "longest gap s": max((b - a for turn in rounds for a, b in itertools.pairwise(turn.answered_s)), default=None),
-        "longest request s": max(client.longest_s for client in clients),
-        "p50 ms": 1e3 * percentile(took_s, 50) if took_s else None,
-        "p99 ms": 1e3 * percentile(took_s, 99) if took_s else None,
+        "lost": sum(turn.clients.lost for turn in rounds),
+        "errors": in_words(errors),
+        "wrong": sum(turn.clients.wrong for turn in rounds) + sum(one.version != 1 for its in answers for one in its),
+        "longest gap s": max(gaps_s, default=None),
+        "longest request s": max(turn.clients.longest_s for turn in rounds),
+        "p50 ms": at_ms(took_s, 50),
+        "p99 ms": at_ms(took_s, 99),
         "killed worker s": statistics.median(back_s) if back_s else None,
         "recovered": "yes" if all(turn.recovered for turn in rounds) else "no",
     }

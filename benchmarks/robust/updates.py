@@ -17,7 +17,6 @@ import contextlib
 import itertools
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,19 +27,17 @@ from urllib.parse import urlsplit
 import numpy as np
 import typer
 
-from benchmarks.live.load_figures import percentile
+from benchmarks.live.load_figures import at_ms
 from benchmarks.live.race import versions
 from benchmarks.report.facts import ROOT, facts
 from benchmarks.report.progress import Progress
 from benchmarks.report.results import Row, save_csv, show
 from benchmarks.rigs.child_process import child_process
-from benchmarks.rigs.http_asking import ANSWER_S, Address, Frame, HttpAsking, errors_in_words
-from benchmarks.rigs.servers import free_ports, missing, pythons
-from benchmarks.robust.campaign_models import SHAPE, Answer, Change, broken_versions, loads, overlaps, write_version
-from shisha_rt.errors import BadInput
+from benchmarks.rigs.http_asking import Address, HttpClients, in_words
+from benchmarks.rigs.servers import ServerPython, free_ports, the_python
+from benchmarks.robust.campaign_models import SHAPE, Change, broken_versions, loads, overlaps, write_version
 from shisha_rt.machine.host.cores import usable_cores
 from tests.serving.host_process import HostProcess
-from tests.serving.identity_model import frame_of
 
 DAEMON, RAY = "shisha-rt", "ray_serve"
 _CLIENTS: Final = 4
@@ -58,46 +55,19 @@ class _Side:
     replace: Callable[[int, Path], object]
 
 
-class _Asking(HttpAsking):
-    """Sends frames that contain their numbers; the answer is `version` times the frame."""
-
-    def __init__(self, address: Address, ending: threading.Event, numbers: Iterator[int]) -> None:
-        super().__init__(address, ending)
-        self.answers: list[Answer] = []
-        self.wrong = 0
-        self._numbers = numbers
-
-    def new_frame(self) -> Frame:
-        return frame_of(next(self._numbers), SHAPE)
-
-    def take(self, frame: Frame, body: bytes, sent_s: float, answered_s: float) -> None:
-        output = np.frombuffer(body[-frame.nbytes :], frame.dtype).reshape(frame.shape)
-        version = round(float(output.flat[0] / frame.flat[0]))
-        if (output == np.float32(version) * frame).all():
-            self.answers.append(Answer(sent_s, answered_s, version))
-        else:
-            self.wrong += 1
-
-
 def updates(
     replacements: Annotated[int, typer.Option(min=1, help="Of each side.")] = 100,
-    server_python: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[NAME=]PATH", help="The interpreter that has Ray Serve; or this one."),
-    ] = None,
+    server_python: ServerPython = None,
 ) -> None:
     """Versions that take over under load: the daemon's and Ray Serve's; status 1 if the daemon breaks a promise."""
-    interpreters = pythons(server_python or [])
-    if (why := missing(RAY, interpreters[RAY])) is not None:
-        raise BadInput(f"--server-python: {why}")
-    words = " --server-python PATH" if server_python else ""
-    about = facts(f"updates --replacements {replacements}{words}") | versions([RAY], interpreters)
+    python = the_python(RAY, server_python)
+    about = facts() | versions([RAY], {RAY: python})
     progress, rows = Progress("updates"), list[Row]()
     for name in (DAEMON, RAY):
         progress.step(name)
         with (
             tempfile.TemporaryDirectory(prefix="updates-") as folder,
-            _daemon(Path(folder)) if name == DAEMON else _ray(Path(folder), interpreters[RAY]) as side,
+            _daemon(Path(folder)) if name == DAEMON else _ray(Path(folder), python) as side,
         ):
             rows.append(_replacing(side, replacements, Path(folder), progress))
         save_csv("updates", rows, about)
@@ -138,11 +108,9 @@ def _ray(folder: Path, python: str) -> Iterator[_Side]:
 
 
 def _replacing(side: _Side, replacements: int, folder: Path, progress: Progress) -> Row:
-    ending, numbers = threading.Event(), itertools.count(1)  # the next of a count is one step of the interpreter
-    clients = [_Asking(side.address, ending, numbers) for _ in range(_CLIENTS)]
+    clients = HttpClients(side.address, SHAPE, _CLIENTS)
     begun_s = time.monotonic()
-    for client in clients:
-        client.start()
+    clients.start()
     time.sleep(_FIRST_S)
     changes = [Change(0.0, -np.inf, 1)]
     for version in range(2, replacements + 2):
@@ -153,14 +121,12 @@ def _replacing(side: _Side, replacements: int, folder: Path, progress: Progress)
         change.done_s = time.monotonic()
         progress.glance(f"{side.name}: version {version} serves, {replacements + 1 - version} to come")
         time.sleep(_BETWEEN_S)
-    ending.set()
-    for client in clients:
-        client.join(2 * ANSWER_S)
+    clients.finish()
     return _row(side.name, time.monotonic() - begun_s, clients, changes)
 
 
-def _row(name: str, seconds: float, clients: list[_Asking], changes: list[Change]) -> Row:
-    answers = sorted((answer for client in clients for answer in client.answers), key=lambda answer: answer.answered_s)
+def _row(name: str, seconds: float, clients: HttpClients, changes: list[Change]) -> Row:
+    answers = clients.all_answers
     spans = loads(changes)
     replaced_s, else_s = list[float](), list[float]()
     for answer in answers:
@@ -173,14 +139,14 @@ def _row(name: str, seconds: float, clients: list[_Asking], changes: list[Change
         "seconds": seconds,
         "frames": len(answers),
         "replacements": len(spans),
-        "lost": sum(client.lost for client in clients),
-        "errors": errors_in_words(clients),
-        "wrong": sum(client.wrong for client in clients),
-        "of another version": sum(broken_versions(client.answers, changes) for client in clients),
-        "replaced ms, median": 1e3 * percentile(replaced_s, 50) if replaced_s else None,
-        "replaced ms, 99th percentile": 1e3 * percentile(replaced_s, 99) if replaced_s else None,
-        "else ms, median": 1e3 * percentile(else_s, 50) if else_s else None,
-        "else ms, 99th percentile": 1e3 * percentile(else_s, 99) if else_s else None,
+        "lost": clients.lost,
+        "errors": in_words(clients.errors),
+        "wrong": clients.wrong,
+        "of another version": sum(broken_versions(its, changes) for its in clients.answers),
+        "replaced ms, median": at_ms(replaced_s, 50),
+        "replaced ms, 99th percentile": at_ms(replaced_s, 99),
+        "else ms, median": at_ms(else_s, 50),
+        "else ms, 99th percentile": at_ms(else_s, 99),
         "longest gap s": max(gaps_s, default=None),
         "takes s": statistics.median(takes_s),
         "takes s, most": max(takes_s),

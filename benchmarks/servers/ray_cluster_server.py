@@ -11,18 +11,17 @@ shared memory.
 import json
 import os
 import queue
-import sys
 import threading
 from typing import Any, Final
 
-import numpy as np
 import ray
 from ray import serve
 from ray.serve.schema import LoggingConfig
 from starlette.requests import Request
 from starlette.responses import Response
 
-from benchmarks.rigs.asking import ANSWERED, Asking, obey
+from benchmarks.rigs.asking import ANSWERED, Asking, Came, obeying, raw_frame
+from benchmarks.rigs.child_process import Child, quiet_output
 from benchmarks.servers.network import SETTINGS, Network
 
 _NAME: Final = "network"
@@ -40,14 +39,14 @@ class Whole:
         return self._network.run(body)
 
 
-class HandleAsker:
+class HandleAsker(Came):
     """Sends frames in one thread and waits in another, as the handle's answers are awaited one by one."""
 
     def __init__(self, handle: Any, frame: bytes, in_flight: int) -> None:
+        super().__init__()
         self._handle = handle
         self._frame = frame
         self._asked: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self._came: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
         for _ in range(in_flight):
             threading.Thread(target=self._ask, daemon=True).start()
 
@@ -63,38 +62,23 @@ class HandleAsker:
     def send(self, number: int) -> None:
         self._asked.put(number)
 
-    def wait(self, timeout_s: float) -> list[tuple[int, str]]:
-        try:
-            return [self._came.get(timeout=timeout_s) if timeout_s > 0 else self._came.get_nowait()]
-        except queue.Empty:
-            return []
 
-
-def main(arguments: list[str]) -> int:
-    its = json.loads(arguments[0])
-    stdout = os.dup(1)
-    os.dup2(2, 1)  # Ray's output must not be mixed with our lines
-    ray.init(address=its["address"], log_to_driver=False, logging_level="error")
-    serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": its["port"]})
-    deployment = serve.deployment(
-        Whole,
-        num_replicas=its["replicas"],
-        ray_actor_options={"num_cpus": 0, "resources": {"whole": 1}},
-        max_ongoing_requests=its["in_flight"],
-        logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),
-    )
-    settings = {"path": its["path"], "inputs": its["inputs"], "folder": its["folder"]}
-    bound = deployment.bind(json.dumps(settings))
-    handle = serve.run(bound, name=_NAME, route_prefix="/inference", logging_config={"enable_access_log": False})
-    generator = np.random.default_rng(0)
-    inputs = [generator.standard_normal(one["shape"]).astype(one["dtype"]) for one in its["inputs"]]
-    frame = b"".join(array.tobytes() for array in inputs)
-    os.dup2(stdout, 1)
-    obey(Asking(HandleAsker(handle, frame, its["in_flight"])), its["in_flight"])
-    os.dup2(2, 1)
-    serve.shutdown()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def child(**its: Any) -> Child:
+    with quiet_output():
+        ray.init(address=its["address"], log_to_driver=False, logging_level="error")
+        serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": its["port"]})
+        deployment = serve.deployment(
+            Whole,
+            num_replicas=its["replicas"],
+            ray_actor_options={"num_cpus": 0, "resources": {"whole": 1}},
+            max_ongoing_requests=its["in_flight"],
+            logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),
+        )
+        settings = {"path": its["path"], "inputs": its["inputs"], "folder": its["folder"]}
+        bound = deployment.bind(json.dumps(settings))
+        handle = serve.run(bound, name=_NAME, route_prefix="/inference", logging_config={"enable_access_log": False})
+    try:
+        yield from obeying(Asking(HandleAsker(handle, raw_frame(its["inputs"]), its["in_flight"])), its["in_flight"])
+    finally:
+        with quiet_output():
+            serve.shutdown()

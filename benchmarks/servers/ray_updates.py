@@ -9,7 +9,7 @@ is answered once `serve.run` reports that it serves. There is room for the repli
 import json
 import logging
 import os
-import sys
+from typing import Any
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
@@ -19,7 +19,7 @@ from ray.serve.schema import LoggingConfig
 from starlette.requests import Request
 from starlette.responses import Response
 
-from benchmarks.rigs.child_process import say
+from benchmarks.rigs.child_process import Child, quiet_output
 from benchmarks.servers.network import SETTINGS, Network
 
 
@@ -32,41 +32,31 @@ class Replaced:
         return Response(self._network.run(await request.body()), media_type="application/octet-stream")
 
 
-def main(arguments: list[str]) -> int:
-    given = json.loads(arguments[0])
-    answers = os.dup(1)
-    os.dup2(2, 1)  # Ray's output must not be mixed with our lines
+def child(path: str, inputs: list[Any], port: int, replicas: int, folder: str) -> Child:
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
-    ray.init(
-        num_cpus=2 * given["replicas"],
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="error",
-        object_store_memory=1 << 27,
-    )
-    serve.start(http_options={"host": "127.0.0.1", "port": given["port"]})
+    with quiet_output():
+        ray.init(
+            num_cpus=2 * replicas,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="error",
+            object_store_memory=1 << 27,
+        )
+        serve.start(http_options={"host": "127.0.0.1", "port": port})
     deployment = serve.deployment(
         Replaced,
-        num_replicas=given["replicas"],
+        num_replicas=replicas,
         ray_actor_options={"num_cpus": 1},
         logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),
     )
-    path = given["path"]
-    while True:
-        settings = {"path": path, "inputs": given["inputs"], "folder": given["folder"], "further": {}}
-        bound = deployment.bind(json.dumps(settings))
-        serve.run(bound, route_prefix="/inference", logging_config={"enable_access_log": False})
-        os.dup2(answers, 1)
-        say(serves=path)
-        os.dup2(2, 1)
-        line = sys.stdin.readline()
-        if not line:
-            break
-        path = json.loads(line)["path"]
-    serve.shutdown()
-    ray.shutdown()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        while True:
+            settings = {"path": path, "inputs": inputs, "folder": folder, "further": {}}
+            with quiet_output():
+                bound = deployment.bind(json.dumps(settings))
+                serve.run(bound, route_prefix="/inference", logging_config={"enable_access_log": False})
+            path = (yield {"serves": path})["path"]
+    finally:
+        with quiet_output():
+            serve.shutdown()
+            ray.shutdown()

@@ -28,8 +28,8 @@ import typer
 
 from benchmarks.live.emulation import triad
 from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, Spread, save_csv, show
-from benchmarks.report.statements import Kind, Repeats, Statement
+from benchmarks.report.results import Row, Spread, number, save_csv, show
+from benchmarks.report.statements import Kind, Statement, holds
 from benchmarks.rigs.stage_rig import Loaded, StageRig, stage_rig
 from shisha_rt.machine.config.machine_file import check_runnable, parse_machine
 from shisha_rt.machine.host.cores import usable_cores
@@ -310,9 +310,8 @@ def _fewest(found: Sequence[Assignment], size_gb: float) -> Assignment:
     return min(good, key=lambda it: (it.hbm_threads + it.ddr_threads, it.seconds(size_gb)))
 
 
-def _stated(where: Where, what: str, paper: str, ours: str, kind: Kind, holds: bool, reason: str = "") -> Statement:
-    repeats: Repeats = "yes" if holds else "no"
-    return Statement(where, what, paper, {"ours": ours}, kind, repeats, reason)
+def _stated(where: Where, what: str, paper: str, ours: str, kind: Kind, held: bool, reason: str = "") -> Statement:
+    return Statement(where, what, paper, {"ours": ours}, kind, holds(held), reason)
 
 
 def _untried(where: str, what: str, reason: str) -> Statement:
@@ -323,12 +322,12 @@ def bandwidth(
     seconds: Annotated[float, typer.Option(min=0.2, help="Length of each emulated measurement.")] = 4.0,
 ) -> None:
     """Shisha's Figures 1 and 2: STREAM's triad on this host, and on two emulated memories."""
-    about = facts(f"bandwidth --seconds {seconds:g}")
+    about = facts()
     host = list(host_rows())
     print("bandwidth: two emulated memories ...", flush=True)
     measured, foretold = assignments(seconds)
     rows = [taken.row(other) for taken, other in zip(measured, foretold, strict=True)]
-    best = [float(str(row["best GB/s"])) for row in host if row["best GB/s"] is not None]
+    best = [number(row, "best GB/s") for row in host if row["best GB/s"] is not None]
     stated = [statement.row() for statement in statements(measured, best)]
     tables: Mapping[str, tuple[str, Sequence[Row]]] = {
         "bandwidth_host": ("STREAM's triad in numpy on this host", host),
@@ -338,7 +337,3 @@ def bandwidth(
     for name, (title, of_table) in tables.items():
         show(title, of_table)
         print(f"written to {save_csv(name, of_table, about)}")
-
-
-if __name__ == "__main__":
-    typer.run(bandwidth)

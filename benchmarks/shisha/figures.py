@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from benchmarks.report.results import Row
+from benchmarks.report.results import Row, number, only
 from benchmarks.shisha.cases import Case, Run
 from benchmarks.shisha.searches import SHISHA, Runs, kept
 from benchmarks.shisha.seeds import Seeds
@@ -30,12 +30,12 @@ def convergence_figure(case: Case, found: Runs) -> Figure:
     title = f"Figure 4: {case.network}, {places} places ({case.configuration})"
     figure, ((axes,),) = _new(1, 1, (12, 6), title)
     end_s = 2 * max(kept(runs).time_to_best_s for runs in found.values())
-    for number, (search, runs) in enumerate(found.items()):
+    for index, (search, runs) in enumerate(found.items()):
         gains = kept(runs).gains
         times_s = [at_s for at_s, _ in gains] + [end_s]
         heights = [fps / case.optimum_fps for _, fps in gains] + [gains[-1][1] / case.optimum_fps]
         own = search == SHISHA
-        style = {"color": "black", "linewidth": 2.5, "zorder": 3} if own else {"color": f"C{number - 1}"}
+        style = {"color": "black", "linewidth": 2.5, "zorder": 3} if own else {"color": f"C{index - 1}"}
         axes.step(times_s, heights, where="post", label=_with_runs(search, runs), **style)
         axes.plot(times_s[-2], heights[-1], "o", markersize=6, **style)
         middle_s, middle_fps = median(run.time_to_best_s for run in runs), median(run.fps for run in runs)
@@ -68,7 +68,7 @@ def optimality_figure(rows: Sequence[Row]) -> Figure:
         (panels[1], "median over optimum", "median run / optimum"),
     ):
         sides = {
-            search: [_only(own, column, network=network, search=search) for network in networks]
+            search: [number(only(own, network=network, search=search), column) for network in networks]
             for search in dict.fromkeys(str(row["search"]) for row in own)
             if search != "ES"
         }
@@ -142,7 +142,7 @@ def alpha_figure(rows: Sequence[Row]) -> Figure:
         own = [row for row in rows if (row["network"], row["machine"]) == (network, machine)]
         for marker, slowdown in zip(_MARKERS, dict.fromkeys(row["times slower"] for row in own), strict=True):
             line = [row for row in own if row["times slower"] == slowdown]
-            heights = [_number(row["over alpha = 100"]) for row in line]
+            heights = [number(row, "over alpha = 100") for row in line]
             axes.plot([row["alpha"] for row in line], heights, marker, label=f"{slowdown} times", alpha=0.8)
         axes.set_xscale("log")
         ticks = [1, 2, 3, 5, 10, 20, 50, 100]
@@ -162,7 +162,7 @@ def _by_machine(axes: Axes, rows: Sequence[Row], network: str, column: str, *, o
     machines = list(dict.fromkeys(str(row["machine"]) for row in own))
     sides: dict[str, list[float]] = {}
     for heuristic in dict.fromkeys(str(row["heuristic"]) for row in own):
-        sides[heuristic] = [_only(own, column, machine=machine, heuristic=heuristic) for machine in machines]
+        sides[heuristic] = [number(only(own, machine=machine, heuristic=heuristic), column) for machine in machines]
     if over_least:
         least = [min(group) for group in zip(*sides.values(), strict=True)]
         sides = {name: [h / low for h, low in zip(heights, least, strict=True)] for name, heights in sides.items()}
@@ -178,17 +178,8 @@ def _grouped(axes: Axes, sides: Mapping[str, Sequence[float]], groups: Sequence[
     axes.set_xticks(range(len(groups)), groups)
 
 
-def _only(rows: Sequence[Row], column: str, **which: str) -> float:
-    (row,) = (row for row in rows if all(row[key] == value for key, value in which.items()))
-    return _number(row[column])
-
-
 def _new(rows: int, columns: int, size: tuple[float, float], title: str) -> tuple[Figure, Any]:
     """A figure with space at the bottom, and its axes (rows, columns)."""
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97)))
     figure.suptitle(f"{title} ({SIMULATED})")
     return figure, figure.subplots(rows, columns, squeeze=False)
-
-
-def _number(value: object) -> float:
-    return float(str(value))

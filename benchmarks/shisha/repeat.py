@@ -63,7 +63,7 @@ def shisha(
 ) -> None:
     """Shisha's tables and figures beside ours, on machines on paper: everything is simulated."""
     size = QUICK if quick else FULL
-    about = facts(f"shisha{' --quick' * quick}") | {"costs": COSTS}
+    about = facts() | {"costs": COSTS}
     eight = case(SYNTHNET, EIGHT_PLACES)
     found = compared(eight, size.runs)
     four = [case(network, FOUR_PLACES) for network in NETWORKS]
@@ -103,11 +103,7 @@ def shisha(
     for name, (title, rows) in tables.items():
         if name not in ("heuristics", "alpha"):
             show(f"{title} ({SIMULATED})", rows)
-        print(f"written to {save_csv(f'shisha_{name}', rows, about)}")
+    print(f"written to {save_csv('shisha_statements', stated, about)}")
     for name, figure in figures.items():
         print(f"written to {save_figure(f'shisha_{name}', figure, about)}")
     print(f"written to {save(stated, table_1(), table_2(), about)}")
-
-
-if __name__ == "__main__":
-    typer.run(shisha)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Final
 
-from benchmarks.report.results import Row
-from benchmarks.report.statements import Repeats, Statement, each
+from benchmarks.report.results import Row, number, only
+from benchmarks.report.statements import Repeats, Statement, each, holds
 from benchmarks.shisha.cases import RESNET, SYNTHNET, YOLO
 from benchmarks.shisha.searches import SHISHA
 from shisha_rt.planner.strategies import DEFAULT_ALPHA
@@ -44,28 +44,28 @@ def statements(
 
 
 def convergence_statements(rows: Sequence[Row]) -> list[Statement]:
-    own = _one(rows, search=SHISHA)
-    explored, reached = _number(own, "explored %"), _number(own, "over optimum")
+    own = only(rows, search=SHISHA)
+    explored, reached = number(own, "explored %"), number(own, "over optimum")
     rivals = [row for row in rows if row["search"] in _RIVALS]
     stay, stay_median = (
-        {search: _number(_one(rows, search=search), column) for search in ("SA", "SA_s", "HC", "HC_s")}
+        {search: number(only(rows, search=search), column) for search in ("SA", "SA_s", "HC", "HC_s")}
         for column in ("over optimum", "median over optimum")
     )
     kept_times, median_times = (
-        fmean(_number(row, column) for row in rivals) for column in ("times as long", "median times as long")
+        fmean(number(row, column) for row in rivals) for column in ("times as long", "median times as long")
     )
     # Wall seconds of a database over virtual ones of Shisha: not comparable, but this is what the paper's figure shows.
-    mixed = sum(_number(row, "wall s before") for row in rivals) / len(rivals) / _number(own, "virtual s to best")
-    as_good = [_number(row, _AS_GOOD) for row in rivals if row[_AS_GOOD] is not None]
+    mixed = sum(number(row, "wall s before") for row in rivals) / len(rivals) / number(own, "virtual s to best")
+    as_good = [number(row, _AS_GOOD) for row in rivals if row[_AS_GOOD] is not None]
     begun_anew = f"{fmean(as_good):.0f} times" if as_good else "never"
-    within = _number(own, "best with the seed's places")
+    within = number(own, "best with the seed's places")
     return [
         _stated(
             "Figure 4",
             "Shisha's solution is the best there is",
             "1.00 of ES",
             f"{reached:.2f} of the optimum",
-            _verdict(reached >= AS_GOOD),
+            holds(reached >= AS_GOOD),
             f"it keeps the seed's places, with which {within:.2f} is the best",
         ),
         _stated(
@@ -81,7 +81,7 @@ def convergence_statements(rows: Sequence[Row]) -> list[Statement]:
             "share of the cuts that Shisha explores",
             "0.12%",
             f"{explored:.2f}% ({own['trials as in the paper']} of 19,448; {own['trials']} without repetitions)",
-            _verdict(_is_near(explored, 0.12)),
+            holds(_is_near(explored, 0.12)),
         ),
         _stated(
             "Section 6.1",
@@ -97,10 +97,10 @@ def convergence_statements(rows: Sequence[Row]) -> list[Statement]:
 
 
 def _optimality(rows: Sequence[Row]) -> list[Statement]:
-    own = {network: _one(rows, network=network, search=SHISHA) for network in (SYNTHNET, RESNET, YOLO)}
-    reached = {network: _number(row, "over optimum") for network, row in own.items()}
-    within = {network: _number(row, "best with the seed's places") for network, row in own.items()}
-    explored = {network: _number(row, "explored %") for network, row in own.items()}
+    own = {network: only(rows, network=network, search=SHISHA) for network in (SYNTHNET, RESNET, YOLO)}
+    reached = {network: number(row, "over optimum") for network, row in own.items()}
+    within = {network: number(row, "best with the seed's places") for network, row in own.items()}
+    explored = {network: number(row, "explored %") for network, row in own.items()}
     trials = {network: int(str(row["trials as in the paper"])) for network, row in own.items()}
     return [
         _stated(
@@ -124,7 +124,7 @@ def _optimality(rows: Sequence[Row]) -> list[Statement]:
             "share of the cuts explored, SynthNet",
             "2.5%",
             f"{explored[SYNTHNET]:.1f}%",
-            _verdict(_is_near(explored[SYNTHNET], 2.5)),
+            holds(_is_near(explored[SYNTHNET], 2.5)),
         ),
         _stated(
             "Section 6.2",
@@ -137,25 +137,25 @@ def _optimality(rows: Sequence[Row]) -> list[Statement]:
 
 
 def _trials(rows: Sequence[Row]) -> Statement:
-    counts = [_number(row, "trials to best") + DEFAULT_ALPHA for row in rows if row["heuristic"] == "H3"]
+    counts = [number(row, "trials to best") + DEFAULT_ALPHA for row in rows if row["heuristic"] == "H3"]
     average = fmean(counts)
     return _stated(
         "Section 6.2",
         f"trials on average, alpha = {DEFAULT_ALPHA}",
         "25 to 35",
         f"{average:.0f} ({min(counts):.0f} to {max(counts):.0f}; H3, three networks, C1 to C6)",
-        _verdict(25 <= average <= 35),
+        holds(25 <= average <= 35),
         "its own 17, 18 and 23 trials are fewer as well",
     )
 
 
 def _seeds(rows: Sequence[Row]) -> list[Statement]:
     resnet, yolo = ([row for row in rows if row["network"] == network] for network in (RESNET, YOLO))
-    equal = [_number(row, "from random, median") / _number(row, "solution over optimum") for row in resnet]
-    longer = [_number(row, "from random s, median") / _number(row, "virtual s to best") - 1 for row in resnet]
-    better = [_number(row, "solution over optimum") / _number(row, "from random, median") - 1 for row in yolo]
-    beyond_worst = [_number(row, "solution over optimum") / _number(row, "worst") - 1 for row in yolo]
-    later = [_number(row, "from random later %") for row in yolo]
+    equal = [number(row, "from random, median") / number(row, "solution over optimum") for row in resnet]
+    longer = [number(row, "from random s, median") / number(row, "virtual s to best") - 1 for row in resnet]
+    better = [number(row, "solution over optimum") / number(row, "from random, median") - 1 for row in yolo]
+    beyond_worst = [number(row, "solution over optimum") / number(row, "worst") - 1 for row in yolo]
+    later = [number(row, "from random later %") for row in yolo]
     return [
         _stated(
             "Figure 6",
@@ -199,10 +199,10 @@ def heuristic_statements(rows: Sequence[Row]) -> list[Statement]:
         key: {str(row["heuristic"]): row for row in rows if (row["network"], row["machine"]) == key}
         for key in dict.fromkeys((row["network"], row["machine"]) for row in rows)
     }
-    fps = [{name: _number(row, "fps") for name, row in group.items()} for group in groups.values()]
+    fps = [{name: number(row, "fps") for name, row in group.items()} for group in groups.values()]
     best = [max(of["H1"], of["H3"]) >= (1 - _SAME) * max(of.values()) for of in fps]
     lightest = [of[a] >= (1 - _SAME) * of[b] for of in fps for a, b in (("H1", "H2"), ("H3", "H4"), ("H5", "H6"))]
-    times_s = [[_number(group[name], "virtual s to best") for name in ("H1", "H3")] for group in groups.values()]
+    times_s = [[number(group[name], "virtual s to best") for name in ("H1", "H3")] for group in groups.values()]
     sooner, tied = sum(h3 < h1 for h1, h3 in times_s), sum(h3 == h1 for h1, h3 in times_s)
     share = (sooner + tied) / len(times_s)
     return [
@@ -211,7 +211,7 @@ def heuristic_statements(rows: Sequence[Row]) -> list[Statement]:
             "H1 or H3 gives the most throughput",
             "80% of cases",
             f"{_share(best)} (within 0.1%)",
-            _verdict(fmean(best) >= 0.8 * (1 - NEAR)),
+            holds(fmean(best) >= 0.8 * (1 - NEAR)),
             "a median of random assignments often does better than either rule",
         ),
         _stated(
@@ -227,7 +227,7 @@ def heuristic_statements(rows: Sequence[Row]) -> list[Statement]:
             "H3 converges sooner than H1",
             "90% of cases",
             f"{_percent(share)}: sooner in {sooner}, the same in {tied} of {len(times_s)}",
-            _verdict(_is_near(share, 0.9) or share > 0.9),
+            holds(_is_near(share, 0.9) or share > 0.9),
             "",
         ),
     ]
@@ -242,7 +242,7 @@ def alpha_statements(rows: Sequence[Row]) -> list[Statement]:
                 int(str(row["alpha"]))
                 for row in rows
                 if (row["network"], row["machine"], row["times slower"]) == (*key, slowdown)
-                and _number(row, "over alpha = 100") >= 0.99
+                and number(row, "over alpha = 100") >= 0.99
             )
             for slowdown in slowdowns
         ]
@@ -250,7 +250,7 @@ def alpha_statements(rows: Sequence[Row]) -> list[Statement]:
     ]
     at_1 = [
         [
-            _number(row, "over alpha = 100")
+            number(row, "over alpha = 100")
             for row in rows
             if (row["network"], row["machine"]) == key and row["alpha"] == 1
         ]
@@ -305,18 +305,5 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f}%"
 
 
-def _verdict(holds: bool) -> Repeats:
-    return "yes" if holds else "no"
-
-
 def _is_near(ours: float, paper: float) -> bool:
     return abs(ours / paper - 1) <= NEAR
-
-
-def _one(rows: Sequence[Row], **which: str) -> Row:
-    (row,) = (row for row in rows if all(row[key] == value for key, value in which.items()))
-    return row
-
-
-def _number(row: Row, column: str) -> float:
-    return float(str(row[column]))

@@ -18,11 +18,10 @@ import psutil
 from onnx import helper
 
 from benchmarks.report.results import Row, Spread
+from benchmarks.rigs.cache_place import fresh_cache
 from benchmarks.rigs.child_process import ChildProcess, child_process
-from benchmarks.rigs.forced import Forced
-from benchmarks.rigs.one_place import fresh_cache
-from benchmarks.splits.convolutions import Features, write_convolution
-from benchmarks.splits.plans import Shared, nearest_shares, plan_with, told_daemon, way_of
+from benchmarks.rigs.forced import Forced, forced
+from benchmarks.splits.plans import Shared, nearest_shares, plan_with, way_of
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure.costs_of_model import layer_costs, told_costs
 from shisha_rt.measure.make_ready import make_ready
@@ -31,6 +30,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.shards.split_plan import split_plan
+from shisha_rt.tensors import NUMPY_OF
 
 AIM: Final = 1.1
 LARGE_S: Final = 5e-3
@@ -38,6 +38,10 @@ LARGE_S: Final = 5e-3
 _WARM_UP: Final = 3
 _FREE_TIMES: Final = 6
 """Free memory must be at least the size of the weights times this."""
+
+
+Features = Mapping[str, int]
+"""Of a convolution: rows H and columns W of the output, channels C, filters N, kernel k, stride s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +82,31 @@ FULL: Final = (
 QUICK: Final = (FULL[1], FULL[3], FULL[-1])
 
 
+def write_convolution(features: Features, path: Path) -> None:
+    """Write one Conv with a bias, of one image with H s rows and W s columns, padded so that the output is H x W."""
+    height, width, channels, kernel, filters, stride = (features[name] for name in ("H", "W", "C", "k", "N", "s"))
+    generator = np.random.default_rng(0)
+    weights = generator.standard_normal((filters, channels, kernel, kernel), np.float32)
+    bias = generator.standard_normal(filters, np.float32)
+    before, after = divmod(max(0, kernel - stride), 2)
+    pads = [before] * 2 + [before + after] * 2
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], pads=pads, strides=[stride] * 2, name="conv")
+    shapes = {"x": (1, channels, height * stride, width * stride), "y": (1, filters, height, width)}
+    _save(node, shapes, {"w": weights, "b": bias}, path)
+
+
 def write_product(inner: int, columns: int, path: Path) -> None:
     """Write a network of one Gemm with a bias, of one row."""
     weights = np.random.default_rng(0).standard_normal((columns, inner), np.float32) / np.float32(inner**0.5)
     node = helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1, name="gemm")
-    x, y = (
-        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, size))
-        for name, size in (("x", inner), ("y", columns))
-    )
-    constants = [
-        onnx.numpy_helper.from_array(weights, "w"),
-        onnx.numpy_helper.from_array(np.zeros(columns, np.float32), "b"),
-    ]
-    graph = helper.make_graph([node], "gemm", [x], [y], constants)
+    shapes = {"x": (1, inner), "y": (1, columns)}
+    _save(node, shapes, {"w": weights, "b": np.zeros(columns, np.float32)}, path)
+
+
+def _save(node: Any, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Any], path: Path) -> None:
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in shapes.items())
+    arrays = [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph([node], path.stem, [x], [y], arrays)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
 
 
@@ -107,7 +123,7 @@ class _Sides:
         found: dict[str, tuple[float, tuple[float, ...]]] = {}
         for name, plan in self.plans.items():
             self.daemon.take(plan)
-            burst = self.daemon.process.ask(seconds=seconds, copied=False, in_flight=1, warm_up=_WARM_UP)
+            burst = self.daemon.burst(seconds, copied=False, warm_up=_WARM_UP)
             found[name] = burst["latency_s"], tuple(burst["stage_s"])
         for name, engine in self.engines.items():
             found[name] = engine.ask(seconds=seconds)["frame_s"], ()
@@ -162,11 +178,11 @@ def _sides(path: Path, ready: ModelOnMachine, axes: Sequence[str]) -> Iterator[_
         shared = Shared(way, nearest_shares(way, (0.5, 0.5)), tuple(places))
         plans[f"split by {axis}"] = plan_with(layers, places[0], [shared])
     inputs = [
-        {"name": tensor.name, "shape": tensor.shape, "datatype": tensor.datatype}
+        {"name": tensor.name, "shape": tensor.shape, "dtype": NUMPY_OF[tensor.datatype].str}
         for tensor in ready.compiled.model.graph.inputs
     ]
     with contextlib.ExitStack() as closing:
-        daemon = closing.enter_context(told_daemon(str(path), ready.machine.source))
+        daemon = closing.enter_context(forced(str(path), ready.machine.source))
         engines = {}
         for name, threads in _ENGINES.items():
             settings: dict[str, Any] = {"path": str(path), "inputs": inputs, "cores": cores[:threads]}

@@ -1,33 +1,25 @@
-"""Split layers executed by emulated places: the predicted time of each shard against that measured by a running daemon.
-
-On the board of the GP paper, a shard is predicted by the formulas of its device. On slowed places, it is predicted as
-its share of the layer's time there by stored costs.
+"""Split layers executed on the emulated board of the GP paper: the time of each shard by the formulas of its device
+against that measured by a running daemon.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from benchmarks.report.results import Row
-from benchmarks.splits.plans import Shared, nearest_shares, plan_with, told_daemon, way_of
+from benchmarks.rigs.forced import forced
+from benchmarks.splits.plans import Shared, plan_with, way_of
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.machine.host.cores import usable_cores
-from shisha_rt.machine.machine import Machine
-from shisha_rt.measure.costs_of_model import layer_costs
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.model.layers import layer_of_operator
 from shisha_rt.model.split import Splittable
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.placement.shard_costs import split_stage_s
-from shisha_rt.plan.plan import Plan, Stage
 
 BOARD: Final = "tx2-cyclone"
 AIM_PERCENT: Final = 5.0
@@ -124,9 +116,9 @@ def board_rows(case: OnBoard) -> Iterator[Row]:
     priced = PricedShards(ready)
     shared = [priced.quickest(way_of(priced.ways, layer, axis)) for layer, axis in case.split]
     plan = plan_with(len(ready.compiled.layers), _HOME, shared)
-    with told_daemon(f"zoo:{case.model}", BOARD, precision="any") as daemon:
+    with forced(f"zoo:{case.model}", BOARD, precision="any") as daemon:
         daemon.take(plan)
-        daemon.process.ask(seconds=case.seconds, copied=True, in_flight=1, warm_up=1)
+        daemon.burst(case.seconds, warm_up=1)
         found = daemon.control.status()["plan"]["stages"]
     names = [layer.name for layer in ready.compiled.layers]
     for stage, its_window in zip(plan.stages, found, strict=True):
@@ -137,76 +129,16 @@ def board_rows(case: OnBoard) -> Iterator[Row]:
         # What a join goes on with is no part of the split, and not among what is predicted here.
         if its.joins and stage.last > told.way.last:
             continue
+        predicted_s, taken_s = priced.seconds(told, its.part, stage.place), its_window["service_s"]
         yield {
-            **_named(case.model, BOARD, names[stage.first], stage),
-            **_held(priced.seconds(told, its.part, stage.place), its_window["service_s"]),
+            "network": case.model,
+            "machine": BOARD,
+            "layer": names[stage.first],
+            "place": stage.place,
+            "share": str(stage.split).strip("()"),
+            "predicted ms": 1e3 * predicted_s,
+            "measured ms": 1e3 * taken_s,
+            "error %": 100 * (taken_s / predicted_s - 1),
             # In the board's seconds: this host's time for a part must not exceed the emulated one.
             "computed here ms": 1e3 * its_window["cpu_s"] / machine.time_scale,
         }
-
-
-def slowed_rows(model: str, split: Sequence[tuple[int, str]], speeds: Sequence[float], seconds: float) -> Iterator[Row]:
-    """The same on slowed places, one split after the other, each with the whole layer on each of the places.
-
-    Shares are in proportion to speeds. Predicted by stored costs, and by times of the whole layer measured just before.
-    """
-    with slowed_places(speeds) as machine:
-        ready = make_ready(resolve_model(f"zoo:{model}", print), machine, on_progress=print)
-        costs, ways = layer_costs(ready, print).costs(), tuple(ready.rules.splits.values())
-        names = [place.name for place in machine.places]
-        layers = len(ready.compiled.layers)
-        with told_daemon(f"zoo:{model}", machine.source) as daemon:
-            for layer, axis in split:
-                way = way_of(ways, layer, axis)
-                shared = Shared(way, nearest_shares(way, [speed / sum(speeds) for speed in speeds]), tuple(names))
-                whole_s = {}
-                for home in names:
-                    cut = Plan.of([its for its in ((0, layer - 1, home), (layer, layer, home)) if its[1] >= its[0]])
-                    rest = [(layer + 1, layers - 1, home)] if layer + 1 < layers else []
-                    alone = Plan.of([*((its.first, its.last, home) for its in cut.stages), *rest])
-                    daemon.take(alone)
-                    burst = daemon.process.ask(seconds=seconds, copied=True, in_flight=1, warm_up=2)
-                    whole_s[home] = burst["stage_s"][len(cut.stages) - 1]
-                plan = plan_with(layers, names[0], [shared])
-                daemon.take(plan)
-                burst = daemon.process.ask(seconds=seconds, copied=True, in_flight=1, warm_up=2)
-                for stage, taken_s in zip(plan.stages, burst["stage_s"], strict=True):
-                    if stage.split is None or stage.split.joins:
-                        continue
-                    told_s = float(costs.time_s[layer, names.index(stage.place)]) * stage.split.fraction
-                    beside_s = whole_s[stage.place] * stage.split.fraction
-                    yield {
-                        **_named(model, machine.name, ready.compiled.layers[layer].name, stage),
-                        **_held(told_s, taken_s),
-                        "by the whole layer ms": 1e3 * beside_s,
-                        "error of that %": 100 * (taken_s / beside_s - 1),
-                    }
-
-
-@contextlib.contextmanager
-def slowed_places(speeds: Sequence[float], *, memory_bytes: int | None = None) -> Iterator[Machine]:
-    """A machine file of the first cores of this host, one for each of these speeds."""
-    fastest = sorted(set(speeds), reverse=True)
-    places = [
-        f'[[place]]\nname = "core{core}"\ncores = [{core}]\nspeed = {speed}\nrank = {1 + fastest.index(speed)}\n'
-        + (f"memory_bytes = {memory_bytes}\n" if memory_bytes is not None else "")
-        for core, speed in zip(usable_cores(), speeds, strict=False)
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        name = "speeds-" + "-".join(f"{speed:g}" for speed in speeds)
-        path = Path(folder) / f"{name}.toml"
-        path.write_text("\n".join(places), encoding="utf-8")
-        yield load_machine(str(path))
-
-
-def _named(model: str, machine: str, layer: str, stage: Stage) -> dict[str, object]:
-    share = str(stage.split).strip("()")
-    return {"network": model, "machine": machine, "layer": layer, "place": stage.place, "share": share}
-
-
-def _held(predicted_s: float, taken_s: float) -> dict[str, object]:
-    return {
-        "predicted ms": 1e3 * predicted_s,
-        "measured ms": 1e3 * taken_s,
-        "error %": 100 * (taken_s / predicted_s - 1),
-    }

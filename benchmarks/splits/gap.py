@@ -20,7 +20,7 @@ import typer
 
 from benchmarks.report.facts import facts
 from benchmarks.report.page import table
-from benchmarks.report.results import RESULTS, Row, save_csv, show, written
+from benchmarks.report.results import RESULTS, Row, show, written
 from benchmarks.splits.networks import BOARD, NETWORKS
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
@@ -164,27 +164,6 @@ def _value(found: NetworkSplit) -> float | None:
     return None if found.steps is None else found.value
 
 
-def layer_row(found: Found) -> Row:
-    layer, exact = found.layer, found.exact
-    return {
-        "network": found.network,
-        "layer": layer.name,
-        "case": found.case,
-        "block": layer.block,
-        "filters": layer.units,
-        "shares (CPU, GPU, FPGA)": _in_words(exact.units(layer.block, layer.units)),
-        "geometric": "" if found.geometric is None else _in_words(found.geometric),
-        "value": exact.value,
-        "best alone over it, %": None if math.isinf(exact.alone_value) else 100 * (exact.alone_value / exact.value - 1),
-        **{f"{name} over it, %": None if gap is None else 100 * gap for name, gap in found.gaps.items()},
-        **{f"{name}, ms": 1e3 * seconds for name, seconds in found.seconds.items()},
-    }
-
-
-def _in_words(shares: Sequence[int]) -> str:
-    return " ".join(map(str, shares))
-
-
 def summaries(found: Sequence[Found]) -> list[Row]:
     """A row for each case and block; the worst layer of GP by name."""
     rows: list[Row] = []
@@ -253,18 +232,16 @@ def splits_gap(
     networks: Annotated[str, typer.Option(help="Of the zoo, with commas between.")] = ",".join(NETWORKS.values()),
 ) -> None:
     """Geometric programs and other rivals against the exact integer split, for each layer and whole networks."""
-    about = facts(f"splits_gap --networks {networks}") | {"costs": "on paper, of configs/devices"}
+    about = facts() | {"costs": "on paper, of configs/devices"}
     found: list[Found] = []
     wholes: list[Row] = []
     for network in networks.split(","):
         print(f"splits_gap: {network} ...", flush=True)
         found += layers_of(network)
         wholes += network_rows(network)
-    rows, summary = [layer_row(one) for one in found], summaries(found)
+    summary = summaries(found)
     show("Over the exact split, each layer by itself", summary)
     show("Whole networks", wholes)
-    print(f"written to {save_csv('splits_gap', rows, about)}")
-    print(f"written to {save_csv('splits_gap_networks', wholes, about)}")
     print(f"written to {_save_page(summary, wholes, about)}")
 
 

@@ -1,4 +1,4 @@
-"""Splits in a running daemon: its own choice of plan, results of frames, and the death of a shard's worker.
+"""Splits in a running daemon: its own choice of plan, and results of frames.
 
 Every frame is checked: it must be answered once, in order, and like the first answer to the same input.
 """
@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
@@ -25,15 +24,13 @@ from benchmarks.report.results import Row
 from benchmarks.rigs.journal import events_since
 from benchmarks.rigs.profiled import profiled
 from benchmarks.rigs.steady_load import SteadyLoad, Tally
-from benchmarks.splits.emulated import slowed_places
-from benchmarks.splits.plans import Shared, nearest_shares, plan_with, way_of
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client
 from shisha_rt.errors import Failure
+from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.machine import Machine
-from shisha_rt.measure.make_ready import make_ready
-from shisha_rt.model.zoo import resolve_model
 from shisha_rt.plan.form import plan_of
 from shisha_rt.plan.plan import Plan
 
@@ -73,14 +70,30 @@ FULL: Final = (
     Served("throughput, copies allowed", "alexnet", (1.0, 1.0), in_flight=8),
 )
 QUICK: Final = FULL[1:2]
-KILLED: Final = ("alexnet", 2, "channels")
+
+
+@contextlib.contextmanager
+def slowed_places(speeds: Sequence[float], memory_bytes: int | None = None) -> Iterator[Machine]:
+    """A machine file of the first cores of this host, one for each of these speeds."""
+    fastest = sorted(set(speeds), reverse=True)
+    places = [
+        f'[[place]]\nname = "core{core}"\ncores = [{core}]\nspeed = {speed}\nrank = {1 + fastest.index(speed)}\n'
+        + (f"memory_bytes = {memory_bytes}\n" if memory_bytes is not None else "")
+        for core, speed in zip(usable_cores(), speeds, strict=False)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        name = "speeds-" + "-".join(f"{speed:g}" for speed in speeds)
+        path = Path(folder) / f"{name}.toml"
+        path.write_text("\n".join(places), encoding="utf-8")
+        yield load_machine(str(path))
 
 
 def served_row(case: Served) -> Row:
     """A row for a case: the first and the final plan, in turns; and results of all frames."""
-    with slowed_places(case.speeds, memory_bytes=case.memory_bytes) as machine:
-        profiled(case.model, machine, "guided")
-        found: dict[str, object] = {"case": case.title, "network": case.model, "speeds": _listed(case.speeds)}
+    with slowed_places(case.speeds, case.memory_bytes) as machine:
+        profiled(case.model, machine)
+        speeds = " and ".join(f"{speed:g}" for speed in case.speeds)
+        found: dict[str, object] = {"case": case.title, "network": case.model, "speeds": speeds}
         found["without splits"], found["with splits"] = (_planned(case, machine, split) for split in (False, True))
         whole = _whole_answers(case.model)
         arguments = (f"zoo:{case.model}", "--machine", machine.source, "--fresh", *case.options)
@@ -114,57 +127,6 @@ def served_row(case: Served) -> Row:
         **_told(tally),
         "first plan": str(first),
         "plan kept": str(last),
-    }
-
-
-def killed_rows(times: int, model: str = KILLED[0], layer: int = KILLED[1], axis: str = KILLED[2]) -> Iterator[Row]:
-    """A worker of a split killed under load, at either place: how long until the next answer."""
-    path = resolve_model(f"zoo:{model}", print)
-    with slowed_places((1.0, 1.0)) as machine, contextlib.ExitStack() as closing:
-        ready = make_ready(path, machine, on_progress=print)
-        names = [place.name for place in machine.places]
-        way = way_of(tuple(ready.rules.splits.values()), layer, axis)
-        shared = Shared(way, nearest_shares(way, (0.5, 0.5)), (names[0], names[1]))
-        plan = plan_with(len(ready.compiled.layers), names[0], [shared])
-        options = ("--machine", machine.source, "--strategy", "seed", "--fresh")
-        daemon = closing.enter_context(child_daemon(f"zoo:{model}", *options))
-        control = closing.enter_context(Client(daemon.endpoint, timeout_s=_TIMEOUT_S))
-        _take(control, plan)
-        load = closing.enter_context(SteadyLoad(daemon.endpoint, 4))
-        rows = []
-        for number in range(times):
-            if plan_of(control.plan()["stages"]) != plan:
-                _take(control, plan)
-            time.sleep(1.5)
-            rows.append(_kill(control, load, names[number % 2]))
-        time.sleep(1.0)
-        tally = load.stop()
-        replayed = control.status()["frames"]["replayed"]
-    for row in rows:
-        yield {"network": model, "split": f"{shared.part(0)}", **row, **_told(tally), "replayed": replayed}
-
-
-def _kill(control: Client, load: SteadyLoad, name: str) -> dict[str, object]:
-    usual_s = median(_gaps([at_s for at_s, _ in load.answers[-20:]]))
-    before, epoch = _place(control, name), control.plan()["epoch"]
-    since, began_s = len(load.answers), time.time()
-    os.kill(before["pid"], signal.SIGKILL)
-
-    def is_back() -> bool:
-        its = _place(control, name)
-        return bool(its["restarts"] > before["restarts"] and its["state"] == "up")
-
-    _wait(load, is_back, _TIMEOUT_S)
-    back_s = time.time() - began_s
-    answered = len(load.answers)
-    _wait(load, lambda: len(load.answers) > answered + 5, _TIMEOUT_S)
-    times_s = [at_s for at_s, _ in load.answers[max(0, since - 1) :]]
-    return {
-        "killed": name,
-        "usual gap ms": 1e3 * usual_s,
-        "longest gap ms": 1e3 * max(_gaps(times_s)),
-        "place back after ms": 1e3 * back_s,
-        "plan changed": "no" if control.plan()["epoch"] == epoch else "yes",
     }
 
 
@@ -239,14 +201,6 @@ def _wait(load: SteadyLoad, came: Callable[[], bool], most_s: float) -> None:
         time.sleep(_LOOK_EVERY_S)
 
 
-def _place(control: Client, name: str) -> dict[str, Any]:
-    return next(place for place in control.status()["places"] if place["name"] == name)
-
-
-def _gaps(times_s: Sequence[float]) -> list[float]:
-    return [after - before for before, after in pairwise(times_s)]
-
-
 def _told(tally: Tally) -> dict[str, object]:
     return {
         "sent": tally.sent,
@@ -256,7 +210,3 @@ def _told(tally: Tally) -> dict[str, object]:
         "out of order": tally.out_of_order,
         "different": tally.different,
     }
-
-
-def _listed(speeds: Sequence[float]) -> str:
-    return " and ".join(f"{speed:g}" for speed in speeds)

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Annotated, Final
+from typing import Final
 
-import typer
-
-from benchmarks.report import results
 from benchmarks.report.facts import facts
-from benchmarks.report.headers import header
 from benchmarks.report.page import save_page, table
-from benchmarks.report.results import Row, read_csv, save_csv, save_figure, show
+from benchmarks.report.results import Row, number, save_csv, show
 from benchmarks.splits.networks import NETWORKS, alone, board_problem, totals
-from benchmarks.splits.single_layer import LayerTrace, layer_traces, trace_row, weights_rows
+from benchmarks.splits.single_layer import layer_traces, trace_row, weights_rows
 from benchmarks.splits.statements import statements
 from shisha_rt.papers.gp.chain import unfused
 from shisha_rt.papers.gp.geometric.geometric import FULL_NETWORK_K, GeometricSplit, geometric_split
@@ -55,56 +50,25 @@ class NetworkRun:
         return "energy" if self.problem.objective == "energy" else f"latency, in {self.problem.execution}"
 
 
-_TABLES: Final[Mapping[str, str]] = {
-    STATED: "splits_paper_statements",
-    "Figures 3 to 5: one layer": "splits_paper_one_layer",
-    "Figure 8: how far S(x) = x^2k is from the step": "splits_paper_weights",
-    "Figure 9 and Table 1: networks": "splits_paper_networks",
-    "k swept": "splits_paper_k",
-}
-
-
-def splits_paper(
-    kept: Annotated[bool, typer.Option("--kept", help="Statements and page of the tables that are there.")] = False,
-) -> None:
+def splits_paper() -> None:
     """Repeat the figures of the GP paper: the tightening, S(x), and AlexNet, VGG-16 and ResNet-18 split."""
-    if kept:
-        tables: list[Sequence[Row]] = [read_csv(results.RESULTS / f"{name}.csv") for name in list(_TABLES.values())[1:]]
-        about = header(results.RESULTS / "splits_paper_networks.csv")
-    else:
-        about = facts("splits_paper")
-        tables = _run(about)
-    stated = [one.row() for one in statements(*tables[:3])]
-    save_csv(_TABLES[STATED], stated, about)
-    by_title: dict[str, Sequence[Row]] = dict(zip(_TABLES, [stated, *tables], strict=True))
-    for title, rows in by_title.items():
-        show(title, rows)
-    print(f"written to {_save_page(by_title, about)}")
-
-
-def _run(about: Mapping[str, str]) -> list[Sequence[Row]]:
-    """Run one layer, weights, networks, and a sweep of k, as in `_TABLES`; save the results."""
-    traces = layer_traces()
+    about = facts()
     runs = [
         condensed_again(network_run(network, objective, execution, one_for_all=one_for_all))
         for network in NETWORKS
         for one_for_all in SETUPS
         for objective, execution in _KINDS
     ]
-    tables: list[Sequence[Row]] = [
-        [trace_row(trace) for trace in traces],
-        weights_rows(),
-        [network_row(run) for run in runs],
-        [row for network in NETWORKS for row in k_rows(network)],
-    ]
-    for name, rows in zip(list(_TABLES.values())[1:], tables, strict=True):
-        save_csv(name, rows, about)
-    save_csv(
-        "splits_paper_tightening", [{"figure": trace.title, **row} for trace in traces for row in trace.steps], about
-    )
-    save_csv("splits_paper_layers", [row for run in runs for row in layer_rows(run)], about)
-    _save_figures(traces, runs, about)
-    return tables
+    traces, weights, networks = list(map(trace_row, layer_traces())), weights_rows(), list(map(network_row, runs))
+    sweep = [row for network in NETWORKS for row in k_rows(network)]
+    stated = [one.row() for one in statements(traces, weights, networks)]
+    print(f"written to {save_csv('splits_paper_statements', stated, about)}")
+    sections: dict[str, Sequence[Row] | str] = {STATED: stated}
+    for (title, note), rows in zip(_NOTES.items(), (traces, weights, networks, sweep), strict=True):
+        show(title, rows)
+        sections[title] = f"{table(rows)}\n{note.rstrip()}"
+    show(STATED, stated)
+    print(f"written to {save_page('splits_paper', _PAGE.format(**about), sections)}")
 
 
 _KINDS: Final[tuple[tuple[SplitObjective, Execution], ...]] = (
@@ -168,7 +132,7 @@ def network_row(run: NetworkRun) -> Row:
     """Totals, communication in full, and against the CPU alone and the rivals with the same limits."""
     problem = run.problem
     rows = layer_rows(run)
-    ups = [float(str(row["over the CPU"])) for row in rows]
+    ups = [number(row, "over the CPU") for row in rows]
     seconds, joules = totals(problem, run.shares)
     cpu_s, cpu_j = totals(problem, alone(problem, "cpu"))
     as_printed = run.setup == SETUPS[False] and run.title != "latency, in parallel"
@@ -230,20 +194,6 @@ def k_rows(network: str) -> list[Row]:
             }
         )
     return rows
-
-
-def _save_figures(traces: Sequence[LayerTrace], runs: Sequence[NetworkRun], about: Mapping[str, str]) -> None:
-    from benchmarks.splits.paper_figures import networks_figure, tightening_figure, weights_figure
-
-    save_figure("splits_paper_tightening", tightening_figure(traces), about)
-    save_figure("splits_paper_weights", weights_figure(), about)
-    shown = [run for run in runs if run.setup == SETUPS[False] and run.title == "latency, in sequence"]
-    save_figure("splits_paper_networks", networks_figure({run.network: layer_rows(run) for run in shown}), about)
-
-
-def _save_page(tables: Mapping[str, Sequence[Row]], about: Mapping[str, str]) -> Path:
-    sections = {title: f"{table(rows)}\n{_NOTES[title].rstrip()}" for title, rows in tables.items() if title in _NOTES}
-    return save_page("splits_paper", _PAGE.format(**about), {STATED: tables[STATED], **sections})
 
 
 _PAGE: Final = """# The GP paper's experiments repeated

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
 
-from benchmarks.rigs.child_process import child_process
-from benchmarks.rigs.forced import Forced
-from shisha_rt.client import Client
 from shisha_rt.model.split import Split, Splittable
 from shisha_rt.plan.plan import Plan, Stage
-
-_TIMEOUT_S: Final = 240.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +61,3 @@ def nearest_shares(way: Splittable, fractions: Sequence[float]) -> tuple[int, ..
 def way_of(ways: Sequence[Splittable], layer: int, axis: str) -> Splittable:
     """The split of a single layer along an axis. Raises LookupError if there is none."""
     return next(way for way in ways if (way.first, way.last, way.axis) == (layer, layer, axis))
-
-
-@contextlib.contextmanager
-def told_daemon(model: str, machine: str, *, precision: str = "exact", layers: str = "heavy") -> Iterator[Forced]:
-    """A daemon without tuning, whose plans are set by a client."""
-    settings: dict[str, Any] = {"model": model, "machine": machine, "precision": precision, "layers": layers}
-    with (
-        child_process(
-            "benchmarks.rigs.daemon_process",
-            endpoint="tcp://127.0.0.1:0",
-            planning={"strategy": "seed", "fresh": True},
-            **settings,
-        ) as (process, up),
-        Client(up["endpoint"], timeout_s=_TIMEOUT_S) as control,
-    ):
-        yield Forced(model, process, control)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
@@ -12,10 +11,7 @@ import numpy as np
 
 from benchmarks.report.results import Row
 from benchmarks.splits.networks import board_devices
-from shisha_rt.papers.gp.geometric.condensation import condensed, share_costs
 from shisha_rt.papers.gp.geometric.geometric import GeometricSplit, geometric_split
-from shisha_rt.papers.gp.geometric.program import PenalisedProgram
-from shisha_rt.papers.gp.geometric.tightening import TighteningRule
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
 from shisha_rt.papers.gp.problem import Formula, SplitDevice, SplitLayer, SplitProblem, layer_cost
 from shisha_rt.papers.gp.single_layer import split_layer
@@ -24,19 +20,16 @@ LAYER: Final = SplitLayer("conv", {"H": 112.0, "W": 112.0, "C": 16.0, "k": 1.0, 
 """The layer of Figure 3."""
 KS: Final = (1, 2, 5, 10, 17, 50, 100, 200, 1000)
 _RUNS: Final = 5
-_FURTHER: Final = 2.0
-"""The trace goes on up to the first sufficient alpha times this."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTrace:
-    """`steps`: a row for each alpha, beyond the first sufficient one. `wall_s`: the least wall time of `found`."""
+    """`wall_s`: the least wall time of `found`."""
 
     title: str
     problem: SplitProblem
     found: GeometricSplit
     again: GeometricSplit
-    steps: list[Row]
     wall_s: float
 
 
@@ -102,32 +95,7 @@ def _traced(title: str, devices: tuple[SplitDevice, ...]) -> LayerTrace:
         found = geometric_split(problem)
         wall_s = min(wall_s, perf_counter() - started)
     again = geometric_split(problem, again=True)
-    return LayerTrace(title, problem, found, again, _steps(problem, found), wall_s)
-
-
-def _steps(problem: SplitProblem, found: GeometricSplit) -> list[Row]:
-    costs = share_costs(problem, None)
-    program = PenalisedProgram(costs)
-    start = np.full((1, len(problem.devices)), 1 / len(problem.devices))
-    step = TighteningRule().step * float(costs.of_layers(start).sum())
-    rows: list[Row] = []
-    for number in range(1, round(_FURTHER * len(found.steps)) + 1):
-        solved = program.solve(np.array([number * step]), condensed(start))
-        if solved.parts is None:
-            break
-        shares = (solved.parts[0] * problem.layers[0].units).tolist()
-        rows.append(
-            {
-                "step": number,
-                "alpha": number * step,
-                **dict.fromkeys(("cpu", "gpu", "fpga")),
-                **{device.name: its for device, its in zip(problem.devices, shares, strict=True)},
-                "sum": float(solved.parts.sum()),
-                "cost us": 1e6 * float(costs.of_layers(solved.parts).sum()),
-                "first": number == len(found.steps),
-            }
-        )
-    return rows
+    return LayerTrace(title, problem, found, again, wall_s)
 
 
 def _shares(found: GeometricSplit) -> str:
@@ -139,8 +107,3 @@ def _shares(found: GeometricSplit) -> str:
 
 def _cost(trace: LayerTrace, shares: tuple[int, ...]) -> float:
     return layer_cost(trace.problem, trace.problem.layers[0], shares).value
-
-
-def by_device(trace: LayerTrace) -> Mapping[str, list[float]]:
-    """Units at each step."""
-    return {device.name: [float(str(row[device.name])) for row in trace.steps] for device in trace.problem.devices}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from benchmarks.report.results import Row
+from benchmarks.report.results import Row, number
 from benchmarks.report.statements import Kind, Repeats, Statement, each
 
 NEAR: Final = 0.15
@@ -46,7 +46,7 @@ def _one_layer(rows: Sequence[Row]) -> Iterator[Statement]:
         each([str(board["GP: shares"]).endswith("14/2")]),
         "the paper prints no costs; 14 to 2 implies a GPU of 7 times the FPGA's cost, which the board has not",
     )
-    walls = [float(str(row["wall ms"])) for row in rows]
+    walls = [number(row, "wall ms") for row in rows]
     yield _of(
         "Figure 3",
         "all steps together take less than a couple of hundred ms",
@@ -60,7 +60,7 @@ def _one_layer(rows: Sequence[Row]) -> Iterator[Statement]:
 
 def _weight(rows: Sequence[Row]) -> Statement:
     (row,) = (row for row in rows if row["paper"])
-    ours, paper = float(str(row["L2"])), float(str(row["paper"]))
+    ours, paper = number(row, "L2"), number(row, "paper")
     return _of(
         "Figure 8",
         f"error of S(x) = x^2k at k = {row['k']}",
@@ -74,7 +74,7 @@ def _weight(rows: Sequence[Row]) -> Statement:
 
 def _networks(rows: Sequence[Row]) -> Iterator[Statement]:
     own = [row for row in rows if (row["least"], row["limits"]) == (_LATENCY, _OWN)]
-    first, last = ({row["network"]: float(str(row[column])) for row in own} for column in _ENDS)
+    first, last = ({row["network"]: number(row, column) for row in own} for column in _ENDS)
     yield _of(
         "Figure 9",
         "first layers are over 80% on the FPGA",

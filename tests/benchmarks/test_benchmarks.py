@@ -1,11 +1,10 @@
-"""One smallest possible run: a daemon with generated and streamed frames, and stages driven on their own."""
+"""One smallest possible run: stages driven on their own."""
 
 from __future__ import annotations
 
 import pytest
 
 from benchmarks.live.live_change import Change, Run
-from benchmarks.rigs.served import served
 from benchmarks.rigs.stage_rig import stage_rig
 from benchmarks.shisha import bandwidth
 from shisha_rt.machine.config.machine_file import load_machine
@@ -14,16 +13,6 @@ from shisha_rt.model.zoo import resolve_model
 
 MODEL = "zoo:squeezenet"
 MACHINE = "shared-2"
-
-
-def test_a_daemon_generates_and_serves_frames() -> None:
-    with served(MODEL, MACHINE, "tcp://127.0.0.1:0", in_flight=4) as one:
-        generated = one.generate(0.05, copied=True)
-        streamed = one.stream(0.05)
-    assert generated.frame_s > 0
-    assert generated.client_cpu_s is None
-    assert streamed.frame_s > 0
-    assert streamed.client_cpu_s is not None
 
 
 def test_stages_run_on_their_own() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from benchmarks.rigs.http_asking import Answer
 from benchmarks.robust.campaign import settled
-from benchmarks.robust.campaign_models import Answer, Change, broken_versions
+from benchmarks.robust.campaign_models import Change, broken_versions
 
 CHANGES = [Change(0, -math.inf, 1), Change(10, 12, 2), Change(20, 21, 1)]
 

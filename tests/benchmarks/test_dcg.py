@@ -85,10 +85,8 @@ def test_subgraphs_know_every_assignment(bert: Case) -> None:
     one = next(subgraphs(bert))
     assert one.exact_ratio == pytest.approx(1)
     assert one.als_ratio >= 1 - 1e-12
-    for assignment in (one.als, one.exact):
-        index = one.index_of(assignment)
-        assert assignment_at(one.problem, index) == tuple(assignment)
-        assert one.cost_s[index] == pytest.approx(cost(one.problem, assignment).total_s)
+    least = assignment_at(one.problem, int(one.cost_s.argmin()))
+    assert cost(one.problem, least).total_s == pytest.approx(float(one.cost_s.min()))
 
 
 def test_subgraphs_that_are_alike_count_once(bert: Case) -> None:

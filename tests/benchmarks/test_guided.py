@@ -7,8 +7,7 @@ import random
 
 import pytest
 
-from benchmarks.paper.guided import GUIDED, TUNERS, Case, Tuned, best_so_far, drawn, quantile, reached, row
-from benchmarks.report.figures import guided_figure
+from benchmarks.paper.guided import GUIDED, TUNERS, Case, Tuned, drawn, quantile, row
 from shisha_rt.papers.simulate.simulated_evaluator import FRAMES
 from tests.planner.test_guided import drawn as drawn_costs
 
@@ -44,14 +43,6 @@ def test_quantiles_are_values_that_occur() -> None:
     assert quantile([1, 2, 3, math.inf], 0.5) == 2
     assert quantile([1, 2, 3, math.inf], 0.75) == 3
     assert quantile([1, 2, 3, math.inf], 0.76) == math.inf
-
-
-def test_curves_over_trials_and_their_figure() -> None:
-    runs = [tuned(1.5, 1.0, 1.2), tuned(1.2)]
-    assert reached(runs, 3) == [0, 50, 50]
-    assert best_so_far(runs, 3) == [1.35, 1.1, 1.1]
-    figure = guided_figure({GUIDED: [0, 50]}, {GUIDED: [1.35, 1.1]}, {"C0": [0, 50]})
-    assert "simulated" in figure.axes[0].get_title()
 
 
 def test_every_tuner_on_the_same_true_costs() -> None:

@@ -7,16 +7,13 @@ import statistics
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pytest
 
 from benchmarks.live.load_figures import (
     AtRate,
     Heard,
     Step,
-    percentile,
     poisson,
-    ratio_rows,
     step_row,
     switched_s,
 )
@@ -32,15 +29,6 @@ def test_arrivals_are_a_poisson_process_and_the_same_for_all_sides() -> None:
     gaps_s = [after - before for before, after in pairwise(at_s)]
     assert statistics.stdev(gaps_s) == pytest.approx(0.01, rel=0.05)  # as their mean
     assert len(poisson(0.001, 1.0, "rare")) == 1
-
-
-@pytest.mark.parametrize("percent", [0, 50, 99, 100])
-def test_percentiles_are_those_of_numpy(percent: float) -> None:
-    figures = [float(number) for number in np.random.default_rng(1).exponential(size=57)]
-    assert percentile(figures, percent) == pytest.approx(np.percentile(figures, percent))
-    assert percentile([3.0], percent) == 3.0
-    with pytest.raises(ValueError, match="no figures"):
-        percentile([], percent)
 
 
 def heard(*latencies_s: float, refused: int = 0) -> Heard:
@@ -75,20 +63,9 @@ def test_latencies_are_of_what_was_taken_and_the_rest_is_told() -> None:
     assert (row["sent"], row["refused %"]) == (6, pytest.approx(100 * 2 / 6))
 
 
-def test_the_daemon_is_held_against_the_better_fixed_plan_at_each_rate() -> None:
-    p50, p99 = ratio_rows([AT_RATE], ["mosec"])
-    assert p50["over the better fixed plan"] == pytest.approx((1.1 + 1.2) / 2)
-    assert (p50["which is"], p50["met"]) == ("daemon_throughput", "no")
-    assert p50["over the best rival"] == pytest.approx((0.55 + 1.2) / 2)
-    assert p99["over the best rival"] == pytest.approx(1.2)
-    (alone, _) = ratio_rows([AT_RATE], [])
-    assert alone["over the best rival"] is None
-
-
-def test_a_side_that_answered_nothing_is_no_rival() -> None:
-    silent = AtRate("net", 120.0, 10.0, [{"daemon_auto": heard(0.01), "daemon_latency": heard(refused=3)}])
+def test_a_side_that_answered_nothing_has_no_latency() -> None:
+    silent = AtRate("net", 120.0, 10.0, [{"daemon_latency": heard(refused=3)}])
     assert silent.row("daemon_latency")["p50 ms"] is None
-    assert ratio_rows([silent], []) == []
 
 
 def changed(at_s: float, objective: str) -> dict[str, Any]:

@@ -8,9 +8,9 @@ import subprocess
 import pytest
 
 from benchmarks.rigs.child_process import child_process
-from benchmarks.rigs.core_share import core_share, lacking_shares
-from benchmarks.rigs.echo_process import EchoClient
+from benchmarks.rigs.control_group import ShareGroup, lacking_shares
 from benchmarks.rigs.slow_link import lacking, slow_link
+from tests.benchmarks.echo_process import EchoClient
 
 MBIT = 1e6
 
@@ -26,7 +26,7 @@ def addresses() -> str:
 def test_no_answer_comes_sooner_than_the_link_lets_it() -> None:
     with slow_link(1, rate_bits_per_s=200 * MBIT, delay_s=2e-3) as link:
         (host,) = link.hosts
-        with child_process("benchmarks.rigs.echo_process", enter=host.enter, address=host.address) as (_, told):
+        with child_process("tests.benchmarks.echo_process", enter=host.enter, address=host.address) as (_, told):
             client = EchoClient(host.address, told["port"])
             assert client.ask_s(1, 1) >= 2 * 2e-3
             assert client.ask_s(1 << 20, 1) >= 8 * (1 << 20) / (200 * MBIT)
@@ -41,10 +41,9 @@ def test_no_answer_comes_sooner_than_the_link_lets_it() -> None:
 def test_hosts_reach_each_other_and_leave_no_address_behind() -> None:
     with slow_link(2, rate_bits_per_s=1000 * MBIT, delay_s=1e-3) as link:
         one, other = link.hosts
-        ask = (
-            f"from benchmarks.rigs.echo_process import EchoClient; print(EchoClient({one.address!r}, PORT).ask_s(9, 9))"
-        )
-        with child_process("benchmarks.rigs.echo_process", enter=one.enter, address=one.address) as (_, told):
+        ask = "from tests.benchmarks.echo_process import EchoClient; "
+        ask += f"print(EchoClient({one.address!r}, PORT).ask_s(9, 9))"
+        with child_process("tests.benchmarks.echo_process", enter=one.enter, address=one.address) as (_, told):
             command = [*other.enter, "python", "-c", ask.replace("PORT", str(told["port"]))]
             took_s = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         assert took_s >= 4 * 1e-3
@@ -59,11 +58,11 @@ def test_a_host_of_half_a_core_has_no_more() -> None:
         "while time.monotonic() < began_s + 0.5: pass\n"
         "print(json.dumps([time.process_time(), time.monotonic() - began_s]))"
     )
-    with core_share(0.5, 0) as group:
+    with ShareGroup(0.5) as group:
         process = subprocess.Popen(["python", "-c", spin], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        group.write_text(str(process.pid))
+        group.members.write_text(str(process.pid))
         spent_s, took_s = json.loads(process.communicate("\n")[0])
-        assert group.parent.exists()
+        assert group.folder.exists()
     # Of its start some was before it joined; and a period's share may be left from before.
     assert spent_s <= 0.5 * took_s + 0.2
-    assert not group.parent.exists()
+    assert not group.folder.exists()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.report.results import Row, Spread
-from benchmarks.splits.alone import write_product
-from benchmarks.splits.executed import ALONE, KILLED, ON_BOARD, findings, save_page
+from benchmarks.splits.alone import write_convolution, write_product
+from benchmarks.splits.executed import ALONE, LIVE, ON_BOARD, findings
 from benchmarks.splits.plans import Shared, nearest_shares, plan_with, way_of
 from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.model.split import Splittable
@@ -64,7 +64,14 @@ def test_a_product_is_one_row_of_the_size_that_is_told(tmp_path: Path) -> None:
     assert (graph.inputs[0].shape, graph.outputs[0].shape) == ((1, 12), (1, 7))
 
 
-def test_the_page_says_what_is_within_the_aims_and_what_is_not(tmp_path: Path) -> None:
+def test_a_convolution_has_the_features_that_are_told(tmp_path: Path) -> None:
+    features = {"H": 9, "W": 7, "C": 5, "k": 3, "N": 4, "s": 2}
+    write_convolution(features, tmp_path / "conv.onnx")
+    graph = read_model(tmp_path / "conv.onnx").graph
+    assert (graph.inputs[0].shape, graph.outputs[0].shape) == ((1, 5, 18, 14), (1, 4, 9, 7))
+
+
+def test_the_page_says_what_is_within_the_aims_and_what_is_not() -> None:
     shard = {"network": "m", "layer": "n0", "place": "fpga", "share": "8 of 64 rows", "predicted ms": 2.0}
     board: list[Row] = [
         {**shard, "error %": 1.0, "computed here ms": 0.1},
@@ -88,8 +95,6 @@ def test_the_page_says_what_is_within_the_aims_and_what_is_not(tmp_path: Path) -
         "- At most 1.1 times ORT, 2 threads: 2 of 2 layers over 5 ms.",
     ]
     counts = {"sent": 9, "answered": 9, "lost": 0, "refused": 0, "out of order": 0, "different": 0}
-    killed: list[Row] = [{"network": "m", **counts}] * 2
-    about = dict.fromkeys(("repeat", "date", "commit", "cpu", "cores", "load average at the start"), "?")
-    page = save_page({ON_BOARD: ("a", board), KILLED: ("b", killed)}, about, tmp_path).read_text()
-    assert "- Frames: 9 sent, 9 answered, 0 lost" in page
-    assert page.count("| m | n0 | fpga |") == 2
+    served: list[Row] = [{"case": "m", **counts}] * 2
+    (frames,) = findings(LIVE, served)
+    assert frames.startswith("- Frames: 18 sent, 18 answered, 0 lost")

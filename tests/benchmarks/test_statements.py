@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from benchmarks.report.page import page, table, tables_of
-from benchmarks.report.results import RESULTS, read_csv
+from benchmarks.report.results import RESULTS
 from benchmarks.report.statements import COUNTED, KINDS, OURS, Kind, Repeats, Statement, tally
 
 PAGES: Final = ("shisha", "dcg", "partitiontuner", "splits_paper")
@@ -60,11 +60,3 @@ def test_kept_pages_count_their_rows(name: str) -> None:
         assert said == str(tally(rows))
         counted = [row for row in rows if row["kind"] in COUNTED and row["paper's"] != OURS]
         assert int(re.findall(r"of (\d+)", said)[0]) == len(counted)
-
-
-def test_profiles_of_partitions_are_measured_once_each() -> None:
-    """Networks share ids: the first measures all of its own, and each what no network before it had."""
-    rows = read_csv(RESULTS / "partitiontuner_profiles.csv")
-    first, *others = ([int(row[name]) for name in ("distinct ids", "measured here")] for row in rows)
-    assert first[0] == first[1] > 0
-    assert all(0 <= measured <= distinct for distinct, measured in others)

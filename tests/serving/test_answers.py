@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.measure.compiled import Compiled
-from shisha_rt.model.zoo import zoo_path
+from shisha_rt.model.zoo import SHIPPED, zoo_path
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tensors import NUMPY_OF
 from stages.engines.onnxruntime.optimised_graph import MODEL_FILE
@@ -31,7 +31,7 @@ Array = npt.NDArray[Any]
 
 MODELS: Final = (
     "squeezenet",
-    *(pytest.param(name, marks=pytest.mark.long) for name in ("shufflenet", "inception_v1", "densenet121")),
+    *(pytest.param(name, marks=pytest.mark.long) for name in SHIPPED if name != "squeezenet"),
 )
 PLACES: Final = ("fast0", "slow0", "fast1", "slow1")
 FRAMES: Final = 3

@@ -15,7 +15,6 @@ import onnxruntime as ort
 import pytest
 from onnx import helper
 
-from benchmarks.partitiontuner.accuracy import capable
 from shisha_rt.cache import fault_in
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.machine_file import load_machine
@@ -40,6 +39,7 @@ from stages.engines.onnxruntime.magnitudes import largest_magnitudes
 from stages.engines.session import untimed
 from stages.jobs.find_scales import find_scales
 from tests.model.networks import Array, graph_of, network, odd_network, weight, write
+from tests.stages.capable import capable
 from tests.stages.clean_models import Arrays, empty_outputs, evaluated, random_feeds, saved, whole
 from tests.stages.int8_reference import computed_by_hand
 from tests.stages.test_placed import arena_for, inputs_of, model_of, outputs_in, put

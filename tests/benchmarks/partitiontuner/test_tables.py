@@ -8,7 +8,6 @@ from typing import Final
 from benchmarks.partitiontuner.accuracy_statements import accuracy_statements, reader_statements
 from benchmarks.partitiontuner.board import Cell
 from benchmarks.partitiontuner.cases import GIVEN, SUNK
-from benchmarks.partitiontuner.figures import reductions_figure, times_figure
 from benchmarks.partitiontuner.statements import Key, found_of, size_statements, statements
 from benchmarks.partitiontuner.tables import Result, figure_6, of_form, past_the_paper, table_2, table_3, table_4, times
 from benchmarks.report.statements import OURS as AIM
@@ -182,14 +181,6 @@ def test_the_more_on_the_npu_the_less_exact() -> None:
     pairs, typeseq = accuracy_statements(rows)
     assert (pairs.ours["ours"], pairs.repeats) == ("2 of 3", "partly")
     assert (typeseq.ours["ours"], typeseq.repeats) == ("cosine 0.9000, others 0.9400 to 0.9500", "yes")
-
-
-def test_figures_have_a_panel_for_each_column_that_is_known() -> None:
-    found = [result("squeezenet", "typeseq", 190), result("squeezenet", "forkjoin", 170)]
-    assert len(times_figure(times(found)).axes) == 2  # none was executed
-    found += [result("resnet18", "baseline", 1300, 1310), result("resnet18", "typeseq", 280, 281)]
-    assert len(times_figure(times(found)).axes) == 3
-    assert len(reductions_figure(figure_6(found)).axes) == 3
 
 
 def test_a_trained_reader_reads_no_more_the_more_is_on_the_npu() -> None:

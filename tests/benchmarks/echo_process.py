@@ -6,15 +6,13 @@ Settings: `address`. A request begins with two numbers of eight bytes: how many 
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import struct
-import sys
 import threading
 import time
 from typing import Final
 
-from benchmarks.rigs.child_process import say
+from benchmarks.rigs.child_process import Child
 
 _HEAD: Final = struct.Struct("<QQ")
 _PIECE: Final = 1 << 20
@@ -58,18 +56,12 @@ def _serve(connection: socket.socket) -> None:
             connection.sendall(bytes(wanted_bytes))
 
 
-def main(arguments: list[str]) -> int:
-    listening = socket.create_server((json.loads(arguments[0])["address"], 0))
+def child(address: str) -> Child:
+    listening = socket.create_server((address, 0))
 
     def accept() -> None:
         while True:
             threading.Thread(target=_serve, args=(listening.accept()[0],), daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
-    say(port=listening.getsockname()[1])
-    sys.stdin.read()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    yield {"port": listening.getsockname()[1]}

@@ -1,5 +1,5 @@
-"""Hostile clients of an HTTP server, in a separate process: `malformed` sends malformed requests, one after the other
-as fast as they are answered; `slow` opens connections and hardly uses them.
+"""Hostile clients of an HTTP server: `malformed` sends malformed requests, one after the other as fast as they are
+answered; `slow` opens connections and hardly uses them.
 
 Settings: `port`, `model`, `tensor` (an input, as in the protocol's metadata), `seed`.
 """
@@ -7,14 +7,10 @@ Settings: `port`, `model`, `tensor` (an input, as in the protocol's metadata), `
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import sys
 from collections import Counter
 from typing import Any, Final
 
-from benchmarks.rigs.child_process import say
-from benchmarks.rigs.malformed import Malformed
+from tests.http.malformed import Malformed
 
 _AT_ONCE: Final = 16
 _ANSWER_S: Final = 0.05
@@ -88,20 +84,3 @@ async def slow(settings: Settings, count: int, seconds: float) -> dict[str, int]
 
     await asyncio.gather(*map(linger, range(count)))
     return dict(cut)
-
-
-def main(arguments: list[str]) -> int:
-    settings: Settings = json.loads(arguments[0])
-    say(ready=True)
-    for line in sys.stdin:
-        order = json.loads(line)
-        with contextlib.suppress(KeyboardInterrupt):
-            if "malformed" in order:
-                say(found=asyncio.run(malformed(settings, order["malformed"])))
-            else:
-                say(found=asyncio.run(slow(settings, order["slow"], order["seconds"])))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

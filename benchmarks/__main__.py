@@ -47,6 +47,7 @@ from benchmarks.robust.campaign import campaign
 from benchmarks.robust.campaign_models import campaign_models
 from benchmarks.robust.faults import faults
 from benchmarks.robust.fuzz import fuzz
+from benchmarks.robust.hostile import hostile
 from benchmarks.robust.overload import overload
 from benchmarks.robust.rivals import campaign_rivals
 from benchmarks.robust.updates import updates
@@ -65,7 +66,7 @@ COMMANDS: Final[Sequence[Callable[..., None]]] = (
     *(bandwidth, dcg, partitiontuner, partitiontuner_fit, shisha, splits_executed, splits_gap, splits_paper),
     *(drift, guided, links, order, placement_gap, scale),
     # Promises, pictures, and what is kept.
-    *(campaign, campaign_models, campaign_rivals, faults, fuzz, overload, updates),
+    *(campaign, campaign_models, campaign_rivals, faults, fuzz, hostile, overload, updates),
     *(dashboard, pictures, screenshots, readme, stale, walk),
 )
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.rigs.strangers_process import malformed, slow
 from tests.http.http_caller import HttpCaller
-from tests.http.strangers import malformed, slow
 from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import NAME, SHAPE, frame_of, write_identity_model
 from tests.waiting import until

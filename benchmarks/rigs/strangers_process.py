@@ -7,10 +7,12 @@ Settings: `port`, `model`, `tensor` (an input, as in the protocol's metadata), `
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from typing import Any, Final
 
-from tests.http.malformed import Malformed
+from benchmarks.rigs.child_process import Child
+from benchmarks.rigs.malformed import Malformed
 
 _AT_ONCE: Final = 16
 _ANSWER_S: Final = 0.05
@@ -84,3 +86,15 @@ async def slow(settings: Settings, count: int, seconds: float) -> dict[str, int]
 
     await asyncio.gather(*map(linger, range(count)))
     return dict(cut)
+
+
+def child(**settings: Any) -> Child:
+    order = yield {"ready": True}
+    while True:
+        counts: dict[str, int] = {}
+        with contextlib.suppress(KeyboardInterrupt):
+            if "malformed" in order:
+                counts = asyncio.run(malformed(settings, order["malformed"]))
+            else:
+                counts = asyncio.run(slow(settings, order["slow"], order["seconds"]))
+        order = yield {"found": counts}

@@ -1,0 +1,115 @@
+"""Hostile HTTP clients: `python -m benchmarks hostile`.
+
+A well-behaved client sends frames at random times, at a tenth of capacity: alone, beside 200 connections that are slow
+or half open, and beside a client that sends malformed requests as fast as they are answered. Measured are its
+latencies, and memory and descriptors of the daemon's processes before and after.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import statistics
+import threading
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import psutil
+import typer
+
+from benchmarks.report.facts import facts
+from benchmarks.report.results import Row, save_csv, show
+from benchmarks.rigs.child_process import ChildProcess, child_process
+from shisha_rt.cli.drive.child_daemon import child_daemon
+from shisha_rt.client import Client
+from shisha_rt.tensors import NUMPY_OF
+
+_MIB: Final = 2**20
+_BUSY: Final = 0.1
+
+
+def hostile(
+    model: Annotated[str, typer.Option(help="A network of the zoo.")] = "squeezenet",
+    seconds: Annotated[float, typer.Option(min=1, help="Of the polite client alone, and beside the slow ones.")] = 20.0,
+    count: Annotated[int, typer.Option(min=1, help="Malformed requests.")] = 100_000,
+    slow: Annotated[int, typer.Option(min=1, help="Slow or half-open connections.")] = 200,
+) -> None:
+    """A polite client of HTTP alone, beside slow connections, and beside malformed requests."""
+    options = ("--http", "127.0.0.1:0", "--objective", "throughput")
+    with child_daemon(f"zoo:{model}", *options) as daemon, Client(daemon.endpoint, timeout_s=60) as control:
+        told = control.metadata()["model"]
+        port = int(daemon.http[0].rpartition(":")[2])
+        inputs = [one | {"dtype": NUMPY_OF[one["datatype"]].str} for one in told["inputs"]]
+        way = {"ports": [port], "model": told["name"], "inputs": inputs, "in_flight": 4}
+        strange = {"port": port, "model": told["name"], "tensor": told["inputs"][0], "seed": 0}
+        with (
+            child_process("benchmarks.rigs.http_process", **way) as (polite, _),
+            child_process("benchmarks.rigs.strangers_process", **strange) as (strangers, _),
+        ):
+            rate = _BUSY / polite.ask(seconds=2.0)["frame_s"]
+            rows = [_row("alone", *_polite(polite, rate, seconds), daemon.pid, {})]
+            with _beside(strangers, slow=slow, seconds=seconds) as found:
+                latencies = _polite(polite, rate, seconds)
+            rows.append(_row(f"{slow} slow or half-open connections", *latencies, daemon.pid, found))
+            with _beside(strangers, malformed=count) as found:
+                latencies = [], 0
+                while strangers_are_busy(found):
+                    more = _polite(polite, rate, 5.0)
+                    latencies = [*latencies[0], *more[0]], latencies[1] + more[1]
+            rows.append(_row(f"{count} malformed requests", *latencies, daemon.pid, found))
+            rows.append(_row("alone again", *_polite(polite, rate, seconds), daemon.pid, {}))
+    first = rows[0]["p99 ms"]
+    assert isinstance(first, float)
+    rows = [{**row, "p99 / alone": row["p99 ms"] / first} for row in rows if isinstance(row["p99 ms"], float)]
+    show(f"strangers at the door, {model}", rows, ["answers: of the strangers, by status or whom the server cut off"])
+    save_csv("hostile", rows, facts())
+
+
+def strangers_are_busy(found: Mapping[str, int]) -> bool:
+    return not found
+
+
+@contextlib.contextmanager
+def _beside(strangers: ChildProcess, **order: object) -> Iterator[dict[str, int]]:
+    """Context in which the hostile clients carry out an order; it yields their results, which are there afterwards."""
+    found: dict[str, int] = {}
+    thread = threading.Thread(target=lambda: found.update(strangers.ask(**order)["found"] or {"none": 0}))
+    thread.start()
+    try:
+        yield found
+    finally:
+        thread.join()
+
+
+def _polite(client: ChildProcess, rate: float, seconds: float) -> tuple[list[float], int]:
+    """Latencies in seconds of the well-behaved client, and how many frames failed, were refused or were lost."""
+    generator = random.Random(0)
+    gaps = [generator.expovariate(rate) for _ in range(max(1, round(rate * seconds)))]
+    told = client.ask(arrivals=list(accumulate(gaps)))
+    return told["latencies_s"], told["refused"] + told["failed"] + told["lost"]
+
+
+def _row(who: str, latencies_s: list[float], lost: int, pid: int, found: Mapping[str, Any]) -> Row:
+    ordered = sorted(1e3 * one for one in latencies_s)
+    return {
+        "beside": who,
+        "polite answers": len(ordered),
+        "refused or lost": lost,
+        "p50 ms": statistics.median(ordered),
+        "p99 ms": ordered[int(0.99 * len(ordered))],
+        **_held(pid),
+        "answers": ", ".join(f"{status} {times}" for status, times in sorted(found.items())) or None,
+    }
+
+
+def _held(pid: int) -> Row:
+    """Memory and descriptors of the daemon and its HTTP process."""
+    row: dict[str, float] = {}
+    daemon = psutil.Process(pid)
+    http = next(one for one in daemon.children() if "shisha_rt.http.process" in one.cmdline())
+    for name, process in (("daemon", daemon), ("http", http)):
+        row[f"{name} MiB"] = process.memory_info().rss / _MIB
+        row[f"{name} descriptors"] = len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
+    return row

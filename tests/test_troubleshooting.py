@@ -39,8 +39,8 @@ def lines() -> list[str]:
 
 
 def is_a_message(quoted: str) -> bool:
-    """Whether its fixed parts stand in one line of the sources, in their order."""
-    fixed = [part.strip() for part in quoted.split(DIFFERS)]
+    """Whether its fixed parts stand in one line of the sources, in their order; a file may be named elsewhere."""
+    fixed = [part.strip() for part in quoted.removeprefix(f"{DIFFERS}: ").split(DIFFERS)]
     longest, in_order = max(fixed, key=len), re.compile(".*".join(map(re.escape, fixed)))
     return sum(map(len, fixed)) >= LEAST_FIXED and any(in_order.search(line) for line in lines() if longest in line)
 

@@ -63,9 +63,9 @@ def _shape_faults(machine: Machine, devices: Devices) -> Iterator[str]:
 
 def check_static(graph: Graph, source: str, machine: Machine) -> None:
     """Raises BadInput for a tensor whose shape depends on the data: costs of devices and transfers need sizes."""
-    expected = f"expected static shapes, as places of {machine.source} have devices"
     faults = (
-        f"the shape of tensor {tensor.name!r} depends on the data; {expected}"
+        f"the shape of tensor {tensor.name!r} depends on the data; "
+        f"expected static shapes, as places of {machine.source} have devices"
         for tensor in graph.tensors.values()
         if tensor.open_axes
     )

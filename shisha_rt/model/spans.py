@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
 
-from shisha_rt.model.graph import Graph
+if TYPE_CHECKING:  # commands that only show spans need no arrays
+    from shisha_rt.model.graph import Graph
 
 Span = tuple[int, int]
 """First and last, inclusive."""

@@ -17,7 +17,7 @@ from shisha_rt.planner.loop import run
 from tests.planner.evaluators import costs_of
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "research.md"
-RIVAL, SIMULATION = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+RIVAL, SIMULATION, _ = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 COSTS: Final = """{"layers": [{"name": "a", "weight": 1}, {"name": "b", "weight": 1}],
     "places": [{"name": "p", "rank": 1}, {"name": "q", "rank": 1}], "time_s": [[1, 1], [1, 1]]}"""
 

@@ -91,7 +91,7 @@ def test_a_client_learns_the_shapes_and_may_mix_them(daemon: DaemonProcess) -> N
                 np.testing.assert_array_equal(answer.output, frame)
         served = ", ".join(OPTIONS[1::2])
         with pytest.raises(
-            InvalidArgument, match=f"shapes x=1x{CHANNELS}x4x2 are not served; expected one of {served}"
+            InvalidArgument, match=f"shapes 'x=1x{CHANNELS}x4x2' are not served; expected one of {served}"
         ):
             client.infer(frame_of(0, (1, CHANNELS, 4, 2)))
         assert client.infer(frame_of(1, SHAPES[1])).output.shape == SHAPES[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -49,17 +49,19 @@ _HEADERS_OF: Final = {
 
 
 class HttpFault(Exception):
-    """A request that ends in an error answer of this status."""
+    """A request that ends in an error answer of this status. `allow`: the methods that are for its path."""
 
-    def __init__(self, status: int, message: str, kind: str | None = None) -> None:
+    def __init__(self, status: int, message: str, kind: str | None = None, allow: Iterable[str] = ()) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.kind = _KIND_OF[status] if kind is None else kind
+        self._allow = ", ".join(allow)
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        return [(b"content-type", b"application/json"), *_HEADERS_OF.get(self.status, ())]
+        allow = [(b"allow", self._allow.encode())] if self._allow else []
+        return [(b"content-type", b"application/json"), *_HEADERS_OF.get(self.status, ()), *allow]
 
     @property
     def body(self) -> bytes:

@@ -40,7 +40,8 @@ class HttpRoute:
 
 async def answer_by(routes: Iterable[HttpRoute], exchange: Exchange, caller: Caller | None) -> None:
     """Answer by the first route for a request. Raises HttpFault if there is none."""
-    method, is_for_others = "GET" if exchange.method == "HEAD" else exchange.method, False
+    method = "GET" if exchange.method == "HEAD" else exchange.method
+    others: list[str] = []
     for route in routes:
         match = route.pattern.fullmatch(exchange.raw_path)
         if match is None:
@@ -51,9 +52,11 @@ async def answer_by(routes: Iterable[HttpRoute], exchange: Exchange, caller: Cal
             if reply is not None:
                 await exchange.answer(reply.status, reply.headers, [reply.body])
             return
-        is_for_others = True
-    if is_for_others:
-        raise HttpFault(405, f"{exchange.method} is not for {exchange.path!r}")
+        others += route.methods
+    if others:
+        raise HttpFault(
+            405, f"{exchange.method} is not for {exchange.path!r}, expected {' or '.join(others)}", allow=others
+        )
     raise HttpFault(404, f"there is nothing at {exchange.path!r}")
 
 

@@ -64,3 +64,10 @@ def test_the_first_route_of_a_path_and_method_answers(method: str, url: str, nam
 )
 def test_where_there_is_none(method: str, url: str, status: int) -> None:
     assert answer(method, url)[0] == status
+
+
+@pytest.mark.parametrize(("url", "allowed"), [("/models/a/infer", b"POST"), ("/models/all", b"POST, GET")])
+def test_another_method_is_told_which_there_are(url: str, allowed: bytes) -> None:
+    with pytest.raises(HttpFault) as raised:
+        asyncio.run(answer_by(ROUTES, asked(Line(), "DELETE", url, {}), None))
+    assert (b"allow", allowed) in raised.value.headers

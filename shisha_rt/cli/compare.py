@@ -85,8 +85,10 @@ def compare(asked: CompareOptions) -> None:
     print(json.dumps(compared.as_object()) if asked.as_json else compared.in_words())
     if asked.png is not None:
         from shisha_rt.show.compare_figure import save_comparison
+        from shisha_rt.show.figure import asked_for_by_png
 
-        save_comparison(asked.png, asked.model, compared.bars())
+        with asked_for_by_png():
+            save_comparison(asked.png, asked.model, compared.bars())
 
 
 @dataclass(frozen=True, slots=True)

@@ -407,6 +407,8 @@ def _draw(asked: PlaceOptions, placed: _Asked, assignment: tuple[int, ...]) -> N
 
         asked.dot.write_text(placement_dot(placed.title, placed.problem, assignment), encoding="utf-8")
     if asked.png is not None:
+        from shisha_rt.show.figure import asked_for_by_png
         from shisha_rt.show.place_figure import save_placement
 
-        save_placement(asked.png, placed.title, placed.problem, assignment)
+        with asked_for_by_png():
+            save_placement(asked.png, placed.title, placed.problem, assignment)

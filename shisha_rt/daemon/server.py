@@ -108,7 +108,7 @@ class Daemon:
         joined: Joined | None = None,
         share: HostShare | None = None,
     ) -> None:
-        ready, settings = prepared.ready, prepared.planning.settings
+        ready, settings, pacing = prepared.ready, prepared.planning.settings, _pacing(prepared)
         self._manager = ServiceManager({}) if manager is None else manager
         self._stop_at_s = math.inf
         self._closing = contextlib.ExitStack()
@@ -138,7 +138,7 @@ class Daemon:
                 counting,
                 Tracing(addresses.settings.trace_ratio, self._tracer.send),
                 Releases(ready.machine, self._share, self._beside_workers, self._measure_elsewhere),
-                _pacing(prepared),
+                pacing,
             )
         except BaseException:
             self._closing.close()

@@ -195,8 +195,9 @@ class Exchange:
         return piece
 
     async def lost(self) -> None:
-        """Wait until the caller has disconnected, or has been answered."""
+        """Wait until the caller has disconnected, or has been answered. What still comes of the body is dropped."""
         while not (self.gone or self.answered):
+            self.body.clear()
             await self._wait()
 
     def watch(self, when_lost: Callable[[], object] | None) -> None:

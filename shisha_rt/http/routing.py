@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
@@ -12,6 +12,8 @@ import msgspec
 from shisha_rt.http.app_state import Caller, Path
 from shisha_rt.http.connection import Exchange, Header
 from shisha_rt.http.faults import HttpFault
+
+_ALIKE: Final = {"GET": ("GET", "HEAD")}
 
 
 class HttpReply(NamedTuple):
@@ -33,7 +35,7 @@ class HttpRoute:
     """
 
     def __init__(self, path: str, handler: Handler, *methods: str) -> None:
-        self.pattern = re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path).encode() + b"/?")
+        self.pattern = re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path).rstrip("/").encode() + b"/?")
         self.handler = handler
         self.methods = methods or ("GET",)
 
@@ -41,7 +43,7 @@ class HttpRoute:
 async def answer_by(routes: Iterable[HttpRoute], exchange: Exchange, caller: Caller | None) -> None:
     """Answer by the first route for a request. Raises HttpFault if there is none."""
     method = "GET" if exchange.method == "HEAD" else exchange.method
-    others: list[str] = []
+    others: dict[str, None] = {}
     for route in routes:
         match = route.pattern.fullmatch(exchange.raw_path)
         if match is None:
@@ -52,7 +54,7 @@ async def answer_by(routes: Iterable[HttpRoute], exchange: Exchange, caller: Cal
             if reply is not None:
                 await exchange.answer(reply.status, reply.headers, [reply.body])
             return
-        others += route.methods
+        others |= dict.fromkeys(method for name in route.methods for method in _ALIKE.get(name, (name,)))
     if others:
         raise HttpFault(
             405, f"{exchange.method} is not for {exchange.path!r}, expected {' or '.join(others)}", allow=others

@@ -8,7 +8,8 @@ Needs matplotlib (the extra `plot`), which is imported only when a figure is wan
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -38,8 +39,17 @@ _ROOM: Final = 1.45  # width of the axes / longest bar, as text stands behind th
 class NoFigure(Failure):
     """No figure can be written; what it was to show has been printed."""
 
-    def __init__(self, why: str, kind: Error = Error.EXTRA_MISSING) -> None:
+    def __init__(self, why: str, kind: str = Error.EXTRA_MISSING) -> None:
         super().__init__(why, kind, printed=True)
+
+
+@contextmanager
+def asked_for_by_png() -> Iterator[None]:
+    """Begin the message of a NoFigure raised within with the option that asked for the figure."""
+    try:
+        yield
+    except NoFigure as error:
+        raise NoFigure(f"--png: {error}", error.kind) from None
 
 
 @dataclass(frozen=True, slots=True)

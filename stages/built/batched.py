@@ -180,7 +180,7 @@ class _Runs:
         single = self._together.single
         tried = [
             run_on_frame(lambda inputs: (inputs, single.answers(inputs)), self._ends.inputs, seed)
-            for seed in range(_TRIED_FRAMES)
+            for seed in range(1, _TRIED_FRAMES + 1)  # frame 0 has only zeros as integers
         ]
         for network in self.networks:
             sizes = [size for size, computes in self._together.sizes.items() if computes is network]

@@ -209,7 +209,7 @@ class TestForPeople:
         ran = run("place", problem_file, "--png", "p.png")
         assert (ran.status, ran.err) == (
             1,
-            f"shisha-rt: matplotlib is missing: {pip_install('plot')}\n",
+            f"shisha-rt: --png: matplotlib is missing: {pip_install('plot')}\n",
         )
 
 

@@ -92,6 +92,9 @@ class Child:
     def look(self) -> None:
         self._take(self.link.look())
 
+    def poll(self) -> Iterator[object]:
+        yield from self._poller.poll(0.02)
+
     def _take(self, events: Iterable[object]) -> None:
         for event in events:
             if isinstance(event, Died):
@@ -102,7 +105,7 @@ class Child:
 
     def until(self, true: Callable[[], bool]) -> None:
         def look() -> None:
-            self._take(self._poller.poll(0.02))
+            self._take(self.poll())
             self.look()
 
         until(true, every_s=0, meanwhile=look)
@@ -171,6 +174,19 @@ def test_an_idle_link_has_no_process_before_there_is_something_to_say(start: Cal
     child.link.greet("b")
     assert child.until_heard(1) == ["b"]
     assert child.deaths == []
+
+
+def test_who_hears_a_message_may_start_another_process(start: Callable[..., Child]) -> None:
+    child, heard = start(["one", "two"]), list[object]()
+
+    def look() -> None:
+        for event in child.poll():
+            heard.append(event)
+            if event == "one":
+                child.link.start(["anew"])
+
+    until(lambda: "anew" in heard, meanwhile=look)
+    assert not any(isinstance(event, Died) for event in heard)
 
 
 def test_what_the_channel_has_no_room_for_is_sent_later(start: Callable[..., Child]) -> None:

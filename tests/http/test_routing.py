@@ -66,8 +66,28 @@ def test_where_there_is_none(method: str, url: str, status: int) -> None:
     assert answer(method, url)[0] == status
 
 
-@pytest.mark.parametrize(("url", "allowed"), [("/models/a/infer", b"POST"), ("/models/all", b"POST, GET")])
+@pytest.mark.parametrize(("url", "allowed"), [("/models/a/infer", b"POST"), ("/models/all", b"POST, GET, HEAD")])
 def test_another_method_is_told_which_there_are(url: str, allowed: bytes) -> None:
     with pytest.raises(HttpFault) as raised:
         asyncio.run(answer_by(ROUTES, asked(Line(), "DELETE", url, {}), None))
     assert (b"allow", allowed) in raised.value.headers
+
+
+def test_the_first_page_is_not_at_two_slashes() -> None:
+    root = HttpRoute("/", named)
+    assert [url for url in (b"/", b"//") if root.pattern.fullmatch(url)] == [b"/"]
+
+
+def test_what_a_caller_goes_on_sending_while_it_is_only_waited_for_is_dropped() -> None:
+    async def main() -> None:
+        exchange = asked(Line(), "GET", "/", {})
+        waiting = asyncio.ensure_future(exchange.lost())
+        for _ in range(3):
+            exchange.body.extend(bytes(1000))
+            exchange.tell()
+            await asyncio.sleep(0)
+        assert not exchange.body
+        exchange.lose()
+        await waiting
+
+    asyncio.run(main())

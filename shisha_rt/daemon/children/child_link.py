@@ -159,6 +159,8 @@ class ChildLink(Generic[ToT, FromT]):
                     yield self._said(self._program.by.decode(data))
                 except msgspec.MsgspecError as error:
                     log.warning("a message of %s was not understood: %s", self._program.module, error)
+                if self._line is None or self._line[1] is not channel:
+                    return  # whoever heard it has ended the process, or started another
         except ChannelBroken as broken:
             self._reason = f"it is not understood: {broken}"
             child.kill()

@@ -125,7 +125,7 @@ class _Page:
         users = self._app_state.users
         if users is None:
             raise HttpFault(409, "nobody has to log in: this daemon has no allow-list")
-        token = (await read_json(exchange, _Login)).token
+        token = (await read_json(exchange, _Login, MOST_BYTES)).token
         user = users.of_token(token.strip())
         if user is None:
             self._app_state.refuse("unknown_token")

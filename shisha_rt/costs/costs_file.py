@@ -176,7 +176,7 @@ def _repeated(table: str, entries: Iterable[tuple[Hashable, str]]) -> Iterator[s
     for i, (key, said) in enumerate(entries):
         other = seen.setdefault(key, i)
         if other != i:
-            yield f"{table}[{i}]{said}: used twice, first by {table}[{other}]"
+            yield f"{table}[{i}]{said}: used twice, first by {table}[{other}], expected each once"
 
 
 def _table_faults(file: _File, table_s: Sequence[_Row], where: str) -> Iterator[str]:

@@ -28,14 +28,14 @@ def build_problem(graph: Graph, costs: OperatorCosts, transfer_counting: Transfe
     Raises BadInput for an operator that no device can run, and for devices of one memory that state different costs of
     moving into it; ValueError if a cost is unknown (nan).
     """
-    if np.isnan(costs.time_s).any():
-        raise ValueError("an operator's cost is nan, expected seconds, or inf where a device cannot run it")
+    _check_known(costs)
     check_capable_alone(graph, costs)
     return unchecked_problem(graph, costs, transfer_counting)
 
 
 def unchecked_problem(graph: Graph, costs: OperatorCosts, transfer_counting: TransferCounting = "once") -> Problem:
-    """The same, whether or not operators can run; raises BadInput for devices of one memory alone."""
+    """The same, whether or not operators can run; raises BadInput for devices of one memory alone, and ValueError."""
+    _check_known(costs)
     devices = costs.devices
     memories = tuple(dict.fromkeys(device.memory for device in devices))
     doors = _doors(devices)
@@ -69,6 +69,11 @@ def unchecked_problem(graph: Graph, costs: OperatorCosts, transfer_counting: Tra
 def check_capable(graph: Graph, costs: OperatorCosts) -> None:
     """Raise BadInput for an operator that no device can run; `costs` are those of the graph's operators."""
     _check(graph, costs, costs.capable, "")
+
+
+def _check_known(costs: OperatorCosts) -> None:
+    if np.isnan(costs.time_s).any():
+        raise ValueError("an operator's cost is nan, expected seconds, or inf where a device cannot run it")
 
 
 def check_capable_alone(graph: Graph, costs: OperatorCosts) -> None:

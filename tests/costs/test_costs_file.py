@@ -226,7 +226,7 @@ class TestBatches:
         [
             ([EIGHT | {"frames": 1}], "batches[0].frames = 1: … >= 2"),
             ([EIGHT | {"frames": 65}], "batches[0].frames = 65: … <= 64"),
-            ([TWO, EIGHT | {"frames": 2}], "batches[1].frames = 2: used twice, … batches[0]"),
+            ([TWO, EIGHT | {"frames": 2}], "batches[1].frames = 2: used twice, … batches[0], expected …"),
             ([TWO, EIGHT | {"time_s": [[1, 1]]}], "batches[1].time_s has 1 entry, expected 3: …"),
             ([EIGHT | {"time_s": [[1], [1, 1], [1, 1]]}], "batches[0].time_s[0] has 1 entry, expected 2: …"),
             ([EIGHT | {"time_s": [[1, 1], {"no": 1}, [1, 1]]}], "batches[0].time_s[1]: no such place as …"),
@@ -263,7 +263,7 @@ class TestTeams:
             ),
             (
                 [{"places": ["p", "q"], "time_s": [1, 1, 1]}, {"places": ["q", "p"], "time_s": [1, 1, 1]}],
-                "teams[1].places = q, p: used twice, … teams[0]",
+                "teams[1].places = q, p: used twice, … teams[0], expected …",
             ),
             (
                 [{"places": ["p", "q"], "time_s": [1]}],

@@ -163,7 +163,7 @@ class TestFile:
                 "tensors[2].readers has 5",
             ),
             (["tensors", 1, "readers"], [1, 1], "tensors[1].readers has 1 twice"),
-            (["tensors", 1, "name"], "image", 'tensors[1].name = "image": used twice, … tensors[0]'),
+            (["tensors", 1, "name"], "image", 'tensors[1].name = "image": used twice, … tensors[0], expected …'),
             (["tensors", 1, "size_bytes"], -1, "tensors[1].size_bytes = -1"),
             (["links", 0, "host"], "z", 'links[0].host = "z": no place is'),
             (["links", 1, "host"], "x", 'links[1].host = "x": used twice'),

@@ -210,7 +210,9 @@ class _Show:
         measured = {"seed": walk.trials[0], "walk": walk.best, "guided": guided.best}
         return Seen(
             status=status,
-            acts={name: Act.of(trial, *its) for (name, trial), its in zip(measured.items(), counted, strict=True)},
+            acts={
+                name: Act.of(trial, *counts) for (name, trial), counts in zip(measured.items(), counted, strict=True)
+            },
             searches=(walk, guided),
             traffic=traffic,
             metrics_page=self.daemon.metrics,

@@ -257,7 +257,9 @@ class ModelHost:
             },
             "status": lambda _: {"status": self._status()},
             "events": lambda a: journal.since(a.since, a.limit),
-            "model_statistics": lambda _: {"model_stats": [one for s in models.values() for one in s.statistics]},
+            "model_statistics": lambda _: {
+                "model_stats": [row for model in models.values() for row in model.statistics]
+            },
         }
 
     def _metadata(self) -> dict[str, object]:

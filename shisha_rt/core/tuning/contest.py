@@ -107,7 +107,9 @@ class Contests:
         if unfinished is not None and live[1] in unfinished.value:
             self._resume(unfinished, contenders)
             return
-        contest = self._new(objective, next((one.name for one in contenders if one.plan == live[1]), _SERVED))
+        contest = self._new(
+            objective, next((contender.name for contender in contenders if contender.plan == live[1]), _SERVED)
+        )
         contest.is_whole = True
         self._start(contest, contenders)
 

@@ -97,7 +97,7 @@ def _is_same(node: onnx.NodeProto, before: int, after: int) -> bool:
         output=[name and f"out {position}" for position, name in enumerate(node.output)],
     )
     # The converter knows no attributes that a call gives; subgraphs are looked at by themselves.
-    bare.attribute.extend(its for its in node.attribute if not its.ref_attr_name and its.type not in _GRAPHS)
+    bare.attribute.extend(each for each in node.attribute if not each.ref_attr_name and each.type not in _GRAPHS)
     return _is_kept(bare.SerializeToString(deterministic=True), before, after)
 
 

@@ -149,7 +149,7 @@ def _of_the_limited(run: SharedRun) -> _Partly:
             many = f"{len(run.limited)} devices with limits for all layers and a layer of {size - 1} blocks"
             raise BadInput(f"--one-for-all: {many}: too many combinations; expected fewer", Error.SPACE_TOO_LARGE)
         extended = [_with_one_more(run, partly, d, lane) for lane in range(lanes)]
-        partly = _Partly(*(np.concatenate([getattr(its, name) for its in extended]) for name in partly.__slots__))
+        partly = _Partly(*(np.concatenate([getattr(part, name) for part in extended]) for name in partly.__slots__))
     return partly
 
 

@@ -17,9 +17,9 @@ def test_all_forms_agree() -> None:
         count = rng.randint(1, 9)
         weights, live = ([rng.randint(0, 50) for _ in range(count)] for _ in range(2))
         begin = rng.randrange(count)
-        runs = held_up_to(np.cumsum(weights[begin:]), np.array(live[begin:]))
+        runs = held_up_to(np.cumsum(weights[begin:], dtype=float), np.array(live[begin:], float))
         members = np.array([[float(begin <= item <= end) for item in range(count)] for end in range(begin, count)])
-        sets = held_within(members, np.array(weights), np.array(live))
+        sets = held_within(members, np.array(weights, float), np.array(live, float))
         for end in range(begin, count):
             expected = held_bytes(weights[begin : end + 1], live[begin : end + 1])
             assert runs[end - begin] == sets[end - begin] == expected

@@ -8,6 +8,9 @@ its further places, as it is in nobody's way there; so when loads swap, places n
 keeps one warm worker. If more models have frames than there are places, they share places evenly. A place is given to
 a model only after those that must give it up have released it; no model ever gives up its last one.
 
+A place that a model's daemon has given up, as its worker died again and again, is dealt to other models alone. When the
+host allows other places than before, models leave those that are not allowed any more.
+
 A place that has moved stays for a while, longer each time if it moves back and forth. A change in what a model needs
 counts only after several looks in a row, more of them for fewer places than for more.
 """
@@ -51,6 +54,12 @@ class Terms:
     share: float = 1.0
     least: int = 0
     most: int | None = None
+
+
+class PlacesAllowed(Struct, frozen=True):
+    """The places that may be dealt from now on, the best first; at least one."""
+
+    places: tuple[str, ...]
 
 
 class DealerEvent(Struct, frozen=True):
@@ -100,6 +109,16 @@ class NotMoved(DealerEvent, frozen=True):
     place: str
 
 
+class PlaceAbandoned(DealerEvent, frozen=True):
+    """The model's daemon has no worker on the place, and starts none; a `PlaceTaken` says if that has changed."""
+
+    place: str
+
+
+class DaemonBegan(DealerEvent, frozen=True):
+    """The model has another daemon, which has given up no place."""
+
+
 class DealerInstruction(Struct, frozen=True):
     model: str
 
@@ -122,6 +141,7 @@ class Release(DealerInstruction, frozen=True):
 class DealtModel:
     """A model: the places that it has, those that it was told to take or to release, and how many it needed at recent
     looks. `busy`: how many places it kept busy at recent looks. `light`: whether its places may be lent to others.
+    `lost`: the places that its daemon has given up.
     """
 
     name: str
@@ -133,6 +153,11 @@ class DealtModel:
     busy: deque[float] = field(default_factory=lambda: deque([0.0] * LOOKS_TO_BE_ALONE, maxlen=LOOKS_TO_BE_ALONE))
     light: bool = True
     looks_since_refusal: int = LOOKS_AFTER_REFUSAL
+    lost: set[str] = field(default_factory=set)
+
+    def usable(self, places: Sequence[str]) -> Sequence[str]:
+        """Those of `places` that the model's daemon has not given up; all, if it has given up each."""
+        return [place for place in places if place not in self.lost] or places
 
     @property
     def all(self) -> set[str]:
@@ -174,8 +199,8 @@ class _Moves:
 
 
 class Dealer:
-    """`places`: all of the machine, the best first. `rests_s`: the shortest and the longest time that a place stays
-    after a move. Read its fields freely; change it only through `handle`.
+    """`places`: those that may be dealt, the best first. `rests_s`: the shortest and the longest time that a place
+    stays after a move. Read its fields freely; change it only through `handle`.
     """
 
     def __init__(self, places: Sequence[str], rests_s: tuple[float, float] = RESTS_S) -> None:
@@ -192,11 +217,14 @@ class Dealer:
             PlaceTaken: self._taken,
             PlaceGivenBack: self._released,
             NotMoved: self._not_moved,
+            PlaceAbandoned: self._given_up,
+            DaemonBegan: self._daemon_began,
+            PlacesAllowed: self._allowed,
         }
 
-    def handle(self, event: DealerEvent, now_s: float) -> list[DealerInstruction]:
+    def handle(self, event: DealerEvent | PlacesAllowed, now_s: float) -> list[DealerInstruction]:
         """Apply one event; the instructions are to be carried out in their order, before the next."""
-        if isinstance(event, ModelCame | ModelFound) or event.model in self.models:
+        if isinstance(event, ModelCame | ModelFound | PlacesAllowed) or event.model in self.models:
             self._apply[type(event)](event)
         self._deal(now_s)
         said, self._said = self._said, []
@@ -226,7 +254,7 @@ class Dealer:
         self._said.append(BeginModel(event.model, tuple(chosen)))
 
     def _found(self, event: ModelFound) -> None:
-        self.models[event.model] = DealtModel(event.model, event.terms, set(event.places) & {*self.places})
+        self.models[event.model] = DealtModel(event.model, event.terms, set(event.places))
 
     def _left(self, event: ModelLeft) -> None:
         del self.models[event.model]
@@ -256,6 +284,7 @@ class Dealer:
     def _taken(self, event: PlaceTaken) -> None:
         dealt = self.models[event.model]
         dealt.taking.discard(event.place)
+        dealt.lost.discard(event.place)
         dealt.has.add(event.place)
 
     def _released(self, event: PlaceGivenBack) -> None:
@@ -268,21 +297,33 @@ class Dealer:
         dealt.taking.discard(event.place)
         dealt.releasing.discard(event.place)
 
+    def _given_up(self, event: PlaceAbandoned) -> None:
+        self.models[event.model].lost.add(event.place)
+
+    def _daemon_began(self, event: DaemonBegan) -> None:
+        self.models[event.model].lost.clear()
+
+    def _allowed(self, event: PlacesAllowed) -> None:
+        self.places = event.places
+        for place in event.places:
+            self._moves.setdefault(place, _Moves(self._least_s))
+
     # --- dealing ----------------------------------------------------------------------------------------------
 
     def _deal(self, now_s: float) -> None:
         """Move places towards the present target: first releases, then what models are to take."""
         target = deal(self.places, self.models.values())
         for name, dealt in self.models.items():
-            staying = dealt.has - dealt.releasing
-            for place in sorted(staying - target[name]):
-                if len(staying) > 1 and self._may_move(place, now_s):
+            staying, usable = dealt.has - dealt.releasing, dealt.usable(self.places)
+            for place in sorted(staying - target[name], key=lambda place: (place in usable, place)):
+                if len(staying) > 1 and (place not in usable or self._may_move(place, now_s)):
                     staying.discard(place)
                     dealt.releasing.add(place)
                     self._said.append(Release(name, place))
         for name, dealt in self.models.items():
+            must_move = dealt.all.isdisjoint(dealt.usable(self.places))
             for place in sorted(target[name] - dealt.all):
-                if self._is_free(place, name, target) and self._may_move(place, now_s):
+                if self._is_free(place, name, target) and (must_move or self._may_move(place, now_s)):
                     self._note_move(place, now_s)
                     dealt.taking.add(place)
                     self._said.append(Take(name, place))
@@ -308,39 +349,48 @@ class Dealer:
 def deal(places: Sequence[str], models: Iterable[DealtModel]) -> dict[str, set[str]]:
     """The places that each model is to have. A model keeps its places if they are as good as any others."""
     dealt = list(models)
-    wanted = _wanted(dealt)
+    wanted = _wanted(places, dealt)
     counts = _counts(len(places), dealt, wanted)
     working = [model for model in dealt if counts[model.name]]
     crowded = len(working) > len(places)
     target = _firsts_in_a_crowd(places, working) if crowded else _firsts(places, working)
     claimed = Counter(place for firsts in target.values() for place in firsts)
-    for model in working:
+    for model in sorted(working, key=lambda model: len(model.usable(places))):
         for _ in range(counts[model.name] - 1):
             further = _best(places, claimed, model)
+            if claimed[further]:
+                break
             target[model.name].add(further)
             claimed[further] += 1
     if not crowded:
         for guest, place in _lent(places, working, target, wanted):
             target[guest].add(place)
             claimed[place] += 1
+    idle: Counter[str] = Counter()
     for model in dealt:
+        usable = model.usable(places)
+        kept = model.has.intersection(usable)
         if model.name not in target:  # its warm worker stays, and so do further places that nobody wants
-            unclaimed = {place for place in model.has if not claimed[place]}
-            target[model.name] = unclaimed or {min(model.has, key=lambda place: (claimed[place], place))}
+            unclaimed = {place for place in kept if not claimed[place]}
+            stays = sorted(kept) or usable
+            target[model.name] = unclaimed or {min(stays, key=lambda place: (claimed[place], idle[place]))}
+            idle.update(target[model.name])
         elif not crowded:  # a model with frames keeps unclaimed places, and a light one keeps all
             others = set().union(*(other.has for other in dealt if other is not model))
-            target[model.name] |= {place for place in model.has - others if not claimed[place]}
+            target[model.name] |= {place for place in kept - others if not claimed[place]}
             if model.light and len(model.has) <= (model.terms.most or len(places)):
                 theirs = [target[other.name] for other in dealt if other.terms.least and other is not model]
-                target[model.name] |= model.has.difference(*theirs)
+                target[model.name] |= kept.difference(*theirs)
     return target
 
 
 def _firsts(places: Sequence[str], working: Sequence[DealtModel]) -> dict[str, set[str]]:
-    """One place for each model with frames; the model that has the fewest places chooses first."""
+    """One place for each model with frames; the model that can use the fewest chooses first, then that which has the
+    fewest.
+    """
     claimed: Counter[str] = Counter()
     firsts: dict[str, set[str]] = {}
-    for model in sorted(working, key=lambda model: (len(model.has), model.name)):
+    for model in sorted(working, key=lambda model: (len(model.usable(places)), len(model.has), model.name)):
         first = _best(places, claimed, model)
         claimed[first] += 1
         firsts[model.name] = {first}
@@ -355,13 +405,13 @@ def _firsts_in_a_crowd(places: Sequence[str], working: Sequence[DealtModel]) -> 
     claimed: Counter[str] = Counter()
     firsts: dict[str, set[str]] = {}
     for model in working:
-        own = [place for place in places if place in model.has and claimed[place] < room]
+        own = [place for place in model.usable(places) if place in model.has and claimed[place] < room]
         if own:
             claimed[own[0]] += 1
             firsts[model.name] = {own[0]}
     for model in working:
         if model.name not in firsts:
-            first = min(places, key=lambda place: claimed[place])
+            first = min(model.usable(places), key=lambda place: claimed[place])
             claimed[first] += 1
             firsts[model.name] = {first}
     return firsts
@@ -371,20 +421,23 @@ def _lent(
     places: Sequence[str], working: Sequence[DealtModel], target: Mapping[str, set[str]], wanted: Mapping[str, int]
 ) -> Iterator[tuple[str, str]]:
     """Yield (model, place) for places that models share. A model with too few gets places of light models, each lent to
-    one model at most. Two models with a single place each share both, if either has too few or they share them already.
+    one model at most. Two models with a single place each share both, if either has too few or they share them already,
+    and their daemons have given up none.
     """
     of_light = [place for model in working if model.light and not model.terms.least for place in target[model.name]]
     has = {model.name: len(target[model.name]) for model in working}
     while of_light:
         hungry = [model for model in working if not model.light and has[model.name] < wanted[model.name]]
+        hungry = [model for model in hungry if not model.lost.issuperset(of_light)]
         if not hungry:
             break
         guest = min(hungry, key=lambda model: (has[model.name] / model.terms.share, model.name))
-        place = min(of_light, key=lambda place: (place not in guest.has, places.index(place)))
+        lent = [place for place in of_light if place not in guest.lost]
+        place = min(lent, key=lambda place: (place not in guest.has, places.index(place)))
         of_light.remove(place)
         has[guest.name] += 1
         yield guest.name, place
-    single = [model for model in working if has[model.name] == 1 and not model.light and _may_share(model.terms)]
+    single = [model for model in working if has[model.name] == 1 and not model.light and _may_share(model)]
     short = {model.name for model in single if wanted[model.name] > 1}
     while single:
         model = single.pop(0)
@@ -397,20 +450,22 @@ def _lent(
             yield from ((partners[0].name, place) for place in own)
 
 
-def _may_share(terms: Terms) -> bool:
+def _may_share(model: DealtModel) -> bool:
     """Whether a model that has a single place may have half of two."""
-    return not terms.least and terms.most != 1
+    return not model.terms.least and model.terms.most != 1 and not model.lost
 
 
 def _best(places: Sequence[str], claimed: Mapping[str, int], model: DealtModel) -> str:
-    """Return a place that no model has claimed, one that the model has already if possible."""
-    free = [place for place in places if not claimed[place]]
-    return min(free, key=lambda place: (place not in model.has, places.index(place)))
+    """Return a place that the fewest models have claimed, one that the model has already if possible."""
+    usable = model.usable(places)
+    return min(usable, key=lambda place: (claimed[place], place not in model.has, places.index(place)))
 
 
-def _wanted(models: Sequence[DealtModel]) -> dict[str, int]:
-    """How many places each model wants: at least its `least`; without that, 0 if it has no frames."""
-    return {model.name: max(model.wanted, model.terms.least) for model in models}
+def _wanted(places: Sequence[str], models: Sequence[DealtModel]) -> dict[str, int]:
+    """How many places each model wants, of those that it can use: at least its `least`; without that, 0 if it has no
+    frames.
+    """
+    return {model.name: min(max(model.wanted, model.terms.least), len(model.usable(places))) for model in models}
 
 
 def _counts(place_count: int, models: Sequence[DealtModel], wanted: Mapping[str, int]) -> dict[str, int]:
@@ -419,7 +474,7 @@ def _counts(place_count: int, models: Sequence[DealtModel], wanted: Mapping[str,
     Each model with frames gets one place, or its `least` if there are enough for all. Then the model with the fewest
     places for its share gets the next one, until no model wants more.
     """
-    counts = {model.name: max(min(1, wanted[model.name]), model.terms.least) for model in models}
+    counts = {model.name: min(wanted[model.name], max(1, model.terms.least)) for model in models}
     if sum(counts.values()) > place_count:
         counts = {name: min(1, count) for name, count in counts.items()}
     left = place_count - sum(counts.values())

@@ -64,9 +64,10 @@ def share_of(settings: Settings) -> HostShare:
 class HostShare:
     """`machine`: the daemon's, with spare places if the daemon chose its cores (see `own_cores`). `leases`: holds them.
 
-    `limits`: the limits by which places were chosen; None: a machine file names the places, or a host process deals
-    them. `shared`: cores that another daemon has leased, too. `released`: places that are not up because of the limits.
-    `withheld`: cores that this process may use, but keeps its threads off as their places were taken down.
+    `limits`: the limits by which places were chosen; None: a machine file names the places, or, if `is_dealt`, a host
+    process deals them, which follows the limits. `shared`: cores that another daemon has leased, too. `released`:
+    places that are not up because of the limits. `withheld`: cores that this process may use, but keeps its threads off
+    as their places were taken down.
     """
 
     def __init__(
@@ -75,14 +76,16 @@ class HostShare:
         leases: CoreLeases,
         limits: CpuLimits | None = None,
         shared: frozenset[int] = frozenset(),
-        withheld: frozenset[int] = frozenset(),
+        *,
+        is_dealt: bool = False,
     ) -> None:
         self.machine = machine
         self.leases = leases
         self.shared = shared
         self.is_fixed = limits is None
         self.released = set() if self.is_fixed else set(machine.spare)
-        self.withheld = withheld
+        self.withheld = frozenset[int]()
+        self._is_dealt = is_dealt
         self.others_s = self.others_ratio = 0.0
         self.energy = EnergyCounters()
         self._groups = ControlGroups()
@@ -113,7 +116,16 @@ class HostShare:
     @property
     def why(self) -> str:
         """Reason for the number of places, in words."""
+        if self._is_dealt:
+            return "the host process deals them"
         return "the machine file names them" if self.is_fixed else str(self.limits)
+
+    def withhold(self, cores: frozenset[int]) -> None:
+        """Note the cores that this process keeps its threads off; if places are dealt to it, it holds the others."""
+        self.withheld = cores
+        if self._is_dealt:
+            self.leases.release(cores)
+            self.leases.hold(self._all_cores - cores)
 
     def periods(self) -> Throttling | None:
         """Read the counters of the CPU quota's periods; None without limits."""

@@ -97,7 +97,7 @@ class Releases:
 
     def _keep_off(self, withheld: frozenset[int]) -> None:
         may = os.sched_getaffinity(0) | self._share.withheld
-        self._share.withheld = withheld
+        self._share.withhold(withheld)
         mask = may - withheld or may
         for pid in self._processes():
             for task in _tasks(pid):

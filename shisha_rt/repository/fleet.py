@@ -9,13 +9,14 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
 from shisha_rt.core import dealer as de
 from shisha_rt.core import event_log
+from shisha_rt.core.lifecycle.tables import PlacePhase
 from shisha_rt.daemon.event_log import EventLog
 from shisha_rt.daemon.host_share import HostShare
 from shisha_rt.errors import Code
@@ -31,6 +32,8 @@ _MOST_FAILURES: Final = 5
 """A model is given up after so many deaths of its daemon in a row without serving for `_SERVED_S` in between."""
 _SERVED_S: Final = 10.0
 _FIRST_DELAY_S: Final = 0.5
+_OUT: Final = PlacePhase.OUT.name.lower()
+"""State, in a daemon's status, of a place that has no worker and gets none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ class Fleet:
     """
 
     def __init__(self, share: HostShare, home: Home, start: StartOptions, changed: Callable[[], None]) -> None:
-        self.machine = replace(share.machine, places=share.machine.usual, spare=frozenset())
+        self.machine = share.machine
         self.journal = EventLog()
         self.models: dict[str, ServedModel] = {}
         self.stopping = False
@@ -100,9 +103,15 @@ class Fleet:
         self._home = home
         self._as_asked = start
         self._changed = changed
-        self._dealer = de.Dealer([place.name for place in sorted(self.machine.places, key=lambda place: place.rank)])
+        self._dealer = de.Dealer([*self._allowed])
         self._not_moved: list[de.NotMoved] = []
         self._numbers = itertools.count(1)
+
+    @property
+    def _allowed(self) -> Iterator[str]:
+        """The places that the host's limits leave, the best first."""
+        ranked = sorted(self.machine.places, key=lambda place: place.rank)
+        return (place.name for place in ranked if place.name not in self._share.released)
 
     @property
     def shared(self) -> Mapping[str, list[str]]:
@@ -139,9 +148,9 @@ class Fleet:
     def _found(self, served: ServedModel, daemon: ModelDaemon, said: Fields) -> None:
         if "status" not in said:
             return  # it has just ended
-        known = {place.name: list(place.cores) for place in self.machine.places}
-        if {place["name"]: place["cores"] for place in said["status"]["places"]} != known:
-            log.warning("%s: its daemon has other places than this process; it is started again", served.entry.name)
+        known = {place["name"]: tuple(place["cores"]) for place in said["status"]["places"]}
+        if any(known.get(place.name) != place.cores for place in self.machine.places):
+            log.warning("%s: its daemon lacks places of this process; it is started again", served.entry.name)
             daemon.terminate()
             return
         places = [place["name"] for place in said["status"]["places"] if place["available"]]
@@ -198,6 +207,7 @@ class Fleet:
     def _note_ready(self, served: ServedModel, serves: event_log.ModelServes) -> None:
         served.reason = ""
         self.journal.write(serves, "its daemon")
+        self.deal(de.DaemonBegan(served.entry.name))
         self._changed()
 
     def ended(self, served: ServedModel, ended: DaemonEnded, now_s: float) -> None:
@@ -238,6 +248,24 @@ class Fleet:
         dealt = self._dealer.models[model]
         return tuple(sorted(dealt.has - dealt.releasing))
 
+    def look_at_host(self, now_s: float, processes: Callable[[], tuple[Iterable[int], Iterable[int]]]) -> None:
+        """Called periodically: have models leave the places that the host does not allow any more, and deal new ones.
+
+        `processes`: as for `HostShare.look`.
+        """
+        if not self._share.is_due(now_s):
+            return
+        allotted = self._share.look(now_s, processes, self._is_in_use)
+        if allotted is not None:
+            self._share.leases.share()  # daemons hold the cores too, and outlive this process
+            self.journal.write(event_log.PlacesAllotted(**asdict(allotted)), "the host")
+            self.deal(de.PlacesAllowed(tuple(self._allowed)))
+
+    def _is_in_use(self, place: str) -> bool:
+        """Whether a daemon has the place, or may have it: one that has been replaced, or is to take over."""
+        others = any(served.leaving or served.coming is not None for served in self.models.values())
+        return others or any(place in dealt.all for dealt in self._dealer.models.values())
+
     def models_on(self, place: str) -> list[str]:
         """Names of the models that have a place."""
         return [name for name, dealt in self._dealer.models.items() if place in dealt.has]
@@ -260,7 +288,7 @@ class Fleet:
         served.seen = seen
         if (daemon := served.serving) is not None:
             daemon.ask("model_statistics", partial(self._note_statistics, served))
-            self._release_further(daemon, status)
+            self._compare_places(daemon, status)
             self._tell_crowded(daemon)
 
     def _tell_crowded(self, daemon: ModelDaemon) -> None:
@@ -273,7 +301,7 @@ class Fleet:
     def _note_statistics(self, served: ServedModel, said: Fields) -> None:
         served.statistics = said.get("model_stats", served.statistics)
 
-    def deal(self, event: de.DealerEvent) -> None:
+    def deal(self, event: de.DealerEvent | de.PlacesAllowed) -> None:
         """Hand an event to the dealer, and carry out its instructions."""
         for instruction in self._dealer.handle(event, time.monotonic()):
             match instruction:
@@ -315,12 +343,21 @@ class Fleet:
             for place in sorted(dealt.releasing):
                 self.deal(de.PlaceGivenBack(model, place))
 
-    def _release_further(self, daemon: ModelDaemon, status: Fields) -> None:
-        """Have the daemon give up places that the dealer has not dealt to it, as after a move that has been ended."""
-        dealt = self._dealer.models[daemon.entry.name]
+    def _compare_places(self, daemon: ModelDaemon, status: Fields) -> None:
+        """Tell the dealer which places the daemon has given up, or has again. Have the daemon give up others that the
+        dealer has not dealt to it, as after a move that has been ended.
+        """
+        model = daemon.entry.name
+        dealt = self._dealer.models[model]
         for place in status["places"]:
-            if place["available"] and place["name"] not in dealt.all:
-                daemon.ask("place_set", lambda _: None, place=place["name"], down=True)
+            name = place["name"]
+            if place["available"] and name in dealt.lost:
+                self.deal(de.PlaceTaken(model, name))
+            elif place["available"] and name not in dealt.all:
+                daemon.ask("place_set", lambda _: None, place=name, down=True)
+            elif place["state"] == _OUT and name in dealt.has - dealt.releasing - dealt.lost:
+                log.warning("%s: its daemon has given up %s: %s", model, name, place["last_error"])
+                self.deal(de.PlaceAbandoned(model, name))
 
 
 def _places_a_team(status: Fields) -> float:

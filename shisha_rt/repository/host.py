@@ -11,7 +11,7 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ from shisha_rt.daemon.metrics import COUNTERS, MetricsPage
 from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.errors import BadInput, Error, Failure
+from shisha_rt.machine.host.cpu_use import family
 from shisha_rt.protocol import operations as ops
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.operations import OPERATIONS
@@ -174,6 +175,7 @@ class ModelHost:
 
     def _look(self, now_s: float) -> None:
         self.fleet.look(now_s)
+        self.fleet.look_at_host(now_s, self._processes)
         for served in self.fleet.models.values():
             self._versions.see_off(served, now_s)
         for event in self.web.look():
@@ -182,6 +184,11 @@ class ModelHost:
         self._manager.look(
             now_s, lambda: ", ".join(f"{name}: {self._state(s)}" for name, s in self.fleet.models.items())
         )
+
+    def _processes(self) -> tuple[Iterable[int], Iterable[int]]:
+        """Pids of this process, of the models' daemons and of all their children; pids of clients are not known."""
+        children = *(daemon.pid for daemon in self.fleet.daemons), self.web.pid
+        return [os.getpid(), *(pid for child in filter(None, children) for pid in family(child))], ()
 
     def _count(self, name: str) -> None:
         log.info("%s", name)

@@ -116,9 +116,9 @@ def _share(hosted: HostedModel) -> HostShare:
     withheld = may & {core for place in machine.places for core in place.cores} - own
     if may - withheld:
         os.sched_setaffinity(0, may - withheld)
-    leases = CoreLeases(hosted.leases)
-    leases.hold(core for place in machine.places for core in place.cores)
-    return HostShare(machine, leases, withheld=withheld if may - withheld else frozenset())
+    share = HostShare(machine, CoreLeases(hosted.leases), is_dealt=True)
+    share.withhold(withheld if may - withheld else frozenset())
+    return share
 
 
 if __name__ == "__main__":

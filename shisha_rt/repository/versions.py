@@ -198,6 +198,7 @@ class Versions:
             old.send_away()
         replaced = event_log.ModelReplaced(model=entry.name, version=entry.version, before=before.version)
         self._fleet.journal.write(replaced, "a client")
+        self._fleet.deal(de.DaemonBegan(entry.name))
         self._changed()
         served.tell(None)
 

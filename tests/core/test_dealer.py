@@ -27,7 +27,7 @@ class Machine:
         self.orders: deque[de.Take | de.Release] = deque()
         self.moves: list[tuple[float, str, str]] = []
 
-    def feed(self, event: de.DealerEvent) -> None:
+    def feed(self, event: de.DealerEvent | de.PlacesAllowed) -> None:
         for instruction in self.dealer.handle(event, self.now_s):
             match instruction:
                 case de.BeginModel(model, places):
@@ -37,9 +37,10 @@ class Machine:
                     self.moves.append((self.now_s, place, model))
                     self.orders.append(instruction)
                 case de.Release(model, place):
-                    assert len(self.has[model] - {order.place for order in self._releasing(model)}) > 1, (
-                        f"{model} would be left without a place"
-                    )
+                    left = self.has[model] - {place, *(order.place for order in self._releasing(model))}
+                    assert left, f"{model} would be left without a place"
+                    works = not left <= self.dealer.models[model].lost
+                    assert works or place in self.dealer.models[model].lost, f"{model} has no worker on {left}"
                     self.orders.append(instruction)
         self._check()
 
@@ -79,6 +80,15 @@ class Machine:
         else:
             self.has[order.model].discard(order.place)
             self.feed(de.PlaceGivenBack(order.model, order.place))
+
+    def allow(self, *places: str) -> None:
+        self.feed(de.PlacesAllowed(places))
+
+    def give_up(self, model: str, place: str) -> None:
+        """Its worker there died again and again; the last one is never given up."""
+        works = self.has[model] - self.dealer.models[model].lost - {order.place for order in self._releasing(model)}
+        if place in works and len(works) > 1:
+            self.feed(de.PlaceAbandoned(model, place))
 
     def room(self, model: str) -> float:
         """The places that it can keep busy beside those who share them."""
@@ -244,6 +254,50 @@ def test_who_takes_over_goes_on_with_what_is_there() -> None:
     assert not machine.moves
 
 
+def test_a_place_that_a_daemon_has_given_up_is_dealt_to_others_alone() -> None:
+    machine = Machine(2)
+    machine.come("a", load=9.0)
+    machine.run(3)
+    assert machine.has == {"a": {"p0", "p1"}}
+    machine.give_up("a", "p0")
+    machine.run(20)
+    assert machine.has == {"a": {"p1"}}
+    machine.come("b", load=9.0)
+    machine.run(20)
+    assert machine.has == {"a": {"p1"}, "b": {"p0"}}
+    machine.leave("b")
+    machine.feed(de.DaemonBegan("a"))
+    machine.run(20)
+    assert machine.has == {"a": {"p0", "p1"}}, "another daemon may have it"
+
+
+def test_a_place_that_is_brought_up_again_counts() -> None:
+    machine = Machine(2)
+    machine.come("a", load=9.0)
+    machine.run(3)
+    machine.give_up("a", "p0")
+    machine.run(20)
+    machine.has["a"].add("p0")
+    machine.feed(de.PlaceTaken("a", "p0"))
+    machine.run(20)
+    assert machine.has == {"a": {"p0", "p1"}}
+
+
+def test_models_leave_places_that_are_not_allowed_any_more_and_come_back() -> None:
+    machine = Machine(3)
+    machine.come("a", load=9.0)
+    machine.come("b")
+    machine.come("c", load=0.2)
+    machine.run(5)
+    machine.allow("p1")
+    machine.run(1)
+    assert machine.has == {"a": {"p1"}, "b": {"p1"}, "c": {"p1"}}, "at once"
+    machine.allow("p1", "p0", "p3")
+    machine.loads["b"] = 9.0
+    machine.run(30)
+    assert {"p0", "p1", "p3"} == {*machine.has["a"], *machine.has["b"]}
+
+
 @pytest.mark.parametrize("seeds", chunks(100, 10, short=10))
 def test_random_worlds(seeds: range) -> None:
     """The promises hold after every event; and when loads stay, places come to rest, dealt as they should be."""
@@ -254,6 +308,7 @@ def test_random_worlds(seeds: range) -> None:
 def random_world(seed: int) -> None:
     rng = random.Random(seed)
     machine = Machine(rng.randint(1, 6), rng)
+    every, loses = machine.dealer.places, rng.random() < 0.3
     names = (f"m{number}" for number in range(1000))
     machine.come(next(names))
     for _ in range(rng.randint(20, 200)):
@@ -265,6 +320,12 @@ def random_world(seed: int) -> None:
             machine.leave(rng.choice(sorted(machine.has)))
         elif act < 0.2:
             machine.loads[rng.choice(sorted(machine.loads))] = rng.choice((0.0, 0.1, 0.4, 0.9, 1.5, 9.0))
+        elif act < 0.22:
+            machine.allow(*rng.sample(every, rng.randint(1, len(every))))
+        elif act < 0.25 and loses:
+            machine.give_up(rng.choice(sorted(machine.has)), rng.choice(every))
+        elif act < 0.27 and loses:
+            machine.feed(de.DaemonBegan(rng.choice(sorted(machine.has))))
         elif act < 0.5 and machine.orders:
             machine.obey()
         else:
@@ -274,10 +335,14 @@ def random_world(seed: int) -> None:
     before = len(machine.moves)
     machine.run(60)
     assert len(machine.moves) == before, "places do not come to rest while loads stay"
+    for model, dealt in machine.dealer.models.items():
+        assert machine.has[model] <= {*dealt.usable(machine.dealer.places)}, f"{model} has what is of no use to it"
     terms = {model: dealt.terms for model, dealt in machine.dealer.models.items()}
     over = [model for model, places in machine.has.items() if len(places) > (terms[model].most or math.inf)]
     assert not over, f"{over} have more than they may: {machine.has}"
     working = [model for model, load in machine.loads.items() if load or terms[model].least]
+    if any(dealt.lost for dealt in machine.dealer.models.values()):
+        return  # what is best where not every place is for everyone is not said here
     if len(working) <= len(machine.dealer.places):
         light = {model for model in working if machine.dealer.models[model].light}
         keeping = sorted(set(working) - light)

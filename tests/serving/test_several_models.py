@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -27,8 +27,10 @@ from onnx import TensorProto, helper, numpy_helper
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from shisha_rt.client import Client, FailedPrecondition, NotFound, ShishaError, Unavailable, Unimplemented
+from shisha_rt.core.dealer import RESTS_S
 from shisha_rt.errors import Error
 from shisha_rt.protocol.keys import new_pair
+from tests.machine.host.control_group import quota_group
 from tests.serving.daemon_process import machine_file
 from tests.serving.host_process import HostProcess
 from tests.serving.identity_model import frame_of, write_identity_model
@@ -507,6 +509,71 @@ def test_places_go_where_frames_are(tmp_path: Path) -> None:
         assert {"place_dealt", "place_taken_back"} <= set(host.kinds())
     assert_kept(load)
     assert not asking.errors + third.errors
+
+
+@contextmanager
+def busy_on_two_places(folder: Path) -> Iterator[HostProcess]:
+    """Two models of which one, `busy`, has more frames than a single core computes, and so two places."""
+    busy = write_identity_model(folder, channels=256, size=16, name="busy")
+    with (
+        HostProcess(folder, busy, write_times(folder, 2.0), is_program=True) as host,
+        Load(host.endpoint, model_name="busy", shape=(1, 256, 16, 16), streams=2, depth=4) as load,
+    ):
+        host.wait_for("busy", lambda told: len(told["places"]) == 2, "both places")
+        yield host
+        load.wait_for_answers(20)
+    assert_kept(load)
+
+
+def place_of(host: HostProcess, model: str, name: str) -> dict[str, Any]:
+    places = host.control.call("status", model_name=model)["status"]["places"]
+    return next(place for place in places if place["name"] == name)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_a_place_that_a_daemon_has_given_up_is_not_dealt_to_it_until_it_is_brought_up_again(tmp_path: Path) -> None:
+    with busy_on_two_places(tmp_path) as host:
+        lost = host.told("busy")["places"][1]
+
+        def is_given_up() -> bool:
+            place = place_of(host, "busy", lost)
+            if place["pid"]:
+                with suppress(ProcessLookupError):
+                    os.kill(place["pid"], signal.SIGKILL)
+            return bool(place["state"] == "out")
+
+        until(is_given_up, "a place to be given up", every_s=0.1)
+        host.wait_for("busy", lambda told: lost not in told["places"], "one place")
+        until(lambda: host.kinds()[-1] == "place_taken_back", "its release")
+        time.sleep(RESTS_S[0] + 1)  # until it might be dealt again
+        assert lost not in host.told("busy")["places"]
+        host.control.call("place_set", model_name="busy", place=lost, up=True)
+        host.wait_for("busy", lambda told: lost in told["places"], "both places again")
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_models_follow_a_quota_and_no_frame_is_lost(tmp_path: Path) -> None:
+    """A core that is not dealt any more is leased by none of their daemons."""
+    every = {*os.sched_getaffinity(0)}
+    with quota_group(2.0 * len(every)) as group, ExitStack() as leaving:
+        with group.entered():
+            host = leaving.enter_context(busy_on_two_places(tmp_path))
+
+        def leased() -> list[set[int]]:
+            said = [host.control.status()]
+            said += [host.control.call("status", model_name=name)["status"] for name in ("busy", "times")]
+            return [set(status["host"]["leased"]) for status in said]
+
+        group.allow(1.0)
+        host.wait_for("busy", lambda told: len(told["places"]) == 1, "one place")
+        host.wait_for("times", lambda told: told["places"] == host.told("busy")["places"], "the same place")
+        (place,) = host.told("busy")["places"]
+        (core,) = place_of(host, "busy", place)["cores"]
+        until(lambda: leased() == [{core}] * 3, "leases to be given back")
+        group.allow(2.0 * len(every))
+        host.wait_for("busy", lambda told: len(told["places"]) == 2, "both places again")
+        allotted = [event for event in host.control.events()["events"] if event["kind"] == "places_allotted"]
+        assert allotted[0]["released"] == allotted[1]["taken"]
 
 
 def test_a_changed_allow_list_is_read_and_told_of(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ class Status:
         emulated = {place.name: self.is_emulated(place) for place in self.machine.places}
         return {
             "state": "draining" if draining else "serving" if epoch is not None else "starting",
+            "ready": self.ready,
             "version": __version__,
             "instance": self.instance,
             "pid": os.getpid(),

@@ -52,7 +52,8 @@ class ServedModel:
     `leaving`: replaced daemons, and since when nothing has been in flight there (inf: something is, or that is unknown;
     -inf: the daemon is being ended). `previous`: the version before. `shadow`: how many frames `coming` computes beside
     `daemon` before it takes over; `shadowed`: the result. `then`: called at the end of loading with what went wrong, or
-    None if the model serves.
+    None if the model serves. `is_unloaded`: it has no daemon, and gets none; `failed`: because it was given up, and no
+    answer to a load has said so.
     """
 
     entry: ModelEntry
@@ -68,6 +69,7 @@ class ServedModel:
     again_at_s: float = math.inf
     ready_s: float = math.inf
     is_unloaded: bool = False
+    failed: bool = False
     said: Fields = field(default_factory=dict)
     statistics: Sequence[Any] = ()
     seen: SeenLoad | None = None
@@ -76,6 +78,11 @@ class ServedModel:
     def serving(self) -> ModelDaemon | None:
         """The daemon, if it serves."""
         return self.daemon if self.daemon is not None and self.daemon.ready else None
+
+    @property
+    def ready(self) -> bool:
+        """Whether a request would be computed now: the daemon serves, and has said that its plan can run."""
+        return self.serving is not None and bool(self.said.get("ready", True))
 
     @property
     def daemons(self) -> list[ModelDaemon]:
@@ -221,12 +228,12 @@ class Fleet:
         """Start the daemon again after a delay, which doubles each time; give the model up after `_MOST_FAILURES`."""
         name, served.reason, served.daemon = served.entry.name, reason, None
         served.failures += 1
-        served.ready_s, served.seen = math.inf, None
+        served.ready_s, served.seen, served.said = math.inf, None, {}
         self.end_moves(name)
         if served.failures < _MOST_FAILURES:
             served.again_at_s = now_s + _FIRST_DELAY_S * 2 ** (served.failures - 1)
             return
-        entry, served.is_unloaded = served.entry, True
+        entry, served.is_unloaded, served.failed = served.entry, True, not served.then
         self.journal.write(event_log.ModelGivenUp(model=name, version=entry.version, reason=reason), "its deaths")
         log.warning("%s is given up: %s", name, reason)
         self.deal(de.ModelLeft(name))

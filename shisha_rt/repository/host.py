@@ -257,7 +257,7 @@ class ModelHost:
         models, journal = self.fleet.models, self.fleet.journal
         return {
             "server_live": lambda _: {"live": True},
-            "server_ready": lambda _: {"ready": all(s.serving for s in models.values() if not s.is_unloaded)},
+            "server_ready": lambda _: {"ready": self._ready},
             "server_metadata": lambda _: self._metadata(),
             "repository_index": lambda a: {
                 "models": [e for e in self._index() if e["state"] == "READY" or not a.ready]
@@ -295,15 +295,20 @@ class ModelHost:
                 "name": name,
                 "version": served.entry.version,
                 "state": self._state(served),
-                "reason": "" if served.serving else served.reason,
+                "reason": "" if served.ready else served.reason or "no worker can run a stage of its plan now",
             }
             for name, served in self.fleet.models.items()
         ]
 
+    @property
+    def _ready(self) -> bool:
+        """As Triton's strict readiness: all models are ready, except those that a client has unloaded."""
+        return all(served.ready or (served.is_unloaded and not served.failed) for served in self.fleet.models.values())
+
     def _state(self, served: ServedModel) -> str:
-        if served.serving is not None:
+        if served.ready:
             return "READY"
-        return "UNAVAILABLE" if served.is_unloaded else "LOADING"
+        return "UNAVAILABLE" if served.is_unloaded or served.serving is not None else "LOADING"
 
     def _status(self) -> dict[str, object]:
         return {

@@ -84,7 +84,7 @@ class Versions:
             entry = served.entry.as_version(asked.model or served.entry.settings.model, version)
         if served.is_unloaded:
             _check_room(entry)
-            served.entry, served.is_unloaded, served.failures = entry, False, 0
+            served.entry, served.is_unloaded, served.failed, served.failures = entry, False, False, 0
             served.reason = "it is being started"
             served.then.append(then)
             self._fleet.deal(de.ModelCame(name, entry.terms))
@@ -106,6 +106,7 @@ class Versions:
 
     def _unload(self, served: ServedModel) -> None:
         if served.is_unloaded:
+            served.failed = False
             return
         served.is_unloaded, served.reason, served.again_at_s = True, "it is unloaded", math.inf
         if served.coming is not None:
@@ -190,7 +191,7 @@ class Versions:
         """Send requests to `coming` from now on; the old daemon answers what it has, and sends its clients away."""
         old = served.daemon
         served.previous, served.entry = served.entry, coming.entry
-        served.daemon, served.coming, served.seen = coming, None, None
+        served.daemon, served.coming, served.seen, served.said = coming, None, None, {}
         entry, before = served.entry, served.previous
         assert old is not None
         if old.ready:

@@ -473,13 +473,47 @@ def test_a_host_process_that_is_killed_amid_a_load_leaves_nothing_that_no_other_
                 loading.result()
 
 
+def ready(host: HostProcess, model: str | None = None) -> bool:
+    """What is said over HTTP of all models, or of one."""
+    where = "/v2/health/ready" if model is None else f"/v2/models/{model}/ready"
+    try:
+        return bool(post(host, where)["ready"])
+    except urllib.error.HTTPError:
+        return False
+
+
+def test_an_address_is_not_ready_while_one_of_its_models_is_not(tmp_path: Path) -> None:
+    """As its worker is started again: which takes longer, the oftener it has died."""
+    models = write_identity_model(tmp_path), write_times(tmp_path, 2.0)
+    with HostProcess(tmp_path, *models, "--http", "127.0.0.1:0") as host:
+        assert ready(host)
+
+        def neither_is_ready() -> bool:
+            for place in host.control.call("status", model_name="times")["status"]["places"]:
+                if place["pid"]:
+                    with suppress(ProcessLookupError):
+                        os.kill(place["pid"], signal.SIGKILL)
+            return not ready(host, "times") and not ready(host) and host.told("times")["state"] == "UNAVAILABLE"
+
+        until(neither_is_ready, "neither is ready", every_s=0.1)
+        assert ready(host, "identity")
+        until(lambda: ready(host, "times") and ready(host), "both are")
+
+
 def test_a_model_that_cannot_start_is_given_up_and_the_other_has_its_places(tmp_path: Path) -> None:
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no model")
-    with HostProcess(tmp_path, write_times(tmp_path, 2.0), broken) as host:
+    with HostProcess(tmp_path, write_times(tmp_path, 2.0), broken, "--http", "127.0.0.1:0") as host:
         told = host.wait_for("broken", lambda told: told["state"] == "UNAVAILABLE", "given up")
         assert "broken.onnx" in told["reason"]
         assert not told["places"]
+        assert not ready(host), "one that is to be served is not"
+        assert ready(host, "times")
+        host.control.call("model_unload", model_name="broken")
+        assert ready(host), "nobody wants it any more"
+        with raised(FailedPrecondition, Error.LOAD_FAILED):
+            host.control.call("model_load", model_name="broken")
+        assert ready(host), "whoever has asked for it knows"
         with host.model("times") as client:
             assert (client.infer(X).output == 2 * X).all()
 

@@ -17,6 +17,7 @@ import msgspec
 from shisha_rt.http.connection import Exchange
 from shisha_rt.http.page.files import HEADERS
 from shisha_rt.http.page.watching import Watching
+from shisha_rt.protocol.exceptions import ShishaError
 
 MOST_FEEDS: Final = 32
 EVENTS_AT_ONCE: Final = 200
@@ -36,15 +37,16 @@ class Cursor:
         self._samples = 0
         self._history: object = None
         self._status = -1
-        self._trouble: str | None = None
+        self._trouble: ShishaError | None = None
 
     def cut(self, *, quiet: bool = False) -> Iterator[bytes]:
         """Yield what is new, piece by piece. `quiet`: nothing was sent for long, so the status is sent again."""
         watching = self._watching
-        if watching.trouble is not None and (quiet or watching.trouble != self._trouble):
-            yield _event(b"trouble", msgspec.json.encode({"reason": watching.trouble}))
-        self._trouble = watching.trouble
-        if watching.trouble is None and watching.statuses and (quiet or self._status != watching.statuses):
+        trouble = watching.trouble
+        if trouble is not None and (quiet or self._trouble is None or trouble.message != self._trouble.message):
+            yield _event(b"trouble", msgspec.json.encode({"reason": trouble.message, "kind": trouble.kind}))
+        self._trouble = trouble
+        if trouble is None and watching.statuses and (quiet or self._status != watching.statuses):
             self._status = watching.statuses
             yield _event(b"status", watching.status)
         history = watching.history

@@ -38,9 +38,9 @@ class Watching:
     """What is known of the daemon.
 
     `status`: the last status as JSON, with the values to draw. `statuses`: how many different ones there have been.
-    `events`: number and JSON of each event, of the daemon `instance`. `trouble`: why the daemon does not answer, or
-    None. `ended`: set when the model has been unloaded. `send`: the command that sends frames, which the page shows.
-    `feeds`: how many are open. `news`: set when the next news come.
+    `events`: number and JSON of each event, of the daemon `instance`. `trouble`: the error instead of the daemon's
+    answer, or None. `ended`: set when the model is known no longer. `send`: the command that sends frames, which the
+    page shows. `feeds`: how many are open. `news`: set when the next news come.
     `share`: the share of the daemon's time that statuses may take. `least_s`: the least time between two of them.
     """
 
@@ -50,7 +50,7 @@ class Watching:
         self.statuses = 0
         self.events: deque[tuple[int, bytes]] = deque(maxlen=MOST_EVENTS)
         self.instance: str | None = None
-        self.trouble: str | None = None
+        self.trouble: ShishaError | None = None
         self.ended = asyncio.Event()
         self._client = client
         self._send = send
@@ -129,7 +129,7 @@ class Watching:
         self._tell()
 
     def _lost(self, error: ShishaError) -> None:
-        self.trouble = error.message
+        self.trouble = error
         self._tell()
 
     def _tell(self) -> None:

@@ -110,7 +110,7 @@ def test_another_daemon_begins_anew_and_a_silent_one_is_told_of(daemon: Told) ->
         daemon.is_there = False
         while watching.trouble is None:
             await asyncio.sleep(0.001)
-        assert parsed(cursor.cut()) == [("trouble", {"reason": "nobody is there"}, "")]
+        assert parsed(cursor.cut()) == [("trouble", {"reason": "nobody is there", "kind": ""}, "")]
         daemon.is_there, daemon.events = True, []
         daemon.happened(2)
         daemon.status["instance"] = "next"

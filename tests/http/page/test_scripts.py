@@ -62,6 +62,26 @@ def test_only_what_the_daemon_has_answered_makes_the_page_live(tmp_path: Path) -
     assert result_of(tmp_path, script) == [*["silent"] * 4, "live", "silent", "live"]
 
 
+def test_a_model_that_is_not_served_is_no_daemon_that_is_gone(tmp_path: Path) -> None:
+    """One that is unloaded, or that a later host process does not know."""
+    script = """
+        location.search = "?model=a";
+        const { Feed } = await import("./feed.js");
+        const states = [], served = ["a", "b"];
+        globalThis.fetch = async () => ({ ok: true, json: async () => ({ may_watch: true, models: served }) });
+        new Feed(() => {}, (state) => states.push(state)).open();
+        page.tell("status", {});
+        page.tell("trouble", { reason: "", kind: "model_gone" });
+        page.sources.at(-1).onerror();
+        await page.settle();
+        served.shift();
+        page.sources.at(-1).onerror();
+        await page.settle();
+        return states;
+    """
+    assert result_of(tmp_path, script) == ["live", "unserved", "gone", "unserved"]
+
+
 def test_a_network_that_says_nothing_is_told_of_at_once_and_waited_for_no_longer_than_agreed(tmp_path: Path) -> None:
     script = """
         const { Feed, order } = await import("./feed.js");

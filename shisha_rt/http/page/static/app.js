@@ -14,10 +14,13 @@ import { Tuner } from "./tuner.js";
 const LINKS = {
   live: "live",
   silent: "the daemon does not answer",
+  unserved: "the model is not served",
   gone: "connection lost, trying again",
   full: "too many pages are open",
   login: "log in",
 };
+
+const GOES_ON = "What is shown is the last that was said; the page goes on by itself.";
 
 let caller = { may_control: false, reason: "It is not known yet whether you may.", has_login: false };
 let last = null;
@@ -46,7 +49,7 @@ function heard(name, data) {
     journal.add(data.new, events);
     charts.addEvents(data.new, events);
   } else {
-    alarm(`The daemon does not answer: ${data.reason}`);
+    alarm(data.kind === "model_gone" ? `${data.reason}. Others are named above. ${GOES_ON}` : `The daemon does not answer: ${data.reason}`);
   }
 }
 
@@ -100,8 +103,11 @@ function linked(state) {
   if (state === "live") {
     alarm("");
     recognise();
+  } else if (state === "unserved") {
+    alarm(`No model ${MODEL} is served here. Others are named above. ${GOES_ON}`);
+    recognise();
   } else if (state === "gone") {
-    alarm("The daemon is gone, or starts again. What is shown is the last that it said; the page goes on by itself.");
+    alarm(`The daemon is gone, or starts again. ${GOES_ON}`);
   } else if (state === "full") {
     alarm("As many pages are open as this daemon feeds: close one of them. This one goes on by itself.");
   }

@@ -8,7 +8,7 @@ const CALLER_MS = 5000;
 const ORDER_MS = 130000; // the daemon is given 120 s: a plan is answered when it is live
 const AGAIN_MS = [500, 1000, 2000, 4000];
 
-/** `heard(name, data)` for each event; `changed(state)`: "live", "silent", "gone", "login" or "full". */
+/** `heard(name, data)` for each event; `changed(state)`: "live", "silent", "unserved", "gone", "login" or "full". */
 export class Feed {
   constructor(heard, changed) {
     this.heard = heard;
@@ -27,7 +27,7 @@ export class Feed {
         if (event.lastEventId) this.last = event.lastEventId;
         this.listen();
         const data = JSON.parse(event.data);
-        if (name === "trouble") this.changed("silent");
+        if (name === "trouble") this.changed(data.kind === "model_gone" ? "unserved" : "silent");
         else if (answers(name, data)) this.changed("live");
         this.heard(name, data);
       });
@@ -53,13 +53,18 @@ export class Feed {
   async lost() {
     this.rest();
     const caller = await askCaller();
-    const state = caller === null ? "gone" : !caller.may_watch ? "login" : caller.is_full ? "full" : "gone";
+    const state = caller === null ? "gone" : !caller.may_watch ? "login" : isUnknown(caller) ? "unserved" : caller.is_full ? "full" : "gone";
     this.changed(state);
     if (document.hidden || state === "login") return;
     const wait = AGAIN_MS[Math.min(this.failures++, AGAIN_MS.length - 1)];
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.open(), wait);
   }
+}
+
+/** Whether several models are served, and the page's is none of them. */
+function isUnknown(caller) {
+  return Boolean(caller.models?.length) && !caller.models.includes(MODEL);
 }
 
 /** Whether it tells that the daemon answers: a status, or a history that does not end in a gap. */

@@ -117,7 +117,7 @@ class HostShare:
     def why(self) -> str:
         """Reason for the number of places, in words."""
         if self._is_dealt:
-            return "the host process deals them"
+            return "the host process deals the places"
         return "the machine file names them" if self.is_fixed else str(self.limits)
 
     def withhold(self, cores: frozenset[int]) -> None:

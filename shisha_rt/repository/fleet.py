@@ -53,10 +53,12 @@ class ServedModel:
     -inf: the daemon is being ended). `previous`: the version before. `shadow`: how many frames `coming` computes beside
     `daemon` before it takes over; `shadowed`: the result. `then`: called at the end of loading with what went wrong, or
     None if the model serves. `is_unloaded`: it has no daemon, and gets none; `failed`: because it was given up, and no
-    answer to a load has said so.
+    answer to a load has said so. `kept`: what the entry is again if a client cannot load it; None: the model is
+    forgotten then.
     """
 
     entry: ModelEntry
+    kept: ModelEntry | None = None
     daemon: ModelDaemon | None = None
     coming: ModelDaemon | None = None
     leaving: dict[ModelDaemon, float] = field(default_factory=dict)
@@ -132,7 +134,7 @@ class Fleet:
         left = list(left_daemons(self._home.folder))
         self._numbers = itertools.count(1 + max((record.number for record in left), default=0))
         for entry in entries:
-            served = self.models[entry.name] = ServedModel(entry)
+            served = self.models[entry.name] = ServedModel(entry, kept=entry)
             fit = next((record for record in left if record.told == told(entry)), None)
             if fit is not None and self._adopt(served, fit):
                 left.remove(fit)
@@ -212,7 +214,7 @@ class Fleet:
         served.tell(None)
 
     def _note_ready(self, served: ServedModel, serves: event_log.ModelServes) -> None:
-        served.reason = ""
+        served.reason, served.kept = "", served.entry
         self.journal.write(serves, "its daemon")
         self.deal(de.DaemonBegan(served.entry.name))
         self._changed()
@@ -237,6 +239,11 @@ class Fleet:
         self.journal.write(event_log.ModelGivenUp(model=name, version=entry.version, reason=reason), "its deaths")
         log.warning("%s is given up: %s", name, reason)
         self.deal(de.ModelLeft(name))
+        if served.then and served.kept is not None:
+            served.entry = served.kept
+        elif served.then:
+            del self.models[name]
+            self._changed()
         served.tell(reason)
 
     @property

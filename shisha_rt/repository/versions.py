@@ -159,9 +159,13 @@ class Versions:
         """End the daemon that was to take over; the present version keeps serving."""
         coming, served.coming = served.coming, None
         assert coming is not None
+        entry = coming.entry
+        self._fleet.journal.write(
+            event_log.ModelEnded(model=entry.name, version=entry.version, reason=f"it {why}"), "the host process"
+        )
         served.leaving[coming] = -math.inf
         coming.terminate()
-        served.tell(f"version {coming.entry.version} {why}")
+        served.tell(f"version {entry.version} {why}")
 
     def _shadow(self, served: ServedModel, coming: ModelDaemon) -> None:
         """Have both versions compute, and the old one answer, until enough frames are compared; then switch."""
@@ -190,7 +194,7 @@ class Versions:
     def _switch(self, served: ServedModel, coming: ModelDaemon) -> None:
         """Send requests to `coming` from now on; the old daemon answers what it has, and sends its clients away."""
         old = served.daemon
-        served.previous, served.entry = served.entry, coming.entry
+        served.previous, served.entry, served.kept = served.entry, coming.entry, coming.entry
         served.daemon, served.coming, served.seen, served.said = coming, None, None, {}
         entry, before = served.entry, served.previous
         assert old is not None

@@ -329,6 +329,27 @@ def test_a_load_that_names_no_file_is_refused_and_ends_nothing(host: HostProcess
     assert host.told("times")["state"] == "READY"
 
 
+def test_a_load_that_fails_changes_nothing(host: HostProcess, models: Path) -> None:
+    """Neither a model that was not known, nor one that is unloaded."""
+    broken = models / "broken.onnx"
+    broken.write_bytes(b"no model")
+    before = host.control.call("repository_index")["models"]
+    with raised(FailedPrecondition, Error.LOAD_FAILED):
+        host.control.call("model_load", model_name="new", model=str(broken))
+    assert host.control.call("repository_index")["models"] == before
+    with raised(NotFound, Error.UNKNOWN_MODEL):
+        host.control.call("model_load", model_name="new")
+    host.control.call("model_load", model_name="new", model=str(write_times(models, 3.0, "times3")))
+    host.control.call("model_unload", model_name="new")
+    with raised(FailedPrecondition, Error.LOAD_FAILED):
+        host.control.call("model_load", model_name="new", model=str(broken), version="9")
+    assert host.told("new")["version"] == "1"
+    host.control.call("model_load", model_name="new")
+    with host.model("new") as client:
+        assert (client.infer(X).output == 3 * X).all()
+    host.control.call("model_unload", model_name="new")
+
+
 def test_a_load_whose_model_is_unloaded_meanwhile_is_answered(host: HostProcess, models: Path) -> None:
     file = write_times(models, 4.0, "brief")
 

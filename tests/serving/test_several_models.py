@@ -313,6 +313,7 @@ def test_another_model_is_no_version(host: HostProcess, models: Path) -> None:
     other = write_times(models, 2.0, "other", (1, 4, 4, 4))
     with raised(FailedPrecondition, Error.LOAD_FAILED, match="other inputs or"):
         host.control.call("model_load", model_name="times", model=str(other))
+    assert host.kinds()[-2:] == ["model_starting", "model_ended"]
     broken = models / "broken.onnx"
     broken.write_bytes(b"no model")
     with raised(FailedPrecondition, Error.LOAD_FAILED, match="not be started"):
@@ -459,6 +460,21 @@ def test_daemons_on_other_places_are_not_taken_over(tmp_path: Path) -> None:
         with HostProcess(tmp_path, *models, "--machine", machine, endpoint=first.endpoint) as second:
             for name in ("identity", "times"):
                 second.wait_for(name, lambda told: told["pid"] not in (*pids, None) and told["state"] == "READY", "new")
+            with second.model("times") as client:
+                assert (client.infer(X).output == 2 * X).all()
+
+
+def test_daemons_that_have_more_places_are_taken_over(tmp_path: Path) -> None:
+    models = write_identity_model(tmp_path), write_times(tmp_path, 2.0)
+    with HostProcess(tmp_path, *models, "--machine", machine_file(tmp_path, ["one", "two"])) as first:
+        pids = {name: first.told(name)["pid"] for name in ("identity", "times")}
+        first.popen.kill()
+        first.popen.wait()
+        machine = machine_file(tmp_path, ["one"])
+        with HostProcess(tmp_path, *models, "--machine", machine, endpoint=first.endpoint) as second:
+            for name in pids:
+                second.wait_for(name, lambda told: told["places"] == ["one"], "the place that is left")
+            assert {name: second.told(name)["pid"] for name in pids} == pids
             with second.model("times") as client:
                 assert (client.infer(X).output == 2 * X).all()
 

@@ -41,18 +41,21 @@ class _Process:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._begun: asyncio.Future[ServeHttp] = asyncio.get_running_loop().create_future()
-        self._app_state: AppState | None = None
+        self._messages: asyncio.Queue[ToHttp] = asyncio.Queue()
         asyncio.get_running_loop().add_reader(channel.fileno(), self._hear)
 
     async def run(self) -> None:
-        settings = await self._begun
-        self._app_state = app_state = AppState(settings)
+        settings = await self._messages.get()
+        if not isinstance(settings, ServeHttp):  # the daemon has ended already
+            return
+        app_state = AppState(settings)
         inferences = Inferences(app_state)
         routes, metrics = http_routes(app_state, inferences), [metrics_route(settings.metrics)]
-        besides = [asyncio.create_task(self._count(app_state)), asyncio.create_task(app_state.watch())]
-        for task in besides:
-            task.add_done_callback(lambda _: self._take(EndHttp()))  # on failure: the daemon starts another process
+        background = [
+            asyncio.create_task(work) for work in (self._follow(app_state), self._count(app_state), app_state.watch())
+        ]
+        for task in background:
+            task.add_done_callback(lambda _: app_state.ending.set())  # on failure: the daemon starts another process
         try:
             await asyncio.gather(
                 *(
@@ -67,10 +70,10 @@ class _Process:
                 *([self._grpc(app_state, inferences)] if settings.grpc else []),
             )
         finally:
-            for task in besides:
+            for task in background:
                 task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.gather(*besides)
+                await asyncio.gather(*background)
             await app_state.close()
 
     async def _grpc(self, app_state: AppState, inferences: Inferences) -> None:
@@ -84,25 +87,23 @@ class _Process:
             self._channel.send(FROM_HTTP.encode(message))
 
     def _hear(self) -> None:
+        """Queue the daemon's messages: they may arrive before the servers run."""
         for data in self._channel.receive():
-            self._take(TO_HTTP.decode(data))
+            self._messages.put_nowait(TO_HTTP.decode(data))
         if not self._channel.open:
-            self._take(EndHttp())
+            asyncio.get_running_loop().remove_reader(self._channel.fileno())
+            self._messages.put_nowait(EndHttp())
 
-    def _take(self, message: ToHttp) -> None:
-        match message:
-            case ServeHttp():
-                self._begun.set_result(message)
-            case UsersChanged(users=users):
-                if self._app_state is not None:
-                    self._app_state.change_users(AccessList(users))
-            case ModelsChanged(models=models):
-                if self._app_state is not None:
-                    self._app_state.models = models
-            case EndHttp():
-                if self._app_state is None:
-                    raise SystemExit(0)
-                self._app_state.ending.set()
+    async def _follow(self, app_state: AppState) -> None:
+        """Apply each later message, in order."""
+        while True:
+            match await self._messages.get():
+                case UsersChanged(users=users):
+                    app_state.change_users(AccessList(users))
+                case ModelsChanged(models=models):
+                    app_state.models = models
+                case EndHttp():
+                    app_state.ending.set()
 
     async def _count(self, app_state: AppState) -> None:
         while True:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
+from shisha_rt.daemon.children.child_link import start_with_channel
+from shisha_rt.daemon.front.http_messages import TO_HTTP, Listener, ModelsChanged, ServeHttp, UsersChanged
+from shisha_rt.protocol.access import User, token_hash
 from tests.http.http_caller import HttpCaller
 from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import Array, frame_of, write_identity_model
@@ -80,6 +85,28 @@ def test_it_is_started_again_at_the_same_addresses(
     assert http_pid(daemon) != killed
     assert events(daemon.control, "http_died")[-1]["reason"].startswith(reason)
     assert daemon.control.infer(frame(4)).output.shape == SHAPE
+
+
+def test_what_changes_while_it_starts_is_in_force(tmp_path: Path, call: Call) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        fd = listener.fileno()
+        child, channel = start_with_channel("shisha_rt.http.process", [fd])
+        endpoint, tcp = f"ipc://{tmp_path / 'no-daemon'}", Listener(fd, unix=False, beyond=False)
+        users = User("old", token_sha256=token_hash("a")), User("new", token_sha256=token_hash("b"))
+        try:
+            for message in (  # the process is still importing
+                ServeHttp(endpoint, (tcp,), users=users[:1], models=("a",)),
+                UsersChanged(users[1:]),
+                ModelsChanged(("a", "b")),
+            ):
+                channel.send(TO_HTTP.encode(message))
+            caller = call(f"http://127.0.0.1:{listener.getsockname()[1]}")
+            assert caller.ask("GET", "/page/caller", Authorization="Bearer a")[0] == 401
+            _, _, answer = caller.ask("GET", "/page/caller", Authorization="Bearer b")
+            assert json.loads(answer)["models"] == ["a", "b"]
+        finally:
+            child.end()
+            channel.close()
 
 
 def test_who_hangs_up_is_given_up_and_who_waits_is_answered_to_the_last(daemon: DaemonProcess, call: Call) -> None:

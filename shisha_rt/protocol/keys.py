@@ -15,7 +15,7 @@ import zmq
 from msgspec import Struct
 
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.protocol.access import is_public_key
+from shisha_rt.protocol.access import is_curve_key
 
 _MOST_BYTES: Final = 64 << 10
 _LINE: Final = re.compile(r'^\s*(public|secret)-key\s*=\s*["\']?([^"\'\s]*)["\']?\s*$', re.MULTILINE)
@@ -65,7 +65,7 @@ def client_keys(secret_key: SecretKey | None, server_key: ServerKey | None) -> C
             Error.KEYS_UNUSABLE,
         )
     own = secret_key if isinstance(secret_key, KeyPair) else read_pair(Path(secret_key))
-    server = server_key if isinstance(server_key, str) and is_public_key(server_key) else read_public(Path(server_key))
+    server = server_key if isinstance(server_key, str) and is_curve_key(server_key) else read_public(Path(server_key))
     return ClientKeys(own, server)
 
 
@@ -107,7 +107,7 @@ def _read(path: Path) -> tuple[dict[str, str], os.stat_result]:
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; {_MADE_BY}", Error.KEYS_UNUSABLE) from None
     keys = dict(_LINE.findall(text.decode(errors="replace"))) if len(text) <= _MOST_BYTES else {}
-    if "public" not in keys or not all(map(is_public_key, keys.values())):
+    if "public" not in keys or not all(map(is_curve_key, keys.values())):
         raise BadInput(f"{path}: no keys in it; {_MADE_BY}", Error.KEYS_UNUSABLE)
     return keys, status
 
@@ -129,9 +129,14 @@ def write_pair(folder: Path, name: str, pair: KeyPair) -> tuple[Path, Path]:
 
 
 def _write(path: Path, text: str, mode: int) -> None:
+    """Write a new file, and leave none behind that is not complete. Raises BadInput."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-        with os.fdopen(fd, "w") as file:
-            file.write(text)
+        try:
+            with os.fdopen(fd, "w") as file:
+                file.write(text)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; expected a folder to write to", Error.UNWRITABLE_FILE) from None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import tomllib
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 from zmq.auth import create_certificates, load_certificate
@@ -91,12 +93,15 @@ def test_what_is_wrong_with_a_key_file_is_said_in_one_line(tmp_path: Path) -> No
     pair, other = new_pair(), new_pair()
     public, secret = write_pair(tmp_path, "a", pair)
     _, mixed = write_pair(tmp_path, "mixed", KeyPair(other.public, pair.secret))
-    noise = tmp_path / "noise"
+    no_key, noise = tmp_path / "no-key", tmp_path / "noise"
+    no_key.write_text(secret.read_text().replace(pair.secret, "#" * 40))
+    no_key.chmod(0o600)
     noise.write_bytes(bytes(range(256)) * 1000)
     noise.chmod(0o600)
     for path, said in (
         (public, "no secret key"),
         (mixed, "the public key"),
+        (no_key, "no keys in"),
         (noise, "no keys in"),
         (tmp_path / "none", "No such file"),
         (tmp_path, "directory"),
@@ -105,3 +110,22 @@ def test_what_is_wrong_with_a_key_file_is_said_in_one_line(tmp_path: Path) -> No
             read_pair(path)
         assert "\n" not in str(refused.value)
     assert pair.secret not in repr(read_pair(secret))
+
+
+@pytest.mark.parametrize("file", ["a.key", "a.key_secret"])
+def test_what_could_not_be_written_whole_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    open_file = os.fdopen
+
+    def full_disk(fd: int, mode: str) -> IO[Any]:
+        if Path(f"/proc/self/fd/{fd}").readlink() == tmp_path / file:
+            os.close(fd)
+            fd = os.open("/dev/full", os.O_WRONLY)
+        return open_file(fd, mode)
+
+    monkeypatch.setattr(os, "fdopen", full_disk)
+    with raised(BadInput, Error.UNWRITABLE_FILE, match="No space left"):
+        write_pair(tmp_path, "a", new_pair())
+    monkeypatch.undo()
+    write_pair(tmp_path, "a", new_pair())

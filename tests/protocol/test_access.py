@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.protocol.access import AccessList, Permission, User, access_list, is_public_key, token_hash
+from shisha_rt.protocol.access import AccessList, Permission, User, access_list, is_curve_key, token_hash
 from shisha_rt.protocol.operations import CONTROL_OPS, INFER, OPERATIONS
 from tests.wording import raised
 
@@ -78,6 +78,6 @@ def test_what_is_wrong_with_a_list_is_said_in_one_line(raw: dict[str, Any], said
 
 
 def test_keys_are_told_from_other_texts() -> None:
-    assert is_public_key(KEY)
-    for text in ("", KEY + "a", KEY[:-1] + '"', KEY[:-1] + "é", "/" * 39):
-        assert not is_public_key(text)
+    assert is_curve_key(KEY)
+    for text in ("", KEY + "a", KEY[:-1] + '"', KEY[:-1] + "é", "/" * 39, "%nSc1" + KEY[5:]):
+        assert not is_curve_key(text)

@@ -220,6 +220,8 @@ def test_rounding_is_in_blocks_and_what_is_left_over_goes_to_one() -> None:
     found = list(roundings(layer(100, block=16), (61.0, 39.0)))
     assert all(sum(shares) == 100 and sum(units % 16 == 4 for units in shares) == 1 for shares in found)
     assert set(found) == {(64, 36), (68, 32), (48, 52), (52, 48)}
+    found = list(roundings(layer(16), (10.5, 5.5, 0.0, 0.0)))
+    assert sorted(found) == [(10, 6, 0, 0), (11, 5, 0, 0)]
 
 
 def test_a_broken_limit_is_mended_block_by_block() -> None:

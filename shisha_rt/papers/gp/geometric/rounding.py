@@ -39,7 +39,7 @@ def roundings(layer: SplitLayer, shares: Sequence[float]) -> Iterator[WholeShare
     """Yield all roundings up and down, that of largest remainders first; then those with shares of about a unit set to
     0, which others get in proportion. An incomplete last block goes to each device in turn.
     """
-    barely = [device for device, units in enumerate(shares) if units <= _BARELY]
+    barely = [device for device, units in enumerate(shares) if 0 < units <= _BARELY]
     for without in chain.from_iterable(combinations(barely, count) for count in range(len(barely) + 1)):
         rest = [0.0 if device in without else units for device, units in enumerate(shares)]
         if any(rest):

@@ -82,7 +82,7 @@ class PricedShards:
 
     def quickest(self, way: Splittable) -> Shared:
         """The shares of the least time, among those of whole pieces, over all places that can run one."""
-        blocks = -(-way.units // way.block)
+        blocks = way.blocks
         pieces = min(_CHOICES, blocks)
         sizes = [way.block * round(number * blocks / pieces) for number in range(pieces + 1)]
         table = {place: [self._alone(way, place, size) for size in sizes] for place in self._devices}

@@ -49,7 +49,7 @@ def nearest_shares(way: Splittable, fractions: Sequence[float]) -> tuple[int, ..
     """Shares in whole blocks, at least one each, whose running sums are nearest to those of `fractions`; the last has
     the rest.
     """
-    blocks = -(-way.units // way.block)
+    blocks = way.blocks
     counts: list[int] = []
     for number, fraction in enumerate(fractions[:-1]):
         most = blocks - sum(counts) - (len(fractions) - number - 1)

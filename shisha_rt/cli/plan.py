@@ -316,8 +316,8 @@ def _problem_of_model(asked: PlanOptions, aim: PlanAim) -> PlanProblem:
         if aim.split:
             from shisha_rt.costs.split_costs import SplitCosts
 
-            ways, known_shares = priced_splits(ready)
-            costs = replace(costs, splits=SplitCosts(tuple(ways), shard_times=known_shares))
+            splittables, known_shares = priced_splits(ready)
+            costs = replace(costs, splits=SplitCosts(tuple(splittables), shard_times=known_shares))
     except BadInput:
         if asked.strategy not in WITHOUT_COSTS:
             raise
@@ -337,7 +337,7 @@ def _problem_of_costs(asked: PlanOptions) -> PlanProblem:
     refuse_options(asked, "machine dim shape", why)
     refuse_given({"--layers": asked.kind}, why)
     costs = parse_costs(read_bytes(path, "costs as JSON"), str(path))
-    if asked.split and not costs.splits.ways:
+    if asked.split and not costs.splits.splittables:
         raise BadInput(f"{path}: has no `splits`, expected how layers may be split, for --split", Error.COSTS_MISSING)
     if not asked.split:
         costs = replace(costs, splits=SplitCosts())

@@ -36,7 +36,7 @@ class CostsEvaluator:
             needs=needs,
             kinds=self._teams.kind_of,
             far=costs.far,
-            splits={way.along: way for way in costs.splits.ways},
+            splits={splittable.along: splittable for splittable in costs.splits.splittables},
             most_batch=max((batch.frames for batch in costs.batches), default=1),
         )
 

@@ -80,7 +80,7 @@ class _Split(msgspec.Struct, forbid_unknown_fields=True):
     shard_times: dict[str, _ShardTime] = msgspec.field(name="told", default_factory=dict)
 
     @property
-    def way(self) -> Splittable:
+    def splittable(self) -> Splittable:
         return Splittable(
             self.first, self.last, self.axis, self.units, self.block, (), self.summed, self.joined, self.join_part
         )
@@ -134,7 +134,7 @@ def parse_costs(text: bytes | str, source: str) -> Costs:
         teams=tuple(CostTeam(tuple(x.places), _floats(x.time_s)) for x in file.teams),
         mixed=file.mixed,
         splits=SplitCosts(
-            tuple(split.way for split in file.splits), file.shard_s, shard_times=_shard_times(file.splits)
+            tuple(split.splittable for split in file.splits), file.shard_s, shard_times=_shard_times(file.splits)
         ),
         tensors=tuple(CostTensor(x.name, x.size_bytes, x.made, tuple(sorted(x.readers))) for x in file.tensors),
         links=tuple(HostLink(x.host, x.there.way, x.back.way) for x in file.links),
@@ -248,20 +248,23 @@ def _split_faults(costs: Costs) -> Iterator[str]:
     last_layer = len(costs.layers) - 1
     cuts = costs.legal_cuts | {-1, last_layer}
     names = {place.name for place in costs.places}
-    for i, way in enumerate(costs.splits.ways):
-        where = f"splits[{i}]"
-        if not way.first <= way.last <= last_layer:
-            yield f"{where}: layers {way.first}-{way.last}, expected a run of layers 0-{last_layer}"
-        if way.first - 1 not in cuts or way.last not in cuts:
-            yield f"{where}: layers {way.first}-{way.last} cannot be cut out: expected legal cuts at both ends"
-        if way.block >= way.units:
-            yield f"{where}.block = {way.block}: expected less than units = {way.units}"
+    for i, splittable in enumerate(costs.splits.splittables):
+        where, layers = f"splits[{i}]", f"layers {splittable.first}-{splittable.last}"
+        if not splittable.first <= splittable.last <= last_layer:
+            yield f"{where}: {layers}, expected a run of layers 0-{last_layer}"
+        if splittable.first - 1 not in cuts or splittable.last not in cuts:
+            yield f"{where}: {layers} cannot be cut out: expected legal cuts at both ends"
+        if splittable.block >= splittable.units:
+            yield f"{where}.block = {splittable.block}: expected less than units = {splittable.units}"
         for span, axis, place in costs.splits.shard_times:
-            if (span, axis) == way.along and place not in names:
+            if (span, axis) == splittable.along and place not in names:
                 yield f"{where}.told: {place!r}, expected places of the file"
     yield from _repeated(
         "splits",
-        ((way.along, f" = {way.axis} of {way.first}-{way.last}") for way in costs.splits.ways),
+        (
+            (splittable.along, f" = {splittable.axis} of {splittable.first}-{splittable.last}")
+            for splittable in costs.splits.splittables
+        ),
     )
 
 
@@ -294,7 +297,7 @@ def costs_object(costs: Costs) -> dict[str, Any]:
     batches = [{"frames": batch.frames, "time_s": _or_null(batch.time_s)} for batch in costs.batches]
     optional = {
         "teams": teams,
-        **(_splits_object(costs.splits) if costs.splits.ways else {}),
+        **(_splits_object(costs.splits) if costs.splits.splittables else {}),
         "tensors": [asdict(tensor) | {"readers": list(tensor.readers)} for tensor in costs.tensors],
         "links": [asdict(link) for link in costs.links],
         "batches": batches,
@@ -315,15 +318,16 @@ def _place_object(place: CostPlace) -> dict[str, Any]:
 
 def _splits_object(splits: SplitCosts) -> dict[str, Any]:
     keys = ("first", "last", "axis", "units", "block", "summed", "joined", "join_part")
-    by_way: dict[tuple[Span, Axis], dict[str, object]] = {}
+    by_split: dict[tuple[Span, Axis], dict[str, object]] = {}
     for (span, axis, place), shares in splits.shard_times.items():
         join_s = shares.join_s if math.isfinite(shares.join_s) else None
-        by_way.setdefault((span, axis), {})[place] = asdict(shares) | {"join_s": join_s}
-    ways = [
-        {key: getattr(way, key) for key in keys} | ({"told": places} if (places := by_way.get(way.along)) else {})
-        for way in splits.ways
+        by_split.setdefault((span, axis), {})[place] = asdict(shares) | {"join_s": join_s}
+    objects = [
+        {key: getattr(splittable, key) for key in keys}
+        | ({"told": places} if (places := by_split.get(splittable.along)) else {})
+        for splittable in splits.splittables
     ]
-    return {"splits": ways, "shard_s": splits.overhead_s}
+    return {"splits": objects, "shard_s": splits.overhead_s}
 
 
 def _or_null(seconds: Floats) -> list[Any]:

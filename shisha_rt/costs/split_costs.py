@@ -47,12 +47,14 @@ class ShardTime:
 
 @dataclass(frozen=True, eq=False)
 class SplitCosts:
-    """`ways`: how layers can be split. A shard takes `factor` x (`overhead_s` + entry cost + its share of the layers).
+    """`splittables`: how layers can be split.
+
+    A shard takes `factor` x (`overhead_s` + entry cost + its share of the layers).
 
     `shard_times`: shard times from elsewhere, such as a described device's formulas; `factor` applies to them too.
     """
 
-    ways: tuple[Splittable, ...] = ()
+    splittables: tuple[Splittable, ...] = ()
     overhead_s: float = SHARD_S
     factor: float = 1.0
     shard_times: Mapping[PricedSplit, ShardTime] = field(default_factory=dict)
@@ -80,7 +82,7 @@ class SplitCosts:
 
     @cached_property
     def _join_parts(self) -> Mapping[Along, float]:
-        return {way.along: way.join_part for way in self.ways if way.join_part}
+        return {splittable.along: splittable.join_part for splittable in self.splittables if splittable.join_part}
 
 
 def shard_bytes(split: Split, span_bytes: int) -> int:

@@ -157,17 +157,17 @@ class TeamCosts:
         shard_s = self.costs.splits.shard_s(split, self.span_s(team, first, last), entry_s, team[0])
         return math.inf if math.isnan(shard_s) else shard_s
 
-    def share_s(self, way: Splittable, units: int, place: str) -> float:
-        """What so many units of a way take on a place: 0 units nothing, and all of them what the whole layers take."""
-        if 0 < units < way.units:
-            return self.shard_s(way.shard(units), (place,))
-        return self.span_s((place,), *way.span) if units else 0.0
+    def share_s(self, splittable: Splittable, units: int, place: str) -> float:
+        """Seconds of so many units on a place: 0 for no units, and those of the unsplit layers for all units."""
+        if 0 < units < splittable.units:
+            return self.shard_s(splittable.shard(units), (place,))
+        return self.span_s((place,), *splittable.span) if units else 0.0
 
-    def share_bytes(self, way: Splittable, units: int) -> int:
-        """The bytes of weights that a place holds for so many units of a way."""
-        span_bytes = self.costs.weight_bytes(*way.span)
-        if 0 < units < way.units:
-            return shard_bytes(way.shard(units), span_bytes)
+    def share_bytes(self, splittable: Splittable, units: int) -> int:
+        """The bytes of weights that a place holds for so many units."""
+        span_bytes = self.costs.weight_bytes(*splittable.span)
+        if 0 < units < splittable.units:
+            return shard_bytes(splittable.shard(units), span_bytes)
         return span_bytes if units else 0
 
     def _stage_s(self, work: tuple[Span, ...], split: Split | None, kind: int, size: int, frames: int) -> float:

@@ -62,10 +62,10 @@ def passing_tensors(index: ModelIndex, plan: Plan) -> set[str]:
     names = {
         entry.tensor.name for entry in index.crossing if any(of[entry.made] != of[layer] for layer in entry.readers)
     }
-    known = {((way.first, way.last), way.axis): way for way in index.splits}
+    known = {((splittable.first, splittable.last), splittable.axis): splittable for splittable in index.splits}
     for carriers in plan.splits:
         split = plan.stages[carriers[0]].split
         assert split is not None  # `carriers` are stages with a split
-        way = known[split.span, split.axis]
-        names.update(room for name in way.makes for room in way.rooms(name, len(split.shares)))
+        splittable = known[split.span, split.axis]
+        names.update(room for name in splittable.makes for room in splittable.rooms(name, len(split.shares)))
     return names - {spec.name for spec in (*index.inputs, *index.outputs)}

@@ -65,16 +65,16 @@ def priced_splits(ready: ModelOnMachine) -> tuple[Sequence[Splittable], Mapping[
 
     Such times come from the formulas of described devices; then only splits that the formulas cover are allowed.
     """
-    ways = () if ready.unsplit else ready.compiled.index.splits
+    splits = () if ready.unsplit else ready.compiled.index.splits
     devices = {place: device[0] for place, device in ready.devices.items() if device[0].described}
     if not devices or ready.unsplit:
-        return ways, {}
+        return splits, {}
     layers = layer_of_operator(ready.compiled.layers)
-    times = shard_times(ready.compiled.model.graph, layers, ways, devices)
+    times = shard_times(ready.compiled.model.graph, layers, splits, devices)
     known = {key[:2] for key in times}
     scale = ready.machine.time_scale
     shares = {key: time.stretched(scale / ready.machine.place(key[-1]).speed) for key, time in times.items()}
-    return [way for way in ways if ((way.first, way.last), way.axis) in known], shares
+    return [split for split in splits if split.along in known], shares
 
 
 def cost_tensors(index: ModelIndex) -> tuple[CostTensor, ...]:
@@ -114,11 +114,11 @@ def told_costs(
     costs = stored.costs()
     teams = tuple(replace(team, time_s=team.time_s / time_scale) for team in costs.teams)
     shares = {key: shard_time.stretched(1 / time_scale) for key, shard_time in (shard_times or {}).items()}
-    ways = SplitCosts(tuple(splits), SHARD_S / time_scale, shard_times=shares)
+    split_costs = SplitCosts(tuple(splits), SHARD_S / time_scale, shard_times=shares)
     places = tuple(
         place if place.power_w is None else replace(place, power_w=place.power_w * time_scale) for place in costs.places
     )
-    return replace(costs, places=places, time_s=costs.time_s / time_scale, teams=teams, splits=ways, batches=())
+    return replace(costs, places=places, time_s=costs.time_s / time_scale, teams=teams, splits=split_costs, batches=())
 
 
 def plans_by_costs(

@@ -20,7 +20,7 @@ of the first are inputs of the second.
 """
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)
 Along: TypeAlias = tuple[Span, Axis]
-"""Layers, and the axis along which they are split: what tells ways to split a network apart."""
+"""Layers, and the axis along which they are split: identifies a `Splittable`."""
 
 
 def as_axis(word: str) -> Axis:
@@ -98,6 +98,11 @@ class Splittable(msgspec.Struct, frozen=True):
     @property
     def along(self) -> Along:
         return self.span, self.axis
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks; the last one may have fewer units."""
+        return -(-self.units // self.block)
 
     def shard(self, units: int) -> Split:
         """A shard of some of the units, but not all; another shard has the rest."""

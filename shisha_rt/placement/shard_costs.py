@@ -1,4 +1,4 @@
-"""Time of a stage with a split on a described device, by formula for its operators with their sizes in that stage."""
+"""Times of shards, and of stages that have them, on described devices: by formula, for the operators' sizes there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from shisha_rt.costs.operator_costs import described_costs
@@ -20,45 +19,48 @@ from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import segment
 
 _PRICED: Final = ("channels", "columns", "groups")
+"""Axes along which shards have formulas."""
 
 
 def shard_times(
-    graph: Graph, node_layers: Sequence[int], ways: Iterable[Splittable], devices: Mapping[str, Device]
+    graph: Graph, node_layers: Sequence[int], splittables: Iterable[Splittable], devices: Mapping[str, Device]
 ) -> dict[PricedSplit, ShardTime]:
-    """Times of shards on places whose only device is a described one (`devices`), for splits without partial sums.
+    """Times of shards by layers, axis and place, for splits without partial sums.
 
-    Each is a line through the times of the smallest shard and of the largest that the device can run.
+    `node_layers` (operators,) of the cleaned graph; `devices`: by place, for places whose only device is a described
+    one. Each time is a line through those of the smallest shard and of the largest that the device can run.
     """
+    first_with = {place: _first_with(device, devices) for place, device in devices.items()}
     times_of: dict[PricedSplit, ShardTime] = {}
-    alike = {
-        place: next(name for name, other in devices.items() if other == device) for place, device in devices.items()
-    }
-    for way in ways:
-        if way.summed or way.axis not in _PRICED:
+    for splittable in splittables:
+        if splittable.summed or splittable.axis not in _PRICED:
             continue
-        span = way.first, way.last
-
-        def seconds(blocks: int, place: str, way: Splittable = way, span: Span = span) -> float:
-            units = blocks * way.block
-            split = Split(span, way.axis, (units, way.units - units), 0)
-            return split_stage_s(graph, node_layers, split, [span], devices[place]) or 0.0
-
-        for place, first in alike.items():
-            if place != first:
-                times_of[span, way.axis, place] = times_of[span, way.axis, first]
-                continue
-            shard_line = _line(way, partial(seconds, place=place))
-            join_s: float | None = 0.0
-            if way.joined:
-                join = Split(span, way.axis, (way.block, way.units - way.block), 2)
-                join_s = split_stage_s(graph, node_layers, join, [span], devices[place])
-            times_of[span, way.axis, place] = replace(shard_line, join_s=join_s or 0.0)
+        span, axis = splittable.along
+        for place, first in first_with.items():
+            if place == first:
+                times_of[span, axis, place] = _shard_time(graph, node_layers, splittable, devices[place])
+            else:
+                times_of[span, axis, place] = times_of[span, axis, first]
     return times_of
 
 
-def _line(way: Splittable, seconds: Callable[[int], float]) -> ShardTime:
+def _first_with(device: Device, devices: Mapping[str, Device]) -> str:
+    """The first place that has this device or one that is equal."""
+    return next(place for place, other in devices.items() if other == device)
+
+
+def _shard_time(graph: Graph, node_layers: Sequence[int], splittable: Splittable, device: Device) -> ShardTime:
+    def stage_s(units: int, part: int) -> float:
+        split = Split(splittable.span, splittable.axis, (units, splittable.units - units), part)
+        return split_stage_s(graph, node_layers, split, [splittable.span], device) or 0.0
+
+    line = _line(splittable, lambda blocks: stage_s(blocks * splittable.block, 0))
+    return replace(line, join_s=stage_s(splittable.block, 2)) if splittable.joined else line
+
+
+def _line(splittable: Splittable, seconds: Callable[[int], float]) -> ShardTime:
     """The line through `seconds`, a function of the number of blocks that is inf beyond what the device can run."""
-    most_blocks = -(-way.units // way.block) - 1
+    most_blocks = splittable.blocks - 1  # another shard has the last one
     first_s, last_s = seconds(1), seconds(most_blocks)
     last = most_blocks
     if math.isinf(first_s):
@@ -66,9 +68,9 @@ def _line(way: Splittable, seconds: Callable[[int], float]) -> ShardTime:
     if math.isinf(last_s):
         last = bisect_left(range(1, most_blocks + 1), True, key=lambda blocks: math.isinf(seconds(blocks)))
         last_s = seconds(last)
-    unit_s = (last_s - first_s) / ((last - 1) * way.block) if last > 1 else 0.0
-    most = way.units if last == most_blocks else last * way.block
-    return ShardTime(max(0.0, first_s - unit_s * way.block), unit_s, most)
+    unit_s = (last_s - first_s) / ((last - 1) * splittable.block) if last > 1 else 0.0
+    most_units = splittable.units if last == most_blocks else last * splittable.block
+    return ShardTime(max(0.0, first_s - unit_s * splittable.block), unit_s, most_units)
 
 
 def split_stage_s(

@@ -108,7 +108,7 @@ class GuidedTuner:
         believed = replace(believed, costs=with_splits_tried(believed.costs, trials.done, self.goal.objective))
         solution = exact_plan(believed.costs, replace(self._of_a_step, latency_s=self._latency_s(trials, believed)))
         # The bound is proven only for chains of whole layers in the file's order.
-        if self.costs.splits.ways or not self._best(trials)[0].is_chain:
+        if self.costs.splits.splittables or not self._best(trials)[0].is_chain:
             solution = replace(solution, lower_bound_s=None)
         if len(trials.done) >= self.limits.most_trials:
             return trials, self._final(trials, f"the limit of {self.limits.most_trials} trials is reached", solution)
@@ -121,7 +121,7 @@ class GuidedTuner:
                 or self._reordered(trials, believed.costs, self.goal)
                 or self._reordered(trials, self.costs, replace(self.goal, replicate=False))
             )
-        if proposal is None and believed.costs.splits.ways and self.goal.objective != "energy":
+        if proposal is None and believed.costs.splits.splittables and self.goal.objective != "energy":
             handover_s = _handover_s(believed.costs, trials.done)
             whole, solution = solution, self._with_splits(believed.costs, solution, handover_s)
             fewer = with_longest_alone(believed.costs, solution.plan, trials.done)
@@ -338,5 +338,5 @@ def guided(
         start = exact.plan
     if start is None:
         raise ValueError(f"costs without a plan: {exact.reason}")
-    bound_s = None if costs.splits.ways else exact.lower_bound_s
+    bound_s = None if costs.splits.splittables else exact.lower_bound_s
     return GuidedTuner(costs, start, bound_s, goal, limits, needs)

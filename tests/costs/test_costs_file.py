@@ -296,14 +296,14 @@ class TestSplits:
     def test_what_is_read_is_written(self) -> None:
         value = with_splits(CHANNELS, ROWS) | {"shard_s": 0.25}
         costs = parse(value)
-        assert [(way.first, way.last, way.axis, way.units, way.block) for way in costs.splits.ways] == [
+        assert [(way.first, way.last, way.axis, way.units, way.block) for way in costs.splits.splittables] == [
             (0, 0, "channels", 64, 1),
             (1, 2, "rows", 7, 2),
         ]
         assert costs.splits.overhead_s == 0.25
         again = costs_object(costs)
         assert again["splits"] == [CHANNELS | {"block": 1, "summed": False, "joined": False, "join_part": 0.0}, ROWS]
-        assert parse(again).splits.ways == costs.splits.ways
+        assert parse(again).splits.splittables == costs.splits.splittables
         assert "splits" not in costs_object(parse(good()))
 
     @pytest.mark.parametrize(

@@ -75,5 +75,5 @@ def test_what_is_told_of_shards_comes_first() -> None:
 
 def test_the_part_that_joining_takes_is_not_shared() -> None:
     """Of 8 seconds a quarter is the join's, on top of what follows and its entry."""
-    costs = replace(COSTS, splits=replace(COSTS.splits, ways=(structs.replace(WAY, join_part=0.25),)))
+    costs = replace(COSTS, splits=replace(COSTS.splits, splittables=(structs.replace(WAY, join_part=0.25),)))
     assert team_costs(costs).team_s(SUMS) == ((1.0,), (6 * 0.75 + 0.625,), (4 * 0.75 + 0.625,), (4.25 + 2,))

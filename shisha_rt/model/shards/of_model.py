@@ -38,7 +38,7 @@ def splits_of(
         operators.setdefault(layer, []).append(operator)
     groups = groups_of(max(node_layers, default=-1) + 1, legal_cuts)
 
-    def ways(span: Span) -> Iterator[Splittable | KeptWhole]:
+    def splits_of(span: Span) -> Iterator[Splittable | KeptWhole]:
         numbers = sorted(operator for layer in range(span[0], span[1] + 1) for operator in operators.get(layer, ()))
         if not any(graph.operators[number].op_type in HEAVY for number in numbers):
             return
@@ -48,10 +48,10 @@ def splits_of(
             answer = _OPEN if open_ended else _answer(graph, numbers, span, axis, macs)
             yield answer if isinstance(answer, Splittable) else KeptWhole(*span, axis, answer)
 
-    alone = [way for span in groups for way in ways(span)]
-    pairs = [way for (first, _), (_, last) in pairwise(groups) for way in ways((first, last))]
-    splittables = tuple(way for way in (*alone, *pairs) if isinstance(way, Splittable))
-    return splittables, tuple(way for way in alone if isinstance(way, KeptWhole))
+    alone = [split for span in groups for split in splits_of(span)]
+    pairs = [split for (first, _), (_, last) in pairwise(groups) for split in splits_of((first, last))]
+    splittables = tuple(split for split in (*alone, *pairs) if isinstance(split, Splittable))
+    return splittables, tuple(split for split in alone if isinstance(split, KeptWhole))
 
 
 def _passing(graph: Graph, operator: int) -> Iterator[str]:
@@ -68,11 +68,11 @@ def _answer(graph: Graph, operators: Sequence[int], span: Span, axis: Axis, macs
         return f"its operators could not be followed ({type(error).__name__}: {error})"
 
 
-def _with_join(graph: Graph, operators: Sequence[int], way: Splittable, macs: int) -> Splittable:
-    if not (way.joined or way.summed):
-        return way
-    join = _join_macs(graph, split_run(graph, operators, way.axis, halves(way.units, way.block)))
-    return structs.replace(way, join_part=join / max(1, join + macs))
+def _with_join(graph: Graph, operators: Sequence[int], splittable: Splittable, macs: int) -> Splittable:
+    if not (splittable.joined or splittable.summed):
+        return splittable
+    join = _join_macs(graph, split_run(graph, operators, splittable.axis, halves(splittable.units, splittable.block)))
+    return structs.replace(splittable, join_part=join / max(1, join + macs))
 
 
 def _join_macs(graph: Graph, run: SplitRun) -> int:

@@ -111,7 +111,9 @@ class _Room:
     def _bytes(self, costs: Costs) -> Floats:
         """(positions, positions): bytes that a stage holds; shards of rows hold all weights of their layers."""
         whole = np.array([*(costs.weight_bytes(piece.first, piece.last) for piece in self.pieces), 0.0])
-        rows = np.array([*(piece.way is not None and piece.way.axis == "rows" for piece in self.pieces), False])
+        rows = np.array(
+            [*(piece.splittable is not None and piece.splittable.axis == "rows" for piece in self.pieces), False]
+        )
         sums = _sums(whole[:-1] * [piece.share for piece in self.pieces])
         rows, whole = rows[self.before], whole[self.before]
         held = self._add_up(

@@ -26,18 +26,18 @@ from shisha_rt.plan.plan import Plan, Stage, Team
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A whole layer; or of the layers of `way`, the units from `begin` up to and without `end`."""
+    """A whole layer; or the units `begin` to `end` (exclusive) of the layers of `splittable`."""
 
     first: int
     last: int
-    way: Splittable | None = None
+    splittable: Splittable | None = None
     begin: int = 0
     end: int = 0
 
     @property
     def share(self) -> float:
         """Share of the piece in the time of its layers."""
-        return 1.0 if self.way is None else (self.end - self.begin) / self.way.units
+        return 1.0 if self.splittable is None else (self.end - self.begin) / self.splittable.units
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +53,17 @@ class WholeRun:
 class Shards:
     """Shards of layers, as (units, teams). `joiners`: teams of the join if no run follows; empty: those of the last."""
 
-    way: Splittable
+    splittable: Splittable
     parts: tuple[tuple[int, tuple[Team, ...]], ...]
     joiners: tuple[Team, ...] = ()
 
     @classmethod
     def on_places(
-        cls, way: Splittable, places: Iterable[str], units: Iterable[int], joiners: tuple[Team, ...] = ()
+        cls, splittable: Splittable, places: Iterable[str], units: Iterable[int], joiners: tuple[Team, ...] = ()
     ) -> Shards:
         """Shards of `units` (places,), without those of none; the one that is no multiple of a block comes last."""
-        shares = sorted(zip(units, places, strict=True), key=lambda share: share[0] % way.block)
-        return cls(way, tuple((count, ((place,),)) for count, place in shares if count), joiners)
+        shares = sorted(zip(units, places, strict=True), key=lambda share: share[0] % splittable.block)
+        return cls(splittable, tuple((count, ((place,),)) for count, place in shares if count), joiners)
 
 
 Item: TypeAlias = WholeRun | Shards
@@ -80,21 +80,21 @@ def split_spans(plan: Plan) -> set[Span]:
 
 
 def pieces_of(layer_count: int, counts: Mapping[Splittable, int]) -> tuple[Piece, ...]:
-    """All layers, those of each way (none overlap) in as many pieces as `counts` says, at most one for each block."""
-    ways = {way.first: way for way in counts}
+    """All layers; those of a splittable in `counts` (none overlap) in that many pieces, at most one for each block."""
+    splittables = {splittable.first: splittable for splittable in counts}
     pieces: list[Piece] = []
     layer = 0
     while layer < layer_count:
-        way = ways.get(layer)
-        if way is None:
+        splittable = splittables.get(layer)
+        if splittable is None:
             pieces.append(Piece(layer, layer))
             layer += 1
             continue
-        blocks = -(-way.units // way.block)
-        count = min(counts[way], blocks)
-        ends = [min(way.units, way.block * (blocks * i // count)) for i in range(count + 1)]
-        pieces += [Piece(*way.span, way, *span) for span in pairwise(ends)]
-        layer = way.last + 1
+        blocks = splittable.blocks
+        count = min(counts[splittable], blocks)
+        ends = [min(splittable.units, splittable.block * (blocks * i // count)) for i in range(count + 1)]
+        pieces += [Piece(*splittable.span, splittable, *span) for span in pairwise(ends)]
+        layer = splittable.last + 1
     return tuple(pieces)
 
 
@@ -134,8 +134,10 @@ def shared(pieces: Sequence[Piece], layers: Floats) -> Floats:
 def _layer(costs: Costs, piece: Piece) -> CostLayer:
     layers = costs.layers[piece.first : piece.last + 1]
     weight_bytes = costs.weight_bytes(piece.first, piece.last)
-    if piece.way is not None:  # rounded so that the bytes of several pieces add up exactly
-        weight_bytes = weight_bytes * piece.end // piece.way.units - weight_bytes * piece.begin // piece.way.units
+    if piece.splittable is not None:  # rounded so that the bytes of several pieces add up exactly
+        weight_bytes = (
+            weight_bytes * piece.end // piece.splittable.units - weight_bytes * piece.begin // piece.splittable.units
+        )
     return CostLayer(
         layers[0].name,
         piece.share * sum(layer.weight for layer in layers),
@@ -153,14 +155,16 @@ def unrefined(pieces: Sequence[Piece], chain: Plan) -> Plan:
 def _items(pieces: Sequence[Piece], teams: tuple[Team, ...]) -> Iterator[Item]:
     """Yield what a stage over pieces has: perhaps shards at its ends, and whole layers between."""
     run: WholeRun | None = None
-    for (first, last, way), members in groupby(pieces, key=lambda piece: (piece.first, piece.last, piece.way)):
+    for (first, last, splittable), members in groupby(
+        pieces, key=lambda piece: (piece.first, piece.last, piece.splittable)
+    ):
         units = sum(piece.end - piece.begin for piece in members)
-        if way is None or units == way.units:
+        if splittable is None or units == splittable.units:
             run = WholeRun(first if run is None else run.first, last, teams)
             continue
         if run is not None:
             yield run
-        yield Shards(way, ((units, teams),))
+        yield Shards(splittable, ((units, teams),))
         run = None
     if run is not None:
         yield run
@@ -171,8 +175,8 @@ def _joined(items: Iterable[Item]) -> list[Item]:
     assembled_items: list[Item] = []
     for item in items:
         before = assembled_items[-1] if assembled_items else None
-        if isinstance(item, Shards) and isinstance(before, Shards) and item.way == before.way:
-            assembled_items[-1] = Shards(item.way, before.parts + item.parts)
+        if isinstance(item, Shards) and isinstance(before, Shards) and item.splittable == before.splittable:
+            assembled_items[-1] = Shards(item.splittable, before.parts + item.parts)
         else:
             assembled_items.append(item)
     return assembled_items
@@ -204,11 +208,11 @@ def assembled(items: Iterable[Item]) -> Plan:
             join = None
             continue
         join_alone()
-        way, shares = item.way, tuple(units for units, _ in item.parts)
-        whole = Split(way.span, way.axis, shares, len(shares))
+        splittable, shares = item.splittable, tuple(units for units, _ in item.parts)
+        whole = Split(splittable.span, splittable.axis, shares, len(shares))
         shards = (replace(whole, part=part) for part in range(len(shares)))
         given = zip(shards, item.parts, strict=True)
         add(*(Stage((shard.span,), teams, behind, split=shard) for shard, (_, teams) in given))
-        join, joiners = whole if way.joined or way.summed else None, item.joiners
+        join, joiners = whole if splittable.joined or splittable.summed else None, item.joiners
     join_alone()
     return Plan(tuple(stages))

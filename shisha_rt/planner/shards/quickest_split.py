@@ -17,19 +17,19 @@ from shisha_rt.planner.shards.integer import best_shares
 from shisha_rt.planner.shards.pieces import Item, Shards, WholeRun, assembled
 
 _MOST_TRIED: Final = 64
-"""Ways to split layers that are tried. Finding the shares of one takes up to 10 ms."""
+"""Splittable layers that are tried. Finding the shares of one takes up to 10 ms."""
 _MOST_BLOCKS: Final = 256
 """Blocks of a layer; if it has more, several are dealt as one."""
 
 
-class _Way(NamedTuple):
+class _Path(NamedTuple):
     """A path through the first layers: its seconds and its stages."""
 
     seconds: float
     items: tuple[Item, ...]
 
 
-_NO_WAY: Final = _Way(math.inf, ())
+_NO_PATH: Final = _Path(math.inf, ())
 
 
 def quickest_split(team_costs: TeamCosts, start: Plan, handover_s: float) -> Plan:
@@ -39,31 +39,31 @@ def quickest_split(team_costs: TeamCosts, start: Plan, handover_s: float) -> Pla
     whole layers keep their places. If it does not fit the places' memories, all layers stay whole.
     """
     splits: dict[int, list[tuple[float, Shards]]] = {}
-    for way in _worth_a_look(team_costs, start):
-        shares = _least(team_costs, way)
+    for splittable in _worth_a_look(team_costs, start):
+        shares = _least(team_costs, splittable)
         if shares is not None:
-            splits.setdefault(way.first, []).append(shares)
-    whole = _Way(-handover_s, ())
+            splits.setdefault(splittable.first, []).append(shares)
+    whole = _Path(-handover_s, ())
     for stage in start.stages:
-        runs = {stage.first: _NO_WAY}
+        runs = {stage.first: _NO_PATH}
         apart = {stage.first: whole}
         for layer in range(stage.first, stage.last + 1):
-            run, behind = runs[layer], apart.get(layer, _NO_WAY)
+            run, behind = runs[layer], apart.get(layer, _NO_PATH)
             took_s = team_costs.span_s(stage.teams[0], layer, layer)
             entry_s = float(team_costs.costs.entry_s[layer])
             onwards = _longer(run, layer, took_s)
             if not math.isnan(entry_s):
-                begun = _Way(behind.seconds + handover_s + entry_s + took_s, behind.items)
+                begun = _Path(behind.seconds + handover_s + entry_s + took_s, behind.items)
                 onwards = min(onwards, _with(begun, WholeRun(layer, layer, stage.teams)), key=_seconds)
             runs[layer + 1] = onwards
             for seconds, shards in splits.get(layer, ()):
-                end = shards.way.last + 1
+                end = shards.splittable.last + 1
                 if end <= stage.last + 1:
                     before = min(run, _joined(behind, handover_s), key=_seconds)
-                    split = _with(_Way(before.seconds + handover_s + seconds, before.items), shards)
-                    others = apart.get(end, _NO_WAY)
-                    apart[end] = min(others, split, key=lambda way: _joined(way, handover_s).seconds)
-        whole = min(runs[stage.last + 1], _joined(apart.get(stage.last + 1, _NO_WAY), handover_s), key=_seconds)
+                    split = _with(_Path(before.seconds + handover_s + seconds, before.items), shards)
+                    others = apart.get(end, _NO_PATH)
+                    apart[end] = min(others, split, key=lambda path: _joined(path, handover_s).seconds)
+        whole = min(runs[stage.last + 1], _joined(apart.get(stage.last + 1, _NO_PATH), handover_s), key=_seconds)
     if not whole.items:
         return start
     plan = assembled(whole.items)
@@ -71,39 +71,38 @@ def quickest_split(team_costs: TeamCosts, start: Plan, handover_s: float) -> Pla
 
 
 def _worth_a_look(team_costs: TeamCosts, start: Plan) -> list[Splittable]:
-    """The ways whose layers take longest, and longer than the overhead of two shards."""
+    """The splittable layers that take longest, and longer than the overhead of two shards."""
     whole_s = {
         layer: team_costs.span_s(stage.teams[0], layer, layer) for stage in start.stages for layer in stage.layers
     }
-    ways = [
-        (sum(map(whole_s.__getitem__, range(way.first, way.last + 1))), way) for way in team_costs.costs.splits.ways
-    ]
-    ways.sort(key=lambda way: -way[0])
-    return [way for seconds, way in ways[:_MOST_TRIED] if seconds > 2 * team_costs.costs.splits.overhead_s]
+    splits = team_costs.costs.splits
+    timed = [(sum(whole_s[layer] for layer in range(each.first, each.last + 1)), each) for each in splits.splittables]
+    timed.sort(key=lambda pair: -pair[0])
+    return [splittable for seconds, splittable in timed[:_MOST_TRIED] if seconds > 2 * splits.overhead_s]
 
 
-def _seconds(way: _Way) -> float:
-    return way.seconds
+def _seconds(path: _Path) -> float:
+    return path.seconds
 
 
-def _with(way: _Way, item: Item) -> _Way:
-    return _Way(way.seconds, (*way.items, item))
+def _with(path: _Path, item: Item) -> _Path:
+    return _Path(path.seconds, (*path.items, item))
 
 
-def _joined(way: _Way, handover_s: float) -> _Way:
+def _joined(path: _Path, handover_s: float) -> _Path:
     """The path with a hand-over to the join of its last shards, a stage of its own, as no whole layer follows."""
-    last = way.items[-1] if way.items else None
-    is_left = isinstance(last, Shards) and (last.way.joined or last.way.summed)
-    return _Way(way.seconds + handover_s, way.items) if is_left else way
+    last = path.items[-1] if path.items else None
+    is_left = isinstance(last, Shards) and (last.splittable.joined or last.splittable.summed)
+    return _Path(path.seconds + handover_s, path.items) if is_left else path
 
 
-def _longer(way: _Way, layer: int, took_s: float) -> _Way:
+def _longer(path: _Path, layer: int, took_s: float) -> _Path:
     """The path with one layer more in its last run."""
-    if not way.items:
-        return _NO_WAY
-    *others, run = way.items
+    if not path.items:
+        return _NO_PATH
+    *others, run = path.items
     assert isinstance(run, WholeRun)  # paths in `runs` end with one
-    return _Way(way.seconds + took_s, (*others, WholeRun(run.first, layer, run.teams)))
+    return _Path(path.seconds + took_s, (*others, WholeRun(run.first, layer, run.teams)))
 
 
 def alone_s(team_costs: TeamCosts, plan: Plan, handover_s: float) -> float:
@@ -112,34 +111,36 @@ def alone_s(team_costs: TeamCosts, plan: Plan, handover_s: float) -> float:
     return latency_s(plan, [[seconds + handover_s for seconds in stage_s] for stage_s in stages_s]) - handover_s
 
 
-def _least(team_costs: TeamCosts, way: Splittable) -> tuple[float, Shards] | None:
+def _least(team_costs: TeamCosts, splittable: Splittable) -> tuple[float, Shards] | None:
     """The shards of least latency on places of this host, and their seconds with the join.
 
     Partial sums can have at most `MOST_SUMMED` shards: then the quickest places. None: the layers are better whole.
     """
     places = [place.name for place in team_costs.costs.places if not place.host]
-    if way.summed:
-        places = sorted(places, key=lambda place: team_costs.span_s((place,), *way.span))[:MOST_SUMMED]
-    best = best_shares(way, _MOST_BLOCKS, lambda units: _table(team_costs, way, places, units))
+    if splittable.summed:
+        places = sorted(places, key=lambda place: team_costs.span_s((place,), *splittable.span))[:MOST_SUMMED]
+    best = best_shares(splittable, _MOST_BLOCKS, lambda units: _table(team_costs, splittable, places, units))
     if best is None or sum(units > 0 for units in best[1]) < 2:
         return None
     seconds, shares = best
     join_s = {
-        place: team_costs.costs.splits.join_s(*way.along, team_costs.span_s((place,), *way.span), place)
-        if way.joined or way.summed
+        place: team_costs.costs.splits.join_s(*splittable.along, team_costs.span_s((place,), *splittable.span), place)
+        if splittable.joined or splittable.summed
         else 0.0
         for place in places
     }
     joiner = min(places, key=join_s.__getitem__)
     joiners = ((joiner,),) if join_s[joiner] else ()
-    return seconds + join_s[joiner], Shards.on_places(way, places, shares, joiners)
+    return seconds + join_s[joiner], Shards.on_places(splittable, places, shares, joiners)
 
 
-def _table(team_costs: TeamCosts, way: Splittable, places: Sequence[str], units: Sequence[int]) -> list[list[float]]:
+def _table(
+    team_costs: TeamCosts, splittable: Splittable, places: Sequence[str], units: Sequence[int]
+) -> list[list[float]]:
     """(places, units): seconds of so many units on each place.
 
     Places of a kind take the same, unless shard times are known for each place.
     """
     same = {place: place if team_costs.costs.splits.shard_times else team_costs.kind_of[place] for place in places}
-    seconds = {of: [team_costs.share_s(way, count, place) for count in units] for place, of in same.items()}
+    seconds = {of: [team_costs.share_s(splittable, count, place) for count in units] for place, of in same.items()}
     return [seconds[of] for of in same.values()]

@@ -38,16 +38,17 @@ from shisha_rt.planner.shards.spread import spread
 from shisha_rt.planner.solution import PlanSolution
 
 _MOST_PIECES: Final = 16
-"""For each layer."""
+"""Pieces of a layer, before the best chain is known."""
 _MOST_POSITIONS: Final = 180
 """Whole layers and pieces in all: the work of planners grows with their number."""
-_MOST_FINE: Final = 640
-_MOST_SHARES: Final = 256
+_MOST_FINE_PIECES: Final = 256
+_MOST_FINE_POSITIONS: Final = 640
+"""The same when the order of teams and the layers to split are known (`_in_fine_pieces`)."""
 _LEAST_SHARE: Final = 1 / 64
 """A layer is worth splitting only if it takes at least this share of the slowest stage's time."""
 _MOST_ORDERS: Final = 24
 _MOST_SHIFTED: Final = 8
-"""Shards of a way whose shares are changed to allow for its join: all pairs are tried."""
+"""Most shards of a split whose shares are changed to allow for its join: all pairs of shards are tried."""
 _GAIN: Final = 1e-9
 """Relative: less is rounding."""
 
@@ -59,18 +60,22 @@ def split_plan(
     *,
     handover_s: float = HANDOVER_S,
 ) -> PlanSolution:
-    """Return a better plan with layers split in the ways that `costs` know, or else `whole`, the one of `exact_plan`.
+    """Return a better plan with layers split, as `costs` say that they can be; else `whole`, the plan of `exact_plan`.
 
     `most_stages` of `goal`: limits the places (or teams) that serve a frame, as a place's shards and its other layers
     count as one. `handover_s`: from one stage to the next; a split for latency has to gain more than its hand-overs.
 
     If latency is the objective and no plan without splits can run, the answer is the one of the best throughput.
     """
-    if not costs.splits.ways or goal.objective == "energy":  # a split saves no energy
+    if not costs.splits.splittables or goal.objective == "energy":  # a split saves no energy
         return whole
     # Some rows of several layers would be computed twice, and costs do not know how many.
-    ways = tuple(way for way in costs.splits.ways if way.axis != "rows" or _is_group(costs, way))
-    costs = replace(costs, splits=replace(costs.splits, ways=ways))
+    splittables = tuple(
+        splittable
+        for splittable in costs.splits.splittables
+        if splittable.axis != "rows" or _is_group(costs, splittable)
+    )
+    costs = replace(costs, splits=replace(costs.splits, splittables=splittables))
     if len(costs.far) == len(costs.places):
         return whole
     if goal.objective == "throughput" or whole.plan is None:
@@ -112,9 +117,9 @@ def plan_that_fits(costs: Costs, goal: Goal) -> PlanSolution:
     return split_plan(costs, whole, goal) if whole.outcome is Outcome.INFEASIBLE else whole
 
 
-def _is_group(costs: Costs, way: Splittable) -> bool:
-    """Whether no legal cut parts the layers of a way."""
-    return bool(np.isnan(costs.transfer_s[way.first : way.last]).all())
+def _is_group(costs: Costs, splittable: Splittable) -> bool:
+    """Whether there is no legal cut between the layers of a splittable."""
+    return bool(np.isnan(costs.transfer_s[splittable.first : splittable.last]).all())
 
 
 def _on_single_places(predicted: TeamCosts, chain: Plan) -> Iterator[Plan]:
@@ -133,42 +138,53 @@ def _on_single_places(predicted: TeamCosts, chain: Plan) -> Iterator[Plan]:
 
 
 def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
+    """The plan of the best throughput, on this host's places if it has splits; `whole` if none is better."""
     whole_s = _period_s(costs, whole.plan)
     if costs.far:
         near = [place.name for place in costs.places if not place.host]
         costs = replace(among(costs, near, [1.0] * len(near)), tensors=())
     counts = _counts(costs, whole_s)
+    if not counts:
+        return whole
     pieces = pieces_of(len(costs.layers), counts)
     fine = refined(costs, pieces)
     chain = exact_plan(fine, replace(goal, objective="throughput", latency_states=0))
-    if not counts or chain.plan is None:
+    if chain.plan is None:
         return whole
     plain = not goal.replicate and (goal.most_stages is None or goal.most_stages >= len(costs.places))
     plans = [
         unrefined(pieces, chain.plan),
         *_balanced_plans(costs, pieces, chain.plan, _orders(costs) if plain else ()),
     ]
-    besides: list[Plan] = []
+    spread_plans: list[Plan] = []
     if math.isinf(whole_s) and plain:
-        too_heavy = (way for way in counts if not _has_room(costs, way))
-        besides = [plan for way in too_heavy if (plan := spread(costs, way, goal)) is not None]
+        too_heavy = (splittable for splittable in counts if not _has_room(costs, splittable))
+        spread_plans = [plan for splittable in too_heavy if (plan := spread(costs, splittable, goal)) is not None]
     unused = costs.places if goal.most_stages is None else ()
     plans = [_with_best_joins(costs, plan, [place.name for place in unused]) for plan in plans]
-    able = filter(_can_be_summed(costs), (*plans, *besides))
-    plan = min(able, key=lambda plan: _period_s(costs, plan), default=None)
+    plan = min(
+        filter(_can_be_summed(costs), (*plans, *spread_plans)), key=lambda plan: _period_s(costs, plan), default=None
+    )
     plan_s = _period_s(costs, plan)
     if plan_s >= (1 - _GAIN) * whole_s:
         plan, plan_s = whole.plan, whole_s
     if plan is None or math.isinf(plan_s):
         return whole
-    split = f"layers {spans_listed(way.span for way in counts)} split"
-    bound_s, space = None, f"plans with {split}"  # of plans of `spread` nothing is proven
-    if plan not in besides:
-        space = f"{chain.space}, {split} in any shares"
-        if chain.lower_bound_s is not None and not costs.splits.shard_times:  # pieces do not have these times
-            least_part = min(1.0, costs.splits.factor) * (1 - max(way.join_part for way in counts))
-            bound_s = max(0.0, least_part * chain.lower_bound_s - _longest_s(fine, pieces, counts))
-    return replace(chain.answered(plan, plan_s, bound_s, _GAIN), space=space)
+    split = f"layers {spans_listed(splittable.span for splittable in counts)} split"
+    if plan in spread_plans:  # no chain over pieces: nothing is proven of it
+        return replace(chain.answered(plan, plan_s, None, _GAIN), space=f"plans with {split}")
+    bound_s = _bound_s(costs, chain.lower_bound_s, counts, _longest_s(fine, pieces, counts))
+    return replace(chain.answered(plan, plan_s, bound_s, _GAIN), space=f"{chain.space}, {split} in any shares")
+
+
+def _bound_s(
+    costs: Costs, chain_bound_s: float | None, counts: Iterable[Splittable], longest_piece_s: float
+) -> float | None:
+    """Lower bound for any shares, from that of chains over pieces (see the module); None: there is none."""
+    if chain_bound_s is None or costs.splits.shard_times:  # pieces do not have these times
+        return None
+    least_part = min(1.0, costs.splits.factor) * (1 - max(splittable.join_part for splittable in counts))
+    return max(0.0, least_part * chain_bound_s - longest_piece_s)
 
 
 def _balanced_plans(
@@ -182,46 +198,52 @@ def _balanced_plans(
     if best is not None:
         plan = unrefined(pieces, best)
         yield plan
-        yield from _finely(costs, plan, order)
+        yield from _in_fine_pieces(costs, plan, order)
 
 
 def _with_best_joins(costs: Costs, plan: Plan, places: Iterable[str]) -> Plan:
     """The plan with shares that allow for joins, and with each join that is a stage of its own where that is fastest:
     on a stage's teams, or on a place of `places` that the plan leaves unused.
     """
-    for way in costs.splits.ways:
-        joins = [at for at, stage in enumerate(plan.stages) if _is_of(stage, way) and stage.split and stage.split.joins]
-        if not joins or not way.join_part:
+    for splittable in costs.splits.splittables:
+        joins = [
+            at
+            for at, stage in enumerate(plan.stages)
+            if _is_along(stage, splittable) and stage.split and stage.split.joins
+        ]
+        if not joins or not splittable.join_part:
             continue
         (at,) = joins
         tried = [plan]
         stage = plan.stages[at]
-        if stage.work == (way.span,):
+        if stage.work == (splittable.span,):
             kind_of = team_costs(costs).kind_of
             unused = {kind_of[place]: ((place,),) for place in places if place not in plan.places}
             for teams in dict.fromkeys([*(other.teams for other in plan.stages), *unused.values()]):
                 joined = replace(stage, teams=teams)
                 tried.append(Plan((*plan.stages[:at], joined, *plan.stages[at + 1 :])))
-        plan = min((_shifted(costs, joined, way) for joined in tried), key=lambda plan: _period_s(costs, plan))
+        plan = min((_shifted(costs, joined, splittable) for joined in tried), key=lambda plan: _period_s(costs, plan))
     return plan
 
 
-def _is_of(stage: Stage, way: Splittable) -> bool:
-    return stage.split is not None and stage.split.along == way.along
+def _is_along(stage: Stage, splittable: Splittable) -> bool:
+    return stage.split is not None and stage.split.along == splittable.along
 
 
-def _shifted(costs: Costs, plan: Plan, way: Splittable) -> Plan:
-    """Move blocks of a way between two shards as long as that is faster: many at once, then fewer."""
+def _shifted(costs: Costs, plan: Plan, splittable: Splittable) -> Plan:
+    """Move blocks between two shards of a split as long as that is faster: many at once, then fewer."""
     best_s = _period_s(costs, plan)
-    (shares,) = {stage.split.shares for stage in plan.stages if stage.split is not None and _is_of(stage, way)}
-    step = 1 << (max(shares) // way.block).bit_length()
+    (shares,) = {
+        stage.split.shares for stage in plan.stages if stage.split is not None and _is_along(stage, splittable)
+    }
+    step = 1 << (max(shares) // splittable.block).bit_length()
     while step and len(shares) <= _MOST_SHIFTED:
         moved: list[tuple[float, Plan, tuple[int, ...]]] = []
         for giver, taker in permutations(range(len(shares)), 2):
-            units = step * way.block
+            units = step * splittable.block
             if shares[giver] > units:
                 others = tuple(share - units * (at == giver) + units * (at == taker) for at, share in enumerate(shares))
-                with_others = _with_shares(plan, way, others)
+                with_others = _with_shares(plan, splittable, others)
                 moved.append((_period_s(costs, with_others), with_others, others))
         least_s, fastest, others = min(moved, key=lambda move: move[0], default=(math.inf, plan, shares))
         if least_s < (1 - _GAIN) * best_s:
@@ -231,18 +253,20 @@ def _shifted(costs: Costs, plan: Plan, way: Splittable) -> Plan:
     return plan
 
 
-def _with_shares(plan: Plan, way: Splittable, shares: tuple[int, ...]) -> Plan:
+def _with_shares(plan: Plan, splittable: Splittable, shares: tuple[int, ...]) -> Plan:
     return Plan(
         tuple(
-            replace(stage, split=replace(stage.split, shares=shares)) if stage.split and _is_of(stage, way) else stage
+            replace(stage, split=replace(stage.split, shares=shares))
+            if stage.split and _is_along(stage, splittable)
+            else stage
             for stage in plan.stages
         )
     )
 
 
-def _has_room(costs: Costs, way: Splittable) -> bool:
-    """Whether some place has the memory for all layers of a way, whole."""
-    needed = stage_bytes(costs, *way.span)
+def _has_room(costs: Costs, splittable: Splittable) -> bool:
+    """Whether some place has the memory for all layers of a splittable, unsplit."""
+    needed = stage_bytes(costs, *splittable.span)
     return any(needed <= place.room_bytes for place in costs.places)
 
 
@@ -251,34 +275,39 @@ def _period_s(costs: Costs, plan: Plan | None) -> float:
 
 
 def _counts(costs: Costs, whole_s: float) -> dict[Splittable, int]:
-    """How many pieces the layers of each way are cut into: the longest first, up to `_MOST_POSITIONS`."""
+    """The layers to split, and how many pieces each is cut into: the longest first, up to `_MOST_POSITIONS`."""
     seconds = _least_seconds(costs)
-    ways = _ways(costs, seconds)
+    splittables = _disjoint(costs, seconds)
     counts: dict[Splittable, int] = {}
     left = _MOST_POSITIONS - len(costs.layers)
-    for way in sorted(ways, key=lambda way: -_of(seconds, way)):
-        count = min(_MOST_PIECES, -(-way.units // way.block), left + 1)
-        if count < 2 or (math.isfinite(whole_s) and _of(seconds, way) < _LEAST_SHARE * whole_s):
+    for splittable in sorted(splittables, key=lambda splittable: -_span_s(seconds, splittable)):
+        count = min(_MOST_PIECES, splittable.blocks, left + 1)
+        if count < 2 or (math.isfinite(whole_s) and _span_s(seconds, splittable) < _LEAST_SHARE * whole_s):
             continue
-        counts[way] = count
+        counts[splittable] = count
         left -= count - 1
     return dict(sorted(counts.items(), key=lambda item: item[0].first))
 
 
-def _ways(costs: Costs, seconds: Sequence[float]) -> list[Splittable]:
-    """Choose ways that do not overlap: short runs of layers first, then axes that leave the least to join."""
+def _disjoint(costs: Costs, seconds: Sequence[float]) -> list[Splittable]:
+    """Choose splittables that do not overlap: short runs of layers first, then axes that leave the least to join."""
     axes = ("channels", "columns", "groups", "rows", "inputs")
     most_bytes = max(place.room_bytes for place in costs.places)
 
-    def rank(way: Splittable) -> tuple[int, bool, bool, int]:
-        held = costs.weight_bytes(*way.span)
-        return way.last - way.first, way.axis == "rows" and held > most_bytes, way.summed, axes.index(way.axis)
+    def rank(splittable: Splittable) -> tuple[int, bool, bool, int]:
+        held = costs.weight_bytes(*splittable.span)
+        return (
+            splittable.last - splittable.first,
+            splittable.axis == "rows" and held > most_bytes,
+            splittable.summed,
+            axes.index(splittable.axis),
+        )
 
     splittables: list[Splittable] = []
-    for way in sorted(costs.splits.ways, key=rank):
-        overlaps = any(other.first <= way.last and way.first <= other.last for other in splittables)
-        if not overlaps and math.isfinite(_of(seconds, way)):
-            splittables.append(way)
+    for splittable in sorted(costs.splits.splittables, key=rank):
+        overlaps = any(other.first <= splittable.last and splittable.first <= other.last for other in splittables)
+        if not overlaps and math.isfinite(_span_s(seconds, splittable)):
+            splittables.append(splittable)
     return splittables
 
 
@@ -287,8 +316,8 @@ def _least_seconds(costs: Costs) -> list[float]:
     return np.where(np.isnan(costs.time_s), np.inf, costs.time_s).min(axis=1).tolist()  # type: ignore[no-any-return]
 
 
-def _of(seconds: Sequence[float], way: Splittable) -> float:
-    return math.fsum(seconds[way.first : way.last + 1])
+def _span_s(seconds: Sequence[float], splittable: Splittable) -> float:
+    return math.fsum(seconds[splittable.first : splittable.last + 1])
 
 
 def _orders(costs: Costs) -> Iterator[tuple[Teams, ...]]:
@@ -297,36 +326,37 @@ def _orders(costs: Costs) -> Iterator[tuple[Teams, ...]]:
     different = math.factorial(len(costs.places)) // math.prod(math.factorial(len(kind)) for kind in kinds)
     if different > _MOST_ORDERS:
         return
-    for order in _different([len(kind) for kind in kinds]):
+    for order in _distinct_orders([len(kind) for kind in kinds]):
         free = [iter(kind) for kind in kinds]
         yield tuple(((costs.places[next(free[kind])].name,),) for kind in order)
 
 
-def _different(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
+def _distinct_orders(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Yield the different orders of kinds with so many places each."""
     if not any(counts):
         yield ()
     for kind, count in enumerate(counts):
         if count:
-            for behind in _different([*counts[:kind], count - 1, *counts[kind + 1 :]]):
+            for behind in _distinct_orders([*counts[:kind], count - 1, *counts[kind + 1 :]]):
                 yield (kind, *behind)
 
 
-def _finely(costs: Costs, plan: Plan, order: Sequence[Teams]) -> Iterator[Plan]:
+def _in_fine_pieces(costs: Costs, plan: Plan, order: Sequence[Teams]) -> Iterator[Plan]:
     """Yield the plan with the same layers split, in pieces of single blocks, or as fine as the limits allow."""
     chosen = {stage.split.along for stage in plan.stages if stage.split is not None}
-    ways = [way for way in costs.splits.ways if way.along in chosen]
-    if not ways:
+    splittables = [splittable for splittable in costs.splits.splittables if splittable.along in chosen]
+    if not splittables:
         return
-    most = min(_MOST_SHARES, max(2, (_MOST_FINE - len(costs.layers)) // len(ways)))
-    pieces = pieces_of(len(costs.layers), dict.fromkeys(ways, most))
+    most = min(_MOST_FINE_PIECES, max(2, (_MOST_FINE_POSITIONS - len(costs.layers)) // len(splittables)))
+    pieces = pieces_of(len(costs.layers), dict.fromkeys(splittables, most))
     _, chain = balanced(costs, pieces, order)
     if chain is not None:
         yield unrefined(pieces, chain)
 
 
 def _can_be_summed(costs: Costs) -> Callable[[Plan], bool]:
-    summed = {way.along for way in costs.splits.ways if way.summed}
+    """Whether no split of a plan has more partial sums than there are buffers for."""
+    summed = {splittable.along for splittable in costs.splits.splittables if splittable.summed}
 
     def check(plan: Plan) -> bool:
         splits = [stage.split for stage in plan.stages if stage.split is not None]
@@ -337,7 +367,7 @@ def _can_be_summed(costs: Costs) -> Callable[[Plan], bool]:
 
 def _longest_s(fine: Costs, pieces: Sequence[Piece], counts: dict[Splittable, int]) -> float:
     """The longest time, on any place, of a piece that could be cut finer."""
-    coarse = [piece.way is not None and counts[piece.way] < -(-piece.way.units // piece.way.block) for piece in pieces]
+    coarse = [piece.splittable is not None and counts[piece.splittable] < piece.splittable.blocks for piece in pieces]
     if not any(coarse):
         return 0.0
     return float(np.nan_to_num(fine.time_s[coarse]).max())

@@ -20,8 +20,8 @@ from shisha_rt.planner.shards.pieces import split_spans
 def with_splits_tried(costs: Costs, done: Sequence[tuple[Plan, Measurement]], objective: Objective) -> Costs:
     """Correct shard times by the last plan that had shards. Layers that were split without gain are to stay whole."""
     given_up = _given_up(done, objective)
-    ways = tuple(way for way in costs.splits.ways if way.span not in given_up)
-    costs = replace(costs, splits=replace(costs.splits, ways=ways))
+    splittables = tuple(splittable for splittable in costs.splits.splittables if splittable.span not in given_up)
+    costs = replace(costs, splits=replace(costs.splits, splittables=splittables))
     for plan, measurement in reversed(done):
         if not (plan.splits and measurement.can_run):
             continue
@@ -48,8 +48,8 @@ def with_longest_alone(costs: Costs, plan: Plan | None, done: Sequence[tuple[Pla
         return None
     longest = max(first, key=lambda span: float(np.nanmin(costs.time_s[span[0] : span[1] + 1].sum(axis=0))))
     kept = tried | {longest}
-    ways = tuple(way for way in costs.splits.ways if way.span in kept)
-    return replace(costs, splits=replace(costs.splits, ways=ways))
+    splittables = tuple(splittable for splittable in costs.splits.splittables if splittable.span in kept)
+    return replace(costs, splits=replace(costs.splits, splittables=splittables))
 
 
 def _given_up(done: Sequence[tuple[Plan, Measurement]], objective: Objective) -> set[Span]:

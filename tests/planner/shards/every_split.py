@@ -24,7 +24,7 @@ def drawn_costs(rng: random.Random, layers: int, places: int) -> Costs:
     layers_s = [rng.uniform(4, 20) for _ in range(layers)]
     costs = costs_of([[seconds * by * rng.choice([1, 1, 1.3]) for by in speeds] for seconds in layers_s], [1] * places)
     axes: tuple[Axis, ...] = ("channels", "groups", "rows", "columns")
-    ways = [
+    splittables = [
         Splittable(layer, layer, rng.choice(axes), rng.randint(3, 9), rng.choice([1, 2]), ())
         for layer in range(layers)
         if rng.random() < 0.8
@@ -36,20 +36,22 @@ def drawn_costs(rng: random.Random, layers: int, places: int) -> Costs:
         layers=tuple(CostLayer(str(layer), 1.0, rng.randint(2, 16), rng.randint(0, 3)) for layer in range(layers)),
         places=tuple(replace(place, memory_bytes=its) for place, its in zip(costs.places, limits, strict=True)),
         transfer_s=np.array([rng.choice([0.0, 0.0, 1.5]) for _ in range(layers - 1)]),
-        splits=SplitCosts(tuple(ways), overhead_s=rng.choice([0.0, 0.7]), factor=rng.choice([1.0, 1.0, 1.3, 0.8])),
+        splits=SplitCosts(
+            tuple(splittables), overhead_s=rng.choice([0.0, 0.7]), factor=rng.choice([1.0, 1.0, 1.3, 0.8])
+        ),
     )
 
 
 def least_period_s(costs: Costs) -> float:
     """Of all chains over some of the places in any order, a layer in any shares; inf: there is none."""
-    ways = {way.first: way for way in costs.splits.ways}
+    splittables = {splittable.first: splittable for splittable in costs.splits.splittables}
     cuts: list[Cut] = []
     for layer in range(len(costs.layers)):
-        way = ways.get(layer)
-        cuts += [(layer, unit) for unit in (range(0, way.units, way.block) if way else (0,))]
+        splittable = splittables.get(layer)
+        cuts += [(layer, unit) for unit in (range(0, splittable.units, splittable.block) if splittable else (0,))]
     cuts.append((len(costs.layers), 0))
     stages_s = [
-        [[_stage_s(costs, ways, place, *its) for its in ((begin, end) for end in cuts)] for begin in cuts]
+        [[_stage_s(costs, splittables, place, *its) for its in ((begin, end) for end in cuts)] for begin in cuts]
         for place in range(len(costs.places))
     ]
     least_s = math.inf
@@ -65,17 +67,17 @@ def least_period_s(costs: Costs) -> float:
     return least_s
 
 
-def _stage_s(costs: Costs, ways: dict[int, Splittable], place: int, begin: Cut, end: Cut) -> float:
+def _stage_s(costs: Costs, splittables: dict[int, Splittable], place: int, begin: Cut, end: Cut) -> float:
     """What a place takes for the layers from one cut to the other: each shard a stage, whole layers between one."""
     seconds, held, live, entered = 0.0, 0.0, 0, False
     for layer in range(begin[0], min(end[0] + 1, len(costs.layers))):
         first = begin[1] if layer == begin[0] else 0
-        last = end[1] if layer == end[0] else (ways[layer].units if layer in ways else 1)
+        last = end[1] if layer == end[0] else (splittables[layer].units if layer in splittables else 1)
         if first >= last:
             continue
         its, entry_s = costs.layers[layer], float(costs.transfer_s[layer - 1]) if layer else 0.0
         layer_s = float(costs.time_s[layer, place])
-        units = ways[layer].units if layer in ways else 1
+        units = splittables[layer].units if layer in splittables else 1
         live = max(live, its.live_bytes)
         if last - first == units:
             seconds += layer_s + (0.0 if entered else entry_s)
@@ -83,7 +85,9 @@ def _stage_s(costs: Costs, ways: dict[int, Splittable], place: int, begin: Cut, 
             continue
         share = (last - first) / units
         seconds += costs.splits.factor * (costs.splits.overhead_s + entry_s + layer_s * share)
-        held += its.weight_bytes if ways[layer].axis == "rows" else -(-its.weight_bytes * (last - first) // units)
+        held += (
+            its.weight_bytes if splittables[layer].axis == "rows" else -(-its.weight_bytes * (last - first) // units)
+        )
         entered = False
     limit = costs.places[place].memory_bytes
     return math.inf if limit is not None and held + live > limit else seconds

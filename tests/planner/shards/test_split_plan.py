@@ -204,7 +204,9 @@ def test_no_split_whose_transfers_or_hand_overs_eat_its_gain(
     )
     whole = exact_plan(costs, Goal(objective="latency"))
     assert split_plan(costs, whole, Goal(objective="latency"), handover_s=handover_s).plan == whole.plan
-    little = replace(costs, transfer_s=costs.transfer_s / 2, splits=SplitCosts(costs.splits.ways, overhead_s / 2))
+    little = replace(
+        costs, transfer_s=costs.transfer_s / 2, splits=SplitCosts(costs.splits.splittables, overhead_s / 2)
+    )
     found = split_plan(little, whole, Goal(objective="latency"), handover_s=handover_s / 2.2).plan
     assert found is not None
     assert found.splits

@@ -48,7 +48,7 @@ class CompareOptions:
 
 
 @takes(CompareOptions)
-def compare(asked: CompareOptions) -> None:
+def compare(options: CompareOptions) -> None:
     """Say how fast MODEL is in a daemon and on plain engines here.
 
     ONNX Runtime, OpenVINO where it is installed, and a daemon that has tuned itself take turns on the same cores:
@@ -69,26 +69,26 @@ def compare(asked: CompareOptions) -> None:
     from shisha_rt.machine.config.machine_file import check_runnable, load_machine
     from shisha_rt.model.zoo import resolve_model
 
-    for option, value in (("--seconds", asked.seconds), ("--tune", asked.tune)):
+    for option, value in (("--seconds", options.seconds), ("--tune", options.tune)):
         if not (value > 0 and math.isfinite(value)):
             raise BadInput(f"{option} {value:g}: expected a number of seconds above 0")
-    check_writable("--png", asked.png)
-    if asked.png is not None and find_spec("matplotlib") is None:
+    check_writable("--png", options.png)
+    if options.png is not None and find_spec("matplotlib") is None:
         raise BadInput(f"--png: matplotlib is missing: {pip_install('plot')}", Error.EXTRA_MISSING)
-    parse_sizes(asked.dim, asked.shape)  # what is wrong with them is said before anything is started
-    machine = load_machine(asked.machine)
+    parse_sizes(options.dim, options.shape)  # what is wrong with them is said before anything is started
+    machine = load_machine(options.machine)
     check_runnable(machine)
-    path = resolve_model(asked.model, progress)
-    comparison = Comparison(asked, machine, path)
+    path = resolve_model(options.model, progress)
+    comparison = Comparison(options, machine, path)
     with plainly():
-        compared = Compared(asked.model, tuple(comparison.cores), comparison.measure(progress))
-    print(json.dumps(compared.as_object()) if asked.as_json else compared.in_words())
-    if asked.png is not None:
+        compared = Compared(options.model, tuple(comparison.cores), comparison.measure(progress))
+    print(json.dumps(compared.as_object()) if options.as_json else compared.in_words())
+    if options.png is not None:
         from shisha_rt.show.compare_figure import save_comparison
         from shisha_rt.show.figure import asked_for_by_png
 
         with asked_for_by_png():
-            save_comparison(asked.png, asked.model, compared.bars())
+            save_comparison(options.png, options.model, compared.bars())
 
 
 @dataclass(frozen=True, slots=True)

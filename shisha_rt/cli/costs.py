@@ -38,7 +38,7 @@ class CostsOptions:
 
 
 @takes(CostsOptions)
-def costs(asked: CostsOptions) -> None:
+def costs(options: CostsOptions) -> None:
     """List what each layer of MODEL takes on each place.
 
     What is not known yet is measured on this host first: some seconds, once for each kind of core and number
@@ -61,13 +61,13 @@ def costs(asked: CostsOptions) -> None:
     from shisha_rt.measure.profile import MEASURED_BATCHES
     from shisha_rt.model.zoo import resolve_model
 
-    sizes = parse_sizes(asked.dim, asked.shape)
-    places = load_machine(asked.machine)
-    model = resolve_model(asked.model, progress)
-    ready = make_ready(model, places, sizes=[sizes], kind=asked.kind, teams=asked.teams, on_progress=progress)
-    if asked.batches and ready.operator_costs:
+    sizes = parse_sizes(options.dim, options.shape)
+    places = load_machine(options.machine)
+    model = resolve_model(options.model, progress)
+    ready = make_ready(model, places, sizes=[sizes], kind=options.kind, teams=options.teams, on_progress=progress)
+    if options.batches and ready.operator_costs:
         raise BadInput(f"--batches: {places.source} has devices, whose runs of several frames are not measured")
-    measured = layer_costs(ready, progress, MEASURED_BATCHES if asked.batches else ())
+    measured = layer_costs(ready, progress, MEASURED_BATCHES if options.batches else ())
     costs_known = measured.costs()
     if measured.others_ratio > DISTURBED:
         print(
@@ -75,7 +75,7 @@ def costs(asked: CostsOptions) -> None:
             "a daemon with this model measures it again when the host is calm",
             file=sys.stderr,
         )
-    if asked.as_json:
+    if options.as_json:
         costs_known = replace(costs_known, splits=SplitCosts(tuple(ready.rules.splits.values())))
         print(json.dumps(costs_object(costs_known)))
     else:

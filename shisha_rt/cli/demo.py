@@ -80,7 +80,7 @@ class SearchLimits:
 
 
 @takes(DemoOptions)
-def demo(asked: DemoOptions) -> None:
+def demo(options: DemoOptions) -> None:
     """Start a daemon, send frames, watch it tune itself, and stop.
 
     SqueezeNet runs as a pipeline on the machine `demo`: two fast and two slow places, EMULATED on two cores. While
@@ -94,10 +94,10 @@ def demo(asked: DemoOptions) -> None:
       shisha-rt demo --seconds 10 --png pipelines.png
       shisha-rt demo --json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    show_demo(asked, SearchLimits())
+    show_demo(options, SearchLimits())
 
 
-def show_demo(asked: DemoOptions, limits: SearchLimits) -> None:
+def show_demo(options: DemoOptions, limits: SearchLimits) -> None:
     from shisha_rt.cli.drive.child_daemon import child_daemon
     from shisha_rt.cli.drive.reach import plainly
     from shisha_rt.machine.config.machine_file import load_machine
@@ -108,18 +108,18 @@ def show_demo(asked: DemoOptions, limits: SearchLimits) -> None:
     def to_reader(text: str) -> None:
         print(text, flush=True)
 
-    check_writable("--png", asked.png)
-    say = progress if asked.as_json else to_reader
+    check_writable("--png", options.png)
+    say = progress if options.as_json else to_reader
     with tempfile.TemporaryDirectory(prefix="shisha-rt-demo-") as folder:
         machine, about = _machine(Path(folder))
         ready = make_ready(resolve_model(_MODEL, say), load_machine(machine), teams=True, on_progress=say)
         layer_costs(ready, say)  # here, where progress is shown; the daemon then finds the costs stored
         say(f"starting a daemon for {_MODEL} on {about}\n")
         with child_daemon(_MODEL, "--machine", machine, *_HOW) as daemon, plainly():
-            seen = asyncio.run(_Show(daemon, ready, asked.seconds, limits, say).run())
-    drawn = draw_png(seen, asked.png or _PNG, say)
+            seen = asyncio.run(_Show(daemon, ready, options.seconds, limits, say).run())
+    drawn = draw_png(seen, options.png or _PNG, say)
     tell_end(seen, drawn, say)
-    if asked.as_json:
+    if options.as_json:
         print(json.dumps({**seen.as_object(), "png": drawn and str(drawn)}))
     if seen.traffic.faults:
         raise Failure(f"the demo found a fault: {seen.traffic.faults[0]}", printed=True)

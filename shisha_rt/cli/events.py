@@ -26,7 +26,7 @@ class EventsOptions(DaemonOptions):
 
 
 @takes(EventsOptions)
-def events(asked: EventsOptions) -> None:
+def events(options: EventsOptions) -> None:
     """Print what happened in a running daemon, oldest first.
 
     Plans, trials of the tuner, deaths of workers, changes of places.
@@ -39,26 +39,26 @@ def events(asked: EventsOptions) -> None:
       shisha-rt events --follow
       shisha-rt events --since 120 --json | jq '.events[] | select(.kind == "trial")'
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    kept, since = [], asked.since
-    with asked.client() as client:
+    kept, since = [], options.since
+    with options.client() as client:
         instance = client.call("server_metadata")["instance"]
         while True:
             page = client.events(since, _AT_ONCE)
             since = page["next"]
             for event in page["events"]:
-                if asked.as_json and not asked.follow:
+                if options.as_json and not options.follow:
                     kept.append(event)
                 else:
                     words = f"{event['event']:>5}  {clock(event)}  {in_words(event)}"
-                    print(json.dumps(event) if asked.as_json else words)
+                    print(json.dumps(event) if options.as_json else words)
             if page["events"]:
                 continue
-            if not asked.follow:
+            if not options.follow:
                 break
             print(end="", flush=True)
             time.sleep(_LOOK_EVERY_S)
             before, instance = instance, client.call("server_metadata")["instance"]
             if instance != before:  # another daemon, which numbers its events anew
                 since = 0
-    if asked.as_json:
+    if options.as_json:
         print(json.dumps({"events": kept, "next": since}))

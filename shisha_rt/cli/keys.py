@@ -45,7 +45,7 @@ class NewKeyOptions:
     "See also: serve --access; docs/cli.md."
 )
 @takes(NewKeyOptions)
-def new(asked: NewKeyOptions) -> None:
+def new(options: NewKeyOptions) -> None:
     """Make a pair of keys: NAME.key, to be handed on, and NAME.key_secret, for its owner alone.
 
     Prints the entry for the daemon's allow-list (serve --access). Nothing is overwritten.
@@ -61,19 +61,19 @@ def new(asked: NewKeyOptions) -> None:
     from shisha_rt.protocol.access import Permission, access_list, token_hash
     from shisha_rt.protocol.keys import new_pair, write_pair
 
-    if not asked.name.isprintable() or asked.name != Path(asked.name).name or asked.name.startswith((".", "-")):
-        raise BadInput(f"{asked.name!r}: expected a name that a file can have, as camera-1", Error.WRONG_OPTION)
+    if not options.name.isprintable() or options.name != Path(options.name).name or options.name.startswith((".", "-")):
+        raise BadInput(f"{options.name!r}: expected a name that a file can have, as camera-1", Error.WRONG_OPTION)
     pair = new_pair()
-    entry = {"name": asked.name, "permission": Permission.OPERATOR if asked.operator else Permission.CLIENT}
+    entry = {"name": options.name, "permission": Permission.OPERATOR if options.operator else Permission.CLIENT}
     entry["public_key"] = pair.public
-    made = secrets.token_urlsafe(_TOKEN_BYTES) if asked.token else None
+    made = secrets.token_urlsafe(_TOKEN_BYTES) if options.token else None
     if made is not None:
         entry["token_sha256"] = token_hash(made)
-    if asked.unix_user is not None:
-        entry["unix_user"] = asked.unix_user
+    if options.unix_user is not None:
+        entry["unix_user"] = options.unix_user
     access_list({"user": [entry]}, "keys new")
-    public, secret = write_pair(asked.folder, asked.name, pair)
-    if asked.as_json:
+    public, secret = write_pair(options.folder, options.name, pair)
+    if options.as_json:
         files = {"public_file": str(public), "secret_file": str(secret)}
         print(json.dumps({"user": entry, "token": made, **files}))
         return

@@ -18,7 +18,7 @@ _PLAN_S: Final = 120.0
 
 
 @takes(DaemonOptions)
-def plan_get(asked: DaemonOptions) -> None:
+def plan_get(options: DaemonOptions) -> None:
     """Print a daemon's live plan, to be kept in a file.
 
     `plan set` and `serve --plan` take such a file.
@@ -27,7 +27,7 @@ def plan_get(asked: DaemonOptions) -> None:
     Examples:
       shisha-rt plan get > plan.json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    with asked.client() as client:
+    with options.client() as client:
         print(json.dumps(client.plan()))
 
 
@@ -40,7 +40,7 @@ class PlanSetOptions(DaemonOptions):
 
 
 @takes(PlanSetOptions)
-def plan_set(asked: PlanSetOptions) -> None:
+def plan_set(options: PlanSetOptions) -> None:
     """Have a daemon serve by a plan, and wait until it is live.
 
     It pauses the tuner, until `shisha-rt tuner resume`.
@@ -51,11 +51,11 @@ def plan_set(asked: PlanSetOptions) -> None:
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.measure.plan_file import plan_of_file
 
-    plan = plan_of_file(asked.file)
-    with asked.client() as client:
+    plan = plan_of_file(options.file)
+    with options.client() as client:
         client.live()
         answer = client.set_plan(plan, timeout_s=_PLAN_S)
-    if asked.as_json:
+    if options.as_json:
         print(json.dumps(answer))
     elif answer["outcome"] == "live":
         print(f"epoch {answer['epoch']} is live: {plan}")
@@ -78,7 +78,7 @@ class PlaceSetOptions(DaemonOptions):
 
 
 @takes(PlaceSetOptions)
-def place_set(asked: PlaceSetOptions) -> None:
+def place_set(options: PlaceSetOptions) -> None:
     """Take a place of a daemon up or down, or slow it down.
 
     \b
@@ -87,15 +87,15 @@ def place_set(asked: PlaceSetOptions) -> None:
       shisha-rt place set core1 --up
       shisha-rt place set core1 --speed 0.5
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    if (asked.speed is not None) + asked.up + asked.down != 1:
-        raise BadInput(f"place set {asked.place}: expected exactly one of --up, --down and --speed")
-    if asked.speed is not None and not MIN_SPEED <= asked.speed <= 1:
-        raise BadInput(f"--speed {asked.speed:g}: expected a number from {MIN_SPEED:g} to 1")
-    wanted: dict[str, Any] = {"up": asked.up, "down": asked.down, "speed": asked.speed, "device": asked.device}
+    if (options.speed is not None) + options.up + options.down != 1:
+        raise BadInput(f"place set {options.place}: expected exactly one of --up, --down and --speed")
+    if options.speed is not None and not MIN_SPEED <= options.speed <= 1:
+        raise BadInput(f"--speed {options.speed:g}: expected a number from {MIN_SPEED:g} to 1")
+    wanted: dict[str, Any] = {"up": options.up, "down": options.down, "speed": options.speed, "device": options.device}
     wanted = {name: value for name, value in wanted.items() if value}
-    with asked.client() as client:
-        answer = client.call("place_set", place=asked.place, **wanted)
-    if asked.as_json:
+    with options.client() as client:
+        answer = client.call("place_set", place=options.place, **wanted)
+    if options.as_json:
         print(json.dumps(answer))
     else:
         print(", ".join(f"{name} {value}" for name, value in answer.items()))

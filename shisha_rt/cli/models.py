@@ -1,4 +1,4 @@
-"""`shisha-rt models`: list the models at an address of several; load, replace, undo and unload them."""
+"""`shisha-rt models`: list the models that one address serves; load, replace, undo and unload them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import typer
 from shisha_rt.cli.options import DaemonOptions, Json, takes
 from shisha_rt.protocol.limits import MAX_SHADOW_FRAMES
 
-_WITHIN_S: Final = 600.0
-"""Wait so long for an answer, as a model may have to be compiled first."""
+_TIMEOUT_S: Final = 600.0
+"""For an answer: a model may have to be compiled first."""
 
 ModelName = Annotated[str, typer.Argument(metavar="NAME", help="Of a model, as requests have it.")]
 
@@ -25,7 +25,7 @@ class ModelsOptions(DaemonOptions):
 
 
 @takes(ModelsOptions)
-def models(asked: ModelsOptions) -> None:
+def models(options: ModelsOptions) -> None:
     """List the models at an address: versions, places, frames.
 
     \b
@@ -33,18 +33,18 @@ def models(asked: ModelsOptions) -> None:
       shisha-rt models
       shisha-rt models --json | jq -r '.models[].name'
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    with asked.client() as client:
+    with options.client() as client:
         index = client.call("repository_index")["models"]
-        known = {model["name"]: model for model in client.status().get("models", ())}
-    listed = [{**model, **known.get(model["name"], {})} for model in index]
-    if asked.as_json:
+        with_status = {model["name"]: model for model in client.status().get("models", ())}
+    listed = [{**model, **with_status.get(model["name"], {})} for model in index]
+    if options.as_json:
         print(json.dumps({"models": listed}))
     else:
         show_models(listed)
 
 
 def show_models(listed: Sequence[Mapping[str, Any]]) -> None:
-    """A table for people, one line a model."""
+    """Print models, as `repository_index` and `status` describe them, as a table with one line each."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -92,7 +92,7 @@ class LoadOptions(DaemonOptions):
 
 
 @takes(LoadOptions)
-def models_load(asked: LoadOptions) -> None:
+def models_load(options: LoadOptions) -> None:
     """Serve a model, or another version of one; the old one serves until the new one is warm.
 
     \b
@@ -101,44 +101,45 @@ def models_load(asked: LoadOptions) -> None:
       shisha-rt models load detector --file detector-5.onnx --shadow 1000
       shisha-rt models load recogniser
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    file = asked.file
+    file = options.file
     if file is not None and not file.startswith("zoo:"):
         file = str(Path(file).absolute())
-    wanted = {"model": file, "version": asked.version, "shadow": asked.shadow or None}
-    _change(asked, "model_load", asked.name, {key: value for key, value in wanted.items() if value is not None})
+    wanted = {"model": file, "version": options.version, "shadow": options.shadow or None}
+    _change(options, "model_load", options.name, {key: value for key, value in wanted.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnloadOptions(DaemonOptions):
+class NameOptions(DaemonOptions):
     name: ModelName
 
 
-@takes(UnloadOptions)
-def models_unload(asked: UnloadOptions) -> None:
+@takes(NameOptions)
+def models_unload(options: NameOptions) -> None:
     """End a model's daemon, once it has answered what it has; its places go to others.
 
     \b
     Examples:
       shisha-rt models unload recogniser
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    _change(asked, "model_unload", asked.name, {})
+    _change(options, "model_unload", options.name, {})
 
 
-@takes(UnloadOptions)
-def models_undo(asked: UnloadOptions) -> None:
+@takes(NameOptions)
+def models_undo(options: NameOptions) -> None:
     """Go back to the version that a model had before.
 
     \b
     Examples:
       shisha-rt models undo detector
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    _change(asked, "model_undo", asked.name, {})
+    _change(options, "model_undo", options.name, {})
 
 
-def _change(asked: DaemonOptions, op: str, name: str, arguments: Mapping[str, object]) -> None:
-    with asked.client() as client:
+def _change(options: DaemonOptions, op: str, name: str, arguments: Mapping[str, object]) -> None:
+    """Call an operation on a model and print the model as it is then; `name` alone if it is no longer listed."""
+    with options.client() as client:
         client.live()  # else a daemon that is not there would be waited for as long as a model may take to start
-        answer = client.call(op, timeout_s=_WITHIN_S, model_name=name, **arguments)
+        answer = client.call(op, timeout_s=_TIMEOUT_S, model_name=name, **arguments)
         index = client.call("repository_index")["models"]
     shadow = {key: value for key, value in answer.items() if key == "shadow"}
     print(json.dumps({**next((model for model in index if model["name"] == name), {"name": name}), **shadow}))

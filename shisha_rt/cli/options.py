@@ -138,9 +138,9 @@ def refuse_given(options: Mapping[str, object], why: str) -> None:
             raise BadInput(f"{option}: {why}", Error.OPTIONS_CLASH)
 
 
-def refuse_options(asked: object, names: str, why: str) -> None:
+def refuse_options(options: object, names: str, why: str) -> None:
     """`refuse_given` for options by the `names` of their fields, with spaces between."""
-    refuse_given({f"--{name.strip('_').replace('_', '-')}": getattr(asked, name) for name in names.split()}, why)
+    refuse_given({f"--{name.strip('_').replace('_', '-')}": getattr(options, name) for name in names.split()}, why)
 
 
 def check_writable(option: str, path: Path | None) -> None:

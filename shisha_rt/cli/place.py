@@ -151,7 +151,7 @@ class PlaceOptions:
 
 
 @takes(PlaceOptions)
-def place(asked: PlaceOptions) -> None:
+def place(options: PlaceOptions) -> None:
     """Decide which operator runs on which device of a place.
 
     The problem is read from PROBLEM.json, or built from MODEL and the devices of a place: those that are described
@@ -166,86 +166,86 @@ def place(asked: PlaceOptions) -> None:
       shisha-rt place zoo:inception_v1 --machine two-engines --place core0 --measured
       shisha-rt place PROBLEM.json --solver duet --duet-x 25 --json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    check_writable("--dot", asked.dot)
-    check_writable("--png", asked.png)
-    if asked.split is not None:
-        _split(asked, asked.split)
+    check_writable("--dot", options.dot)
+    check_writable("--png", options.png)
+    if options.split is not None:
+        _split(options, options.split)
         return
     of_splits = "objective parallel variable k again one_for_all"
-    refuse_options(asked, of_splits, "says how to split layers, expected --split with it")
-    _refuse_foreign(asked)
-    problem = _problem(asked)
-    placed = _solved(asked, problem)
+    refuse_options(options, of_splits, "says how to split layers, expected --split with it")
+    _refuse_foreign(options)
+    problem = _problem(options)
+    placed = _solved(options, problem)
     solution = placed.solution
-    if asked.as_json:
+    if options.as_json:
         print(json.dumps(placed.as_object()))
     elif placed.cost is not None:
         from shisha_rt.show.place_report import print_report
 
-        print_report(problem.title, problem.problem, solution, asked.solver, placed.solve_time_s)
+        print_report(problem.title, problem.problem, solution, options.solver, placed.solve_time_s)
     if solution.assignment is None:
         raise Failure(
-            f"{solution.outcome}: {asked.solver} has found no assignment: {solution.reason}",
+            f"{solution.outcome}: {options.solver} has found no assignment: {solution.reason}",
             Error.NO_PLAN,
             printed=True,
         )
-    _draw(asked, problem, solution.assignment)
+    _draw(options, problem, solution.assignment)
 
 
-def _split(asked: PlaceOptions, method: SplitMethod) -> None:
+def _split(options: PlaceOptions, method: SplitMethod) -> None:
     """Split layers over devices, on paper."""
-    if asked.problem.endswith(_PROBLEM_SUFFIX):
+    if options.problem.endswith(_PROBLEM_SUFFIX):
         raise BadInput(
-            f"--split: not with {Path(asked.problem).name}, which has no layers, expected MODEL", Error.OPTIONS_CLASH
+            f"--split: not with {Path(options.problem).name}, which has no layers, expected MODEL", Error.OPTIONS_CLASH
         )
     why = "not with --split, which is on paper and places no operators"
-    refuse_given({"--solver": asked.solver != "exact"}, why)
-    refuse_options(asked, "measured precision group priority duet_x accelerator time_limit dot png", why)
-    if asked.machine is None:
+    refuse_given({"--solver": options.solver != "exact"}, why)
+    refuse_options(options, "measured precision group priority duet_x accelerator time_limit dot png", why)
+    if options.machine is None:
         raise BadInput(
             "place --split: --machine is missing, expected a machine file or a name such as tx2-cyclone",
             Error.OPTIONS_CLASH,
         )
     names = {field.name for field in fields(SplitOptions)} & {field.name for field in fields(PlaceOptions)}
-    given = {name: getattr(asked, name) for name in names}
+    given = {name: getattr(options, name) for name in names}
     place_split(
-        model=asked.problem, method=method, **{name: value for name, value in given.items() if value is not None}
+        model=options.problem, method=method, **{name: value for name, value in given.items() if value is not None}
     )
 
 
-def _problem(asked: PlaceOptions) -> _Asked:
+def _problem(options: PlaceOptions) -> _Task:
     """The problem of a file, or of a model on a place; with `--measured`, devices not described are measured first."""
-    if asked.problem.endswith(_PROBLEM_SUFFIX):
-        path = Path(asked.problem)
+    if options.problem.endswith(_PROBLEM_SUFFIX):
+        path = Path(options.problem)
         of_models = "machine place_ measured precision group dim shape"
-        refuse_options(asked, of_models, f"not with {path.name}, which states its own nodes and costs")
-        return _Asked(path.name, parse_problem(read_bytes(path, "a placement problem as JSON"), str(path)))
-    if asked.measured:
-        return _measured(asked)
-    of_measuring = {f"--precision {asked.precision}": asked.precision}
+        refuse_options(options, of_models, f"not with {path.name}, which states its own nodes and costs")
+        return _Task(path.name, parse_problem(read_bytes(path, "a placement problem as JSON"), str(path)))
+    if options.measured:
+        return _measured(options)
+    of_measuring = {f"--precision {options.precision}": options.precision}
     refuse_given(of_measuring, "says what --measured may run, expected both or neither")
-    groups = {f"--group {group}": group for group in asked.group or ()}
+    groups = {f"--group {group}": group for group in options.group or ()}
     refuse_given(groups, "groups are measured, expected --measured or no such option")
-    return _modelled(asked.problem, asked.machine, asked.place_, parse_sizes(asked.dim, asked.shape))
+    return _modelled(options.problem, options.machine, options.place_, parse_sizes(options.dim, options.shape))
 
 
-def _solved(asked: PlaceOptions, problem: _Asked) -> _Found:
+def _solved(options: PlaceOptions, problem: _Task) -> _Found:
     from shisha_rt.placement.solvers import SolverOptions, solve
 
-    limit_s = asked.time_limit or (EXACT_S if asked.solver in _TIMED else math.inf)
+    limit_s = options.time_limit or (EXACT_S if options.solver in _TIMED else math.inf)
     started = perf_counter()
-    options = SolverOptions(
-        priority=() if asked.priority is None else tuple(asked.priority.split(",")),
-        duet_x=DEFAULT_X if asked.duet_x is None else asked.duet_x,
-        accelerator=asked.accelerator,
+    solver_options = SolverOptions(
+        priority=() if options.priority is None else tuple(options.priority.split(",")),
+        duet_x=DEFAULT_X if options.duet_x is None else options.duet_x,
+        accelerator=options.accelerator,
         left_s=lambda: started + limit_s - perf_counter(),
     )
-    solution = solve(asked.solver, problem.problem, options)
+    solution = solve(options.solver, problem.problem, solver_options)
     return _Found(problem, solution, perf_counter() - started)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Task:
     """A problem and its title; `profile`: how its costs were measured, if they were."""
 
     title: str
@@ -255,18 +255,18 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    asked: _Asked
+    task: _Task
     solution: PlacementSolution
     solve_time_s: float
 
     @property
     def cost(self) -> Cost | None:
         assignment = self.solution.assignment
-        return None if assignment is None else cost(self.asked.problem, assignment)
+        return None if assignment is None else cost(self.task.problem, assignment)
 
     def as_object(self) -> dict[str, object]:
         """The object that `--json` prints: always all keys, except that a schedule and `profile` may be missing."""
-        problem, profile = self.asked.problem, self.asked.profile
+        problem, profile = self.task.problem, self.task.profile
         assignment, costed = self.solution.assignment, self.cost
         assert costed is None or math.isfinite(costed.total_s), "a solver's bug: a node on a device that cannot run it"
         schedule = self.solution.schedule
@@ -293,20 +293,20 @@ class _Found:
 # What is refused
 
 
-def _refuse_foreign(asked: PlaceOptions) -> None:
+def _refuse_foreign(options: PlaceOptions) -> None:
     for own, name in (("priority", "priority"), ("duet", "duet_x"), ("typeseq", "accelerator")):
-        if asked.solver != own:
-            refuse_options(asked, name, f"not with --solver {asked.solver}, expected --solver {own}")
-    if asked.duet_x is not None and not 0 <= asked.duet_x <= 100:
-        raise BadInput(f"--duet-x {asked.duet_x:g}: expected a percentage from 0 to 100", Error.WRONG_OPTION)
-    if asked.time_limit is not None and not asked.time_limit > 0:
-        raise BadInput(f"--time-limit {asked.time_limit:g}: expected a number of seconds above 0", Error.WRONG_OPTION)
+        if options.solver != own:
+            refuse_options(options, name, f"not with --solver {options.solver}, expected --solver {own}")
+    if options.duet_x is not None and not 0 <= options.duet_x <= 100:
+        raise BadInput(f"--duet-x {options.duet_x:g}: expected a percentage from 0 to 100", Error.WRONG_OPTION)
+    if options.time_limit is not None and not options.time_limit > 0:
+        raise BadInput(f"--time-limit {options.time_limit:g}: expected a number of seconds above 0", Error.WRONG_OPTION)
 
 
 # Where the problem comes from
 
 
-def _modelled(model: str, machine_name: str | None, place_name: str | None, sizes: InputSizes) -> _Asked:
+def _modelled(model: str, machine_name: str | None, place_name: str | None, sizes: InputSizes) -> _Task:
     from shisha_rt.costs.operator_costs import described_costs
     from shisha_rt.machine.config.device_files import devices_of
     from shisha_rt.model.reader.onnx_reader import read_model
@@ -324,19 +324,19 @@ def _modelled(model: str, machine_name: str | None, place_name: str | None, size
         )
     read = read_model(resolve_model(model, progress), sizes)
     title = f"{read.name} on {chosen.name} of {machine.name}, modelled: times are those of device descriptions"
-    return _Asked(title, build_problem(read.graph, described_costs(read.graph, devices)))
+    return _Task(title, build_problem(read.graph, described_costs(read.graph, devices)))
 
 
-def _measured(asked: PlaceOptions) -> _Asked:
+def _measured(options: PlaceOptions) -> _Task:
     from shisha_rt.machine.config.device_files import devices_of, running_devices
     from shisha_rt.measure.compile import compile_model
     from shisha_rt.model.zoo import resolve_model
     from shisha_rt.placement.build import build_problem
     from shisha_rt.placement.operator_groups import parse_patterns
 
-    machine, chosen = _place_of(asked.machine, asked.place_)
+    machine, chosen = _place_of(options.machine, options.place_)
     # For a machine without any devices, none run; `devices_of` raises an error that says what is missing.
-    devices = running_devices(machine, chosen, asked.precision or _PRECISION) or devices_of(machine, chosen)
+    devices = running_devices(machine, chosen, options.precision or _PRECISION) or devices_of(machine, chosen)
     described = ", ".join(device.name for device in devices if device.described)
     if all(device.described for device in devices):
         raise BadInput(
@@ -344,14 +344,14 @@ def _measured(asked: PlaceOptions) -> _Asked:
             "expected no such option: nothing has to be measured",
             Error.COSTS_MISSING,
         )
-    measure = partial(_by_partitions, parse_patterns(asked.group)) if asked.group else _by_runs
-    sizes = parse_sizes(asked.dim, asked.shape)
-    compiled = compile_model(resolve_model(asked.problem, progress), sizes, progress, plain="heavy")
+    measure = partial(_by_partitions, parse_patterns(options.group)) if options.group else _by_runs
+    sizes = parse_sizes(options.dim, options.shape)
+    compiled = compile_model(resolve_model(options.problem, progress), sizes, progress, plain="heavy")
     costs, how, profile = measure(compiled, machine, chosen, devices)
     title = f"{compiled.model.name} on {chosen.name} of {machine.name}, {how}"
     if described:
         title += f"; modelled: {described}"
-    return _Asked(title, build_problem(compiled.model.graph, costs), profile)
+    return _Task(title, build_problem(compiled.model.graph, costs), profile)
 
 
 def _by_runs(
@@ -400,15 +400,15 @@ def _place_of(machine_name: str | None, name: str | None) -> tuple[Machine, Plac
     return machine, chosen
 
 
-def _draw(asked: PlaceOptions, placed: _Asked, assignment: tuple[int, ...]) -> None:
+def _draw(options: PlaceOptions, placed: _Task, assignment: tuple[int, ...]) -> None:
     """Write the files of `--dot` and `--png`."""
-    if asked.dot is not None:
+    if options.dot is not None:
         from shisha_rt.show.place_dot import placement_dot
 
-        asked.dot.write_text(placement_dot(placed.title, placed.problem, assignment), encoding="utf-8")
-    if asked.png is not None:
+        options.dot.write_text(placement_dot(placed.title, placed.problem, assignment), encoding="utf-8")
+    if options.png is not None:
         from shisha_rt.show.figure import asked_for_by_png
         from shisha_rt.show.place_figure import save_placement
 
         with asked_for_by_png():
-            save_placement(asked.png, placed.title, placed.problem, assignment)
+            save_placement(options.png, placed.title, placed.problem, assignment)

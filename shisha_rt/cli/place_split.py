@@ -1,4 +1,4 @@
-"""`shisha-rt place split`: each heavy layer shared out over described devices, on paper."""
+"""`shisha-rt place split`: each heavy layer split over described devices, by their formulas (GP). Nothing is run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SplitOptions:
 
 
 @takes(SplitOptions)
-def place_split(asked: SplitOptions) -> None:
+def place_split(options: SplitOptions) -> None:
     """Split heavy layers of MODEL over described devices.
 
     It is on paper. `shisha-rt place MODEL --split METHOD` is the same.
@@ -55,6 +55,6 @@ def place_split(asked: SplitOptions) -> None:
       shisha-rt place split zoo:vgg16 --machine tx2-cyclone --parallel
       shisha-rt place split zoo:alexnet --machine tx2-cyclone --method geometric --objective energy
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    if asked.method != "geometric":
-        refuse_options(asked, "k again", f"not with --split {asked.method}, expected --split geometric")
-    study("answer_split")(asked)
+    if options.method != "geometric":
+        refuse_options(options, "k again", f"not with --split {options.method}, expected --split geometric")
+    study("answer_split")(options)

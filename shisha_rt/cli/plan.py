@@ -160,7 +160,7 @@ class PlanOptions:
 
 
 @takes(PlanOptions)
-def plan(asked: PlanOptions) -> None:
+def plan(options: PlanOptions) -> None:
     """Plan which layers of MODEL run on which place, on paper.
 
     Layers and what they take are those of MODEL on a machine, measured first where that is needed; or those of a file
@@ -175,97 +175,100 @@ def plan(asked: PlanOptions) -> None:
       shisha-rt plan zoo:resnet50 --machine board.toml --stages 3 --json > plan.json
       shisha-rt plan --costs COSTS.json --strategy exact --time-limit 10
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    _refuse_foreign(asked)
-    aim = _aim(asked)
-    refuse_foreign_order(asked.order, asked.strategy, aim)
-    if asked.precision not in PERMITTED:
-        raise BadInput(f"--precision {asked.precision}: expected {' or '.join(PERMITTED)}", Error.WRONG_OPTION)
-    if (asked.model is None) == (asked.costs is None):
+    _refuse_foreign(options)
+    aim = _aim(options)
+    refuse_foreign_order(options.order, options.strategy, aim)
+    if options.precision not in PERMITTED:
+        raise BadInput(f"--precision {options.precision}: expected {' or '.join(PERMITTED)}", Error.WRONG_OPTION)
+    if (options.model is None) == (options.costs is None):
         raise BadInput("plan: expected exactly one of MODEL and --costs COSTS.json", Error.OPTIONS_CLASH)
     columns = shutil.get_terminal_size().columns
-    if asked.strategy in SCHEMES:
-        scheduled = _scheduled(asked)
-        print(json.dumps(scheduled.as_object()) if asked.as_json else scheduled.in_words(columns))
+    if options.strategy in SCHEMES:
+        scheduled = _scheduled(options)
+        print(json.dumps(scheduled.as_object()) if options.as_json else scheduled.in_words(columns))
         return
-    answer = _planned(asked, aim)
-    print(json.dumps(answer.as_object()) if asked.as_json else answer.in_words(columns))
+    answer = _planned(options, aim)
+    print(json.dumps(answer.as_object()) if options.as_json else answer.in_words(columns))
     if answer.reason is not None:
         raise Failure(f"{answer.outcome}: {answer.reason}", Error.NO_PLAN, printed=True)
 
 
-def _scheduled(asked: PlanOptions) -> SchemeAnswer:
+def _scheduled(options: PlanOptions) -> SchemeAnswer:
     """A schedule of partitions."""
-    strategy = asked.strategy
-    refuse_given({f"--layers {asked.kind}": asked.kind}, f"not with --strategy {strategy}, which takes the finest")
-    refuse_options(asked, "costs stages", f"not with --strategy {strategy}, which goes by what a MODEL reads where")
-    answer: SchemeAnswer = study("schedule_partitions")(asked)
+    strategy = options.strategy
+    refuse_given({f"--layers {options.kind}": options.kind}, f"not with --strategy {strategy}, which takes the finest")
+    refuse_options(options, "costs stages", f"not with --strategy {strategy}, which goes by what a MODEL reads where")
+    answer: SchemeAnswer = study("schedule_partitions")(options)
     return answer
 
 
-def _planned(asked: PlanOptions, aim: PlanAim) -> PlanAnswer:
-    problem = _problem_of_model(asked, aim) if asked.model is not None else _problem_of_costs(asked)
-    check_order(asked.order, problem, str(asked.model or asked.costs))
-    until_s = math.inf if asked.time_limit is None else time.monotonic() + asked.time_limit
-    rng = random.Random(asked.seed_)
+def _planned(options: PlanOptions, aim: PlanAim) -> PlanAnswer:
+    problem = _problem_of_model(options, aim) if options.model is not None else _problem_of_costs(options)
+    check_order(options.order, problem, str(options.model or options.costs))
+    until_s = math.inf if options.time_limit is None else time.monotonic() + options.time_limit
+    rng = random.Random(options.seed_)
     chosen = seed(
         problem.weights,
         problem.places,
-        stage_count=asked.stages,
-        assign=asked.assign,
+        stage_count=options.stages,
+        assign=options.assign,
         legal_cuts=problem.legal_cuts,
         rng=rng,
     )
     # With splits a place counts as one stage, whatever shards it has: there may be more of these stages than layers.
-    most_stages = asked.stages if asked.split else len(chosen.stages)
+    most_stages = options.stages if options.split else len(chosen.stages)
     goal = Goal(
         aim.replicate,
         aim.objective,
         most_stages,
-        latency_s=math.inf if asked.target_ms is None else asked.target_ms / 1e3,
+        latency_s=math.inf if options.target_ms is None else options.target_ms / 1e3,
         should_stop=lambda: time.monotonic() >= until_s,
     )
     if aim.objective == "energy" and problem.costs is not None and not problem.costs.power_w:
         missing = next(place.name for place in problem.costs.places if place.power_w is None)
-        where, expected = asked.machine or asked.costs or "this-machine", "expected the watts that it draws, for energy"
+        where, expected = (
+            options.machine or options.costs or "this-machine",
+            "expected the watts that it draws, for energy",
+        )
         raise BadInput(f"{where}: place {missing}: power_w is missing, {expected}", Error.MACHINE_UNFIT)
     start: Plan | None = chosen
-    if asked.strategy == "guided":  # starts from the exact plan: trials measured by the same costs confirm it
+    if options.strategy == "guided":  # starts from the exact plan: trials measured by the same costs confirm it
         assert problem.costs is not None  # only the seed does without
         start = _exact(problem.costs, goal).plan
-    if asked.strategy == "seed":
+    if options.strategy == "seed":
         answer = _assess(problem, chosen, None, aim)
-    elif asked.strategy == "exact" or start is None:
+    elif options.strategy == "exact" or start is None:
         answer = _solved(problem, len(chosen.stages), goal, aim)
     else:
-        answer = _assess(problem, chosen, _tuned(asked, problem, start, goal, rng), aim)
-    return with_order(answer, asked.order, asked.strategy, most_stages, until_s)
+        answer = _assess(problem, chosen, _tuned(options, problem, start, goal, rng), aim)
+    return with_order(answer, options.order, options.strategy, most_stages, until_s)
 
 
-def _refuse_foreign(asked: PlanOptions) -> None:
+def _refuse_foreign(options: PlanOptions) -> None:
     """Refuse options that belong to different strategies."""
     for known, names in ((("shisha",), "balance alpha"), (SCHEMES, "program group"), (LIMITED, "time_limit")):
-        if asked.strategy not in known:
+        if options.strategy not in known:
             expected = f"expected --strategy {' or '.join(known)}"
-            refuse_options(asked, names, f"not with --strategy {asked.strategy}, {expected}")
-    if asked.alpha is not None and asked.alpha < 1:
-        raise BadInput(f"--alpha {asked.alpha}: expected at least 1", Error.WRONG_OPTION)
-    if asked.time_limit is not None and not asked.time_limit > 0:
-        raise BadInput(f"--time-limit {asked.time_limit:g}: expected more than 0", Error.WRONG_OPTION)
+            refuse_options(options, names, f"not with --strategy {options.strategy}, {expected}")
+    if options.alpha is not None and options.alpha < 1:
+        raise BadInput(f"--alpha {options.alpha}: expected at least 1", Error.WRONG_OPTION)
+    if options.time_limit is not None and not options.time_limit > 0:
+        raise BadInput(f"--time-limit {options.time_limit:g}: expected more than 0", Error.WRONG_OPTION)
 
 
-def _aim(asked: PlanOptions) -> PlanAim:
-    objective, strategy = asked.objective, asked.strategy
+def _aim(options: PlanOptions) -> PlanAim:
+    objective, strategy = options.objective, options.strategy
     if objective is not None and objective not in EVERY_OBJECTIVE:
         raise BadInput(f"--objective {objective}: expected {', '.join(EVERY_OBJECTIVE)}", Error.WRONG_OPTION)
-    if asked.target_ms is not None and objective != "energy":
+    if options.target_ms is not None and objective != "energy":
         raise BadInput("--target-ms: expected --objective energy beside it", Error.OPTIONS_CLASH)
-    if asked.target_ms is not None and not asked.target_ms > 0:
-        raise BadInput(f"--target-ms {asked.target_ms:g}: expected more than 0", Error.WRONG_OPTION)
+    if options.target_ms is not None and not options.target_ms > 0:
+        raise BadInput(f"--target-ms {options.target_ms:g}: expected more than 0", Error.WRONG_OPTION)
     if objective == "energy":
-        refuse_given({"--split": asked.split}, "not with --objective energy, of which shards spare none")
+        refuse_given({"--split": options.split}, "not with --objective energy, of which shards spare none")
     wants = {
-        "--replicate": asked.replicate,
-        "--split": asked.split,
+        "--replicate": options.replicate,
+        "--split": options.split,
         f"--objective {objective}": objective not in (None, "latency" if strategy in SCHEMES else "throughput"),
     }
     if strategy in SCHEMES:
@@ -273,35 +276,35 @@ def _aim(asked: PlanOptions) -> PlanAim:
         return PlanAim(objective="latency", space=PARTITIONS)
     if strategy not in WITH_COPIES:
         refuse_given(wants, f"not with --strategy {strategy}, expected --strategy {' or '.join(WITH_COPIES)}")
-    return PlanAim(asked.replicate, as_objective(objective or "throughput"), split=asked.split)
+    return PlanAim(options.replicate, as_objective(objective or "throughput"), split=options.split)
 
 
-def model_on_machine(asked: PlanOptions, kind: LayerKind | None) -> ModelOnMachine:
+def model_on_machine(options: PlanOptions, kind: LayerKind | None) -> ModelOnMachine:
     """MODEL made ready for `--machine`. `kind` None: the finest layers that are possible on the machine."""
     from shisha_rt.machine.config.machine_file import load_machine
     from shisha_rt.measure.make_ready import make_ready
     from shisha_rt.model.zoo import resolve_model
 
-    model = asked.model
+    model = options.model
     assert model is not None  # or there are costs
     if model.endswith(".json"):
         raise BadInput(
             f"plan {model}: no model has such a name, expected --costs {model} if it is a file of costs",
             Error.MODEL_UNREADABLE,
         )
-    described = load_machine(asked.machine or "this-machine")
+    described = load_machine(options.machine or "this-machine")
     return make_ready(
         resolve_model(model, progress),
         described,
-        sizes=[parse_sizes(asked.dim, asked.shape)],
-        precision=asked.precision,
+        sizes=[parse_sizes(options.dim, options.shape)],
+        precision=options.precision,
         kind=kind or described.finest_layers,
-        teams=asked.replicate,
+        teams=options.replicate,
         on_progress=progress,
     )
 
 
-def _problem_of_model(asked: PlanOptions, aim: PlanAim) -> PlanProblem:
+def _problem_of_model(options: PlanOptions, aim: PlanAim) -> PlanProblem:
     """The problem with costs from the profile store, those of teams too if plans may have them; measured if missing.
 
     Costs may be impossible to measure, as a place on paper may have more threads than this host has cores. Strategies
@@ -309,7 +312,7 @@ def _problem_of_model(asked: PlanOptions, aim: PlanAim) -> PlanProblem:
     """
     from shisha_rt.measure.costs_of_model import layer_costs, priced_splits
 
-    ready = model_on_machine(asked, asked.kind or "heavy")
+    ready = model_on_machine(options, options.kind or "heavy")
     compiled = ready.compiled
     try:
         costs = layer_costs(ready, progress).costs()
@@ -319,33 +322,33 @@ def _problem_of_model(asked: PlanOptions, aim: PlanAim) -> PlanProblem:
             splittables, known_shares = priced_splits(ready)
             costs = replace(costs, splits=SplitCosts(tuple(splittables), shard_times=known_shares))
     except BadInput:
-        if asked.strategy not in WITHOUT_COSTS:
+        if options.strategy not in WITHOUT_COSTS:
             raise
         costs = None
     weights = [layer.weight for layer in compiled.layers]
     return PlanProblem(weights, ready.machine.places, frozenset(compiled.legal_cuts), costs, compiled.needs)
 
 
-def _problem_of_costs(asked: PlanOptions) -> PlanProblem:
+def _problem_of_costs(options: PlanOptions) -> PlanProblem:
     from shisha_rt.costs.any_order import layer_needs
     from shisha_rt.costs.costs_file import parse_costs
     from shisha_rt.costs.split_costs import SplitCosts
 
-    path = asked.costs
+    path = options.costs
     assert path is not None  # or there is a model
     why = "not with --costs, which states its own layers and places"
-    refuse_options(asked, "machine dim shape", why)
-    refuse_given({"--layers": asked.kind}, why)
+    refuse_options(options, "machine dim shape", why)
+    refuse_given({"--layers": options.kind}, why)
     costs = parse_costs(read_bytes(path, "costs as JSON"), str(path))
-    if asked.split and not costs.splits.splittables:
+    if options.split and not costs.splits.splittables:
         raise BadInput(f"{path}: has no `splits`, expected how layers may be split, for --split", Error.COSTS_MISSING)
-    if not asked.split:
+    if not options.split:
         costs = replace(costs, splits=SplitCosts())
     needs = layer_needs(costs.tensors, len(costs.layers))
     return PlanProblem([layer.weight for layer in costs.layers], costs.places, costs.legal_cuts, costs, needs)
 
 
-def _tuned(asked: PlanOptions, problem: PlanProblem, start: Plan, goal: Goal, rng: random.Random) -> Result:
+def _tuned(options: PlanOptions, problem: PlanProblem, start: Plan, goal: Goal, rng: random.Random) -> Result:
     """Search by trials; measurements are computed from the costs."""
     from shisha_rt.costs.costs_evaluator import CostsEvaluator
     from shisha_rt.planner.tuners import SearchTask, tuner_of
@@ -357,12 +360,12 @@ def _tuned(asked: PlanOptions, problem: PlanProblem, start: Plan, goal: Goal, rn
         goal,
         problem.costs,
         legal_cuts=problem.legal_cuts,
-        alpha=asked.alpha or DEFAULT_ALPHA,
-        balance=asked.balance or DEFAULT_HEURISTIC.balance,
+        alpha=options.alpha or DEFAULT_ALPHA,
+        balance=options.balance or DEFAULT_HEURISTIC.balance,
         rng=rng,
-        trial_time_s=asked.time_limit,
+        trial_time_s=options.time_limit,
     )
-    return run(tuner_of(asked.strategy, task), CostsEvaluator(problem.costs), objective=goal.objective)
+    return run(tuner_of(options.strategy, task), CostsEvaluator(problem.costs), objective=goal.objective)
 
 
 def _exact(costs: Costs, goal: Goal) -> PlanSolution:

@@ -43,7 +43,7 @@ class ScheduleOptions:
 
 
 @takes(ScheduleOptions)
-def plan_schedule(asked: ScheduleOptions) -> None:
+def plan_schedule(options: ScheduleOptions) -> None:
     """Schedule partitions of MODEL over unlike processors.
 
     What is least is the latency of one frame. Each place of the machine counts as one processor. The same as
@@ -54,4 +54,4 @@ def plan_schedule(asked: ScheduleOptions) -> None:
       shisha-rt plan schedule zoo:squeezenet --machine npu-board --precision any
       shisha-rt plan schedule zoo:squeezenet --machine npu-board --precision any --program a.py
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    plan(**asdict(asked))
+    plan(**asdict(options))

@@ -173,8 +173,8 @@ def _daemon(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int,
         check_energy(settings, share.machine)
         engine_of(settings, share.machine)  # raises if the engine is not available
         share.say()
-        asked = Preparation(settings, share.machine, options["fresh"], log)
-        daemon = start_daemon(asked, share, manager, tell)
+        preparation = Preparation(settings, share.machine, options["fresh"], log)
+        daemon = start_daemon(preparation, share, manager, tell)
         leaving.pop_all()  # the daemon owns the share now
     tell(f"starting {len(share.machine.usual)} workers")
     return daemon

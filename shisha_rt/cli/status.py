@@ -1,4 +1,4 @@
-"""`shisha-rt status`: the pipeline that serves now, as a picture, and how its places and frames fare."""
+"""`shisha-rt status`: the live plan as a picture, the state of its places, and counts of frames."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StatusOptions(DaemonOptions):
 
 
 @takes(StatusOptions)
-def status(asked: StatusOptions) -> None:
+def status(options: StatusOptions) -> None:
     """Show what a running daemon does.
 
     Each stage is a box on its place, with the median time that it takes for a frame; a frame passes them from left to
@@ -43,69 +43,69 @@ def status(asked: StatusOptions) -> None:
       shisha-rt status --model detector
       shisha-rt status --json | jq .throughput_fps
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    with asked.client() as client:
-        told_status = client.status()
-    if asked.as_json:
-        print(json.dumps(told_status))
-    elif "models" in told_status:
-        show_models(told_status["models"])
-    elif asked.why:
-        print("\n".join(why_lines(told_status)))
+    with options.client() as client:
+        daemon_status = client.status()
+    if options.as_json:
+        print(json.dumps(daemon_status))
+    elif "models" in daemon_status:
+        show_models(daemon_status["models"])
+    elif options.why:
+        print("\n".join(why_lines(daemon_status)))
     else:
-        _show(told_status)
+        _show(daemon_status)
 
 
-def _show(told_status: Mapping[str, Any]) -> None:
+def _show(daemon_status: Mapping[str, Any]) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, markup=False)
     # Pictures are drawn to fit, and long text is left to the terminal to wrap: only the table has a layout of its own.
-    console.print(_headline(told_status), soft_wrap=True, markup=False, style="bold")
-    console.print(_origin(told_status), soft_wrap=True, markup=False, style="dim")
-    if "host" in told_status:
-        console.print(_host(told_status["host"]), soft_wrap=True, markup=False, style="dim")
-    if "tuner" in told_status:
-        console.print(_tuner(told_status["tuner"]), soft_wrap=True, markup=False, style="dim")
+    console.print(_headline(daemon_status), soft_wrap=True, markup=False, style="bold")
+    console.print(_origin(daemon_status), soft_wrap=True, markup=False, style="dim")
+    if "host" in daemon_status:
+        console.print(_host(daemon_status["host"]), soft_wrap=True, markup=False, style="dim")
+    if "tuner" in daemon_status:
+        console.print(_tuner(daemon_status["tuner"]), soft_wrap=True, markup=False, style="dim")
     console.print()
-    stages = told_status["plan"]["stages"]
-    boxes = stage_boxes(stages, told_status["bottleneck_stage"])
+    stages = daemon_status["plan"]["stages"]
+    boxes = stage_boxes(stages, daemon_status["bottleneck_stage"])
     console.print(draw(boxes, console.width) or "no plan is live yet", soft_wrap=True, markup=False)
     console.print()
     lines = [*pool_lines(stages), *placement_lines(stages)]
     if lines:
         console.print("\n".join(lines), end="\n\n", soft_wrap=True, markup=False)
-    console.print(_places(told_status["places"]))
+    console.print(_places(daemon_status["places"]))
     console.print()
-    console.print(_frames(told_status["frames"]), soft_wrap=True, markup=False)
-    shapes_served = told_status["model"]["shapes"]
+    console.print(_frames(daemon_status["frames"]), soft_wrap=True, markup=False)
+    shapes_served = daemon_status["model"]["shapes"]
     if len(shapes_served) > 1:
         shapes = ", ".join(f"{shapes_in_words(shape['inputs'])} ({shape['frames']})" for shape in shapes_served)
         console.print(f"shapes: {shapes}", soft_wrap=True, markup=False)
-    if told_status["fault"]:
-        console.print(f"fault: {told_status['fault']}", soft_wrap=True, markup=False, style="red")
+    if daemon_status["fault"]:
+        console.print(f"fault: {daemon_status['fault']}", soft_wrap=True, markup=False, style="red")
 
 
-def _headline(told_status: Mapping[str, Any]) -> str:
-    parts, fps = plan_in_words(told_status), told_status["throughput_fps"]
+def _headline(daemon_status: Mapping[str, Any]) -> str:
+    parts, fps = plan_in_words(daemon_status), daemon_status["throughput_fps"]
     if fps:
         parts.append(f"up to {fps:.4g} frames/s")
-    if told_status["latency_s"] is not None:
-        parts.append(f"latency {milliseconds(told_status['latency_s'])} (unloaded)")
-    if told_status.get("energy_j") is not None:
-        parts.append(f"{millijoules(told_status['energy_j'])} a frame by described power")
+    if daemon_status["latency_s"] is not None:
+        parts.append(f"latency {milliseconds(daemon_status['latency_s'])} (unloaded)")
+    if daemon_status.get("energy_j") is not None:
+        parts.append(f"{millijoules(daemon_status['energy_j'])} a frame by described power")
     return " · ".join(parts)
 
 
-def _origin(told_status: Mapping[str, Any]) -> str:
-    model, machine = told_status["model"], told_status["machine"]
+def _origin(daemon_status: Mapping[str, Any]) -> str:
+    model, machine = daemon_status["model"], daemon_status["machine"]
     emulated = " (emulated)" if machine["emulated"] else ""
     compiled = f"compiled for {model['engine']} {form_in_words(model['form'])}"
     parts = [
         f"{model['layers']} layers, {model['legal_cuts']} cuts",
         model["engine"] if model["engine"] == "plain" else compiled,
         f"machine {machine['name']}{emulated}",
-        f"pid {told_status['pid']}",
-        f"up {_duration(told_status['uptime_s'])}",
+        f"pid {daemon_status['pid']}",
+        f"up {_duration(daemon_status['uptime_s'])}",
     ]
     return " · ".join(parts)
 
@@ -141,12 +141,12 @@ def _places(places: Sequence[Mapping[str, Any]]) -> Any:
         table.add_column("last error", overflow="fold")
     for place in places:
         speed = f", emulated at {place['speed']:g}" if place["emulated"] else ""
-        is_well = place["state"] == "up" and place["available"]
+        is_serving = place["state"] == "up" and place["available"]
         planned = place["available"] or place["state"] == "released"
         state = place["state"] if planned else f"{place['state']}, not in planning"
         row: list[str | Text] = [
             Text(place["name"]),
-            Text(state + speed, style="green" if is_well else "yellow"),
+            Text(state + speed, style="green" if is_serving else "yellow"),
             ",".join(map(str, place["cores"])),
             str(place["pid"] or "-"),
             str(place["restarts"]),

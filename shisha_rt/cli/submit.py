@@ -66,7 +66,7 @@ class SubmitOptions(DaemonOptions):
 
 
 @takes(SubmitOptions)
-def submit(asked: SubmitOptions) -> None:
+def submit(options: SubmitOptions) -> None:
     """Send frames to a running daemon as one ordered stream.
 
     Ends with the throughput, percentiles of the latency as this client saw it, and how the frames ended; Ctrl-C ends
@@ -87,21 +87,21 @@ def submit(asked: SubmitOptions) -> None:
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.cli.drive.frames import read_arrays
 
-    if asked.rate is not None and not (asked.rate > 0 and math.isfinite(asked.rate)):
-        raise BadInput(f"--rate {asked.rate:g}: expected a number above 0", Error.WRONG_OPTION)
-    _check_output(asked.output)
-    contents = [(path, read_arrays(path)) for path in asked.inputs or ()]
-    tally = Tally(keep_outputs=asked.output is not None)
+    if options.rate is not None and not (options.rate > 0 and math.isfinite(options.rate)):
+        raise BadInput(f"--rate {options.rate:g}: expected a number above 0", Error.WRONG_OPTION)
+    _check_output(options.output)
+    contents = [(path, read_arrays(path)) for path in options.inputs or ()]
+    tally = Tally(keep_outputs=options.output is not None)
     interrupted = False
     try:
-        asyncio.run(_run(asked, contents, tally))
+        asyncio.run(_run(options, contents, tally))
     except KeyboardInterrupt:
         interrupted = True
     if interrupted and tally.model is None:
         raise KeyboardInterrupt
-    if asked.output is not None and tally.outputs:
-        save(asked.output, tally.arrays())
-    print(json.dumps(tally.as_object()) if asked.as_json else tally.in_words(asked.output))
+    if options.output is not None and tally.outputs:
+        save(options.output, tally.arrays())
+    print(json.dumps(tally.as_object()) if options.as_json else tally.in_words(options.output))
     if interrupted:
         raise KeyboardInterrupt
     if tally.first_error is not None:
@@ -227,28 +227,32 @@ class Tally:
         return f"{name} {[len(arrays), *(shape[1:] if self.along_batch and shape[:1] == (1,) else shape)]}"
 
 
-async def _run(asked: SubmitOptions, contents: Sequence[tuple[Path, Content]], tally: Tally) -> None:
+async def _run(options: SubmitOptions, contents: Sequence[tuple[Path, Content]], tally: Tally) -> None:
     """Send the load that is asked for. `contents`: the files' arrays, not checked against the model yet."""
     from shisha_rt.cli.drive.frames import frames_of_any, has_frames_along_batch, model_shapes
     from shisha_rt.cli.drive.reach import REACH_S, plainly
     from shisha_rt.client import AsyncClient
 
     with plainly():
-        own, theirs = asked.key, asked.server_key
-        async with AsyncClient(asked.endpoint, model=asked.model, secret_key=own, server_key=theirs) as client:
+        own, theirs = options.key, options.server_key
+        async with AsyncClient(options.endpoint, model=options.model, secret_key=own, server_key=theirs) as client:
             metadata = await client.call("model_metadata", timeout_s=REACH_S)
             shapes = model_shapes(metadata)
             frames = [frame for path, content in contents for frame in frames_of_any(path, content, shapes)]
-            count = asked.frames or len(frames) or _FRAMES
-            frames = frames or _random_frames(shapes, count, asked.seed)
+            count = options.frames or len(frames) or _FRAMES
+            frames = frames or _random_frames(shapes, count, options.seed)
             tally.model = str(metadata["name"])
             tally.along_batch = any(has_frames_along_batch(content, shapes) for _, content in contents)
             tally.open_outputs = frozenset(tensor["name"] for tensor in metadata["outputs"] if -1 in tensor["shape"])
-            deadline_s = None if asked.deadline_ms is None else asked.deadline_ms / 1e3
-            how: dict[str, Any] = {"in_flight": asked.in_flight, "deadline_s": deadline_s, "priority": asked.priority}
+            deadline_s = None if options.deadline_ms is None else options.deadline_ms / 1e3
+            how: dict[str, Any] = {
+                "in_flight": options.in_flight,
+                "deadline_s": deadline_s,
+                "priority": options.priority,
+            }
             with _bar(count) as show:
-                async with client.stream(asked.stream, **how) as stream:
-                    await _send(stream, itertools.islice(itertools.cycle(frames), count), asked.rate, tally, show)
+                async with client.stream(options.stream, **how) as stream:
+                    await _send(stream, itertools.islice(itertools.cycle(frames), count), options.rate, tally, show)
 
 
 def _random_frames(shapes: Sequence[Sequence[Tensor]], count: int, seed: int) -> list[Frame]:

@@ -29,7 +29,7 @@ class TopOptions(DaemonOptions):
 
 
 @takes(TopOptions)
-def top(asked: TopOptions) -> None:
+def top(options: TopOptions) -> None:
     """Watch a running daemon: stages, places, and the tuner's trials.
 
     A bar is as long as the stage takes for a frame; the slowest stage sets the throughput. A star marks what is
@@ -45,11 +45,11 @@ def top(asked: TopOptions) -> None:
 
     console = Console(highlight=False, markup=False)
     view = _View()
-    with asked.client() as client:
-        if asked.once or not console.is_terminal:
+    with options.client() as client:
+        if options.once or not console.is_terminal:
             console.print(view.look(client))
             return
-        _keep_drawing(view, client, console, asked.interval)
+        _keep_drawing(view, client, console, options.interval)
 
 
 class _View:

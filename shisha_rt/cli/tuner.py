@@ -44,7 +44,7 @@ class TunerOptions(DaemonOptions):
 
 
 @takes(TunerOptions)
-def tuner(asked: TunerOptions) -> None:
+def tuner(options: TunerOptions) -> None:
     """Show the tuner of a running daemon, or steer it.
 
     `pause` leaves the best plan live that the search has found so far. `resume` searches again from the live plan if
@@ -58,12 +58,12 @@ def tuner(asked: TunerOptions) -> None:
       shisha-rt tuner restart --strategy guided
       shisha-rt tuner restart --objective latency
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    wanted: dict[str, Any] = {asked.action: True} if asked.action else {}
-    options = {"alpha": asked.alpha, "strategy": asked.strategy, "objective": asked.objective}
-    wanted |= {name: value for name, value in options.items() if value is not None}
-    with asked.client() as client:
+    wanted: dict[str, Any] = {options.action: True} if options.action else {}
+    settings = {"alpha": options.alpha, "strategy": options.strategy, "objective": options.objective}
+    wanted |= {name: value for name, value in settings.items() if value is not None}
+    with options.client() as client:
         state = client.call("tuner_set", **wanted) if wanted else client.call("tuner_get")
-    if asked.as_json:
+    if options.as_json:
         print(json.dumps(state["tuner"]))
     else:
         print("\n".join(_lines(state["tuner"])))

@@ -105,9 +105,9 @@ class _Side(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A model's comparison, as `asked`. `path`: its file."""
+    """A model's comparison with `options`. `path`: its file."""
 
-    asked: CompareOptions
+    options: CompareOptions
     machine: Machine
     path: Path
 
@@ -124,14 +124,14 @@ class Comparison:
     @property
     def _serve(self) -> list[str]:
         """Arguments of `serve`."""
-        asked = self.asked
-        sizes = size_words(asked.dim, asked.shape)
-        return [asked.model, "--machine", asked.machine, "--objective", asked.objective, *sizes]
+        options = self.options
+        sizes = size_words(options.dim, options.shape)
+        return [options.model, "--machine", options.machine, "--objective", options.objective, *sizes]
 
     def measure(self, say: Callable[[str], None]) -> MeasuredSides:
         """Measure all sides. Raises Failure, and BadInput if the file of frames does not fit the model."""
         say = _once(say)
-        given = self.asked.inputs
+        given = self.options.inputs
         files = [] if given is None else [(given, read_arrays(given))]
         with contextlib.ExitStack() as closing:
             say("starting a daemon")
@@ -141,7 +141,7 @@ class Comparison:
             frames = [frame for file in files for frame in frames_of_any(*file, shapes)]
             frames = frames or random_frames(shapes[0], _FRAMES, 0)
             daemon = _Daemon(client, frames, self)
-            daemon.tune(self.asked.tune, say)
+            daemon.tune(self.options.tune, say)
             state = daemon.come_to_rest(say)
             sides: dict[str, _Side] = {DAEMON: daemon}
             reasons: dict[str, str] = {}
@@ -170,14 +170,14 @@ class Comparison:
         """Measure the sides in turns. `reasons`: why sides cannot be measured; more may be added here."""
         rates_fps: dict[str, list[float]] = {name: [] for name in sides}
         latencies_s: dict[str, list[float]] = {name: [] for name in sides}
-        for number in range(self.asked.rounds):
+        for number in range(self.options.rounds):
             for name, side in sides.items():
                 if name in reasons:
                     continue
-                say(f"round {number + 1} of {self.asked.rounds}: {name}")
+                say(f"round {number + 1} of {self.options.rounds}: {name}")
                 try:
-                    rates_fps[name].append(side.rate_fps(self.asked.seconds))
-                    latencies_s[name].append(side.latency_s(self.asked.seconds * _LATENCY_SHARE))
+                    rates_fps[name].append(side.rate_fps(self.options.seconds))
+                    latencies_s[name].append(side.latency_s(self.options.seconds * _LATENCY_SHARE))
                 except Failure as error:
                     reasons[name] = str(error)
         return [
@@ -210,7 +210,7 @@ class _Daemon:
         self._frames = frames
         self._in_flight = min(_IN_FLIGHT * len(client.status()["places"]), _MOST_IN_FLIGHT)
         self._has_cuts = comparison.has_cuts
-        self._objective = comparison.asked.objective
+        self._objective = comparison.options.objective
 
     def tune(self, limit_s: float, say: Callable[[str], None]) -> None:
         """Send frames until the best plan for each objective is known: as many as the daemon takes, then one at a time.

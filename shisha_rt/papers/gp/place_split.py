@@ -1,4 +1,4 @@
-"""`shisha-rt place MODEL --split`: each heavy layer split over described devices, by their formulas. Shell."""
+"""The answer of `shisha-rt place split`: each heavy layer split over described devices, by their formulas. Shell."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from shisha_rt.papers.gp.split_answer import SplitAnswer
 
 
-def answer_split(asked: SplitOptions) -> None:
-    """Print the answer. Raises Failure if there is no split, after its object has been printed."""
-    answer = _split_model(asked)
-    if asked.as_json:
+def answer_split(options: SplitOptions) -> None:
+    """Print the split that the options ask for. Raises Failure if there is none, after the JSON object, if any."""
+    answer = _split_model(options)
+    if options.as_json:
         print(json.dumps(answer.as_object()))
     elif answer.split.steps is not None:
         answer.show()
     if answer.split.steps is None:
         raise Failure(
-            f"{answer.split.outcome}: {asked.method} has found no split: {answer.split.reason}",
+            f"{answer.split.outcome}: {options.method} has found no split: {answer.split.reason}",
             Error.NO_PLAN,
             printed=True,
         )
 
 
-def _split_model(wanted: SplitOptions) -> SplitAnswer:
-    """Split a model. Raises BadInput if a device is not described, or states no power for `energy`."""
+def _split_model(options: SplitOptions) -> SplitAnswer:
+    """Split the model. Raises BadInput if a device is not described, or states no power for `energy`."""
     from shisha_rt.model.layers import group_layers
     from shisha_rt.model.reader.onnx_reader import read_model
     from shisha_rt.model.zoo import resolve_model
@@ -49,19 +49,20 @@ def _split_model(wanted: SplitOptions) -> SplitAnswer:
     from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem
     from shisha_rt.papers.gp.split_answer import SplitAnswer, SplitRow
 
-    devices, where = _devices(wanted.machine, wanted.place_)
-    its_devices = tuple(split_device(device, wanted.objective, wanted.one_for_all) for device in devices)
-    read = read_model(resolve_model(wanted.model, progress), parse_sizes(wanted.dim, wanted.shape))
+    devices, where = _devices(options.machine, options.place_)
+    split_devices = tuple(split_device(device, options.objective, options.one_for_all) for device in devices)
+    read = read_model(resolve_model(options.model, progress), parse_sizes(options.dim, options.shape))
     layers = [
-        (layer, split_layer_of(read.graph, layer, wanted.variable, its_devices)) for layer in group_layers(read.graph)
+        (layer, split_layer_of(read.graph, layer, options.variable, split_devices))
+        for layer in group_layers(read.graph)
     ]
     able = [(layer, split_layer) for layer, split_layer in layers if isinstance(split_layer, SplitLayer)]
     split_layers = tuple(split_layer for _, split_layer in able)
-    problem = SplitProblem(split_layers, its_devices, wanted.objective, wanted.execution)
+    problem = SplitProblem(split_layers, split_devices, options.objective, options.execution)
     starts = _starts(read.graph, [layer for layer, _ in able])
     chain = Chain(problem, tuple(map(device_legs, devices)), device_links(devices), starts)
     started = perf_counter()
-    split = split_by(wanted.method, chain, ProgramOptions(wanted.k, wanted.again))
+    split = split_by(options.method, chain, ProgramOptions(options.k, options.again))
     solve_time_s = perf_counter() - started
     shares = iter([None] * len(able) if split.steps is None else layer_shares(chain, split.steps))
     rows = [
@@ -73,13 +74,11 @@ def _split_model(wanted: SplitOptions) -> SplitAnswer:
     if not able:
         split = NetworkSplit(None, Outcome.INFEASIBLE, reason="it has no layer that can be split")
     powered = all(device.power is not None for device in devices)
-    return SplitAnswer(read.name, where, wanted.method, problem, tuple(rows), split, solve_time_s, powered)
+    return SplitAnswer(read.name, where, options.method, problem, tuple(rows), split, solve_time_s, powered)
 
 
 def _starts(graph: Graph, able: Sequence[Layer]) -> tuple[int, ...]:
-    """Positions among `able` before which nothing can be fused: each layer that is not the only reader of the one
-    before.
-    """
+    """Indices in `able` of layers that cannot be fused with the one before, as they are not its only reader."""
     from shisha_rt.papers.gp.of_graph import feeds_only
 
     pairs = enumerate(pairwise(able), 1)
@@ -87,8 +86,9 @@ def _starts(graph: Graph, able: Sequence[Layer]) -> tuple[int, ...]:
 
 
 def _devices(machine_name: str, place_name: str | None) -> tuple[list[Device], str]:
-    """The devices of a place, or of all places with one device each, and a name for where they are. Devices of the same
-    name get the names of their places.
+    """The devices of a place, or of all places with one device each, and where they are, in words.
+
+    Devices of the same name get the names of their places. Raises BadInput for several places with several devices.
     """
     from shisha_rt.machine.config.device_files import devices_of
     from shisha_rt.machine.config.machine_file import load_machine
@@ -97,18 +97,18 @@ def _devices(machine_name: str, place_name: str | None) -> tuple[list[Device], s
     chosen = place_named(machine, place_name)
     if chosen is not None:
         return list(devices_of(machine, chosen)), f"{chosen.name} of {machine.name}"
-    each = [(place, devices_of(machine, place)) for place in machine.places]
-    several = next((place for place, place_devices in each if len(place_devices) > 1), None)
+    by_place = [(place, devices_of(machine, place)) for place in machine.places]
+    several = next((place for place, place_devices in by_place if len(place_devices) > 1), None)
     if several is not None:
         raise BadInput(
             f"{machine.source}: place {several.name} has several devices, expected --place with one of "
             f"{', '.join(place.name for place in machine.places)}, or one device at each place",
             Error.OPTIONS_CLASH,
         )
-    devices = [place_devices[0] for _, place_devices in each]
-    known = [device.name for device in devices]
+    devices = [place_devices[0] for _, place_devices in by_place]
+    names = [device.name for device in devices]
     named = [
-        replace(device, name=place.name) if known.count(device.name) > 1 else device
-        for device, (place, _) in zip(devices, each, strict=True)
+        replace(device, name=place.name) if names.count(device.name) > 1 else device
+        for device, (place, _) in zip(devices, by_place, strict=True)
     ]
     return named, f"all places of {machine.name}"

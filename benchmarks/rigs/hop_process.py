@@ -54,7 +54,7 @@ class CarrierLine:
         self._poller = poller_of(carrier)
 
     def send(self, slot: int, tensor: memoryview) -> None:
-        run = far.RunFar(_run(slot), (far.Sent("tensor"),))
+        run = far.RunFar(_run(slot), (far.TensorBeside("tensor"),))
         self._carrier.send(far.TO_FAR.encode(run), [tensor])
 
     def wait(self) -> Sequence[tuple[int, memoryview | None]]:

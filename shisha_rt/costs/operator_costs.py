@@ -32,7 +32,7 @@ class GroupCost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperatorCosts:
-    """`time_s` is (operators, devices) seconds, inf where a device cannot run an operator by itself."""
+    """`time_s` (operators, devices): seconds, inf where a device cannot run an operator by itself."""
 
     devices: tuple[Device, ...]
     time_s: Floats
@@ -69,29 +69,29 @@ class OperatorCosts:
         factors = [ratios.get(device.name, 1.0) for device in self.devices]
         memories = [device.memory for device in self.devices]
         devices = (
-            device if memories.count(device.memory) > 1 else _moved_slower(device, factor)
+            device if memories.count(device.memory) > 1 else _with_slower_transfers(device, factor)
             for device, factor in zip(self.devices, factors, strict=True)
         )
         groups = tuple(replace(group, time_s=group.time_s * factors[group.device]) for group in self.groups)
         return OperatorCosts(tuple(devices), self.time_s * np.array(factors), groups)
 
     def only(self, keep: Sequence[bool]) -> OperatorCosts:
-        """The costs of some of the devices; `keep` is (devices,)."""
+        """The costs on the devices for which `keep` (devices,) is true."""
         left = [index for index, kept in enumerate(keep) if kept]
         groups = (replace(group, device=left.index(group.device)) for group in self.groups if keep[group.device])
         return OperatorCosts(tuple(self.devices[index] for index in left), self.time_s[:, left], tuple(groups))
 
 
 def beside(costs: Iterable[OperatorCosts]) -> OperatorCosts:
-    """Combine the devices of several places as if they were one place's."""
-    grouped = list(costs)
+    """The costs of operators on the devices of several places, as if these were one place's. Not for no places."""
+    by_place = list(costs)
     groups: list[GroupCost] = []
-    before = 0
-    for costs_of_group in grouped:
-        groups += (replace(group, device=before + group.device) for group in costs_of_group.groups)
-        before += len(costs_of_group.devices)
-    devices = tuple(device for costs_of_group in grouped for device in costs_of_group.devices)
-    return OperatorCosts(devices, np.hstack([costs_of_group.time_s for costs_of_group in grouped]), tuple(groups))
+    before = 0  # devices of earlier places
+    for costs_of_place in by_place:
+        groups += (replace(group, device=before + group.device) for group in costs_of_place.groups)
+        before += len(costs_of_place.devices)
+    devices = tuple(device for costs_of_place in by_place for device in costs_of_place.devices)
+    return OperatorCosts(devices, np.hstack([costs_of_place.time_s for costs_of_place in by_place]), tuple(groups))
 
 
 def described_costs(graph: Graph, devices: Sequence[Device]) -> OperatorCosts:
@@ -111,7 +111,7 @@ def described_costs(graph: Graph, devices: Sequence[Device]) -> OperatorCosts:
     return OperatorCosts(tuple(devices), np.array(columns).T, tuple(groups))
 
 
-def _moved_slower(device: Device, factor: float) -> Device:
+def _with_slower_transfers(device: Device, factor: float) -> Device:
     def stretched(transfer: Transfer) -> Transfer:
         return Transfer(transfer.latency_s * factor, transfer.bandwidth_bytes_per_s / factor)
 

@@ -79,7 +79,7 @@ class Operations:
                     frames = reply.frames_of(target)
                     for frame in frames:
                         self._shell.post(FrameCancelled(frame), "a client cancels")
-                    reply.fields({"cancelled": bool(frames)})
+                    reply.send_fields({"cancelled": bool(frames)})
                 case ops.ModelLoad() | ops.ModelUnload():
                     raise error_for(Error.ONE_MODEL, f"{request.op}: this daemon has one model, {self._model.name!r}")
                 case ops.Shadow(endpoint=endpoint, frames=frames):
@@ -91,9 +91,9 @@ class Operations:
                 case arguments:
                     if request.op == "server_metadata":
                         reply.follow()
-                    reply.fields(self._answers[request.op](arguments))
+                    reply.send_fields(self._answers[request.op](arguments))
         except ShishaError as error:
-            reply.error(error)
+            reply.send_error(error)
 
     def drain(self) -> None:
         """Admit no more frames."""
@@ -142,7 +142,7 @@ class Operations:
         if shadow.runs:
             raise error_for(Error.LOAD_FAILED, "answers are being compared already; ask again later")
         try:
-            shadow.begin(endpoint, frames, lambda ends: reply.fields({"shadow": msgspec.structs.asdict(ends)}))
+            shadow.begin(endpoint, frames, lambda ends: reply.send_fields({"shadow": msgspec.structs.asdict(ends)}))
         except OSError as error:
             raise error_for(Error.LOAD_FAILED, f"no process could be started to compare: {error.strerror}") from None
 
@@ -168,11 +168,11 @@ class Operations:
         # Checked before the plan is built: building a very large one would block the loop.
         too_large = lifecycle.epochs.rules.too_large(stages)
         if too_large is not None:
-            reply.fields({"epoch": None, "outcome": Ending.REFUSED.value, "reason": too_large})
+            reply.send_fields({"epoch": None, "outcome": Ending.REFUSED.value, "reason": too_large})
             return
 
         def settled(end: Settled) -> None:
-            reply.fields({"epoch": end.epoch, "outcome": end.ending.value, "reason": end.reason})
+            reply.send_fields({"epoch": end.epoch, "outcome": end.ending.value, "reason": end.reason})
 
         self._shell.propose(read(stages), f"plan_set {reply.request_id}", settled)
 
@@ -207,7 +207,7 @@ class Operations:
             raise error_for(Error.LAST_PLACE, f"place: {name!r} is the last one left; bring another up first")
 
         def ended(released: bool) -> None:
-            reply.fields({"place": name, "state": "down" if released else "up"})
+            reply.send_fields({"place": name, "state": "down" if released else "up"})
 
         self._shell.releases.ask(name, ended)
         self._shell.write(event_log.PlaceTakenDown(place=name), "place_set")

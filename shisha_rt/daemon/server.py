@@ -263,9 +263,9 @@ class Daemon:
         if isinstance(request, InferRequest):
             client = reply.client if request.caller is None else (reply.client, request.caller)
             if request.frames == 1:
-                reply.frames = (self.shell.submit(client, request, reply.frame).frame,)
+                reply.frames = (self.shell.submit(client, request, reply.send_frame).frame,)
                 return
-            several = SeveralFrames(request, self.gateway.signature, reply.frame)
+            several = SeveralFrames(request, self.gateway.signature, reply.send_frame)
             reply.frames = several.submit(partial(self.shell.submit, client))
         else:
             self._operations.answer(request, reply)

@@ -1,8 +1,7 @@
-"""The service manager that started the daemon, as the daemon sees it: systemd, or what speaks as it does.
+"""Notifications to the service manager that started the daemon: systemd, or another that knows sd_notify(3).
 
-It is told in datagrams, lines of NAME=VALUE, at a UNIX socket that the environment names: sd_notify(3). No call blocks:
-what a manager does not read is sent again later; if it has gone, nothing is sent. Without a manager all calls do
-nothing.
+A notification is a datagram, lines of NAME=VALUE, to the UNIX socket that NOTIFY_SOCKET names. No call blocks: what a
+manager does not read is sent again later; if it has gone, nothing is sent. Without a manager all calls do nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _PART_OF_WATCHDOG: Final = 1 / 4
 
 
 class ServiceManager:
-    """Removes the manager's variables from `environment`: a child process must not speak for the daemon."""
+    """Removes the manager's variables from `environment`: a child process must not notify in the daemon's name."""
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:
         address = environment.pop("NOTIFY_SOCKET", "")
@@ -37,36 +36,39 @@ class ServiceManager:
         self._alive_every_s = int(watchdog_us) / 1e6 * _PART_OF_WATCHDOG if is_watched else math.inf
         self._alive_s = self._status_s = -math.inf
         self._status = ""
-        self._unsaid: dict[str, str] = {}
+        self._unsent: dict[str, str] = {}
 
     def close(self) -> None:
         if self._socket is not None:
             self._socket.close()
 
     def tell(self, status: str) -> None:
-        """One line for people: `systemctl status` shows it."""
+        """Report the state in one line, which `systemctl status` shows."""
         if status != self._status:
             self._status = status
-            self._say(STATUS=" ".join(status.split()))
+            self._notify(STATUS=" ".join(status.split()))
 
     def ready(self) -> None:
         self._status_s = -math.inf  # send a new status at the next `look`
-        self._say(READY="1")
+        self._notify(READY="1")
 
     @contextlib.contextmanager
     def reloading(self) -> Iterator[None]:
-        """Tell that files are being read again, and at the end that the daemon is ready, even after an error."""
-        self._say(RELOADING="1", MONOTONIC_USEC=str(time.monotonic_ns() // 1000))
+        """Report that files are being read again, and at the end that the daemon is ready, even after an error."""
+        self._notify(RELOADING="1", MONOTONIC_USEC=str(time.monotonic_ns() // 1000))
         try:
             yield
         finally:
-            self._say(READY="1")
+            self._notify(READY="1")
 
     def stopping(self) -> None:
-        self._say(STOPPING="1")
+        self._notify(STOPPING="1")
 
     def look(self, now_s: float, status: Callable[[], str]) -> None:
-        """Called periodically, from the loop only, so that the watchdog notices a stuck loop."""
+        """Called periodically: report `status()`, ping the watchdog, and send again what was not read.
+
+        Only the loop calls this, so the watchdog notices a stuck loop.
+        """
         if self._socket is None:
             return
         if now_s >= self._status_s + _STATUS_EVERY_S:
@@ -74,21 +76,22 @@ class ServiceManager:
             self.tell(status())
         if now_s >= self._alive_s + self._alive_every_s:
             self._alive_s = now_s
-            self._say(WATCHDOG="1")
-        elif self._unsaid:
-            self._say()
+            self._notify(WATCHDOG="1")
+        elif self._unsent:
+            self._notify()
 
-    def _say(self, **lines: str) -> None:
+    def _notify(self, **lines: str) -> None:
+        """Send variables, and those of earlier calls that the manager has not read."""
         if self._socket is None:
             return
         if "READY" in lines:  # both in one message would read as a reload that is over
-            self._unsaid.pop("RELOADING", None)
-        self._unsaid |= lines
-        text = "\n".join(f"{name}={value}" for name, value in self._unsaid.items())
+            self._unsent.pop("RELOADING", None)
+        self._unsent |= lines
+        text = "\n".join(f"{name}={value}" for name, value in self._unsent.items())
         try:
             self._socket.sendto(text.encode(errors="replace"), self._to)
         except BlockingIOError:
             return  # it is sent with the next one
         except OSError as error:
             log.info("the service manager cannot be told: %s", error.strerror)
-        self._unsaid.clear()
+        self._unsent.clear()

@@ -167,9 +167,9 @@ def _of_the_file(file: Model) -> Iterator[str]:
     if found_out.seen:
         yield f"tensors whose shape only a run of the model told: {len(found_out.seen)}"
     for dim in found_out.dims:
-        if dim.said_by == "batch":
+        if dim.source == "batch":
             yield f"dynamic batch axis {dim.name!r} fixed to 1; change with --dim {dim.name}=8"
-        if dim.said_by == "model":
+        if dim.source == "model":
             yield f"dimension {dim.name!r} is {dim.size}, as the model suggests (--dim sets another)"
     if found_out.unread:
         yield f"no operator reads it, so that frames come without: input {_named(found_out.unread)}"

@@ -43,6 +43,7 @@ from shisha_rt.plan.plan import Team
 MEASURED_BATCHES: Final = (4, 8)
 """Batches for which groups of layers are measured, beside one frame."""
 _Profiles = Mapping[Setting, dict[Span, Profile]]
+"""The profiles of each class of places, by its setting."""
 
 
 def profile_model(ready: ModelOnMachine, sitting: Sitting = ALONE, batches: Sequence[int] = ()) -> RawCosts:
@@ -54,23 +55,24 @@ def profile_model(ready: ModelOnMachine, sitting: Sitting = ALONE, batches: Sequ
     fewer cores than a place has threads, and Failure if a calibration fails.
     """
     with ProfileStore() as store:
-        shapes = [_Wanted(ready, shape).measured(store, sitting, batches) for shape in ready.compiled.each]
+        shapes = [_ModelProfiles(ready, shape).measured(store, sitting, batches) for shape in ready.compiled.each]
     return mean_costs(ready.compiled.model.graph, ready.compiled.layers, shapes)
 
 
 def known_costs(ready: ModelOnMachine) -> RawCosts | None:
     """What `profile_model` returns if the store has everything; None if something is missing. Raises as it does."""
     with ProfileStore() as store:
-        shapes = [costs for shape in ready.compiled.each if (costs := _Wanted(ready, shape).known(store)) is not None]
+        shapes = [
+            costs for shape in ready.compiled.each if (costs := _ModelProfiles(ready, shape).known(store)) is not None
+        ]
     if len(shapes) < len(ready.compiled.each):
         return None
     return mean_costs(ready.compiled.model.graph, ready.compiled.layers, shapes)
 
 
-class _Wanted:
-    """The profiles that a model's costs on a machine need: every run of layers in `_spans`, in each class of places.
-
-    `compiled`: one shape of the model.
+class _ModelProfiles:
+    """The profiles that one shape of a model (`compiled`) needs on a machine: of each run of layers, in each class of
+    places.
     """
 
     def __init__(self, ready: ModelOnMachine, compiled: Compiled) -> None:
@@ -89,15 +91,15 @@ class _Wanted:
         """Costs from the store; what it lacks is measured first."""
         profiles_of = {
             place_class.setting: self._profiles(store, place_class, self._spans, sitting)
-            for place_class in self._first_of_each()
+            for place_class in self._places_by_class()
         }
         shared = {
             frames: {
                 place_class.setting: self._profiles(store, place_class, signed, sitting, frames)
-                for place_class in self._first_of_single()
+                for place_class in self._single_places_by_class()
             }
             for frames in batches
-            if (signed := self._spans_of_many(frames))
+            if (signed := self._spans_in_batches(frames))
         }
         return self._costs(profiles_of, shared)
 
@@ -105,16 +107,16 @@ class _Wanted:
         """Costs from the store; None if it lacks a profile."""
         profiles_of = {
             place_class.setting: _of_spans(store.find(place_class.setting, self._spans.values()), self._spans)
-            for place_class in self._first_of_each()
+            for place_class in self._places_by_class()
         }
         return self._costs(profiles_of, {}) if all(profiles_of.values()) else None
 
     def _profiles(
         self, store: ProfileStore, place_class: PlaceClass, spans: dict[Span, str], sitting: Sitting, frames: int = 1
     ) -> dict[Span, Profile]:
-        """A profile for each span; measures those that the store lacks, and to renew them those that were disturbed.
+        """A profile for each span. What the store lacks is measured; so is what was disturbed, if `sitting.renew`.
 
-        Returns {} if profiles are still missing, as a measurement that had to be undisturbed was given up.
+        Returns {} if a measurement that had to be undisturbed was given up. Raises Failure if a calibration fails.
         """
         name = self._compiled.model.name
 
@@ -143,18 +145,18 @@ class _Wanted:
 
         return _of_spans(known_or_measured(known, missing, calibrated), spans)
 
-    def _first_of_each(self) -> Iterable[PlaceClass]:
-        """One place or team of each class; classes of places come first."""
+    def _places_by_class(self) -> Iterable[PlaceClass]:
+        """One place or team for each class; classes of places come first."""
         place_classes: dict[Setting, PlaceClass] = {}
         for place in (*self._places.values(), *self._teams.values()):
             place_classes.setdefault(place.setting, place)
         return place_classes.values()
 
-    def _first_of_single(self) -> Iterable[PlaceClass]:
-        """One place of each class on this host, without teams."""
+    def _single_places_by_class(self) -> Iterable[PlaceClass]:
+        """One place of this host for each class, without teams."""
         return {place.setting: place for place in self._places.values() if place.cores}.values()
 
-    def _spans_of_many(self, frames: int) -> dict[Span, str]:
+    def _spans_in_batches(self, frames: int) -> dict[Span, str]:
         """The groups of layers that can compute several frames in one run, with fingerprints for runs of `frames`."""
         index = self._compiled.index
         return {
@@ -218,6 +220,7 @@ def signed_spans(compiled: Compiled) -> dict[Span, str]:
 
 
 def _fitted(groups: Sequence[Span], setting: Setting, profiles: dict[Span, Profile]) -> RawTimes:
+    """Times of groups of layers that explain the measured runs of groups best (`costs/fit.py`)."""
     cpu_s = fit_groups(groups, {span: profile.cpu_s for span, profile in profiles.items()})
     wall_s = fit_groups(groups, {span: profile.wall_s for span, profile in profiles.items()})
     alone_s = sum(profiles[group].cpu_s for group in groups)
@@ -230,6 +233,7 @@ def _of_spans(profiles: Mapping[str, Profile], spans: Mapping[Span, str]) -> dic
 
 
 def profile_of(time: SpanTime, others_ratio: float = 0.0) -> Profile:
+    """The profile to store for a measured time. `others_ratio`: the share of the cores that others used meanwhile."""
     # A tick of the clock may be longer than the smallest layer, but no time may be 0.
     least_s = 1e-9
     times_s = max(time.cpu_s, least_s), max(time.wall_s, least_s)

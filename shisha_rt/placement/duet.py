@@ -24,21 +24,21 @@ DEFAULT_X: Final = 50.0
 
 
 def duet(problem: Problem, x: float = DEFAULT_X) -> PlacementSolution:
-    """DUET with the first `x` percent of the nodes chosen again; 0, 25 and 50 in the paper.
+    """DUET with the first `x` percent of the nodes reassigned; 0, 25 and 50 in the paper.
 
     Ties go to the device listed first; a node moves only if that lowers the cost. Raises BadInput unless x is from 0 to
     100.
     """
     if not 0 <= x <= 100:
         raise BadInput(f"x = {x:g}: expected a percentage from 0 to 100", Error.WRONG_OPTION)
-    state = _Present(problem)
+    state = _Assignment(problem)
     for node in range(int(len(problem.nodes) * x / 100)):
-        state.choose_again(node)
+        state.reassign(node)
     return PlacementSolution(tuple(state.assignment), Outcome.FEASIBLE, reason=HEURISTIC)
 
 
-class _Present:
-    """Present assignment of nodes. `_readers` (tensors, memories): how many consumers of a tensor a memory has."""
+class _Assignment:
+    """The present assignment. `_readers` (tensors, memories): how many consumers of a tensor are on a memory."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -48,7 +48,8 @@ class _Present:
         for node in range(len(problem.nodes)):
             self._count(node, 1)
 
-    def choose_again(self, node: int) -> None:
+    def reassign(self, node: int) -> None:
+        """Move the node to the device of least cost, if that is less than where it is."""
         before = self.assignment[node]
         self._count(node, -1)
         costs_s = {device: self._cost_s(node, device) for device in self._problem.nodes[node].capable}

@@ -1,4 +1,4 @@
-"""The names of all strategies, as users give them: a command's help can list them without loading any."""
+"""The names of all strategies, as users give them, apart from their modules: help lists them without an import."""
 
 from __future__ import annotations
 
@@ -45,9 +45,11 @@ DEFAULT_ALPHA: Final = 10
 """Moves without gain, after which Shisha's walk ends (Shisha, 2022, section 6.1)."""
 
 SplitMethod = Literal["integer", "geometric", "greedy", "balanced", "proportional", "communication", "fused"]
+"""How a layer is split among devices (GP)."""
 SplitVariable = Literal["C", "N", "H"]
+"""The dimension that is split: input channels, filters, rows of the output (GP)."""
 SplitObjective = Literal["latency", "energy"]
-"""How a layer is split among devices, along which of its dimensions, and what is minimised (GP)."""
+"""What is minimised (GP)."""
 Execution = Literal["sequence", "parallel"]
 """Whether the devices of a layer compute one after the other (GP, Eq. 7) or side by side. Energy is the same."""
 

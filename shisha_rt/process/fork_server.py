@@ -73,7 +73,9 @@ def main(arguments: list[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Passed:
-    """An order with its descriptors: its text, the working directory, the standard streams, and those with a number."""
+    """An order, and the descriptors that came with it: of its text, the working directory, the standard streams, and
+    those with a number (`ChildOrder.numbers`).
+    """
 
     order: ChildOrder
     fds: list[int]
@@ -146,8 +148,8 @@ class _Server:
                         self._say(READY)
                     continue
                 with contextlib.suppress(OSError):  # then there is no spare child
-                    if self._spare is None and (mine := self._fork([])) is not None:
-                        return mine
+                    if self._spare is None and (own_order := self._fork([])) is not None:
+                        return own_order
             asked = _take(self._line)
             if asked is None:
                 return None
@@ -156,16 +158,16 @@ class _Server:
                 self._keeps_spare = True
                 continue
             _import(asked.order.module)
-            if (mine := self._start(asked)) is not None:
-                return mine
+            if (own_order := self._start(asked)) is not None:
+                return own_order
 
     def _start(self, asked: _Passed) -> _Passed | None:
         """Give the order to a child and answer. Returns the order in a child that is forked only now, else None."""
         given = False
         while not given:
             try:
-                if self._spare is None and (mine := self._fork(asked.fds)) is not None:
-                    return mine
+                if self._spare is None and (own_order := self._fork(asked.fds)) is not None:
+                    return own_order
             except OSError as error:
                 answer = -(error.errno or errno.EAGAIN)
                 break
@@ -231,7 +233,7 @@ def _await_order(line: socket.socket, hears_death: int) -> _Passed:
 
 
 def _fork_or_not() -> int:
-    """As `os.fork`; -1 if no process can be created."""
+    """As `os.fork`, but -1 if no process can be created."""
     try:
         return os.fork()
     except OSError:
@@ -311,7 +313,7 @@ def _run(order: ChildOrder) -> object:
 
 
 def _end(code: object) -> NoReturn:
-    """End as the interpreter does, but do not destroy objects, as this would copy all the memory that they share."""
+    """Exit as the interpreter does, except that no objects are destroyed: this would copy all memory that is shared."""
     if not isinstance(code, int | None):
         print(code, file=sys.stderr)
         code = 1

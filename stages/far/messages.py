@@ -1,4 +1,7 @@
-"""Every message between a relay and its far end. Tensors travel beside a message, in the order of their names."""
+"""Every message between a relay, on the daemon's host, and its far end, on the place's host.
+
+A message lists the tensors that travel beside it, in the same order (`stages/far/carrier.py`).
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from shisha_rt.messages.worker import Done, Failed, Prepare, Prepared, PrepareFa
 from shisha_rt.process.codec import Codec
 
 
-class Sent(msgspec.Struct, frozen=True, array_like=True):
-    """A tensor beside the message; `shape`: given only if it depends on the data."""
+class TensorBeside(msgspec.Struct, frozen=True, array_like=True):
+    """A tensor that travels beside the message. `shape`: given only if it depends on the data."""
 
     name: str
     shape: tuple[int, ...] = ()
@@ -21,7 +24,9 @@ class Sent(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PrepareFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """`reads` and `makes`, by layout: the tensors that enter and leave the stage in the relay's form of the model."""
+    """Build a stage. `reads` and `makes`: by layout, the tensors that enter and leave it in the relay's form of the
+    model.
+    """
 
     order: Prepare
     reads: tuple[tuple[str, ...], ...]
@@ -29,11 +34,15 @@ class PrepareFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class RunFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Compute a part. `tensors`: its inputs."""
+
     run: Run
-    tensors: tuple[Sent, ...]
+    tensors: tuple[TensorBeside, ...]
 
 
 class RepaceFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Emulate the place at `speed` from now on. `at_once`: frames are due as soon as they are computed."""
+
     at_once: bool
     speed: float
 
@@ -51,10 +60,13 @@ ToFar: TypeAlias = PrepareFar | RunFar | RepaceFar | Retire | Ping
 
 
 class DoneFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """`here_s`: from the part's arrival until this message was sent; the rest of its time it was on the link."""
+    """A part is done. `tensors`: its outputs.
+
+    `here_s`: from the part's arrival until this message was sent; the rest of the relay's wait was on the link.
+    """
 
     done: Done
-    tensors: tuple[Sent, ...]
+    tensors: tuple[TensorBeside, ...]
     here_s: float
 
 
@@ -66,6 +78,8 @@ class Beat(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Pong(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The answer to the `Ping` of this number."""
+
     number: int
 
 

@@ -16,7 +16,7 @@ from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import MAX_RANK, Layout, Region, layouts_of
 from stages.engines.onnxruntime.parts import Boundaries, read_parts
 from stages.far.carrier import Carried, CarrierBroken
-from stages.far.messages import DoneFar, PrepareFar, RunFar, Sent
+from stages.far.messages import DoneFar, PrepareFar, RunFar, TensorBeside
 
 
 class NotPrepared(Exception):
@@ -80,14 +80,14 @@ class Shipping:
     def retire(self, epoch: int) -> None:
         self._prepared = {key: crossing for key, crossing in self._prepared.items() if key[0] != epoch}
 
-    def send(self, part: Descriptor, layout: int) -> tuple[tuple[Sent, ...], list[memoryview]]:
+    def send(self, part: Descriptor, layout: int) -> tuple[tuple[TensorBeside, ...], list[memoryview]]:
         """The part's tensors for the other end: their names, and their bytes in place.
 
         Raises NotPrepared, and `NoRoom` as `Arena.raw` does.
         """
         arena, slot, regions = self._arena, part.slot, self._crossing(part, layout).sent
         shapes = [arena.shape(slot, region) if region.tensor.open_axes else () for region in regions]
-        sent = tuple(Sent(region.tensor.name, shape) for region, shape in zip(regions, shapes, strict=True))
+        sent = tuple(TensorBeside(region.tensor.name, shape) for region, shape in zip(regions, shapes, strict=True))
         return sent, [arena.raw(slot, region).data for region in regions]
 
     def received_bytes(self, part: Descriptor, layout: int) -> int:
@@ -120,7 +120,7 @@ class Shipping:
         return crossing[layout]
 
 
-def _check_rank(sent: Sent, region: Region) -> None:
+def _check_rank(sent: TensorBeside, region: Region) -> None:
     """If all axes of a tensor are open, their number may differ from the usual one, too."""
     rank, usual_rank = len(sent.shape), len(region.tensor.shape)
     fits = rank <= MAX_RANK if len(region.tensor.open_axes) == usual_rank else rank == usual_rank

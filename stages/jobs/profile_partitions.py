@@ -41,7 +41,7 @@ STARTS_CHILDREN: Final = True
 """A process of this module has a fork server of its own: see `process/fork_server.py`."""
 _MOST_SESSIONS: Final = 64
 _MOST_BYTES: Final = 256 << 20
-"""Of a batch of partitions: weights of all its sessions, and their inputs and outputs."""
+"""Limits of a batch of partitions; bytes: weights, inputs and outputs of all its sessions."""
 
 
 def main(arguments: list[str]) -> int:
@@ -70,11 +70,14 @@ def time_partitions(
     partitions = [_Partition.of(model, operators) for operators in job.partitions]
     for batch in _batches(partitions, len(job.devices), most_sessions, most_bytes):
         timers = [partition.timers(job) for partition in batch]
-        turns = [timer.run for place_timers in timers for timer in place_timers if timer is not None]
+        turns = [timer.run for partition_timers in timers for timer in partition_timers if timer is not None]
         done, share = len(times) / len(job.partitions), len(batch) / len(job.partitions)
-        its_rounds = Rounds(budget_s=job.budget_s * share, min_rounds=job.min_rounds, max_rounds=job.max_rounds)
-        run_rounds(turns, its_rounds, partial(_tell_share, tell, done, share))
-        times += [tuple(None if timer is None else timer.result() for timer in place_timers) for place_timers in timers]
+        batch_rounds = Rounds(budget_s=job.budget_s * share, min_rounds=job.min_rounds, max_rounds=job.max_rounds)
+        run_rounds(turns, batch_rounds, partial(_tell_share, tell, done, share))
+        times += [
+            tuple(None if timer is None else timer.result() for timer in partition_timers)
+            for partition_timers in timers
+        ]
     return PartitionsTimed(tuple(times))
 
 
@@ -85,7 +88,7 @@ def _tell_share(tell: Callable[[Progress], None], done: float, share: float, pro
 
 @dataclass(frozen=True, slots=True)
 class _Partition:
-    """A partition as a model of its own; `whole`: all of it. `moved_bytes`: its weights, inputs and outputs."""
+    """A partition as a model of its own; `whole`: all its operators. `moved_bytes`: its weights, inputs and outputs."""
 
     model: CleanModel
     whole: Segment
@@ -112,7 +115,7 @@ class _Partition:
         try:
             compute = build_session(self.model, self.whole, device, threads_of(job, device)).bind(arrays)
             compute(untimed)
-        except (Failure, MemoryError):  # of the engine itself or of this process, whatever it runs
+        except (Failure, MemoryError):  # not because of this partition: an engine is missing, or memory
             raise
         except Exception:  # engines raise exceptions of any type
             return None
@@ -133,8 +136,8 @@ def _batches(
     """The partitions in order, as many at a time as sessions and bytes permit, but at least one."""
     batch: list[_Partition] = []
     for partition in partitions:
-        its_bytes = devices * sum(each.moved_bytes for each in (*batch, partition))
-        if batch and (its_bytes > most_bytes or devices * (len(batch) + 1) > most_sessions):
+        size_bytes = devices * sum(member.moved_bytes for member in (*batch, partition))
+        if batch and (size_bytes > most_bytes or devices * (len(batch) + 1) > most_sessions):
             yield batch
             batch = []
         batch.append(partition)

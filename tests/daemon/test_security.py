@@ -92,7 +92,7 @@ def test_who_has_a_key_is_served_and_nobody_else(guarded: Guarded) -> None:
             stranger.send_json({"op": "server_live", "id": "mine"}, zmq.NOBLOCK)
     guarded.until(lambda: guarded.refused["unknown_key"] and guarded.refused["handshake"] >= 2)
     accepted = guarded.accept(known, "1")
-    accepted.reply.fields({"live": True})
+    accepted.reply.send_fields({"live": True})
     assert guarded.answer_to(known) == {"id": "1", "live": True}
     assert [one.request.id for one in guarded.arrived] == ["1"], "nothing of a stranger is ever read"
 
@@ -131,7 +131,7 @@ def test_a_key_is_looked_up_at_each_message_and_not_at_the_handshake_only(guarde
     assert guarded.refused == {"revoked": 1}
     time.sleep(3 * LOOK_EVERY_S)
     guarded.turn()
-    in_flight.reply.fields({"live": True})
+    in_flight.reply.send_fields({"live": True})
     assert guarded.answer_to(client) == {"id": "accepted", "live": True}
     guarded.until(lambda: not connection_of(in_flight).open)
     assert not guarded.gateway.waiting
@@ -141,7 +141,7 @@ def test_who_is_sent_away_and_does_not_go_is_cut_off(guarded: Guarded) -> None:
     """It asks on and on."""
     client = guarded.client(ALICE)
     accepted = guarded.accept(client, "1")
-    accepted.reply.fields({})
+    accepted.reply.send_fields({})
     guarded.gateway.change_access(AccessList(()))
 
     def has_gone() -> bool:
@@ -194,10 +194,10 @@ def test_an_answer_is_not_for_who_takes_over_a_routing_id(guarded: Guarded, asks
         own = guarded.accept(mallory, "1")
         assert routing_id_of(guarded) == routing_id
     for one in held:
-        one.reply.fields({"secret": 42})
+        one.reply.send_fields({"secret": 42})
     assert guarded.counts["shisha_answers_undeliverable"] == 2
     if asks:
-        own.reply.fields({"own": True})
+        own.reply.send_fields({"own": True})
         assert guarded.answer_to(mallory) == {"id": "1", "own": True}
     assert nothing_comes(guarded, mallory)
     assert not guarded.gateway.waiting
@@ -218,7 +218,7 @@ def test_an_answer_is_looked_at_once_more_when_it_is_settled_where_it_goes(guard
 
     mallory = taken_over(guarded, routing_id, turn_of_zeromq)
     assert connection_of(held).open, "nobody has looked"
-    held.reply.fields({"secret": 42})
+    held.reply.send_fields({"secret": 42})
     assert not connection_of(held).open
     said = guarded.answer_to(mallory)
     assert (said["id"], said["error"]["kind"]) == (None, "receiver_gone")

@@ -115,9 +115,9 @@ def test_a_status_is_one_line(systemd: Systemd) -> None:
 def test_one_that_does_not_read_is_told_later_and_the_end_of_a_reload_is_its_end(systemd: Systemd) -> None:
     manager = ServiceManager({"NOTIFY_SOCKET": systemd.address})
     count = 0
-    while "RELOADING" not in manager._unsaid:  # until its queue is full
+    while "RELOADING" not in manager._unsent:  # until its queue is full
         count += 1
-        manager._say(RELOADING="1")
+        manager._notify(RELOADING="1")
     manager.tell("busy")
     manager.ready()
     for _ in range(count - 1):
@@ -139,7 +139,7 @@ def test_what_is_no_address_is_nobody(address: str) -> None:
 def test_one_that_has_gone_is_not_told(tmp_path: Path) -> None:
     manager = ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "gone")})
     manager.ready()
-    assert not manager._unsaid
+    assert not manager._unsent
     manager.close()
 
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.model.zoo import zoo_path
-from stages.engines.onnxruntime.input_formats import change_in_each_layer
+from stages.engines.onnxruntime.input_formats import convert_in_each_layer
 from stages.engines.onnxruntime.optimised_graph import MODEL_FILE, block_size
 from stages.engines.onnxruntime.options import base_options
 from tests.measure.test_compile import check_gate
@@ -83,7 +83,7 @@ def optimised() -> onnx.GraphProto:
 def test_changes_one_upon_another_go_with_each_reader_and_what_a_layer_makes_stays_with_it(tmp_path: Path) -> None:
     relu = network([helper.make_node("Relu", ["x"], ["y"])], {"x": [2, 3]}, {"y": [2, 3]})
     graph, its = read_model(write(relu, tmp_path)).graph, optimised()
-    layers = change_in_each_layer(graph, its, (0, 0, 0, 0, 1, 2))
+    layers = convert_in_each_layer(graph, its, (0, 0, 0, 0, 1, 2))
     found = [
         (node.op_type, list(node.input), list(node.output), layer) for node, layer in zip(its.node, layers, strict=True)
     ]
@@ -105,7 +105,7 @@ def test_an_operator_of_the_network_stays_in_its_layer(tmp_path: Path) -> None:
     nodes = [helper.make_node("Transpose", ["x"], ["x:float"]), helper.make_node("Relu", ["x:float"], ["y"])]
     graph = read_model(write(network(nodes, {"x": [2, 3]}, {"y": [3, 2]}), tmp_path)).graph
     its = optimised()
-    assert change_in_each_layer(graph, its, (0, 0, 0, 0, 1, 2)) == (0, 0, 0, 0, 1, 2)
+    assert convert_in_each_layer(graph, its, (0, 0, 0, 0, 1, 2)) == (0, 0, 0, 0, 1, 2)
     assert its == optimised()
 
 

@@ -14,7 +14,7 @@ from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
 from shisha_rt.tensors import Tensor
 from stages.far.carrier import Carried, CarrierBroken
-from stages.far.messages import TO_FAR, PrepareFar, RunFar, Sent
+from stages.far.messages import TO_FAR, PrepareFar, RunFar, TensorBeside
 from stages.far.shipping import Shipping
 
 INDEX = ModelIndex(
@@ -40,7 +40,7 @@ def came(arena: Arena, name: str, shape: tuple[int, ...]) -> None:
     shipping, part = Shipping(arena, sends="makes"), Descriptor(1, 1, 0, 0, 1, 0)
     shipping.prepare(PrepareFar(Prepare(1, 0, ((0, 0),)), reads=((name,),), makes=((),)))
     data = memoryview(np.ones(shape, np.float32).tobytes())
-    shipping.receive(part, 0, RunFar(Run(part, 0), (Sent(name, shape),)), Carried(b"", [data]))
+    shipping.receive(part, 0, RunFar(Run(part, 0), (TensorBeside(name, shape),)), Carried(b"", [data]))
 
 
 @pytest.mark.parametrize("shape", [(), (1, 3), (2, 2, 2), (0,)])

@@ -57,8 +57,8 @@ class Predicted:
 
 
 @dataclass(slots=True)
-class _Asked:
-    """A plan that is with the placer.
+class _Request:
+    """A plan that the placer has been asked to place.
 
     `proposed`: the proposal it belongs to; None: the live plan of epoch `under`, placed anew. `deaths`: how many placer
     processes have died while they worked on it.
@@ -73,7 +73,7 @@ class _Asked:
 
 
 class Placing:
-    """Follows the placer's process.
+    """Has the placer's process place the operators of proposed plans, and of the live plan anew.
 
     `known`: the live plan's epoch, and the predictions for it; None if it was placed at once, without the placer.
     """
@@ -86,11 +86,11 @@ class Placing:
         self._at_once = at_once
         self._ratios = DeviceRatios()
         self._version = 0  # of the ratios
-        self._asked: dict[int, _Asked] = {}  # the placer works in this order
+        self._requests: dict[int, _Request] = {}  # the placer works in this order
         self._predictions: dict[tuple[object, ...], Predicted] = {}
         self._taken_s: defaultdict[int, deque[tuple[float, ...]]] = defaultdict(lambda: deque(maxlen=FRAMES))
-        self._replacing: int | None = None
-        self._not_anew: int | None = None  # the epoch whose plan the placer cannot place
+        self._replacing: int | None = None  # see `replacing`
+        self._unplaceable: int | None = None  # the live epoch, if the placer cannot place its plan
         self._rest_until_s = -math.inf
         self._outbox = TuningOutbox()
 
@@ -102,7 +102,7 @@ class Placing:
 
     @property
     def hears(self) -> Collection[type]:
-        """The types of events that it handles."""
+        """The types of events that `handle` takes."""
         return _APPLY.keys()
 
     # --- placing ----------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class Placing:
             self._outbox.write(event_log.PlacedAtOnce(plan=str(plan)))
             self._outbox.decide(PlanPlaced(proposed, plan))
             return
-        self._ask(_Asked(proposed.plan, self._version, "a plan was proposed", proposed))
+        self._ask(_Request(proposed.plan, self._version, "a plan was proposed", proposed))
 
     def _is_awaited(self, proposed: PlanProposed) -> bool:
         """Whether serving waits for this plan: the live one has lost a place, and the daemon proposes this instead."""
@@ -124,69 +124,70 @@ class Placing:
         return proposed.owner is Owner.DAEMON and lost
 
     def _assume(self, plan: Plan) -> None:
+        """Assume ratios for the devices of the plan's places that have not been observed yet."""
         for stage in plan.stages:
             self._ratios.assume(stage.team_name, self._at_once.devices(stage.place))
 
-    def _ask(self, asked: _Asked) -> int:
-        request = self._outbox.next_number()
-        self._asked[request] = asked
-        self._send_solve(request, asked.plan)
-        return request
+    def _ask(self, request: _Request) -> int:
+        number = self._outbox.next_number()
+        self._requests[number] = request
+        self._send_solve(number, request.plan)
+        return number
 
-    def _send_solve(self, request: int, plan: Plan) -> None:
+    def _send_solve(self, number: int, plan: Plan) -> None:
         ratios = tuple((place, device, ratio) for (place, device), ratio in self._ratios.ratios.items())
-        self._outbox.decide(TellPlacer(pm.Solve(request, plan, ratios)))
+        self._outbox.decide(TellPlacer(pm.Solve(number, plan, ratios)))
 
-    def _placer_said(self, said: ev.PlacerSaid) -> None:
-        message = said.message
-        asked = self._asked.pop(message.request, None)
-        if asked is None or not self._is_wanted(asked):
+    def _placer_said(self, answered: ev.PlacerSaid) -> None:
+        message = answered.message
+        request = self._requests.pop(message.request, None)
+        if request is None or not self._is_wanted(request):
             return
         match message:
             case pm.NotSolved(reason=reason):
-                self._not_solved(asked, reason)
+                self._not_solved(request, reason)
             case pm.Solved():
-                plan = self._solved(asked, message)
-                if asked.proposed is not None:
-                    self._outbox.decide(PlanPlaced(asked.proposed, plan))
+                plan = self._solved(request, message)
+                if request.proposed is not None:
+                    self._outbox.decide(PlanPlaced(request.proposed, plan))
                 else:
-                    self._placed_anew(asked, plan)
+                    self._placed_anew(request, plan)
 
     def _placer_died(self, died: ev.PlacerDied) -> None:
         """Send the new placer process all unanswered requests, except one over which several processes have died."""
         self._outbox.write(event_log.PlacerEnded(reason=died.reason))
-        first = next(iter(self._asked), None)
-        self._asked = {request: asked for request, asked in self._asked.items() if self._is_wanted(asked)}
-        if first is not None and first in self._asked:
-            self._asked[first].deaths += 1
-            if self._asked[first].deaths >= _DEATHS:
+        first = next(iter(self._requests), None)
+        self._requests = {number: request for number, request in self._requests.items() if self._is_wanted(request)}
+        if first is not None and first in self._requests:
+            self._requests[first].deaths += 1
+            if self._requests[first].deaths >= _DEATHS:
                 reason = f"the placer has died of it {_DEATHS} times: {died.reason}"
-                self._not_solved(self._asked.pop(first), reason)
-        for request, asked in self._asked.items():
-            self._send_solve(request, asked.plan)
+                self._not_solved(self._requests.pop(first), reason)
+        for number, request in self._requests.items():
+            self._send_solve(number, request.plan)
 
-    def _is_wanted(self, asked: _Asked) -> bool:
+    def _is_wanted(self, request: _Request) -> bool:
         """Whether the answer is still needed: the proposal may have ended, as it was not placed in time."""
-        return asked.proposed is None or any(proposed is asked.proposed for proposed in self._serving.proposals)
+        return request.proposed is None or any(proposed is request.proposed for proposed in self._serving.proposals)
 
-    def _not_solved(self, asked: _Asked, reason: str) -> None:
-        if asked.proposed is not None:
-            self._outbox.decide(PlanNotPlaced(asked.proposed, reason))
+    def _not_solved(self, request: _Request, reason: str) -> None:
+        if request.proposed is not None:
+            self._outbox.decide(PlanNotPlaced(request.proposed, reason))
             return
         self._replacing = None
-        self._not_anew = asked.under
+        self._unplaceable = request.under
         self._outbox.write(event_log.PlacementRefused(reason=reason))
-        if self.known is not None and self.known[0] == asked.under:
-            self.known = self.known[0], replace(self.known[1], version=asked.version)
+        if self.known is not None and self.known[0] == request.under:
+            self.known = self.known[0], replace(self.known[1], version=request.version)
 
-    def _solved(self, asked: _Asked, answer: pm.Solved) -> Plan:
-        stages = list(zip(asked.plan.stages, answer.stages, strict=True))
+    def _solved(self, request: _Request, answer: pm.Solved) -> Plan:
+        stages = list(zip(request.plan.stages, answer.stages, strict=True))
         plan = Plan(tuple(replace(stage, placement=solved.devices) for stage, solved in stages))
         self._outbox.decide(CountSolve(self.solver))
         self._outbox.write(
             event_log.PlacementSolved(
                 plan=str(plan),
-                reason=asked.reason,
+                reason=request.reason,
                 solver=self.solver,
                 seconds=round(answer.solve_s, 6),
                 stages=tuple(
@@ -196,7 +197,7 @@ class Placing:
             )
         )
         self._predictions.pop(_key(plan), None)  # placed again, it is the latest: the first are forgotten first
-        self._predictions[_key(plan)] = Predicted(answer.stages, asked.version, asked.reason)
+        self._predictions[_key(plan)] = Predicted(answer.stages, request.version, request.reason)
         if len(self._predictions) > _REMEMBERED:
             del self._predictions[next(iter(self._predictions))]
         return plan
@@ -225,7 +226,7 @@ class Placing:
         if live is None or not any(stage.placement for stage in live[1].stages):
             return
         if self.known is None:
-            if rested and self._not_anew != live[0]:
+            if rested and self._unplaceable != live[0]:
                 self._place_anew(*live, "it was placed at once, as the plan before had lost a place")
             return
         for index, stage in enumerate(live[1].stages):
@@ -278,16 +279,16 @@ class Placing:
 
     def _place_anew(self, epoch: int, plan: Plan, reason: str) -> None:
         self._assume(plan)
-        self._replacing = self._ask(_Asked(plan, self._version, reason, None, epoch))
+        self._replacing = self._ask(_Request(plan, self._version, reason, None, epoch))
 
-    def _placed_anew(self, asked: _Asked, plan: Plan) -> None:
+    def _placed_anew(self, request: _Request, plan: Plan) -> None:
         """Propose the new placement if a stage gains by it; otherwise use the new predictions for the live plan.
 
         It is dropped if another epoch is live by now, or if a search has begun: after that it is asked for again.
         """
         self._replacing = None
         live = self._serving.live
-        if live is None or live[0] != asked.under:
+        if live is None or live[0] != request.under:
             return
         new = self._predictions[_key(plan)]
         if self.known is None:
@@ -301,24 +302,24 @@ class Placing:
         epoch, old = self.known
         pairs = list(zip(new.stages, old.stages, strict=True))
         if any(a.devices != b.devices and a.cost_s <= _WORTH * b.cost_s for a, b in pairs):
-            self.known = epoch, replace(old, version=asked.version)  # not twice, if the proposal fails
+            self.known = epoch, replace(old, version=request.version)  # not twice, if the proposal fails
             self._propose_anew(plan, epoch)
         else:
             self.known = (
                 epoch,
-                Predicted(tuple(a if a.devices == b.devices else b for a, b in pairs), asked.version, old.reason),
+                Predicted(tuple(a if a.devices == b.devices else b for a, b in pairs), request.version, old.reason),
             )
 
     def _propose_anew(self, plan: Plan, epoch: int) -> None:
         self._rest_until_s = self._outbox.now_s + _REST_S
         self._replacing = self._outbox.propose(Owner.PLACER, plan, epoch)
 
-    # --- what it tells ----------------------------------------------------------------------------------------
+    # --- what others may ask ----------------------------------------------------------------------------------
 
     @property
     def asked(self) -> Mapping[int, PlanProposed | None]:
-        """Unanswered requests to the placer, each with its proposal; None: the live plan, placed anew."""
-        return {request: asked.proposed for request, asked in self._asked.items() if self._is_wanted(asked)}
+        """The proposal of each unanswered request to the placer, by its number; None: the live plan, placed anew."""
+        return {number: request.proposed for number, request in self._requests.items() if self._is_wanted(request)}
 
     @property
     def replacing(self) -> int | None:

@@ -1,7 +1,7 @@
-"""When what was measured on a disturbed host is measured again: costs once the host is calm and no frames come, plans
-compared live once it is calm.
+"""When results that were measured while other processes used the cores are measured again.
 
-Pure: observations and times are passed in.
+Costs wait for a calm host without frames; comparisons of live plans wait for a calm host only. Pure: observations and
+times are passed in.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import Final
 from shisha_rt.costs.profiles import DISTURBED
 
 CALM_S: Final = 10.0
-"""Before a new measurement, other processes must not have used the cores, and no look have found a frame, for so long.
-"""
+"""How long other processes must have left the cores alone, without a frame in flight, before a new measurement."""
 FIRST_PAUSE_S: Final = 60.0
 LONGEST_PAUSE_S: Final = 3600.0
 """Pauses between attempts double up to the longest: a host may never be as calm as it seemed."""
@@ -40,7 +39,10 @@ class Recalibration:
         self._disturbed = others_ratio > DISTURBED or left_out > 0
 
     def look(self, now_s: float, others_ratio: float, in_flight: int = 0) -> bool:
-        """Whether to measure again now. `others_ratio`: the share of the cores that others use now."""
+        """Called periodically: whether to measure again now. After True there is a pause before it can be True again.
+
+        `others_ratio`: the share of the cores that others use now. `in_flight`: frames, which also forbid it.
+        """
         if not self._disturbed:
             return False
         if others_ratio > DISTURBED or in_flight:

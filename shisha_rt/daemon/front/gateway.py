@@ -33,12 +33,13 @@ from shisha_rt.protocol.operations import INFER
 from shisha_rt.protocol.request import InferRequest, OpRequest, Signature, parse
 
 _MOST_FOLLOWERS: Final = 4096
-_MOST_WRITTEN: Final = 64
+"""Most clients that are told of a take-over; a further one replaces the one that has waited longest."""
+_MOST_ENCODED: Final = 64
 """Most choices of outputs whose encoded headers are kept."""
 
 
 class Reply(Struct, eq=False):
-    """Where one answer goes: a client, its envelope, and the request's id. `frames`: the numbers of its frames."""
+    """The one reply to a request: where it goes, and how it is sent. `frames`: the numbers of the request's frames."""
 
     gateway: Gateway
     client: Hashable
@@ -55,16 +56,18 @@ class Reply(Struct, eq=False):
         """Have the client told when another daemon takes over."""
         self.gateway.follow(self.client, self.envelope)
 
-    def fields(self, fields: Mapping[str, object]) -> None:
+    def send_fields(self, fields: Mapping[str, object]) -> None:
+        """Answer an operation."""
         assert self.request_id is not None
         self._send(encode_answer(self.request_id, fields))
 
-    def error(self, error: ShishaError) -> None:
+    def send_error(self, error: ShishaError) -> None:
         self._send(encode_error(self.request_id, error))
 
-    def frame(self, answer: Ticket) -> None:
+    def send_frame(self, answer: Ticket) -> None:
+        """Answer an inference: with its outputs, or with its error."""
         if answer.error is not None:
-            self.error(error_for(answer.error, answer.message))
+            self.send_error(error_for(answer.error, answer.message))
             return
         parameters = AnswerParameters(
             answer.epoch,
@@ -74,7 +77,7 @@ class Reply(Struct, eq=False):
             answer.request.sequence,
             answer.epochs,
         )
-        outputs = self.gateway.written_outputs(answer)
+        outputs = self.gateway.encoded_outputs(answer)
         header = encode_infer_answer(answer.request.id, self.gateway.signature.model_name, outputs, parameters)
         self._send(header, *[output.data for output in answer.outputs if output.lent is None])
 
@@ -110,20 +113,20 @@ class Gateway(PublicSocket):
         self._regions = regions
         self.waiting: dict[tuple[Hashable, str | None], Reply] = {}
         self._followers: dict[Hashable, Sequence[bytes]] = {}  # envelopes by client, the latest client last
-        self._sent_away = False
-        self._written: dict[tuple[int, tuple[str, ...]], Raw] = {}  # by layout and names
+        self._is_replaced = False
+        self._encoded: dict[tuple[int, tuple[str, ...]], Raw] = {}  # by layout and names of outputs
 
-    def written_outputs(self, answer: Ticket) -> Raw:
+    def encoded_outputs(self, answer: Ticket) -> Raw:
         """The outputs of an answer, encoded for its header; encoded once if they are the same for every frame."""
         request = answer.request
         key, varies = (request.layout, request.outputs), bool(request.lent_out) or request.frames > 1
-        written = None if varies else self._written.get(key)
-        if written is None:
-            written = encode_outputs([_header(output) for output in answer.outputs])
+        encoded = None if varies else self._encoded.get(key)
+        if encoded is None:
+            encoded = encode_outputs([_header(output) for output in answer.outputs])
             varies |= any(output.lent is not None or output.tensor.open_axes for output in answer.outputs)
-            if not varies and len(self._written) < _MOST_WRITTEN:
-                self._written[key] = written
-        return written
+            if not varies and len(self._encoded) < _MOST_ENCODED:
+                self._encoded[key] = encoded
+        return encoded
 
     def watch(self, poller: Poller) -> None:
         """Have `poller` watch for requests, handshakes, and connections that come and go."""
@@ -154,7 +157,7 @@ class Gateway(PublicSocket):
 
     def follow(self, client: Hashable, envelope: Sequence[bytes]) -> None:
         """Have a client told when another daemon takes over; at once, if one has already."""
-        if self._sent_away:
+        if self._is_replaced:
             self.outbox.send(client, [*envelope, encode_moved()])
             return
         self._followers.pop(client, None)
@@ -164,12 +167,13 @@ class Gateway(PublicSocket):
 
     def send_away(self) -> None:
         """Tell clients that another daemon takes over; requests that they still send are answered as usual."""
-        self._sent_away = True
+        self._is_replaced = True
         for client, envelope in self._followers.items():
             self.outbox.send(client, [*envelope, encode_moved()])
         self._followers.clear()
 
     def awaiting(self) -> set[Hashable]:
+        """Clients with a request that is not answered yet."""
         return {client for client, _ in self.waiting}
 
 

@@ -27,8 +27,8 @@ Guess = Callable[[Mapping[str, Sequence[str]], Mapping[str, int]], "Mapping[str,
 """From the names of each input's dimensions (empty where fixed) and known sizes to sizes that run, or None."""
 
 
-SaidBy = Literal["user", "model", "batch"]
-"""Who gave a dimension's size. "batch" is nobody: an input's first dimension is then 1."""
+SizeSource = Literal["user", "model", "batch"]
+"""Where a dimension's size is from. "batch": nobody gave it, and an input's first dimension is then 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class SettledDim:
 
     name: str
     size: int
-    said_by: SaidBy
+    source: SizeSource
 
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """An input of run time. `names`: of its dimensions; empty where a size is fixed."""
+    """A run-time input. `names`: those of its dimensions, empty where a size is fixed."""
 
     value: onnx.ValueInfoProto
     names: tuple[str, ...]
@@ -55,8 +55,8 @@ class _Input:
 def settle_sizes(model: onnx.ModelProto, sizes: InputSizes, guess: Guess) -> tuple[SettledDim, ...]:
     """Write the sizes of all open dimensions of inputs into `model`; its other shapes are left to inference.
 
-    Return these dimensions, each once, with who gave their sizes. Raises BadInput for sizes that do not fit, and if a
-    dimension remains open; `guess` is then asked for sizes to suggest.
+    Return these dimensions, each once, with the sources of their sizes. Raises BadInput for sizes that do not fit, and
+    if a dimension remains open; `guess` is then asked for sizes to suggest.
     """
     values = runtime_inputs(model.graph)
     _check_open_shapes(values, sizes)
@@ -97,7 +97,10 @@ def forget_other_shapes(model: onnx.GraphProto) -> None:
 
 
 def _check_open_shapes(inputs: Sequence[onnx.ValueInfoProto], sizes: InputSizes) -> None:
-    """Check the given shapes; an input without any shape gets open dimensions, as many as are given."""
+    """Check `--shape` against the inputs; an input without a shape gets as many open dimensions as are given.
+
+    Raises BadInput for a shape that does not fit, and for an input that still has none.
+    """
     for name, shape in sizes.shapes.items():
         text = _as_option(name, shape)
         value = next((value for value in inputs if value.name == name), None)
@@ -120,7 +123,7 @@ def _check_open_shapes(inputs: Sequence[onnx.ValueInfoProto], sizes: InputSizes)
 
 
 def _names(value: onnx.ValueInfoProto) -> tuple[str, ...]:
-    """Names of an input's dimensions, empty where a size is fixed."""
+    """Names of an input's dimensions, empty where a size is fixed. Raises BadInput for a size of 0."""
     names = []
     for axis, dim in enumerate(value.type.tensor_type.shape.dim):
         if dim.HasField("dim_value") and dim.dim_value == 0:
@@ -132,7 +135,7 @@ def _names(value: onnx.ValueInfoProto) -> tuple[str, ...]:
 
 
 def _given(inputs: Sequence[_Input], sizes: InputSizes) -> dict[str, int]:
-    """Sizes by dimension name, from both options."""
+    """Sizes by dimension name, from `--dim` and `--shape`. Raises BadInput for sizes that contradict."""
     open_names = _all_names(inputs)
     for name, size in sizes.dims.items():
         if name not in open_names:
@@ -144,7 +147,7 @@ def _given(inputs: Sequence[_Input], sizes: InputSizes) -> dict[str, int]:
             )
         if not 1 <= size <= LARGEST_SIZE:
             raise BadInput(f"--dim {name}={size}: not a size; expected 1 to {LARGEST_SIZE}", Error.WRONG_SIZES)
-    known, said_by = dict(sizes.dims), {name: f"--dim {name}={size}" for name, size in sizes.dims.items()}
+    known, option_of = dict(sizes.dims), {name: f"--dim {name}={size}" for name, size in sizes.dims.items()}
     by_name = {each.value.name: each for each in inputs}
     for input_name, shape in sizes.shapes.items():
         text, given_to = _as_option(input_name, shape), by_name[input_name]
@@ -157,9 +160,9 @@ def _given(inputs: Sequence[_Input], sizes: InputSizes) -> dict[str, int]:
                         f"dimension {axis} is {dim.dim_value} in the model, expected that size", Error.WRONG_SIZES
                     )
                 if name and known.setdefault(name, size) != size:
-                    said = f"{said_by[name]} says {known[name]} for {name!r}"
-                    raise BadInput(f"dimension {axis} is {size}, but {said}; expected one size", Error.WRONG_SIZES)
-                said_by.setdefault(name, text)
+                    other = f"{option_of[name]} says {known[name]} for {name!r}"
+                    raise BadInput(f"dimension {axis} is {size}, but {other}; expected one size", Error.WRONG_SIZES)
+                option_of.setdefault(name, text)
     return known
 
 

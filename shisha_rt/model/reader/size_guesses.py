@@ -25,6 +25,7 @@ _LARGEST_IMAGE: Final = 4096
 _LENGTHS: Final = (16, 512, 1, 128, 8, 64, 100, 256, 1000, 16000)
 """Sizes for inputs that are no images. Dimensions but the last are tried as 1 first, as in batches and states."""
 _MOST_TRIES: Final = 300
+"""Sets of sizes that are tried on the engine."""
 
 
 def sizes_that_run(
@@ -46,23 +47,25 @@ def sizes_that_run(
         )
         for sizes in guesses
     ]
-    taken = first_that_runs(model, tries)
-    return None if taken is None else guesses[taken]
+    first = first_that_runs(model, tries)
+    return None if first is None else guesses[first]
 
 
 def _guesses(
     model: onnx.ModelProto, names: Mapping[str, Sequence[str]], known: Mapping[str, int]
 ) -> Iterator[dict[str, int]]:
-    """Yield sizes to try, each set once."""
+    """Yield sets of sizes by name, each once, the likeliest first. Arguments are as in `sizes_that_run`."""
     certain = dict(known)
     for value in model.graph.input:
-        for axis, size in _told_by_weights(model, value.name).items():
+        for axis, size in _sizes_from_weights(model, value.name).items():
             if axis < len(names.get(value.name, ())) and names[value.name][axis]:
                 certain.setdefault(names[value.name][axis], size)
     images = [axes for value in model.graph.input if (axes := _image_axes(value, names.get(value.name, ())))]
     tried = []
     last = {axis_names[-1] for axis_names in names.values() if axis_names}
-    for length, is_one, (height, width) in product(_LENGTHS, (True, False), (*_told_by_metadata(model), *_IMAGES)):
+    for length, is_one, (height, width) in product(
+        _LENGTHS, (True, False), (*_image_sizes_from_metadata(model), *_IMAGES)
+    ):
         sizes = dict(certain)
         for image in images:
             for name, size in zip(image, (height, width), strict=True):
@@ -76,14 +79,14 @@ def _guesses(
 
 
 def _image_axes(value: onnx.ValueInfoProto, names: Sequence[str]) -> tuple[str, str] | None:
-    """Names of height and width if an input may be an image: four dimensions, the channels before or behind."""
+    """Names of height and width if an input may be an image: four dimensions, channels first or last."""
     if len(names) != 4:
         return None
-    behind = value.type.tensor_type.shape.dim[3].dim_value in (1, 3, 4)
-    return (names[1], names[2]) if behind else (names[2], names[3])
+    channels_last = value.type.tensor_type.shape.dim[3].dim_value in (1, 3, 4)
+    return (names[1], names[2]) if channels_last else (names[2], names[3])
 
 
-def _told_by_weights(model: onnx.ModelProto, tensor: str) -> dict[int, int]:
+def _sizes_from_weights(model: onnx.ModelProto, tensor: str) -> dict[int, int]:
     """Sizes of an input's axes (counted from 0) that follow from the weights applied to it."""
     weights = {weight.name: tuple(weight.dims) for weight in model.graph.initializer}
     for node in model.graph.node:
@@ -99,7 +102,7 @@ def _told_by_weights(model: onnx.ModelProto, tensor: str) -> dict[int, int]:
     return {}
 
 
-def _told_by_metadata(model: onnx.ModelProto) -> list[tuple[int, int]]:
+def _image_sizes_from_metadata(model: onnx.ModelProto) -> list[tuple[int, int]]:
     """Height and width in `imgsz`, which some training tools for detectors write."""
     for entry in model.metadata_props:
         if entry.key == "imgsz":

@@ -36,7 +36,7 @@ from shisha_rt.model.subgraphs import reads
 from shisha_rt.tensors import NAME_OF, Tensor
 from stages.engines.onnxruntime.align import align_weights
 from stages.engines.onnxruntime.apart import take_apart
-from stages.engines.onnxruntime.input_formats import change_in_each_layer
+from stages.engines.onnxruntime.input_formats import convert_in_each_layer
 from stages.engines.onnxruntime.mapping import map_nodes
 from stages.engines.onnxruntime.optimised_graph import MODEL_FILE, optimised_graph, write_tensors
 from stages.engines.onnxruntime.options import as_built_options, base_options, open_session
@@ -62,7 +62,7 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
         optimised = onnx.load(str(target / MODEL_FILE), load_external_data=False)
     else:
         optimised = _optimise(model_folder, target, form)
-        node_layers = change_in_each_layer(graph, optimised.graph, map_nodes(graph, layers, optimised.graph))
+        node_layers = convert_in_each_layer(graph, optimised.graph, map_nodes(graph, layers, optimised.graph))
         (target / MODEL_FILE).write_bytes(optimised.SerializeToString())
         specs = {tensor.name: tensor for tensor in inputs} | _specs(optimised, graph, inputs, str(target))
         cut_graph = replace(optimised_graph(optimised, specs), inputs=inputs, outputs=graph.outputs)

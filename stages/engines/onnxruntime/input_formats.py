@@ -1,4 +1,4 @@
-"""Changes of a network input's format: each layer that reads the input in another format changes it for itself.
+"""Conversions of a network input's format: each layer that reads the input in another format gets its own.
 
 The optimiser puts a node before operators that need a tensor in another format: ReorderInput before blocked
 convolutions (on some processors those of 8 channels, on others those of 16), Transpose before convolutions whose
@@ -22,17 +22,17 @@ import onnx
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.subgraphs import all_nodes, new_name, reads, rename_reads
 
-_CHANGES: Final = ("ReorderInput", "Transpose", "Cast")
+_CONVERSIONS: Final = ("ReorderInput", "Transpose", "Cast")
 
 
-def change_in_each_layer(graph: Graph, optimised: onnx.GraphProto, node_layers: Sequence[int]) -> tuple[int, ...]:
+def convert_in_each_layer(graph: Graph, optimised: onnx.GraphProto, node_layers: Sequence[int]) -> tuple[int, ...]:
     """Give each reading layer of `optimised` a node of its own; return the layers of all nodes.
 
     `node_layers`: the nodes' layers before. `graph`: the cleaned graph; a node that makes one of its tensors is an
     operator and stays in its layer.
     """
-    changes = _changes_of_inputs(graph, optimised)
-    if not changes:
+    conversions = _input_conversions(graph, optimised)
+    if not conversions:
         return tuple(node_layers)
     taken = {name for node in all_nodes(optimised.node) for name in (node.name, *node.input, *node.output)}
     readers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
@@ -40,7 +40,7 @@ def change_in_each_layer(graph: Graph, optimised: onnx.GraphProto, node_layers: 
     for i in range(len(optimised.node) - 1, -1, -1):  # backwards: a node's readers have their layers before it does
         node, layer = optimised.node[i], node_layers[i]
         placed = [(node, layer)]
-        if i in changes:
+        if i in conversions:
             (result,) = node.output
             placed = _one_for_each_layer(node, readers.get(result, []), taken) or placed
         for made, own_layer in placed:
@@ -54,16 +54,16 @@ def change_in_each_layer(graph: Graph, optimised: onnx.GraphProto, node_layers: 
     return tuple(layer for _, layer in rewritten)
 
 
-def _changes_of_inputs(graph: Graph, optimised: onnx.GraphProto) -> set[int]:
-    """Indices of nodes that the optimiser has added, and that need only network inputs and constants."""
+def _input_conversions(graph: Graph, optimised: onnx.GraphProto) -> set[int]:
+    """Indices of conversions that the optimiser has added, and that read only network inputs and constants."""
     known = {value.name for value in optimised.input} | {constant.name for constant in optimised.initializer}
-    changes = set()
+    conversions = set()
     for i, node in enumerate(optimised.node):
-        added = graph.tensors.keys().isdisjoint(node.output) and len(node.output) == 1
-        if added and node.op_type in _CHANGES and known.issuperset(reads(node)):
-            changes.add(i)
+        is_added = graph.tensors.keys().isdisjoint(node.output) and len(node.output) == 1
+        if is_added and node.op_type in _CONVERSIONS and known.issuperset(reads(node)):
+            conversions.add(i)
             known.update(node.output)
-    return changes
+    return conversions
 
 
 def _one_for_each_layer(
@@ -80,8 +80,8 @@ def _one_for_each_layer(
         copy.CopyFrom(node)
         copy.name, copy.output[0] = (new_name(f"{name}_{layer}", {*taken}) for name in (node.name, result))
         taken.update((copy.name, copy.output[0]))
-        for reader, of in readers:
-            if of == layer:
+        for reader, reader_layer in readers:
+            if reader_layer == layer:
                 rename_reads(reader, {result: copy.output[0]})
         placed.append((copy, layer))
     return placed

@@ -1,4 +1,4 @@
-"""ONNX Runtime's optimised graph as planning sees a graph: operators, shapes, and the size of its blocks.
+"""ONNX Runtime's optimised graph as a `Graph`, for splits of layers; and the block size of its blocked formats.
 
 Most stages are assembled from parts (see `parts`), without `onnx`, which takes long to import. A shard's nodes are
 written anew, with different attributes and slices of weights: so `onnx` is imported only if a layer is split.
@@ -28,12 +28,12 @@ _TENSORS_FILE: Final = "tensors.msgpack"
 
 
 def write_tensors(specs: Iterable[Tensor], folder: Path) -> None:
-    """Write the specification of every run-time tensor beside the graph."""
+    """Write the name, shape and datatype of every run-time tensor into the folder of the graph."""
     (folder / _TENSORS_FILE).write_bytes(msgspec.msgpack.encode(list(specs)))
 
 
 def read_optimised(folder: Path) -> CleanModel:
-    """Read the graph that stages are cut from, in place of the cleaned one."""
+    """Read the optimised graph of a folder that `write_tensors` has completed."""
     specs = msgspec.msgpack.decode((folder / _TENSORS_FILE).read_bytes(), type=list[Tensor])
     model = onnx.load(str(folder / MODEL_FILE), load_external_data=False)
     return CleanModel(folder, optimised_graph(model, {spec.name: spec for spec in specs}), model)
@@ -66,7 +66,10 @@ def optimised_graph(optimised: onnx.ModelProto, specs: Mapping[str, Tensor]) -> 
 
 @cache
 def block_size() -> int:
-    """Channels of a block on this processor, seen from where ONNX Runtime puts an image's second row; 0: no blocks."""
+    """Channels of a block on this processor; 0 if ONNX Runtime has no blocked formats here.
+
+    No interface tells: it is where a conversion puts the first channel of an image's second row.
+    """
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, BLOCK, 2, 1]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("ReorderInput", ["x"], ["y"], domain=NCHWC)], "g", ends[:1], ends[1:])
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(NCHWC, 1)]

@@ -89,7 +89,7 @@ class LosesThePlacersRefusal(Placing):
 
     def handle(self, event: ev.Heard, now_s: float) -> list[Decided]:
         if isinstance(event, ev.PlacerSaid) and isinstance(event.message, pm.NotSolved):
-            self._asked.pop(event.message.request, None)
+            self._requests.pop(event.message.request, None)
             return []
         return super().handle(event, now_s)
 

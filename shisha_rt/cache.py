@@ -86,10 +86,10 @@ def fault_in(folder: Path) -> str | None:
         return "has no list of its files that can be read"
     for name, expected in listed.items():
         try:
-            found = (folder / name).stat()
-            if found.st_size != expected.size_bytes:
-                return f"{name} has {found.st_size} bytes, expected {expected.size_bytes}"
-            untouched = found.st_size > _LARGE_BYTES and found.st_mtime_ns == expected.time_ns
+            status = (folder / name).stat()
+            if status.st_size != expected.size_bytes:
+                return f"{name} has {status.st_size} bytes, expected {expected.size_bytes}"
+            untouched = status.st_size > _LARGE_BYTES and status.st_mtime_ns == expected.time_ns
             if expected.sha256 is not None and not untouched and _sha256(folder / name) != expected.sha256:
                 return f"{name} is not what was written there"
         except OSError as error:
@@ -150,8 +150,8 @@ def _bring_to_disk(folder: Path) -> None:
     """Sync the folder's files to disk, then write their list and sync that."""
     listed: dict[str, _Listed] = {}
     for file in sorted(folder.iterdir()):
-        found = file.stat()
-        listed[file.name] = _Listed(found.st_size, _sha256(file), found.st_mtime_ns)
+        status = file.stat()
+        listed[file.name] = _Listed(status.st_size, _sha256(file), status.st_mtime_ns)
         _sync(file)
     (folder / LIST_FILE).write_bytes(msgspec.json.encode(listed))
     for path in (folder / LIST_FILE, folder):

@@ -135,15 +135,15 @@ def least_node_s(problem: Problem) -> Floats:
     least_s = alone_s.copy()
     for group in problem.groups:
         members = list(group.nodes)
-        its_s = alone_s[members, group.device]
-        able = its_s < math.inf
-        able_s = math.fsum(its_s[able])
+        own_s = alone_s[members, group.device]
+        able = own_s < math.inf
+        able_s = math.fsum(own_s[able])
         if group.cost_s < able_s:
-            share_s = np.where(able, its_s, 0.0) * (group.cost_s / able_s)
+            share_s = np.where(able, own_s, 0.0) * (group.cost_s / able_s)
         elif able.all():
             continue
         else:
-            share_s = np.where(able, its_s, (group.cost_s - able_s) / np.count_nonzero(~able))
+            share_s = np.where(able, own_s, (group.cost_s - able_s) / np.count_nonzero(~able))
         least_s[members, group.device] = np.minimum(least_s[members, group.device], share_s)
     return least_s
 

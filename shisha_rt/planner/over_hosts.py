@@ -91,9 +91,9 @@ def _exchange(spread: _Spread, loads: dict[str, Floats]) -> None:
         candidate, other, less = best
         if not candidate:
             return
-        mine, others = holds[candidate], holds.get(other, "")
+        own, others = holds[candidate], holds.get(other, "")
         spread.put(candidate, others, -less)
-        spread.put(other, mine, less)
+        spread.put(other, own, less)
 
 
 def with_parts_of_links(costs: Costs) -> Iterator[Costs]:

@@ -89,8 +89,8 @@ def wide_space(costs: Costs) -> Wide:
     seconds = seconds_of(model, [TeamKind(number_of[kinds[kind][0]], 1) for kind, _ in members]).busy_s
     there, back = costs.crossings.between(model.starts)
     link_s = np.zeros((2 * len(groups), *there.shape))
-    for (its_there, its_back, _), group in groups.items():
-        link_s[2 * group], link_s[2 * group + 1] = there / its_there.bytes_per_s, back / its_back.bytes_per_s
+    for (link_there, link_back, _), group in groups.items():
+        link_s[2 * group], link_s[2 * group + 1] = there / link_there.bytes_per_s, back / link_back.bytes_per_s
     least_s = seconds.min(where=seconds > 0, initial=np.inf)
     counted_s = np.maximum(seconds, 1e-9 * least_s if np.isfinite(least_s) else 1.0)
     hosts = np.bincount(group_of, minlength=len(groups)).astype(float)

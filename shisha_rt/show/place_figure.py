@@ -66,9 +66,9 @@ def _draw_operators(axes: Axes, problem: Problem, assignment: Assignment) -> Non
             y = strip // _STRIP * _strip_height(problem) + _LABEL_ROOM + device
             axes.axhline(y, color="0.93", linewidth=8, zorder=0)
             axes.text(-1.2, y, name, ha="right", va="center", fontsize=8)
-        mine = [point for point, d in zip(points, assignment, strict=True) if d == device]
-        if mine:
-            xs, ys = zip(*mine, strict=True)
+        on_device = [point for point, d in zip(points, assignment, strict=True) if d == device]
+        if on_device:
+            xs, ys = zip(*on_device, strict=True)
             axes.scatter(xs, ys, s=70, marker="s", color=colour_of(device), edgecolor="0.3", linewidth=0.5, zorder=3)
     for index, (node, (x, _)) in enumerate(zip(problem.nodes, points, strict=True)):
         y = index // _STRIP * _strip_height(problem) + _LABEL_ROOM - 0.6

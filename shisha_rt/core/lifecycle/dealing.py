@@ -209,13 +209,13 @@ class Dealing:
     def _is_worth_while(self, takes_s: float, stage: int, epoch: Epoch, pool: PoolState) -> bool:
         """Whether the queue would keep all teams that are faster than `takes_s` busy for longer than `takes_s`."""
         parts, frames_per_s = len(pool.queue), 0.0
-        for lead, its_s in epoch.service_s[stage].items():
+        for lead, team_s in epoch.service_s[stage].items():
             other = self._places.serving.get(lead)
-            if its_s * _ALIKE >= takes_s or other is None or lead in self._places.down:
+            if team_s * _ALIKE >= takes_s or other is None or lead in self._places.down:
                 continue
             if (epoch.number, stage) in other.loaded:
                 parts += len(other.out)
-                frames_per_s += 1 / its_s
+                frames_per_s += 1 / team_s
         if stage in epoch.first and epoch is self.epochs.newest:
             parts += self.streams.turns.waiting
         return not frames_per_s or parts / frames_per_s > takes_s

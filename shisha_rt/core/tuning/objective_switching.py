@@ -129,7 +129,7 @@ class ObjectiveSwitching:
     def search_ended(self, search: SearchRun, now_s: float) -> None:
         """Note an ended search. If it has found no plan, wait before another one, which would hardly find more."""
         self.corrected()
-        if search.found is None:
+        if search.best_runnable is None:
             self._rests_until_s = now_s + _REST_S
         else:
             self._ended[search.objective] = search

@@ -67,7 +67,7 @@ class SearchRun:
         return 0 if self.tried is None else moves_between(self.tried, plan)
 
     @property
-    def found(self) -> tuple[Plan, Measurement] | None:
+    def best_runnable(self) -> tuple[Plan, Measurement] | None:
         """The best plan and its measurement; None if no plan could run so far."""
         return self.best if self.best is not None and self.best[1].can_run else None
 
@@ -75,8 +75,8 @@ class SearchRun:
         """The plan to be live when the search ends: the best measured; `plan`, the tuner's, if none was tried;
         `serving` if none of those tried could run, as a new search would end there again.
         """
-        if self.found is not None:
-            return self.found[0]
+        if self.best_runnable is not None:
+            return self.best_runnable[0]
         return plan if self.best is None else serving
 
     def judge(self, plan: Plan, measurement: Measurement) -> str:
@@ -133,7 +133,7 @@ class SearchRun:
         )
 
     def ended_record(self, plan: Plan, reason: str, now_s: float) -> event_log.TuningEnded:
-        best = None if self.found is None else self.found[1]
+        best = None if self.best_runnable is None else self.best_runnable[1]
         return event_log.TuningEnded(
             run=self.number,
             plan=str(plan),

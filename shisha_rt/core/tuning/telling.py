@@ -43,7 +43,7 @@ def profiled_record(answer: ModelProfiled | NotProfiled) -> event_log.ProfilingE
 def description(tuning: Tuning, now_s: float) -> dict[str, Any]:
     """Describe the tuner, as `tuner_get` and `status` show it."""
     search, options = tuning.search, tuning.options
-    best = search.found
+    best = search.best_runnable
     return {
         "state": tuning.doing(now_s),
         "strategy": "seed" if tuning.state is State.OFF else tuning.strategy,

@@ -267,7 +267,7 @@ class Tuning:
 
     def _leave_best(self, attempts: int) -> None:
         """Make the best plan of a paused search live, also if a trial that was on its way went live after the pause."""
-        best, live = self.search.found, self._serving.live
+        best, live = self.search.best_runnable, self._serving.live
         on_its_way = self._has_proposed(Purpose.PAUSE)
         on_its_way |= self.search.objective != self.choice.objective  # the best plan for the new one
         if best is None or live is None or best[0] == live[1] or on_its_way or not attempts:
@@ -354,8 +354,8 @@ class Tuning:
         elif self.contests.running is not None:
             return
         elif self._rival is not None:  # no result, for want of load
-            found, rival = self.search.found, self._rival
-            better = found is not None and found[1].is_better_than(rival.measurement, self.search.objective)
+            best, rival = self.search.best_runnable, self._rival
+            better = best is not None and best[1].is_better_than(rival.measurement, self.search.objective)
             self._rival, self._then = None, _Then.KEEP if better else _Then.RETURN
         elif self.state is State.COMPARING and (self.contests.of_batches or not self._compares):
             if self._best is None:
@@ -394,7 +394,7 @@ class Tuning:
             self._propose(Owner.TUNER, best.plan, Purpose.STAY)
 
     def _after_contest(self) -> None:
-        live, best = self._serving.live, self.search.found
+        live, best = self._serving.live, self.search.best_runnable
         if self._then is _Then.RETURN and live is not None:
             self._watch_best(live)
             return
@@ -491,7 +491,7 @@ class Tuning:
         """Begin the search again, from the best plan that it had found (R5)."""
         self._outbox.write(event_log.TunerEnded(reason=died.reason))
         if self.state is State.TUNING:
-            best = self.search.found
+            best = self.search.best_runnable
             self._begin(f"the tuner's process died ({died.reason})", None if best is None else best[0])
 
     def _try(self, wanted: tm.Try) -> None:
@@ -516,7 +516,7 @@ class Tuning:
             self._trial_done(never_ran(end), f"{end.ending.value}: {end.reason}")
 
     def _measure_trial(self) -> None:
-        best = self.search.found
+        best = self.search.best_runnable
         self.measuring.begin(self._outbox.now_s, None if best is None else best[1])
 
     def _trial_done(self, measurement: Measurement, trouble: str = "") -> None:
@@ -558,7 +558,7 @@ class Tuning:
         """Compare the search's best plan, which is live, with the best candidate, if that is another plan."""
         search, live = self.search, self._serving.live
         rival = self.choice.best(search.over, search.objective)
-        known = self.findings.winner(search.objective) is not None and search.found is not None
+        known = self.findings.winner(search.objective) is not None and search.best_runnable is not None
         if known and rival is not None and live is not None and rival.plan != live[1]:
             self.state, self._rival, self._then = State.COMPARING, rival, None
             self.contests.begin_with(
@@ -569,7 +569,7 @@ class Tuning:
 
     def _keep_best(self) -> None:
         """Keep a search's best plan, which is live, as the best over the places searched, and watch it."""
-        search, best = self.search, self.search.found
+        search, best = self.search, self.search.best_runnable
         if best is not None:
             self._keep(BestPlan(*best, search.order))
         self.following.search_ended(search, self._outbox.now_s)
@@ -742,7 +742,7 @@ class Tuning:
     @property
     def watched(self) -> Plan | None:
         """The plan of a search that has ended, while it is watched."""
-        best = self.search.found
+        best = self.search.best_runnable
         return best[0] if self.state is State.WATCHING and best is not None else None
 
     def doing(self, now_s: float) -> str:

@@ -141,8 +141,8 @@ class Course:
     def _put_off(self, index: int, reason: str) -> None:
         operator = self.graph.operators[index]
         if operator.op_type in HEAVY and not _is_scaling(self.graph, operator):
-            its_own = reason.startswith(_called(operator))
-            raise NotSplit(reason if its_own else f"{_called(operator)} comes behind: {reason}")
+            is_own = reason.startswith(_called(operator))
+            raise NotSplit(reason if is_own else f"{_called(operator)} comes behind: {reason}")
         self._why_late = reason
         self.late.append(index)
         self._needs_all.update(filter(None, operator.outputs))

@@ -118,9 +118,9 @@ def _filters(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
         return None
     first, count = wanted.first // of_group, wanted.count // of_group
     channels = image // groups
-    mine = Slice(1, first * channels, count * channels)
-    weights = Slice(0, mine.first, mine.count) if transposed else Slice(0, wanted.first, wanted.count)
-    return Needs((mine, weights, *rest), {"group": count})
+    data = Slice(1, first * channels, count * channels)
+    weights = Slice(0, data.first, data.count) if transposed else Slice(0, wanted.first, wanted.count)
+    return Needs((data, weights, *rest), {"group": count})
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,9 +228,9 @@ def contraction(graph: Graph, operator: Operator, first: int, count: int) -> tup
     if operator.op_type == "ConvTranspose":
         return Slice(1, first, count), Slice(0, first, count)
     left, right = (len(graph.tensor(name).shape) for name in operator.inputs[:2])
-    mine = left - 2 if operator.attributes.get("transA", 0) and left > 1 else left - 1
+    left_axis = left - 2 if operator.attributes.get("transA", 0) and left > 1 else left - 1
     axis = right - 1 if operator.attributes.get("transB", 0) or right == 1 else right - 2
-    return Slice(mine, first, count), Slice(axis, first, count)
+    return Slice(left_axis, first, count), Slice(axis, first, count)
 
 
 def _reshaping(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
@@ -245,8 +245,8 @@ def _reshaping(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
         if math.prod(given[:axis]) == outer and given[axis] > 1:
             if wanted.first * inner % behind or wanted.count * inner % behind:
                 return None
-            mine = Slice(axis, wanted.first * inner // behind, wanted.count * inner // behind)
-            return Needs((mine, *(None,) * (len(operator.inputs) - 1)), reshaped=has_shape)
+            data = Slice(axis, wanted.first * inner // behind, wanted.count * inner // behind)
+            return Needs((data, *(None,) * (len(operator.inputs) - 1)), reshaped=has_shape)
     return None
 
 

@@ -216,8 +216,8 @@ class _ShardBuilder:
     def _summed(self, operator: Operator) -> Needs:
         state = self._course.states.get(operator.inputs[0])
         if state is not None:
-            mine = self._share(operator.inputs[0])
-            first, count = mine.first, mine.count
+            share = self._share(operator.inputs[0])
+            first, count = share.first, share.count
         else:
             first, count = self._span[0], self._span[1] - self._span[0]
         image, weights = contraction(self._graph, operator, first, count)

@@ -91,8 +91,8 @@ def _whole_numbers(file: Path, graph: Graph) -> dict[str, int]:
 def _link(model_folder: Path, target: Path) -> None:
     """Link or copy the cleaned model into `target`, its weights under the name by which it refers to them."""
     weights = Path(CLEAN_FILE).with_suffix(".bin").name
-    for name, its_name in ((CLEAN_FILE, MODEL_FILE), (weights, weights)):
-        file, there = model_folder / name, target / its_name
+    for name, link_name in ((CLEAN_FILE, MODEL_FILE), (weights, weights)):
+        file, there = model_folder / name, target / link_name
         try:
             there.hardlink_to(file)
         except OSError:  # some file systems have no hard links

@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 from itertools import permutations
 
+import msgspec
 import numpy as np
 
 from shisha_rt.costs.costs import CostLayer, Costs
@@ -15,7 +16,7 @@ from shisha_rt.model.split import Axis, Splittable
 from tests.planner.evaluators import costs_of
 
 Cut = tuple[int, int]
-"""Before some unit of a layer; unit 0 of a layer is its begin."""
+"""Before some unit of a layer; unit 0 of a layer is its begin, and behind all units is its join, if that takes time."""
 
 
 def drawn_costs(rng: random.Random, layers: int, places: int) -> Costs:
@@ -40,13 +41,25 @@ def drawn_costs(rng: random.Random, layers: int, places: int) -> Costs:
     )
 
 
+def with_joins(rng: random.Random, costs: Costs) -> Costs:
+    """The same costs, but most ways have a join, of which some take most of the layer's time."""
+    ways = tuple(
+        msgspec.structs.replace(way, joined=True, join_part=rng.uniform(0.02, 0.9)) if rng.random() < 0.8 else way
+        for way in costs.splits.ways
+    )
+    return replace(costs, splits=replace(costs.splits, ways=ways))
+
+
 def least_period_s(costs: Costs) -> float:
-    """Of all chains over some of the places in any order, a layer in any shares; inf: there is none."""
+    """Of all chains over some of the places in any order, a layer in any shares, a join with the last share or with
+    what is behind; inf: there is none.
+    """
     ways = {way.first: way for way in costs.splits.ways}
     cuts: list[Cut] = []
     for layer in range(len(costs.layers)):
         way = ways.get(layer)
         cuts += [(layer, unit) for unit in (range(0, way.units, way.block) if way else (0,))]
+        cuts += [(layer, way.units)] if way and way.join_part else []
     cuts.append((len(costs.layers), 0))
     stages_s = [
         [[_stage_s(costs, ways, place, *its) for its in ((begin, end) for end in cuts)] for begin in cuts]
@@ -69,21 +82,26 @@ def _stage_s(costs: Costs, ways: dict[int, Splittable], place: int, begin: Cut, 
     """What a place takes for the layers from one cut to the other: each shard a stage, whole layers between one."""
     seconds, held, live, entered = 0.0, 0.0, 0, False
     for layer in range(begin[0], min(end[0] + 1, len(costs.layers))):
+        way, joins = ways.get(layer), layer < end[0]
+        units, join_part = (way.units, way.join_part) if way else (1, 0.0)
         first = begin[1] if layer == begin[0] else 0
-        last = end[1] if layer == end[0] else (ways[layer].units if layer in ways else 1)
-        if first >= last:
+        last = units if joins else end[1]
+        if first >= last and not joins:
             continue
         its, entry_s = costs.layers[layer], float(costs.transfer_s[layer - 1]) if layer else 0.0
         layer_s = float(costs.time_s[layer, place])
-        units = ways[layer].units if layer in ways else 1
         live = max(live, its.live_bytes)
         if last - first == units:
+            if not joins:  # all units are no shard
+                return math.inf
             seconds += layer_s + (0.0 if entered else entry_s)
             held, entered = held + its.weight_bytes, True
             continue
-        share = (last - first) / units
-        seconds += costs.splits.factor * (costs.splits.overhead_s + entry_s + layer_s * share)
-        held += its.weight_bytes if ways[layer].axis == "rows" else -(-its.weight_bytes * (last - first) // units)
         entered = False
+        seconds += join_part * layer_s if joins else 0.0
+        if first < last:
+            share_s = layer_s * (1 - join_part) * (last - first) / units
+            seconds += costs.splits.factor * (costs.splits.overhead_s + entry_s + share_s)
+            held += its.weight_bytes if ways[layer].axis == "rows" else -(-its.weight_bytes * (last - first) // units)
     limit = costs.places[place].memory_bytes
     return math.inf if limit is not None and held + live > limit else seconds

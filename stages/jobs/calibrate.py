@@ -13,11 +13,10 @@ CPU time from the measurement.
 from __future__ import annotations
 
 import contextlib
-import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -26,6 +25,7 @@ import msgspec
 import numpy as np
 
 from shisha_rt.machine.device import Device
+from shisha_rt.machine.host.cores import pin
 from shisha_rt.machine.host.cpu_use import CpuReading, family, read_cpu_use
 from shisha_rt.messages.calibration import (
     BesideJob,
@@ -58,19 +58,29 @@ _MOST_WAITING: Final = 0.1
 
 def main(arguments: list[str]) -> int:
     job = msgspec.json.decode(arguments[0], type=CalibrationJob)
-    stand(job)
-    with neighbours(job.engine_folder, job.neighbours):
+    with standing(job), neighbours(job.engine_folder, job.neighbours):
         calibrated = calibrate(job, tell=say)
     say(calibrated)
     return 0
 
 
 def stand(job: MeasuringJob, engines: Iterable[EngineName] = ()) -> None:
-    """Pin this process as a worker is pinned: to its place's cores, or, in a team, to the lead's."""
-    os.sched_setaffinity(0, job.cores)
+    """Pin this process as a worker is pinned: to its place's cores, or, in a team, to the lead's.
+
+    Unlike a worker it raises Failure if it may not use them all: times on other cores would be taken for the place's.
+    """
+    pin(job.cores)
     load_engines(engines)
     if job.lead:
-        os.sched_setaffinity(0, job.lead)
+        pin(job.lead)
+
+
+@contextlib.contextmanager
+def standing(job: MeasuringJob, engines: Iterable[EngineName] = ()) -> Iterator[None]:
+    """As `stand`; raises Failure also at the end, if it may not use all cores any more."""
+    stand(job, engines)
+    yield
+    pin(job.cores)
 
 
 def threads_of(job: MeasuringJob, device: Device | None = None) -> Threads:

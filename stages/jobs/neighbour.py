@@ -19,10 +19,13 @@ from typing import NoReturn
 
 import msgspec
 
+from shisha_rt.errors import Failure
+from shisha_rt.machine.host.cores import pin
 from shisha_rt.messages.calibration import NeighbourJob
 from shisha_rt.model.reader import index_file
 from shisha_rt.placement.segments import segment
 from shisha_rt.process.child import Child, start_child
+from shisha_rt.process.job import how_ended
 from shisha_rt.process.parent import die_with
 from stages.built.clean_model import CleanModel
 from stages.built.placed import EXACT
@@ -41,10 +44,10 @@ def neighbours(folder: str, cores: tuple[int, ...]) -> Iterator[None]:
     with contextlib.ExitStack() as ending:
         jobs = [NeighbourJob(folder, core, os.getpid()) for core in cores]
         children = [ending.enter_context(_child(job)) for job in jobs]
-        for child in children:
+        for job, child in zip(jobs, children, strict=True):
             assert child.stdout is not None  # a pipe was asked for
             if not child.stdout.readline():
-                raise RuntimeError(f"a neighbour ended with status {child.wait()}")
+                raise Failure(f"what was to keep core {job.core} busy meanwhile: {how_ended(child.wait())}")
         yield
 
 
@@ -60,7 +63,7 @@ def _child(job: NeighbourJob) -> Iterator[Child]:
 def main(arguments: list[str]) -> NoReturn:
     job = msgspec.json.decode(arguments[0], type=NeighbourJob)
     die_with(job.parent_pid)
-    os.sched_setaffinity(0, {job.core})
+    pin([job.core])
     os.nice(_LEAST)
     folder = Path(job.folder)
     if (folder / PARTS_FILE).exists():

@@ -43,7 +43,7 @@ from stages.built.placed import PlacedModel, most_apart
 from stages.engines.device_session import build_session
 from stages.engines.operator_times import operator_times
 from stages.engines.session import Bound, untimed
-from stages.jobs.calibrate import run_rounds, say, stand, threads_of
+from stages.jobs.calibrate import run_rounds, say, standing, threads_of
 from stages.jobs.neighbour import neighbours
 from stages.noise import arena_of_own, noise_for
 
@@ -57,8 +57,8 @@ _Faults: TypeAlias = dict[int, str]
 
 def main(arguments: list[str]) -> int:
     job = msgspec.json.decode(arguments[0], type=DeviceProfilingJob)
-    stand(job, [device.engine for device in job.devices])
-    with neighbours(job.model_folder, job.neighbours):
+    engines = [device.engine for device in job.devices]
+    with standing(job, engines), neighbours(job.model_folder, job.neighbours):
         profiled = profile(job, tell=say)
     say(profiled)
     return 0

@@ -33,7 +33,7 @@ from stages.built.differences import relative_difference
 from stages.built.placed import EXACT, most_apart
 from stages.engines.device_session import build_session
 from stages.engines.session import Array, untimed
-from stages.jobs.calibrate import Timer, run_rounds, say, stand, threads_of
+from stages.jobs.calibrate import Timer, run_rounds, say, standing, threads_of
 from stages.jobs.neighbour import neighbours
 from stages.noise import noise_for
 
@@ -46,8 +46,8 @@ _MOST_BYTES: Final = 256 << 20
 
 def main(arguments: list[str]) -> int:
     job = msgspec.json.decode(arguments[0], type=PartitionProfilingJob)
-    stand(job, [device.engine for device in job.devices])
-    with neighbours(job.model_folder, job.neighbours):
+    engines = [device.engine for device in job.devices]
+    with standing(job, engines), neighbours(job.model_folder, job.neighbours):
         timed = time_partitions(job, tell=say)
     say(timed)
     return 0

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,12 +24,12 @@ from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.fit import spans_to_measure
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.profiles import DISTURBED
-from shisha_rt.errors import BadInput, Failure
+from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure import profile
-from shisha_rt.measure.compile import Tell, compile_model, read_compiled
+from shisha_rt.measure.compile import Tell, compile_model, read_compiled, silent
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.place_class import class_of
@@ -39,11 +40,14 @@ from shisha_rt.model.layers import operators_of
 from shisha_rt.model.spans import groups_of, moved_bytes
 from shisha_rt.model.zoo import zoo_path
 from stages.engines.onnxruntime.parts import PARTS_FILE
+from stages.jobs.calibrate import standing
 from tests.model.networks import network, weight, write
 from tests.stages.test_segments import residual
 from tests.waiting import until
+from tests.wording import raised
 
 CORE = usable_cores()[0]
+_LOST = 1023  # more than hosts have
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -157,6 +161,33 @@ def test_two_threads() -> None:
     *_, answer = calibrate(job_of(compiled, [(0, len(compiled.layers) - 1)], threads=2))
     assert isinstance(answer, Calibrated)
     assert answer.times[0].cpu_s > 0
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        {"cores": (_LOST,)},
+        {"cores": (CORE, _LOST), "lead": (CORE,), "threads": 2},
+        {"cores": (CORE, _LOST), "lead": (_LOST,), "threads": 2},
+        {"neighbours": (_LOST,)},
+    ],
+)
+def test_nothing_is_measured_on_other_cores(of_residual: Compiled, lost: dict[str, Any]) -> None:
+    """A control group may lose cores between a job's start and its order; a team's times would be those of fewer."""
+    job = msgspec.structs.replace(job_of(of_residual, [(0, 0)]), **lost)
+    with raised(Failure, Error.FAILED, match=str(_LOST)):
+        measure("it", "stages.jobs.calibrate", job, Calibrated, silent)
+
+
+def test_cores_that_are_lost_meanwhile_end_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    may = {CORE}
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, cores: None)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: may)
+    job = CalibrationJob(engine_folder="", cores=(CORE,), threads=1, spans=(), budget_s=0, min_rounds=0, max_rounds=0)
+    with standing(job):
+        pass
+    with raised(Failure, Error.FAILED, match=str(CORE)), standing(job):
+        may.clear()
 
 
 def costs_of(compiled: Compiled, machine: Machine) -> Costs:

@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from shisha_rt.model.shards.rewrite import split_run, splittable
-from shisha_rt.model.split import AXES, Axis
+from shisha_rt.model.split import AXES, Axis, Splittable
 from tests.drawn import chunks
 from tests.stages.random_layers import Drawn, random_layer, random_pair
 from tests.stages.sharded import Arrays, Whole, optimised
@@ -109,6 +109,24 @@ def _convolution(channels: int, filters: int) -> onnx.ModelProto:
     weight = drawn.constant((filters, channels, 3, 3))
     drawn.add("Conv", [drawn.name, weight], (1, filters, 6, 6), pads=[1, 1, 1, 1])
     return drawn.model()
+
+
+@pytest.mark.parametrize("padding", [0, 1, 2])
+def test_channels_that_have_become_rows(padding: int, tmp_path: Path) -> None:
+    """8 channels, of which a pooling makes 6, 8 or 10 rows: 6 cannot be shared as the channels are."""
+    drawn = Drawn(0)
+    drawn.shape = (1, 4, 6, 5)
+    drawn.name = drawn.given(drawn.shape)
+    drawn.add("Conv", [drawn.name, drawn.constant((8, 4, 1, 1))], (1, 8, 6, 5))
+    drawn.add("Transpose", [drawn.name], (1, 6, 8, 5), perm=[0, 2, 1, 3])
+    made, pads = (1, 6, 6 + 2 * padding, 5), [padding, 0, padding, 0]
+    drawn.add("MaxPool", [drawn.name], made, kernel_shape=[3, 1], pads=pads)
+    whole = Whole(drawn.model(), tmp_path)
+    found = splittable(whole.graph, range(3), 0, 0, "channels")
+    assert isinstance(found, Splittable)
+    assert found.joined == (padding == 0)
+    for seed in range(4):
+        assert not _check_split(whole, "channels", seed)
 
 
 def _check_split(whole: Whole, axis: Axis, seed: int, *, summed: bool | None = None) -> str:

@@ -25,6 +25,7 @@ from stages.engines.onnxruntime.split_segment import split_segment
 from stages.engines.session import untimed
 from tests.serving.random_plans import random_shares
 from tests.stages.test_segments import Arrays, blocked_and_plain, branches, early_output, residual, whole
+from tests.wild.odd_networks import numbers_and_truths_cross
 
 
 def wide(folder: Path) -> Path:
@@ -145,6 +146,16 @@ def test_every_split_of_small_networks(name: str, tmp_path: Path) -> None:
     compiled = compile_model(NETWORKS[name](tmp_path))
     splits = compiled.index.splits
     assert {split.axis for split in splits} >= ({*AXES} if name == "wide" else {"rows"})
+    check(compiled, splits, random.Random(0))
+
+
+def test_outputs_of_open_shape_behind_a_join(tmp_path: Path) -> None:
+    path = tmp_path / "values.onnx"
+    onnx.save(numbers_and_truths_cross(), path)
+    compiled = compile_model(path)
+    assert any(spec.open_axes for spec in compiled.index.outputs)
+    splits = [split for split in compiled.index.splits if split.joined]
+    assert splits
     check(compiled, splits, random.Random(0))
 
 

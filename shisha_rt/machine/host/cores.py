@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from shisha_rt.errors import Failure
 from shisha_rt.machine.allotment import HostCore
 from shisha_rt.machine.host.kernel_files import number_in, text_of
 
@@ -20,6 +22,21 @@ _CPUS: Final = Path("/sys/devices/system/cpu")
 def usable_cores() -> tuple[int, ...]:
     """The cores of this process's affinity mask, ascending."""
     return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def pin(cores: Iterable[int]) -> None:
+    """Have the calling thread run on these cores. Raises Failure, in which they are named, if it may not use them all.
+
+    A control group may be moved to other cores at any time.
+    """
+    wanted = {*cores}
+    with contextlib.suppress(OSError):  # it may use none of them
+        os.sched_setaffinity(0, wanted)
+    lost = sorted(wanted - os.sched_getaffinity(0))
+    if lost:
+        raise Failure(
+            f"cores {', '.join(map(str, lost))} may not be used any more; expected no change of cores meanwhile"
+        )
 
 
 def host_cores(cores: Sequence[int], cpus: Path = _CPUS) -> tuple[HostCore, ...]:

@@ -16,7 +16,7 @@ from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.heavy import HEAVY
 from shisha_rt.model.rounding import DEQUANTIZE
 from shisha_rt.model.shards.blocked import BLOCK, NCHWC
-from shisha_rt.model.shards.local import CONVOLVE, PRODUCTS, carried, contraction, needs_of
+from shisha_rt.model.shards.local import CONVOLVE, POOLING, PRODUCTS, carried, contraction, needs_of
 from shisha_rt.model.shards.shards import Slice
 from shisha_rt.model.split import Axis
 
@@ -163,6 +163,10 @@ class Course:
         if not 0 <= axis < len(made):  # the output has fewer axes than the input
             return None
         if self.axis == "rows" and (made[axis] < 2 or unit > 1):
+            return None
+        slides = axis > 1 and operator.op_type in CONVOLVE | POOLING
+        # Channels that a Transpose has made rows: of fewer rows the last shares would have none.
+        if slides and self.axis != "rows" and made[axis] < graph.tensor(operator.inputs[0]).shape[axis]:
             return None
         blocks = BLOCK if self.axis != "rows" and self._touches_blocks(operator) and unit % BLOCK else 1
         needs = needs_of(graph, operator, Slice(axis, 0, min(made[axis], unit * blocks)))

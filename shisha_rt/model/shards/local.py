@@ -20,6 +20,7 @@ Shape: TypeAlias = tuple[int, ...]
 Attributes: TypeAlias = Mapping[str, int | tuple[int, ...]]
 
 CONVOLVE: Final = frozenset({"Conv", "FusedConv"})
+POOLING: Final = frozenset({"AveragePool", "LpPool", "MaxPool"})
 PRODUCTS: Final = frozenset({"FusedGemm", "FusedMatMul", "Gemm", "MatMul"})
 _RESHAPING: Final = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 
@@ -320,7 +321,7 @@ _RULES: Final[Mapping[str, Callable[[Graph, Operator, Slice], Needs | None]]] = 
     {
         **dict.fromkeys((*CONVOLVE, "ConvTranspose"), _convolution),
         **dict.fromkeys(PRODUCTS, _product),
-        **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pooling),
+        **dict.fromkeys(POOLING, _pooling),
         **dict.fromkeys(("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "Resize", "Upsample"), _by_channel),
         **dict.fromkeys(_RESHAPING, _reshaping),
         **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _normalisation),

@@ -18,7 +18,7 @@ from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.room import held_up_to
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.plan.plan import Plan, Team
-from shisha_rt.planner.shards.pieces import Piece, is_inside, shared
+from shisha_rt.planner.shards.pieces import Piece, is_inside, shared, unrefined, with_joins
 
 _AS_GOOD: Final = 1 + 1e-12
 
@@ -27,11 +27,12 @@ Teams: TypeAlias = tuple[Team, ...]
 
 
 def balanced(costs: Costs, pieces: Sequence[Piece], order: Sequence[Teams]) -> tuple[float, Plan | None]:
-    """The best chain over pieces (see `unrefined`) with stages on these teams, in this order, and its seconds a frame.
+    """The plan of the best chain over pieces with stages on these teams, in this order, and its seconds a frame.
 
-    Teams that are of no use are left out. None: there is no chain.
+    A join is on the teams of the last shard or of the layers behind. Teams that are of no use are left out. None: there
+    is no chain.
     """
-    predicted = team_costs(costs)
+    predicted, pieces = team_costs(costs), with_joins(pieces)
     kinds = [(predicted.kind_of[teams[0][0]], len(teams[0]), len(teams)) for teams in order]
     room = _Room.of(costs, pieces)
     stages_s = {
@@ -53,7 +54,7 @@ def balanced(costs: Costs, pieces: Sequence[Piece], order: Sequence[Teams]) -> t
             begin = int((to[number] + costing[number][:, end]).argmin())
             stages.append((begin, end - 1, order[number]))
             end = begin
-    return least_s, Plan.chain(reversed(stages))
+    return least_s, unrefined(pieces, Plan.chain(reversed(stages)))
 
 
 def _forward(stages_s: Sequence[Floats], together: Callable[[Floats, Floats], Floats]) -> list[Floats]:
@@ -67,13 +68,14 @@ def _forward(stages_s: Sequence[Floats], together: Callable[[Floats, Floats], Fl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Room:
-    """(positions,) each. `inside`: whether the position parts split layers.
+    """(positions,) each. `inside`: whether the position parts split layers; `joins`: shards from their join.
 
     `behind` and `before`: the nearest position that does not, from there on and up to there.
     """
 
     pieces: Sequence[Piece]
     inside: Bools
+    joins: Bools
     behind: Ints
     before: Ints
 
@@ -82,7 +84,8 @@ class _Room:
         positions = np.arange(len(pieces) + 1)
         inside = np.array([is_inside(pieces, position) for position in positions.tolist()])
         behind = np.minimum.accumulate(np.where(inside, len(pieces), positions)[::-1])[::-1]
-        return cls(pieces, inside, behind, np.maximum.accumulate(np.where(inside, 0, positions)))
+        joins = np.array([*(piece.joins for piece in pieces), False])
+        return cls(pieces, inside, joins, behind, np.maximum.accumulate(np.where(inside, 0, positions)))
 
     def stages_s(self, costs: Costs, layers_s: Floats | None, lead: str) -> Floats:
         """(positions, positions): seconds of the stage between two positions, from layers' `layers_s`; inf: none."""
@@ -91,13 +94,18 @@ class _Room:
             return np.full((positions, positions), np.inf)
         time_s = shared(self.pieces, layers_s)
         sum_s = _sums(np.nan_to_num(time_s))
+        join_s = _sums(np.where(self.joins[:-1], np.nan_to_num(time_s), 0.0))
+        shards_s = sum_s - join_s
         entry_s = np.array([*(_entry_s(costs, piece) for piece in self.pieces), 0.0])
         factor = costs.splits.factor
         part_s = factor * (costs.splits.overhead_s + entry_s[self.before])
         totals = self._add_up(
-            head=part_s + factor * (sum_s[self.behind] - sum_s),
-            tail=part_s + factor * (sum_s - sum_s[self.before]),
-            between=part_s[:, None] + factor * (sum_s - sum_s[:, None]),
+            head=np.where(self.joins, 0.0, part_s + factor * (shards_s[self.behind] - shards_s))
+            + join_s[self.behind]
+            - join_s,
+            # All units without their join are no shard.
+            tail=np.where(self.joins, np.inf, part_s + factor * (shards_s - shards_s[self.before])),
+            between=part_s[:, None] + factor * (shards_s - shards_s[:, None]),
             entry=entry_s,
             sums=sum_s,
         )
@@ -114,10 +122,10 @@ class _Room:
         rows = np.array(
             [*(piece.splittable is not None and piece.splittable.axis == "rows" for piece in self.pieces), False]
         )
-        sums = _sums(whole[:-1] * [piece.share for piece in self.pieces])
+        sums = _sums(whole[:-1] * [piece.part for piece in self.pieces])
         rows, whole = rows[self.before], whole[self.before]
         held = self._add_up(
-            head=np.where(rows, whole, _whole_bytes(sums[self.behind] - sums)),
+            head=np.where(rows & ~self.joins, whole, _whole_bytes(sums[self.behind] - sums)),
             tail=np.where(rows, whole, _whole_bytes(sums - sums[self.before])),
             between=np.where(rows[:, None], whole[:, None], _whole_bytes(sums - sums[:, None])),
             entry=np.zeros(len(whole)),

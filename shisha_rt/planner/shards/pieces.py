@@ -26,18 +26,31 @@ from shisha_rt.plan.plan import Plan, Stage, Team
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A whole layer; or the units `begin` to `end` (exclusive) of the layers of `splittable`."""
+    """A whole layer; or of the layers of `splittable`, the units `begin` to `end` (exclusive), or the join: no units.
+
+    `join_part`: the part of the layers' time that is in a piece for the join; 0 if there is none.
+    """
 
     first: int
     last: int
     splittable: Splittable | None = None
     begin: int = 0
     end: int = 0
+    join_part: float = 0.0
+
+    @property
+    def joins(self) -> bool:
+        return self.splittable is not None and self.begin == self.end
+
+    @property
+    def part(self) -> float:
+        """Part of its layers' units, and so of their weights."""
+        return 1.0 if self.splittable is None else (self.end - self.begin) / self.splittable.units
 
     @property
     def share(self) -> float:
         """Share of the piece in the time of its layers."""
-        return 1.0 if self.splittable is None else (self.end - self.begin) / self.splittable.units
+        return self.join_part if self.joins else (1 - self.join_part) * self.part
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +64,15 @@ class WholeRun:
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """Shards of layers, as (units, teams). `joiners`: teams of the join if no run follows; empty: those of the last."""
+    """Shards of layers, as (units, teams). `joiners`: teams of the join if no run follows; empty: those of the last.
+
+    `joins_there`: they are its teams even if a run follows, which has the join only if it is on them.
+    """
 
     splittable: Splittable
     parts: tuple[tuple[int, tuple[Team, ...]], ...]
     joiners: tuple[Team, ...] = ()
+    joins_there: bool = False
 
     @classmethod
     def on_places(
@@ -96,6 +113,20 @@ def pieces_of(layer_count: int, counts: Mapping[Splittable, int]) -> tuple[Piece
         pieces += [Piece(*splittable.span, splittable, *span) for span in pairwise(ends)]
         layer = splittable.last + 1
     return tuple(pieces)
+
+
+def with_joins(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+    """The pieces with one more behind those of each way whose join takes time: that time is in no other piece."""
+    apart: list[Piece] = []
+    for piece in pieces:
+        splittable = piece.splittable
+        if splittable is None or not splittable.join_part:
+            apart.append(piece)
+            continue
+        apart.append(replace(piece, join_part=splittable.join_part))
+        if piece.end == splittable.units:
+            apart.append(Piece(*splittable.span, splittable, splittable.units, splittable.units, splittable.join_part))
+    return tuple(apart)
 
 
 def is_inside(pieces: Sequence[Piece], position: int) -> bool:
@@ -158,13 +189,14 @@ def _items(pieces: Sequence[Piece], teams: tuple[Team, ...]) -> Iterator[Item]:
     for (first, last, splittable), members in groupby(
         pieces, key=lambda piece: (piece.first, piece.last, piece.splittable)
     ):
-        units = sum(piece.end - piece.begin for piece in members)
+        *_, end = own = [*members]
+        units = sum(piece.end - piece.begin for piece in own)
         if splittable is None or units == splittable.units:
             run = WholeRun(first if run is None else run.first, last, teams)
             continue
         if run is not None:
             yield run
-        yield Shards(splittable, ((units, teams),))
+        yield Shards(splittable, ((units, teams),) if units else (), teams if end.joins else (), end.joins)
         run = None
     if run is not None:
         yield run
@@ -176,7 +208,7 @@ def _joined(items: Iterable[Item]) -> list[Item]:
     for item in items:
         before = assembled_items[-1] if assembled_items else None
         if isinstance(item, Shards) and isinstance(before, Shards) and item.splittable == before.splittable:
-            assembled_items[-1] = Shards(item.splittable, before.parts + item.parts)
+            assembled_items[-1] = replace(item, parts=before.parts + item.parts)
         else:
             assembled_items.append(item)
     return assembled_items
@@ -185,12 +217,13 @@ def _joined(items: Iterable[Item]) -> list[Item]:
 def assembled(items: Iterable[Item]) -> Plan:
     """The plan of runs and splits one behind the other.
 
-    A join begins the run that follows; if none follows, the join is a stage of its own.
+    A join begins the run that follows; if none follows that has it (see `Shards`), the join is a stage of its own.
     """
     stages: list[Stage] = []
     behind: tuple[int, ...] = ()
     join: Split | None = None
     joiners: tuple[Team, ...] = ()
+    joins_there = False
 
     def add(*stage: Stage) -> None:
         nonlocal behind
@@ -203,6 +236,9 @@ def assembled(items: Iterable[Item]) -> Plan:
 
     for item in items:
         if isinstance(item, WholeRun):
+            if joins_there and item.teams != joiners:
+                join_alone()
+                join = None
             first = item.first if join is None else join.span[0]
             add(Stage(((first, item.last),), item.teams, behind, split=join))
             join = None
@@ -213,6 +249,10 @@ def assembled(items: Iterable[Item]) -> Plan:
         shards = (replace(whole, part=part) for part in range(len(shares)))
         given = zip(shards, item.parts, strict=True)
         add(*(Stage((shard.span,), teams, behind, split=shard) for shard, (_, teams) in given))
-        join, joiners = whole if splittable.joined or splittable.summed else None, item.joiners
+        join, joiners, joins_there = (
+            whole if splittable.joined or splittable.summed else None,
+            item.joiners,
+            item.joins_there,
+        )
     join_alone()
     return Plan(tuple(stages))

@@ -1,8 +1,8 @@
 """The best plan with layers split: the best chain over pieces of layers, its shares then chosen exactly.
 
 Layers that take long, or that no place has the memory for, are cut into pieces, and `exact_plan` finds the best chain
-over these. That gives the order of teams; `balanced` then finds the shares in single blocks. With few places, it tries
-all orders. For latency see `quickest_split`.
+over these. That gives the order of teams; `balanced` then finds the shares in single blocks, and the joins. With few
+places, it tries all orders. For latency see `quickest_split`.
 
 The lower bound holds for chains with the named layers split in any shares. Pieces are coarser than shares, but moving a
 boundary to the next piece makes a stage longer by at most a piece: so the bound of chains over pieces, less the longest
@@ -194,16 +194,15 @@ def _balanced_plans(
     orders = [tuple(stage.teams for stage in chain.stages), *more_orders]
     alike = [order for order in orders if all(len({len(team) for team in teams}) == 1 for teams in order)]
     chains = [(*balanced(costs, pieces, order), order) for order in alike]
-    _, best, order = min(chains, key=lambda timed: timed[0], default=(math.inf, None, ()))
-    if best is not None:
-        plan = unrefined(pieces, best)
+    _, plan, order = min(chains, key=lambda timed: timed[0], default=(math.inf, None, ()))
+    if plan is not None:
         yield plan
         yield from _in_fine_pieces(costs, plan, order)
 
 
 def _with_best_joins(costs: Costs, plan: Plan, places: Iterable[str]) -> Plan:
-    """The plan with shares that allow for joins, and with each join that is a stage of its own where that is fastest:
-    on a stage's teams, or on a place of `places` that the plan leaves unused.
+    """The plan with each join that is a stage of its own where that is fastest, and shares that allow for it there: on
+    a stage's teams, or on a place of `places` that the plan leaves unused.
     """
     for splittable in costs.splits.splittables:
         joins = [
@@ -294,11 +293,12 @@ def _disjoint(costs: Costs, seconds: Sequence[float]) -> list[Splittable]:
     axes = ("channels", "columns", "groups", "rows", "inputs")
     most_bytes = max(place.room_bytes for place in costs.places)
 
-    def rank(splittable: Splittable) -> tuple[int, bool, bool, int]:
-        held = costs.weight_bytes(*splittable.span)
+    def rank(splittable: Splittable) -> tuple[int, bool, float, bool, int]:
+        too_heavy = splittable.axis == "rows" and costs.weight_bytes(*splittable.span) > most_bytes
         return (
             splittable.last - splittable.first,
-            splittable.axis == "rows" and held > most_bytes,
+            too_heavy,
+            round(splittable.join_part, 1),
             splittable.summed,
             axes.index(splittable.axis),
         )
@@ -349,9 +349,9 @@ def _in_fine_pieces(costs: Costs, plan: Plan, order: Sequence[Teams]) -> Iterato
         return
     most = min(_MOST_FINE_PIECES, max(2, (_MOST_FINE_POSITIONS - len(costs.layers)) // len(splittables)))
     pieces = pieces_of(len(costs.layers), dict.fromkeys(splittables, most))
-    _, chain = balanced(costs, pieces, order)
-    if chain is not None:
-        yield unrefined(pieces, chain)
+    _, finest = balanced(costs, pieces, order)
+    if finest is not None:
+        yield finest
 
 
 def _can_be_summed(costs: Costs) -> Callable[[Plan], bool]:

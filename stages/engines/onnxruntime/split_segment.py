@@ -19,12 +19,12 @@ from stages.built.split_model import SplitStageModel
 from stages.engines.onnxruntime.optimised_graph import block_size, read_optimised
 from stages.engines.onnxruntime.options import as_built_options, open_session, optimising_options
 from stages.engines.onnxruntime.session import OrtSession
-from stages.engines.session import ONE_THREAD, Threads
+from stages.engines.session import ONE_THREAD, EngineSession, Threads
 
 
 def split_segment(
     folder: Path, index: ModelIndex, work: Sequence[Span], split: Split, threads: Threads = ONE_THREAD
-) -> ShardStage:
+) -> EngineSession:
     """Build a shard, or the join and the layers behind it.
 
     Raises ValueError for a split that is not possible, and whatever the engine raises.
@@ -34,6 +34,8 @@ def split_segment(
     to_options = optimising_options if index.form == "as_is" else as_built_options
     session = open_session(model.cut(segment).SerializeToString(), to_options(str(folder), threads))
     inner = OrtSession(session, model.ends(segment), model.weight_bytes(segment))
+    if split.joins:  # it has whole tensors, also outputs whose shape depends on the data
+        return inner
     return ShardStage(inner, split_model.reads, split_model.makes, block_size())
 
 

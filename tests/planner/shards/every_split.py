@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 from itertools import permutations
 
+import msgspec
 import numpy as np
 
 from shisha_rt.costs.costs import CostLayer, Costs
@@ -15,7 +16,7 @@ from shisha_rt.model.split import Axis, Splittable
 from tests.planner.evaluators import costs_of
 
 Cut = tuple[int, int]
-"""Before some unit of a layer; unit 0 of a layer is its begin."""
+"""Before some unit of a layer; unit 0 of a layer is its begin, and behind all units is its join, if that takes time."""
 
 
 def drawn_costs(rng: random.Random, layers: int, places: int) -> Costs:
@@ -42,13 +43,27 @@ def drawn_costs(rng: random.Random, layers: int, places: int) -> Costs:
     )
 
 
+def with_joins(rng: random.Random, costs: Costs) -> Costs:
+    """The same costs, but most ways have a join, of which some take most of the layer's time."""
+    splittables = tuple(
+        msgspec.structs.replace(splittable, joined=True, join_part=rng.uniform(0.02, 0.9))
+        if rng.random() < 0.8
+        else splittable
+        for splittable in costs.splits.splittables
+    )
+    return replace(costs, splits=replace(costs.splits, splittables=splittables))
+
+
 def least_period_s(costs: Costs) -> float:
-    """Of all chains over some of the places in any order, a layer in any shares; inf: there is none."""
+    """Of all chains over some of the places in any order, a layer in any shares, a join with the last share or with
+    what is behind; inf: there is none.
+    """
     splittables = {splittable.first: splittable for splittable in costs.splits.splittables}
     cuts: list[Cut] = []
     for layer in range(len(costs.layers)):
         splittable = splittables.get(layer)
         cuts += [(layer, unit) for unit in (range(0, splittable.units, splittable.block) if splittable else (0,))]
+        cuts += [(layer, splittable.units)] if splittable and splittable.join_part else []
     cuts.append((len(costs.layers), 0))
     stages_s = [
         [[_stage_s(costs, splittables, place, *its) for its in ((begin, end) for end in cuts)] for begin in cuts]
@@ -71,23 +86,30 @@ def _stage_s(costs: Costs, splittables: dict[int, Splittable], place: int, begin
     """What a place takes for the layers from one cut to the other: each shard a stage, whole layers between one."""
     seconds, held, live, entered = 0.0, 0.0, 0, False
     for layer in range(begin[0], min(end[0] + 1, len(costs.layers))):
+        splittable, joins = splittables.get(layer), layer < end[0]
+        units, join_part = (splittable.units, splittable.join_part) if splittable else (1, 0.0)
         first = begin[1] if layer == begin[0] else 0
-        last = end[1] if layer == end[0] else (splittables[layer].units if layer in splittables else 1)
-        if first >= last:
+        last = units if joins else end[1]
+        if first >= last and not joins:
             continue
         its, entry_s = costs.layers[layer], float(costs.transfer_s[layer - 1]) if layer else 0.0
         layer_s = float(costs.time_s[layer, place])
-        units = splittables[layer].units if layer in splittables else 1
         live = max(live, its.live_bytes)
         if last - first == units:
+            if not joins:  # all units are no shard
+                return math.inf
             seconds += layer_s + (0.0 if entered else entry_s)
             held, entered = held + its.weight_bytes, True
             continue
-        share = (last - first) / units
-        seconds += costs.splits.factor * (costs.splits.overhead_s + entry_s + layer_s * share)
-        held += (
-            its.weight_bytes if splittables[layer].axis == "rows" else -(-its.weight_bytes * (last - first) // units)
-        )
         entered = False
+        seconds += join_part * layer_s if joins else 0.0
+        if first < last:
+            share_s = layer_s * (1 - join_part) * (last - first) / units
+            seconds += costs.splits.factor * (costs.splits.overhead_s + entry_s + share_s)
+            held += (
+                its.weight_bytes
+                if splittables[layer].axis == "rows"
+                else -(-its.weight_bytes * (last - first) // units)
+            )
     limit = costs.places[place].memory_bytes
     return math.inf if limit is not None and held + live > limit else seconds

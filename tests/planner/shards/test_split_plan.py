@@ -23,7 +23,7 @@ from shisha_rt.planner.shards.split_plan import split_plan
 from shisha_rt.planner.solution import PlanSolution
 from tests.drawn import chunks
 from tests.planner.evaluators import costs_of
-from tests.planner.shards.every_split import drawn_costs, least_period_s
+from tests.planner.shards.every_split import drawn_costs, least_period_s, with_joins
 
 
 def planned(costs: Costs, *, replicate: bool = False, objective: Objective = "throughput") -> PlanSolution:
@@ -64,6 +64,18 @@ def test_no_chain_with_splits_is_faster(seeds: range) -> None:
         assert bottleneck_s(costs, found.plan) == pytest.approx(least_s), seed
         if found.lower_bound_s is not None and found.plan is not None:
             assert found.lower_bound_s <= least_s * (1 + 1e-9), seed
+
+
+@pytest.mark.parametrize("seeds", chunks(1000, 50, short=50))
+def test_no_chain_with_splits_and_joins_is_faster(seeds: range) -> None:
+    """A plan may be faster than all of these chains, as its joins may be on any place."""
+    for seed in seeds:
+        rng = random.Random(seed)
+        costs = with_joins(rng, drawn_costs(rng, rng.randint(1, 4), rng.randint(2, 3)))
+        found = planned(costs)
+        found_s = bottleneck_s(costs, found.plan)
+        assert found_s <= least_period_s(costs) * (1 + 1e-9), seed
+        assert found.lower_bound_s is None or found.lower_bound_s <= found_s * (1 + 1e-9), seed
 
 
 @pytest.mark.parametrize(("slower", "shares"), [(1, (32, 32)), (3, (48, 16)), (7, (56, 8))])

@@ -116,7 +116,7 @@ def pieces_of(layer_count: int, counts: Mapping[Splittable, int]) -> tuple[Piece
 
 
 def with_joins(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """The pieces with one more behind those of each way whose join takes time: that time is in no other piece."""
+    """The pieces, and one more behind those of each splittable whose join takes time: no other piece has that time."""
     apart: list[Piece] = []
     for piece in pieces:
         splittable = piece.splittable

@@ -194,7 +194,8 @@ def largest_share_s(device: SplitDevice, layer: SplitLayer) -> Posynomial | None
     either. Methods that think of real shares go by it (ours).
     """
     whole_blocks = layer.units - layer.units % layer.block
-    return device.formula(layer.share(layer.units)) or device.formula(layer.share(whole_blocks))
+    formulas = (device.formula(layer.share(units)) for units in (layer.units, whole_blocks) if units)
+    return next((seconds for seconds in formulas if seconds is not None), None)
 
 
 def common_block(devices: Sequence[SplitDevice], variable: SharedFeature) -> int:

@@ -1,4 +1,5 @@
-"""Rivals of `integer`: the methods of splitting a network that the GP paper compares with, as the paper states them.
+"""Rivals of `integer`: the methods of splitting a network that the GP paper compares with, as the paper states them,
+and shares in proportion to speed (ours).
 
 The checker evaluates all of them with communication in full, whatever costs they assume.
 """

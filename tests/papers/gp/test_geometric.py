@@ -199,6 +199,16 @@ def test_fewer_units_than_devices() -> None:
     assert found.reason == says("layer conv1: 1 units, … 2 devices")
 
 
+def test_a_device_that_runs_no_block_of_a_layer_has_no_part_of_it() -> None:
+    """It runs channels by sixteens, of which layers of ten have none: they take nothing of its limit either."""
+    by_sixteens = replace(device("npu", 1.0), formulas=(Formula(posynomial((1.0, {"C": 1.0})), channels=16),))
+    layers = tuple(layer(10, name, block=16) for name in ("conv1", "conv2", "conv3"))
+    problem = SplitProblem(layers, (with_limit(by_sixteens, 2.5, one_for_all=True), device("cpu", 5.0)))
+    found = geometric_split(problem, rule=COARSE)
+    assert found.rounded is not None, found.reason
+    assert found.rounded.shares == ((0, 10),) * 3
+
+
 def test_a_tightening_that_is_stopped_says_so() -> None:
     problem = SplitProblem((layer(),), (device("fpga", 1.0), device("gpu", 7.0)))
     found = geometric_split(problem, rule=TighteningRule(most_steps=5))

@@ -196,7 +196,9 @@ def plan(options: PlanOptions) -> None:
 def _scheduled(options: PlanOptions) -> SchemeAnswer:
     """A schedule of partitions."""
     strategy = options.strategy
-    refuse_given({f"--layers {options.kind}": options.kind}, f"not with --strategy {strategy}, which takes the finest")
+    refuse_given(
+        {f"--layers {options.kind}": options.kind}, f"not with --strategy {strategy}, which takes the finest layers"
+    )
     refuse_options(options, "costs stages", f"not with --strategy {strategy}, which goes by what a MODEL reads where")
     answer: SchemeAnswer = study("schedule_partitions")(options)
     return answer

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from shisha_rt.client import AsyncClient
 from shisha_rt.daemon.front.http_messages import HttpCounted, Keys, ServeHttp
@@ -18,6 +18,11 @@ from shisha_rt.protocol.access import AccessList, Permission
 from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.keys import KeyPair
 from shisha_rt.protocol.request import Signature
+
+_SILENCE_S: Final = 30.0
+"""A daemon that hangs for so long counts as lost, as a frame without a deadline would wait for it for good. Its loop
+answers a probe at once, however many frames wait: in overload, on cores that others use too, within a few seconds.
+"""
 
 Path: TypeAlias = Mapping[str, str]
 """The `model` that a request's path names, and perhaps its `version`."""
@@ -152,4 +157,4 @@ class AppState:
     def _link(self, keys: Keys | None, **options: Any) -> AsyncClient:
         if keys is not None:
             options |= {"secret_key": KeyPair(keys.public, keys.secret), "server_key": keys.server}
-        return AsyncClient(self.settings.endpoint, **options)
+        return AsyncClient(self.settings.endpoint, silence_s=_SILENCE_S, **options)

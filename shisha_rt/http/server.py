@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Final
 
 from shisha_rt.http.connection import Answering, HttpConnections
@@ -22,11 +23,15 @@ async def serve_connections(
     answer: Answering,
     ending: asyncio.Event,
     secure: ssl.SSLContext | None = None,
+    count: Callable[[int], object] = lambda _: None,
     *,
     last_answers_s: float = _LAST_ANSWERS_S,
 ) -> None:
-    """Serve until `ending` is set; requests that are not answered `last_answers_s` after that are cancelled."""
-    connections = HttpConnections(answer, _MOST_CONNECTIONS, scheme="http" if secure is None else "https")
+    """Serve until `ending` is set; requests that are not answered `last_answers_s` after that are cancelled.
+
+    `count` is called with the status of each answer.
+    """
+    connections = HttpConnections(answer, _MOST_CONNECTIONS, count, scheme="http" if secure is None else "https")
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
         connections,

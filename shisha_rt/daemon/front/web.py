@@ -130,8 +130,13 @@ class Web:
         self._link.send(hm.ModelsChanged(tuple(models)))
 
     def finish(self) -> None:
-        """Wait, for a limited time, until the HTTP process has passed on the last answers."""
+        """Wait, for a limited time, until the HTTP process has passed on the last answers.
+
+        Its addresses refuse whoever comes meanwhile: while the daemon had them open, too, connections would be accepted
+        there, and hang until the daemon's end.
+        """
         self._link.send(hm.EndHttp())
+        self._closing.close()
         self._link.wait(_LAST_ANSWERS_S)
 
     def close(self) -> None:

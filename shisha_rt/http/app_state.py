@@ -14,6 +14,7 @@ from shisha_rt.endpoint import submit_command
 from shisha_rt.errors import Error
 from shisha_rt.http.page.sessions import Sessions
 from shisha_rt.http.page.watching import Watching
+from shisha_rt.process.shared_flag import SharedFlag
 from shisha_rt.protocol.access import AccessList, Permission
 from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.keys import KeyPair
@@ -57,6 +58,8 @@ class AppState:
         self.watching = Watching(self.client, submit_command(settings.endpoint))
         self._watchings: dict[str, tuple[Watching, asyncio.Task[None]]] = {}
         self._watchers: asyncio.TaskGroup | None = None
+        self._full = None if settings.full is None else SharedFlag(settings.full)
+        self._turned_away = 0
         self._by_status: Counter[int] = Counter()
         self._refused: Counter[str] = Counter()
         self._by_code: Counter[str] = Counter()
@@ -140,12 +143,19 @@ class AppState:
         """Count a refused caller. `reason` begins with the protocol (`http_`, `grpc_`), except on the page's routes."""
         self._refused[reason] += 1
 
+    def check_room(self) -> None:
+        """Raise `ResourceExhausted` while the daemon refuses every frame: before a body is read, for nothing."""
+        if self._full is not None and self._full.is_set:
+            self._turned_away += 1
+            raise error_for(Error.TOO_MANY_FRAMES, "as many frames are in flight, or wait, as are admitted")
+
     def counted(self) -> HttpCounted | None:
         """What was counted since the last call; None if nothing."""
         counters = self._by_status, self._refused, self._by_code
         if not any(counters):
             return None
-        counted = HttpCounted(dict(self._by_status), dict(self._refused), dict(self._by_code))
+        counted = HttpCounted(dict(self._by_status), dict(self._refused), dict(self._by_code), self._turned_away)
+        self._turned_away = 0
         for counter in counters:
             counter.clear()
         return counted

@@ -53,6 +53,10 @@ _KEEPALIVE: Final = {
     zmq.TCP_KEEPALIVE_CNT: 3,
 }
 _RECONNECT_S: Final = 0.1
+_GREETED_MS: Final = int(2e3 * TIMEOUT_S)
+"""How long a listener may take to greet: the kernel accepts connections for a stopped daemon, too, and a call of the
+default timeout shall end while it is known that somebody listens.
+"""
 _NEVER_MS: Final = 24 * 3600 * 1000
 _LOOKED_S: Final = 1e-3
 """Within this time `look` does not check the connection again."""
@@ -143,6 +147,7 @@ class Link:
         for option, value in _KEEPALIVE.items():
             self.socket.set(option, value)
         self.socket.set(zmq.RECONNECT_IVL, _NEVER_MS)
+        self.socket.set(zmq.HANDSHAKE_IVL, _GREETED_MS)
         if self._keys is not None:
             self.socket.set(zmq.CURVE_PUBLICKEY, self._keys.own.public.encode())
             self.socket.set(zmq.CURVE_SECRETKEY, self._keys.own.secret.encode())

@@ -11,6 +11,8 @@ from typing import Final
 from shisha_rt.http.connection import Answering, HttpConnections
 
 _MOST_CONNECTIONS: Final = 512
+_HANDSHAKE_S: Final = 10.0
+"""Timeout of a TLS handshake, as of a request's head; a connection counts only from then on."""
 _LAST_ANSWERS_S: Final = 3.0
 _SHUTDOWN_S: Final = 86_400.0
 """asyncio's limit on the end of a TLS connection, the sending of its last answer included. Who reads nothing is cut off
@@ -38,6 +40,7 @@ async def serve_connections(
         sock=listening,
         ssl=secure,
         backlog=_MOST_CONNECTIONS,
+        ssl_handshake_timeout=None if secure is None else _HANDSHAKE_S,
         ssl_shutdown_timeout=None if secure is None else _SHUTDOWN_S,
     )
     try:

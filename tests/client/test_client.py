@@ -33,7 +33,7 @@ from shisha_rt.client import (
     Timeout,
     Unavailable,
 )
-from shisha_rt.client.link import Context
+from shisha_rt.client.link import TIMEOUT_S, Context
 from shisha_rt.errors import Code, Error
 from shisha_rt.plan.form import read
 from shisha_rt.plan.plan import Plan
@@ -127,6 +127,12 @@ def test_a_daemon_that_says_nothing_for_too_long_counts_as_lost(client_of: Conne
             client.infer(frame_of(1))
         frozen.thaws.set()
         np.testing.assert_array_equal(client.infer(frame_of(2)).output, frame_of(4))
+
+
+def test_who_accepts_and_does_not_greet_is_there_for_as_long_as_a_call_takes() -> None:
+    """A handshake was given up after the 30 s that a call takes: a stopped daemon was said not to be there."""
+    with Client("tcp://127.0.0.1:1") as client:
+        assert int(client._link.socket.get(zmq.HANDSHAKE_IVL)) > 1e3 * TIMEOUT_S
 
 
 def test_a_daemon_that_answers_probes_may_take_its_time(client_of: Connect) -> None:

@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from shisha_rt.http.server import serve_connections
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.request import Signature
 from tests.client.test_client import Frozen
+from tests.daemon.test_http_address import certificate_in
 from tests.protocol.gateway import Gateway
 from tests.waiting import PATIENCE_S
 
@@ -137,6 +140,25 @@ def test_who_reads_slowly_has_all_of_the_last_answer_too() -> None:
             serving.join(0.2)
             assert len(answer.read()) == len(_ANSWER)
         serving.join()
+
+
+def test_who_begins_no_handshake_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secure = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    secure.load_cert_chain(*certificate_in(tmp_path))
+    monkeypatch.setattr("shisha_rt.http.server._HANDSHAKE_S", 0.2)
+
+    async def main() -> None:
+        ending = asyncio.Event()
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            serving = asyncio.create_task(serve_connections(listening, _large, ending, secure))
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            async with asyncio.timeout(20):
+                assert await reader.read() == b""
+            writer.close()
+            ending.set()
+            await serving
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 1001, 100_000, 100_001, 3_000_001])

@@ -257,7 +257,7 @@ class AsyncClient(ConnectedClient):
         """Probe the daemon once a second while any request waits for its outcome."""
         self._prober = None
         if self._waiting and self._loop is not None:
-            self._link.probe()
+            self._settle(self._link.probe())
             self._collect()
             self._prober = self._loop.call_later(PROBE_S, self._probe)
 

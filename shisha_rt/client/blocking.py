@@ -193,7 +193,7 @@ class Client(ConnectedClient):
                 if overdue:
                     self._settle(self._link.drain())  # an answer that has come by now still counts
                 elif (settled := self._link.wait(min(left_s, PROBE_S))) is None:
-                    self._link.probe()
+                    self._settle(self._link.probe())
                 else:
                     self._settle(settled)
             return outcome

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Generic, NamedTuple, TypeVar
 
 from shisha_rt.client.lent_memory import LentMemory
@@ -32,19 +33,22 @@ class ConnectedClient:
         context: Context | None = None,
         secret_key: SecretKey | None = None,
         server_key: ServerKey | None = None,
+        silence_s: float = math.inf,
     ) -> None:
         """Connect without waiting: the first call waits for the daemon to be there.
 
         `timeout_s`: the default timeout of a call. `model`: its name, if the address serves several. `share`: send
         large tensors through shared memory, if the daemon is on this host. `context`: a pyzmq context to use instead
         of `zmq.Context.instance()`. A daemon that other hosts can reach asks for keys: `secret_key` is the client's
-        secret file (NAME.key_secret) or `KeyPair`, `server_key` the daemon's public key or its file.
+        secret file (NAME.key_secret) or `KeyPair`, `server_key` the daemon's public key or its file. `silence_s`: for
+        calls with long timeouts; a daemon that says nothing at all for so long, while it is probed once a second,
+        counts as lost (`Unavailable`). Keep it above the time that sending the largest requests takes.
         """
         try:
             keys = client_keys(secret_key, server_key)
         except BadInput as error:
             raise error_for(Error.KEYS_UNUSABLE, str(error)) from None
-        self._link = Link(endpoint, context, keys, LentMemory() if share else None, model)
+        self._link = Link(endpoint, context, keys, LentMemory() if share else None, model, silence_s)
         self._timeout_s = timeout_s
         self._begin()
 

@@ -53,6 +53,10 @@ _KEEPALIVE: Final = {
     zmq.TCP_KEEPALIVE_CNT: 3,
 }
 _RECONNECT_S: Final = 0.1
+_GREETED_MS: Final = int(2e3 * TIMEOUT_S)
+"""How long a listener may take to greet: the kernel accepts connections for a stopped daemon, too, and a call of the
+default timeout shall end while it is known that somebody listens.
+"""
 _NEVER_MS: Final = 24 * 3600 * 1000
 _LOOKED_S: Final = 1e-3
 """Within this time `look` does not check the connection again."""
@@ -107,6 +111,7 @@ class Link:
 
     `endpoint`: the address that the client was given. `at`: the one it is connected to; if `endpoint` serves several
     models, that of the daemon of `model`, if that is reachable. `turns`: how often the sockets have been replaced.
+    `silence_s`: a daemon that has been probed, and has sent nothing at all for so long, counts as lost.
     """
 
     def __init__(
@@ -116,6 +121,7 @@ class Link:
         keys: ClientKeys | None,
         memory: LentMemory | None,
         model: str | None,
+        silence_s: float = math.inf,
     ) -> None:
         self.endpoint = endpoint = endpoint or default_endpoint()
         self.memory = memory
@@ -124,6 +130,7 @@ class Link:
         self.turns = 0
         self._context = zmq.Context.instance() if context is None else zmq.Context(shadow=context)
         self._looked_s = 0.0
+        self._silence_s = silence_s
         self._has_said = False
         self._barred = _Barred(endpoint, self._keys)
         self._connect(endpoint)
@@ -132,6 +139,7 @@ class Link:
         """Make the sockets and connect them; raises InvalidArgument for an invalid address."""
         self.at = endpoint
         self.connected = self._is_accepted = False
+        self._unanswered = 0  # how often a probe was due with the one before unanswered, and nothing else heard
         self._again_s = math.inf  # when to replace the socket, as no daemon is connected
         self.socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         self.socket.linger = 0
@@ -139,6 +147,7 @@ class Link:
         for option, value in _KEEPALIVE.items():
             self.socket.set(option, value)
         self.socket.set(zmq.RECONNECT_IVL, _NEVER_MS)
+        self.socket.set(zmq.HANDSHAKE_IVL, _GREETED_MS)
         if self._keys is not None:
             self.socket.set(zmq.CURVE_PUBLICKEY, self._keys.own.public.encode())
             self.socket.set(zmq.CURVE_SECRETKEY, self._keys.own.secret.encode())
@@ -231,10 +240,23 @@ class Link:
         self.conversation.sent(outgoing)
         return True
 
-    def probe(self) -> None:
+    def probe(self) -> list[RequestOutcome]:
+        """Probe the daemon; while a request waits, call this once in `PROBE_S`. Return the outcomes that it settles:
+        all in flight are lost with a daemon that has been silent for too long.
+
+        Silence is counted in probes, so that time in which this process was stopped itself does not count.
+        """
         outgoing = self.conversation.probe()
         if outgoing is not None:
             self.try_send(outgoing)
+            return []
+        self._unanswered += 1
+        settled = self.drain() if self._unanswered * PROBE_S > self._silence_s else []
+        if self._unanswered * PROBE_S > self._silence_s:  # nothing has come by now
+            silent = f"the daemon at {self.at} has said nothing for {self._silence_s:g} s: it may be stopped"
+            settled += self.conversation.lose(f"{silent}; the request may have been run")
+            self._turn_to(self.endpoint)
+        return settled
 
     def abandon(self, request_id: str) -> bool:
         """Stop waiting for a request; return whether a cancellation could be sent to the daemon at once."""
@@ -316,8 +338,9 @@ class Link:
     def _read(self) -> list[RequestOutcome]:
         """Read the message that has come; return the outcomes that it settles."""
         settled = self.conversation.receive([frame.buffer for frame in receive_parts(self.socket)])
+        self._unanswered = 0
         if self.conversation.in_doubt:
-            self.probe()
+            settled += self.probe()
         return settled
 
     def wait_s(self, patience: Patience) -> float:

@@ -28,6 +28,7 @@ from shisha_rt.daemon.metrics import (
     PlainHistogram,
     PlainSeries,
 )
+from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import EVERY_OBJECTIVE
 
@@ -107,6 +108,11 @@ class Counting(MetricsPage):
         self._latencies.observe(answer.latency_s)
         self.queue_s += answer.queue_s
         self.compute_s += answer.compute_s
+
+    def turned_away(self, frames: int) -> None:
+        """Count frames that the HTTP process has refused by itself, as the daemon would have."""
+        if frames:
+            self.outcomes[Error.TOO_MANY_FRAMES.code.value] += frames
 
     def exemplify(self, answer: Ticket, trace_id: str | None) -> None:
         """Attach the trace of an answer that has been counted, as an exemplar; None: its trace was not sent."""

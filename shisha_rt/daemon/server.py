@@ -230,6 +230,7 @@ class Daemon:
             if not ready:
                 ready = self._check_start(on_ready)
             turn()
+            self.web.show_full(is_full=lifecycle.frames.streams.is_full)
             wake_s = min(look_at_s, self.gateway.tend(now_s), look_at_s if wake_s is None else wake_s)
             wait_s = 0.0 if shell.sweep.some() else max(0.0, wake_s - now_s)
 
@@ -251,7 +252,7 @@ class Daemon:
             **self.shell.hears,
             Arrived: self._arrived,
             Signalled: lambda e: self._read_access() if e.read_again else self.stop(),
-            HttpCounted: self.web.hear,
+            HttpCounted: self._http_counted,
             GrpcListens: self.web.hear,
             TracesCounted: self._tracer.count,
             RegionsLeft: lambda _: self.shell.take_back_regions(),
@@ -269,6 +270,10 @@ class Daemon:
             reply.frames = several.submit(partial(self.shell.submit, client))
         else:
             self._operations.answer(request, reply)
+
+    def _http_counted(self, counted: HttpCounted) -> None:
+        self.web.hear(counted)
+        self.shell.counting.turned_away(counted.turned_away)
 
     def _profiler_said(self, said: ProfilerSaid) -> None:
         if isinstance(said.message, ModelProfiled):

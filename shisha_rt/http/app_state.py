@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from shisha_rt.client import AsyncClient
 from shisha_rt.daemon.front.http_messages import HttpCounted, Keys, ServeHttp
@@ -14,10 +14,16 @@ from shisha_rt.endpoint import submit_command
 from shisha_rt.errors import Error
 from shisha_rt.http.page.sessions import Sessions
 from shisha_rt.http.page.watching import Watching
+from shisha_rt.process.shared_flag import SharedFlag
 from shisha_rt.protocol.access import AccessList, Permission
 from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.keys import KeyPair
 from shisha_rt.protocol.request import Signature
+
+_SILENCE_S: Final = 30.0
+"""A daemon that hangs for so long counts as lost, as a frame without a deadline would wait for it for good. Its loop
+answers a probe at once, however many frames wait: in overload, on cores that others use too, within a few seconds.
+"""
 
 Path: TypeAlias = Mapping[str, str]
 """The `model` that a request's path names, and perhaps its `version`."""
@@ -52,6 +58,8 @@ class AppState:
         self.watching = Watching(self.client, submit_command(settings.endpoint))
         self._watchings: dict[str, tuple[Watching, asyncio.Task[None]]] = {}
         self._watchers: asyncio.TaskGroup | None = None
+        self._full = None if settings.full is None else SharedFlag(settings.full)
+        self._turned_away = 0
         self._by_status: Counter[int] = Counter()
         self._refused: Counter[str] = Counter()
         self._by_code: Counter[str] = Counter()
@@ -135,12 +143,19 @@ class AppState:
         """Count a refused caller. `reason` begins with the protocol (`http_`, `grpc_`), except on the page's routes."""
         self._refused[reason] += 1
 
+    def check_room(self) -> None:
+        """Raise `ResourceExhausted` while the daemon refuses every frame: before a body is read, for nothing."""
+        if self._full is not None and self._full.is_set:
+            self._turned_away += 1
+            raise error_for(Error.TOO_MANY_FRAMES, "as many frames are in flight, or wait, as are admitted")
+
     def counted(self) -> HttpCounted | None:
         """What was counted since the last call; None if nothing."""
         counters = self._by_status, self._refused, self._by_code
         if not any(counters):
             return None
-        counted = HttpCounted(dict(self._by_status), dict(self._refused), dict(self._by_code))
+        counted = HttpCounted(dict(self._by_status), dict(self._refused), dict(self._by_code), self._turned_away)
+        self._turned_away = 0
         for counter in counters:
             counter.clear()
         return counted
@@ -152,4 +167,4 @@ class AppState:
     def _link(self, keys: Keys | None, **options: Any) -> AsyncClient:
         if keys is not None:
             options |= {"secret_key": KeyPair(keys.public, keys.secret), "server_key": keys.server}
-        return AsyncClient(self.settings.endpoint, **options)
+        return AsyncClient(self.settings.endpoint, silence_s=_SILENCE_S, **options)

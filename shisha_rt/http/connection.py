@@ -5,6 +5,9 @@ the socket straight into its destination. That bypasses the parser, which then h
 that the next message gets a new parser. Requests that come before the previous one is answered wait. A little
 more is read meanwhile, as a disconnection is noticed only while reading.
 
+What still comes of a body after its answer is dropped as it comes, and only then is the connection closed, if it is to
+be: the kernel resets a connection that is closed with bytes unread, and the answer may be lost (RFC 9112, section 9.6).
+
 A request to change the protocol (`Upgrade`) is answered in HTTP/1.1, as the standard allows.
 """
 
@@ -17,6 +20,7 @@ import fcntl
 import http
 import itertools
 import logging
+import re
 import socket
 import struct
 import termios
@@ -41,11 +45,13 @@ _UNREAD_S: Final = 30.0
 _HEAD_BYTES: Final = 64 << 10
 _BETWEEN_BYTES: Final = 8 << 10
 """The most that may come of a chunked body without a piece of it: of a trailer, mainly, which is ignored."""
+_MOST_UNHEARD_BYTES: Final = 256 << 10
+"""The most that is dropped of what comes after something that was no request, so that the caller sees its answer."""
 _BUFFER: Final = memoryview(bytearray(256 << 10))
 """Shared by all connections, as what is read into it is consumed at once."""
 _HEADS: Final = _BUFFER[: 8 << 10]  # small, as a body's destination is not known while its head is read
 _STRAIGHT_BYTES: Final = 16 << 10
-"""The least of a body to read straight: less is not worth the new parser that is needed after it."""
+"""The least of a body to read straight, or to drop so: less is not worth the new parser that is needed after it."""
 _MOST_KEPT_BYTES: Final = 64 << 10
 _MOST_PIPELINED: Final = 256
 _MOST_AHEAD: Final = 8
@@ -57,6 +63,10 @@ _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status} {status.phrase}\r\n".e
 _NUMBERS: Final = itertools.count()
 _UPGRADES: Final = frozenset({b"upgrade", b"http2-settings"})
 _NO_BODY: Final = frozenset({204, 304})
+_VERSIONS: Final = frozenset({"1.0", "1.1"})
+
+_ESCAPED: Final = re.compile(rb"%(?:2[DE]|5F|7E|3[0-9]|[46][1-9A-F]|[57][0-9A])", re.IGNORECASE)
+"""A letter, a digit, or one of `-._~` as an escape."""
 
 Header: TypeAlias = tuple[bytes, bytes]
 Piece: TypeAlias = bytes | bytearray | memoryview
@@ -64,17 +74,28 @@ Answering: TypeAlias = Callable[["Exchange"], Awaitable[None]]
 
 
 class HttpConnections:
-    """The connections at one listening socket. `answer` is called with each request.
+    """The connections at one listening socket. `answer` is called with each request, `count` with the status of each
+    answer.
 
     While more than `most` connections are open, every request is refused. A caller that reads nothing of an answer for
     `unread_s` is cut off.
     """
 
-    def __init__(self, answer: Answering, most: int, *, scheme: str = "http", unread_s: float = _UNREAD_S) -> None:
+    def __init__(
+        self,
+        answer: Answering,
+        most: int,
+        count: Callable[[int], object] = lambda _: None,
+        *,
+        scheme: str = "http",
+        unread_s: float = _UNREAD_S,
+    ) -> None:
         self.answer = answer
         self.most = most
+        self.count = count
         self.unread_s = unread_s
         self.scheme = scheme
+        self.ending = False
         self.open: set[HttpConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -108,7 +129,8 @@ class HttpConnections:
                 exchange.abort()
 
     def end(self) -> None:
-        """Close idle connections now, the others after the answer under way."""
+        """Close idle connections now, the others after the answer under way, and those that come late at once."""
+        self.ending = True
         for connection in list(self.open):
             connection.end()
 
@@ -116,7 +138,8 @@ class HttpConnections:
 class Exchange:
     """A request, whose head `parser` has read, and its answer.
 
-    `caller_uid`: the user at the other end of a UNIX socket. `when_begun` is called with the status of the answer.
+    `raw_path`: with no escapes but those of reserved characters, so that equivalent paths are equal (RFC 3986, section
+    6.2.2.2). `caller_uid`: the user at the other end of a UNIX socket.
 
     Answer by `start`, `send` for each piece and `finish`; or by `answer`, which does all of it.
     """
@@ -124,27 +147,29 @@ class Exchange:
     __slots__ = (
         *("_chunked", "_connection", "_left_bytes", "_when_lost", "answered", "begun", "body", "continues", "gone"),
         *("headers", "headers_by_name", "http_version", "keeps_alive", "method", "more", "news", "query", "raw_path"),
-        "when_begun",
     )
 
     def __init__(self, connection: HttpConnection, parser: Any, url: bytes, headers: list[Header]) -> None:
         parsed = httptools.parse_url(url)
         self.method: str = parser.get_method().decode("ascii")
-        self.raw_path: bytes = parsed.path or b"/"
+        self.raw_path: bytes = _ESCAPED.sub(_unescaped, parsed.path or b"/")
         self.query: bytes = parsed.query or b""
         self.headers = headers
         self.headers_by_name = dict(headers)
+        if parsed.host:  # an absolute target says the host, whatever `Host` says (RFC 9112, section 3.2.2)
+            self.headers_by_name[b"host"] = _host_of(parsed)
         self.http_version: str = parser.get_http_version()
         self.keeps_alive: bool = self.http_version != "1.0" and parser.should_keep_alive()
-        self.continues = self.headers_by_name.get(b"expect", b"").lower() == b"100-continue"
+        self.continues = (
+            self.http_version == "1.1" and self.headers_by_name.get(b"expect", b"").lower() == b"100-continue"
+        )
         self.body = bytearray()
         self.more = True
         self.gone = self.begun = self.answered = False
         self.news: asyncio.Future[None] | None = None
-        self.when_begun: Callable[[int], object] | None = None
         self._connection = connection
         self._chunked = False
-        self._left_bytes = 0
+        self._left_bytes: int | None = 0  # of the answer; None: it goes on until the connection ends
         self._when_lost: Callable[[], object] | None = None
 
     @property
@@ -235,15 +260,17 @@ class Exchange:
         """Note that the connection is lost."""
         self.gone = not self.answered
         self.tell()
-        if self._when_lost is not None:
-            self._when_lost()
+        when_lost, self._when_lost = self._when_lost, None
+        if when_lost is not None:
+            when_lost()
 
     # --- the answer -------------------------------------------------------------------------------------------
 
     async def answer(self, status: int, headers: Iterable[Header], pieces: Sequence[Piece]) -> None:
         """Send a whole answer: a small one in one write, a large one by pieces, waiting for a slow reader between."""
         size_bytes = sum(map(len, pieces))
-        head = self._head(status, [*headers, (b"content-length", b"%d" % size_bytes)])
+        length = () if status in _NO_BODY else ((b"content-length", b"%d" % size_bytes),)
+        head = self._head(status, [*headers, *length])
         if size_bytes <= _ONE_PIECE_BYTES:
             await self._write(b"".join([head, *pieces]) if self.method != "HEAD" else head)
         else:
@@ -266,9 +293,10 @@ class Exchange:
         if self._chunked:
             await self._write(b"".join([b"%x\r\n" % len(piece), piece, b"\r\n"]))
             return
-        self._left_bytes -= len(piece)
-        if self._left_bytes < 0:
-            raise RuntimeError("the answer is longer than its Content-Length")
+        if self._left_bytes is not None:
+            self._left_bytes -= len(piece)
+            if self._left_bytes < 0:
+                raise RuntimeError("the answer is longer than its Content-Length")
         await self._write(piece)
 
     async def finish(self) -> None:
@@ -279,23 +307,24 @@ class Exchange:
         self._finish()
 
     def _head(self, status: int, headers: Iterable[Header]) -> bytes:
+        if not self.begun:  # else the connection has answered in its place
+            self._connection.connections.count(status)
+        is_held_back = self.continues and self.more and not self.body  # the body may come, or another request instead
         self.begun, self.continues = True, False
-        if self.when_begun is not None:
-            self.when_begun(status)
         parts, length = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, _date()], None
-        self.keeps_alive = self.keeps_alive and self._connection.can_go_on
+        self.keeps_alive = self.keeps_alive and self._connection.can_go_on and not is_held_back
         for name, value in headers:
             if b"\n" in value or b"\r" in value or b"\0" in value:
                 raise ValueError(f"the header {name!r} has more than a line")
             if name.lower() == b"content-length":
                 length = int(value)
             parts += name, b": ", value, b"\r\n"
+        self._left_bytes = length
         if length is None and status not in _NO_BODY:
             self._chunked = self.http_version == "1.1"
             self.keeps_alive = self.keeps_alive and self._chunked
             if self._chunked:
                 parts.append(b"transfer-encoding: chunked\r\n")
-        self._left_bytes = length or 0
         if not self.keeps_alive:
             parts.append(b"connection: close\r\n")
         parts.append(b"\r\n")
@@ -371,7 +400,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._filling: _Filling | None = None
         self._straight = False
         self._ending = False
-        self._refusal: str | None = None  # sent once earlier requests are answered
+        self._fault: HttpFault | None = None  # what is wrong with the request that is being parsed
+        self._refusal: HttpFault | None = None  # sent once earlier requests are answered
+        self._deaf = False  # whatever still comes is dropped, until the caller closes
 
     def _new_parser(self) -> Any:
         parser = httptools.HttpRequestParser(self)
@@ -390,6 +421,9 @@ class HttpConnection(asyncio.BufferedProtocol):
             with contextlib.suppress(OSError, struct.error):  # the kernel does not tell
                 credentials = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
                 self.uid = _CREDENTIALS.unpack(credentials)[1]
+        if self.connections.ending:  # it was accepted just before
+            self._close()
+            return
         self._begin_patience()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -405,11 +439,18 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._next.clear()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._straight and self._filling is not None:
-            return self._filling.room[self._filling.filled_bytes :]
+        if self._straight:
+            if self._filling is not None:
+                return self._filling.room[self._filling.filled_bytes :]
+            return _BUFFER[: self._left_bytes]
         return _HEADS if self._in_head else _BUFFER
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self._deaf:
+            self._between_bytes += nbytes
+            if self._between_bytes > _MOST_UNHEARD_BYTES:
+                self.transport.abort()
+            return
         if self._straight:
             self._came_straight(nbytes)
         else:
@@ -462,7 +503,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         else:
             self._between_bytes += len(data)
         self._parse(data)
-        if self.transport.is_closing():
+        if self._deaf or self.transport.is_closing():
             return
         if self._next:
             self._ahead_bytes += len(data)
@@ -470,9 +511,9 @@ class HttpConnection(asyncio.BufferedProtocol):
                 self._pause_reading()
                 self._end_patience()  # we do not read: the caller may not be able to send the rest
         if self._in_head and self._head_bytes > _HEAD_BYTES:
-            self._refuse("The head of the request is too long.")
+            self._refuse(HttpFault(431, f"the head of the request has more than {_HEAD_BYTES} bytes"))
         elif not self._in_head and self._between_bytes > _BETWEEN_BYTES:
-            self._refuse("The trailer of the request is too long.")
+            self._refuse(HttpFault(431, "the trailer of the request is too long"))
 
     def _parse(self, data: memoryview | bytes) -> None:
         try:
@@ -480,18 +521,18 @@ class HttpConnection(asyncio.BufferedProtocol):
         except httptools.HttpParserUpgrade as upgrade:
             self._go_on_in_this(data[upgrade.args[0] :])
         except (httptools.HttpParserError, httptools.HttpParserInvalidURLError):
-            self._refuse("Invalid HTTP request received.")
+            self._refuse(self._fault or HttpFault(400, "what came is no request of HTTP/1.1"))
 
     def _go_on_in_this(self, data: memoryview | bytes) -> None:
         """Parse the request again without its upgrade headers, in a new parser: the old one does not parse the body."""
-        method = self._parser.get_method()
+        method, version = self._parser.get_method(), self._parser.get_http_version().encode()
         self._parser, url, headers = self._new_parser(), self._url, self._headers
         if method == b"CONNECT":
-            self._refuse("CONNECT is not for this server.")
+            self._refuse(HttpFault(400, "CONNECT is not for this server"))
             return
         kept = [(name, _without_upgrades(value) if name == b"connection" else value) for name, value in headers]
         lines = [b"%b: %b\r\n" % pair for pair in kept if pair[0] not in _UPGRADES and pair != (b"connection", b"")]
-        self._parse(b"%b %b HTTP/1.1\r\n%b\r\n" % (method, url, b"".join(lines)))
+        self._parse(b"%b %b HTTP/%b\r\n%b\r\n" % (method, url, version, b"".join(lines)))
         self._parse(data)
 
     def on_message_begin(self) -> None:
@@ -510,6 +551,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._upgrading = self._parser.should_upgrade()
         if self._upgrading:
             return
+        self._fault = self._fault_of_head()
+        if self._fault is not None:
+            raise self._fault  # ends the parser, see `_parse`
         self._in_head = False
         self._end_patience()
         exchange = self._coming = Exchange(self, self._parser, self._url, self._headers)
@@ -521,6 +565,19 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._next.append(exchange)
         else:  # most came in one read, as reading pauses after that
             self.transport.abort()
+
+    def _fault_of_head(self) -> HttpFault | None:
+        """What the parser lets pass, and a server may not (RFC 9112, sections 2.5, 3.2 and 6.1)."""
+        version = self._parser.get_http_version()
+        if version not in _VERSIONS:
+            return HttpFault(505, f"HTTP/{version}; expected HTTP/1.1")
+        hosts = sum(name == b"host" for name, _ in self._headers)
+        if hosts > 1 or (not hosts and version == "1.1"):
+            return HttpFault(400, f"{hosts} headers Host; expected one")
+        for name, value in self._headers:
+            if name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+                return HttpFault(501, f"Transfer-Encoding {value.decode('latin-1')!r}; expected chunked, or none")
+        return None
 
     def on_body(self, body: bytes) -> None:
         filling, exchange = self._filling, self._coming
@@ -552,7 +609,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             exchange.more = False
             exchange.tell()
             if exchange.answered:
-                self._rest()
+                self._go_on(exchange)
 
     def _start(self, exchange: Exchange) -> None:
         self._end_idle()  # this request may have come with the end of the one before
@@ -576,17 +633,18 @@ class HttpConnection(asyncio.BufferedProtocol):
         return filling.filled_bytes
 
     def _came_straight(self, size_bytes: int) -> None:
-        filling = self._filling
-        if filling is None:  # reading was resumed without a destination
+        filling, exchange = self._filling, self._coming
+        self._left_bytes -= size_bytes
+        if filling is not None:
+            filling.filled_bytes += size_bytes
+        elif exchange is None or not exchange.answered:  # reading was resumed without a destination
             self.transport.abort()
             return
-        filling.filled_bytes += size_bytes
-        self._left_bytes -= size_bytes
         if not self._left_bytes:
             self._straight = False
             self._parser = self._new_parser()
             self.on_message_complete()
-        elif not filling.left_bytes:
+        elif filling is not None and not filling.left_bytes:
             self._pause_reading()
             self._end_filling()
 
@@ -601,21 +659,28 @@ class HttpConnection(asyncio.BufferedProtocol):
     # --- the end of each answer, and of the connection --------------------------------------------------------
 
     def answered(self, exchange: Exchange) -> None:
-        if self.transport.is_closing():
+        if self._deaf or self.transport.is_closing():
             return
+        if exchange.more:  # answered before the body's end: its rest may come, for a while, and is dropped
+            exchange.body.clear()
+            self._straight = self._straight or self._left_bytes >= _STRAIGHT_BYTES
+            self.resume_reading()
+            if self._patience is None:
+                self._begin_patience()
+        else:
+            self._go_on(exchange)
+
+    def _go_on(self, exchange: Exchange) -> None:
+        """After a request has come whole and is answered: close, answer the next, or wait for it."""
         if not exchange.keeps_alive or not self.can_go_on:
             self._close()
         elif self._next:
-            exchange = self._next.popleft()
+            following = self._next.popleft()
             if not self._next:
                 self._ahead_bytes = 0
-            self._start(exchange)
+            self._start(following)
         elif self._refusal is not None:
             self._refuse(self._refusal)
-        elif exchange.more:
-            self.resume_reading()
-            if self._patience is None:  # answered before the body's end: its rest may come, for a while
-                self._begin_patience()
         else:
             self._rest()
 
@@ -632,8 +697,8 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     @property
     def can_go_on(self) -> bool:
-        """Whether another request may follow: not while ending, nor if the rest of this one's body is left unread."""
-        return not (self._ending or self._straight)
+        """Whether another request may follow: not while ending."""
+        return not self._ending
 
     def end(self) -> None:
         """Close after the answer under way, or at once if there is none."""
@@ -646,19 +711,32 @@ class HttpConnection(asyncio.BufferedProtocol):
             self.transport.close()
             self._look_at_unread()  # it closes only when all has been sent
 
-    def _refuse(self, message: str) -> None:
-        """Answer an invalid request with status 400, after answers that are still due, and close the connection."""
-        if self.transport.is_closing():
+    def _refuse(self, fault: HttpFault) -> None:
+        """Answer what is no request, after answers that are still due, and close the connection."""
+        if self._deaf or self.transport.is_closing():
             return
         exchange = self._exchange
-        if exchange is not None and not exchange.answered and (exchange.begun or not exchange.more):
-            self._refusal = message
-            self._pause_reading()
+        if exchange is not None and exchange.answered and exchange.more:  # its body is what is no good
+            self.transport.abort()
             return
-        body = HttpFault(400, message).body
-        head = b"%b%bcontent-type: application/json\r\nconnection: close\r\n" % (_STATUS_LINES[400], _date())
-        self.transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
-        self._close()
+        if exchange is not None and not exchange.answered:
+            if exchange.begun or not exchange.more:
+                self._refusal = fault
+                self._pause_reading()
+                return
+            exchange.begun = True  # this is its answer
+            exchange.lose()
+            self._end_filling(ConnectionResetError())
+        self.connections.count(fault.status)
+        lines = [*fault.headers, (b"connection", b"close"), (b"content-length", b"%d" % len(fault.body))]
+        head = b"".join(b"%b: %b\r\n" % line for line in lines)
+        self.transport.write(b"%b%b%b\r\n%b" % (_STATUS_LINES[fault.status], _date(), head, fault.body))
+        self._deaf, self._between_bytes = True, 0
+        self._end_patience()
+        self._begin_patience()
+        self.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
 
     def _begin_patience(self) -> None:
         self._patience = self.loop.call_later(_PATIENCE_S, self._out_of_patience)
@@ -704,6 +782,15 @@ def _date_of(second: int) -> bytes:
 
 def _date() -> bytes:
     return _date_of(int(time.time()))
+
+
+def _unescaped(escaped: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(escaped[0][1:].decode())
+
+
+def _host_of(parsed: Any) -> bytes:
+    host: bytes = b"[%b]" % parsed.host if b":" in parsed.host else parsed.host
+    return host if parsed.port is None else b"%b:%d" % (host, parsed.port)
 
 
 def _without_upgrades(connection: bytes) -> bytes:

@@ -33,9 +33,11 @@ _KIND_OF: Final[Mapping[int, Error]] = {
     413: Error.REQUEST_TOO_LARGE,
     415: Error.NOT_OFFERED,
     421: Error.FOREIGN_CALLER,
+    431: Error.REQUEST_TOO_LARGE,
     500: Error.FAILED,
     501: Error.NOT_OFFERED,
     503: Error.CONNECTION_LOST,
+    505: Error.NOT_OFFERED,
 }
 """The kind of an error of which only the status is known."""
 CLIENT_CLOSED: Final = 499

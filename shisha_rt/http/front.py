@@ -1,4 +1,4 @@
-"""What every request at a listener passes: its caller is checked, its answer counted, and an error made an answer."""
+"""What every request at a listener passes: its caller is checked, and an error made an answer."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class HttpFront:
         self._routes = routes
 
     async def __call__(self, exchange: Exchange) -> None:
-        exchange.when_begun = self._app_state.count
         try:
             await answer_by(self._routes, exchange, self._guard.admit(exchange))
         except HungUp:
-            self._app_state.count(CLIENT_CLOSED)
+            if not exchange.begun:
+                self._app_state.count(CLIENT_CLOSED)
         except (HttpFault, ShishaError) as error:
             await exchange.refuse(error if isinstance(error, HttpFault) else fault_of(error))
         except asyncio.CancelledError:  # by `serve_connections`, if the daemon ends

@@ -64,6 +64,7 @@ class _Process:
                         HttpFront(app_state, listener, metrics if listener.metrics else routes),
                         app_state.ending,
                         _secured(settings) if listener.beyond else None,
+                        app_state.count,
                     )
                     for listener in settings.listeners
                 ),

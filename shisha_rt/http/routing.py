@@ -31,11 +31,12 @@ Handler: TypeAlias = Callable[[Exchange, Caller | None, Path], Awaitable[HttpRep
 class HttpRoute:
     """`path`: a regular expression, in which `{name}` is a part of the path that goes to the handler unescaped.
 
-    A route for GET is one for HEAD, too, and one with a slash at the end the same as one without.
+    A route for GET is one for HEAD, too. A slash at the end makes another path, as with Triton: a rule of a proxy for a
+    path is not evaded by one.
     """
 
     def __init__(self, path: str, handler: Handler, *methods: str) -> None:
-        self.pattern = re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path).rstrip("/").encode() + b"/?")
+        self.pattern = re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path).encode())
         self.handler = handler
         self.methods = methods or ("GET",)
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Final
 
 from shisha_rt.http.connection import Answering, HttpConnections
 
 _MOST_CONNECTIONS: Final = 512
+_HANDSHAKE_S: Final = 10.0
+"""Timeout of a TLS handshake, as of a request's head; a connection counts only from then on."""
 _LAST_ANSWERS_S: Final = 3.0
 _SHUTDOWN_S: Final = 86_400.0
 """asyncio's limit on the end of a TLS connection, the sending of its last answer included. Who reads nothing is cut off
@@ -22,17 +25,22 @@ async def serve_connections(
     answer: Answering,
     ending: asyncio.Event,
     secure: ssl.SSLContext | None = None,
+    count: Callable[[int], object] = lambda _: None,
     *,
     last_answers_s: float = _LAST_ANSWERS_S,
 ) -> None:
-    """Serve until `ending` is set; requests that are not answered `last_answers_s` after that are cancelled."""
-    connections = HttpConnections(answer, _MOST_CONNECTIONS, scheme="http" if secure is None else "https")
+    """Serve until `ending` is set; requests that are not answered `last_answers_s` after that are cancelled.
+
+    `count` is called with the status of each answer.
+    """
+    connections = HttpConnections(answer, _MOST_CONNECTIONS, count, scheme="http" if secure is None else "https")
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
         connections,
         sock=listening,
         ssl=secure,
         backlog=_MOST_CONNECTIONS,
+        ssl_handshake_timeout=None if secure is None else _HANDSHAKE_S,
         ssl_shutdown_timeout=None if secure is None else _SHUTDOWN_S,
     )
     try:

@@ -33,7 +33,7 @@ from shisha_rt.client import (
     Timeout,
     Unavailable,
 )
-from shisha_rt.client.link import Context
+from shisha_rt.client.link import TIMEOUT_S, Context
 from shisha_rt.errors import Code, Error
 from shisha_rt.plan.form import read
 from shisha_rt.plan.plan import Plan
@@ -89,6 +89,17 @@ def vanish(gateway: Gateway, frame: Frame) -> None:
     raise Gone
 
 
+class Frozen:
+    """A script by which the whole gateway stands still from its first frame until `thaws` is set."""
+
+    def __init__(self) -> None:
+        self.thaws = threading.Event()
+
+    def __call__(self, gateway: Gateway, frame: Frame) -> None:
+        assert self.thaws.wait(LONG_S)
+        gateway.answer(frame)
+
+
 def odd_ones_fail(gateway: Gateway, frame: Frame) -> None:
     if frame.value % 2:
         gateway.fail(frame, Error.TOO_MANY_FRAMES)
@@ -104,6 +115,31 @@ def test_infer_gives_the_output_and_what_the_daemon_says_of_it(client_of: Connec
         assert (answer.queue_s, answer.compute_s) == (0.001, 0.002)
         assert not answer.output.flags.writeable
         assert answer.output.base is not None  # a view of the message
+
+
+def test_a_daemon_that_says_nothing_for_too_long_counts_as_lost(client_of: Connect) -> None:
+    frozen = Frozen()
+    with (
+        Gateway(frozen) as gateway,
+        client_of(gateway.endpoint, timeout_s=math.inf, silence_s=SHORT_S) as client,
+    ):
+        with raised(Unavailable, Error.CONNECTION_LOST):
+            client.infer(frame_of(1))
+        frozen.thaws.set()
+        np.testing.assert_array_equal(client.infer(frame_of(2)).output, frame_of(4))
+
+
+def test_who_accepts_and_does_not_greet_is_there_for_as_long_as_a_call_takes() -> None:
+    """A handshake was given up after the 30 s that a call takes: a stopped daemon was said not to be there."""
+    with Client("tcp://127.0.0.1:1") as client:
+        assert int(client._link.socket.get(zmq.HANDSHAKE_IVL)) > 1e3 * TIMEOUT_S
+
+
+def test_a_daemon_that_answers_probes_may_take_its_time(client_of: Connect) -> None:
+    with Gateway(never) as gateway, client_of(gateway.endpoint, timeout_s=3, silence_s=SHORT_S) as client:
+        with raised(Timeout, Error.NO_ANSWER):
+            client.infer(frame_of(1))
+        assert client.live()
 
 
 def test_a_timeout_may_be_infinite_and_is_a_number(client_of: Connect) -> None:

@@ -16,7 +16,8 @@ class Line:
     """What `Exchange` needs of a connection. `stays`: whether the caller is still there once an answer has begun."""
 
     def __init__(self, scheme: str = "http", uid: int | None = None, *, stays: bool = True) -> None:
-        self.connections = SimpleNamespace(scheme=scheme)
+        self.counted: list[int] = []
+        self.connections = SimpleNamespace(scheme=scheme, count=self.counted.append)
         self.transport = SimpleNamespace(write=self.write, abort=lambda: None)
         self.name, self.uid, self.can_go_on = "http 0", uid, True
         self.sent = b""

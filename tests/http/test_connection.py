@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,9 @@ from shisha_rt.http.inference.inferences import Inferences
 from shisha_rt.http.server import serve_connections
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.request import Signature
+from tests.client.test_client import Frozen
+from tests.daemon.test_http_address import certificate_in
+from tests.protocol.gateway import Gateway
 from tests.waiting import PATIENCE_S
 
 _ANSWER = bytes(16 << 20)
@@ -52,9 +57,10 @@ def talk(
     answer: Callable[[Exchange], Awaitable[None]],
     caller: Callable[[asyncio.StreamReader, asyncio.StreamWriter, HttpConnections], Awaitable[None]],
     unread_s: float = PATIENCE_S,
+    count: Callable[[int], object] = lambda _: None,
 ) -> None:
     async def run() -> None:
-        connections = HttpConnections(answer, 8, unread_s=unread_s)
+        connections = HttpConnections(answer, 8, count, unread_s=unread_s)
         server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), limit=1 << 16)
         try:
@@ -134,6 +140,25 @@ def test_who_reads_slowly_has_all_of_the_last_answer_too() -> None:
             serving.join(0.2)
             assert len(answer.read()) == len(_ANSWER)
         serving.join()
+
+
+def test_who_begins_no_handshake_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secure = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    secure.load_cert_chain(*certificate_in(tmp_path))
+    monkeypatch.setattr("shisha_rt.http.server._HANDSHAKE_S", 0.2)
+
+    async def main() -> None:
+        ending = asyncio.Event()
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            serving = asyncio.create_task(serve_connections(listening, _large, ending, secure))
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            async with asyncio.timeout(20):
+                assert await reader.read() == b""
+            writer.close()
+            ending.set()
+            await serving
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 1001, 100_000, 100_001, 3_000_001])
@@ -294,6 +319,195 @@ def test_a_fault_is_an_answer_and_a_full_house_is_said() -> None:
     talk(fails, caller)
 
 
+REFUSED = [
+    (b"\x00\x01\r\n\r\n", 400),
+    (b"CONNECT a:1 HTTP/1.1\r\n" + HOST + b"\r\n", 400),
+    (b"GET / HTTP/1.1\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\r\n" + HOST * 2 + b"\r\n", 400),
+    (b"GET /\r\n\r\n", 505),
+    (b"GET / HTTP/2.0\r\n" + HOST + b"\r\n", 505),
+    (b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
+    (b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", 400),
+    (b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nabc", 400),
+    (b"GET / HTTP/1.1\r\n" + HOST + b"X: " + bytes(120_000).replace(b"\0", b"x"), 431),
+]
+
+
+@pytest.mark.parametrize(("sent", "status"), REFUSED)
+def test_what_the_connection_refuses_is_counted_too_and_once(sent: bytes, status: int) -> None:
+    counted: list[int] = []
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connections: HttpConnections) -> None:
+        writer.write(sent)
+        told, headers, _ = await answer_of(reader)
+        assert (told, headers["connection"]) == (status, "close")
+        assert await reader.read() == b""
+        writer.close()
+        while connections.open or connections.tasks:
+            await asyncio.sleep(0.01)
+
+    talk(_echo, caller, count=counted.append)
+    assert counted == [status]
+
+
+@pytest.mark.parametrize("most", [0, 8])
+@pytest.mark.parametrize("head", [b"HTTP/1.1\r\nConnection: close", b"HTTP/1.0"], ids=["close", "old"])
+def test_an_early_answer_is_seen_though_the_body_still_comes(head: bytes, most: int) -> None:
+    """Closed with bytes unread, the connection would be reset, and the answer lost with it."""
+    body = bytes(4 << 20)
+    counted: list[int] = []
+
+    async def refuses(exchange: Exchange) -> None:
+        await exchange.answer(404, [], [b"{}"])
+
+    def sends(where: tuple[str, int]) -> int:
+        with socket.create_connection(where, timeout=PATIENCE_S) as end, end.makefile("rb") as answer:
+            end.sendall(b"POST / " + head + b"\r\n" + HOST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            return int(answer.read().split()[1])
+
+    async def caller(_: asyncio.StreamReader, writer: asyncio.StreamWriter, connections: HttpConnections) -> None:
+        connections.most = most
+        assert await asyncio.to_thread(sends, writer.get_extra_info("peername")) == (404 if most else 503)
+
+    talk(refuses, caller, count=counted.append)
+    assert counted == [404 if most else 503]
+
+
+@pytest.mark.parametrize("size", [10, 1 << 20])
+def test_the_rest_of_a_body_is_dropped_behind_its_answer_and_the_next_request_is_served(size: int) -> None:
+    early = asyncio.Event()
+
+    async def answer(exchange: Exchange) -> None:
+        if exchange.path == "/early":
+            await exchange.answer(404, [], [b"{}"])
+            early.set()
+        else:
+            await _echo(exchange)
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: HttpConnections) -> None:
+        for _turn in range(2):
+            writer.write(b"POST /early HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n" % (HOST, size))
+            assert (await answer_of(reader))[0] == 404
+            await early.wait()
+            writer.write(bytes(size) + b"POST /next HTTP/1.1\r\n%bContent-Length: 3\r\n\r\nabc" % HOST)
+            status, _headers, about = await answer_of(reader)
+            assert (status, about["path"], about["size"]) == (200, "/next", 3)
+
+    talk(answer, caller)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_body_that_was_not_asked_for_need_not_come(*, reads: bool) -> None:
+    """After a final answer in place of `100 Continue` nobody knows whether a body follows: the connection ends."""
+
+    async def refuses(exchange: Exchange) -> None:
+        await exchange.answer(404, [], [b"{}"])
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, __: HttpConnections) -> None:
+        writer.write(b"POST / HTTP/1.1\r\n%bExpect: 100-continue\r\nContent-Length: 4\r\n\r\n" % HOST)
+        if reads:
+            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            writer.write(b"abcd")
+        status, headers, _ = await answer_of(reader)
+        assert (status, headers.get("connection")) == ((200, None) if reads else (404, "close"))
+
+    talk(_echo if reads else refuses, caller)
+
+
+@pytest.mark.parametrize(
+    ("target", "host"),
+    [
+        (b"/a", "localhost"),
+        (b"http://other/a", "other"),
+        (b"http://[::1]:80/a?b", "[::1]:80"),
+        (b"//other/a", "localhost"),
+    ],
+)
+def test_an_absolute_target_says_the_host(target: bytes, host: str) -> None:
+    hosts: list[bytes] = []
+
+    async def notes(exchange: Exchange) -> None:
+        hosts.append(exchange.headers_by_name[b"host"])
+        await exchange.answer(200, [], [b"{}"])
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: HttpConnections) -> None:
+        writer.write(b"GET %b HTTP/1.1\r\n%b\r\n" % (target, HOST))
+        assert (await answer_of(reader))[0] == 200
+
+    talk(notes, caller)
+    assert hosts == [host.encode()]
+
+
+def test_who_asked_in_http_1_0_to_upgrade_is_answered_in_it() -> None:
+    async def streams(exchange: Exchange) -> None:
+        await exchange.start(200, [])
+        await exchange.send(b"piece")
+        await exchange.finish()
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, __: HttpConnections) -> None:
+        writer.write(b"GET / HTTP/1.0\r\n%bConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n" % HOST)
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        assert b"chunked" not in head
+        assert body == b"piece"
+
+    talk(streams, caller)
+
+
+def test_a_status_without_a_body_has_no_length() -> None:
+    async def unchanged(exchange: Exchange) -> None:
+        await exchange.answer(304, [], [b""])
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: HttpConnections) -> None:
+        for _turn in range(2):
+            writer.write(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 304")
+            assert b"content-length" not in head
+
+    talk(unchanged, caller)
+
+
+def test_who_comes_as_the_end_has_begun_is_not_kept_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shisha_rt.http.connection._PATIENCE_S", 2 * PATIENCE_S)
+
+    async def caller(_: asyncio.StreamReader, writer: asyncio.StreamWriter, connections: HttpConnections) -> None:
+        connections.end()
+        late, sends = await asyncio.open_connection(*writer.get_extra_info("peername"))
+        assert await late.read() == b""
+        sends.close()
+
+    talk(_echo, caller)
+
+
+def test_a_frame_without_a_deadline_is_not_awaited_for_good_of_a_daemon_that_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    frozen = Frozen()
+    state: list[AppState] = []
+
+    async def front(exchange: Exchange) -> None:
+        if not state:
+            state.append(AppState(ServeHttp(gateway.endpoint, (listener,))))
+        await HttpFront(state[0], listener, http_routes(state[0], Inferences(state[0])))(exchange)
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, __: HttpConnections) -> None:
+        asked = json.dumps({"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}).encode()
+        request = b"POST /v2/models/double/infer HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n" % (HOST, len(asked)) + asked
+        writer.write(request)
+        status, _, error = await answer_of(reader)
+        assert (status, error["kind"]) == (503, Error.CONNECTION_LOST)
+        frozen.thaws.set()
+        writer.write(request)
+        status, _, answered = await answer_of(reader)
+        assert (status, answered["outputs"][0]["data"]) == (200, [2, 4, 6])
+        await state[0].close()
+
+    listener = Listener(0, unix=False, beyond=False)
+    monkeypatch.setattr("shisha_rt.http.app_state._SILENCE_S", 0.2)
+    with Gateway(frozen) as gateway:
+        talk(front, caller)
+
+
 @pytest.mark.parametrize("asked", [b"GET /v2", b"POST /v2/models/m/infer"], ids=["framework", "inference"])
 @pytest.mark.parametrize("stays", [True, False])
 def test_a_fault_is_counted_and_who_goes_is_counted_as_gone(
@@ -333,7 +547,7 @@ def test_a_fault_is_counted_and_who_goes_is_counted_as_gone(
     listener = Listener(0, unix=False, beyond=False)
     monkeypatch.setattr(AsyncClient, "call", fails)
     monkeypatch.setattr(AsyncClient, "signature", fails if stays else signature)
-    talk(front, caller)
+    talk(front, caller, count=lambda status: state[0].count(status))
 
 
 def test_who_goes_amid_a_request_is_no_fault_of_ours(caplog: pytest.LogCaptureFixture) -> None:

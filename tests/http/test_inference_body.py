@@ -119,6 +119,18 @@ def test_a_bomb_is_not_unpacked(encoding: bytes) -> None:
     assert read(pieces, encoding, refused)[1] >= len(pieces) - 1
 
 
+def test_packed_data_that_unpacks_to_nothing_has_an_end() -> None:
+    """An empty block is 5 bytes of nothing, and there may be any number of them."""
+    pieces = [zlib.compress(b"", 0)[:2], *[b"\x00\x00\x00\xff\xff" * 1000] * 100]
+
+    async def refused(body: Body) -> None:
+        with pytest.raises(HttpFault) as caught:
+            await body.whole(100)
+        assert caught.value.status == 400
+
+    assert read(pieces, b"deflate", refused)[1] > 80
+
+
 def test_what_goes_on_behind_the_end_of_what_is_packed_is_not_kept() -> None:
     pieces = [gzip.compress(bytes(100)), *[b"x" * 4096] * 1000]
     with pytest.raises(HttpFault) as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ import pytest
 from shisha_rt.daemon.children.child_link import start_with_channel
 from shisha_rt.daemon.front.http_messages import TO_HTTP, Listener, ModelsChanged, ServeHttp, UsersChanged
 from shisha_rt.protocol.access import User, token_hash
-from tests.http.http_caller import HttpCaller
+from tests.http.http_caller import INFER, LENGTH, HttpCaller
 from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import Array, frame_of, write_identity_model
 from tests.serving.tuned import events
@@ -107,6 +108,34 @@ def test_what_changes_while_it_starts_is_in_force(tmp_path: Path, call: Call) ->
         finally:
             child.end()
             channel.close()
+
+
+def test_its_addresses_refuse_while_it_gives_the_last_answers(tmp_path: Path) -> None:
+    """An answer of 4 MiB that is not read, more than the kernel keeps, holds the process up for its three seconds."""
+    model = write_identity_model(tmp_path, channels=SHAPE[1], size=128)
+    path = tmp_path / "http.sock"
+    size = 4 * SHAPE[1] * 128 * 128
+    with (
+        DaemonProcess(tmp_path, model, "--http", "127.0.0.1:0", "--http", f"unix:{path}") as daemon,
+        socket.socket() as slow,
+    ):
+        where = ("127.0.0.1", int(daemon.http[0].rpartition(":")[2]))
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(where)
+        head = f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\n{LENGTH}: 0\r\nContent-Length: {size}\r\n\r\n"
+        slow.sendall(head.encode() + bytes(size))
+        assert slow.recv(1) == b"H"
+        daemon.popen.send_signal(signal.SIGTERM)
+
+        def is_refused() -> bool:
+            with socket.socket() as late:
+                return late.connect_ex(where) == errno.ECONNREFUSED
+
+        until(is_refused, "a refusal")
+        with socket.socket(socket.AF_UNIX) as late:
+            assert late.connect_ex(str(path)) in (errno.ECONNREFUSED, errno.ENOENT)
+        assert http_pid(daemon) is not None
+        assert daemon.wait() == 0
 
 
 def test_who_hangs_up_is_given_up_and_who_waits_is_answered_to_the_last(daemon: DaemonProcess, call: Call) -> None:

@@ -38,10 +38,11 @@ def answer(method: str, url: str) -> tuple[int, bytes]:
     ("method", "url", "names"),
     [
         ("GET", "/models/a?all=1", b'{"model":"a"}'),
-        ("GET", "/models/a%2fb%20c/", b'{"model":"a/b c"}'),
+        ("GET", "/models/a%2fb%20c", b'{"model":"a/b c"}'),
         ("POST", "/models/a/infer", b'{"model":"a"}'),
-        ("POST", "/models/%61ll/versions/2/infer/", b'{"model":"all","version":"2"}'),
-        ("POST", "/models/all", b"{}"),
+        ("POST", "/models/b%2e%7E1/versions/2/infer", b'{"model":"b.~1","version":"2"}'),
+        ("POST", "/%6dodels/%61ll", b"{}"),
+        ("POST", "/models/a/%69nfer", b'{"model":"a"}'),
         ("GET", "/models/all", b'{"model":"all"}'),
         ("HEAD", "/models/a", b'{"model":"a"}'),
     ],
@@ -56,8 +57,10 @@ def test_the_first_route_of_a_path_and_method_answers(method: str, url: str, nam
         ("GET", "/", 404),
         ("GET", "/models", 404),
         ("GET", "/models//", 404),
+        ("GET", "/models/a/", 404),
+        ("GET", "/models%2Fa", 404),
+        ("GET", "/models/a/../b", 404),
         ("GET", "/models/a/b", 404),
-        ("POST", "/models/a/%69nfer", 404),
         ("GET", "/models/a/infer", 405),
         ("DELETE", "/models/a", 405),
     ],
@@ -71,11 +74,6 @@ def test_another_method_is_told_which_there_are(url: str, allowed: bytes) -> Non
     with pytest.raises(HttpFault) as raised:
         asyncio.run(answer_by(ROUTES, asked(Line(), "DELETE", url, {}), None))
     assert (b"allow", allowed) in raised.value.headers
-
-
-def test_the_first_page_is_not_at_two_slashes() -> None:
-    root = HttpRoute("/", named)
-    assert [url for url in (b"/", b"//") if root.pattern.fullmatch(url)] == [b"/"]
 
 
 def test_what_a_caller_goes_on_sending_while_it_is_only_waited_for_is_dropped() -> None:

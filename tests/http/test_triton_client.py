@@ -273,7 +273,8 @@ def test_every_error_has_its_status(caller: HttpCaller) -> None:
     assert status("/v2/models/other/infer", length=right) == 404
     assert status("/v2/models/identity/versions/2/infer", length=right) == 404
     assert status("/v2/models/identity") == 405
-    assert status("/v2/models/identity/inf%65r", length=right) == 404
+    assert status("/v2/models/identity/inf%65r", length=right) == 200
+    assert status("/v2/models/identity/infer/", length=right) == 404
     assert status("/v2/nothing") == 404
     assert status(body=b"{") == 400
     assert status(body=body[:-1], length=right) == 400

@@ -12,8 +12,9 @@ from typing import Any, Final
 import pytest
 
 from shisha_rt.client import AsyncClient, ResourceExhausted
+from shisha_rt.errors import Code, Error
 from shisha_rt.protocol.limits import Limits
-from tests.http.http_caller import HttpCaller
+from tests.http.http_caller import INFER, HttpCaller
 from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import NAME, SHAPE, frame_of
 from tests.waiting import PATIENCE_S, until
@@ -79,6 +80,37 @@ def test_each_connection_over_http_has_room_of_its_own(daemon: DaemonProcess) ->
             status, output = caller.answer(frame_of(number).shape)
             assert status == 200, output
             assert (output == frame_of(number)).all()
+
+
+def test_a_daemon_that_is_full_has_http_refuse_before_a_body_is_sent(daemon: DaemonProcess) -> None:
+    asyncio.run(_refused_early(daemon))
+    with contextlib.closing(HttpCaller(daemon.http[0])) as caller:
+        until(lambda: caller.infer(frame_of(5))[0] == 200, "room")
+
+
+async def _refused_early(daemon: DaemonProcess) -> None:
+    def refused() -> int:
+        return int(daemon.control.status()["frames"]["answered"].get(Code.RESOURCE_EXHAUSTED.value, 0))
+
+    head = f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\n".encode()
+    async with AsyncClient(daemon.endpoint, timeout_s=PATIENCE_S) as client, asyncio.TaskGroup() as asking:
+        with daemon.workers_stopped():
+            for number in range(2 * MOST - 1):
+                asking.create_task(client.infer(frame_of(number), caller=str(number)))
+            while in_flight(daemon) < 2 * MOST - 1:
+                await asyncio.sleep(0.01)
+            before = refused()
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(daemon.http[0].rpartition(":")[2]))
+            for _ in range(2):
+                writer.write(head)
+                async with asyncio.timeout(PATIENCE_S):
+                    answer = await reader.readuntil(b"}")
+                assert answer.startswith(b"HTTP/1.1 429")
+                assert Error.TOO_MANY_FRAMES.encode() in answer
+                writer.write(bytes(900))  # it is dropped, and the connection goes on
+            while refused() < before + 2:  # told once a second
+                await asyncio.sleep(0.01)
+            writer.close()
 
 
 def test_each_connection_over_grpc_has_room_of_its_own(daemon: DaemonProcess) -> None:

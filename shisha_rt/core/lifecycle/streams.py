@@ -36,6 +36,13 @@ class Streams:
         stream = client.streams.get(key)
         return StreamState(key, client, last_sequence=self.last_sequences.get(key)) if stream is None else stream
 
+    @property
+    def is_full(self) -> bool:
+        """Whether one more frame is refused now, whosever it is: even that of a client that has none."""
+        policy, held_by_all = self._policy, self.undelivered
+        has_room = is_granted(1, held=0, held_by_all=held_by_all, room=2 * policy.max_in_flight)
+        return not has_room or self.waiting_bytes > 2 * policy.waiting_bytes
+
     def refusal(self, event: FrameArrived, stream: StreamState) -> tuple[Error, str] | None:
         """Why the frame is refused, with the others of its request; None if they are admitted."""
         if not event.frames:

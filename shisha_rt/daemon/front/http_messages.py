@@ -43,7 +43,8 @@ class ServeHttp(msgspec.Struct, frozen=True, array_like=True, tag=True):
     `certificate` and `key`: PEM files, for TLS. `shared_memory`: callers may name files in /dev/shm. `client_keys` and
     `operator_keys`: keys of the process's two roles; None if the endpoint requires none. `metrics`: the UNIX socket
     that the metrics page is read from; "" if no listener has that page. `models`: the models, if the endpoint serves
-    several; None: it is a daemon's, with one. `max_message_bytes`: the largest request over gRPC.
+    several; None: it is a daemon's, with one. `max_message_bytes`: of a request over gRPC. `full`: a `SharedFlag`,
+    set while the daemon refuses every frame; None: there is none.
     """
 
     endpoint: str
@@ -58,6 +59,7 @@ class ServeHttp(msgspec.Struct, frozen=True, array_like=True, tag=True):
     models: tuple[str, ...] | None = None
     grpc: tuple[GrpcListener, ...] = ()
     max_message_bytes: int = 0
+    full: int | None = None
 
 
 class ModelsChanged(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -77,11 +79,14 @@ class EndHttp(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class HttpCounted(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Counts since the last such message: HTTP requests by status, refused callers by reason, gRPC requests by code."""
+    """Counts since the last such message: HTTP requests by status, refused callers by reason, gRPC requests by code;
+    and frames that were turned away in the daemon's stead, as it was full.
+    """
 
     by_status: dict[int, int]
     refused: dict[str, int]
     by_code: dict[str, int]
+    turned_away: int = 0
 
 
 class GrpcListens(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -22,6 +22,7 @@ from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.metrics import MetricsPage
 from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.errors import BadInput
+from shisha_rt.process.shared_flag import SharedFlag
 from shisha_rt.protocol.access import AccessList
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,8 @@ class Web:
         self._page = page
         self._link = ChildLink(_HTTP, poller, lambda reason: event_log.HttpEnded(reason=reason))
         self._closing = contextlib.ExitStack()
+        self._full = SharedFlag()
+        self._closing.callback(self._full.close)
         addresses, count = admission.addresses, len(admission.addresses.http)
         try:
             inside = page.serve_inside() if addresses.metrics.beyond else ""
@@ -64,7 +67,8 @@ class Web:
             self.listens = not held
             self._greeting = [self._serve_http(listeners, held, inside, models)]
             if listeners or held:
-                self._link.start(self._greeting, [listener.socket.fileno() for listener in listeners])
+                beside = [*(listener.socket.fileno() for listener in listeners), self._full.fd]
+                self._link.start(self._greeting, beside)
         except BaseException:
             self.close()
             raise
@@ -96,6 +100,7 @@ class Web:
             None if models is None else tuple(models),
             tuple(hm.GrpcListener(port.target, port.beyond) for port in held),
             self._public.limits.max_message_bytes,
+            self._full.fd,
         )
 
     @property
@@ -129,9 +134,18 @@ class Web:
         self._greeting[:] = [replace(self._greeting[0], models=tuple(models))]
         self._link.send(hm.ModelsChanged(tuple(models)))
 
+    def show_full(self, *, is_full: bool) -> None:
+        """Have the HTTP process refuse frames by itself while `is_full`, before it reads their bodies."""
+        self._full.is_set = is_full
+
     def finish(self) -> None:
-        """Wait, for a limited time, until the HTTP process has passed on the last answers."""
+        """Wait, for a limited time, until the HTTP process has passed on the last answers.
+
+        Its addresses refuse whoever comes meanwhile: while the daemon had them open, too, connections would be accepted
+        there, and hang until the daemon's end.
+        """
         self._link.send(hm.EndHttp())
+        self._closing.close()
         self._link.wait(_LAST_ANSWERS_S)
 
     def close(self) -> None:

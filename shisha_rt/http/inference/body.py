@@ -25,6 +25,8 @@ PATIENCE_S: Final = 20.0
 SLOWEST_BYTES_PER_S: Final = 100_000
 _WINDOW_OF: Final = {b"gzip": 31, b"x-gzip": 31, b"deflate": 47}  # zlib's wbits: 15 + 16: gzip; 15 + 32: either
 _PIECE_BYTES: Final = 256 << 10
+_MOST_PACKED_BYTES: Final = 64 << 10
+"""A packed body may have so much beyond what it unpacks to: packed data may be endless and unpack to nothing."""
 _STRETCH_BYTES: Final = 2 << 20
 """The most that is read straight into its destination at a time: a caller that stops is noticed within the time limit
 for this much.
@@ -61,7 +63,7 @@ class Body:
         self._piece: bytes = b""
         self._more = True
         self._begun_s = asyncio.get_running_loop().time()
-        self._read_bytes = 0
+        self._read_bytes = self._unpacked_bytes = 0
         name = b"identity" if encoding is None else encoding.strip().lower()
         if name in _WINDOW_OF:
             self._packed = zlib.decompressobj(_WINDOW_OF[name])
@@ -156,6 +158,7 @@ class Body:
             raise HttpFault(400, "the body cannot be unpacked; expected what Content-Encoding says") from None
         if packed.unused_data or (ended and data):
             raise HttpFault(400, "the body goes on behind what is packed; expected one packed piece")
+        self._unpacked_bytes += len(unpacked)
         return unpacked
 
     async def _more_of_it(self) -> None:
@@ -168,6 +171,8 @@ class Body:
             raise HungUp from None
         self._read_bytes += len(self._piece)
         self._more = bool(self._piece)
+        if self.is_packed and self._read_bytes > self._unpacked_bytes + len(self._piece) + _MOST_PACKED_BYTES:
+            raise HttpFault(400, "the packed body is larger than what it unpacks to; expected it smaller")
 
     def _patience(self, more_bytes: int) -> asyncio.Timeout:
         transfer_s = (self._read_bytes + more_bytes) / SLOWEST_BYTES_PER_S
@@ -177,9 +182,12 @@ class Body:
         return HttpFault(408, f"the body comes too slowly; expected {SLOWEST_BYTES_PER_S} bytes a second")
 
 
-async def read_json(exchange: Exchange, kind: type[_Asked], most_bytes: int = 64 << 10) -> _Asked:
+async def read_json(
+    exchange: Exchange, kind: type[_Asked], most_bytes: int = 64 << 10, patience_s: float = PATIENCE_S
+) -> _Asked:
     """Read the body of a small request; an empty one counts as `{}`. Raises `InvalidArgument` and HttpFault."""
-    data = await Body(exchange, exchange.headers_by_name.get(b"content-encoding"), None).whole(most_bytes)
+    encoding = exchange.headers_by_name.get(b"content-encoding")
+    data = await Body(exchange, encoding, None, patience_s).whole(most_bytes)
     try:
         return msgspec.json.decode(data or b"{}", type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -22,6 +22,9 @@ from shisha_rt.protocol.access import Permission
 _INDEX: Final = "index.html"
 _PATIENCE_S: Final = 120.0
 """Timeout of the daemon's answer: a plan is answered when it is live."""
+_LOGIN_BYTES: Final = 4 << 10
+_LOGIN_S: Final = 5.0
+"""Timeout of a login's body: it is the one body that is read of strangers."""
 _NOT_ALLOWED: Final = {
     True: "This user may look, but not steer: the allow-list gives it the permission 'client'.",
     False: "Log in with an operator's token to steer the daemon.",
@@ -125,7 +128,7 @@ class _Page:
         users = self._app_state.users
         if users is None:
             raise HttpFault(409, "nobody has to log in: this daemon has no allow-list")
-        token = (await read_json(exchange, _Login, MOST_BYTES)).token
+        token = (await read_json(exchange, _Login, _LOGIN_BYTES, _LOGIN_S)).token
         user = users.of_token(token.strip())
         if user is None:
             self._app_state.refuse("unknown_token")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import json
 import re
@@ -137,8 +138,11 @@ def test_with_an_allow_list_the_page_shows_nothing_before_a_login() -> None:
         assert (await browser.ask("POST", "/page/control", PAUSE, FROM_PAGE))[0] == 401
         assert (await browser.ask("POST", "/page/login", {"token": "wrong"}, FROM_PAGE))[0] == 401
         assert (await browser.ask("POST", "/page/login", {"token": 5}, FROM_PAGE))[0] == 400
-        for odd in b'{"token": "\xff"}', b'{"token": ' + b"[" * 60_000:
+        for odd in b'{"token": "\xff"}', b'{"token": ' + b"[" * 4_000:
             assert (await browser.ask("POST", "/page/login", odd, FROM_PAGE))[0] == 400
+        large, packed = b'{"token": "%b"}' % (b"a" * 4096), FROM_PAGE | {"Content-Encoding": "gzip"}
+        assert (await browser.ask("POST", "/page/login", large, FROM_PAGE))[0] == 413
+        assert (await browser.ask("POST", "/page/login", gzip.compress(large), packed))[0] == 413
         assert (await browser.ask("POST", "/page/login", {"token": "bob's"}, {**FROM_PAGE, "Origin": "x:"}))[0] == 403
         assert browser.cookie == ""
 

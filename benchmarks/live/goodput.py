@@ -19,7 +19,7 @@ from typing import Annotated, Final
 import typer
 
 from benchmarks.live.load import Loaded, Sweep, daemon_side
-from benchmarks.live.load_figures import AtRate
+from benchmarks.live.load_figures import AtRate, at_ms
 from benchmarks.live.race import versions
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
@@ -36,15 +36,22 @@ TARGET, NO_TARGET, MOSEC = "target", "no_target", "mosec"
 _CAPACITY_S: Final = 3.0
 
 
-def _row(its: AtRate, side: str, target_s: float, seconds: float) -> Row:
+def goodput_row(its: AtRate, side: str, target_s: float, seconds: float) -> Row:
     heard = [of_sides[side] for of_sides in its.rounds]
     took_s = [latency_s for of_side in heard for latency_s in of_side.latencies_s]
     in_time = (sum(latency_s <= target_s for latency_s in of_side.latencies_s) / seconds for of_side in heard)
     return {
-        **its.row(side),
+        "model": its.model,
+        "load %": its.percent,
+        "arrivals/s": its.rate_fps,
+        "side": side,
         "in time/s": Spread.of(in_time),
         "answered/s": len(took_s) / seconds / len(heard),
         "late %": 100 * sum(latency_s > target_s for latency_s in took_s) / max(1, len(took_s)),
+        "refused %": its.refused_percent(side),
+        "p50 ms": at_ms(took_s, 50),
+        "p99 ms": its.p99_ms(side),
+        "failed or lost": sum(of_side.failed + of_side.lost for of_side in heard),
     }
 
 
@@ -69,7 +76,9 @@ def goodput(
         python = None if absent else interpreters[MOSEC]
         with _sides(network, described, target_ms, python, progress) as (sides, capacity_fps):
             for its in Sweep(PERCENTS, count, seconds).over(model, sides, capacity_fps, progress.glance):
-                rows += [_row(its, side, target_ms / 1e3, seconds) for side in sorted(its.rounds[0], reverse=True)]
+                rows += [
+                    goodput_row(its, side, target_ms / 1e3, seconds) for side in sorted(its.rounds[0], reverse=True)
+                ]
                 save_csv("goodput", rows, about)
     progress.done()
     show(f"Frames a second within {target_ms:g} ms", rows)

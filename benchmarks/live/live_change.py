@@ -155,7 +155,7 @@ def _set(control: Client, plan: Plan) -> float:
 # --- what is shown --------------------------------------------------------------------------------------------
 
 
-def _rows(run: Run) -> list[Row]:
+def change_rows(run: Run) -> list[Row]:
     """A row for each change."""
     rows: list[Row] = []
     for change in run.changes:
@@ -211,7 +211,7 @@ def _summary(rows: Sequence[Row]) -> Row:
 
 def report(runs: Sequence[Run], about: Mapping[str, str]) -> None:
     """A table to the terminal, every change to `results/live_change.csv`."""
-    rows = [row for run in runs for row in _rows(run)]
+    rows = [row for run in runs for row in change_rows(run)]
     kinds = sorted({(row["model"], row["change"], row["built"]) for row in rows}, key=str)
     show(
         "Changes of plan under load",

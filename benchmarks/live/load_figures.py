@@ -71,6 +71,10 @@ class AtRate:
         pooled = [latency_s for one in self.rounds for latency_s in one[side].latencies_s]
         return at_ms(pooled, 99)
 
+    def refused_percent(self, side: str) -> float:
+        heard = [one[side] for one in self.rounds]
+        return 100 * sum(one.refused for one in heard) / max(1, sum(one.sent for one in heard))
+
     def row(self, side: str) -> Row:
         heard = [one[side] for one in self.rounds]
         return {
@@ -81,7 +85,7 @@ class AtRate:
             "p50 ms": self.p50_ms(side),
             "p99 ms": self.p99_ms(side),
             "sent": sum(one.sent for one in heard),
-            "refused %": 100 * sum(one.refused for one in heard) / max(1, sum(one.sent for one in heard)),
+            "refused %": self.refused_percent(side),
             "failed": sum(one.failed for one in heard),
             "lost": sum(one.lost for one in heard),
         }

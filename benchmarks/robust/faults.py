@@ -43,7 +43,7 @@ from shisha_rt.model.zoo import resolve_model
 from shisha_rt.plan.engine import StageEngine
 from shisha_rt.plan.plan import Plan, Stage
 from tests.serving.daemon_process import DaemonProcess, machine_file
-from tests.serving.identity_model import LAYERS
+from tests.serving.identity_model import LAYERS, write_identity_model
 from tests.serving.load import PAUSE_S, Load
 from tests.serving.poison_model import DEATH, FLOATS, INDEX, NAME, TURNS, poison, write_poison_model
 
@@ -95,15 +95,15 @@ def faults(
     about = facts()
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         folder = Path(name)
-        path = write_poison_model(folder)
+        path, harmless = write_poison_model(folder), write_identity_model(folder)  # trials of engines use any frames
         rows: list[Row] = []
         for of_some in (
             _of_frames(folder, path),
             _of_memory(folder, path),
             _of_values(folder, resolve_model(f"zoo:{model}")),
-            cache_faults.damaged(folder / "damaged", path),
-            cache_faults.disk_full(folder / "full", path),
-            cache_faults.killed_while_compiling(folder / "killed", path, rounds),
+            cache_faults.damaged(folder / "damaged", harmless),
+            cache_faults.disk_full(folder / "full", harmless),
+            cache_faults.killed_while_compiling(folder / "killed", harmless, rounds),
         ):
             for row in of_some:
                 progress.step(f"{row['fault']}: {row['client']}")

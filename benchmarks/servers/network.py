@@ -15,8 +15,8 @@ import numpy as np
 SETTINGS: Final = "SHISHA_RACE_NETWORK"
 """JSON: `path` of the file; `inputs`, each with `name`, `shape` and `dtype` of numpy; `ports`, three free ones;
 `workers`, how many; `waiting`, the most requests that may wait, if a server has a limit (null: its default);
-`timeout_ms`, of Mosec for a request; `folder`, where each worker records its pid. `further`, for a server of several
-networks: `path` and `inputs` of the others, by name.
+`timeout_ms`, of Mosec for a request; `folder`, where each worker records its pid. `further`, of a server of several
+networks only: `path` and `inputs` of the others, by name.
 """
 
 FIRST: Final = "network"
@@ -36,7 +36,7 @@ class Network:
         import onnxruntime as ort
 
         its = settings()
-        served = its["further"].get(name, its)
+        served = its.get("further", {}).get(name, its)
         options = ort.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3

@@ -51,7 +51,7 @@ def child(path: str, inputs: list[Any], port: int, replicas: int, folder: str) -
     )
     try:
         while True:
-            settings = {"path": path, "inputs": inputs, "folder": folder, "further": {}}
+            settings = {"path": path, "inputs": inputs, "folder": folder}
             with quiet_output():
                 bound = deployment.bind(json.dumps(settings))
                 serve.run(bound, route_prefix="/inference", logging_config={"enable_access_log": False})

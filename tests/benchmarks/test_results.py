@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.live.branches import SIDES, alone_row
+from benchmarks.live.goodput import goodput_row
+from benchmarks.live.live_change import Change, Run, change_rows
+from benchmarks.live.load_figures import AtRate, Heard, Step, step_row
+from benchmarks.live.several import AtLoad
 from benchmarks.report import results
 from benchmarks.report.facts import as_typed, commits_since, facts, git, host
 from benchmarks.report.headers import header, stale_rows
@@ -33,6 +38,36 @@ def test_a_command_is_told_as_it_was_typed() -> None:
 def test_every_result_that_is_kept_says_so() -> None:
     kept = sorted(results.RESULTS.glob("*.csv"))
     assert [path.name for path in kept if not header(path).keys() >= {"commit", "date", "repeat", *host()}] == []
+
+
+HEARD = Heard([0.01, 0.02], 1, 0, 0)
+AT_RATE = AtRate("net", 80.0, 10.0, [{"target": HEARD}, {"target": HEARD}])
+STEPS = [Step("throughput", 0.0, 1.0), Step("latency", 1.0, 2.0)]
+FOLLOWED = [
+    {"kind": "objective_changed", "time_s": step.at_s, "objective": step.objective, "plan": "p"} for step in STEPS
+]
+CHANGED = Run(
+    "net",
+    tuple(float(at_s) for at_s in range(100)),
+    (Change("one layer", 48.5, 49.5, ({"build_s": 0.01, "private_bytes": 0},)),),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        ("branches_alone", [alone_row("net", [dict.fromkeys(SIDES, 1.0)], "a plan")]),
+        ("goodput", [goodput_row(AT_RATE, "target", 0.05, 1.0)]),
+        ("live_change", change_rows(CHANGED)),
+        ("load", [AT_RATE.row("target")]),
+        ("load_steps", [step_row("net", STEPS, FOLLOWED, [HEARD])]),
+        ("several", AtLoad("walk", 90.0, "a side", 10.0, [HEARD, HEARD], 0, []).rows("ab", [9.0, 9.0], [1.0, 1.0])),
+    ],
+    ids=lambda its: its if isinstance(its, str) else "",
+)
+def test_a_kept_file_has_the_columns_that_are_written_now(tmp_path: Path, name: str, rows: list[results.Row]) -> None:
+    kept, anew = results.RESULTS / f"{name}.csv", save_csv(name, rows, {}, tmp_path)
+    assert list(read_csv(kept)[0]) == list(read_csv(anew)[0])
 
 
 def test_a_figure_of_several_rounds_has_its_quartiles(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import shlex
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 import typer
 
 from benchmarks.__main__ import app as benchmarks_app
+from benchmarks.report.headers import header
+from benchmarks.report.results import RESULTS
 from shisha_rt.cli.app import command_line
 from tests.pages.presumed import NOT_RUN, NOT_RUN_PROGRAMS, PRESUMED, reason_not_to_run
 from tests.pages.shown import PAGES, PROGRAMS, ROOT, Command, Program, first_words, shown_on
@@ -73,13 +76,21 @@ def test_commands_are_taken_as_they_are_shown(page: Path) -> None:
             assert (ROOT / words[1]).exists(), shown
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [*PAGES, *sorted(set(RESULTS.glob("*.md")) - set(PAGES))], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_commands_within_a_line_have_these_options(page: Path) -> None:
     wrong = []
     for text in INLINE.findall(page.read_text(encoding="utf-8")):
         command, _ = command_of(text.split())
         wrong += [f"{text}: {option}" for option in set(OPTION.findall(text)) - options_of(command)]
     assert wrong == []
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.csv")), ids=lambda path: path.name)
+def test_the_command_that_takes_a_result_again_is_taken(path: Path) -> None:
+    """It is what `python -m benchmarks stale` says to type."""
+    parse(shlex.split(header(path)["repeat"]))
 
 
 @pytest.mark.parametrize("program", [shown for shown in SHOWN if isinstance(shown, Program)], ids=str)

@@ -22,7 +22,7 @@ class Apart(NamedTuple):
     """`difference`: the largest of any output's reals, relative to that output's largest value; at most `MOST_APART` if
     moved inputs explain it. `unlike`: the largest share of any output's whole numbers that differ, without those that
     change with moved inputs; those of 8 bits stand for reals, and differ if they are more than a step apart. None if
-    there are no such outputs.
+    no such output has anything to compare: reals that are all infinite or nan say nothing of rounding.
     """
 
     difference: float | None = None
@@ -52,6 +52,8 @@ def how_far_apart(
             array[~finite], expected[~finite], equal_nan=True
         ):
             raise ValueError(f"output {name!r} is finite elsewhere than expected")
+        if not finite.any():
+            continue
         a, b, c = (values[finite].astype(np.float64) for values in (array, expected, beside))
         apart, largest = _largest(a - b), max(_largest(b), _largest(c - b) / MOST_APART)
         difference = max(difference or 0.0, apart / largest if largest else apart)

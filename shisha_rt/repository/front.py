@@ -73,13 +73,13 @@ class Front(PublicSocket):
         poller: Poller,
         leads: Callable[[str], str],
     ) -> None:
-        super().__init__(context, endpoint, LIMITS, count, security)
         self._context = context
         self._poller = poller
         self._leads = leads
         self._lines: dict[tuple[Hashable, str], Line] = {}
         self._holding: set[Line] = set()  # lines with something held
         self._look_s = self._push_s = 0.0
+        super().__init__(context, endpoint, LIMITS, count, security)  # last: closes the front if it cannot be bound
 
     def receive(self) -> Iterator[tuple[Message, RequestRoute]]:
         """Yield the requests that have arrived; unreadable or forbidden ones are answered with an error here."""

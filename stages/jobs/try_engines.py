@@ -76,6 +76,8 @@ def try_engines(job: te.EnginesJob, tell: Callable[[Progress], None]) -> Engines
                 frame = _frame(right, shape, index, seed)
                 for other in others:
                     other.compare(shape, *frame)
+        for other in others:
+            other.expect_compared()
         before = cpu_use(job)
         _time([network for network in networks if not why_not(network.trial)], len(shapes), job, tell)
         return EnginesTried(tuple(network.trial for network in networks), cpu_use(job).others_ratio(before))
@@ -139,6 +141,11 @@ class _Network:
                 self.trial = further_apart(self.trial, *how_far_apart(_arrays(outputs, expected), expected, near))
             except ValueError as error:
                 self.trial = replace(self.trial, reason=str(error))
+
+    def expect_compared(self) -> None:
+        """Leave the engine out if no frame had an answer to compare, as where all answers are nan: it may be wrong."""
+        if not why_not(self.trial) and self.trial.difference is None and self.trial.unlike is None:
+            self.trial = replace(self.trial, reason="ONNX Runtime's answers to made-up frames have nothing to compare")
 
     def turn(self, shape: int) -> None:
         """Time some runs."""

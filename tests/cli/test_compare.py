@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import onnx
 import pytest
 
 from shisha_rt.cli.compare import Compared
+from shisha_rt.cli.drive import compared as drive
 from shisha_rt.cli.drive.compared import DAEMON, ENGINES, MeasuredSide, MeasuredSides, _engine
+from shisha_rt.client.link import TIMEOUT_S
 from shisha_rt.errors import Error, Failure
 from tests.cli.conftest import Run
 from tests.serving.identity_model import SHAPE, write_identity_model
@@ -124,6 +127,21 @@ def test_frames_that_do_not_fit_are_refused(run: Run, tiny_model: Path, tmp_path
     ran = run("compare", tiny_model, "--dim", "N=1", "--input", frames)
     assert (ran.status, ran.kind) == (2, Error.WRONG_FRAMES)
     assert str(frames) in ran.complaint
+
+
+def test_a_daemon_that_takes_long_for_a_frame_is_waited_for(
+    run: Run, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a client's usual patience a network of some seconds a frame was given up on a busy host."""
+    waits_s: list[float] = []
+
+    def connect(_endpoint: str, *, timeout_s: float = TIMEOUT_S) -> NoReturn:
+        waits_s.append(timeout_s)
+        raise Failure("enough")
+
+    monkeypatch.setattr(drive, "Client", connect)
+    assert run("compare", tiny_model, "--dim", "N=1").status == 1
+    assert waits_s[0] > 2 * TIMEOUT_S
 
 
 @pytest.mark.long

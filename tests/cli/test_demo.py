@@ -164,7 +164,7 @@ def test_whatever_ends_it_nothing_is_left(tmp_path: Path, runtime: Path, number:
             assert time.monotonic() < began_s + PATIENCE_S
         demo.send_signal(number)
         _, said = demo.communicate(timeout=PATIENCE_S)
-    assert demo.returncode == (-number if number is signal.SIGKILL else 130)
+    assert demo.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
     assert said == ""
     assert_nothing_left(tmp_path, runtime)
 

@@ -31,7 +31,7 @@ from shisha_rt.core.dealer import RESTS_S
 from shisha_rt.errors import Error
 from shisha_rt.protocol.keys import new_pair
 from tests.machine.host.control_group import quota_group
-from tests.serving.daemon_process import machine_file
+from tests.serving.daemon_process import DaemonEnded, machine_file
 from tests.serving.host_process import HostProcess
 from tests.serving.identity_model import frame_of, write_identity_model
 from tests.serving.load import Load, assert_kept
@@ -147,6 +147,15 @@ def test_clients_are_led_to_their_models_daemon(host: HostProcess) -> None:
         raised(NotFound, Error.UNKNOWN_MODEL, match="several models"),
     ):
         unnamed.infer(X)
+
+
+def test_an_address_that_is_taken_is_told_at_once(host: HostProcess, tmp_path: Path) -> None:
+    """A second host process there closed what it had not yet, and then waited for ever without a word."""
+    models = write_identity_model(tmp_path), write_times(tmp_path, 2.0)
+    with pytest.raises(DaemonEnded) as ended, HostProcess(tmp_path, *models, endpoint=host.endpoint):
+        pass
+    assert ended.value.status == 2
+    assert Error.ADDRESS_TAKEN in ended.value.stderr
 
 
 def test_requests_of_those_who_do_not_follow_are_forwarded(host: HostProcess) -> None:

@@ -243,6 +243,11 @@ def test_infinities_are_right_where_they_are_the_same() -> None:
             how_far_apart({"y": np.array(wrong, np.float32)}, right)
 
 
+def test_nans_alone_are_no_comparison() -> None:
+    nothing: Arrays = {"y": np.full(3, np.nan, np.float32)}
+    assert how_far_apart(nothing, nothing) == Apart(None, None)
+
+
 def test_what_hardly_other_inputs_change_says_nothing() -> None:
     right: Arrays = {"y": np.array([1e-6, 0.0]), "i": np.array([3, 4])}
     near: Arrays = {"y": np.array([1e-6, 2e-8]), "i": np.array([3, 5])}

@@ -205,6 +205,21 @@ def test_a_process_that_hangs_in_batches_costs_its_engine_all(tmp_path: Path, mo
 
 
 @WITHOUT_OPENVINO
+def test_an_engine_whose_answers_nothing_could_be_compared_with_is_not_for_it(tmp_path: Path) -> None:
+    """0 / 0 in each answer: one that computes something else is not noticed by that."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Sub", ["c", "c"], ["none"]),
+        helper.make_node("Div", ["none", "none"], ["y"]),
+    ]
+    model = network(nodes, {"x": [1, 8, 6, 6]}, {"y": [1, 8, 6, 6]}, {"w": weight(8, 8, 3, 3)})
+    right, *others = tried(job_of(compiled_tiny(model, tmp_path))).engines
+    assert why_not(right) == ""
+    assert others
+    assert all(why_not(trial) for trial in others)
+
+
+@WITHOUT_OPENVINO
 def test_other_answers_are_not_right_however_fast(tmp_path: Path) -> None:
     """As if the engine had computed with other weights."""
     models = []

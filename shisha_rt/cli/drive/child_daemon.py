@@ -91,13 +91,13 @@ def _stop(child: Child) -> None:
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into KeyboardInterrupt, so that `finally` blocks run before this process ends."""
+    """Turn SIGTERM and SIGHUP into SystemExit, so that `finally` blocks run before this process ends."""
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)  # as a shell has it
 
     numbers = (signal.SIGTERM, signal.SIGHUP)
-    old = {number: signal.signal(number, interrupt) for number in numbers}
+    old = {number: signal.signal(number, end) for number in numbers}
     try:
         yield
     finally:

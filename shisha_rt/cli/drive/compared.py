@@ -58,6 +58,8 @@ _SETTLE_S: Final = 1.0
 """Of a window, before anything is counted."""
 _SWITCH_S: Final = 20.0
 """For which the plan for another kind of load may be built; usually it takes less than half a second."""
+_ANSWER_S: Final = 300.0
+"""Longest wait for an answer: a large network takes seconds for each of the frames in flight, and a busy host more."""
 _SWITCH_LOOK_S: Final = 0.1
 _EVENTS_S: Final = 0.2
 _LOOK_S: Final = 1.0
@@ -136,7 +138,7 @@ class Comparison:
         with contextlib.ExitStack() as closing:
             say("starting a daemon")
             child = closing.enter_context(child_daemon(*self._serve))
-            client = closing.enter_context(Client(child.endpoint))
+            client = closing.enter_context(Client(child.endpoint, timeout_s=_ANSWER_S))
             shapes = model_shapes(client.call("model_metadata"))
             frames = [frame for file in files for frame in frames_of_any(*file, shapes)]
             frames = frames or random_frames(shapes[0], _FRAMES, 0)

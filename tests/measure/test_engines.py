@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import signal
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -137,7 +138,7 @@ def test_a_record_of_another_form_is_none(compiled: Compiled, asked: list[int]) 
     tried = engines_tried(compiled, machine, ALONE)
     (key,) = engines._classes(compiled, machine)
     path = cache_folder() / engines.FILE_NAME
-    with open_database(path, engines._TABLE) as database:
+    with closing(open_database(path, engines._TABLE)) as database:
         database.execute("UPDATE tried SET record = ?", (b"\xc0",))
     assert engines._load([key]) == {}
     assert engines_tried(compiled, machine, ALONE) == replace(tried, others_ratio=0.5)

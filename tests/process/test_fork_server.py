@@ -268,12 +268,15 @@ def test_a_process_that_starts_children_has_a_server_of_its_own() -> None:
         try:
             until(lambda: psutil.Process(child.pid).children(), "its server")
             (server,) = psutil.Process(child.pid).children()
-            assert SERVER in server.cmdline()
-            held = [str(path.readlink()) for path in Path(f"/proc/{server.pid}/fd").iterdir()]
-            assert len([what for what in held if what.startswith("socket:")]) == 1  # its line, and none of the child's
+            until(lambda: SERVER in server.cmdline(), "its start")
+            until(lambda: _sockets(server) == 1, "it holds its line, and nothing of the child's")
         finally:
             child.end()
     until(lambda: not server.is_running(), "the end of the server")
+
+
+def _sockets(process: psutil.Process) -> int:
+    return sum(str(path.readlink()).startswith("socket:") for path in Path(f"/proc/{process.pid}/fd").iterdir())
 
 
 def test_servers_hold_on_to_nothing(server: psutil.Process) -> None:

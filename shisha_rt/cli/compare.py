@@ -80,7 +80,7 @@ def compare(options: CompareOptions) -> None:
     check_runnable(machine)
     path = resolve_model(options.model, progress)
     comparison = Comparison(options, machine, path)
-    with plainly():
+    with plainly(sends_random=options.inputs is None):
         compared = Compared(options.model, tuple(comparison.cores), comparison.measure(progress))
     print(json.dumps(compared.as_object()) if options.as_json else compared.in_words())
     if options.png is not None:

@@ -86,6 +86,7 @@ def submit(options: SubmitOptions) -> None:
       shisha-rt submit --rate 200 --deadline-ms 50 --json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.cli.drive.frames import read_arrays
+    from shisha_rt.cli.drive.reach import on_random
 
     if options.rate is not None and not (options.rate > 0 and math.isfinite(options.rate)):
         raise BadInput(f"--rate {options.rate:g}: expected a number above 0", Error.WRONG_OPTION)
@@ -107,7 +108,8 @@ def submit(options: SubmitOptions) -> None:
     if tally.first_error is not None:
         index, error = tally.first_error
         many = f"{tally.failed} of {tally.sent} frames failed; the first was frame {index}: "
-        raise Failure(f"{many if tally.sent > 1 else ''}{error.code}: {error.message}", error.kind, printed=True)
+        said = f"{error.code}: {error.message}{'' if contents else on_random(error)}"
+        raise Failure(f"{many if tally.sent > 1 else ''}{said}", error.kind, printed=True)
 
 
 @dataclass(slots=True)

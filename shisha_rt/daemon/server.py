@@ -15,6 +15,7 @@ import resource
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -156,7 +157,7 @@ class Daemon:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._closing.callback(context.term)
         one_frame = next((shape.index.whole for shape in compiled.each if shape.index.whole), "")
-        graphs = [shape.model.graph for shape in compiled.each]
+        graphs = [replace(shape.model.graph, inputs=shape.index.inputs) for shape in compiled.each]
         signature = Signature.of(compiled.model.name, graphs, limits.max_frames, one_frame, version)
         security = self._admission.security
         self.gateway = self._own(Gateway(context, endpoint, signature, limits, regions, page.count, security))

@@ -47,6 +47,10 @@ class TestRandom:
         else:
             assert set(array.ravel()) == {0, 1}
 
+    def test_a_number_without_which_the_network_does_not_run_is_that_number(self) -> None:
+        metadata = {"inputs": [{"name": "rate", "shape": [], "datatype": "INT64", "made_up": 16000}]}
+        assert [frame["rate"] for frame in random_frames(model_inputs(metadata), 2, seed=0)] == [16000, 16000]
+
     def test_each_frame_differs_and_a_seed_repeats(self) -> None:
         first, second = random_frames([IMAGE], 2, seed=5)
         assert not np.array_equal(first["image"], second["image"])

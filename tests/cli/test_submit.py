@@ -124,7 +124,7 @@ class TestAGatewayWithAScript:
             "message": "the stage\nburnt down",
         }
         assert ran.object["failed_frames"] == [1, 4, 7]
-        expected = "shisha-rt: 3 of 9 frames failed; the first … frame 1: INTERNAL: the stage burnt down\n"
+        expected = "shisha-rt: 3 of 9 frames failed; the first … frame 1: INTERNAL: the stage burnt down; … --input …\n"
         assert ran.err == says(expected)
 
     def test_the_daemon_goes_away(self, run: Run) -> None:

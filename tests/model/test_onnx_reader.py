@@ -330,6 +330,30 @@ def test_bad_dims_are_refused(dims: dict[str, int], words: list[str], tmp_path: 
     assert [word for word in words if word not in message] == []
 
 
+@pytest.mark.parametrize(
+    ("dims", "words"),
+    [
+        ({"W": 2**31 - 1}, ["its inputs", "N = 1, W = 2147483647", "this host's memory"]),
+        ({"W": 2**20}, ["tensor 'a'", "W = 1048576", "this host's memory"]),
+    ],
+)
+def test_sizes_that_cannot_fit_the_host_are_refused_before_anything_is_made_of_them(
+    dims: dict[str, int], words: list[str], tmp_path: Path
+) -> None:
+    nodes = [make_node("Transpose", ["x"], ["t"], perm=[0, 2, 1]), make_node("MatMul", ["x", "t"], ["a"])]
+    path = write(network(nodes, {"x": ["N", "W", 64]}, {"a": ["N", "W", "W"]}), tmp_path)
+    with raised(BadInput, Error.WRONG_SIZES) as caught:
+        read_model(path, InputSizes(dims))
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+def test_sizes_that_contradict_a_model_are_wrong_sizes(tmp_path: Path) -> None:
+    nodes = [make_node("MatMul", ["x", "w"], ["y"])]
+    path = write(network(nodes, {"x": ["N", "C"]}, {"y": ["N", 4]}, {"w": weight(17, 4)}), tmp_path)
+    with raised(BadInput, Error.WRONG_SIZES, match="N = 1, C = 16"):
+        read_model(path, InputSizes({"C": 16}))
+
+
 def test_dims_for_a_model_without_unknown_dimensions_are_refused(tmp_path: Path) -> None:
     assert "expected none" in refusal(write(relu(), tmp_path), {"N": 2})
 

@@ -17,13 +17,15 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.helper import make_node
 
-from shisha_rt.errors import BadInput, Failure
+from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.model.graph import Graph, Tensor
 from shisha_rt.model.indexing import plain_index
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.layers import group_layers
+from shisha_rt.model.reader import size_guesses
 from shisha_rt.model.reader.onnx_reader import read_clean, read_model
 from tests.model.networks import network, run, weight, write
+from tests.wording import raised
 
 
 def square(x: str, y: str) -> onnx.NodeProto:
@@ -150,6 +152,20 @@ def test_the_image_size_in_a_files_metadata_is_tried_if_it_is_one(told: str, exp
     model.metadata_props.add(key="imgsz", value=told)
     with pytest.raises(BadInput, match=f"--shape x={expected}"):
         read_model(write(model, tmp_path))
+
+
+def test_no_sizes_are_tried_that_could_take_all_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A width that a user gave makes every try too large; where a smaller one is given, the others are left out."""
+    tried: list[object] = []
+    monkeypatch.setattr(size_guesses, "first_that_runs", lambda _, tries: tried.extend(tries))
+    model = network([make_node("Relu", ["x"], ["y"])], {"x": [1, 3, "H", "W"]}, {"y": [1, 3, "H", "W"]})
+    path = write(model, tmp_path)
+    for width in (10**7, 10**5):
+        with raised(BadInput, Error.UNKNOWN_SIZES, match="'H'"):
+            read_model(path, InputSizes({"W": width}))
+        assert bool(tried) == (width == 10**5)
+    assert ((1, 3, 64, 10**5),) in tried
+    assert ((1, 3, 640, 10**5),) not in tried
 
 
 def test_where_nothing_that_is_tried_runs_no_sizes_are_told(tmp_path: Path) -> None:

@@ -7,11 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.plan.plan import Plan
 from tests.serving.daemon_process import DaemonProcess, machine_file
-from tests.wild.odd_networks import SERVED
+from tests.wild.odd_networks import RATE, SERVED, two_rates
 from tests.wild.test_odd_networks import FRAMES, made_up, plain, saved
+
+
+def test_random_frames_have_the_number_that_the_network_asks_for(tmp_path: Path) -> None:
+    path = saved(two_rates(), tmp_path, "two_rates")
+    with DaemonProcess(tmp_path, path, "--machine", machine_file(tmp_path, ["fast0"])) as daemon:
+        metadata = daemon.control.call("model_metadata")
+        assert metadata["inputs"][1] == {"name": "rate", "datatype": "INT64", "shape": [], "made_up": RATE}
+        with daemon.control.stream() as stream:
+            answers = list(stream.run(random_frames(model_inputs(metadata), 3, seed=0)))
+        assert [answer.outputs["y"].shape for answer in answers] == [(1, 4)] * 3
 
 
 @pytest.mark.parametrize(

@@ -36,19 +36,27 @@ def model_shapes(metadata: Mapping[str, Any]) -> tuple[tuple[Tensor, ...], ...]:
     inputs = metadata["inputs"]
     shapes = metadata.get("shapes") or [{tensor["name"]: tensor["shape"] for tensor in inputs}]
     return tuple(
-        tuple(Tensor(tensor["name"], tuple(shape[tensor["name"]]), tensor["datatype"]) for tensor in inputs)
+        tuple(
+            Tensor(tensor["name"], tuple(shape[tensor["name"]]), tensor["datatype"], made_up=tensor.get("made_up", 0))
+            for tensor in inputs
+        )
         for shape in shapes
     )
 
 
 def random_frames(inputs: Sequence[Tensor], count: int, seed: int) -> list[Frame]:
-    """Floats are normal with unit variance; integers are 0 or 1, as they may be indexes, types or masks."""
+    """Floats are normal with unit variance; integers are 0 or 1, as they may be indexes, types or masks.
+
+    An input with a `made_up` value has that.
+    """
     rng = np.random.default_rng(seed)
     return [{tensor.name: _random(tensor, rng) for tensor in inputs} for _ in range(count)]
 
 
 def _random(tensor: Tensor, rng: np.random.Generator) -> Array:
     dtype = NUMPY_OF[tensor.datatype]
+    if tensor.made_up:
+        return np.full(tensor.shape, tensor.made_up, dtype)
     if dtype.kind == "f":
         return rng.standard_normal(tensor.shape).astype(dtype)
     return rng.integers(0, 2, tensor.shape).astype(dtype)

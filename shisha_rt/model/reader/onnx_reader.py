@@ -29,6 +29,7 @@ from shisha_rt.model.reader.functions import said_by_onnx, without_functions
 from shisha_rt.model.reader.one_run import RUN_LIMIT_S, shapes_seen
 from shisha_rt.model.reader.onnx_versions import MICROSOFT, check_versions
 from shisha_rt.model.reader.open_dims import SettledDim, forget_other_shapes, runtime_inputs, settle_sizes
+from shisha_rt.model.reader.room import check_room
 from shisha_rt.model.reader.size_guesses import sizes_that_run
 from shisha_rt.model.subgraphs import all_graphs, all_nodes, reads, subgraphs
 
@@ -109,6 +110,7 @@ def read_model(
         except onnx.checker.ValidationError as error:
             raise BadInput(f"not a valid ONNX model: {said_by_onnx(error)}", Error.NOT_ONNX) from error
         forget_other_shapes(model.graph)
+        check_room(model.graph, _in_words(dims))
         cleaned, seen = _cleaned(model, dims, run_limit_s)
         cleaned.graph.name = path.stem
         graph = _graph_of(cleaned)
@@ -143,17 +145,17 @@ def _cleaned(
     Inference may be wrong, too: if it finds contradictions but the engine runs the model, the engine is right.
     """
     fault = None
-    sizes = ", ".join(f"{dim.name} = {dim.size}" for dim in dims)
-    invalid = f"not a valid ONNX model{f' with {sizes}' if sizes else ''}"
+    sizes = _in_words(dims)
     seen: dict[str, SeenTensor] = {}
     while True:
         try:
             cleaned = clean(model, seen, strict=fault is None)
         except onnx.shape_inference.InferenceError as error:
             if fault is not None:
-                raise BadInput(f"{invalid}: {said_by_onnx(fault)}", Error.NOT_ONNX) from error
+                raise _contradiction(fault, dims) from error
             fault = error
             continue
+        check_room(cleaned.graph, sizes)
         unknown = unknown_tensors(cleaned.graph, seen)
         if not unknown:
             return cleaned, tuple(seen)
@@ -162,7 +164,18 @@ def _cleaned(
         except BadInput as error:
             if fault is None:
                 raise
-            raise BadInput(f"{invalid}: {said_by_onnx(fault)}", Error.NOT_ONNX) from error
+            raise _contradiction(fault, dims) from error
+
+
+def _contradiction(fault: Exception, dims: Sequence[SettledDim]) -> BadInput:
+    """What shapes that contradict each other mean: where a user gave sizes, that these do not fit the model."""
+    with_sizes = f" with {_in_words(dims)}" if dims else ""
+    kind = Error.WRONG_SIZES if any(dim.source == "user" for dim in dims) else Error.NOT_ONNX
+    return BadInput(f"not a valid ONNX model{with_sizes}: {said_by_onnx(fault)}", kind)
+
+
+def _in_words(dims: Sequence[SettledDim]) -> str:
+    return ", ".join(f"{dim.name} = {dim.size}" for dim in dims)
 
 
 def read_saved(name: str, folder: Path) -> Model:

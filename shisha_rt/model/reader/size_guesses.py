@@ -7,6 +7,7 @@ size that exporters of detectors write into the metadata. The sizes are only sug
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, product
 from typing import Final
@@ -22,6 +23,8 @@ _IMAGES: Final = (
 """Height and width: classifiers, detectors, lines of text."""
 _LARGEST_IMAGE: Final = 4096
 """Largest image size that is tried because of a file's metadata: larger ones could take all memory."""
+_MOST_ELEMENTS: Final = 4 * _LARGEST_IMAGE**2
+"""Of all inputs in one try: sizes that a user gave can make every try larger."""
 _LENGTHS: Final = (16, 512, 1, 128, 8, 64, 100, 256, 1000, 16000)
 """Sizes for inputs that are no images. Dimensions but the last are tried as 1 first, as in batches and states."""
 _MOST_TRIES: Final = 300
@@ -35,19 +38,23 @@ def sizes_that_run(
 
     `names` are those of each input's dimensions, empty where the size is fixed; `known` sizes stay as they are.
     """
-    guesses = list(islice(_guesses(model, names, known), _MOST_TRIES))
     inputs = [value for value in model.graph.input if value.name in names]
-    tries = [
-        tuple(
+
+    def shapes(sizes: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
+        return tuple(
             tuple(
                 sizes[name] if name else dim.dim_value
                 for dim, name in zip(value.type.tensor_type.shape.dim, names[value.name], strict=True)
             )
             for value in inputs
         )
-        for sizes in guesses
+
+    guesses = [
+        sizes
+        for sizes in islice(_guesses(model, names, known), _MOST_TRIES)
+        if sum(map(math.prod, shapes(sizes))) <= _MOST_ELEMENTS
     ]
-    first = first_that_runs(model, tries)
+    first = first_that_runs(model, [shapes(sizes) for sizes in guesses]) if guesses else None
     return None if first is None else guesses[first]
 
 

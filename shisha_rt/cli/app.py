@@ -146,9 +146,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _say_os_error(error: OSError, argv: Sequence[str] | None) -> int:
+    if error.errno in (errno.EMFILE, errno.ENFILE):  # of whichever file came next
+        return _say_error(
+            Failure(f"{error.strerror}; expected a limit that allows more (ulimit -n)"), _EXIT_FAILURE, argv
+        )
     if error.filename is None:
         _abandon_output()  # it is what could not be written
-        return _say(f"{_NAME}: {error.strerror or error}", _EXIT_FAILURE)
+        return _say(f"{_NAME}: standard output: {error.strerror or error}", Error.FAILED, _EXIT_FAILURE)
     said = f"{os.fsdecode(error.filename)}: {error.strerror}"
     if error.errno in _OF_PATHS:
         return _say_error(BadInput(f"{said}; expected another path"), _EXIT_BAD_INPUT, argv)
@@ -182,7 +186,7 @@ def _run(argv: Sequence[str] | None) -> int:
         where = context.command_path if context is not None else _NAME
         message = f"{where}: {_in_our_words(error)} (try {where} --help)"
         _print_error(Error.BAD_INPUT, message, words)
-        return _say(message, _EXIT_BAD_INPUT)
+        return _say(message, Error.BAD_INPUT, _EXIT_BAD_INPUT)
     except SystemExit as end:  # typer's own answer to a broken pipe
         return end.code if isinstance(end.code, int) else _EXIT_FAILURE
     return result if isinstance(result, int) else 0
@@ -205,8 +209,7 @@ def _say_error(error: BadInput | Failure, status: int, argv: Sequence[str] | Non
     printed = isinstance(error, Failure) and error.printed
     if not printed:
         _print_error(error.kind, str(error), sys.argv[1:] if argv is None else argv)
-    named = "" if error.kind in (Error.BAD_INPUT, Error.FAILED) else f" [{error.kind}]"
-    return _say(f"{_NAME}: {error}{named}", status)
+    return _say(f"{_NAME}: {error}", error.kind, status)
 
 
 def _print_error(kind: str, message: str, argv: Sequence[str]) -> None:
@@ -215,9 +218,9 @@ def _print_error(kind: str, message: str, argv: Sequence[str]) -> None:
         print(json.dumps({"error": {"kind": str(kind), "message": _one_line(message)}}), flush=True)
 
 
-def _say(message: str, status: int) -> int:
-    """Print `message` as one line on standard error; returns `status`."""
-    print(_one_line(message), file=sys.stderr)
+def _say(message: str, kind: str, status: int) -> int:
+    """Print `message` and the error's kind as one line on standard error; returns `status`."""
+    print(f"{_one_line(message)} [{kind}]", file=sys.stderr)
     return status
 
 

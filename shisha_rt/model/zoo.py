@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.metadata
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -22,7 +23,7 @@ from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import pip_install
 from shisha_rt.model.default_dims import set_default_dims
 from shisha_rt.model.topologies.catalogue import TOPOLOGIES
-from shisha_rt.process.job import run_job
+from shisha_rt.process.job import JobFailed, run_job
 
 SHIPPED: Final = (
     "alexnet",
@@ -146,5 +147,11 @@ def _topology(name: str) -> bytes:
 
 
 def _build(topology: bytes, target: Path) -> None:
+    """Raises OSError if the file cannot be written, as on a full disk."""
     failed = f"{_PREFIX}{target.stem}: could not be built"
-    run_job("stages.jobs.zoo_weights", str(target), failed=failed, given=topology)
+    try:
+        run_job("stages.jobs.zoo_weights", str(target), failed=failed, given=topology)
+    except JobFailed as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno)) from None

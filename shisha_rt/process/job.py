@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import select
 import signal
 import subprocess
@@ -19,6 +20,8 @@ from shisha_rt.process.pulse import JOB_SILENCE_S, SILENCE_S, Pulse
 
 _OWN_FAULT: Final = f"{Failure.__module__}.{Failure.__qualname__}: "
 """Start of a traceback's last line if the job raised a Failure, whose message says what is wrong."""
+_OF_SYSTEM: Final = re.compile(r"\w+: \[Errno (\d+)\]")
+"""The same if an OSError has ended it."""
 _LOOK_EVERY_S: Final = 0.25
 _PIPE_BYTES: Final = 1 << 16
 
@@ -26,13 +29,15 @@ _PIPE_BYTES: Final = 1 << 16
 class JobFailed(Failure):
     """`status` is the job's exit status, or minus the signal that ended it; None: it did not end in time, or hung.
 
-    `reason` says it in one line.
+    `reason` says it in one line. `errno`: of the OSError that ended the job, if one did.
     """
 
     def __init__(self, failed: str, status: int | None, last_said: str) -> None:
         self.status = status
         said = last_said.removeprefix(_OWN_FAULT)
         self.reason = said if said and (status is None or status >= 0) else how_ended(status)
+        of_system = _OF_SYSTEM.match(self.reason)
+        self.errno = int(of_system[1]) if of_system else None
         super().__init__(f"{failed}: {self.reason}")
 
 

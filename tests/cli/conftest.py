@@ -53,7 +53,7 @@ class Ran:
         if self.out:
             error = self.object["error"]
             assert line == f"shisha-rt: {error['message']}"
-            assert self.kind == ("" if error["kind"] in ("bad_input", "failed") else error["kind"])
+            assert self.kind == error["kind"]
         return line
 
 

@@ -14,7 +14,7 @@ import typer
 
 from shisha_rt import __version__
 from shisha_rt.cli.app import command_line
-from shisha_rt.errors import Failure
+from shisha_rt.errors import Error, Failure
 from tests.cli.conftest import Run
 
 COMMANDS = tuple(name for name in typer.main.get_group(command_line()).commands if name != "keys")  # which is a group
@@ -94,7 +94,17 @@ def test_version(run: Run) -> None:
     ],
 )
 def test_bad_usage_is_one_line(run: Run, argv: tuple[str, ...], expected: str) -> None:
-    assert run(*argv).complaint.startswith(expected)
+    ran = run(*argv)
+    assert ran.complaint.startswith(expected)
+    assert ran.kind in list(Error)
+
+
+def test_no_open_file_left_is_said_without_a_file(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended_by(monkeypatch, OSError(errno.EMFILE, os.strerror(errno.EMFILE), os.devnull))
+    ran = run("plan", "--costs", "c.json")
+    assert (ran.status, ran.kind) == (1, Error.FAILED)
+    assert os.devnull not in ran.err
+    assert "ulimit -n" in ran.err
 
 
 def ended_by(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
@@ -109,7 +119,7 @@ def ended_by(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 def test_failure(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     ended_by(monkeypatch, Failure("the engine said\nno"))
     ran = run("plan", "--costs", "c.json")
-    assert (ran.status, ran.out, ran.err) == (1, "", "shisha-rt: the engine said no\n")
+    assert (ran.status, ran.out, ran.err, ran.kind) == (1, "", "shisha-rt: the engine said no\n", Error.FAILED)
 
 
 @pytest.mark.parametrize("command", ["layers", "costs", "check", "serve", "service"])
@@ -135,7 +145,10 @@ def in_a_process(*argv: str, stdout: int | None = None, **environment: str) -> s
 def test_output_that_cannot_be_written_is_a_failure_in_one_line(costs_file: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         ran = in_a_process("plan", "--costs", str(costs_file), "--json", stdout=full.fileno())
-    assert (ran.returncode, ran.stderr) == (1, f"shisha-rt: {os.strerror(errno.ENOSPC)}\n".encode())
+    assert (ran.returncode, ran.stderr) == (
+        1,
+        f"shisha-rt: standard output: {os.strerror(errno.ENOSPC)} [failed]\n".encode(),
+    )
 
 
 def test_a_terminal_without_the_characters_of_a_picture_has_others(costs_file: Path) -> None:

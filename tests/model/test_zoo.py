@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -10,14 +12,16 @@ import numpy as np
 import onnx
 import pytest
 
-from shisha_rt.errors import BadInput, Failure
+from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.model import zoo
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.model.zoo import NAMES, TRAINED, resolve_model, zoo_path
+from shisha_rt.process.job import JobFailed
 from stages.jobs.zoo_weights import LOGITS_STD
 from tests.model.networks import Array, run, weight
 from tests.real import REAL
+from tests.wording import raised
 
 
 def logits(path: Path, frame: Array) -> Array:
@@ -156,3 +160,14 @@ def test_failure_says_what_the_child_said(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(Failure, match="exit status 1"):
         zoo_path("vgg19")
     assert not (tmp_path / "shisha-rt" / "zoo" / "v1" / "vgg19").exists()
+
+
+def test_a_full_disk_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def fails(*_: object, failed: str, **__: object) -> None:
+        raise JobFailed(failed, 1, f"OSError: [Errno {errno.ENOSPC}] {os.strerror(errno.ENOSPC)}")
+
+    monkeypatch.setattr(zoo, "run_job", fails)
+    with raised(Failure, Error.CACHE_UNUSABLE, match=f"{tmp_path}.*{os.strerror(errno.ENOSPC)}"):
+        zoo_path("squeezenet")

@@ -87,7 +87,9 @@ def entries_of(sources: Sequence[str], given: Mapping[str, Any]) -> tuple[Settin
                 f"{source}: there is no such file; expected an ONNX file, a folder of them, or zoo:NAME",
                 Error.MODEL_UNREADABLE,
             )
-    entries = [replace(entry, settings=with_settings_of(entry.settings, **_of_model(given))) for entry in entries]
+    of_all = {key: value for key, value in _of_model(given).items() if key not in ("dims", "shape")}
+    entries = [replace(entry, settings=with_settings_of(entry.settings, **of_all)) for entry in entries]
+    entries = _sized(entries, given.get("dims", {}), given.get("shape", ()))
     for entry in entries:
         check_built(entry.settings, entry.name)
     host = with_settings_of(host, **{key: value for key, value in given.items() if key in OF_THE_HOST})
@@ -95,6 +97,43 @@ def entries_of(sources: Sequence[str], given: Mapping[str, Any]) -> tuple[Settin
         raise BadInput("--ray: not with several models; expected a daemon of its own for a model on other hosts")
     _check_names(entries)
     return host, entries
+
+
+def _sized(
+    entries: list[ModelEntry], dims: Mapping[str, int], shapes: Sequence[Mapping[str, tuple[int, ...]]]
+) -> list[ModelEntry]:
+    """Give each model the sizes of the inputs and dimensions that it has. Raises BadInput for one that none has."""
+    if not dims and not shapes:
+        return entries
+    from shisha_rt.model.reader.onnx_reader import read_sized_names  # imports onnx
+    from shisha_rt.model.zoo import resolve_model
+
+    unknown = {f"--dim {name}": name for name in dims}, {f"--shape {name}": name for shape in shapes for name in shape}
+    sized = []
+    for entry in entries:
+        inputs, open_dims = read_sized_names(resolve_model(entry.settings.model))
+        own_dims = {name: size for name, size in dims.items() if name in open_dims}
+        own = [{name: sizes for name, sizes in shape.items() if name in inputs} for shape in shapes]
+        own_shapes = tuple(shape for number, shape in enumerate(own) if shape and shape not in own[:number])
+        settings = entry.settings
+        sized.append(
+            replace(
+                entry,
+                settings=with_settings_of(
+                    settings, dims={**settings.dims, **own_dims}, shape=own_shapes or settings.shape
+                ),
+            )
+        )
+        for options, known in zip(unknown, (open_dims, inputs), strict=True):
+            for option in [option for option, name in options.items() if name in known]:
+                del options[option]
+    for option in [option for options in unknown for option in options]:
+        raise BadInput(
+            f"{option}: no model has it; expected a name that one has. For sizes of one model alone: a daemon file, "
+            "docs/several-models.md",
+            Error.WRONG_SIZES,
+        )
+    return sized
 
 
 def _of_model(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from shisha_rt.model.reader.external_data import datatype_of, load_weights, save
 from shisha_rt.model.reader.functions import said_by_onnx, without_functions
 from shisha_rt.model.reader.one_run import RUN_LIMIT_S, shapes_seen
 from shisha_rt.model.reader.onnx_versions import MICROSOFT, check_versions
-from shisha_rt.model.reader.open_dims import SettledDim, forget_other_shapes, runtime_inputs, settle_sizes
+from shisha_rt.model.reader.open_dims import SettledDim, forget_other_shapes, runtime_inputs, settle_sizes, sized_names
 from shisha_rt.model.reader.room import check_room
 from shisha_rt.model.reader.size_guesses import sizes_that_run
 from shisha_rt.model.subgraphs import all_graphs, all_nodes, reads, subgraphs
@@ -122,6 +122,12 @@ def read_model(
         read = {tensor.name for tensor in graph.inputs}
         unread = tuple(value.name for value in runtime_inputs(model.graph) if value.name not in read)
         return Model(path.stem, graph, key_of(external_digest), cleaned, FoundOut(dims, seen, unread))
+
+
+def read_sized_names(path: Path) -> tuple[set[str], set[str]]:
+    """As `sized_names`, of a file. Raises BadInput if that is no ONNX file."""
+    with about(path):
+        return sized_names(_parse(_read_file(path)).graph)
 
 
 def _as_checked(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -84,6 +84,12 @@ def runtime_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     return [value for value in graph.input if value.name not in weights]
 
 
+def sized_names(graph: onnx.GraphProto) -> tuple[set[str], set[str]]:
+    """The names for which sizes may be given: of inputs (`--shape`), and of their open dimensions (`--dim`)."""
+    values = runtime_inputs(graph)
+    return {value.name for value in values}, {name for value in values for name in _names(value) if name}
+
+
 def forget_other_shapes(model: onnx.GraphProto) -> None:
     """Delete the shapes that the file states for other tensors: they may be for different sizes, or wrong.
 

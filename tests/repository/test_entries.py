@@ -1,0 +1,60 @@
+"""Options of several models: each model gets the sizes of inputs and dimensions that it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from shisha_rt.errors import BadInput, Error
+from shisha_rt.repository.entries import entries_of
+from tests.wording import raised
+
+
+def write(folder: Path, name: str, **inputs: list[str | int]) -> str:
+    """A model that passes its first input on."""
+    ends = [helper.make_tensor_value_info(*end) for end in ((n, TensorProto.FLOAT, s) for n, s in inputs.items())]
+    output = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node("Sum", [*inputs], ["out"])], name, ends, [output])
+    path = folder / f"{name}.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return str(path)
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> list[str]:
+    return [write(tmp_path, "a", images=["n", 3], mask=["n", 3]), write(tmp_path, "b", words=["length"])]
+
+
+def sizes(sources: list[str], **given: Any) -> list[tuple[Any, Any]]:
+    return [(entry.settings.shape, entry.settings.dims) for entry in entries_of(sources, given)[1]]
+
+
+def test_sizes_go_to_the_models_that_have_the_name(sources: list[str]) -> None:
+    assert sizes(sources, shape=({"images": (2, 3)},), dims={"length": 7}) == [
+        (({"images": (2, 3)},), {}),
+        ((), {"length": 7}),
+    ]
+
+
+def test_shapes_of_one_model_do_not_multiply_those_of_another(sources: list[str]) -> None:
+    shapes = tuple({"images": (count, 3), "words": (5,)} for count in (1, 2))
+    assert sizes(sources, shape=shapes) == [(({"images": (1, 3)}, {"images": (2, 3)}), {}), (({"words": (5,)},), {})]
+
+
+@pytest.mark.parametrize("given", [{"shape": ({"image": (1, 3)},)}, {"dims": {"lenght": 7}}])
+def test_a_name_that_no_model_has_is_refused(sources: list[str], given: dict[str, Any]) -> None:
+    with raised(BadInput, Error.WRONG_SIZES):
+        entries_of(sources, given)
+
+
+def test_sizes_of_a_daemon_file_stay_where_none_is_given(tmp_path: Path, sources: list[str]) -> None:
+    file = tmp_path / "daemon.toml"
+    tables = [
+        f"[[model]]\nmodel = {source!r}\ndims = {dims}\n" for source, dims in zip(sources, ("{n=2}", "{}"), strict=True)
+    ]
+    file.write_text("".join(tables))
+    assert sizes([str(file)], dims={"length": 7}) == [((), {"n": 2}), ((), {"length": 7})]

@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 PATIENCE_S: Final = 5.0  # for another process's transaction, which takes milliseconds
 _DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_said: Final = set[str]()
 _LOW_BYTE: Final = 0xFF  # higher bits of SQLite's codes distinguish cases of one error
 
 
@@ -71,13 +72,20 @@ def read_records(path: Path, table: Table, where: str, parameters: Sequence[str]
         with closing(open_database(path, table)) as database, explained(path):
             rows = database.execute(f"SELECT key, record FROM {table.name} WHERE {where}", parameters).fetchall()
     except Failure as failure:
-        log.warning("%s; %s are not known", failure, table.rows)
+        say_unusable(str(failure), f"{table.rows} are not known")
         return {}
     records = {}
     for key, content in rows:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError):
             records[key] = msgspec.msgpack.decode(content, type=record)
     return records
+
+
+def say_unusable(failure: str, effect: str) -> None:
+    """Log why a file cannot be used, and the effect: once in this process, whatever else misses the same file."""
+    if failure not in _said:
+        _said.add(failure)
+        log.warning("%s; %s", failure, effect)
 
 
 @contextmanager

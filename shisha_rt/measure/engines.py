@@ -8,7 +8,6 @@ processes used the cores counts until there is a less disturbed one.
 from __future__ import annotations
 
 import contextlib
-import logging
 import signal
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, replace
@@ -22,7 +21,7 @@ from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.errors import Failure
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.compiled import Compiled
-from shisha_rt.measure.database import Table, explained, open_database, read_records
+from shisha_rt.measure.database import Table, explained, open_database, read_records, say_unusable
 from shisha_rt.measure.installed import installed_engines
 from shisha_rt.measure.place_class import PlaceClass, class_of
 from shisha_rt.measure.profile import teams_to_measure
@@ -30,8 +29,6 @@ from shisha_rt.measure.sitting import Sitting, known_or_measured, measure
 from shisha_rt.messages.try_engines import EnginesJob
 from shisha_rt.model.batches import why_not_together
 from shisha_rt.process.job import how_ended
-
-log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "engines.sqlite"
 _TABLE: Final = Table(
@@ -131,4 +128,4 @@ def _save(key: str, tried: EnginesTried) -> None:
         with contextlib.closing(open_database(path, _TABLE)) as database, explained(path):
             database.execute(_ADD, (key, msgspec.msgpack.encode(tried), tried.others_ratio))
     except Failure as failure:
-        log.warning("%s; what engines take is not kept", failure)
+        say_unusable(str(failure), "what engines take is not kept")

@@ -9,7 +9,6 @@ process alone.
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
@@ -20,9 +19,7 @@ from typing import Final
 from shisha_rt.cache import cache_folder
 from shisha_rt.costs.profiles import DISTURBED, Profile, Setting
 from shisha_rt.errors import Failure
-from shisha_rt.measure.database import PATIENCE_S, Table, explained, open_database, transaction
-
-log = logging.getLogger(__name__)
+from shisha_rt.measure.database import PATIENCE_S, Table, explained, open_database, say_unusable, transaction
 
 FILE_NAME: Final = "profiles.sqlite"
 SCHEMA_VERSION: Final = 3
@@ -116,7 +113,7 @@ class ProfileStore:
             with explained(self._path):
                 use(self._database)
         except Failure as failure:
-            log.warning("%s; what has to be measured is not kept", failure)
+            say_unusable(str(failure), "what has to be measured is not kept")
             self._is_usable = False
             self._close()
         return self._is_usable

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.errors import Error, Failure
-from shisha_rt.measure.database import PATIENCE_S, Table, open_database
+from shisha_rt.measure.database import PATIENCE_S, Table, open_database, read_records
 from tests.wording import raised, says
 
 TABLE = Table("thing", "(name TEXT PRIMARY KEY, size REAL NOT NULL)", version=7, rows="things")
@@ -135,3 +135,12 @@ def test_what_cannot_be_opened_is_refused_in_one_line(name: str, tmp_path: Path)
     with raised(Failure, Error.CACHE_UNUSABLE, match=r"things\.sqlite: cannot be used \(") as failure:
         open_database(tmp_path / name, TABLE)
     assert "\n" not in str(failure.value)
+
+
+def test_a_file_that_cannot_be_used_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "things.sqlite"
+    path.mkdir()
+    for _ in range(2):
+        assert read_records(path, TABLE, "TRUE", [], dict) == {}
+    (line,) = caplog.messages
+    assert line.startswith(f"{path}: ")

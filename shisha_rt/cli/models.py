@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from shisha_rt.cli.options import DaemonOptions, Json, takes
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.protocol.limits import MAX_SHADOW_FRAMES
 
 _TIMEOUT_S: Final = 600.0
@@ -41,6 +42,15 @@ def models(options: ModelsOptions) -> None:
         print(json.dumps({"models": listed}))
     else:
         show_models(listed)
+
+
+def expect_one_model(status: Mapping[str, Any], what: str) -> None:
+    """Raises BadInput, with the models' names, if a `status` is of several models; `what` needs one."""
+    if "models" in status:
+        names = ", ".join(model["name"] for model in status["models"])
+        raise BadInput(
+            f"several models are served; {what} is of one: expected --model with one of {names}", Error.UNKNOWN_MODEL
+        )
 
 
 def show_models(listed: Sequence[Mapping[str, Any]]) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from shisha_rt.cli.layers import form_in_words
-from shisha_rt.cli.models import show_models
+from shisha_rt.cli.models import expect_one_model, show_models
 from shisha_rt.cli.options import DaemonOptions, Json, takes
 from shisha_rt.model.input_sizes import shapes_in_words
 from shisha_rt.show.lines import aim_in_words, plan_in_words
@@ -45,6 +45,8 @@ def status(options: StatusOptions) -> None:
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     with options.client() as client:
         daemon_status = client.status()
+    if options.why:
+        expect_one_model(daemon_status, "--why")
     if options.as_json:
         print(json.dumps(daemon_status))
     elif "models" in daemon_status:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shisha_rt.cli.models import expect_one_model
 from shisha_rt.cli.options import DaemonOptions, takes
-from shisha_rt.errors import BadInput, Error
 from shisha_rt.show.screen import Screen
 
 if TYPE_CHECKING:
@@ -65,9 +65,7 @@ class _View:
         from shisha_rt.cli.drive.reach import events_from
 
         status = client.status()
-        if "models" in status:
-            names = ", ".join(model["name"] for model in status["models"])
-            raise BadInput(f"several models are served; expected --model with one of {names}", Error.UNKNOWN_MODEL)
+        expect_one_model(status, "top")
         if status["instance"] != self._instance:  # another daemon has taken its address
             self._instance, self._next, self._screen = status["instance"], 0, Screen()
         news = list(events_from(client, self._next))

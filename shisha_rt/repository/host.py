@@ -221,7 +221,8 @@ class ModelHost:
             if model is None:
                 raise error_for(
                     Error.UNKNOWN_MODEL,
-                    f"header at model_name: several models are served; expected {names_of(self.fleet.models)}",
+                    f"header at model_name: several models are served; expected {names_of(self.fleet.models)} "
+                    "(--model of a command)",
                 )
         except ShishaError as error:
             error.request_id = route.id

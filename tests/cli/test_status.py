@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from shisha_rt.cli.models import show_models
+from shisha_rt.cli.options import DaemonOptions
 from shisha_rt.cli.status import _duration, _show
+from shisha_rt.errors import Error
 from shisha_rt.show.picture import milliseconds
 from tests.cli.conftest import Run
 from tests.cli.statuses import FORK, FORK_S, STATUS, branches, copies, status_of, team
@@ -199,3 +203,9 @@ def test_names_in_brackets_are_names(capsys: pytest.CaptureFixture[str]) -> None
     shown = capsys.readouterr().out
     for words in ("det[v2]", "1[beta]", "[/models/*]"):
         assert words in shown
+
+
+def test_why_is_asked_of_one_model(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    daemons = Mock(status=lambda: {"models": [{"name": "a"}, {"name": "b"}]})
+    monkeypatch.setattr(DaemonOptions, "client", lambda _: nullcontext(daemons))
+    assert "--model with one of a, b" in run("status", "--why").complaint_of(Error.UNKNOWN_MODEL)

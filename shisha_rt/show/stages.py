@@ -45,6 +45,16 @@ def period_s(stage: Stage, service_s: float | None) -> float | None:
     return None if service_s is None else service_s / len(stage.teams)
 
 
+def _frame_s(served: Mapping[str, Any]) -> float | None:
+    """What a team of the stage takes for a frame: the harmonic mean over its teams, as that / teams is the period."""
+    times_s = [team["service_s"] for team in served.get("teams", ())]
+    if not times_s or not all(times_s):  # the median of all frames then stands for those without
+        service_s: float | None = served["service_s"]
+        return service_s
+    first_s: float = times_s[0]  # as the unit: alike times have this mean to the last digit
+    return first_s * len(times_s) / math.fsum(first_s / time_s for time_s in times_s)
+
+
 def stage_boxes(stages: Stages, slowest: int | None) -> list[Box]:
     """A box for each stage. A full bar is the slowest pool's time for a frame."""
     plan = plan_of(stages)
@@ -54,7 +64,7 @@ def stage_boxes(stages: Stages, slowest: int | None) -> list[Box]:
         Box(
             teams_in_words(stage.teams),
             stage_in_words(stage),
-            time_in_words(served["service_s"], len(stage.teams)),
+            time_in_words(_frame_s(served), len(stage.teams)),
             (own_s or 0.0) / full_s if full_s else 0.0,
             index == slowest,
             _notes(served.get("teams", ())),
@@ -107,7 +117,7 @@ def _segment(segment: Mapping[str, Any]) -> str:
 
 
 def _periods_s(plan: Plan, stages: Stages) -> list[float | None]:
-    return [period_s(stage, served["service_s"]) for stage, served in zip(plan.stages, stages, strict=True)]
+    return [period_s(stage, _frame_s(served)) for stage, served in zip(plan.stages, stages, strict=True)]
 
 
 def _named(teams: Sequence[Team]) -> str:

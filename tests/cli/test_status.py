@@ -105,6 +105,12 @@ def test_copies_are_one_box(shown: Any) -> None:
     assert text.count("core0 ") == 1, "alike copies are not told one by one"
 
 
+def test_the_time_of_unlike_copies_agrees_with_the_throughput(shown: Any) -> None:
+    """1 / 0.6 ms + 1 / 0.3 ms is 5000 frames a second, whatever the median of all frames is."""
+    text = shown(status_of(copies(2), [0.0006], team_s={"core0": 0.0006, "core1": 0.0003}), 60)
+    assert "┃ 0.400 ms / 2 ████" in text
+
+
 def test_copies_that_are_not_alike_are_told_one_by_one(shown: Any) -> None:
     text = shown(status_of(copies(2), [0.0028], team_s={"core0": 0.0021, "core1": 0.0042}, state={"core1": "starting"}))
     assert "┃ core0 2.10 ms  " in text

@@ -246,7 +246,10 @@ def _engines(tried: EnginesTried) -> Iterator[str]:
     if min((time_s for time_s in times_s if time_s is not None), default=math.inf) < _SMALL_S:
         yield "client and daemon take longer for a frame than that: an engine in your own process is faster"
     if tried.others_ratio > DISTURBED:
-        yield f"other programs had {tried.others_ratio:.0%} of the cores meanwhile: these times may be too long"
+        yield (
+            f"other programs had {tried.others_ratio:.0%} of the cores meanwhile: these times may be too long; "
+            "a daemon with this model measures it again when the host is calm"
+        )
 
 
 def _times(trial: EngineTrial, tried: EnginesTried) -> str:

@@ -87,12 +87,13 @@ def _print_table(ready: ModelOnMachine, costs_known: Costs) -> None:
 
     from shisha_rt.costs.alike import kinds_of
     from shisha_rt.model.spans import moved_bytes
+    from shisha_rt.show.lines import counted
 
     compiled, machine = ready.compiled, ready.machine
     columns = kinds_of(costs_known)
     fastest = min(columns, key=lambda places: costs_known.places[places[0]].rank)[0]
     shown_s = costs_known.time_s[:, fastest]
-    table = layer_table(f"{compiled.model.name} on {machine.name}: {len(compiled.layers)} layers")
+    table = layer_table(f"{compiled.model.name} on {machine.name}: {counted(len(compiled.layers), 'layer')}")
     table.add_column("#", justify="right")
     table.add_column("name", "total", overflow="ellipsis", no_wrap=True, min_width=5)
     labels = ["\n".join(_label(machine, place) for place in places) for places in columns]

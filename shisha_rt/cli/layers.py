@@ -81,7 +81,7 @@ def form_in_words(form: Form) -> str:
 def _print_table(model: str, layers_read: Sequence[Layer]) -> None:
     from rich.console import Console
 
-    from shisha_rt.show.lines import shortened
+    from shisha_rt.show.lines import counted, shortened
 
     weight = sum(layer.weight for layer in layers_read)
     heaviest = max(layer.weight for layer in layers_read)
@@ -103,7 +103,7 @@ def _print_table(model: str, layers_read: Sequence[Layer]) -> None:
     widths = [max(map(len, column)) for column in zip(heads, feet, *numbers, strict=True)]
     console = Console(highlight=False, markup=False)
     name_width, op_width = _text_widths(layers_read, console.width - sum(widths))
-    table = layer_table(f"{model}: {len(layers_read)} layers")
+    table = layer_table(f"{model}: {counted(len(layers_read), 'layer')}")
     for head, foot, width in zip(heads, feet, widths, strict=True):
         table.add_column(head, foot, justify="left" if head == "share" else "right", no_wrap=True, min_width=width)
         if head == "#":

@@ -13,7 +13,7 @@ from shisha_rt.cli.layers import form_in_words
 from shisha_rt.cli.models import expect_one_model, show_models
 from shisha_rt.cli.options import DaemonOptions, Json, takes
 from shisha_rt.model.input_sizes import shapes_in_words
-from shisha_rt.show.lines import aim_in_words, plan_in_words
+from shisha_rt.show.lines import aim_in_words, counted, plan_in_words
 from shisha_rt.show.picture import draw, millijoules, milliseconds
 from shisha_rt.show.stages import placement_lines, pool_lines, stage_boxes
 from shisha_rt.show.why import why_lines
@@ -103,7 +103,7 @@ def _origin(daemon_status: Mapping[str, Any]) -> str:
     emulated = " (emulated)" if machine["emulated"] else ""
     compiled = f"compiled for {model['engine']} {form_in_words(model['form'])}"
     parts = [
-        f"{model['layers']} layers, {model['legal_cuts']} cuts",
+        f"{counted(model['layers'], 'layer')}, {counted(model['legal_cuts'], 'cut')}",
         model["engine"] if model["engine"] == "plain" else compiled,
         f"machine {machine['name']}{emulated}",
         f"pid {daemon_status['pid']}",

@@ -540,8 +540,10 @@ def batches_in_words(mixing: Sequence[str]) -> str:
     if not alone:
         return "every layer may compute several frames in one run"
     named = ", ".join(map(str, alone[:_MOST_NAMED])) + (", ..." if len(alone) > _MOST_NAMED else "")
-    which = f"layers {named}" if len(alone) < len(mixing) else "all layers"
+    layers = "layer" if len(alone) == 1 else "layers"
+    which = f"{layers} {named}" if len(alone) < len(mixing) else "one of them"
+    of_all = f"{len(mixing)} layer{'s' * (len(mixing) > 1)}"
     return (
-        f"{len(mixing) - len(alone)} of {len(mixing)} layers may compute several frames in one run, not {which}: "
+        f"{len(mixing) - len(alone)} of {of_all} may compute several frames in one run, not {which}: "
         + (mixing[alone[0]])
     )

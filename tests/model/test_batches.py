@@ -140,7 +140,7 @@ def test_a_stage_is_kept_to_one_frame_by_any_of_its_layers() -> None:
     mixing = ("", "Softmax: it normalises over the axis of frames", "")
     assert not why_not_together(((0, 0), (2, 2)), mixing, ())
     assert "layer 1 computes one frame" in why_not_together(((0, 2),), mixing, ())
-    assert batches_in_words(mixing) == says("2 of 3 layers may … layers 1: Softmax…")
+    assert batches_in_words(mixing) == says("2 of 3 layers may … layer 1: Softmax…")
     assert batches_in_words(("", "")) == says("every layer may …")
 
 

@@ -45,7 +45,7 @@ def test_shapes_of_one_model_do_not_multiply_those_of_another(sources: list[str]
     assert sizes(sources, shape=shapes) == [(({"images": (1, 3)}, {"images": (2, 3)}), {}), (({"words": (5,)},), {})]
 
 
-@pytest.mark.parametrize("given", [{"shape": ({"image": (1, 3)},)}, {"dims": {"lenght": 7}}])
+@pytest.mark.parametrize("given", [{"shape": ({"image": (1, 3)},)}, {"dims": {"breadth": 7}}])
 def test_a_name_that_no_model_has_is_refused(sources: list[str], given: dict[str, Any]) -> None:
     with raised(BadInput, Error.WRONG_SIZES):
         entries_of(sources, given)

@@ -135,12 +135,15 @@ class ObjectiveSwitching:
             self._ended[search.objective] = search
 
     def search_of(self, objective: Objective, best: BestPlan, live: SearchRun) -> SearchRun:
-        """The search that found this plan, or a new record if that is not known; it gets the number of `live`."""
+        """The search that found this plan, or a new record if that is not known; it gets the number of `live`, from
+        which the next one is counted, and keeps its own as `found_by`.
+        """
         known = best.plan, best.measurement
         ended = self._ended.get(objective)
         if ended is None or ended.best != known:
-            ended = SearchRun(live.number, objective=objective, order=best.order, best=known)
-        return replace(ended, number=live.number, over=self._serving.available, trying=None, proposal=None)
+            ended = SearchRun(0, objective=objective, order=best.order, best=known)
+        own, available = ended.number, self._serving.available
+        return replace(ended, number=live.number, found_by=own, over=available, trying=None, proposal=None)
 
     def _best(self) -> dict[Objective, BestPlan | None]:
         available = self._serving.available

@@ -38,7 +38,8 @@ class SearchRun:
     `over`: the places that it may use. `order`: the places in the order in which Algorithm 2 walks. `scheme`: the
     scheme of partitions, if it uses one. `at_start`: the live plan's measurement just before, if it led to the search.
     `trying`: the plan that is tried now; `proposal`: the number under which it was proposed, None if it was live
-    already. `lower_bound_s`: seconds below which no plan can be, as far as the search knows.
+    already. `lower_bound_s`: seconds below which no plan can be, as far as the search knows. `found_by`: the number of
+    the earlier search whose results these are, 0 if no search of this daemon has found `best`; None: its own.
     """
 
     number: int
@@ -55,6 +56,7 @@ class SearchRun:
     best: tuple[Plan, Measurement] | None = None
     tried: Plan | None = None
     lower_bound_s: float | None = None
+    found_by: int | None = None
 
     @property
     def gap_ratio(self) -> float:

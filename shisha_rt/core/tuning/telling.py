@@ -53,7 +53,7 @@ def description(tuning: Tuning, now_s: float) -> dict[str, Any]:
         "serves": tuning.choice.objective,
         "utilisation": tuning.following.utilisation,
         "plans": tuning.following.plans(),
-        "run": search.number,
+        "run": search.number if search.found_by is None else search.found_by,
         "run_objective": search.objective,
         "trials": search.trials,
         "trials_total": tuning.trials,

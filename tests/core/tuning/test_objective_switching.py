@@ -137,11 +137,20 @@ def test_what_is_not_known_is_searched_for_when_the_load_asks_for_it_and_frames_
     quick = world.plan
     assert quick.stages[0].layer_count > BEST.stages[0].layer_count
     assert set(told(world)["plans"]) == {"throughput", "latency"}
-    run, trials = told(world)["run"], told(world)["trials"]
+    def search(kind: str) -> list[tuple[int, str | None, int]]:
+        return [(event["run"], event["plan"], event["trials"]) for event in world.events(kind)]
+
+    def reported() -> tuple[int, str | None, int]:
+        """The search that `status` reports: its number, what it has found, and how many plans it has measured."""
+        tuner = told(world)
+        return tuner["run"], tuner["best_plan"], tuner["trials"]
+
+    ended = search("tuning_ended")
+    assert reported() == ended[1]
     busy(world)
-    assert (world.plan, told(world)["run"]) == (BEST, run)
+    assert (world.plan, reported()) == (BEST, ended[0])
     calm(world)
-    assert (world.plan, told(world)["run"], told(world)["trials"]) == (quick, run, trials)
+    assert (world.plan, reported()) == (quick, ended[1])
 
 
 def test_the_same_plan_for_both_is_not_changed() -> None:

@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum, EnumType
 from types import UnionType
 from typing import Annotated, Any, Final, TypeVar, get_args, get_type_hints
 
@@ -107,9 +108,12 @@ def _explain(message: str, raw: object, record: type) -> str:
     what, steps = match["what"], _steps(match["path"] or "")
     if unknown := _UNKNOWN.fullmatch(what):
         steps.append(unknown[1])
-        expected = f"unknown key, expected one of {', '.join(_keys(record, steps[:-1]))}"
+        keys = [field.encode_name for field in msgspec.structs.fields(_type_at(record, steps[:-1]))]
+        expected = f"unknown key, expected one of {', '.join(keys)}"
     elif missing := _MISSING.fullmatch(what):
         return f"{_spelled([*steps, missing[1]])} is missing"
+    elif what.startswith("Invalid enum value"):
+        expected = f"expected one of {', '.join(_choices(_type_at(record, steps)))}"
     else:
         expected = _in_words(what)
     if not steps:
@@ -146,12 +150,21 @@ def _value_at(raw: object, steps: list[str | int]) -> object:
     return value
 
 
-def _keys(record: Any, steps: list[str | int]) -> tuple[str, ...]:
+def _choices(of: Any) -> Sequence[str]:
+    """What a Literal or an enumeration has to choose from."""
+    if not isinstance(of, EnumType):
+        return get_args(of)
+    members: Iterable[Enum] = of
+    return [str(member.value) for member in members]
+
+
+def _type_at(record: Any, steps: list[str | int]) -> Any:
+    """The type of what lies in a `record` at `steps`: of a table, its record."""
     for step in steps:
         record = get_args(record)[0] if isinstance(step, int) else get_type_hints(record)[step]
         if isinstance(record, UnionType):  # a table or None
             record = get_args(record)[0]
-    return tuple(field.encode_name for field in msgspec.structs.fields(record))
+    return record
 
 
 def _with_whole_numbers(raw: object) -> object:

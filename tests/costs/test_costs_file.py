@@ -12,6 +12,7 @@ import pytest
 from shisha_rt.costs.costs import Costs, stage_bytes, stage_service_s, why_infeasible
 from shisha_rt.costs.costs_file import costs_object, parse_costs
 from shisha_rt.errors import BadInput
+from shisha_rt.model.split import AXES
 from tests.wording import says
 
 
@@ -314,10 +315,14 @@ class TestSplits:
             ([ROWS | {"last": 1}], "splits[0]: layers 1-1 cannot be cut"),
             ([CHANNELS | {"block": 64}], "splits[0].block = 64"),
             ([CHANNELS | {"units": 1}], "splits[0].units = 1"),
-            ([CHANNELS | {"axis": "depth"}], 'splits[0].axis = "depth"'),
+            ([CHANNELS | {"axis": "depth"}], 'splits[0].axis = "depth": '),
             ([CHANNELS | {"shares": 2}], "splits[0].shares = 2: unknown key"),
             ([CHANNELS, CHANNELS | {"units": 8}], "splits[1] = channels of 0-0: used twice"),
         ],
     )
     def test_what_is_no_split(self, splits: list[dict[str, Any]], expected: str) -> None:
         assert fault(json.dumps(with_splits(*splits)).encode()).startswith(expected)
+
+    def test_an_unknown_axis_is_told_which_there_are(self) -> None:
+        said = fault(json.dumps(with_splits(CHANNELS | {"axis": "depth"})).encode())
+        assert said.endswith(", ".join(AXES))

@@ -135,7 +135,7 @@ def changed(path: list[str | int], value: object) -> str:
         (["nodes"], ..., "nodes is missing"),
         (["tensors"], ..., "tensors is missing"),
         (["edges"], [], "edges = []: unknown key"),
-        (["transfer_counting"], "twice", 'transfer_counting = "twice": '),
+        (["transfer_counting"], "twice", 'transfer_counting = "twice": … once, per_edge'),
         # costs
         (["nodes", 1, "cost_s"], ..., "nodes[1].cost_s is missing"),
         (["nodes", 1, "cost_s"], {}, "nodes[1].cost_s has no cost: no device … run b"),

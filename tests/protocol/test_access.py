@@ -59,7 +59,10 @@ def test_a_list_is_read() -> None:
         ({"user": [{"name": "a", "key": KEY}]}, r"user\[0\]\.key = .*: unknown key,"),
         ({"user": [{"name": "", "public_key": KEY}]}, r"user\[0\]\.name = \"\": expected 1 to 64 characters"),
         ({"user": [{"name": "a\nb", "public_key": KEY}]}, r"name = .*: .* 1 to 64 characters that can"),
-        ({"user": [{"name": "a", "permission": "root", "public_key": KEY}]}, r"user\[0\]\.permission = \"root\""),
+        (
+            {"user": [{"name": "a", "permission": "root", "public_key": KEY}]},
+            r"user\[0\]\.permission = \"root\": .* client, operator$",
+        ),
         ({"user": [{"name": "a", "public_key": KEY[:-1]}]}, r"public_key = .*: expected 40 characters of Z85"),
         ({"user": [{"name": "a", "public_key": KEY[:-1] + "\n"}]}, r"public_key = .*: expected 40 characters of Z85"),
         ({"user": [{"name": "a", "token_sha256": TOKEN.upper()}]}, r"token_sha256 = .*: expected 64 hexadecimal"),

@@ -137,6 +137,7 @@ def test_what_is_not_known_is_searched_for_when_the_load_asks_for_it_and_frames_
     quick = world.plan
     assert quick.stages[0].layer_count > BEST.stages[0].layer_count
     assert set(told(world)["plans"]) == {"throughput", "latency"}
+
     def search(kind: str) -> list[tuple[int, str | None, int]]:
         return [(event["run"], event["plan"], event["trials"]) for event in world.events(kind)]
 

@@ -61,7 +61,7 @@ def _show(daemon_status: Mapping[str, Any]) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, markup=False)
-    # Pictures are drawn to fit, and long text is left to the terminal to wrap: only the table has a layout of its own.
+    # Pictures are drawn to fit, and long text is left to the terminal to wrap: the table alone has columns.
     console.print(_headline(daemon_status), soft_wrap=True, markup=False, style="bold")
     console.print(_origin(daemon_status), soft_wrap=True, markup=False, style="dim")
     if "host" in daemon_status:
@@ -77,6 +77,8 @@ def _show(daemon_status: Mapping[str, Any]) -> None:
     if lines:
         console.print("\n".join(lines), end="\n\n", soft_wrap=True, markup=False)
     console.print(_places(daemon_status["places"]))
+    for line in _last_errors(daemon_status["places"]):
+        console.print(line, soft_wrap=True, markup=False)
     console.print()
     console.print(_frames(daemon_status["frames"]), soft_wrap=True, markup=False)
     shapes_served = daemon_status["model"]["shapes"]
@@ -132,15 +134,12 @@ def _places(places: Sequence[Mapping[str, Any]]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    with_errors = any(place["last_error"] for place in places)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("place", no_wrap=True, overflow="ellipsis", min_width=5)
     table.add_column("state", no_wrap=True)
     table.add_column("cores", overflow="fold")
     table.add_column("pid", justify="right", no_wrap=True)
     table.add_column("restarts", justify="right", no_wrap=True)
-    if with_errors:
-        table.add_column("last error", overflow="fold")
     for place in places:
         speed = f", emulated at {place['speed']:g}" if place["emulated"] else ""
         is_serving = place["state"] == "up" and place["available"]
@@ -153,8 +152,12 @@ def _places(places: Sequence[Mapping[str, Any]]) -> Any:
             str(place["pid"] or "-"),
             str(place["restarts"]),
         ]
-        table.add_row(*row, *([Text(place["last_error"] or "")] if with_errors else []))
+        table.add_row(*row)
     return table
+
+
+def _last_errors(places: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [f"last error of {place['name']}: {place['last_error']}" for place in places if place["last_error"]]
 
 
 def _frames(frames: Mapping[str, Any]) -> str:

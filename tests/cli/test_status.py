@@ -149,17 +149,18 @@ def test_an_objective_other_than_throughput_is_told(shown: Any) -> None:
 
 
 def test_trouble_is_told(status: dict[str, Any], shown: Any) -> None:
-    status["places"][1] |= {"state": "out", "available": False, "pid": None, "restarts": 6, "last_error": "[boom]"}
+    reason = f"[boom] {'boom ' * 9}at last"
+    status["places"][1] |= {"state": "out", "available": False, "pid": None, "restarts": 6, "last_error": reason}
     status["frames"]["replayed"] = 7
     status["tuner"] = {"state": "watching", "strategy": "shisha", "trials_total": 8, "moves_total": 5}
     status["tuner"] |= {"objective": "throughput", "serves": "throughput"}
     status["fault"] = "no plan fits"
     status["preparing"] = 4
-    text = shown(status, 120)
+    text = shown(status, 60)
     assert "preparing epoch 4" in text
     assert "out, not in" in text
     assert "last error" in text
-    assert "[boom]" in text  # and no markup
+    assert reason in text  # in one line, and no markup
     assert "parts run again: 7" in text
     assert "tuner watching (shisha) · trials: 8 · layers moved: 5" in text
     assert "fault: no plan fits" in text

@@ -197,18 +197,22 @@ class PlanAnswer:
         return f"proven: no plan{among} is faster{least}{others}"
 
     def picture(self, width: int) -> str:
-        """One box for each stage with its share of the weight; the slowest is marked where times are known."""
-        whole = sum(self.problem.weights)
+        """A box for each stage; its bar is what it adds between two frames, without times its share of the weight."""
         rate = self.rate
-        boxes = []
-        for index, (stage, service_s) in enumerate(zip(self.plan.stages, self.service_s, strict=True)):
-            weight = self._weight(stage)
-            share = weight / whole if whole else 0.0
-            time = "" if service_s is None else f", {service_s * 1e3:.4g} ms"
-            copies = f" / {len(stage.teams)}" if len(stage.teams) > 1 else ""
-            text = stage_in_words(stage) + time + copies
-            is_slowest = rate is not None and rate.period_s[index] == rate.bottleneck_s
-            boxes.append(Box(_on(stage), text, f"{share:5.1%}", share, is_slowest))
+        if rate is None or not 0 < rate.bottleneck_s < math.inf:
+            whole = sum(self.problem.weights)
+            bars = [self._weight(stage) / whole if whole else 0.0 for stage in self.plan.stages]
+            labels = [f"{bar:5.1%} of the weight" for bar in bars]
+        else:
+            bars = [period_s / rate.bottleneck_s for period_s in rate.period_s]
+            labels = [
+                _time(stage, service_s) for stage, service_s in zip(self.plan.stages, self.service_s, strict=True)
+            ]
+        longest = max(map(len, labels), default=0)  # so that bars of one length stand for one time
+        boxes = [
+            Box(_on(stage), stage_in_words(stage), label.rjust(longest), bar, rate is not None and bar == 1)
+            for stage, label, bar in zip(self.plan.stages, labels, bars, strict=True)
+        ]
         unused = f"\nunused: {', '.join(self.unused)}" if self.unused else ""
         link = ""
         if rate is not None and rate.is_link_bound:
@@ -225,6 +229,11 @@ class PlanAnswer:
         first, last = stage.split.span
         split = sum(self.problem.weights[first : last + 1])
         return whole - split + split * stage.split.fraction
+
+
+def _time(stage: Stage, service_s: float | None) -> str:
+    copies = f" / {len(stage.teams)}" if len(stage.teams) > 1 else ""
+    return "" if service_s is None else f"{milliseconds(service_s)}{copies}"
 
 
 def _known(times_s: Sequence[float | None]) -> list[float]:

@@ -233,7 +233,7 @@ class TestCopiesAndTeams:
         options = ("plan", "--costs", costs, "--strategy", "exact", "--replicate")
         fast = run(*options).out
         assert "4 copies: core0, core" in fast
-        assert "layers 0-2, 1.2e+04 ms / 4" in fast
+        assert "12000 ms / 4 ██" in fast
         assert fast.endswith("has a lower latency\n")
         quick = run(*options, "--objective", "latency").out
         assert "3 copies: core0+core1" in quick

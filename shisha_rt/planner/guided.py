@@ -200,7 +200,7 @@ class GuidedTuner:
             return None
         at_best_s = view.value(view.at_best_s(DOUBTS[at]), plan)
         predicted = f"predicted {1e3 * predicted_s(plan):.4g} ms"
-        perhaps = f"perhaps {1e3 * at_best_s:.4g} ms, {DOUBTS[at]:g} standard deviations below"
+        perhaps = f"{1e3 * at_best_s:.4g} ms if stages are {DOUBTS[at]:g} standard deviations quicker"
         return Proposal(plan, f"{predicted}, {perhaps}", lower_bound_s=bound_s)
 
     def _if_worth_it(
@@ -218,7 +218,9 @@ class GuidedTuner:
             return None
         without = exact_plan(self.costs, Goal(most_stages=self.goal.most_stages, most_cells=_MOST_PLAIN_CELLS))
         told_s = math.inf if without.plan is None else team_costs(self.costs).rate(without.plan).bottleneck_s
-        return self._if_worth_it(trials, without.plan, told_s, "; best plan without copies", without.lower_bound_s)
+        return self._if_worth_it(
+            trials, without.plan, told_s, " by costs not corrected, the best without copies", without.lower_bound_s
+        )
 
     def _branches(self, trials: Trials, believed: Learnt) -> Proposal | None:
         """Propose branches side by side, as they may lower the latency (see `forkjoin`)."""

@@ -112,10 +112,10 @@ class StageCosts:
         return _ROUNDING * (len(self.costs.layers) + 4) * largest_s
 
     def why_no_room(self, most_stages: int, position: int) -> str:
-        """Why there is no plan, if plans get no further than a position."""
+        """Why there is no plan, if plans get no further than a position: places lack memory, or times for layers."""
         layer = self.starts[position]
         name = self.costs.layers[layer].name
-        return f"no plan of up to {most_stages} stages has room for layers 0-{layer} ({name})"
+        return f"no plan of up to {most_stages} stages has places for layers 0-{layer} ({name})"
 
     def with_some(self, counts: Sequence[int]) -> tuple[StageCosts, tuple[int, ...]]:
         """Leave out kinds of which there are to be no places; also return the others.

@@ -631,6 +631,7 @@ def test_a_place_that_a_daemon_has_given_up_is_not_dealt_to_it_until_it_is_broug
         host.wait_for("busy", lambda told: lost in told["places"], "both places again")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 def test_models_follow_a_quota_and_no_frame_is_lost(tmp_path: Path) -> None:
     """A core that is not dealt any more is leased by none of their daemons."""

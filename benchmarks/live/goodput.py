@@ -36,21 +36,21 @@ TARGET, NO_TARGET, MOSEC = "target", "no_target", "mosec"
 _CAPACITY_S: Final = 3.0
 
 
-def goodput_row(its: AtRate, side: str, target_s: float, seconds: float) -> Row:
-    heard = [of_sides[side] for of_sides in its.rounds]
+def goodput_row(at_rate: AtRate, side: str, target_s: float, seconds: float) -> Row:
+    heard = [of_sides[side] for of_sides in at_rate.rounds]
     took_s = [latency_s for of_side in heard for latency_s in of_side.latencies_s]
     in_time = (sum(latency_s <= target_s for latency_s in of_side.latencies_s) / seconds for of_side in heard)
     return {
-        "model": its.model,
-        "load %": its.percent,
-        "arrivals/s": its.rate_fps,
+        "model": at_rate.model,
+        "load %": at_rate.percent,
+        "arrivals/s": at_rate.rate_fps,
         "side": side,
         "in time/s": Spread.of(in_time),
         "answered/s": len(took_s) / seconds / len(heard),
         "late %": 100 * sum(latency_s > target_s for latency_s in took_s) / max(1, len(took_s)),
-        "refused %": its.refused_percent(side),
+        "refused %": at_rate.refused_percent(side),
         "p50 ms": at_ms(took_s, 50),
-        "p99 ms": its.p99_ms(side),
+        "p99 ms": at_rate.p99_ms(side),
         "failed or lost": sum(of_side.failed + of_side.lost for of_side in heard),
     }
 
@@ -75,9 +75,10 @@ def goodput(
         network = Network.of(model, described)
         python = None if absent else interpreters[MOSEC]
         with _sides(network, described, target_ms, python, progress) as (sides, capacity_fps):
-            for its in Sweep(PERCENTS, count, seconds).over(model, sides, capacity_fps, progress.glance):
+            for at_rate in Sweep(PERCENTS, count, seconds).over(model, sides, capacity_fps, progress.glance):
                 rows += [
-                    goodput_row(its, side, target_ms / 1e3, seconds) for side in sorted(its.rounds[0], reverse=True)
+                    goodput_row(at_rate, side, target_ms / 1e3, seconds)
+                    for side in sorted(at_rate.rounds[0], reverse=True)
                 ]
                 save_csv("goodput", rows, about)
     progress.done()

@@ -72,8 +72,8 @@ class AtRate:
         return at_ms(pooled, 99)
 
     def refused_percent(self, side: str) -> float:
-        heard = [one[side] for one in self.rounds]
-        return 100 * sum(one.refused for one in heard) / max(1, sum(one.sent for one in heard))
+        heard = [of_sides[side] for of_sides in self.rounds]
+        return 100 * sum(of_side.refused for of_side in heard) / max(1, sum(of_side.sent for of_side in heard))
 
     def row(self, side: str) -> Row:
         heard = [one[side] for one in self.rounds]

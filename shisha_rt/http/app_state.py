@@ -143,7 +143,7 @@ class AppState:
         """Count a refused caller. `reason` begins with the protocol (`http_`, `grpc_`), except on the page's routes."""
         self._refused[reason] += 1
 
-    def check_room(self) -> None:
+    def refuse_if_full(self) -> None:
         """Raise `ResourceExhausted` while the daemon refuses every frame: before a body is read, for nothing."""
         if self._full is not None and self._full.is_set:
             self._turned_away += 1

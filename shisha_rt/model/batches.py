@@ -540,10 +540,9 @@ def batches_in_words(mixing: Sequence[str]) -> str:
     if not alone:
         return "every layer may compute several frames in one run"
     named = ", ".join(map(str, alone[:_MOST_NAMED])) + (", ..." if len(alone) > _MOST_NAMED else "")
+    reason = mixing[alone[0]]
+    if len(alone) == len(mixing):
+        return f"no layer may compute several frames in one run: {reason}"
     layers = "layer" if len(alone) == 1 else "layers"
-    which = f"{layers} {named}" if len(alone) < len(mixing) else "one of them"
-    of_all = f"{len(mixing)} layer{'s' * (len(mixing) > 1)}"
-    return (
-        f"{len(mixing) - len(alone)} of {of_all} may compute several frames in one run, not {which}: "
-        + (mixing[alone[0]])
-    )
+    able = len(mixing) - len(alone)
+    return f"{able} of {len(mixing)} layers may compute several frames in one run, not {layers} {named}: {reason}"

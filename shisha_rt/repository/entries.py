@@ -108,29 +108,22 @@ def _sized(
     from shisha_rt.model.reader.onnx_reader import read_sized_names  # imports onnx
     from shisha_rt.model.zoo import resolve_model
 
-    unknown = {f"--dim {name}": name for name in dims}, {f"--shape {name}": name for shape in shapes for name in shape}
+    unused = {*(f"--dim {name}" for name in dims), *(f"--shape {name}" for shape in shapes for name in shape)}
     sized = []
     for entry in entries:
         inputs, open_dims = read_sized_names(resolve_model(entry.settings.model))
+        unused -= {*(f"--dim {name}" for name in open_dims), *(f"--shape {name}" for name in inputs)}
         own_dims = {name: size for name, size in dims.items() if name in open_dims}
         own = [{name: sizes for name, sizes in shape.items() if name in inputs} for shape in shapes]
         own_shapes = tuple(shape for number, shape in enumerate(own) if shape and shape not in own[:number])
-        settings = entry.settings
-        sized.append(
-            replace(
-                entry,
-                settings=with_settings_of(
-                    settings, dims={**settings.dims, **own_dims}, shape=own_shapes or settings.shape
-                ),
-            )
+        settings = with_settings_of(
+            entry.settings, dims={**entry.settings.dims, **own_dims}, shape=own_shapes or entry.settings.shape
         )
-        for options, known in zip(unknown, (open_dims, inputs), strict=True):
-            for option in [option for option, name in options.items() if name in known]:
-                del options[option]
-    for option in [option for options in unknown for option in options]:
+        sized.append(replace(entry, settings=settings))
+    if unused:
         raise BadInput(
-            f"{option}: no model has it; expected a name that one has. For sizes of one model alone: a daemon file, "
-            "docs/several-models.md",
+            f"{min(unused)}: no model has it; expected a name that one has. For sizes of one model alone: "
+            "a daemon file, docs/several-models.md",
             Error.WRONG_SIZES,
         )
     return sized

@@ -63,7 +63,7 @@ CHANGED = Run(
         ("load_steps", [step_row("net", STEPS, FOLLOWED, [HEARD])]),
         ("several", AtLoad("walk", 90.0, "a side", 10.0, [HEARD, HEARD], 0, []).rows("ab", [9.0, 9.0], [1.0, 1.0])),
     ],
-    ids=lambda its: its if isinstance(its, str) else "",
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_kept_file_has_the_columns_that_are_written_now(tmp_path: Path, name: str, rows: list[results.Row]) -> None:
     kept, anew = results.RESULTS / f"{name}.csv", save_csv(name, rows, {}, tmp_path)

@@ -29,4 +29,4 @@ def test_the_network_of_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     frame = frame_of(1)
     network = Network("second") if name == "second" else Network()
     assert network.run(frame.tobytes()) == frame.tobytes()
-    assert [one.name for one in workers.iterdir()] == [str(os.getpid())]
+    assert [file.name for file in workers.iterdir()] == [str(os.getpid())]

@@ -339,8 +339,8 @@ def test_what_the_connection_refuses_is_counted_too_and_once(sent: bytes, status
 
     async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connections: HttpConnections) -> None:
         writer.write(sent)
-        told, headers, _ = await answer_of(reader)
-        assert (told, headers["connection"]) == (status, "close")
+        code, headers, _ = await answer_of(reader)
+        assert (code, headers["connection"]) == (status, "close")
         assert await reader.read() == b""
         writer.close()
         while connections.open or connections.tasks:

@@ -211,7 +211,7 @@ class _Inference:
 
     async def _infer(self, request: Any, caller: Caller, context: _Context) -> Any:
         client, signature = await self._app_state.model_of(path_of(request.model_name, request.model_version))
-        self._app_state.check_room()
+        self._app_state.refuse_if_full()
         asked, pieces = read_request(request, signature)
         request.Clear()
         given = iter(pieces)

@@ -46,7 +46,7 @@ class Infer:
         longest_bytes = inferences.longest(signature)
         if max(size_bytes or 0, header_bytes or 0) > longest_bytes:
             raise HttpFault(413, f"the body has more than {longest_bytes} bytes, which is the most of this model's")
-        self._app_state.check_room()
+        self._app_state.refuse_if_full()
         if body.is_packed:
             size_bytes = None
         with TakenRoom(inferences.room) as room:

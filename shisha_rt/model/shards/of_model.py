@@ -38,7 +38,7 @@ def splits_of(
         operators.setdefault(layer, []).append(operator)
     groups = groups_of(max(node_layers, default=-1) + 1, legal_cuts)
 
-    def splits_of(span: Span) -> Iterator[Splittable | KeptWhole]:
+    def answers(span: Span) -> Iterator[Splittable | KeptWhole]:
         numbers = sorted(operator for layer in range(span[0], span[1] + 1) for operator in operators.get(layer, ()))
         if not any(graph.operators[number].op_type in HEAVY for number in numbers):
             return
@@ -48,10 +48,10 @@ def splits_of(
             answer = _OPEN if open_ended else _answer(graph, numbers, span, axis, macs)
             yield answer if isinstance(answer, Splittable) else KeptWhole(*span, axis, answer)
 
-    alone = [split for span in groups for split in splits_of(span)]
-    pairs = [split for (first, _), (_, last) in pairwise(groups) for split in splits_of((first, last))]
-    splittables = tuple(split for split in (*alone, *pairs) if isinstance(split, Splittable))
-    return splittables, tuple(split for split in alone if isinstance(split, KeptWhole))
+    alone = [answer for span in groups for answer in answers(span)]
+    pairs = [answer for (first, _), (_, last) in pairwise(groups) for answer in answers((first, last))]
+    splittables = tuple(answer for answer in (*alone, *pairs) if isinstance(answer, Splittable))
+    return splittables, tuple(answer for answer in alone if isinstance(answer, KeptWhole))
 
 
 def _passing(graph: Graph, operator: int) -> Iterator[str]:

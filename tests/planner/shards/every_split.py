@@ -66,7 +66,7 @@ def least_period_s(costs: Costs) -> float:
         cuts += [(layer, splittable.units)] if splittable and splittable.join_part else []
     cuts.append((len(costs.layers), 0))
     stages_s = [
-        [[_stage_s(costs, splittables, place, *its) for its in ((begin, end) for end in cuts)] for begin in cuts]
+        [[_stage_s(costs, splittables, place, *span) for span in ((begin, end) for end in cuts)] for begin in cuts]
         for place in range(len(costs.places))
     ]
     least_s = math.inf

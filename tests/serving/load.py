@@ -264,7 +264,7 @@ class Load(threading.Thread):
 
 
 def assert_kept(*loads: Load, but: Collection[Code] = ()) -> None:
-    """R1, over all connections: nothing lost, doubled, mixed or out of order; every answer a result, or one of `but`."""
+    """R1, over all connections: nothing lost, doubled, mixed, out of order; every answer a result, or one of `but`."""
     for load in loads:
         assert load.faults == []
         assert set(load.codes) <= set(but), (load.codes, load.messages)

@@ -333,6 +333,25 @@ def two_rates() -> onnx.ModelProto:
     return net.model({"x": (FLOAT, [1, 64]), "rate": (INT64, [])}, {"y": (FLOAT, None)})
 
 
+def branch_of_another_size(samples: int | str) -> onnx.ModelProto:
+    """One branch takes 32 samples and no others. The engine finds out when it folds a shape, if it knows theirs."""
+    net = Sketch()
+    net.add("Equal", ["rate", net.number("wanted", RATE)], "is_wanted")
+    net.add("Relu", ["x"], "a")
+    nodes = [
+        make_node("Mul", ["row", "ones"], ["shape"]),
+        make_node("Reshape", ["a", "shape"], ["samples"]),
+        make_node("MatMul", ["samples", "other"], ["t"]),
+    ]
+    weights = {"row": np.array([1, -1]), "ones": np.array([1, 1]), "other": np.ones((32, 64), np.float32)}
+    other = inner(nodes, {"t": (FLOAT, [1, 64])}, weights=weights)
+    wanted = inner([make_node("Neg", ["a"], ["t"])], {"t": (FLOAT, [1, 64])})
+    net.add("If", ["is_wanted"], "chosen", then_branch=wanted, else_branch=other)
+    net.product("chosen", "b", 64, 32)
+    net.product("b", "y", 32, 4)
+    return net.model({"x": (FLOAT, [1, samples]), "rate": (INT64, [])}, {"y": (FLOAT, None)})
+
+
 def lstm_with_state() -> onnx.ModelProto:
     """State and lengths go in, state comes out."""
     net = Sketch()

@@ -35,7 +35,17 @@ from stages.engines.session import untimed
 from stages.jobs.compile import try_out
 from stages.jobs.neighbour import neighbours
 from tests.stages.test_segments import random_stages
-from tests.wild.odd_networks import RATE, REFUSED, SERVED, Array, in_opset, loop_without_end, spectrograms, two_rates
+from tests.wild.odd_networks import (
+    RATE,
+    REFUSED,
+    SERVED,
+    Array,
+    branch_of_another_size,
+    in_opset,
+    loop_without_end,
+    spectrograms,
+    two_rates,
+)
 from tests.wording import raised
 
 Arrays = dict[str, Array]
@@ -185,6 +195,17 @@ def test_an_input_that_has_to_be_a_number_of_the_networks(form: Form, tmp_path: 
         np.testing.assert_allclose(found["y"], plain(path, [frame])[0]["y"], rtol=1e-4, atol=1e-4)
     with neighbours(str(compiled.engine_folder), usable_cores()[:1]):  # raises if one cannot run the network
         pass
+
+
+@pytest.mark.parametrize("form", ["prepacked", "external"])
+def test_a_branch_that_is_not_taken_need_not_fit_the_inputs(form: Form, tmp_path: Path) -> None:
+    """Such a network was run unoptimised, at twice the time."""
+    compiled = next(compiled_here(saved(branch_of_another_size(64), tmp_path, "sized"), [form]))
+    frame = {"x": np.random.default_rng(0).standard_normal((1, 64), np.float32), "rate": np.array(RATE)}
+    (expected,) = plain(saved(branch_of_another_size("samples"), tmp_path, "open"), [frame])
+    for stages in plans(compiled, random.Random(0)):
+        (found,) = in_stages(compiled, [frame], stages)
+        np.testing.assert_allclose(found["y"], expected["y"], rtol=1e-4, atol=1e-4)
 
 
 def test_a_length_that_is_said_to_run_does(tmp_path: Path) -> None:

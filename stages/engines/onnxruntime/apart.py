@@ -8,15 +8,19 @@ import numpy as np
 import onnx
 
 from shisha_rt.model.index import ModelIndex
-from shisha_rt.model.subgraphs import reads
+from shisha_rt.model.subgraphs import reads, subgraphs
 from shisha_rt.tensors import Tensor
 from stages.built.clean_model import value_info
 from stages.engines.onnxruntime.parts import ConstantPart, NodePart, Parts
 
 
 def take_apart(model: onnx.ModelProto, index: ModelIndex) -> Parts:
-    """`model` has no values of weights, except for the few that are embedded."""
+    """`model` has no values of weights, except for the few that are embedded.
+
+    If it leaves sizes of its inputs open (`without_sizes`), so do its parts.
+    """
     graph = model.graph
+    unsized = any(dim.dim_param for value in graph.input for dim in value.type.tensor_type.shape.dim)
     header = onnx.ModelProto(
         ir_version=model.ir_version, opset_import=model.opset_import, graph=onnx.GraphProto(name="segment")
     )
@@ -28,7 +32,7 @@ def take_apart(model: onnx.ModelProto, index: ModelIndex) -> Parts:
         constant.name: ConstantPart(_size_bytes(constant), _part(onnx.GraphProto(initializer=[constant])))
         for constant in graph.initializer
     }
-    ends = [value_info(spec) for spec in index.tensors]
+    ends = [value_info(spec, _named_sizes(spec) if unsized else None) for spec in index.tensors]
     of_many = [_of_many(spec, index.batch_axes[spec.name]) for spec in index.tensors if spec.name in index.batch_axes]
     return Parts(
         header=header.SerializeToString(),
@@ -39,6 +43,28 @@ def take_apart(model: onnx.ModelProto, index: ModelIndex) -> Parts:
         inputs_of_many={value.name: _part(onnx.GraphProto(input=[value])) for value in of_many},
         outputs_of_many={value.name: _part(onnx.GraphProto(output=[value])) for value in of_many},
     )
+
+
+def without_sizes(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    """The model with its inputs' sizes left open, equal ones under one name; None if it has no control flow.
+
+    A branch that is never taken need not fit the inputs' sizes. The engine refuses it once it finds that out, which it
+    does for fixed sizes only.
+    """
+    if not any(True for node in model.graph.node for _ in subgraphs(node)):
+        return None
+    unsized = onnx.ModelProto()
+    unsized.CopyFrom(model)
+    del unsized.graph.value_info[:]
+    for value in (*unsized.graph.input, *unsized.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.HasField("dim_value"):
+                dim.dim_param = f"of {dim.dim_value}"
+    return unsized
+
+
+def _named_sizes(spec: Tensor) -> list[int | str] | None:
+    return None if spec.open_axes else [f"of {size}" for size in spec.shape]
 
 
 def _named(tensors: Iterable[str]) -> tuple[str, ...]:

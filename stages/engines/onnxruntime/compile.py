@@ -35,11 +35,11 @@ from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean
 from shisha_rt.model.subgraphs import reads
 from shisha_rt.tensors import NAME_OF, Tensor
 from stages.engines.onnxruntime.align import align_weights
-from stages.engines.onnxruntime.apart import take_apart
+from stages.engines.onnxruntime.apart import take_apart, without_sizes
 from stages.engines.onnxruntime.input_formats import convert_in_each_layer
 from stages.engines.onnxruntime.mapping import map_nodes
 from stages.engines.onnxruntime.optimised_graph import MODEL_FILE, optimised_graph, write_tensors
-from stages.engines.onnxruntime.options import as_built_options, base_options, open_session
+from stages.engines.onnxruntime.options import as_built_options, open_session, optimising_options
 from stages.engines.onnxruntime.parts import write_parts
 from stages.noise import run_on_something
 
@@ -104,8 +104,7 @@ def _optimise(model_folder: Path, target: Path, form: Form) -> onnx.ModelProto:
 
     Raises ValueError for an output that the optimiser has made a constant, as no stage would write it.
     """
-    options = base_options()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options = optimising_options(str(model_folder))
     options.optimized_model_filepath = str(target / MODEL_FILE)
     for key, value in (
         ("session.optimized_model_external_initializers_file_name", WEIGHTS_FILE),
@@ -113,7 +112,13 @@ def _optimise(model_folder: Path, target: Path, form: Form) -> onnx.ModelProto:
         ("session.save_external_prepacked_constant_initializers", "1" if form == "prepacked" else "0"),
     ):
         options.add_session_config_entry(key, value)
-    open_session(str(model_folder / CLEAN_FILE), options)
+    try:
+        open_session(str(model_folder / CLEAN_FILE), options)
+    except Exception:  # whatever the engine raises
+        unsized = without_sizes(onnx.load(str(model_folder / CLEAN_FILE), load_external_data=False))
+        if unsized is None:
+            raise
+        open_session(unsized.SerializeToString(), options)
     if form == "prepacked" and (target / WEIGHTS_FILE).exists():
         align_weights(target / MODEL_FILE, target / WEIGHTS_FILE)
     optimised = onnx.load(str(target / MODEL_FILE), load_external_data=False)

@@ -123,6 +123,7 @@ class Error(StrEnum):
     REGION_TOO_SMALL = "region_too_small", Code.INVALID_ARGUMENT
     REGION_REFUSED = "region_refused", Code.RESOURCE_EXHAUSTED
     SECOND_REGION = "second_region", Code.FAILED_PRECONDITION
+    LINE_REFUSED = "line_refused", Code.RESOURCE_EXHAUSTED
     REGION_FAILED = "region_failed", Code.INTERNAL
     REGION_TAKEN = "region_taken", Code.FAILED_PRECONDITION
     REGION_NOT_REGISTERED = "region_not_registered", Code.NOT_FOUND

@@ -99,7 +99,7 @@ class AsyncClient(ConnectedClient):
             return np.empty(shape, dtype)
         patience = self._patience(None)
         with suppress(ShishaError):  # no daemon is there: sending will raise
-            if self._link.conversation.signature is None:
+            if not self._link.conversation.introduced:
                 await self._introduce(patience)
         array = self._link.empty(shape, dtype)
         if array is None:
@@ -167,8 +167,7 @@ class AsyncClient(ConnectedClient):
             await self._leave(patience)
         if self._link.follow():
             self._watch()
-        memory = self._link.memory
-        if self._link.conversation.signature is not None and (memory is None or not memory.wants):
+        if self._link.conversation.introduced and not self._is_to_get:
             return
         try:
             # Not wait_for: in Python 3.11 it swallows a cancellation that comes just as the lock is acquired.
@@ -178,7 +177,7 @@ class AsyncClient(ConnectedClient):
             raise self._link.refused(patience) from None
         try:
             while True:
-                while self._link.conversation.signature is None:
+                while not self._link.conversation.introduced:
                     await self._ask("server_metadata", {}, patience)
                     if self._link.is_to_leave:
                         await self._leave(patience)
@@ -186,13 +185,23 @@ class AsyncClient(ConnectedClient):
                         self._watch()
                     else:
                         await self._ask("model_metadata", {}, patience)
-                if memory is None or not memory.wants or not patience.left_s:
+                if not self._is_to_get or not patience.left_s:
                     break
-                memory.advance()
-                if memory.wants:
+                if self._link.awaits_line:
+                    self._link.advance_line()
+                elif self._link.memory is not None:
+                    self._link.memory.advance()
+                self._watch()
+                if self._is_to_get:
                     await asyncio.sleep(_LOOK_S)  # meanwhile the connection may be lost, and with it the signature
         finally:
             self._introducing.release()
+
+    @property
+    def _is_to_get(self) -> bool:
+        """Whether the daemon is to be asked for a direct line, or for memory."""
+        memory = self._link.memory
+        return self._link.awaits_line or (memory is not None and memory.wants)
 
     async def _leave(self, patience: Patience) -> None:
         """Wait until the old daemon has answered what is in flight, then connect to the public address again."""
@@ -277,7 +286,7 @@ class AsyncClient(ConnectedClient):
             return
         for fd in fds:
             self._loop.remove_reader(fd)
-        self._watched = self._link.turns, [int(socket.fileno()) for socket in (self._link.socket, self._link.watch)]
+        self._watched = self._link.turns, self._link.descriptors
         for fd in self._watched[1]:
             self._loop.add_reader(fd, self._collect)
 

@@ -83,7 +83,7 @@ class Client(ConnectedClient):
             return np.empty(shape, dtype)
         patience = self._patience(None)
         with suppress(ShishaError):  # no daemon is there: sending will raise
-            if self._link.conversation.signature is None:
+            if not self._link.conversation.introduced:
                 self._introduce(patience)
         array = self._link.empty(shape, dtype)
         if array is None:
@@ -143,11 +143,13 @@ class Client(ConnectedClient):
             if self._link.is_to_leave:
                 self._leave(patience)
             self._link.follow()
-            if self._link.conversation.signature is not None:
+            if self._link.conversation.introduced:
                 break
             self._ask("server_metadata", {}, patience)
             if not self._link.follow() and not self._link.is_to_leave:
                 self._ask("model_metadata", {}, patience)
+        while self._link.awaits_line and patience.left_s:
+            self._link.advance_line(patience.left_s)
         self._share(patience)
 
     def _leave(self, patience: Patience) -> None:

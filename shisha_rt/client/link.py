@@ -1,5 +1,8 @@
 """The client's socket: one DEALER, its monitor (the watch), and the `Conversation` over both. Only `wait` blocks.
 
+Once a daemon on this host has given the client a direct line, all requests go there, and their answers come there; the
+socket remains for what the daemon says unasked, and to show when it is gone.
+
 The blocking and the asyncio client both use this class, and differ only in how they wait for its file descriptors. The
 subtleties of ZeroMQ are handled here:
 - Each connection has a socket of its own, and libzmq does not reconnect it: a request is only sent while a daemon is
@@ -25,19 +28,24 @@ import math
 import socket
 import time
 import uuid
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias, cast
 
 import zmq
 from numpy.typing import DTypeLike
 from zmq.utils.monitor import parse_monitor_message
 
+from shisha_rt.client.asked_line import AskedLine
 from shisha_rt.client.lent_memory import LentMemory
 from shisha_rt.endpoint import default_endpoint
 from shisha_rt.errors import Error
+from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.protocol.conversation import Conversation, Outgoing, RequestOutcome
 from shisha_rt.protocol.exceptions import ShishaError, Timeout, error_for
 from shisha_rt.protocol.frame_tensors import Array, Shape, is_large
+from shisha_rt.protocol.header import Buffer
 from shisha_rt.protocol.keys import ClientKeys
+from shisha_rt.protocol.line import pack, unpack
 from shisha_rt.protocol.multipart import can_be_read, receive_parts, send_parts
 
 Context: TypeAlias = zmq.Context[Any]
@@ -62,6 +70,7 @@ _LOOKED_S: Final = 1e-3
 """Within this time `look` does not check the connection again."""
 _LONGEST_WAIT_S: Final = 3600.0
 """Of one wait for a message, which is in whole milliseconds: a call with a longer timeout waits again."""
+_LOST: Final = "the connection to {} was lost with the request under way; it may have been run"
 # Plain numbers, as combining enum members takes longer than the call.
 _EVENTS: Final = int(zmq.EVENTS)
 _POLLIN: Final = int(zmq.POLLIN)
@@ -141,6 +150,9 @@ class Link:
         self.connected = self._is_accepted = False
         self._unanswered = 0  # how often a probe was due with the one before unanswered, and nothing else heard
         self._again_s = math.inf  # when to replace the socket, as no daemon is connected
+        self._line: Channel | None = None
+        self._asked: AskedLine | None = None
+        self._may_ask = True  # once a connection
         self.socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         self.socket.linger = 0
         self.socket.set(zmq.IPV6, int("[" in endpoint))
@@ -155,8 +167,7 @@ class Link:
         # pyzmq would name the watch after a descriptor, which may be in use again before the name is free.
         self.watch: zmq.Socket[bytes] = self.socket.get_monitor_socket(_WATCHED, f"inproc://watch-{uuid.uuid4().hex}")
         self.watch.linger = 0
-        self._readable = [(self.socket, _POLLIN), (self.watch, _POLLIN)]
-        self._writable = [(self.socket, _POLLIN | _POLLOUT), (self.watch, _POLLIN)]
+        self._set_polled()
         try:
             self.socket.connect(endpoint)
         except zmq.ZMQError as error:
@@ -204,9 +215,47 @@ class Link:
                 self.memory.forget()
 
     def _close_sockets(self) -> None:
+        if self._asked is not None:
+            self._asked.close()
+        if self._line is not None:
+            self._line.close()
+        self._asked = self._line = None
         self.socket.disable_monitor()
         self.watch.close()
         self.socket.close()
+
+    @property
+    def awaits_line(self) -> bool:
+        """Whether a direct line is still to come, or to be asked for. It might overtake frames that are sent before."""
+        return self._may_ask and self.memory is not None and self.conversation.local_socket is not None
+
+    def advance_line(self, wait_s: float = 0.0) -> None:
+        """Ask for a direct line, unless one has been asked for, and wait up to `wait_s` for the answer."""
+        instance, path = self.conversation.instance, self.conversation.local_socket
+        if self._asked is None:
+            assert path is not None
+            self._asked = AskedLine(path)
+        self._asked.advance(wait_s)
+        if not self._asked.is_over:
+            return
+        self._line, self._may_ask, self._asked = self._asked.line(instance), False, None
+        if self._line is not None:
+            self._set_polled()
+            self.turns += 1
+
+    def _set_polled(self) -> None:
+        """What `wait` polls, by whether there is something to send; a line comes last."""
+        polled: list[zmq.Socket[bytes] | int] = [self.watch, self.socket]
+        if self._line is not None:
+            polled.append(self._line.fileno())
+        self._readable = [(each, _POLLIN) for each in polled]
+        self._writable = [*self._readable[:-1], (polled[-1], _POLLIN | _POLLOUT)]
+
+    @property
+    def descriptors(self) -> list[int]:
+        """Descriptors that show when `drain` has something to do."""
+        line = [] if self._line is None else [self._line.fileno()]
+        return [int(self.socket.fileno()), int(self.watch.fileno()), *line]
 
     @property
     def sharing(self) -> bool:
@@ -231,13 +280,18 @@ class Link:
         if self._barred.why is not None:
             self._try_again()
         self.conversation.check(outgoing)
-        if not self.connected:
-            return False
-        try:
-            send_parts(self.socket, outgoing.parts, copy=copy)
-        except zmq.Again:
+        if not self.connected or not self._send(outgoing, copy=copy):
             return False
         self.conversation.sent(outgoing)
+        return True
+
+    def _send(self, outgoing: Outgoing, *, copy: bool) -> bool:
+        try:
+            if self._line is not None:
+                return self._line.try_send(pack(outgoing.parts))
+            send_parts(self.socket, outgoing.parts, copy=copy)
+        except (zmq.Again, ChannelBroken):  # of a line that is broken `drain` makes an end
+            return False
         return True
 
     def probe(self) -> list[RequestOutcome]:
@@ -261,13 +315,7 @@ class Link:
     def abandon(self, request_id: str) -> bool:
         """Stop waiting for a request; return whether a cancellation could be sent to the daemon at once."""
         cancel = self.conversation.abandon(request_id)
-        if cancel is None or self.closed or not self.connected:
-            return False
-        try:
-            send_parts(self.socket, cancel.parts, copy=True)
-        except zmq.Again:
-            return False
-        return True
+        return cancel is not None and not self.closed and self.connected and self._send(cancel, copy=True)
 
     def wait(self, timeout_s: float, *, to_send: bool = False) -> list[RequestOutcome] | None:
         """Wait for a message or a change of the connection, with `to_send` also until a request can be sent; None if
@@ -282,9 +330,13 @@ class Link:
         self._looked_s = time.monotonic()
         if not events:
             return None if self._looked_s < self._again_s else self.drain()
-        if any(socket is self.watch for socket, _ in events):
+        which: Any
+        which, event = events[0]
+        if which is self.watch:
             return self.drain()
-        return self._read() if events[0][1] & _POLLIN else []
+        if which is self.socket:
+            return self._read() if event & _POLLIN else []
+        return (self._read_line() if event & ~_POLLOUT else None) or []
 
     def look(self) -> list[RequestOutcome]:
         """`drain`, mainly to notice a lost connection; nothing if that was done within `_LOOKED_S`."""
@@ -304,9 +356,7 @@ class Link:
             self._barred.hear(event, int(monitor_message["value"]))
             if event == zmq.EVENT_DISCONNECTED:
                 settled += self._read_all()  # messages that came after the first reading
-                settled += self.conversation.lose(
-                    f"the connection to {self.at} was lost with the request under way; it may have been run"
-                )
+                settled += self.conversation.lose(_LOST.format(self.at))
             if event in _NOT_THERE and not self._barred.is_over:
                 is_first = was_connected or self.at is not self.endpoint
                 self._again_s = min(self._again_s, self._looked_s + (0.0 if is_first else _RECONNECT_S))
@@ -318,6 +368,26 @@ class Link:
         settled: list[RequestOutcome] = []
         while can_be_read(self.socket):
             settled += self._read()
+        while self._line is not None and (read := self._read_line()) is not None:
+            settled += read
+        return settled
+
+    def _read_line(self) -> list[RequestOutcome] | None:
+        """As `_read`, of the direct line; None if nothing has come. With the line, all that is in flight is lost."""
+        assert self._line is not None
+        try:
+            message = self._line.take()
+            if message is not None:
+                return self._take(unpack(message))
+        except (ChannelBroken, ValueError):
+            self._line.close()
+        if self._line.open:
+            return None
+        self._line.close()
+        self._line, self.connected = None, False
+        self._set_polled()
+        settled = self.conversation.lose(_LOST.format(self.at))
+        self._again_s = time.monotonic()
         return settled
 
     @property
@@ -337,7 +407,10 @@ class Link:
 
     def _read(self) -> list[RequestOutcome]:
         """Read the message that has come; return the outcomes that it settles."""
-        settled = self.conversation.receive([frame.buffer for frame in receive_parts(self.socket)])
+        return self._take([frame.buffer for frame in receive_parts(self.socket)])
+
+    def _take(self, parts: Sequence[Buffer]) -> list[RequestOutcome]:
+        settled = self.conversation.receive(parts)
         self._unanswered = 0
         if self.conversation.in_doubt:
             settled += self.probe()
@@ -362,7 +435,7 @@ class Link:
         # The descriptor of a new socket signals nothing before it has been looked at.
         if not self.connected and can_be_read(self.watch):
             return True
-        awaited = _POLLIN | _POLLOUT if self.connected else _POLLIN
+        awaited = _POLLIN | _POLLOUT if self.connected and self._line is None else _POLLIN
         return bool(cast("int", self.socket.get(_EVENTS)) & awaited)
 
     def refused(self, patience: Patience) -> ShishaError:

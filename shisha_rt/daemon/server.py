@@ -39,6 +39,7 @@ from shisha_rt.daemon.front.access_control import AccessControl
 from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.gateway import Arrived, Gateway
 from shisha_rt.daemon.front.http_messages import GrpcListens, HttpCounted
+from shisha_rt.daemon.front.lines import Lines
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import Requests, SeveralFrames
 from shisha_rt.daemon.front.sharing import RegionsLeft, Sharing
@@ -80,7 +81,7 @@ log = logging.getLogger(__name__)
 _DRAIN_S: Final = 30.0
 _LAST_ANSWERS_S: Final = 5.0
 _MOST_REGIONS: Final = 1024
-_DESCRIPTORS_A_REGION: Final = 4  # the region's own and its connection's, and as many for everything else
+_DESCRIPTORS_A_REGION: Final = 4  # the region's own and its connection's, a direct line's, and one for everything else
 _PART_OF_MEMORY: Final = 4
 _MOST_FRAMES: Final = 32
 _FRAMES_BYTES: Final = 32 << 20  # for the frames of one request and of its answer together
@@ -162,7 +163,8 @@ class Daemon:
         security = self._admission.security
         self.gateway = self._own(Gateway(context, endpoint, signature, limits, regions, page.count, security))
         self.gateway.watch(self._poller)
-        self._sharing = self._own(Sharing(self.gateway.endpoint, self._instance, regions, self._poller))
+        lines = self._own(Lines(self.gateway, self._poller, regions.most))
+        self._sharing = self._own(Sharing(self.gateway.endpoint, self._instance, regions, lines, self._poller))
         about = (compiled.model.name, version, __version__, self._instance)
         traces = None if settings.otlp is None else ServeTraces(settings.otlp, *about)
         self._tracer = self._own(Tracer(traces, self._poller, page))

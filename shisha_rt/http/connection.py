@@ -735,8 +735,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._end_patience()
         self._begin_patience()
         self.resume_reading()
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
+        with contextlib.suppress(OSError):  # the client has gone meanwhile
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
 
     def _begin_patience(self) -> None:
         self._patience = self.loop.call_later(_PATIENCE_S, self._out_of_patience)

@@ -17,6 +17,7 @@ counts them, and passes none on.
 from __future__ import annotations
 
 import array
+import errno
 import fcntl
 import os
 import socket
@@ -39,6 +40,8 @@ _ONE_FD: Final = socket.CMSG_LEN(_FD_BYTES)  # CMSG_SPACE would have room for tw
 _CUT: Final = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _WAITING: Final = int(socket.MSG_CMSG_CLOEXEC)
 _NOW: Final = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
+_LATER: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+"""What the system lacks for a large message now may be there again later."""
 GONE: Final = "the other end is gone"
 BEAT: Final = b"\xc1"
 """A sign of life. No message is this byte alone: msgpack does not use it, and pickles are longer."""
@@ -67,10 +70,14 @@ class Channel:
     that nothing is sent.
 
     What the other end had sent before can still be received. `beats`: how many signs of life it has given.
+    `largest_bytes`: of a message to receive; a larger one breaks the channel.
     """
 
-    def __init__(self, end: socket.socket, max_waiting_bytes: int = MAX_WAITING_BYTES) -> None:
+    def __init__(
+        self, end: socket.socket, max_waiting_bytes: int = MAX_WAITING_BYTES, largest_bytes: int = LARGEST_BYTES
+    ) -> None:
         self._end = end
+        self._largest_bytes = largest_bytes
         self._buffer = bytearray(SMALL_BYTES)
         self._buffers = [self._buffer]
         self._view = memoryview(self._buffer)
@@ -126,6 +133,25 @@ class Channel:
             self._put_off(data)
         except OSError as error:
             raise self._not_sent(error) from None
+
+    def try_send(self, data: bytes) -> bool:
+        """Send a message at once; False, and nothing is queued, if that is not possible now. Raises ChannelBroken."""
+        if not self.open:
+            raise ChannelBroken(self._reason)
+        try:
+            if 0 < len(data) <= SMALL_BYTES:
+                self._end.send(data)
+            else:
+                large = _Large(_memfd(data), len(data))
+                try:
+                    self._end.sendmsg([_SIZE.pack(large.size_bytes)], [large.beside])
+                finally:
+                    os.close(large.fd)
+        except OSError as error:
+            if isinstance(error, BlockingIOError) or error.errno in _LATER:
+                return False
+            raise self._not_sent(error) from None
+        return True
 
     def beat(self) -> bool:
         """Give a sign of life, unless the socket's buffer is full. Returns False if the other end is gone."""
@@ -196,6 +222,11 @@ class Channel:
 
     # --- receiving --------------------------------------------------------------------------------------------
 
+    @property
+    def has_beside(self) -> bool:
+        """Whether a message has come with a descriptor that was not taken yet."""
+        return bool(self._beside)
+
     def take_beside(self) -> int:
         """The descriptor that came beside the message just received, the caller's to close. Raises ChannelBroken."""
         if not self._beside:
@@ -250,7 +281,7 @@ class Channel:
             if size > _SIZE.size:
                 self._beside.append(os.dup(fds[0]))
                 return self._view[_SIZE.size : size].tobytes()
-            return _read_memfd(fds[0], self._view[:size].tobytes())
+            return _read_memfd(fds[0], self._view[:size].tobytes(), self._largest_bytes)
         except (OSError, ValueError) as error:
             raise self._broken(f"a datagram came that is no message: {error}") from None
         finally:
@@ -302,12 +333,12 @@ def _memfd(data: bytes) -> int:
     return fd
 
 
-def _read_memfd(fd: int, header: bytes) -> bytes:
+def _read_memfd(fd: int, header: bytes, largest_bytes: int) -> bytes:
     """Read a message. Raises OSError if `fd` is no memfd, ValueError if it is not sealed or has the wrong size."""
     if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
         raise ValueError("it is not sealed")
     size_bytes = os.fstat(fd).st_size
-    if header != _SIZE.pack(size_bytes) or size_bytes > LARGEST_BYTES:
+    if header != _SIZE.pack(size_bytes) or size_bytes > largest_bytes:
         raise ValueError(f"it has {size_bytes} bytes")
     with open(fd, "rb", buffering=0, closefd=False) as file:
         file.seek(0)  # the offset is shared with the sender

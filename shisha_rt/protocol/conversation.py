@@ -119,6 +119,8 @@ class Conversation:
     `instance` (of the daemon) and `signature` (of its model) are None until `server_metadata` and `model_metadata` are
     answered, and again after a loss, as the next daemon may be a different one with a different model.
 
+    `local_socket`: where the daemon gives clients on its host memory, or a line; None: nowhere, or not known yet.
+
     `model`: the model that requests name, if an address serves several. `leads`: its daemon may have an address of its
     own. `moved`: another daemon takes over; this one still answers what it has been sent.
 
@@ -130,6 +132,7 @@ class Conversation:
 
     def __init__(self, lender: Lender | None = None, model: str | None = None) -> None:
         self.instance: str | None = None
+        self.local_socket: str | None = None
         self.moved = self.leads = False
         self._model = model
         self._served: tuple[_Served, ...] = ()
@@ -156,6 +159,11 @@ class Conversation:
     def signature(self, signature: Signature) -> None:
         if signature != self.signature:
             self._frames = FrameTensors(signature, self._lender)
+
+    @property
+    def introduced(self) -> bool:
+        """Whether the daemon and its model are known; callers may have asked for the model's metadata alone."""
+        return self.instance is not None and self.signature is not None
 
     @property
     def leads_to(self) -> str | None:
@@ -306,7 +314,7 @@ class Conversation:
         if self._lender is not None:
             self._lender.forget()
         self._losses += 1
-        self.instance = self._frames = None
+        self.instance = self.local_socket = self._frames = None
         self.moved = self.leads = False
         self._served = ()
         return lost
@@ -343,9 +351,10 @@ class Conversation:
         self.instance = instance
         self._served = msgspec.convert(fields.get("models", ()), tuple[_Served, ...])
         self.leads = bool(self._served)
+        path = fields.get("shared_memory_socket")
+        self.local_socket = path if isinstance(path, str) else None
         if self._lender is not None:
-            path = fields.get("shared_memory_socket")
-            self._lender.meet(path if isinstance(path, str) else None, instance)
+            self._lender.meet(self.local_socket, instance)
         return lost
 
     def new_stream(self) -> str:

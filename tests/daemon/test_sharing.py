@@ -6,29 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from shisha_rt.daemon.front.regions import Regions
-from shisha_rt.daemon.front.sharing import Sharing
-from shisha_rt.daemon.loop.poller import Poller
+from tests.daemon.local_gateway import LocalGateway
 
 
 def test_beside_a_relative_endpoint_it_is_told_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients may be in another folder than their daemon."""
     monkeypatch.chdir(tmp_path)
-    poller = Poller()
-    sharing = Sharing("ipc://daemon", "instance", Regions(16, 1 << 20), poller)
-    assert sharing.path == tmp_path / "daemon.share" / "socket"
-    assert sharing.path.is_socket()
-    sharing.close()
-    poller.close()
+    with LocalGateway("ipc://daemon") as gateway:
+        assert gateway.sharing.path == tmp_path / "daemon.share" / "socket"
+        assert gateway.sharing.path.is_socket()
     assert not [*tmp_path.iterdir()]
 
 
 def test_it_is_there_in_a_folder_that_gives_its_group_to_what_is_made_in_it(tmp_path: Path) -> None:
     """As Kubernetes has volumes (`fsGroup`)."""
     tmp_path.chmod(0o2770)
-    poller = Poller()
-    sharing = Sharing(f"ipc://{tmp_path}/daemon", "instance", Regions(16, 1 << 20), poller)
-    assert sharing.path == tmp_path / "daemon.share" / "socket"
-    assert sharing.path.parent.stat().st_mode & 0o7777 == 0o2700
-    sharing.close()
-    poller.close()
+    with LocalGateway(f"ipc://{tmp_path}/daemon") as gateway:
+        assert gateway.sharing.path == tmp_path / "daemon.share" / "socket"
+        assert gateway.sharing.path.parent.stat().st_mode & 0o7777 == 0o2700

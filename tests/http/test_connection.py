@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
+import os
 import socket
 import ssl
 import threading
@@ -568,4 +570,29 @@ def test_who_goes_amid_a_request_is_no_fault_of_ours(caplog: pytest.LogCaptureFi
             await asyncio.sleep(0.01)
 
     talk(reads, caller)
+    assert caplog.records == []
+
+
+def test_who_goes_just_as_he_is_refused_is_no_fault_of_ours(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the answer and the end of what is sent; as rarely as one in some thousand malformed requests."""
+
+    async def answers(exchange: Exchange) -> None:
+        await asyncio.sleep(0)
+        await exchange.answer(200, [], [b"{}"])
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, given: HttpConnections) -> None:
+        while not given.open:
+            await asyncio.sleep(0)
+        for connection in given.open:
+            monkeypatch.setattr(type(connection.transport), "write_eof", gone)
+        writer.write(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n\x00\x01\r\n\r\n")
+        assert (await answer_of(reader))[0] == 200
+        assert (await answer_of(reader))[0] == 400
+
+    def gone(_: object) -> None:
+        raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+
+    talk(answers, caller)
     assert caplog.records == []

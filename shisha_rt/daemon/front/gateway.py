@@ -135,11 +135,12 @@ class Gateway(PublicSocket):
     def receive(self) -> Iterator[Arrived]:
         """The requests that have come, up to a turn's worth; bad ones are answered here."""
         for message in self.messages():
-            arrived = self._take(message)
+            arrived = self.take(message)
             if arrived is not None:
                 yield arrived
 
-    def _take(self, message: Message) -> Arrived | None:
+    def take(self, message: Message) -> Arrived | None:
+        """The request of a message; None for a bad one, which is answered here."""
         client = message.client
         try:
             request = parse(message.payload, self.signature, self.limits)
@@ -164,6 +165,9 @@ class Gateway(PublicSocket):
         self._followers[client] = envelope
         if len(self._followers) > _MOST_FOLLOWERS:
             del self._followers[next(iter(self._followers))]
+
+    def unfollow(self, client: Hashable) -> None:
+        self._followers.pop(client, None)
 
     def send_away(self) -> None:
         """Tell clients that another daemon takes over; requests that they still send are answered as usual."""

@@ -28,8 +28,10 @@ import zmq
 from shisha_rt.core.fair_share import is_granted
 from shisha_rt.daemon.front.connections import Connection
 from shisha_rt.errors import Error
+from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.header import encode_error
+from shisha_rt.protocol.line import pack
 from shisha_rt.protocol.multipart import send_parts
 
 LEAST_AGAIN_S: Final = 0.0005
@@ -43,7 +45,8 @@ _NOT_FOR_YOU: Final = encode_error(None, error_for(Error.RECEIVER_GONE, "whom th
 
 
 class Outbox:
-    """Sends multipart messages, each starting with the client's routing id, over a ROUTER socket.
+    """Sends multipart messages, each starting with the client's routing id, over a ROUTER socket. A client that is a
+    channel gets its own over that, which is its direct line.
 
     `limit_bytes`: how much may wait for a single client; for all together, twice as much. `is_open`: whether a client
     that is a connection is still there.
@@ -128,6 +131,8 @@ class Outbox:
     def _try(self, client: Hashable, parts: Sequence[bytes]) -> bool:
         """Send an answer; False if the client's queue is full. An answer to a client that is gone is dropped: True."""
         try:
+            if isinstance(client, Channel):
+                return client.try_send(pack(parts))
             if isinstance(client, Connection):
                 self._send_to(client, parts)
             else:
@@ -137,6 +142,8 @@ class Outbox:
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
+            self._undeliverable()
+        except ChannelBroken:
             self._undeliverable()
         return True
 

@@ -105,8 +105,7 @@ class PublicSocket:
             except zmq.Again:
                 return
             client, known = self._sender(frames)
-            if client is None or self.outbox.is_full(client):  # no work for a client that left, or does not read
-                self._undeliverable()
+            if self.leaves_unread(client):
                 continue
             routing_id = frames[0].bytes
             delimited, payload = split_envelope([frame.buffer for frame in frames[1:]])
@@ -116,6 +115,13 @@ class PublicSocket:
             else:  # its bytes cannot be counted, so it would be cut off in mid-message
                 what = "the connection speaks an old ZMTP; expected 3.0 or later (libzmq 4)"
                 self.refuse(message, error_for(Error.OLD_ZMTP, what))
+
+    def leaves_unread(self, client: Hashable | None) -> bool:
+        """Whether a client has left, or does not read its answers: then it gets no work, and that is counted."""
+        leaves_unread = client is None or self.outbox.is_full(client)
+        if leaves_unread:
+            self._undeliverable()
+        return leaves_unread
 
     def check(self, message: Message, op: str, request_id: str) -> None:
         """Raises `ShishaError` for a request that its sender may not make now."""

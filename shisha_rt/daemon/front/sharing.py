@@ -1,8 +1,8 @@
-"""The socket at which clients on this host get memory to share. Unlike the public one, it can pass a descriptor.
+"""The socket at which clients on this host get memory to share, or a direct line. It can pass a descriptor.
 
 It lies in a folder that only this user may enter, and the kernel says which user connects: other users' programs are
-cut off. A connection has one region, which ends with it: so a killed client leaves nothing behind. See "Tensors in
-shared memory" in `docs/wire.md`.
+cut off. A connection has one region, which ends with it, or is a line (see `lines`): so a killed client leaves nothing
+behind. See "Tensors in shared memory" in `docs/wire.md`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import msgspec
 
 from shisha_rt.daemon.front.ipc_socket import IpcSocket, peer_of
+from shisha_rt.daemon.front.lines import Lines
 from shisha_rt.daemon.front.regions import LentRegion, Regions
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.errors import BadInput, Error
@@ -42,16 +43,20 @@ class RegionsLeft:
     """Regions may have ended: workers are to be told."""
 
 
-class _Asked(msgspec.Struct, frozen=True):
-    op: Literal["region"]
+class _RegionWanted(msgspec.Struct, frozen=True, tag_field="op", tag="region"):
     size_bytes: Annotated[int, msgspec.Meta(ge=1, le=MAX_INTEGER)]
+
+
+class _LineWanted(msgspec.Struct, frozen=True, tag_field="op", tag="line"):
+    pass
 
 
 class Sharing:
     """`path`: the socket's; None if it cannot be made: then clients send bytes. `instance`: identifies the daemon."""
 
-    def __init__(self, endpoint: str, instance: str, regions: Regions, poller: Poller) -> None:
+    def __init__(self, endpoint: str, instance: str, regions: Regions, lines: Lines, poller: Poller) -> None:
         self.regions = regions
+        self._lines = lines
         self.path: Path | None = None
         self._instance = instance
         self._poller = poller
@@ -71,8 +76,8 @@ class Sharing:
 
     @property
     def pids(self) -> set[int]:
-        """Pids of the clients that share memory; those of other clients are not known."""
-        return {process for _, process, _ in self._connections.values()}
+        """Pids of the clients that share memory or have a line; those of other clients are not known."""
+        return {process for _, process, _ in self._connections.values()} | self._lines.pids
 
     def look(self) -> None:
         """Called periodically: accept connections again after descriptors ran out."""
@@ -115,22 +120,29 @@ class Sharing:
         try:
             if region is not None or flags & socket.MSG_TRUNC:
                 raise error_for(Error.SECOND_REGION, "a connection has one region; expected one short message")
-            region = self._lend(end, process, data)
-            self._connections[fd] = end, process, region
+            asked = _asked(data)
+            if isinstance(asked, _LineWanted):
+                self._make_line(fd)
+            else:
+                self._connections[fd] = end, process, self._lend(end, process, asked.size_bytes)
         except ShishaError as error:
             _say(end, {"error": error_body(error)})
             self._close(fd)
             return (RegionsLeft(),)
         return ()
 
-    def _lend(self, end: socket.socket, process: int, data: bytes) -> LentRegion:
+    def _make_line(self, fd: int) -> None:
         """Raises `ShishaError`."""
-        try:
-            asked = msgspec.json.decode(data, type=_Asked)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            expected = 'expected {"op":"region","size_bytes":N}, N from 1 on'
-            raise error_for(Error.MALFORMED_REQUEST, f"the message is not understood; {expected}") from None
-        region = self.regions.create(process, asked.size_bytes)
+        if not self._lines.has_room:
+            raise error_for(Error.LINE_REFUSED, "no direct line is free; send to the endpoint instead")
+        end, process, _ = self._connections.pop(fd)
+        self._poller.unwatch(fd)
+        _say(end, {"instance": self._instance})
+        self._lines.add(end, process)
+
+    def _lend(self, end: socket.socket, process: int, size_bytes: int) -> LentRegion:
+        """Raises `ShishaError`."""
+        region = self.regions.create(process, size_bytes)
         _say(end, {"token": region.token, "size_bytes": region.size_bytes, "instance": self._instance}, region.fd)
         return region
 
@@ -150,6 +162,15 @@ class Sharing:
             self._listening.close()
             self._bound.close()
             remove_empty(self.path.parent)
+
+
+def _asked(data: bytes) -> _RegionWanted | _LineWanted:
+    """Raises `ShishaError`."""
+    try:
+        return msgspec.json.decode(data, type=_RegionWanted | _LineWanted)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        expected = 'expected {"op":"region","size_bytes":N}, N from 1 on, or {"op":"line"}'
+        raise error_for(Error.MALFORMED_REQUEST, f"the message is not understood; {expected}") from None
 
 
 def _say(end: socket.socket, said: object, fd: int | None = None) -> None:

@@ -20,7 +20,7 @@ from shisha_rt.protocol.multipart import can_be_read
 Read: TypeAlias = Callable[[], Iterable[object]]
 """Reads what has come, and returns it as events."""
 
-_SHARE_S: Final = 0.00025
+SHARE_S: Final = 0.00025
 """Time in a turn of the loop for each socket, and for all other descriptors together: turns are short (R10)."""
 _AT_ONCE: Final = 64
 """Most descriptors that one wait reports."""
@@ -81,7 +81,7 @@ class Poller:
                 if not (many and self._wait(wait_s)):
                     return
                 many = len(self._ready) > 1
-            share_ends_s = min(share_ends_s, time.monotonic() + _SHARE_S)
+            share_ends_s = min(share_ends_s, time.monotonic() + SHARE_S)
             wait_s = 0.0
             fd = self._ready.popleft()
             read_next = self._readers.get(fd)
@@ -108,7 +108,7 @@ class Poller:
 
 def _share(events: Iterable[object]) -> Iterator[object]:
     """Yield as many events as a turn has time for."""
-    share_ends_s = time.monotonic() + _SHARE_S
+    share_ends_s = time.monotonic() + SHARE_S
     for event in events:
         yield event
         if time.monotonic() >= share_ends_s:

@@ -1,0 +1,106 @@
+"""Direct lines: requests of clients on this host, and their answers, without ZeroMQ.
+
+ZeroMQ's own threads, one at each end, take as much CPU for a small message as the daemon itself. A client that has
+found the socket for shared memory (see `sharing`) may have a line there. What it sends is taken as if it had come
+through the public socket, and its answers go through the same outbox.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+from shisha_rt.daemon.front.gateway import Arrived, Gateway
+from shisha_rt.daemon.front.public_socket import Message
+from shisha_rt.daemon.loop.poller import SHARE_S, Poller
+from shisha_rt.errors import Error
+from shisha_rt.process.channel import LARGEST_BYTES, Channel, ChannelBroken
+from shisha_rt.protocol.exceptions import error_for
+from shisha_rt.protocol.limits import REFUSED_BYTES
+from shisha_rt.protocol.line import unpack
+
+_AT_ONCE: Final = 64
+"""Most lines that one look reports."""
+
+
+class Lines:
+    """At most `most` of them. For the loop's poller they are one descriptor: together they have one share of a turn."""
+
+    def __init__(self, gateway: Gateway, poller: Poller, most: int) -> None:
+        limits = gateway.limits
+        self._gateway = gateway
+        self._poller = poller
+        self._largest_bytes = limits.max_message_bytes + limits.max_header_bytes + REFUSED_BYTES
+        fits = max(self._largest_bytes, limits.max_answer_bytes + limits.max_header_bytes) <= LARGEST_BYTES
+        # With keys, who sends is known by the connection's key.
+        self._most = most if fits and gateway.security is None else 0
+        self._lines: dict[int, tuple[Channel, int]] = {}
+        self._ready: deque[int] = deque()  # descriptors of lines that have not been read since they were reported
+        self._epoll = select.epoll()
+        poller.watch(self._epoll.fileno(), self.read)
+
+    @property
+    def pids(self) -> set[int]:
+        """Pids of the clients at the other ends."""
+        return {process for _, process in self._lines.values()}
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._lines) < self._most
+
+    def add(self, end: socket.socket, process: int) -> None:
+        """Make a line of a connection from `process`, and own it."""
+        fd = end.fileno()
+        self._lines[fd] = Channel(end, largest_bytes=self._largest_bytes), process
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def read(self) -> Iterator[Arrived]:
+        """The requests that have come, one of each line in turn, as far as a turn of the loop has time for."""
+        ends_s = time.monotonic() + SHARE_S
+        while True:
+            if not self._ready:
+                self._ready.extend([fd for fd, _ in self._epoll.poll(0, _AT_ONCE)])
+                if not self._ready:
+                    return
+            arrived = self._read(self._ready.popleft())
+            if arrived is not None:
+                yield arrived
+            if time.monotonic() >= ends_s:
+                return
+
+    def _read(self, fd: int) -> Arrived | None:
+        line, _ = self._lines[fd]
+        try:
+            data = line.take()
+        except ChannelBroken:
+            data = None
+        if not line.open or line.has_beside:  # it has ended, or carries what is no message
+            self._end(fd)
+            return None
+        if data is None:
+            return None
+        if self._gateway.leaves_unread(line):
+            return None
+        try:
+            message = Message(line, [], unpack(data))
+        except ValueError as error:
+            malformed = error_for(Error.MALFORMED_REQUEST, f"the message is not understood: {error}")
+            self._gateway.refuse(Message(line, [], []), malformed)
+            return None
+        return self._gateway.take(message)
+
+    def _end(self, fd: int) -> None:
+        line, _ = self._lines.pop(fd)
+        self._epoll.unregister(fd)
+        line.close()
+        self._gateway.unfollow(line)
+
+    def close(self) -> None:
+        for fd in list(self._lines):
+            self._end(fd)
+        self._poller.unwatch(self._epoll.fileno())
+        self._epoll.close()

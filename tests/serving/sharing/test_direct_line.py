@@ -1,0 +1,149 @@
+"""Clients on the daemon's host send everything over a direct line, once they have one, and nothing gets lost there."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shisha_rt.client import Answer, AsyncClient, Client, InvalidArgument, ShishaError, Unavailable
+from shisha_rt.protocol.multipart import send_parts
+from tests.serving.daemon_process import DaemonProcess, machine_file
+from tests.serving.identity_model import SHAPE, frame_of, write_identity_model
+from tests.waiting import PATIENCE_S, until
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    folder = tmp_path_factory.mktemp("line")
+    with DaemonProcess(folder, write_identity_model(folder), "--machine", machine_file(folder, ["a", "b"])) as running:
+        yield running
+
+
+@pytest.fixture
+def sent_by_zeromq(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    sent: list[object] = []
+
+    def send(*given: Any, **more: Any) -> None:
+        sent.append(given)
+        send_parts(*given, **more)
+
+    monkeypatch.setattr("shisha_rt.client.link.send_parts", send)
+    return sent
+
+
+def test_nothing_goes_by_zeromq_then(daemon: DaemonProcess, sent_by_zeromq: list[object]) -> None:
+    with Client(daemon.endpoint, timeout_s=PATIENCE_S) as client:
+        client.infer(frame_of(0))
+        before = len(sent_by_zeromq)
+        with client.stream() as stream:
+            numbers = [answer.output for answer in stream.run(map(frame_of, range(50)))]
+        assert all(np.array_equal(found, frame_of(number)) for number, found in enumerate(numbers))
+        assert client.status()["model"]["name"]
+        assert client.events(limit=1000)["events"]
+        assert len(sent_by_zeromq) == before
+        with pytest.raises(InvalidArgument):  # of more bytes than a datagram takes
+            client.set_plan([{"place": "a" * 40_000}])
+
+
+def test_the_same_with_asyncio(daemon: DaemonProcess, sent_by_zeromq: list[object]) -> None:
+    async def main() -> None:
+        async with AsyncClient(daemon.endpoint, timeout_s=PATIENCE_S) as client:
+            # All at once, before there is a line: none of them overtakes another.
+            answers = await asyncio.gather(*[client.infer(frame_of(k), stream="s", sequence=k) for k in range(20)])
+            assert [answer.sequence for answer in answers] == [*range(20)]
+            before = len(sent_by_zeromq)
+            async with client.stream() as stream:
+                numbers = [answer.output async for answer in stream.run(map(frame_of, range(50)))]
+            assert all(np.array_equal(found, frame_of(number)) for number, found in enumerate(numbers))
+            assert len(sent_by_zeromq) == before
+
+    asyncio.run(main())
+
+
+def test_without_sharing_there_is_none(daemon: DaemonProcess, sent_by_zeromq: list[object]) -> None:
+    with Client(daemon.endpoint, timeout_s=PATIENCE_S, share=False) as client:
+        client.infer(frame_of(0))
+        before = len(sent_by_zeromq)
+        client.infer(frame_of(1))
+        assert len(sent_by_zeromq) == before + 1
+
+
+def test_more_than_the_line_takes_waits_for_a_stopped_daemon(tmp_path: Path) -> None:
+    """Its buffer is full long before all requests are in it; each is answered in the end, and once."""
+    size = 64
+    model = write_identity_model(tmp_path, size=16, name="wide")
+    shape = (1, SHAPE[1], 16, 16)
+
+    async def main(daemon: DaemonProcess) -> None:
+        async with AsyncClient(daemon.endpoint, timeout_s=PATIENCE_S) as client:
+            await client.infer(frame_of(0, shape))
+            daemon.popen.send_signal(signal.SIGSTOP)
+            asked = [asyncio.create_task(client.infer(frame_of(k, shape))) for k in range(size)]
+            await asyncio.sleep(0.2)
+            daemon.popen.send_signal(signal.SIGCONT)
+            answers = await asyncio.gather(*asked)
+            assert all(np.array_equal(found.output, frame_of(k, shape)) for k, found in enumerate(answers))
+
+    with DaemonProcess(tmp_path, model, "--machine", machine_file(tmp_path, ["a", "b"]), is_program=True) as daemon:
+        asyncio.run(main(daemon))
+        with Client(daemon.endpoint, timeout_s=PATIENCE_S) as client, client.stream(in_flight=size) as stream:
+            client.infer(frame_of(0, shape))
+            daemon.popen.send_signal(signal.SIGSTOP)
+            threading.Timer(0.2, daemon.popen.send_signal, [signal.SIGCONT]).start()
+            numbers = [answer.output for answer in stream.run(frame_of(k, shape) for k in range(2 * size))]
+            assert all(np.array_equal(found, frame_of(k, shape)) for k, found in enumerate(numbers))
+
+
+def test_with_its_line_a_client_loses_its_daemon_and_finds_the_next(tmp_path: Path) -> None:
+    """The line may end before ZeroMQ has noticed anything."""
+    endpoint = f"ipc://{tmp_path}/daemon"
+    model, machine = write_identity_model(tmp_path), machine_file(tmp_path, ["a", "b"])
+    with Client(endpoint, timeout_s=PATIENCE_S) as client:
+        for number in range(2):
+            with DaemonProcess(tmp_path, model, "--machine", machine, endpoint=endpoint, is_program=True) as daemon:
+                assert isinstance(client.infer(frame_of(number)), Answer)
+                daemon.popen.kill()
+                daemon.popen.wait()
+            with pytest.raises(ShishaError):
+                client.infer(frame_of(number), timeout_s=0.3)
+
+
+def test_a_line_that_the_daemon_ends_is_followed_by_another_connection(daemon: DaemonProcess) -> None:
+    with Client(daemon.endpoint, timeout_s=PATIENCE_S) as client:
+        client.infer(frame_of(0))
+        line = client._link._line
+        assert line is not None
+        end = socket.socket(fileno=line.fileno())
+        end.send((1 << 40).to_bytes(8, "little"))  # no message that it takes
+        end.send(b"\xff" * 9)
+        end.detach()
+
+        def answers() -> bool:
+            try:
+                return np.array_equal(client.infer(frame_of(1)).output, frame_of(1))
+            except Unavailable:
+                return False
+
+        until(answers, "an answer over the next connection")
+
+
+def test_where_no_socket_is_there_is_no_line(daemon: DaemonProcess, sent_by_zeromq: list[object]) -> None:
+    """As for a client on another host, or in a container."""
+    with Client(daemon.endpoint, timeout_s=PATIENCE_S) as client:
+        folder = Path(client.call("server_metadata")["shared_memory_socket"]).parent
+        aside = folder.rename(folder.with_name("aside"))
+        try:
+            client.infer(frame_of(0))
+            before = len(sent_by_zeromq)
+            client.infer(frame_of(1))
+            assert len(sent_by_zeromq) == before + 1
+        finally:
+            aside.rename(folder)

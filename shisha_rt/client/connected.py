@@ -38,11 +38,12 @@ class ConnectedClient:
         """Connect without waiting: the first call waits for the daemon to be there.
 
         `timeout_s`: the default timeout of a call. `model`: its name, if the address serves several. `share`: send
-        large tensors through shared memory, if the daemon is on this host. `context`: a pyzmq context to use instead
-        of `zmq.Context.instance()`. A daemon that other hosts can reach asks for keys: `secret_key` is the client's
-        secret file (NAME.key_secret) or `KeyPair`, `server_key` the daemon's public key or its file. `silence_s`: for
-        calls with long timeouts; a daemon that says nothing at all for so long, while it is probed once a second,
-        counts as lost (`Unavailable`). Keep it above the time that sending the largest requests takes.
+        large tensors through shared memory, and all else over a direct line, if the daemon is on this host. `context`:
+        a pyzmq context to use instead of `zmq.Context.instance()`. A daemon that other hosts can reach asks for keys:
+        `secret_key` is the client's secret file (NAME.key_secret) or `KeyPair`, `server_key` the daemon's public key or
+        its file. `silence_s`: for calls with long timeouts; a daemon that says nothing at all for so long, while it is
+        probed once a second, counts as lost (`Unavailable`). Keep it above the time that sending the largest requests
+        takes.
         """
         try:
             keys = client_keys(secret_key, server_key)

@@ -233,6 +233,6 @@ def _streams(*streams: _Stream) -> Iterator[tuple[list[int], list[IO[bytes] | No
 
 
 def last_line(stderr: IO[bytes]) -> str:
-    """The last line that a process wrote to this file; empty if it wrote nothing."""
+    """The last line that a process wrote to this file, without OpenVINO's bullet; empty if it wrote nothing."""
     stderr.seek(0)
-    return next(reversed(stderr.read().decode(errors="replace").strip().splitlines()), "")
+    return next(reversed(stderr.read().decode(errors="replace").strip().splitlines()), "").removeprefix("-- ")

@@ -1,7 +1,8 @@
 """The two ends of the line between the daemon and one of its processes: a pair of connected SOCK_SEQPACKET sockets.
 
 They keep messages apart and in order, and show when the other end is gone. The pair has no name: nothing to bind, to
-guess or to clean up. Each incarnation has its own pair, so a message for a dead worker can never reach its successor.
+guess or to clean up. Each incarnation has its own pair, so a message for a dead worker can never reach its successor. A
+client's direct line (`daemon/front/lines.py`) is the same, but for a name at which it is asked for.
 (With ZeroMQ, whose input and output threads compete with the stages for the cores, the same messages cost about 150 us
 more CPU for each frame.)
 

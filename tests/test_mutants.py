@@ -10,8 +10,10 @@ import pytest
 from tests.mutants import MUTATED, ROOT, mutants, named_tests, survivors
 
 COUNT, SEED = 40, 1
-LEAST = 0.7
-"""Of a sample. Some mutants are no faults: a bound that is never met, a hint, a default that everybody overrides."""
+LEAST = 0.55
+"""Two standard deviations of such a sample below 0.7. Some mutants are no faults: a bound that is never met, a hint, a
+default that everybody overrides.
+"""
 
 
 @pytest.mark.long

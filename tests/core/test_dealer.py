@@ -53,7 +53,8 @@ class Machine:
         working = [name for name, dealt in self.dealer.models.items() if dealt.wanted]
         if len(working) <= len(self.dealer.places):
             keeping = [name for name in (model, *holders) if name in working and not self.dealer.models[name].light]
-            alone = [name for name in keeping if len(self.has[name]) > 2]
+            target = de.deal(self.dealer.places, self.dealer.models.values())  # one may still have what it is to leave
+            alone = [name for name in keeping if len(target[name]) > 2]
             assert len(keeping) <= 1 + (not alone), f"{model} takes {place}, which {holders} work on"
 
     def _check(self) -> None:

@@ -192,6 +192,7 @@ def test_frames_leave_a_superseded_epoch_in_which_nothing_is_done_any_more() -> 
     daemon.go_live(ON_B)
     waiting = daemon.propose(TWO_STAGES)
     daemon.clear()
+    assert daemon.lifecycle.next_wake_s() == daemon.now + 10.0
     daemon.feed(ev.Tick(), after_s=9.9)
     assert not daemon.all(do.Kill)
     daemon.feed(ev.Tick(), after_s=0.1)

@@ -172,7 +172,7 @@ def test_it_comes_back_with_the_daemon(tmp_path: Path, browser: Browser) -> None
             daemon.popen.kill()
             daemon.popen.wait()
             expect(page.locator("#link")).to_have_text("connection lost, trying again")
-            expect(page.locator("#alarm")).to_contain_text("What is shown is the last that it said")
+            expect(page.locator("#alarm")).to_contain_text("What is shown is the last that was said")
             expect(page.locator("body")).to_have_class("old")
             assert works(page) == stages
         with serve(tmp_path, *TUNED, http=daemon.http[0].removeprefix("http://"), endpoint=daemon.endpoint) as second:

@@ -30,7 +30,7 @@ _numbers = count()
 @pytest.fixture(autouse=True)
 def _leases_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give each test a folder for leases of cores: no daemon shares cores with that of another test."""
-    monkeypatch.setenv("SHISHA_LEASES", f"{_LEASES.name}/{next(_numbers)}")
+    monkeypatch.setenv("SHISHA_LEASES", f"{_LEASES.name}/test-{next(_numbers)}")
 
 
 @pytest.fixture(autouse=True)

@@ -44,7 +44,7 @@ class CoreLeases:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             self.folder = folder or Path(tempfile.gettempdir())
-            self.fault = f"{self.folder}: {error.strerror}" if error.strerror else str(error)
+            self.fault = f"{error.filename or self.folder}: {error.strerror}" if error.strerror else str(error)
 
     @property
     def cores(self) -> frozenset[int]:

@@ -228,7 +228,8 @@ class AsyncClient(ConnectedClient):
                 raise self._link.refused(patience)
             await self._stir(self._link.wait_s(patience))
         self._waiting[outgoing.id] = loop.create_future()
-        self._collect()
+        if self._link.line_descriptor is None:  # sending may have taken ZeroMQ's signal that something has come
+            self._collect()
         if self._prober is None:
             self._prober = loop.call_later(PROBE_S, self._probe)
 
@@ -286,12 +287,19 @@ class AsyncClient(ConnectedClient):
             return
         for fd in fds:
             self._loop.remove_reader(fd)
-        self._watched = self._link.turns, self._link.descriptors
-        for fd in self._watched[1]:
+        fds, line = self._link.descriptors, self._link.line_descriptor
+        for fd in fds:
             self._loop.add_reader(fd, self._collect)
+        if line is not None:
+            self._loop.add_reader(line, self._collect_line)
+            fds.append(line)
+        self._watched = self._link.turns, fds
 
     def _collect(self) -> None:
         self._settle(self._link.drain())
+
+    def _collect_line(self) -> None:
+        self._settle(self._link.drain_line())
 
     def _settle(self, settled: Sequence[RequestOutcome]) -> None:
         for request_id, outcome in settled:

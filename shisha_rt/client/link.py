@@ -253,9 +253,13 @@ class Link:
 
     @property
     def descriptors(self) -> list[int]:
-        """Descriptors that show when `drain` has something to do."""
-        line = [] if self._line is None else [self._line.fileno()]
-        return [int(self.socket.fileno()), int(self.watch.fileno()), *line]
+        """Descriptors that show when `drain` has something to do, but for the line's."""
+        return [int(self.socket.fileno()), int(self.watch.fileno())]
+
+    @property
+    def line_descriptor(self) -> int | None:
+        """The descriptor that shows when `drain_line` has something to do; None: there is no direct line."""
+        return None if self._line is None else self._line.fileno()
 
     @property
     def sharing(self) -> bool:
@@ -368,6 +372,15 @@ class Link:
         settled: list[RequestOutcome] = []
         while can_be_read(self.socket):
             settled += self._read()
+        return settled + self._read_lines()
+
+    def drain_line(self) -> list[RequestOutcome]:
+        """As `drain`, of the direct line alone: enough when its descriptor shows that something has come."""
+        settled = self._read_lines()
+        return settled + self.drain() if self._line is None else settled
+
+    def _read_lines(self) -> list[RequestOutcome]:
+        settled: list[RequestOutcome] = []
         while self._line is not None and (read := self._read_line()) is not None:
             settled += read
         return settled

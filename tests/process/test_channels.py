@@ -361,6 +361,39 @@ def test_an_end_that_is_closed_sends_no_more(ends: Ends) -> None:
         ours.send(b"x")
 
 
+@pytest.fixture
+def loops(closing: ExitStack) -> Ends:
+    """Two ends that never wait: the daemon's, and that of a child with a loop."""
+    ours, theirs = Channel.pair()
+    other = Channel.of_loop(theirs.detach())
+    closing.callback(ours.close)
+    closing.callback(other.close)
+    return ours, other
+
+
+@pytest.mark.parametrize("size", [100, SMALL_BYTES, SMALL_BYTES + 1])
+def test_what_cannot_be_sent_at_once_is_not_queued_and_can_be_later(loops: Ends, size: int) -> None:
+    ours, other = loops
+    assert other.take() is None
+    sent = 0
+    while other.try_send(content(size, sent)):
+        sent += 1
+    assert sent > 1
+    assert not other.waiting
+    assert list(ours.receive()) == [content(size, number) for number in range(sent)]
+    assert other.try_send(b"")
+    assert ours.take() == b""
+
+
+def test_nothing_is_sent_to_an_end_that_is_gone(loops: Ends) -> None:
+    ours, other = loops
+    ours.close()
+    for _ in range(2):
+        with pytest.raises(ChannelBroken, match="is gone"):
+            other.try_send(b"x")
+    assert not other.open
+
+
 # --- without descriptors --------------------------------------------------------------------------------------
 
 
@@ -387,6 +420,19 @@ def test_a_large_message_without_a_descriptor_to_be_had_is_not_lost_in_silence(
         ours.send(bytes(40_000))
     assert not ours.open
     assert list(other.receive()) == [b"before"]
+
+
+def test_a_large_message_waits_until_a_descriptor_is_to_be_had(
+    loops: Ends, no_more_descriptors: Callable[[], None]
+) -> None:
+    ours, other = loops
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    no_more_descriptors()
+    assert not ours.try_send(bytes(40_000))
+    assert ours.try_send(b"a small one")
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert ours.try_send(bytes(40_000))
+    assert list(other.receive()) == [b"a small one", bytes(40_000)]
 
 
 def test_a_large_message_that_cannot_be_taken_in_is_not_lost_in_silence(

@@ -264,3 +264,21 @@ def test_what_is_made_of_shares_may_have_fewer_axes() -> None:
         found = splittable(graph, [0, 1, 2], 0, 0, axis)
         assert isinstance(found, Splittable)
         assert found.joined
+
+
+@pytest.mark.parametrize(("other", "stays"), [(12, True), (6, False)])
+def test_two_convolutions_whose_filters_are_as_many_are_split_together(other: int, *, stays: bool) -> None:
+    """One beside the other, as the branches of a residual block; their sum is the first that reads both."""
+    graph = graph_of(
+        [operator("Conv", "x,v", "a"), operator("Conv", "x,w", "b"), operator("Concat", "a,b", "y", axis=1)],
+        {"x": (1, 8, 5, 5)},
+        {"a": (1, 12, 5, 5), "b": (1, other, 5, 5), "y": (1, 12 + other, 5, 5)},
+        {"v": (12, 8, 1, 1), "w": (other, 8, 1, 1)},
+    )
+    found = splittable(graph, range(3), 0, 1, "channels")
+    if stays:
+        assert isinstance(found, Splittable)
+        assert found.units == 12
+        assert set(steps(graph, "channels", (4, 8), 1)) >= {"a", "b"}
+    else:
+        assert found == says("Conv 'b' has 6 … split before it 12")

@@ -136,23 +136,31 @@ class Channel:
             raise self._not_sent(error) from None
 
     def try_send(self, data: bytes) -> bool:
-        """Send a message at once; False, and nothing is queued, if that is not possible now. Raises ChannelBroken."""
+        """Send a message at once; False, and nothing is queued, if that is not possible now. Raises ChannelBroken.
+
+        Not to be mixed with `send`, whose queued messages it would overtake.
+        """
         if not self.open:
             raise ChannelBroken(self._reason)
+        message: bytes | _Large = data
         try:
-            if 0 < len(data) <= SMALL_BYTES:
-                self._end.send(data)
-            else:
-                large = _Large(_memfd(data), len(data))
-                try:
-                    self._end.sendmsg([_SIZE.pack(large.size_bytes)], [large.beside])
-                finally:
-                    os.close(large.fd)
+            if not 0 < len(data) <= SMALL_BYTES:
+                message = _Large(_memfd(data), len(data))
+            self._hand_over(message)
         except OSError as error:
             if isinstance(error, BlockingIOError) or error.errno in _LATER:
                 return False
             raise self._not_sent(error) from None
+        finally:
+            _close([message])
         return True
+
+    def _hand_over(self, message: bytes | _Large) -> None:
+        """Raises OSError."""
+        if isinstance(message, bytes):
+            self._end.send(message)
+        else:
+            self._end.sendmsg([_SIZE.pack(message.size_bytes), message.small], [message.beside])
 
     def beat(self) -> bool:
         """Give a sign of life, unless the socket's buffer is full. Returns False if the other end is gone."""
@@ -176,10 +184,7 @@ class Channel:
         while self._waiting:
             message = self._waiting[0]
             try:
-                if isinstance(message, bytes):
-                    self._end.send(message)
-                else:
-                    self._end.sendmsg([_SIZE.pack(message.size_bytes), message.small], [message.beside])
+                self._hand_over(message)
             except BlockingIOError:
                 return
             except OSError as error:

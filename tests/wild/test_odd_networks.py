@@ -204,8 +204,8 @@ def test_a_branch_that_is_not_taken_need_not_fit_the_inputs(form: Form, tmp_path
     frame = {"x": np.random.default_rng(0).standard_normal((1, 64), np.float32), "rate": np.array(RATE)}
     (expected,) = plain(saved(branch_of_another_size("samples"), tmp_path, "open"), [frame])
     for stages in plans(compiled, random.Random(0)):
-        (found,) = in_stages(compiled, [frame], stages)
-        np.testing.assert_allclose(found["y"], expected["y"], rtol=1e-4, atol=1e-4)
+        (answers,) = in_stages(compiled, [frame], stages)
+        np.testing.assert_allclose(answers["y"], expected["y"], rtol=1e-4, atol=1e-4)
 
 
 def test_a_length_that_is_said_to_run_does(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Direct lines: requests of clients on this host, and their answers, without ZeroMQ.
 
-ZeroMQ's own threads, one at each end, take as much CPU for a small message as the daemon itself. A client that has
-found the socket for shared memory (see `sharing`) may have a line there. What it sends is taken as if it had come
-through the public socket, and its answers go through the same outbox.
+ZeroMQ has threads of its own, which wake at both ends for each message. A client that knows the socket for shared
+memory (see `sharing`) may have a line there. What it sends is taken as if it had come through the public socket, and
+its answers go through the same outbox.
 """
 
 from __future__ import annotations

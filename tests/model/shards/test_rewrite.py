@@ -275,10 +275,10 @@ def test_two_convolutions_whose_filters_are_as_many_are_split_together(other: in
         {"a": (1, 12, 5, 5), "b": (1, other, 5, 5), "y": (1, 12 + other, 5, 5)},
         {"v": (12, 8, 1, 1), "w": (other, 8, 1, 1)},
     )
-    found = splittable(graph, range(3), 0, 1, "channels")
+    answer = splittable(graph, range(3), 0, 1, "channels")
     if stays:
-        assert isinstance(found, Splittable)
-        assert found.units == 12
+        assert isinstance(answer, Splittable)
+        assert answer.units == 12
         assert set(steps(graph, "channels", (4, 8), 1)) >= {"a", "b"}
     else:
-        assert found == says("Conv 'b' has 6 … split before it 12")
+        assert answer == says("Conv 'b' has 6 … split before it 12")

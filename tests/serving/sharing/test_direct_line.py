@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import threading
@@ -44,8 +45,8 @@ def test_nothing_goes_by_zeromq_then(daemon: DaemonProcess, sent_by_zeromq: list
         client.infer(frame_of(0))
         before = len(sent_by_zeromq)
         with client.stream() as stream:
-            numbers = [answer.output for answer in stream.run(map(frame_of, range(50)))]
-        assert all(np.array_equal(found, frame_of(number)) for number, found in enumerate(numbers))
+            outputs = [answer.output for answer in stream.run(map(frame_of, range(50)))]
+        assert all(np.array_equal(output, frame_of(number)) for number, output in enumerate(outputs))
         assert client.status()["model"]["name"]
         assert client.events(limit=1000)["events"]
         assert len(sent_by_zeromq) == before
@@ -61,8 +62,8 @@ def test_the_same_with_asyncio(daemon: DaemonProcess, sent_by_zeromq: list[objec
             assert [answer.sequence for answer in answers] == [*range(20)]
             before = len(sent_by_zeromq)
             async with client.stream() as stream:
-                numbers = [answer.output async for answer in stream.run(map(frame_of, range(50)))]
-            assert all(np.array_equal(found, frame_of(number)) for number, found in enumerate(numbers))
+                outputs = [answer.output async for answer in stream.run(map(frame_of, range(50)))]
+            assert all(np.array_equal(output, frame_of(number)) for number, output in enumerate(outputs))
             assert len(sent_by_zeromq) == before
 
     asyncio.run(main())
@@ -90,7 +91,7 @@ def test_more_than_the_line_takes_waits_for_a_stopped_daemon(tmp_path: Path) -> 
             await asyncio.sleep(0.2)
             daemon.popen.send_signal(signal.SIGCONT)
             answers = await asyncio.gather(*asked)
-            assert all(np.array_equal(found.output, frame_of(k, shape)) for k, found in enumerate(answers))
+            assert all(np.array_equal(answer.output, frame_of(k, shape)) for k, answer in enumerate(answers))
 
     with DaemonProcess(tmp_path, model, "--machine", machine_file(tmp_path, ["a", "b"]), is_program=True) as daemon:
         asyncio.run(main(daemon))
@@ -98,8 +99,8 @@ def test_more_than_the_line_takes_waits_for_a_stopped_daemon(tmp_path: Path) -> 
             client.infer(frame_of(0, shape))
             daemon.popen.send_signal(signal.SIGSTOP)
             threading.Timer(0.2, daemon.popen.send_signal, [signal.SIGCONT]).start()
-            numbers = [answer.output for answer in stream.run(frame_of(k, shape) for k in range(2 * size))]
-            assert all(np.array_equal(found, frame_of(k, shape)) for k, found in enumerate(numbers))
+            outputs = [answer.output for answer in stream.run(frame_of(k, shape) for k in range(2 * size))]
+            assert all(np.array_equal(output, frame_of(k, shape)) for k, output in enumerate(outputs))
 
 
 def test_with_its_line_a_client_loses_its_daemon_and_finds_the_next(tmp_path: Path) -> None:
@@ -121,10 +122,8 @@ def test_a_line_that_the_daemon_ends_is_followed_by_another_connection(daemon: D
         client.infer(frame_of(0))
         line = client._link._line
         assert line is not None
-        end = socket.socket(fileno=line.fileno())
-        end.send((1 << 40).to_bytes(8, "little"))  # no message that it takes
-        end.send(b"\xff" * 9)
-        end.detach()
+        with socket.socket(fileno=os.dup(line.fileno())) as end, Path(os.devnull).open() as no_message:
+            socket.send_fds(end, [bytes(8)], [no_message.fileno()])
 
         def answers() -> bool:
             try:
@@ -133,6 +132,7 @@ def test_a_line_that_the_daemon_ends_is_followed_by_another_connection(daemon: D
                 return False
 
         until(answers, "an answer over the next connection")
+        assert client._link._line not in (None, line)
 
 
 def test_where_no_socket_is_there_is_no_line(daemon: DaemonProcess, sent_by_zeromq: list[object]) -> None:

@@ -74,8 +74,11 @@ def taken_over(guarded: Guarded, routing_id: bytes, turn: Callable[[], object]) 
 
 
 def is_there(guarded: Guarded, routing_id: bytes) -> bool:
+    """What is queued for who has gone may be full: to wait for room would be to wait for nobody."""
     try:
-        guarded.gateway.socket.send_multipart([routing_id, b"anybody?"])
+        guarded.gateway.socket.send_multipart([routing_id, b"anybody?"], zmq.NOBLOCK)
+    except zmq.Again:
+        return True
     except zmq.ZMQError:  # there is nobody of that id
         return False
     return True

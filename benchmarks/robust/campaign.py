@@ -1,7 +1,8 @@
 """Random actions of every kind on a daemon under load: `python -m benchmarks campaign`.
 
 A real daemon of the identity network, whose output is its input, so that each frame's answer is known. Clients send
-frames all the time: over TCP (or `--ipc`) and with shared memory, in ordered streams, one over HTTP and one over gRPC.
+frames all the time: over TCP (or `--ipc`) and over direct lines, with shared memory and without, in ordered streams;
+one over HTTP and one over gRPC.
 Meanwhile, by one seed and one after the other: plans of every kind (chains, copies, teams, branches, shards, batches);
 places taken down, brought up and slowed; the tuner started, paused and given other objectives; any process killed, or
 stopped until the daemon has noticed, workers also deliberately while they compute, and while a plan is prepared and
@@ -313,11 +314,13 @@ def campaign(
         with DaemonProcess(folder, model, "--machine", machine, *options, endpoint=endpoint, is_program=True) as daemon:
             daemon.wait_for_workers()
             going = _Campaign(daemon, cuttable, rng, clock=clock)
-            path = daemon.control.metadata()["server"]["shared_memory_socket"]
+            path = daemon.local_socket
             loads = [
                 Load(daemon.endpoint, 0, streams=3, depth=3),
                 Load(daemon.endpoint, 1, streams=3, depth=3, sharing=path),
                 Load(daemon.endpoint, 2, streams=1, depth=1),
+                Load(daemon.endpoint, 3, streams=3, depth=3, line=path),
+                Load(daemon.endpoint, 4, streams=3, depth=3, line=path, sharing=path),
             ]
             address = Address.of_model(urlsplit(daemon.http[0]).port or 0, NAME, SHAPE)
             http, grpc = HttpClients(address, SHAPE, 1), _GrpcLoad(daemon.grpc[0])
@@ -362,7 +365,8 @@ def _rows(going: _Campaign, loads: list[Load], http: HttpClients, grpc: _GrpcLoa
     private, descriptors = settled(going.private_bytes), settled(going.descriptors)
     figures: dict[str, object] = {
         "seconds": seconds,
-        "frames over ZeroMQ": sum(load.answered for load in loads),
+        "frames over ZeroMQ": sum(load.answered for load in loads if load.line is None),
+        "frames over lines": sum(load.answered for load in loads if load.line is not None),
         "frames over HTTP": len(http.all_answers),
         "frames over gRPC": grpc.answered,
         "lost": sum(load.sent - load.answered for load in loads),

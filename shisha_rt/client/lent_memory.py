@@ -14,7 +14,6 @@ import fcntl
 import math
 import mmap
 import os
-import select
 import socket
 import time
 from bisect import bisect_right
@@ -29,12 +28,11 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import DTypeLike
 
+from shisha_rt.client.local_socket import LONGEST_ANSWER_BYTES, Question
 from shisha_rt.errors import Code
 from shisha_rt.protocol.frame_tensors import Array, Shape
 from shisha_rt.protocol.header import ErrorBody, TensorData
 
-_PATIENCE_S: Final = 1.0
-"""How long a daemon may take to provide a region; one that takes longer is not asked again."""
 _AGAIN_S: Final = 1.0
 """Pause before a daemon that had no memory left is asked again."""
 _ARRAYS: Final = 4
@@ -44,7 +42,6 @@ at least doubles the total.
 _LARGEST_BYTES: Final = 64 << 20
 """The largest region, unless more than this is wanted at once."""
 _SMALLEST_BYTES: Final = 4096
-_MESSAGE_BYTES: Final = 4096
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
@@ -79,7 +76,7 @@ class _Region:
     def close(self) -> None:
         """Have the daemon release the region. The mapping lives as long as an array in it."""
         if self._connection is not None:
-            _close(self._connection)
+            _shut_down(self._connection)
             self._connection = None
 
 
@@ -134,9 +131,8 @@ class LentMemory:
     def __init__(self) -> None:
         self._path: str | None = None
         self._instance: str | None = None
-        self._asked: socket.socket | None = None
+        self._asked: Question | None = None
         self._asked_bytes = self._wanted_bytes = 0
-        self._asked_s = 0.0
         self._again_s = 0.0
         self._regions: list[_Region] = []  # by address
         self._free: dict[int, list[_Piece]] = {}  # by size
@@ -257,44 +253,34 @@ class LentMemory:
 
     def advance(self, wait_s: float = 0.0) -> None:
         """Ask for a region, unless one has been asked for, and wait up to `wait_s` for the answer."""
-        if self._asked is None:
-            self._ask()
-        if self._asked is not None:
-            left_s = max(0.0, self._asked_s + _PATIENCE_S - time.monotonic())
-            poll = select.poll()
-            poll.register(self._asked, select.POLLIN)
-            if poll.poll(math.ceil(min(wait_s, left_s) * 1e3)):
-                self._take_region(self._asked)
-            elif not left_s:
-                self._give_up()
+        try:
+            asked = self._asked or self._ask()
+            if asked.has_answer(wait_s):
+                self._take_region(asked.end)
+        except (OSError, ValueError, msgspec.MsgspecError):
+            self._give_up()
 
-    def _ask(self) -> None:
+    def _ask(self) -> Question:
+        """Raises OSError or ValueError, as `Question` does."""
         as_much_again = sum(region.size_bytes for region in self._regions)
         size_bytes = self._asked_bytes or max(self._wanted_bytes * _ARRAYS, as_much_again)
         self._asked_bytes = max(self._wanted_bytes, min(size_bytes, _LARGEST_BYTES))
-        self._asked_s = time.monotonic()
-        self._asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._asked.setblocking(False)
-        try:
-            assert self._path is not None
-            self._asked.connect(self._path)
-            self._asked.send(msgspec.json.encode({"op": "region", "size_bytes": self._asked_bytes}))
-        except (OSError, ValueError):  # another host's path, another user's folder, no path at all
-            self._give_up()
+        assert self._path is not None
+        self._asked = Question(self._path, msgspec.json.encode({"op": "region", "size_bytes": self._asked_bytes}))
+        return self._asked
 
     def _take_region(self, connection: socket.socket) -> None:
-        """Add the region of the daemon's answer. A daemon without enough memory is asked for less, and later again."""
-        fds: list[int] = []
+        """Add the region of the daemon's answer. A daemon without enough memory is asked for less, and later again.
+
+        Raises OSError, ValueError or MsgspecError if the answer has none.
+        """
+        message, fds, _, _ = socket.recv_fds(connection, LONGEST_ANSWER_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
         try:
-            message, fds, _, _ = socket.recv_fds(connection, _MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
             answer = _ANSWER_DECODER.decode(message)
             if answer.error is not None and answer.error.code == Code.RESOURCE_EXHAUSTED:
                 self._ask_for_less(connection)
                 return
             region = self._region(connection, answer, fds)
-        except (OSError, ValueError, msgspec.MsgspecError):
-            self._give_up()
-            return
         finally:
             for fd in fds:
                 os.close(fd)
@@ -306,7 +292,7 @@ class LentMemory:
     def _give_up(self) -> None:
         """Stop asking this daemon for regions; existing ones stay in use."""
         if self._asked is not None:
-            _close(self._asked)
+            _shut_down(self._asked.end)
             self._asked = None
         self._path = None
         self._asked_bytes = self._wanted_bytes = 0
@@ -323,7 +309,7 @@ class LentMemory:
         return _Region(connection, mmap.mmap(fd, answer.size_bytes), answer.token)
 
     def _ask_for_less(self, connection: socket.socket) -> None:
-        _close(connection)
+        _shut_down(connection)
         self._asked = None
         if self._asked_bytes > self._wanted_bytes:
             self._asked_bytes = max(self._wanted_bytes, self._asked_bytes // 4)
@@ -341,8 +327,8 @@ def _room_bytes(size_bytes: int) -> int:
     return -(-size_bytes // step) * step
 
 
-def _close(connection: socket.socket) -> None:
-    """Shut the connection down for all processes that hold it; otherwise a forked child would keep the region alive."""
+def _shut_down(connection: socket.socket) -> None:
+    """Close the connection for all processes that hold it; otherwise a forked child would keep the region alive."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
     connection.close()

@@ -35,8 +35,8 @@ import zmq
 from numpy.typing import DTypeLike
 from zmq.utils.monitor import parse_monitor_message
 
-from shisha_rt.client.asked_line import AskedLine
 from shisha_rt.client.lent_memory import LentMemory
+from shisha_rt.client.local_socket import AskedLine
 from shisha_rt.endpoint import default_endpoint
 from shisha_rt.errors import Error
 from shisha_rt.process.channel import Channel, ChannelBroken

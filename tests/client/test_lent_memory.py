@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shisha_rt.client import lent_memory
+from shisha_rt.client import local_socket
 from shisha_rt.client.lent_memory import LentMemory
 from shisha_rt.protocol.frame_tensors import Array
 from tests.protocol.region_socket import INSTANCE, SEALS, RegionSocket, Say, grant, memory
@@ -219,7 +219,7 @@ def silent(regions: RegionSocket, size_bytes: int) -> None:
     ],
 )
 def test_whoever_gives_no_region_is_not_asked_again(tmp_path: Path, say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lent_memory, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(local_socket, "PATIENCE_S", 0.1)
     lent = LentMemory()
     with RegionSocket(tmp_path, say) as regions:
         lent.meet(regions.path, INSTANCE)

@@ -113,6 +113,12 @@ class DaemonProcess:
     def pid(self) -> int:
         return self.popen.pid
 
+    @property
+    def local_socket(self) -> str:
+        """Path of the socket at which it lends memory and gives direct lines."""
+        path: str = self.control.metadata()["server"]["shared_memory_socket"]
+        return path
+
     def stderr(self) -> str:
         return self._stderr_path.read_text(errors="replace")
 

@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Final, Self
 
 import numpy as np
-import zmq
 
 from shisha_rt.errors import Code
 from shisha_rt.model.graph import Tensor
@@ -28,9 +27,9 @@ from shisha_rt.protocol.header import (
     encode_infer,
     encode_operation,
 )
-from tests.serving.daemon_process import PATIENCE_MS
 from tests.serving.identity_model import NAME, SHAPE, frame_of
 from tests.serving.sharing.lent_region import ClientRegion
+from tests.serving.ways import ByLine, ByZeroMq, Way
 from tests.waiting import PATIENCE_S
 
 PAUSE_S: Final = 0.002
@@ -95,6 +94,7 @@ class Load(threading.Thread):
     `pause_s` after each answer leaves the cores to others: where the frames are to flow while the test waits.
     `sharing`: tensors travel by descriptor, in one way, the other or both, through a region that is to be had at that
     socket; a room that is the client's again is marked, so that whatever is written there late is seen.
+    `line`: the same socket; everything goes over a direct line from there, in place of ZeroMQ.
     `faults` are broken promises. `codes` counts error answers; what of them is allowed is for the test to say.
     """
 
@@ -109,6 +109,7 @@ class Load(threading.Thread):
         shape: tuple[int, ...] = SHAPE,
         pause_s: float = 0.0,
         sharing: str | None = None,
+        line: str | None = None,
     ) -> None:
         super().__init__(name=f"load-{index}", daemon=True)
         self.sent = 0
@@ -122,6 +123,7 @@ class Load(threading.Thread):
         self.faults: list[str] = []
         self.longest_gap_s = 0.0
         self._endpoint = endpoint
+        self.line = line
         self._index = index
         self._depth = depth
         self._pause_s = pause_s
@@ -166,29 +168,28 @@ class Load(threading.Thread):
     # --- the thread -------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
-        socket.linger = 0
-        socket.connect(self._endpoint)
+        way: Way = ByZeroMq(self._endpoint) if self.line is None else ByLine(self.line)
         try:
-            self._keep_busy(socket)
+            self._keep_busy(way)
             if not self._abandoned.is_set() and not self.codes[Code.UNAVAILABLE.value]:
-                self._read_to_the_end(socket)
+                self._read_to_the_end(way)
         except Exception as error:
             self.faults.append(f"{type(error).__name__}: {error}")
         finally:
-            socket.close()
+            way.close()
             if self._rooms is not None:
                 self._rooms.close()
 
-    def _keep_busy(self, socket: zmq.Socket[bytes]) -> None:
+    def _keep_busy(self, way: Way) -> None:
         progress_s = time.monotonic()
         while not self._abandoned.is_set() and (self._waiting or not self._ending.is_set()):
             if not self._ending.is_set():
                 for stream in self._streams:
                     while len(stream.expected) < self._depth:
-                        self._send(socket, stream)
-            if socket.poll(50):
-                self._receive(socket.recv_multipart())
+                        self._send(way, stream)
+            parts = way.receive(0.05)
+            if parts is not None:
+                self._receive(parts)
                 self._abandoned.wait(self._pause_s)
                 now_s = time.monotonic()
                 self.longest_gap_s = max(self.longest_gap_s, now_s - progress_s)
@@ -197,17 +198,16 @@ class Load(threading.Thread):
                 self.faults.append(f"{len(self._waiting)} frames unanswered for {PATIENCE_S:g} s")
                 return
 
-    def _read_to_the_end(self, socket: zmq.Socket[bytes]) -> None:
+    def _read_to_the_end(self, way: Way) -> None:
         """Whatever the daemon has sent to us, it has sent before the answer to this."""
-        socket.send(encode_operation("server_live", _LAST))
-        while socket.poll(PATIENCE_MS):
-            parts = socket.recv_multipart()
+        way.send([encode_operation("server_live", _LAST)])
+        while (parts := way.receive(PATIENCE_S)) is not None:
             if decode_head(parts[0]).id == _LAST:
                 return
             self._receive(parts)
         self.faults.append("no answer to the last request")
 
-    def _send(self, socket: zmq.Socket[bytes], stream: _Stream) -> None:
+    def _send(self, way: Way, stream: _Stream) -> None:
         number = 2 * self.sent + self._index % 2
         request_id = str(self.sent)
         sequence = next(stream.sequence)
@@ -222,7 +222,7 @@ class Load(threading.Thread):
         self.outcomes[request_id] = ""
         stream.expected.append(request_id)
         self.sent += 1
-        socket.send_multipart(parts)
+        way.send(parts)
 
     def _receive(self, parts: list[bytes]) -> None:
         head = decode_head(parts[0])

@@ -55,10 +55,10 @@ def test_changes_and_deaths_under_load(daemon: DaemonProcess, cuttable: Cuttable
     """Every answer is its own input, bit for bit, whatever runs it shared; some of its inputs and outputs are lent."""
     rng = random.Random(count)
     plans = (in_batches(cuttable.random_plan(rng, PLACES), rng) for _ in range(count))
-    path = daemon.control.metadata()["server"]["shared_memory_socket"]
+    path = daemon.local_socket
     with (
         Load(daemon.endpoint, 0, streams=4, depth=6) as one,
-        Load(daemon.endpoint, 1, streams=4, depth=6, sharing=path) as two,
+        Load(daemon.endpoint, 1, streams=4, depth=6, sharing=path, line=path) as two,
     ):
         change_plans(daemon, one, plans, PLACES, kill_every)
     assert_kept(one, two)

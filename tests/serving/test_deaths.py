@@ -65,7 +65,8 @@ def since(daemon: DaemonProcess) -> int:
 
 @pytest.fixture
 def loads(daemon: DaemonProcess) -> Iterator[list[Load]]:
-    with Load(daemon.endpoint, 0, pause_s=PAUSE_S) as one, Load(daemon.endpoint, 1, pause_s=PAUSE_S) as two:
+    line = daemon.local_socket
+    with Load(daemon.endpoint, 0, pause_s=PAUSE_S) as one, Load(daemon.endpoint, 1, pause_s=PAUSE_S, line=line) as two:
         yield [one, two]
     assert_kept(one, two)
 

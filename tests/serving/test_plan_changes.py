@@ -95,7 +95,7 @@ def test_many_changes_under_the_load_of_two_clients(
     with DaemonProcess(tmp_path, identity, "--machine", four_places) as daemon:
         first = daemon.control.plan()["epoch"]
         start_s = time.monotonic()
-        with Load(daemon.endpoint, 0) as one, Load(daemon.endpoint, 1) as two:
+        with Load(daemon.endpoint, 0) as one, Load(daemon.endpoint, 1, line=daemon.local_socket) as two:
             proposer = Proposer(daemon.endpoint)
             try:
                 proposer.fire(proposals(rng, count), rng)

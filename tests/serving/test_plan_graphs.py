@@ -62,8 +62,8 @@ def test_changes_of_every_kind_and_deaths_under_load(
     rng = random.Random(count)
     machine = machine_file(tmp_path, PLACES)
     with DaemonProcess(tmp_path, branching, "--machine", machine) as daemon:
-        path = daemon.control.metadata()["server"]["shared_memory_socket"]
-        with Load(daemon.endpoint, 0) as one, Load(daemon.endpoint, 1, sharing=path) as two:
+        path = daemon.local_socket
+        with Load(daemon.endpoint, 0) as one, Load(daemon.endpoint, 1, sharing=path, line=path) as two:
             killed = change_plans(daemon, one, plans(cuttable, rng, count), PLACES, KILL_EVERY)
         assert_kept(one, two)
         replayed = daemon.control.status()["frames"]["replayed"]

@@ -113,7 +113,7 @@ def test_a_signal_under_load(
     """
     with DaemonProcess(tmp_path, identity, "--machine", two_places, is_program=True) as daemon:
         daemon.wait_for_workers()
-        with Load(daemon.endpoint, 0) as one, Load(daemon.endpoint, 1) as two:
+        with Load(daemon.endpoint, 0) as one, Load(daemon.endpoint, 1, line=daemon.local_socket) as two:
             one.wait_for_answers(100)
             two.wait_for_answers(100)
             tell(daemon.pid, number)

@@ -64,11 +64,11 @@ def test_nothing_is_lost_doubled_or_written_late(tmp_path: Path, frames: int, ki
     rng = random.Random(frames)
     shape = (1, 16, SIZE, SIZE)
     with DaemonProcess(tmp_path, model, "--machine", machine_file(tmp_path, PLACES)) as daemon:
-        path = daemon.control.metadata()["server"]["shared_memory_socket"]
+        path = daemon.local_socket
         doomed = DoomedClients(daemon.endpoint, frames)
         with (
             Load(daemon.endpoint, 0, sharing=path, shape=shape, model_name=compiled.model.name) as one,
-            Load(daemon.endpoint, 1, sharing=path, shape=shape, model_name=compiled.model.name) as two,
+            Load(daemon.endpoint, 1, sharing=path, line=path, shape=shape, model_name=compiled.model.name) as two,
         ):
             doomed.start()
             plans = (cuttable.random_plan(rng, PLACES) for _ in itertools.count())

@@ -1,0 +1,85 @@
+"""Questions at the socket where a daemon on this host lends memory and gives direct lines. Shell."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import select
+import socket
+import time
+from typing import Final
+
+import msgspec
+
+from shisha_rt.process.channel import Channel
+
+PATIENCE_S: Final = 1.0
+"""How long a daemon may take to answer."""
+LONGEST_ANSWER_BYTES: Final = 4096
+
+
+class Question:
+    """One message to the daemon, and the connection `end` at which its answer comes."""
+
+    def __init__(self, path: str, message: bytes) -> None:
+        """Raises OSError or ValueError if nobody hears it: another host's path, another user's folder, no path."""
+        self._until_s = time.monotonic() + PATIENCE_S
+        self.end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.end.setblocking(False)
+        try:
+            self.end.connect(path)
+            self.end.send(message)
+        except (OSError, ValueError):
+            self.end.close()
+            raise
+
+    def has_answer(self, wait_s: float) -> bool:
+        """Wait up to `wait_s` for the answer. Raises TimeoutError if it has not come in `PATIENCE_S`."""
+        left_s = max(0.0, self._until_s - time.monotonic())
+        poll = select.poll()
+        poll.register(self.end, select.POLLIN)
+        if poll.poll(math.ceil(min(wait_s, left_s) * 1e3)):
+            return True
+        if not left_s:
+            raise TimeoutError
+        return False
+
+
+class _LineAnswer(msgspec.Struct, frozen=True):
+    instance: str | None = None
+
+
+class AskedLine:
+    """A direct line that the daemon is asked for.
+
+    `is_over`: it has answered, or will not, and is sent requests at its endpoint; then `line` is called once.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._instance: str | None = None
+        self._question: Question | None = None
+        with contextlib.suppress(OSError, ValueError):
+            self._question = Question(path, b'{"op":"line"}')
+        self.is_over = self._question is None
+
+    def advance(self, wait_s: float = 0.0) -> None:
+        """Wait up to `wait_s` for the answer."""
+        if self._question is None or self.is_over:
+            return
+        with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
+            if not self._question.has_answer(wait_s):
+                return
+            answer = self._question.end.recv(LONGEST_ANSWER_BYTES)
+            self._instance = msgspec.json.decode(answer, type=_LineAnswer).instance
+        self.is_over = True
+
+    def line(self, instance: str | None) -> Channel | None:
+        """The line, if it is to the daemon `instance`; None if there is none."""
+        if self._question is None or instance is None or self._instance != instance:
+            self.close()
+            return None
+        return Channel(self._question.end)
+
+    def close(self) -> None:
+        if self._question is not None:
+            self._question.end.close()

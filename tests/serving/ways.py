@@ -30,7 +30,7 @@ class Way(Protocol):
 class ByZeroMq:
     def __init__(self, endpoint: str) -> None:
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
-        self._socket.linger = 0
+        self._socket.set(zmq.LINGER, 0)
         self._socket.connect(endpoint)
 
     def send(self, parts: Sequence[bytes]) -> None:

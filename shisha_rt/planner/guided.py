@@ -1,7 +1,7 @@
 """Guided tuning: measure the best plan by predicted costs, correct the costs by its stages' times, and repeat.
 
-A stage's measured time is the sum of its layers' times, and says little about other plans. So the corrected costs
-flatter: the plan that is best by them owes that in part to errors not yet found, and will disappoint. Each trial finds
+A stage's measured time is the sum of its layers' times, and says little about other plans. So the plan that is best by
+the corrected costs owes that in part to errors not yet found, and is usually slower than predicted. Each trial finds
 some of these errors. If the best plan by the costs is measured already, other plans may still be better within the
 error of the costs. The next one tried is the plan that would be better with the least doubt: the number of standard
 deviations by which all stages are assumed to be faster than predicted.
@@ -261,7 +261,7 @@ class GuidedTuner:
         return self._if_worth_it(trials, plan, told_s, how, plan_solution.lower_bound_s)
 
     def _few_enough(self, counts: Sequence[int]) -> bool:
-        """Whether kinds of so many places each are few enough for a step to take a fraction of a second."""
+        """Whether a step takes a fraction of a second with kinds of `counts` places."""
         *others, _ = sorted(counts)
         return math.prod(count + 1 for count in others) * (len(self.costs.legal_cuts) + 2) <= _MOST_CELLS
 

@@ -28,7 +28,7 @@ from shisha_rt.placement.build import build_problem, tensor_kinds
 from shisha_rt.placement.dcg import Between, Dcg, data_edges, device_mapped_graph
 from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.profiling import profile_runs
+from shisha_rt.placement.profiling import ProfileRuns, profile_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,36 @@ def edge_counts(dcg: Dcg) -> tuple[int, int]:
     return inner + outer, moved
 
 
+def edge_run_bound(dcg: Dcg, runs: ProfileRuns) -> int:
+    """A lower bound of the number of edge runs that are necessary after the node runs.
+
+    In one run a data edge crosses one DA edge, a producer is on one source and a consumer on one target. So of the DA
+    edges of one kind, a run crosses at most as many as that kind has data edges; their sources are at most as many as
+    its producers, their targets at most as many as its consumers.
+    """
+    left = {number for run in runs.edge_runs for number in run.newly_measured}
+    wanted: dict[int, set[int]] = {}
+    shown_on: dict[int, set[tuple[int, int]]] = {}
+    for tensor, producer, consumer in data_edges(dcg.problem):
+        kind = dcg.kind_of[tensor]
+        numbers = {
+            number
+            for source, target in product(dcg.capable[producer], dcg.capable[consumer])
+            if (number := dcg.number[kind][source][target]) in left and number is not None
+        }
+        if numbers:
+            wanted.setdefault(kind, set()).update(numbers)
+            shown_on.setdefault(kind, set()).add((producer, consumer))
+    bound = 0
+    for kind, numbers in wanted.items():
+        producers, consumers = map(set, zip(*shown_on[kind], strict=True))
+        sources = {dcg.da_edges[number].source for number in numbers}
+        targets = {dcg.da_edges[number].target for number in numbers}
+        for needs, has in ((numbers, shown_on[kind]), (sources, producers), (targets, consumers)):
+            bound = max(bound, -(-len(needs) // len(has)))
+    return bound
+
+
 def cleaned(case: Case, devices: Sequence[int] = (0, 1, 2)) -> list[Operator]:
     """The graph that is placed: the operators that run for every frame."""
     return [
@@ -133,6 +163,7 @@ def _counted(cases: Sequence[Case]) -> list[Quantity]:
     dcgs = [_dcg(case.graph, case.problem, "devices") for case in cases]
     edges, transfers = zip(*map(edge_counts, dcgs), strict=True)
     runs = [profile_runs(dcg) for dcg in dcgs]
+    bounds = ", ".join(str(edge_run_bound(dcg, run)) for dcg, run in zip(dcgs, runs, strict=True))
     two = [_on_two(case) for case in cases]
     two_da = [len(_dcg(case.graph, problem, "devices").da_edges) for case, problem in zip(cases, two, strict=True)]
     in_memories = [len(_dcg(case.graph, case.problem, "memories").da_edges) for case in cases]
@@ -197,7 +228,7 @@ def _counted(cases: Sequence[Case]) -> list[Quantity]:
             "profile runs, edges",
             (1, 1, 1),
             tuple(len(run.edge_runs) for run in runs),
-            f"no fewer than {', '.join(str(run.edge_run_bound) for run in runs)}: proven",
+            f"no fewer than {bounds}: proven",
         ),
     ]
 

@@ -8,7 +8,10 @@ from typing import Final
 
 import typer
 
-from benchmarks.cluster.commands import cluster
+from benchmarks.cluster.hop import hop
+from benchmarks.cluster.kills import kills
+from benchmarks.cluster.link_slowed import slow_link
+from benchmarks.cluster.serve import serve
 from benchmarks.dcg.repeat import dcg
 from benchmarks.live.alone import alone
 from benchmarks.live.branches import branches
@@ -73,6 +76,9 @@ COMMANDS: Final[Sequence[Callable[..., None]]] = (
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 for command in COMMANDS:
     app.command(name=command.__name__)(command)
+cluster = typer.Typer(help="Places on other hosts: raylets behind slow links, on this host.")
+for command in (hop, serve, kills, slow_link):
+    cluster.command(name=command.__name__)(command)
 app.add_typer(cluster, name="cluster")
 
 

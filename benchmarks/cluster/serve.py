@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import socket
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -31,6 +30,7 @@ from benchmarks.report.progress import Progress
 from benchmarks.report.results import Row, Spread, in_turns, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.far_hosts import CORES, FarHosts, check_host, far_daemon, far_hosts
+from benchmarks.rigs.servers import free_ports
 from benchmarks.rigs.tune import tune
 from shisha_rt.client import Client, plan_of
 from shisha_rt.errors import BadInput
@@ -151,8 +151,7 @@ def _daemon_sides(model: str, hosts: FarHosts, memory_bytes: int | None = None) 
 def _serve_sides(model: str, inputs: Inputs, hosts: FarHosts) -> Iterator[tuple[ChildProcess, ChildProcess]]:
     with contextlib.ExitStack() as closing:
         folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="race-"))
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
+        (port,) = free_ports(1)
         driver, _ = closing.enter_context(
             child_process(
                 "benchmarks.servers.ray_cluster_server",

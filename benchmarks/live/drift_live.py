@@ -23,12 +23,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
+from benchmarks.rigs.forced import set_live
 from benchmarks.rigs.journal import events_since, next_event
 from benchmarks.rigs.optimum import Optimum
 from benchmarks.rigs.steady_load import SteadyLoad
@@ -122,7 +123,7 @@ class Tuned:
         optimum = self._as_measured(tuned) if machine is None else self._case.optimum(machine, {})
         plans = {"before": before, "tuned": tuned, "best": optimum.best_in_order(before.places)}
         rounds = [{side: self._rate(plan) for side, plan in plans.items()} for _ in range(_ROUNDS)]
-        self._take(tuned)
+        set_live(self._control, tuned, _ATTEMPTS)
         fps = {side: statistics.median(each[side] for each in rounds) for side in plans}
         at_s = reached_s(self.load.answers, (changed_s, settled_s), _WITHIN * fps["best"])
         return {
@@ -157,17 +158,8 @@ class Tuned:
         factors = {stage.place: (took_s or 0.0) / model.stage_s(stage) for stage, took_s in times_s}
         return self._case.optimum(self._case.machine, factors)
 
-    def _take(self, plan: Plan) -> int:
-        """Set a plan, again if a busy moment made a place too slow to emulate it; return its epoch."""
-        settled: Mapping[str, Any] = {}
-        for _ in range(_ATTEMPTS):
-            settled = self._control.set_plan(plan)
-            if settled["outcome"] == "live":
-                return int(settled["epoch"])
-        raise RuntimeError(f"{plan} is {settled['outcome']}: {settled['reason']}")
-
     def _rate(self, plan: Plan) -> float:
-        epoch, since = self._take(plan), len(self.load.answers)
+        epoch, since = set_live(self._control, plan, _ATTEMPTS), len(self.load.answers)
         while len(self.load.answers) < since + 4 * _LEFT_OUT:
             self._rest(_SECONDS)
         return rate([at_s for at_s, its in self.load.answers[since:] if its == epoch])

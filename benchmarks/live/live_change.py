@@ -29,6 +29,7 @@ from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, number, save_csv, show
 from benchmarks.rigs.child_process import child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
+from benchmarks.rigs.forced import set_live
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client
 from shisha_rt.errors import BadInput
@@ -127,7 +128,7 @@ def measure(model: str, machine: Machine, pairs: int, pause_s: float, in_flight:
         Client(daemon.endpoint) as control,
         child_process("benchmarks.rigs.client_process", endpoint=daemon.endpoint, in_flight=in_flight) as (client, _),
     ):
-        _set(control, base)
+        set_live(control, base)
         client.tell(seconds=_LEAD_S + len(steps) * (pause_s + _CHANGE_S))
         time.sleep(_LEAD_S)
         for what, plan in steps:
@@ -138,18 +139,10 @@ def measure(model: str, machine: Machine, pairs: int, pause_s: float, in_flight:
 
 def _change(control: Client, what: str, plan: Plan, pause_s: float) -> Change:
     asked_s = time.monotonic()
-    live_s = _set(control, plan)
+    set_live(control, plan)
+    live_s = time.monotonic()
     time.sleep(pause_s)
     return Change(what, asked_s, live_s, tuple(control.status()["plan"]["stages"]))
-
-
-def _set(control: Client, plan: Plan) -> float:
-    """Make a plan live; the time when it is."""
-    settled = control.set_plan(plan)
-    live_s = time.monotonic()
-    if settled["outcome"] != "live":
-        raise RuntimeError(f"{plan} is {settled['outcome']}: {settled['reason']}")
-    return live_s
 
 
 # --- what is shown --------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ from benchmarks.report.results import RESULTS, Row, in_turns, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, Tell
+from benchmarks.rigs.forced import set_live
 from benchmarks.rigs.journal import events_since, next_event
 from benchmarks.rigs.queue_process import COPIES, THREADS
 from benchmarks.rigs.servers import SERVERS, ServerPython, awake, missing, pythons, running
@@ -124,8 +125,7 @@ def _all_sides(
         for name, objective in zip(FIXED, ("latency", "throughput"), strict=True):
             tell(f"{network.model}: starting {name}")
             fixed, asked = closing.enter_context(daemon_side(network, machine, objective))
-            if (settled := fixed.set_plan(plans[objective]))["outcome"] != "live":
-                raise Failure(f"{name}: {plans[objective]} is {settled['outcome']}: {settled['reason']}")
+            set_live(fixed, plans[objective])
             asked.ask(seconds=_BURST_S, in_flight=1)
             found.append(Loaded(name, asked))
         for name in names:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from benchmarks.partitiontuner.board import Cell
 from benchmarks.partitiontuner.cases import GIVEN, OURS, SUNK, TITLES
 from benchmarks.partitiontuner.numbers import FITTED
-from benchmarks.partitiontuner.published import NETWORKS, Published
-from benchmarks.partitiontuner.tables import Results, reduction
+from benchmarks.partitiontuner.published import NETWORKS
+from benchmarks.partitiontuner.tables import ON_NPU, Results, reduction
 from benchmarks.report.statements import OURS as AIM
 from benchmarks.report.statements import Kind, Repeats, Statement, each
 from shisha_rt.planner.strategies import SchemeName
@@ -255,10 +256,6 @@ def _held(
     def of(ms: Times) -> Figures:
         return [float(holds([ms[network, scheme] for scheme in schemes])) for network in networks]
 
-    def written(figures: Figures) -> str:
-        missed = [title for title, held in zip(titles, figures, strict=True) if not held]
-        return f"{sum(map(int, figures))} of {len(figures)}{_but(missed)}"
-
     return _timed(
         found,
         where,
@@ -267,10 +264,16 @@ def _held(
         kind,
         [(network, scheme) for network in networks for scheme in schemes],
         of,
-        written,
+        partial(_how_many, titles),
         lambda figures: each(map(bool, figures)),
         reason,
     )
+
+
+def _how_many(titles: Sequence[str], held: Figures) -> str:
+    """For how many networks something holds, and for which it does not."""
+    missed = [title for title, its in zip(titles, held, strict=True) if not its]
+    return f"{sum(map(int, held))} of {len(held)}{_but(missed)}"
 
 
 def _but(missed: Sequence[str]) -> str:
@@ -322,83 +325,44 @@ _RELUS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """A column of Tables 3 and 4. `made_from`: networks from whose cells we inferred a rule, and in which form."""
+    """A column of Tables 3 and 4: `counts`, of a cell of ours and of the paper. `made_from`: networks from whose cells
+    we inferred a rule, and in which form.
+    """
 
     where: str
     what: str
     scheme: SchemeName
-    paper: Callable[[Published], int]
-    ours: Callable[[Cell], int]
+    counts: str
     reason: str = _BOTH
     made_from: Sequence[str] = ()
     forms: Sequence[str] = (SUNK, GIVEN)
 
+    def paper(self, network: str) -> int:
+        found = getattr(NETWORKS[network], self.counts)
+        return int(found[ON_NPU.index(self.scheme)] if isinstance(found, tuple) else found)
 
+    def ours(self, cell: Cell) -> int:
+        return int(getattr(cell, self.counts))
+
+
+_ALL: Final = tuple(NETWORKS)
+_BRANCHES: Final = "parallel branches (that an empty shortcut is none was read off it)"
+_GROUPED: Final = "Conv on the NPU, TypeSeq (that none in groups is there was read off it)"
+_CHOICE: Final = _BOTH + "; and it does not say how it chooses between branches that could"
 _SUNK_BY: Final = ("inception_v1", "squeezenet")
 """Networks whose counts imply that Relus are sunk."""
-_ON_NPU: Final[Sequence[SchemeName]] = ("typeseq", "opseq", "partitiontuner")
 _COUNTED: Final = (
-    _Counted(
-        "Table 3",
-        "parallel branches (that an empty shortcut is none was read off it)",
-        "partitiontuner",
-        lambda paper: paper.parallel_branches,
-        lambda cell: cell.parallel_branches,
-        made_from=tuple(NETWORKS),
-    ),
-    _Counted(
-        "Table 3",
-        "Conv on the NPU, TypeSeq (that none in groups is there was read off it)",
-        "typeseq",
-        lambda paper: paper.convs_on_npu[0],
-        lambda cell: cell.convs_on_npu,
-        made_from=tuple(NETWORKS),
-    ),
-    _Counted("Table 3", "Conv on the NPU, OpSeq", "opseq", lambda p: p.convs_on_npu[1], lambda c: c.convs_on_npu),
-    _Counted(
-        "Table 3",
-        "Conv on the NPU, PartitionTuner",
-        "partitiontuner",
-        lambda paper: paper.convs_on_npu[2],
-        lambda cell: cell.convs_on_npu,
-    ),
-    _Counted(
-        "Table 3",
-        "Relu on the NPU, TypeSeq",
-        "typeseq",
-        lambda paper: paper.relus_on_npu[0],
-        lambda cell: cell.relus_on_npu,
-        _RELUS,
-        made_from=_SUNK_BY,
-        forms=(SUNK,),
-    ),
-    _Counted("Table 3", "Relu on the NPU, OpSeq", "opseq", lambda p: p.relus_on_npu[1], lambda c: c.relus_on_npu),
-    _Counted(
-        "Table 3",
-        "Relu on the NPU, PartitionTuner",
-        "partitiontuner",
-        lambda paper: paper.relus_on_npu[2],
-        lambda cell: cell.relus_on_npu,
-    ),
-    _Counted(
-        "Table 3",
-        "partitions run in parallel, PartitionTuner",
-        "partitiontuner",
-        lambda paper: paper.overlapping,
-        lambda cell: cell.overlapping,
-        _BOTH + "; and it does not say how it chooses between branches that could",
-    ),
-    *(
-        _Counted(
-            "Table 4",
-            f"partitions, {TITLES[scheme]}",
-            scheme,
-            lambda paper, index=index: paper.partitions[index],  # type: ignore[misc]
-            lambda cell: cell.partitions,
-            _ORDER if scheme == "typeseq" else f"{_ORDER}; {_BOTH}",
-        )
-        for index, scheme in enumerate(_ON_NPU)
-    ),
+    _Counted("Table 3", _BRANCHES, "partitiontuner", "parallel_branches", made_from=_ALL),
+    _Counted("Table 3", _GROUPED, "typeseq", "convs_on_npu", made_from=_ALL),
+    _Counted("Table 3", "Conv on the NPU, OpSeq", "opseq", "convs_on_npu"),
+    _Counted("Table 3", "Conv on the NPU, PartitionTuner", "partitiontuner", "convs_on_npu"),
+    _Counted("Table 3", "Relu on the NPU, TypeSeq", "typeseq", "relus_on_npu", _RELUS, _SUNK_BY, (SUNK,)),
+    _Counted("Table 3", "Relu on the NPU, OpSeq", "opseq", "relus_on_npu"),
+    _Counted("Table 3", "Relu on the NPU, PartitionTuner", "partitiontuner", "relus_on_npu"),
+    _Counted("Table 3", "partitions run in parallel, PartitionTuner", "partitiontuner", "overlapping", _CHOICE),
+    _Counted("Table 4", "partitions, TypeSeq", "typeseq", "partitions", _ORDER),
+    _Counted("Table 4", "partitions, OpSeq", "opseq", "partitions", f"{_ORDER}; {_BOTH}"),
+    _Counted("Table 4", "partitions, PartitionTuner", "partitiontuner", "partitions", f"{_ORDER}; {_BOTH}"),
 )
 
 
@@ -417,7 +381,7 @@ def _counts(found: Found) -> Iterator[Statement]:
 
 
 def _count(found: Found, its: _Counted, kind: Kind, networks: Sequence[str]) -> Statement:
-    paper = [its.paper(NETWORKS[network]) for network in networks]
+    paper = [its.paper(network) for network in networks]
     ours = [its.ours(found.cells[network, its.scheme]) for network in networks]
     over = [
         [its.ours(cells[network, its.scheme]) for network in networks]
@@ -470,10 +434,7 @@ def _pairs(found: Found) -> Iterator[Statement]:
         def of(cells: Cells, its: Sequence[str] = its) -> Figures:
             return [float(holds(cells[network, scheme], cells[network, other])) for network in its]  # noqa: B023
 
-        def written(figures: Figures, titles: Sequence[str] = titles) -> str:
-            missed = [title for title, held in zip(titles, figures, strict=True) if not held]
-            return f"{sum(map(int, figures))} of {len(figures)}{_but(missed)}"
-
+        written = partial(_how_many, titles)
         ours = of(found.cells)
         over = [of(cells) for cells in found.sets if all(cells.keys() >= {(n, scheme), (n, other)} for n in its)]
         yield Statement(
@@ -506,14 +467,12 @@ def _aims(found: Found) -> Iterator[Statement]:
     others = [network for network in found.of(NETWORKS, OURS) if network not in ahead]
     over = [found.over_bound[network] for network in others if network in found.over_bound]
     if over:
-        missed = [NETWORKS[network].title for network, one in zip(others, over, strict=True) if one > 1 + _SAME]
+        held = _how_many([NETWORKS[network].title for network in others], [one <= 1 + _SAME for one in over])
         yield Statement(
             AIM,
             "elsewhere a proven optimum of fork-join schedules",
             f"{len(others)} of {len(others)}",
-            columns(
-                f"{len(others) - len(missed)} of {len(others)}{_but(missed)}; over the bound by at most {max(over):.3f}"
-            ),
+            columns(f"{held}; over the bound by at most {max(over):.3f}"),
             "predicted",
             each(one <= 1 + _SAME for one in over),
             "where tensors of several branches move, the bound leaves that out: nobody knows which of the two is off",

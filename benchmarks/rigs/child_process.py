@@ -1,7 +1,8 @@
 """Child processes of a benchmark, and the lines of JSON by which they get orders and return results.
 
-`PYTHON -m benchmarks.rigs.child_process MODULE JSON` calls `child` of the module with the settings. It yields what it
-says when it is ready, then the answer to each order. A child with a loop of its own yields nothing: it says all itself.
+`PYTHON -m benchmarks.rigs.child_process MODULE JSON` calls `child` of the module with the settings. It yields its
+first line, which says that it is ready, then the answer to each order. A child with a loop of its own yields nothing:
+it writes its lines by `say`.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.cpu_time import cpu_time, whole_cpu_s
 from benchmarks.rigs.engine_process import PLAIN
+from benchmarks.rigs.forced import set_live
 from benchmarks.rigs.profiled import profiled
 from benchmarks.rigs.servers import SERVERS, awake, running
 from benchmarks.rigs.tune import tune
@@ -231,8 +232,8 @@ def _daemons(
             if begins and way.engine not in plans:
                 tune(daemon.control, client)
                 plans[way.engine] = plan_of(daemon.control.plan()["stages"])
-            elif begins and (settled := daemon.control.set_plan(plans[way.engine]))["outcome"] != "live":
-                raise Failure(f"{name}: {plans[way.engine]} is {settled['outcome']}: {settled['reason']}")
+            elif begins:
+                set_live(daemon.control, plans[way.engine])
             spent = daemon.spent_with_http if way.transport == "http" else daemon.spent
             sides.append(Side(name, way.daemon, client, _with_client(spent, client.pid)))
         yield {name: str(plans[DAEMON[name].engine]) for name in names}, sides

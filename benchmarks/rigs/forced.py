@@ -26,16 +26,22 @@ class Forced:
     control: Client
 
     def take(self, plan: Plan) -> None:
-        """Set a plan, again if it is refused, as emulated places may refuse in a busy moment. Raises Failure."""
-        for _ in range(_ATTEMPTS):
-            settled = self.control.set_plan(plan)
-            if settled["outcome"] == "live":
-                return
-        raise Failure(f"{plan} is {settled['outcome']}: {settled['reason']}")
+        set_live(self.control, plan, _ATTEMPTS)
 
     def burst(self, seconds: float, *, copied: bool = True, warm_up: int = _WARM_UP_FRAMES) -> dict[str, Any]:
         """One frame at a time for `seconds`, see `daemon_process`."""
         return self.process.ask(seconds=seconds, copied=copied, warm_up=warm_up)
+
+
+def set_live(control: Client, plan: Plan, attempts: int = 1) -> int:
+    """Set a plan; return its epoch. Raises Failure if it is not live after `attempts`: emulated places may refuse it
+    when the host is busy.
+    """
+    for _ in range(attempts):
+        settled = control.set_plan(plan)
+        if settled["outcome"] == "live":
+            return int(settled["epoch"])
+    raise Failure(f"{plan} is {settled['outcome']}: {settled['reason']}")
 
 
 @contextlib.contextmanager

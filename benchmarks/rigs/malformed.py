@@ -1,4 +1,4 @@
-"""Random malformed HTTP requests. Pure: a generator in, bytes out."""
+"""Random malformed HTTP requests, by mutations of a good one. Pure: a seed in, bytes out."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import random
 from collections.abc import Callable, Mapping
 from typing import Any, Final
+
+from benchmarks.robust.mutations import mutated_bytes, mutated_json_text
 
 _PATHS: Final = (
     "/",
@@ -48,6 +50,14 @@ _HEADERS: Final = (
     "no colon",
     "\u0000: \u0001",
 )
+_PARAMETERS: Final = {
+    "stream": "s",
+    "sequence": 1,
+    "deadline_ms": 10,
+    "timeout": 5,
+    "binary_data_output": True,
+    "shared_memory_region": "r",
+}
 
 
 class Malformed:
@@ -75,14 +85,18 @@ class Malformed:
         )
 
     def _body(self) -> bytes:
-        return self._post(json.dumps(self._spoiled()).encode(errors="surrogatepass"))
+        """JSON that is almost a request, sometimes repeated very often or nested very deeply."""
+        count = self._random.choice((0, 1, 1, 1, 1, 1, 1, 1, 2, 500))
+        inputs = [self._tensor | {"data": [0.5]}] * count
+        asked = {"inputs": inputs, "outputs": [{"name": "y"}], "parameters": _PARAMETERS}
+        body = mutated_json_text(self._random, json.dumps(asked).encode())
+        return self._post(body.replace(b"0.5", b"[" * 900 + b"]" * 900) if self._random.random() < 0.1 else body)
 
     def _flipped(self) -> bytes:
         """A good request with some bytes changed."""
-        data = bytearray(self._post(json.dumps({"inputs": [self._tensor | {"data": [0.5]}]}).encode()))
-        for _ in range(self._random.randint(1, 6)):
-            data[self._random.randrange(len(data))] = self._random.randrange(256)
-        return bytes(data)
+        return mutated_bytes(
+            self._random, self._post(json.dumps({"inputs": [self._tensor | {"data": [0.5]}]}).encode())
+        )
 
     def _cut(self) -> bytes:
         data = self._body()
@@ -94,32 +108,3 @@ class Malformed:
             said = self._random.choice((len(body), 0, len(body) // 2, len(body) + 1))
             head += f"Inference-Header-Content-Length: {said}\r\n"
         return head.encode() + b"\r\n" + body
-
-    def _spoiled(self) -> object:
-        """JSON that is almost a request."""
-        value = self._random.choice
-        odd: list[object] = [None, -1, 2**70, 1e308, "", "x" * 3000, [], {}, True, [[[]]], "\ud800", "<b>"]
-        tensor = self._tensor | {"data": value([[0.0], [[1]], "abc", None, [1e999], [None], [[1, 2], [3]]])}
-        asked: dict[str, object] = {"inputs": [tensor], "parameters": {}}
-        where = value(("top", "tensor", "parameters", "tensor parameters", "deep", "many", "whole"))
-        if where == "top":
-            asked[value(("inputs", "outputs", "id", "parameters"))] = value(odd)
-        elif where == "tensor":
-            tensor[value(("name", "shape", "datatype", "data", "parameters"))] = value(odd)
-        elif where == "parameters":
-            asked["parameters"] = {
-                value(("stream", "sequence", "deadline_ms", "timeout", "binary_data_output")): value(odd)
-            }
-        elif where == "tensor parameters":
-            name = value(("binary_data_size", "shared_memory_region", "shared_memory_offset", "classification"))
-            tensor["parameters"] = {name: value(odd), "shared_memory_byte_size": value(odd)}
-        elif where == "deep":
-            deep: object = 0
-            for _ in range(value((50, 900))):
-                deep = [deep]
-            tensor["data"] = deep
-        elif where == "many":
-            asked["inputs"] = [tensor] * value((0, 2, 500))
-        else:
-            return value(odd)
-        return asked

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.report.dashboard import CONFIGS
+from benchmarks.rigs.servers import free_ports
 
 MISSING: Final = [name for name in ("prometheus", "promtool") if shutil.which(name) is None]
 HINT: Final = f"{' and '.join(MISSING)} not found: apt-get install prometheus has both"
@@ -76,7 +76,7 @@ def prometheus(target: str, folder: Path, scrape: str = "500ms") -> Iterator[Pro
     shutil.copytree(CONFIGS / "prometheus", folder / "prometheus")
     config = folder / "prometheus" / "prometheus.yml"
     config.write_text(text, encoding="utf-8")
-    port = free_port()
+    (port,) = free_ports(1)
     command = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}"]
     command += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"]
     said = folder / "prometheus.log"
@@ -97,10 +97,3 @@ def _await_ready(address: str, process: subprocess.Popen[bytes], said: Path) -> 
             return
         time.sleep(0.1)
     raise RuntimeError(f"Prometheus is not ready: {said.read_text()}")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

@@ -22,7 +22,6 @@ import numpy as np
 
 from benchmarks.report.results import Row
 from benchmarks.rigs.cache_place import cache_at
-from benchmarks.robust.fault_row import fault_row
 from tests.serving.daemon_process import DaemonEnded, DaemonProcess, machine_file, serve_command
 from tests.serving.identity_model import frame_of
 from tests.serving.load import PAUSE_S, Load
@@ -141,6 +140,29 @@ def _served(folder: Path, model: Path, within: Sequence[str] = ()) -> tuple[str,
         line = ended.stderr.strip().splitlines()[-1] if ended.stderr.strip() else ""
         explained = ended.status == 1 and bool(within) and "XDG_CACHE_HOME" in line
         return f"status {ended.status}: {line}", ended.stderr, not explained
+
+
+def fault_row(
+    fault: str,
+    client: str,
+    status: str,
+    bad: int,
+    *,
+    gap_s: float | None = None,
+    without_s: float | None = None,
+    kept: bool = True,
+) -> Row:
+    """`bad`: answers that were lost or wrong."""
+    return {
+        "fault": fault,
+        "client": client,
+        "status": status,
+        "gap s": gap_s,
+        "gap without s": without_s,
+        "time over ordinary": None,
+        "lost or wrong": bad,
+        "kept": "yes" if kept and not bad else "no",
+    }
 
 
 def _row(fault: str, client: str, stderr: str, bad: int) -> Row:

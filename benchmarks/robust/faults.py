@@ -36,7 +36,7 @@ from benchmarks.report.progress import Progress
 from benchmarks.report.results import Row, save_csv, show
 from benchmarks.rigs.control_group import MemoryGroup
 from benchmarks.robust import cache_faults
-from benchmarks.robust.fault_row import fault_row
+from benchmarks.robust.cache_faults import fault_row
 from shisha_rt.client import Client, ShishaError
 from shisha_rt.measure.installed import installed_engines
 from shisha_rt.model.zoo import resolve_model

@@ -33,22 +33,7 @@ _JSON: Final[Sequence[Any]] = (
     [0] * 300,
 )
 _TOKEN: Final = re.compile(rb"[A-Za-z_][A-Za-z_0-9]*|-?[0-9][0-9._eE+-]*|\"[^\"\n]*\"|\[\[?|\]\]?|[={},\n#]")
-_TOKENS: Final = (
-    b"0",
-    b"-1",
-    b"1e999",
-    b"nan",
-    b"true",
-    b'""',
-    b'"\\u0000"',
-    b"[]",
-    b"{}",
-    b"[[",
-    b"=",
-    b"\n",
-    b"#",
-    b"'",
-)
+_TOKENS: Final = (*rb"""0 -1 1e999 nan true "" "\u0000" [] {} [[ = # '""".split(), b"\n")
 
 
 def mutated_bytes(rng: random.Random, data: bytes) -> bytes:

@@ -20,16 +20,17 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import typer
 
 from benchmarks.live.emulation import triad
+from benchmarks.report.claims import Claims
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, Spread, number, save_csv, show
-from benchmarks.report.statements import Kind, Statement, holds
+from benchmarks.report.statements import Statement, holds
 from benchmarks.rigs.stage_rig import Loaded, StageRig, stage_rig
 from shisha_rt.machine.config.machine_file import check_runnable, parse_machine
 from shisha_rt.machine.host.cores import usable_cores
@@ -217,7 +218,8 @@ def memory_nodes() -> int:
 
 # --- the paper's statements -------------------------------------------------------------------------------------------
 
-Where: TypeAlias = Literal["Section 2", "Figure 1", "Figure 2"]
+_stated: Final = Claims.beside(__file__, "ours").stated
+_UNTRIED: Final = "cannot be tried here"
 
 
 def statements(measured: Sequence[Assignment], host_gb_per_s: Sequence[float]) -> list[Statement]:
@@ -230,77 +232,52 @@ def statements(measured: Sequence[Assignment], host_gb_per_s: Sequence[float]) -
     (most,) = (it for it in both if it.hbm_threads == it.ddr_threads == max(THREADS))
     full = most.hbm_bytes_per_s, most.ddr_bytes_per_s
     by_threads = [next(it.ddr_bytes_per_s for it in alone if it.ddr_threads == count) for count in THREADS]
+    quickest = "; ".join(
+        f"{size} GB: {least[size].seconds(size):.1f} s with {least[size].name}, {in_ddr[size]:.1f} s in DDR"
+        for size in SIZES_GB
+    )
+    best = ", ".join(f"[{IN_HBM_GB}-{size - IN_HBM_GB}] GB: {it.name}" for size, it in fewest.items())
+    over_most = ", ".join(f"{size} GB: {it.seconds(size) / most.seconds(size):.2f}" for size, it in fewest.items())
     return [
         _stated(
-            "Section 2",
-            "HBM gives 4 times the bandwidth of DRAM",
-            "4",
+            "hbm",
             f"emulated: {full[0] / full[1]:.2f} ({full[0] / 1e9:.2f} and {full[1] / 1e9:.2f} GB/s)",
-            "by construction",
-            abs(full[0] / full[1] / 4 - 1) < _AS_GOOD - 1,
-            "the host had no time for so many threads",
+            holds(abs(full[0] / full[1] / 4 - 1) < _AS_GOOD - 1),
         ),
         _stated(
-            "Section 2",
-            "threads add bandwidth until the memory is saturated",
-            "so",
+            "saturated",
             f"emulated, DDR with {', '.join(map(str, THREADS))} threads: "
             f"{', '.join(f'{rate / 1e9:.2f}' for rate in by_threads)} GB/s",
-            "by construction",
-            by_threads[0] * _AS_GOOD < by_threads[1] and by_threads[-1] < by_threads[-2] * _AS_GOOD,
-            "one thread fills the memory already",
+            holds(by_threads[0] * _AS_GOOD < by_threads[1] and by_threads[-1] < by_threads[-2] * _AS_GOOD),
         ),
-        *_on_this_host(host_gb_per_s),
+        _on_this_host(host_gb_per_s),
         _stated(
-            "Figure 1",
-            "data in both memories, with a sensible assignment, is quicker than all in DRAM",
-            "quickest of three",
-            "emulated: "
-            + "; ".join(
-                f"{size} GB: {least[size].seconds(size):.1f} s with {least[size].name}, {in_ddr[size]:.1f} s in DDR"
-                for size in SIZES_GB
-            ),
-            "predicted",
-            all(least[size].seconds(size) * _AS_GOOD < in_ddr[size] for size in SIZES_GB),
+            "both memories",
+            f"emulated: {quickest}",
+            holds(all(least[size].seconds(size) * _AS_GOOD < in_ddr[size] for size in SIZES_GB)),
         ),
-        _untried(
-            "Figure 1", "and quicker than with HBM as a cache", "the throttle counts bytes, and keeps none of them"
-        ),
-        _untried("Figures 1 and 2", "the same on memories that are there", f"this host has {memory_nodes()} memory"),
+        _stated("cache", _UNTRIED, "untried"),
+        _stated("real memories", _UNTRIED, "untried", memories=memory_nodes()),
         _stated(
-            "Figure 2",
-            "each distribution of data has another best assignment of threads",
-            "so",
-            "emulated, the fewest threads within 5% of the least: "
-            + ", ".join(f"[{IN_HBM_GB}-{size - IN_HBM_GB}] GB: {it.name}" for size, it in fewest.items()),
-            "predicted",
-            len({it.name for it in fewest.values()}) > 1,
-            "one assignment is best for both",
+            "best threads",
+            f"emulated, the fewest threads within 5% of the least: {best}",
+            holds(len({it.name for it in fewest.values()}) > 1),
         ),
         _stated(
-            "Figure 2",
-            "fewer threads than the most are better",
-            "so",
-            "emulated, the fewest over the most "
-            f"{most.name}: "
-            + ", ".join(f"{size} GB: {it.seconds(size) / most.seconds(size):.2f}" for size, it in fewest.items()),
-            "predicted",
-            all(it.seconds(size) * _AS_GOOD < most.seconds(size) for size, it in fewest.items()),
-            "fewer are as good, not better: the throttle deals its bandwidth without loss, however many ask for it",
+            "fewer threads",
+            f"emulated, the fewest over the most {most.name}: {over_most}",
+            holds(all(it.seconds(size) * _AS_GOOD < most.seconds(size) for size, it in fewest.items())),
         ),
     ]
 
 
-def _on_this_host(gb_per_s: Sequence[float]) -> Iterator[Statement]:
-    what = "a second thread adds bandwidth"
+def _on_this_host(gb_per_s: Sequence[float]) -> Statement:
     if len(gb_per_s) < 2:
-        yield _untried("Section 2", what, "one core may be used here, or others had them in every round")
-        return
+        why = "one core may be used here, or others had them in every round"
+        return _stated("this host", _UNTRIED, "untried", why=why)
     one, two = gb_per_s
     text = f"this host: {one:.1f} and {two:.1f} GB/s, {two / one:.2f} times"
-    yield _stated(
-        "Section 2", what, "so", text, "measured", two > one * _AS_GOOD, "one core may fill the memory already"
-    )
+    return _stated("this host", text, holds(two > one * _AS_GOOD), why="one core may fill the memory already")
 
 
 def _fewest(found: Sequence[Assignment], size_gb: float) -> Assignment:
@@ -308,14 +285,6 @@ def _fewest(found: Sequence[Assignment], size_gb: float) -> Assignment:
     least_s = min(it.seconds(size_gb) for it in found)
     good = [it for it in found if it.seconds(size_gb) <= least_s * _AS_GOOD]
     return min(good, key=lambda it: (it.hbm_threads + it.ddr_threads, it.seconds(size_gb)))
-
-
-def _stated(where: Where, what: str, paper: str, ours: str, kind: Kind, held: bool, reason: str = "") -> Statement:
-    return Statement(where, what, paper, {"ours": ours}, kind, holds(held), reason)
-
-
-def _untried(where: str, what: str, reason: str) -> Statement:
-    return Statement(where, what, "so", {"ours": "cannot be tried here"}, "measured", "untried", reason)
 
 
 def bandwidth(

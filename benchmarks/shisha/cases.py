@@ -86,9 +86,10 @@ class Run:
     def time_to_best_s(self) -> float:
         return self.gains[-1][0]
 
-    def paper_trials(self, alpha: int = DEFAULT_ALPHA) -> int:
+    @property
+    def paper_trials(self) -> int:
         """Number of trials as the paper counts Shisha's: alpha after the last gain, with plans measured before."""
-        return self.trials_to_best + alpha
+        return self.trials_to_best + DEFAULT_ALPHA
 
 
 def case(network: str, configuration: str, slowdown: float = 3.0) -> Case:

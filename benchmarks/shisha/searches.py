@@ -78,7 +78,7 @@ def search_rows(case: Case, found: Runs) -> list[Row]:
         best = kept(runs)
         times_s = [run.time_to_best_s for run in runs]
         as_good_s = restarted_s(runs, own.fps)
-        trials = best.paper_trials() if title == SHISHA else best.trials
+        trials = best.paper_trials if title == SHISHA else best.trials
         rows.append(
             {
                 "network": case.network,

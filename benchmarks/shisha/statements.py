@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Final
 
+from benchmarks.report.claims import Claims
 from benchmarks.report.results import Row, number, only
-from benchmarks.report.statements import Repeats, Statement, each, holds
+from benchmarks.report.statements import Statement, each, holds
 from benchmarks.shisha.cases import RESNET, SYNTHNET, YOLO
 from benchmarks.shisha.searches import SHISHA
 from shisha_rt.planner.strategies import DEFAULT_ALPHA
@@ -22,6 +23,7 @@ AS_GOOD: Final = 0.97
 _AS_GOOD: Final = "until as good, times as long"
 _POINTS: Final = 0.05
 _SAME: Final = 1e-3
+_stated: Final = Claims.beside(__file__, "ours, simulated").stated
 _RIVALS: Final = ("SA", "SA_s", "HC", "HC_s", "RW", "PS")
 
 
@@ -59,39 +61,22 @@ def convergence_statements(rows: Sequence[Row]) -> list[Statement]:
     as_good = [number(row, _AS_GOOD) for row in rivals if row[_AS_GOOD] is not None]
     begun_anew = f"{fmean(as_good):.0f} times" if as_good else "never"
     within = number(own, "best with the seed's places")
+    both_near = _is_near(kept_times, 35) and _is_near(median_times, 35)
+    trials = f"({own['trials as in the paper']} of 19,448; {own['trials']} without repetitions)"
     return [
+        _stated("best", f"{reached:.2f} of the optimum", holds(reached >= AS_GOOD), within=within),
         _stated(
-            "Figure 4",
-            "Shisha's solution is the best there is",
-            "1.00 of ES",
-            f"{reached:.2f} of the optimum",
-            holds(reached >= AS_GOOD),
-            f"it keeps the seed's places, with which {within:.2f} is the best",
-        ),
-        _stated(
-            "Figure 4",
-            "SA and HC, from either start, stay at 0.80 where the best is 0.94",
-            "0.85 of the best",
+            "rivals stay",
             f"best run: {_listed(stay, '.2f')}; median run: {_listed(stay_median, '.2f')}",
             each([share < (1 - _SAME) * reached for share in stay.values()]),
-            "moves, cooling and which run was kept are not published; our median runs stay behind, the luckiest do not",
         ),
+        _stated("explored, eight", f"{explored:.2f}% {trials}", holds(_is_near(explored, 0.12))),
         _stated(
-            "Figure 4",
-            "share of the cuts that Shisha explores",
-            "0.12%",
-            f"{explored:.2f}% ({own['trials as in the paper']} of 19,448; {own['trials']} without repetitions)",
-            holds(_is_near(explored, 0.12)),
-        ),
-        _stated(
-            "Section 6.1",
-            "the others take longer to converge, on average",
-            "about 35 times",
+            "longer",
             f"kept runs: {kept_times:.1f} times, median runs: {median_times:.1f} times; begun anew until as good as "
             f"Shisha: {begun_anew}, by {len(as_good)} of {len(rivals)} searches; "
             f"the wall time of Pipe-Search's database, were it virtual, would add {mixed:.1f}",
-            "yes" if _is_near(kept_times, 35) and _is_near(median_times, 35) else "partly" if kept_times > 2 else "no",
-            "which searches and which of 200 runs are averaged is not said, nor whether the 1200 s count",
+            "yes" if both_near else "partly" if kept_times > 2 else "no",
         ),
     ]
 
@@ -102,34 +87,23 @@ def _optimality(rows: Sequence[Row]) -> list[Statement]:
     within = {network: number(row, "best with the seed's places") for network, row in own.items()}
     explored = {network: number(row, "explored %") for network, row in own.items()}
     trials = {network: int(str(row["trials as in the paper"])) for network, row in own.items()}
+    large = (RESNET, YOLO)
     return [
         _stated(
-            "Figure 5",
-            "Shisha finds what ES finds, four places",
-            "1.00 of ES",
+            "as exhaustive",
             _listed(reached, ".2f"),
             each([share >= AS_GOOD for share in reached.values()]),
-            f"best with the seed's places: {_listed(within, '.2f')}; bandwidths and the assumed machine matter too",
+            within=_listed(within, ".2f"),
         ),
         _stated(
-            "Section 6.2",
-            "share of the cuts explored, ResNet-50 and YOLOv3",
-            "0.1%",
-            _listed({network: explored[network] for network in (RESNET, YOLO)}, ".2f", "%"),
+            "explored, large",
+            _listed({network: explored[network] for network in large}, ".2f", "%"),
             # Given with one digit, so half of it is how exact it is.
-            each([0.05 <= explored[network] < 0.15 for network in (RESNET, YOLO)]),
+            each([0.05 <= explored[network] < 0.15 for network in large]),
         ),
+        _stated("explored, small", f"{explored[SYNTHNET]:.1f}%", holds(_is_near(explored[SYNTHNET], 2.5))),
         _stated(
-            "Section 6.2",
-            "share of the cuts explored, SynthNet",
-            "2.5%",
-            f"{explored[SYNTHNET]:.1f}%",
-            holds(_is_near(explored[SYNTHNET], 2.5)),
-        ),
-        _stated(
-            "Section 6.2",
-            "trials that these shares come to: SynthNet, ResNet-50, YOLOv3",
-            "17, 18, about 18",
+            "trials",
             ", ".join(map(str, trials.values())),
             each([_is_near(ours, paper) for ours, paper in zip(trials.values(), (17, 18, 18), strict=True)]),
         ),
@@ -139,14 +113,8 @@ def _optimality(rows: Sequence[Row]) -> list[Statement]:
 def _trials(rows: Sequence[Row]) -> Statement:
     counts = [number(row, "trials to best") + DEFAULT_ALPHA for row in rows if row["heuristic"] == "H3"]
     average = fmean(counts)
-    return _stated(
-        "Section 6.2",
-        f"trials on average, alpha = {DEFAULT_ALPHA}",
-        "25 to 35",
-        f"{average:.0f} ({min(counts):.0f} to {max(counts):.0f}; H3, three networks, C1 to C6)",
-        holds(25 <= average <= 35),
-        "its own 17, 18 and 23 trials are fewer as well",
-    )
+    ours = f"{average:.0f} ({min(counts):.0f} to {max(counts):.0f}; H3, three networks, C1 to C6)"
+    return _stated("trials, average", ours, holds(25 <= average <= 35), alpha=DEFAULT_ALPHA)
 
 
 def _seeds(rows: Sequence[Row]) -> list[Statement]:
@@ -156,40 +124,27 @@ def _seeds(rows: Sequence[Row]) -> list[Statement]:
     better = [number(row, "solution over optimum") / number(row, "from random, median") - 1 for row in yolo]
     beyond_worst = [number(row, "solution over optimum") / number(row, "worst") - 1 for row in yolo]
     later = [number(row, "from random later %") for row in yolo]
+    gains = [f"{100 * m:.0f}% (worst seed: {100 * w:.0f}%)" for m, w in zip(better, beyond_worst, strict=True)]
     return [
         _stated(
-            "Figure 6",
-            "ResNet-50: solutions from random seeds are as good",
-            "similar",
+            "seeds, as good",
             _on_machines(resnet, [f"{share:.2f} of Shisha's" for share in equal]),
             each([abs(share - 1) <= 0.05 for share in equal]),
         ),
         _stated(
-            "Figure 6",
-            "ResNet-50: from random seeds it takes longer",
-            "35%",
+            "seeds, longer",
             _on_machines(resnet, [f"{100 * share:.0f}%" for share in longer]),
             "yes" if all(abs(share - 0.35) <= _POINTS for share in longer) else "partly" if min(longer) > 0 else "no",
-            "longer indeed, and by more: a random plan often begins with a very slow stage, and each trial is slow",
         ),
         _stated(
-            "Figure 6",
-            "YOLOv3: more throughput from Shisha's seed",
-            "16%",
-            _on_machines(
-                yolo,
-                [f"{100 * m:.0f}% (worst seed: {100 * w:.0f}%)" for m, w in zip(better, beyond_worst, strict=True)],
-            ),
+            "seeds, more",
+            _on_machines(yolo, gains),
             "yes" if all(abs(share - 0.16) <= _POINTS for share in better) else "partly" if min(better) > 0 else "no",
-            "most random seeds walk as far; against which of the 100 the paper measures is not said",
         ),
         _stated(
-            "Figure 6",
-            "YOLOv3: from Shisha's seed it is always sooner",
-            "100%",
+            "seeds, sooner",
             _on_machines(yolo, [f"{share:.0f}% of seeds" for share in later]),
             "yes" if min(later) == 100 else "partly" if min(later) > 50 else "no",
-            "sooner than most; a random seed may lie next to where its walk ends",
         ),
     ]
 
@@ -206,29 +161,16 @@ def heuristic_statements(rows: Sequence[Row]) -> list[Statement]:
     sooner, tied = sum(h3 < h1 for h1, h3 in times_s), sum(h3 == h1 for h1, h3 in times_s)
     share = (sooner + tied) / len(times_s)
     return [
+        _stated("heuristics", f"{_share(best)} (within 0.1%)", holds(fmean(best) >= 0.8 * (1 - NEAR))),
         _stated(
-            "Figure 7",
-            "H1 or H3 gives the most throughput",
-            "80% of cases",
-            f"{_share(best)} (within 0.1%)",
-            holds(fmean(best) >= 0.8 * (1 - NEAR)),
-            "a median of random assignments often does better than either rule",
-        ),
-        _stated(
-            "Figure 7",
-            "nlFEP is effective in all cases",
-            "all",
+            "nlFEP",
             f"at least nFEP, same assignment: {_share(lightest)}",
             "yes" if all(lightest) else "partly" if fmean(lightest) > 0.5 else "no",
-            "the walk takes another way, and now and then the nearest place leads to a better plan",
         ),
         _stated(
-            "Figure 8",
-            "H3 converges sooner than H1",
-            "90% of cases",
+            "H3 sooner",
             f"{_percent(share)}: sooner in {sooner}, the same in {tied} of {len(times_s)}",
             holds(_is_near(share, 0.9) or share > 0.9),
-            "",
         ),
     ]
 
@@ -257,36 +199,19 @@ def alpha_statements(rows: Sequence[Row]) -> list[Statement]:
         for key in keys
     ]
     grows = [least == sorted(least) and least[-1] > least[0] for least in needed]
+    least_alphas = "; ".join(
+        f"{network}, {machine}: {', '.join(map(str, least))}"
+        for (network, machine), least in zip(keys, needed, strict=True)
+    )
+    shares_at_1 = "; ".join(
+        f"{machine}: {', '.join(f'{share:.2f}' for share in shares)}"
+        for (_, machine), shares in zip(keys, at_1, strict=True)
+    )
+    alike = [max(shares) - min(shares) <= _POINTS for shares in at_1]
     return [
-        _stated(
-            "Figure 9",
-            "the slower the slow places, the higher alpha must be: 3, 6, 12 times",
-            "rises",
-            "; ".join(
-                f"{network}, {machine}: {', '.join(map(str, least))}"
-                for (network, machine), least in zip(keys, needed, strict=True)
-            ),
-            each(grows),
-            "the walk gains again within three moves, until it repeats itself: more alpha finds nothing more",
-        ),
-        _stated(
-            "Figure 9",
-            "with a low alpha, throughput is alike however slow the slow places are",
-            "alike",
-            "alpha = 1: "
-            + "; ".join(
-                f"{machine}: {', '.join(f'{share:.2f}' for share in shares)}"
-                for (_, machine), shares in zip(keys, at_1, strict=True)
-            ),
-            each([max(shares) - min(shares) <= _POINTS for shares in at_1]),
-            "the seed is the same, but its slowest stage is on a slow place, and one move without gain ends the walk",
-        ),
+        _stated("alpha rises", least_alphas, each(grows)),
+        _stated("alpha low", f"alpha = 1: {shares_at_1}", each(alike)),
     ]
-
-
-def _stated(where: str, what: str, paper: str, ours: str, repeats: Repeats, reason: str = "") -> Statement:
-    """A statement; all are predicted, as costs are a roofline's and were not fitted to the paper's figures."""
-    return Statement(where, what, paper, {"ours, simulated": ours}, "predicted", repeats, reason)
 
 
 def _listed(figures: dict[str, float], digits: str, unit: str = "") -> str:

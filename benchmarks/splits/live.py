@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.report.results import Row
+from benchmarks.rigs.forced import set_live
 from benchmarks.rigs.journal import events_since
 from benchmarks.rigs.profiled import profiled
 from benchmarks.rigs.steady_load import SteadyLoad, Tally
@@ -175,7 +176,7 @@ def _has_tuned(control: Client) -> bool:
 
 def _frame_s(control: Client, load: SteadyLoad, plan: Plan, seconds: float) -> float:
     """Seconds per frame under a plan, by its answers."""
-    epoch = _take(control, plan)
+    epoch = set_live(control, plan)
     end_s = time.time() + seconds
 
     def times_s() -> list[float]:
@@ -184,13 +185,6 @@ def _frame_s(control: Client, load: SteadyLoad, plan: Plan, seconds: float) -> f
     _wait(load, lambda: time.time() > end_s and len(times_s()) > _LEFT_OUT, _TIMEOUT_S)
     found = times_s()
     return (found[-1] - found[0]) / (len(found) - 1)
-
-
-def _take(control: Client, plan: Plan) -> int:
-    settled = control.set_plan(plan)
-    if settled["outcome"] != "live":
-        raise Failure(f"{plan} is {settled['outcome']}: {settled['reason']}")
-    return int(settled["epoch"])
 
 
 def _wait(load: SteadyLoad, came: Callable[[], bool], most_s: float) -> None:

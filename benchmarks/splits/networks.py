@@ -17,7 +17,7 @@ from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.papers.gp.of_device import split_device
 from shisha_rt.papers.gp.problem import FEATURES, SplitDevice, SplitLayer, SplitProblem, layer_cost
-from shisha_rt.planner.strategies import Execution, SplitObjective, SplitVariable
+from shisha_rt.planner.strategies import Execution, SplitObjective
 
 BOARD: Final = "tx2-cyclone"
 NETWORKS: Final[Mapping[str, str]] = MappingProxyType(
@@ -42,7 +42,7 @@ def board_devices(one_for_all: bool = False) -> Mapping[str, SplitDevice]:
 
 
 @cache
-def convolutions_of(network: str, variable: SplitVariable = "N") -> tuple[SplitLayer, ...]:
+def convolutions_of(network: str) -> tuple[SplitLayer, ...]:
     """The convolutions of a network of the zoo, with shares of single channels, as in the paper."""
     graph = read_model(resolve_model(f"zoo:{network}", print)).graph
     operators = [
@@ -52,8 +52,7 @@ def convolutions_of(network: str, variable: SplitVariable = "N") -> tuple[SplitL
         if its.op_type == "Conv"
     ]
     return tuple(
-        SplitLayer(f"conv{number}", _features(graph, operator), variable)
-        for number, operator in enumerate(operators, 1)
+        SplitLayer(f"conv{number}", _features(graph, operator), "N") for number, operator in enumerate(operators, 1)
     )
 
 

@@ -129,7 +129,7 @@ def show_demo(options: DemoOptions, limits: SearchLimits) -> None:
 
 
 def _machine(folder: Path) -> tuple[str, str]:
-    """A machine of fast and slow places that this host can emulate, as `serve` takes it, and in words."""
+    """A machine of fast and slow places that this host can emulate: for `serve --machine`, and in words."""
     from shisha_rt.machine.config.machine_file import load_machine
     from shisha_rt.machine.host.this_machine import this_machine
 
@@ -234,7 +234,7 @@ class _Show:
         return frames, seconds
 
     async def _search(self, client: AsyncClient, traffic: Traffic, strategy: str, first: str) -> Tried:
-        """Let a tuner go, show each of its trials, and wait until its plan is live. `first`: the first trial's name."""
+        """Start a tuner, show each of its trials, and wait until its plan is live. `first`: the first trial's name."""
         loop, search_s = asyncio.get_running_loop(), self.limits.search_s
         stop_s = loop.time() + search_s
         trials: list[Event] = []

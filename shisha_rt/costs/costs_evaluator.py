@@ -21,8 +21,8 @@ from shisha_rt.plan.verify import PlanRules
 class CostsEvaluator:
     """An `Evaluator` over costs. A trial's virtual time is one frame at saturation, 0 if the plan cannot run.
 
-    `needs` as in `PlanRules`. Without them, only stages one behind the other are known to be valid plans, as a file of
-    costs does not say which layer reads from which.
+    `needs` as in `PlanRules`. Without them only chains are known to be valid plans, as a file of costs does not say
+    which layer reads from which.
     """
 
     def __init__(self, costs: Costs, needs: tuple[frozenset[int], ...] = ()) -> None:

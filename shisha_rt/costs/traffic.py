@@ -59,13 +59,13 @@ class Crossings:
             readers = sorted(
                 {group_of[layer] if layer < len(group_of) else outputs for layer in tensor.readers} - {made}
             )
-            # There: from any begin behind the maker, to any end behind the next reader.
+            # Sent: to runs that begin after the maker and up to the next reader, and end after that.
             begin = made + 1
             for reader in readers:
                 if reader < outputs:
                     there[begin : reader + 1, reader + 1] += tensor.size_bytes
                 begin = reader + 1
-            # Back: from any begin up to the maker, to any end from the maker on that is not behind the last reader.
+            # Returned: by runs that have the maker and not the last reader.
             if made != AS_INPUT and readers:
                 back[: made + 1, made + 1] += tensor.size_bytes
                 back[: made + 1, readers[-1] + 1] -= tensor.size_bytes

@@ -5,15 +5,14 @@ one such node to another, and an end node. Only edges between devices have a cos
 only on the tensor's datatype and size, the source and the target device. So each distinct set of these attributes, a DA
 edge, is profiled once.
 
-The number of edges grows with the square of the devices: they are counted on demand, never stored.
+The number of edges grows with the square of the devices: they are never stored.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import product
 from typing import Final, Literal, NamedTuple, get_args
 
 from shisha_rt.placement.problem import Assignment, Problem
@@ -51,23 +50,6 @@ class Vertex(NamedTuple):
     device: int
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Tables 1 and 3. `nodes` and `edges` include the start and the end node and their edges.
-
-    `transfer_edges` counts only edges that are transfers (`Between`), E_d of Table 1. `capable` (devices,): how many
-    operators each can run.
-    """
-
-    operators: int
-    operator_edges: int
-    nodes: int
-    edges: int
-    transfer_edges: int
-    da_edges: int
-    capable: tuple[int, ...]
-
-
 @dataclass(frozen=True)
 class Dcg:
     """Made by `device_mapped_graph`.
@@ -96,23 +78,6 @@ class Dcg:
             for tensor, producer, consumer in data_edges(self.problem)
         }
         return frozenset(number for number in edges if number is not None)
-
-    def counts(self) -> Counts:
-        pairs = Counter(
-            (self.capable[producer], self.capable[consumer]) for _, producer, consumer in data_edges(self.problem)
-        )
-        read_none = (operator for operator, makers in enumerate(self.problem.makers) if not makers)
-        read_by_none = (operator for operator, readers in enumerate(self.problem.readers) if not readers)
-        return Counts(
-            operators=len(self.capable),
-            operator_edges=pairs.total(),
-            nodes=sum(map(len, self.capable)) + 2,
-            edges=sum(n * len(sources) * len(targets) for (sources, targets), n in pairs.items())
-            + sum(len(self.capable[operator]) for operator in chain(read_none, read_by_none)),
-            transfer_edges=sum(n * sum(self.moves[s][t] for s, t in product(*ends)) for ends, n in pairs.items()),
-            da_edges=len(self.da_edges),
-            capable=tuple(sum(device in devices for devices in self.capable) for device in range(len(self.moves))),
-        )
 
 
 def device_mapped_graph(

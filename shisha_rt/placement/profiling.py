@@ -3,7 +3,7 @@
 One run of the network for each device measures all node costs, and some DA edges, too; a few more runs measure the
 other DA edges. To find the fewest is a covering problem. Algorithm 1 walks the DCG once, keeps for every node the lists
 of DA edges that paths to it have crossed, and stops when a list is full. As the number of lists is unbounded, only the
-fullest few are kept (ours): the runs are few, if not the fewest; a lower bound says how few are possible.
+fullest few are kept (ours): the runs are few, if not the fewest.
 
 If no list is full at the end, a case that the paper does not mention, the path of the fullest becomes a run, and the
 walk starts again with the remaining DA edges (ours). The algorithm merges paths that have crossed the same DA edges,
@@ -35,11 +35,10 @@ class ProfileRun:
 
 @dataclass(frozen=True, slots=True)
 class ProfileRuns:
-    """`node_runs` is (devices,). After these, at least `edge_run_bound` edge runs are necessary (proven)."""
+    """`node_runs` is (devices,)."""
 
     node_runs: tuple[ProfileRun, ...]
     edge_runs: tuple[ProfileRun, ...]
-    edge_run_bound: int
 
     @property
     def left_after_node_runs(self) -> int:
@@ -51,12 +50,11 @@ def profile_runs(dcg: Dcg) -> ProfileRuns:
     """The runs that measure every node on every capable device, and every DA edge."""
     left = set(range(len(dcg.da_edges)))
     node_runs = [_measuring(left, by_priority(dcg, device), dcg) for device in range(len(dcg.moves))]
-    bound = _fewest_runs(dcg, left)
     edge_runs = []
     while left:
         run = _measuring(left, _walked(dcg, left), dcg)
         edge_runs.append(run if run.newly_measured else _measuring(left, _packed(dcg, left), dcg))
-    return ProfileRuns(tuple(node_runs), tuple(edge_runs), bound)
+    return ProfileRuns(tuple(node_runs), tuple(edge_runs))
 
 
 def by_priority(dcg: Dcg, device: int) -> tuple[int, ...]:
@@ -158,32 +156,3 @@ def _packed(dcg: Dcg, left: Collection[int]) -> tuple[int, ...]:
                 missing.remove(number)
                 device_of |= {producer: source, consumer: target}
     return tuple(device_of.get(operator, device) for operator, device in enumerate(by_priority(dcg, 0)))
-
-
-def _fewest_runs(dcg: Dcg, left: Collection[int]) -> int:
-    """A lower bound of the number of runs that cross all of `left`.
-
-    In one run a data edge crosses one DA edge, a producer is on one source and a consumer on one target. So of the DA
-    edges of one kind, a run crosses at most as many as that kind has data edges; their sources are at most as many as
-    its producers, their targets at most as many as its consumers.
-    """
-    wanted: dict[int, set[int]] = {}
-    shown_on: dict[int, set[tuple[int, int]]] = {}
-    for tensor, producer, consumer in data_edges(dcg.problem):
-        kind = dcg.kind_of[tensor]
-        numbers = {
-            number
-            for source, target in product(dcg.capable[producer], dcg.capable[consumer])
-            if (number := dcg.number[kind][source][target]) in left and number is not None
-        }
-        if numbers:
-            wanted.setdefault(kind, set()).update(numbers)
-            shown_on.setdefault(kind, set()).add((producer, consumer))
-    bound = 0
-    for kind, numbers in wanted.items():
-        producers, consumers = map(set, zip(*shown_on[kind], strict=True))
-        sources = {dcg.da_edges[number].source for number in numbers}
-        targets = {dcg.da_edges[number].target for number in numbers}
-        for needs, has in ((numbers, shown_on[kind]), (sources, producers), (targets, consumers)):
-            bound = max(bound, -(-len(needs) // len(has)))
-    return bound

@@ -50,10 +50,8 @@ TeamSeconds: TypeAlias = Sequence[Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """`period_s` (stages,): seconds a frame of each stage's pool. `memory_s`: of the busiest memory.
-
-    `link_s`: of the busiest link to another host, which the host's places share; `link` names it and its direction
-    ("to far0", "from far0").
+    """`period_s` (stages,): seconds a frame of each stage's pool. `link_s`: of the busiest link to another host, which
+    the host's places share; `link` names it and its direction ("to far0", "from far0").
 
     `slowest_stage`: in the slowest pool the stage that takes longest; ties: the leftmost. `latency_s`: of a frame with
     no other in flight. `energy_j`: joules of a frame (see `plan.energy`); inf if not known.
@@ -62,7 +60,6 @@ class Rate:
     period_s: tuple[float, ...]
     slowest_stage: int
     latency_s: float
-    memory_s: float = 0.0
     link_s: float = 0.0
     link: str = ""
     energy_j: float = math.inf
@@ -70,12 +67,12 @@ class Rate:
     @property
     def bottleneck_s(self) -> float:
         """Seconds a frame at saturation."""
-        return max(*self.period_s, self.memory_s, self.link_s)
+        return max(*self.period_s, self.link_s)
 
     @property
     def is_link_bound(self) -> bool:
-        """Whether a shared link is slower than all stages and memories."""
-        return self.link_s > max(*self.period_s, self.memory_s)
+        """Whether a shared link is slower than all stages."""
+        return self.link_s > max(self.period_s)
 
     def value(self, objective: Objective) -> float:
         """The value to minimise: seconds, or joules."""
@@ -90,16 +87,14 @@ class Rate:
             self,
             period_s=period_s,
             latency_s=ratio * self.latency_s,
-            memory_s=ratio * self.memory_s,
             link_s=ratio * self.link_s,
             energy_j=ratio * self.energy_j,
         )
 
 
-def rate_of(plan: Plan, service_s: TeamSeconds, *, alone_s: TeamSeconds | None = None, memory_s: float = 0.0) -> Rate:
-    """Rate of a plan whose stages take `service_s`; `memory_s`: seconds a frame of the busiest memory.
-
-    `alone_s`: seconds of a frame by itself, if they are more than a team is busy with it.
+def rate_of(plan: Plan, service_s: TeamSeconds, *, alone_s: TeamSeconds | None = None) -> Rate:
+    """Rate of a plan whose stages take `service_s`. `alone_s`: seconds of a frame by itself, if they are more than a
+    team is busy with it.
     """
     stage_s = [stage_seconds(times) for times in service_s]
     period_s = [0.0] * len(plan.stages)
@@ -109,7 +104,7 @@ def rate_of(plan: Plan, service_s: TeamSeconds, *, alone_s: TeamSeconds | None =
             period_s[index] = pool_s
     slowest_s = max(period_s)
     slowest = max((i for i, s in enumerate(period_s) if s == slowest_s), key=lambda i: (stage_s[i], -i))
-    return Rate(tuple(period_s), slowest, latency_s(plan, service_s if alone_s is None else alone_s), memory_s)
+    return Rate(tuple(period_s), slowest, latency_s(plan, service_s if alone_s is None else alone_s))
 
 
 def stage_seconds(times_s: Sequence[float]) -> float:

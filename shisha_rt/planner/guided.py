@@ -1,7 +1,7 @@
 """Guided tuning: measure the best plan by predicted costs, correct the costs by its stages' times, and repeat.
 
-A stage's measured time is the sum of its layers' times, and says little about other plans. So the corrected costs
-flatter: the plan that is best by them owes that in part to errors not yet found, and will disappoint. Each trial finds
+A stage's measured time is the sum of its layers' times, and says little about other plans. So the plan that is best by
+the corrected costs owes that in part to errors not yet found, and is usually slower than predicted. Each trial finds
 some of these errors. If the best plan by the costs is measured already, other plans may still be better within the
 error of the costs. The next one tried is the plan that would be better with the least doubt: the number of standard
 deviations by which all stages are assumed to be faster than predicted.
@@ -162,8 +162,7 @@ class GuidedTuner:
         """Propose the best plan by the costs, or else the one that is better than all measured ones with least doubt.
 
         Measured chains are compared by their predictions, with the same doubt. So one that was measured as fast by luck
-        sets no bound that others cannot meet, and no plan that ran is proposed again. No plan promises less than the
-        memory time that all plans need.
+        sets no bound that others cannot meet, and no plan that ran is proposed again.
         """
         best, bound_s = solution.plan, solution.lower_bound_s
         assert best is not None  # the caller has seen to it
@@ -176,9 +175,8 @@ class GuidedTuner:
 
         measured = [(plan, measurement) for plan, measurement in trials.done if measurement.can_run]
         best_s = predicted_s(best)
-        memory_s = self._memory_s(trials)
-        to_beat_s = max(memory_s, min((predicted_s(plan) for plan, _ in measured), default=math.inf))
-        if max(memory_s, best_s) <= (1 - self.limits.gain) * to_beat_s:
+        to_beat_s = min((predicted_s(plan) for plan, _ in measured), default=math.inf)
+        if best_s <= (1 - self.limits.gain) * to_beat_s:
             what = f"{1e3 * best_s:.4g} {'mJ' if self.goal.objective == 'energy' else 'ms'}"
             return Proposal(best, f"predicted {what}, the best by the corrected costs", lower_bound_s=bound_s)
         if solution.is_partial or self.goal.objective == "energy":
@@ -191,8 +189,7 @@ class GuidedTuner:
         def better(doubt: float) -> Plan | None:
             stage_s = view.at_best_s(doubt)
             to_beat_s = min([*others_s, *(view.value(stage_s, plan) for plan in chains)])
-            bound_s = (1 - self.limits.gain) * to_beat_s
-            return view.plan_within(bound_s, stage_s) if bound_s >= memory_s else None
+            return view.plan_within((1 - self.limits.gain) * to_beat_s, stage_s)
 
         at = bisect_left(DOUBTS, True, key=lambda doubt: better(doubt) is not None)
         plan = better(DOUBTS[at]) if at < len(DOUBTS) else None
@@ -208,7 +205,7 @@ class GuidedTuner:
     ) -> Proposal | None:
         """Propose a plan of which costs promise `told_s`, if it is new and that is less than the best one measured."""
         to_beat_s = (1 - self.limits.gain) * self._best(trials)[1].value(self.goal.objective)
-        if plan is None or trials.have(plan) or max(told_s, self._memory_s(trials)) > to_beat_s:
+        if plan is None or trials.have(plan) or told_s > to_beat_s:
             return None
         return Proposal(plan, f"predicted {1e3 * told_s:.4g} ms{how}", lower_bound_s=lower_bound_s)
 
@@ -238,8 +235,6 @@ class GuidedTuner:
         if not (self.needs and self._has_copies) or why_unknown(costs, self.needs):
             return None
         to_beat_s = (1 - self.limits.gain) * self._best(trials)[1].bottleneck_s
-        if self._memory_s(trials) > to_beat_s:
-            return None
         ordered: OrderedPlan = study("ordered_plan")(
             costs,
             self.needs,
@@ -265,16 +260,8 @@ class GuidedTuner:
         how = f", with layer{'s' * (len(spans) > 1)} {spans_listed(spans)} in shards"
         return self._if_worth_it(trials, plan, told_s, how, plan_solution.lower_bound_s)
 
-    def _memory_s(self, trials: Trials) -> float:
-        """The least memory time a frame of all measured plans, assumed to be a lower bound for other plans."""
-        if self.goal.objective != "throughput":
-            return 0.0
-        return min(
-            (measurement.rate.memory_s if measurement.rate else 0.0 for _, measurement in trials.done), default=0.0
-        )
-
     def _few_enough(self, counts: Sequence[int]) -> bool:
-        """Whether kinds of so many places each are few enough for a step to take a fraction of a second."""
+        """Whether a step takes a fraction of a second with kinds of `counts` places."""
         *others, _ = sorted(counts)
         return math.prod(count + 1 for count in others) * (len(self.costs.legal_cuts) + 2) <= _MOST_CELLS
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.robust.cache_faults import damaged, tidied
-from benchmarks.robust.fault_row import fault_row
+from benchmarks.robust.cache_faults import damaged, fault_row, tidied
 from tests.serving.identity_model import write_identity_model
 
 

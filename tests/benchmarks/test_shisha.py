@@ -28,7 +28,7 @@ def test_gains_rise_and_pass_virtual_time(two_places: Case) -> None:
     assert list(times_s) == sorted(times_s)
     assert list(fps) == sorted(fps)
     assert times_s[0] > FRAMES / fps[0]
-    assert run.paper_trials() == run.trials_to_best + 10
+    assert run.paper_trials == run.trials_to_best + 10
 
 
 def test_the_database_of_pipe_search_takes_wall_time_before_it_begins(two_places: Case) -> None:

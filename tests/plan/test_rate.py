@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -42,8 +43,8 @@ def test_the_stages_of_a_pool_share_its_teams() -> None:
     assert (found.bottleneck_s, found.slowest_stage) == (4.0, 2)  # of the pool, the stage that takes longest
 
 
-def test_a_memory_may_be_slower_than_all_pools() -> None:
-    found = rate_of(Plan.chain([(0, 5, (A, B))]), [[6.0, 6.0]], memory_s=5.0)
+def test_a_link_may_be_slower_than_all_pools() -> None:
+    found = replace(rate_of(Plan.chain([(0, 5, (A, B))]), [[6.0, 6.0]]), link_s=5.0)
     assert (found.bottleneck_s, found.slowest_stage) == (5.0, 0)
 
 

@@ -71,19 +71,6 @@ class CopiesThatGainNothing:
         return replace(alone, team_s=team_s, service_s=service_s, rate=rate_of(proposal.plan, team_s))
 
 
-class SharedMemory:
-    """No plan serves a frame in less than its bytes take."""
-
-    def __init__(self, truth: Costs, memory_s: float) -> None:
-        self._truth = CostsEvaluator(truth)
-        self._memory_s = memory_s
-
-    def measure(self, proposal: Proposal) -> Measurement:
-        alone = self._truth.measure(proposal)
-        rate = rate_of(proposal.plan, alone.team_s or [(s,) for s in alone.service_s], memory_s=self._memory_s)
-        return replace(alone, rate=rate)
-
-
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("seed", range(6))
 def test_costs_that_hold_are_believed(seed: int, objective: Objective) -> None:
@@ -140,15 +127,6 @@ def test_copies_that_gain_nothing_are_given_up() -> None:
     assert found.trials[0].measurement.bottleneck_s == 12
     assert found.measurement.bottleneck_s == exact_plan(costs).lower_bound_s == 3.25
     assert found.solution.is_plain
-
-
-def test_what_a_memory_takes_is_no_plan_s_promise() -> None:
-    costs = costs_of([[1] * 4] * 12, ranks=(1,) * 4)
-    found = run(guided(costs, goal=Goal(replicate=True)), SharedMemory(costs, memory_s=5))
-    assert (len(found.trials), found.measurement.bottleneck_s) == (1, 5)
-    slow = Plan.of([(0, 11, "p0")])
-    found = run(guided(costs, slow, Goal(replicate=True)), SharedMemory(costs, memory_s=5))
-    assert [trial.measurement.bottleneck_s for trial in found.trials] == [12, 5]
 
 
 def test_a_team_that_is_slower_than_told_is_given_up() -> None:

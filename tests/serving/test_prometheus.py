@@ -17,7 +17,8 @@ from typing import Final
 import pytest
 
 from benchmarks.report.dashboard import filled_in, load_dashboard, queries
-from benchmarks.rigs.prometheus import HINT, MISSING, Prometheus, free_port, prometheus
+from benchmarks.rigs.prometheus import HINT, MISSING, Prometheus, prometheus
+from benchmarks.rigs.servers import free_ports
 from tests.serving.daemon_process import DaemonProcess
 from tests.serving.load import Load, assert_kept
 from tests.serving.tuned import await_state, await_trials, events, tuned, tuner, verdicts
@@ -62,7 +63,9 @@ class Scraped:
 def scraped(identity: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
     """A daemon that has been tuned under load and is paused, and the server that has watched it."""
     folder = tmp_path_factory.mktemp("scraped")
-    address = f"127.0.0.1:{free_port()}"  # Prometheus takes 5 s before it asks anybody: it has them while this starts
+    address = (
+        f"127.0.0.1:{free_ports(1)[0]}"  # Prometheus takes 5 s before it asks anybody: it has them while this starts
+    )
     # A page that is not there within the interval is a scrape that failed: on a busy host half a second is little.
     with prometheus(address, folder, "1s") as asked, tuned(identity, folder, "--fresh", "--metrics", address) as daemon:
         client = daemon.control

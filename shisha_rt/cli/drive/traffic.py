@@ -73,7 +73,7 @@ class Traffic:
 
     @property
     def faults(self) -> list[str]:
-        """What must not happen, in words."""
+        """Messages on frames lost, out of order or different; empty if there are none."""
         counted = self.counted
         words = {"lost": "lost", "out_of_order": "out of order", "different": "with another result than under the seed"}
         faults = [f"{counted[what]} {said}" for what, said in words.items() if counted[what]]
@@ -90,7 +90,7 @@ class Traffic:
         await asyncio.gather(self._sending, return_exceptions=True)
 
     async def flow(self, seconds: float) -> None:
-        """Wait while frames flow. Raises Failure if the daemon goes away."""
+        """Wait for `seconds` while frames are sent. Raises Failure if the daemon goes away."""
         await asyncio.wait({self._sending}, timeout=seconds)
         if self._sending.done():
             self._sending.result()

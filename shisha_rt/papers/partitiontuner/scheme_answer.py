@@ -24,7 +24,7 @@ class SchemeAnswer:
     planning_s: float
 
     def as_object(self) -> dict[str, object]:
-        """The keys of `plan --json`, but the latency with hand-overs, and `schedule`."""
+        """The object that `plan --json` prints, with hand-overs in its latency, and with `schedule`."""
         scheme_plan = self.found
         return {
             **self.answer.as_object(),

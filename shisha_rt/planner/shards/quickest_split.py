@@ -90,7 +90,7 @@ def _with(path: _Path, item: Item) -> _Path:
 
 
 def _joined(path: _Path, handover_s: float) -> _Path:
-    """The path with a hand-over to the join of its last shards, a stage of its own, as no whole layer follows."""
+    """The path at its end: if it ends in shards to be joined, with a hand-over to a stage that joins them."""
     last = path.items[-1] if path.items else None
     is_left = isinstance(last, Shards) and (last.splittable.joined or last.splittable.summed)
     return _Path(path.seconds + handover_s, path.items) if is_left else path

@@ -756,6 +756,16 @@ def one_name_for_two_outputs() -> onnx.ModelProto:
     return model
 
 
+def one_name_for_two_weights() -> onnx.ModelProto:
+    """The engine would take the first of them."""
+    net = Sketch()
+    net.stem()
+    net.conv("features", "y")
+    model = image_to({"y": (FLOAT, FEATURES)}, net)
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros((4, 4, 3, 3), np.float32), "y_w"))
+    return model
+
+
 def output_that_is_an_input() -> onnx.ModelProto:
     net = Sketch()
     net.stem()
@@ -833,6 +843,7 @@ REFUSED: Final[Mapping[str, tuple[Build, str]]] = MappingProxyType(
         "optional_output": (optional_output, "'maybe' is of type optional"),
         "text_inside": (text_inside, "'text'"),
         "one_name_for_two_outputs": (one_name_for_two_outputs, "output 'y' is listed 2 times"),
+        "one_name_for_two_weights": (one_name_for_two_weights, "weight 'y_w' is listed 2 times"),
         "output_that_is_an_input": (output_that_is_an_input, "output 'x' is an input, too"),
         "halves_of_another_kind": (halves_of_another_kind, "'brain' has datatype BFLOAT16"),
         "constant_output": (constant_output, "output 'y_w' is a constant"),

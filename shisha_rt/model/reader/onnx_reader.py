@@ -323,7 +323,7 @@ def _check_ends(model: onnx.ModelProto) -> None:
     for value in (*inputs, *model.graph.output):
         _datatype(value)
     given = {value.name for value in inputs}
-    for kind, values in (("input", inputs), ("output", model.graph.output)):
+    for kind, values in (("input", inputs), ("output", model.graph.output), ("weight", model.graph.initializer)):
         for name, count in Counter(value.name for value in values).items():
             if count > 1:
                 raise BadInput(f"{kind} {name!r} is listed {count} times; expected each once", Error.NOT_ONNX)

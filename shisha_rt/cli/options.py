@@ -209,7 +209,7 @@ def parse_dims(texts: Iterable[str] | None) -> dict[str, int]:
     """`["batch=1"]` as `{"batch": 1}`. Raises BadInput."""
     dims: dict[str, int] = {}
     for text in texts or ():
-        name, _, size = text.partition("=")
+        name, _, size = text.rpartition("=")
         if not name or not _is_size(size):
             raise BadInput(
                 f"--dim {text}: expected NAME=SIZE with a whole size of 1 to {LARGEST_SIZE}, as N=1", Error.WRONG_SIZES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shisha_rt.cli.options import parse_shapes, parse_sizes
+from shisha_rt.cli.options import parse_dims, parse_shapes, parse_sizes
 from shisha_rt.errors import BadInput, Error
 from tests.wording import raised
 
@@ -42,6 +42,10 @@ def test_bad_input(texts: list[str], complaint: str) -> None:
     with raised(BadInput, Error.WRONG_SIZES) as caught:
         parse_shapes(texts)
     assert complaint in str(caught.value)
+
+
+def test_a_dimension_whose_name_has_an_equals_sign() -> None:
+    assert parse_dims(["a=b=2", "N=1"]) == {"a=b": 2, "N": 1}
 
 
 def test_most_commands_take_one_shape() -> None:

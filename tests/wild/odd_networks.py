@@ -589,6 +589,19 @@ def five_outputs() -> onnx.ModelProto:
     return image_to({"e": (FLOAT, [1, 4, 1, 1]), **outputs}, net)
 
 
+def outputs_that_shapes_tell() -> onnx.ModelProto:
+    """The engine makes them constants. One is read by what follows, one is large."""
+    net = Sketch()
+    net.stem()
+    net.add("Shape", ["features"], "shape")
+    two = numpy_helper.from_array(np.array([2], np.float32))
+    net.add("ConstantOfShape", ["shape"], "twos", value=two)
+    net.add("Mul", ["features", "twos"], "doubled")
+    net.conv("doubled", "flat")
+    net.add("Reshape", ["flat", "shape"], "y")
+    return image_to({"shape": (INT64, [4]), "y": (FLOAT, FEATURES), "twos": (FLOAT, FEATURES)}, net)
+
+
 def weights_as_inputs() -> onnx.ModelProto:
     """As files of IR version 3 have it: weights stand among the inputs, too."""
     net = Sketch()
@@ -828,7 +841,7 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
             spectrograms, lstm_with_state, gru_both_ways, inputs_of_all_types, halves_and_doubles, nothing_inside,
             nothing_out, scalar_input, quantized, strange_names, own_functions, wrong_shapes, output_read_on,
             straight_through, one_result_twice, five_outputs, weights_as_inputs, all_activations,
-            numbers_and_truths_cross, one_and_three_dimensions, resized_positions,
+            numbers_and_truths_cross, one_and_three_dimensions, resized_positions, outputs_that_shapes_tell,
             own_functions_of_another_opset,
         )
     }

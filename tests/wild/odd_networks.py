@@ -769,6 +769,14 @@ def one_name_for_two_outputs() -> onnx.ModelProto:
     return model
 
 
+def too_many_inputs() -> onnx.ModelProto:
+    net = Sketch()
+    names = [f"x{number}" for number in range(513)]
+    net.add("Concat", names, "row", axis=1)
+    net.product("row", "y", 513, 4)
+    return net.model(dict.fromkeys(names, (FLOAT, [1, 1])), {"y": (FLOAT, [1, 4])})
+
+
 def one_name_for_two_weights() -> onnx.ModelProto:
     """The engine would take the first of them."""
     net = Sketch()
@@ -856,6 +864,7 @@ REFUSED: Final[Mapping[str, tuple[Build, str]]] = MappingProxyType(
         "optional_output": (optional_output, "'maybe' is of type optional"),
         "text_inside": (text_inside, "'text'"),
         "one_name_for_two_outputs": (one_name_for_two_outputs, "output 'y' is listed 2 times"),
+        "too_many_inputs": (too_many_inputs, "513 inputs"),
         "one_name_for_two_weights": (one_name_for_two_weights, "weight 'y_w' is listed 2 times"),
         "output_that_is_an_input": (output_that_is_an_input, "output 'x' is an input, too"),
         "halves_of_another_kind": (halves_of_another_kind, "'brain' has datatype BFLOAT16"),

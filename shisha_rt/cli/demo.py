@@ -26,7 +26,7 @@ from shisha_rt.cli.demo_report import (
     heading,
     tell_end,
 )
-from shisha_rt.cli.options import Json, check_writable, progress, takes
+from shisha_rt.cli.options import Json, check_writable, takes, tell_terminal
 from shisha_rt.errors import Failure
 from shisha_rt.plan.form import plan_of
 from shisha_rt.planner.seed import seed
@@ -109,7 +109,7 @@ def show_demo(options: DemoOptions, limits: SearchLimits) -> None:
         print(text, flush=True)
 
     check_writable("--png", options.png)
-    say = progress if options.as_json else to_reader
+    say = tell_terminal if options.as_json else to_reader
     with tempfile.TemporaryDirectory(prefix="shisha-rt-demo-") as folder:
         machine, about = _machine(Path(folder))
         ready = make_ready(resolve_model(_MODEL, say), load_machine(machine), teams=True, on_progress=say)

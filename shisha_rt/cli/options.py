@@ -7,9 +7,11 @@ import functools
 import inspect
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_hints
 
 import typer
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from shisha_rt.client import Client
     from shisha_rt.machine.machine import Machine, Place
 
+_AGAIN_S: Final = 10.0
 PLANNING: Final = "Planning"
 """Group of options for users who plan themselves."""
 
@@ -209,7 +212,7 @@ def parse_dims(texts: Iterable[str] | None) -> dict[str, int]:
     """`["batch=1"]` as `{"batch": 1}`. Raises BadInput."""
     dims: dict[str, int] = {}
     for text in texts or ():
-        name, _, size = text.partition("=")
+        name, _, size = text.rpartition("=")
         if not name or not _is_size(size):
             raise BadInput(
                 f"--dim {text}: expected NAME=SIZE with a whole size of 1 to {LARGEST_SIZE}, as N=1", Error.WRONG_SIZES
@@ -233,10 +236,34 @@ def read_bytes(path: Path, what: str) -> bytes:
         raise BadInput(f"{path}: cannot be read ({error.strerror}), expected {what}", Error.UNREADABLE_FILE) from None
 
 
-def progress(message: str) -> None:
-    """Print progress for a waiting user.
+def tell_terminal(message: str) -> None:
+    """Print what a waiting user may want to know.
 
     Only at a terminal: elsewhere standard error holds the one line of an error, or nothing.
     """
     if sys.stderr.isatty():
         print(message, file=sys.stderr)
+
+
+def progress(message: str) -> None:
+    """Tell a terminal of a step, and that it still lasts every `_AGAIN_S`, until the next step or the command's end."""
+    tell_terminal(message)
+    if sys.stderr.isatty():
+        _steps().put(message)
+
+
+@functools.cache
+def _steps() -> SimpleQueue[str]:
+    """The steps that a thread repeats."""
+    steps: SimpleQueue[str] = SimpleQueue()
+
+    def repeat() -> None:
+        step = steps.get()
+        while True:
+            try:
+                step = steps.get(timeout=_AGAIN_S)
+            except Empty:
+                tell_terminal(f"still {step}")
+
+    threading.Thread(target=repeat, daemon=True).start()
+    return steps

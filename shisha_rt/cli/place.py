@@ -348,6 +348,7 @@ def _measured(options: PlaceOptions) -> _Task:
     sizes = parse_sizes(options.dim, options.shape)
     compiled = compile_model(resolve_model(options.problem, progress), sizes, progress, plain="heavy")
     costs, how, profile = measure(compiled, machine, chosen, devices)
+    progress("placing operators")
     title = f"{compiled.model.name} on {chosen.name} of {machine.name}, {how}"
     if described:
         title += f"; modelled: {described}"

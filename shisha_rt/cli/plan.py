@@ -318,6 +318,7 @@ def _problem_of_model(options: PlanOptions, aim: PlanAim) -> PlanProblem:
     compiled = ready.compiled
     try:
         costs = layer_costs(ready, progress).costs()
+        progress("planning")
         if aim.split:
             from shisha_rt.costs.split_costs import SplitCosts
 

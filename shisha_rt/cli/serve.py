@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from shisha_rt.cli.completion import offer, offer_machines, offer_models
-from shisha_rt.cli.options import Dims, Groups, ManyShapes, parse_dims, parse_shapes, progress
+from shisha_rt.cli.options import Dims, Groups, ManyShapes, parse_dims, parse_shapes, tell_terminal
 from shisha_rt.daemon.settings import (
     Settings,
     check_built,
@@ -124,7 +124,7 @@ def _serve_one(options: Mapping[str, Any], manager: ServiceManager, log: tuple[i
     def announce() -> None:
         line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.web.metrics_page}
         print(json.dumps(line | _told_of(daemon.web)), flush=True)
-        progress(_what_next(daemon.gateway.endpoint, daemon.web.urls))
+        tell_terminal(_what_next(daemon.gateway.endpoint, daemon.web.urls))
 
     daemon.run(announce)
 
@@ -148,7 +148,7 @@ class _StartProgress:
         self._started_s = self._said_s = time.monotonic()
 
     def say(self, message: str) -> None:
-        progress(message)
+        tell_terminal(message)
         self._manager.tell(message)
         now_s = time.monotonic()
         if not sys.stderr.isatty() and now_s >= self._said_s + _SAY_EVERY_S:

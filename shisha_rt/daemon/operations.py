@@ -157,6 +157,7 @@ class Operations:
             "outputs": [_tensor(tensor) for tensor in signature.outputs],
             **(several if signature.shapes else {}),
             **({"most_frames": signature.most_frames} if signature.most_frames > 1 else {}),
+            **({"one_frame": signature.one_frame} if signature.one_frame else {}),
         }
 
     # --- plans and places -------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 import onnx
@@ -168,7 +169,7 @@ def _of_the_file(file: Model) -> Iterator[str]:
         yield f"tensors whose shape only a run of the model told: {len(found_out.seen)}"
     for dim in found_out.dims:
         if dim.source == "batch":
-            yield f"dynamic batch axis {dim.name!r} fixed to 1; change with --dim {dim.name}=8"
+            yield f"dynamic batch axis {dim.name!r} fixed to 1; change with --dim {quote(f'{dim.name}=8')}"
         if dim.source == "model":
             yield f"dimension {dim.name!r} is {dim.size}, as the model suggests (--dim sets another)"
     if found_out.unread:

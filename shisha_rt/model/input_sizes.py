@@ -8,6 +8,8 @@ from typing import Final
 
 LARGEST_SIZE: Final = 2**31 - 1
 """Largest size of a dimension: engines use 32-bit counts in places."""
+MOST_INPUTS: Final = 512
+"""A request names them all in a header of at most 64 KiB."""
 
 
 @dataclass(frozen=True, slots=True)

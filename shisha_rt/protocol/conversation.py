@@ -87,6 +87,7 @@ class _ModelMetadata(Struct, frozen=True):
     outputs: tuple[_MetadataTensor, ...]
     shapes: tuple[dict[str, tuple[int, ...]], ...] = ()
     most_frames: int = 1
+    one_frame: str = ""
     versions: tuple[str, ...] = ()
 
     def signature(self) -> Signature:
@@ -97,7 +98,8 @@ class _ModelMetadata(Struct, frozen=True):
             tuple(msgspec.structs.replace(tensor, shape=of[tensor.name], open_axes=()) for tensor in inputs)
             for of in self.shapes
         )
-        return Signature(self.name, inputs, outputs, shapes, self.most_frames, version=next(iter(self.versions), "1"))
+        version = next(iter(self.versions), "1")
+        return Signature(self.name, inputs, outputs, shapes, self.most_frames, self.one_frame, version)
 
 
 class _Served(Struct, frozen=True):

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from shisha_rt.model.input_sizes import MOST_INPUTS
+
 MAX_HEADER_BYTES: Final = 64 * 2**10
 MAX_NAME_LENGTH: Final = 256
 """Characters of an id, a stream, or the name of a place or strategy."""
@@ -37,7 +39,7 @@ class Limits:
     max_message_bytes: int = 64 * 2**20
     max_answer_bytes: int = 64 * 2**20
     max_header_bytes: int = MAX_HEADER_BYTES
-    max_parts: int = 65
+    max_parts: int = 1 + MOST_INPUTS
     max_in_flight: int = 256
     max_frames: int = 1
 

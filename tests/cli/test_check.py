@@ -147,11 +147,12 @@ def test_an_opset_that_is_old_or_new(opset: int, expected: str | None, tmp_path:
 def test_a_layer_heavier_than_all_others_and_a_suggested_size(tmp_path: Path) -> None:
     nodes = [helper.make_node("MatMul", ["x", "w0"], ["a"]), helper.make_node("MatMul", ["a", "w1"], ["y"])]
     weights = {"w0": weight(4, 32), "w1": weight(32, 4 * 3)}
-    model = network(nodes, {"x": [1, "rows", 4]}, {"y": [1, "rows", 12]}, weights)
+    model = network(nodes, {"x": ["of many", "rows", 4]}, {"y": [None, "rows", 12]}, weights)
     onnx.helper.set_model_props(model, {"shisha_rt.dim.rows": "5"})
     compiled = next(compiled_here(saved(model, tmp_path, "two"), ["as_is"]))
     assert isinstance(compiled.model, Model)
-    suggested, heavy = oddities(compiled, compiled.model)
+    batch, suggested, heavy = oddities(compiled, compiled.model)
+    assert batch.endswith("--dim 'of many=8'")
     assert suggested.startswith("dimension 'rows' is 5, as the model")
     assert heavy == says("layer 1 (MatMul_1) has 75% of the weight: by cuts … most 1.3 times…")
 

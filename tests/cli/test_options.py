@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 import pytest
 
-from shisha_rt.cli.options import parse_shapes, parse_sizes
+from shisha_rt.cli import options
+from shisha_rt.cli.options import parse_dims, parse_shapes, parse_sizes, progress
 from shisha_rt.errors import BadInput, Error
+from tests.waiting import until
 from tests.wording import raised
 
 
@@ -42,6 +47,30 @@ def test_bad_input(texts: list[str], complaint: str) -> None:
     with raised(BadInput, Error.WRONG_SIZES) as caught:
         parse_shapes(texts)
     assert complaint in str(caught.value)
+
+
+def test_a_dimension_whose_name_has_an_equals_sign() -> None:
+    assert parse_dims(["a=b=2", "N=1"]) == {"a=b": 2, "N": 1}
+
+
+def test_a_step_that_lasts_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(options, "_AGAIN_S", 0.01)
+
+    def lines() -> list[str]:
+        return terminal.getvalue().splitlines()
+
+    progress("measuring")
+    until(lambda: lines()[:3] == ["measuring", "still measuring", "still measuring"])
+    progress("planning")
+    until(lambda: lines()[-1] == "still planning")
+    said = lines()
+    assert "still measuring" not in said[said.index("still planning") :]
 
 
 def test_most_commands_take_one_shape() -> None:

@@ -27,6 +27,7 @@ from shisha_rt.http.inference.request import (
     read_header,
 )
 from shisha_rt.model.graph import Tensor
+from shisha_rt.model.input_sizes import MOST_INPUTS
 from shisha_rt.protocol.access import Permission
 from shisha_rt.protocol.exceptions import InvalidArgument
 from shisha_rt.protocol.frame_tensors import Answer
@@ -74,6 +75,13 @@ def test_a_request_with_all_that_there_is() -> None:
     assert asked.binary_bytes == 30
     assert [(one.name, one.binary, one.classes) for one in asked.outputs] == [("n", True, 2), ("y", False, 0)]
     assert asked.outputs[1].region == FilePiece("r", 8, 16)
+
+
+def test_as_many_inputs_as_a_model_may_have() -> None:
+    names = [f"input_{number}" for number in range(MOST_INPUTS)]
+    signature = Signature("m", tuple(Tensor(name, (2,), "FP32") for name in names), SIGNATURE.outputs)
+    inputs = [{"name": name, "shape": [2], "datatype": "FP32", "data": [1, 2]} for name in names]
+    assert len(read_header(header(inputs=inputs), signature).inputs) == MOST_INPUTS
 
 
 def test_what_triton_calls_otherwise() -> None:

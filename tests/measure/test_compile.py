@@ -295,7 +295,7 @@ def test_each_form_answers_the_same_wherever_it_is_cut(form: Form, tmp_path: Pat
 
 def test_an_output_that_the_engine_makes_a_constant_is_answered_all_the_same(tmp_path: Path) -> None:
     compiled = compile_model(constant_output(tmp_path))
-    assert compiled.index.form == "as_is"
+    assert compiled.index.form == "prepacked"
     for works in ([[(0, 1)]], [[(0, 0)], [(1, 1)]]):
         found = answer(compiled.engine_folder, works, weight(8, 8, seed=9))
         np.testing.assert_array_equal(found["k"], np.maximum(weight(8, 8, seed=1), 0))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from shisha_rt.errors import Code, Error
 from shisha_rt.model.graph import Graph, Tensor
+from shisha_rt.model.input_sizes import MOST_INPUTS
 from shisha_rt.plan.form import read
 from shisha_rt.plan.plan import Plan
 from shisha_rt.protocol.exceptions import ShishaError
@@ -85,6 +86,16 @@ def test_a_frame_without_parameters_is_unordered_and_has_no_deadline() -> None:
 def test_inputs_may_come_in_any_order_and_are_given_in_the_models() -> None:
     request = infer_of((RAW[1], RAW[0]), inputs=[MASK, IMAGE])
     assert [(name, bytes(raw)) for name, raw in request.tensors.items()] == [("image", RAW[0]), ("mask", RAW[1])]
+
+
+def test_as_many_inputs_as_a_model_may_have() -> None:
+    names = [f"input_{number}" for number in range(MOST_INPUTS)]
+    signature = Signature("m", tuple(Tensor(name, (1, 4), "FP32") for name in names), SIGNATURE.outputs)
+    inputs = [{**IMAGE, "name": name, "shape": [1, 4], "parameters": {"binary_data_size": 16}} for name in names]
+    header = json.dumps({**INFER, "inputs": inputs}).encode()
+    request = parse([header, *[bytes(16)] * MOST_INPUTS], signature, Limits())
+    assert isinstance(request, InferRequest)
+    assert len(request.tensors) == MOST_INPUTS
 
 
 def test_the_raw_parts_are_not_copied() -> None:

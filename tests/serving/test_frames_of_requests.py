@@ -80,6 +80,11 @@ def test_a_network_that_mixes_frames_has_requests_of_one(tmp_path: Path) -> None
         error = json.loads(connection.recv())["error"]
         connection.close(linger=0)
         assert "2 frames; expected one, as" in error["message"]
+        with (
+            Client(daemon.endpoint, timeout_s=PATIENCE_S) as client,
+            raised(InvalidArgument, Error.WRONG_SHAPE, match="ReduceSum"),
+        ):
+            client.infer(given)
 
 
 def test_shape_of_one_frame(daemon: DaemonProcess) -> None:

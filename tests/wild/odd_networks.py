@@ -589,6 +589,19 @@ def five_outputs() -> onnx.ModelProto:
     return image_to({"e": (FLOAT, [1, 4, 1, 1]), **outputs}, net)
 
 
+def outputs_that_shapes_tell() -> onnx.ModelProto:
+    """The engine makes them constants. One is read by what follows, one is large."""
+    net = Sketch()
+    net.stem()
+    net.add("Shape", ["features"], "shape")
+    two = numpy_helper.from_array(np.array([2], np.float32))
+    net.add("ConstantOfShape", ["shape"], "twos", value=two)
+    net.add("Mul", ["features", "twos"], "doubled")
+    net.conv("doubled", "flat")
+    net.add("Reshape", ["flat", "shape"], "y")
+    return image_to({"shape": (INT64, [4]), "y": (FLOAT, FEATURES), "twos": (FLOAT, FEATURES)}, net)
+
+
 def weights_as_inputs() -> onnx.ModelProto:
     """As files of IR version 3 have it: weights stand among the inputs, too."""
     net = Sketch()
@@ -756,6 +769,24 @@ def one_name_for_two_outputs() -> onnx.ModelProto:
     return model
 
 
+def too_many_inputs() -> onnx.ModelProto:
+    net = Sketch()
+    names = [f"x{number}" for number in range(513)]
+    net.add("Concat", names, "row", axis=1)
+    net.product("row", "y", 513, 4)
+    return net.model(dict.fromkeys(names, (FLOAT, [1, 1])), {"y": (FLOAT, [1, 4])})
+
+
+def one_name_for_two_weights() -> onnx.ModelProto:
+    """The engine would take the first of them."""
+    net = Sketch()
+    net.stem()
+    net.conv("features", "y")
+    model = image_to({"y": (FLOAT, FEATURES)}, net)
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros((4, 4, 3, 3), np.float32), "y_w"))
+    return model
+
+
 def output_that_is_an_input() -> onnx.ModelProto:
     net = Sketch()
     net.stem()
@@ -818,7 +849,7 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
             spectrograms, lstm_with_state, gru_both_ways, inputs_of_all_types, halves_and_doubles, nothing_inside,
             nothing_out, scalar_input, quantized, strange_names, own_functions, wrong_shapes, output_read_on,
             straight_through, one_result_twice, five_outputs, weights_as_inputs, all_activations,
-            numbers_and_truths_cross, one_and_three_dimensions, resized_positions,
+            numbers_and_truths_cross, one_and_three_dimensions, resized_positions, outputs_that_shapes_tell,
             own_functions_of_another_opset,
         )
     }
@@ -833,6 +864,8 @@ REFUSED: Final[Mapping[str, tuple[Build, str]]] = MappingProxyType(
         "optional_output": (optional_output, "'maybe' is of type optional"),
         "text_inside": (text_inside, "'text'"),
         "one_name_for_two_outputs": (one_name_for_two_outputs, "output 'y' is listed 2 times"),
+        "too_many_inputs": (too_many_inputs, "513 inputs"),
+        "one_name_for_two_weights": (one_name_for_two_weights, "weight 'y_w' is listed 2 times"),
         "output_that_is_an_input": (output_that_is_an_input, "output 'x' is an input, too"),
         "halves_of_another_kind": (halves_of_another_kind, "'brain' has datatype BFLOAT16"),
         "constant_output": (constant_output, "output 'y_w' is a constant"),

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from msgspec import Meta, Struct
 
 from shisha_rt.errors import Error
+from shisha_rt.model.input_sizes import MOST_INPUTS
 from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.header import TensorData, TensorHeader
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_INTEGER, MAX_NAME_LENGTH, MAX_PRIORITY
@@ -100,8 +101,8 @@ class AskedParameters(Struct, frozen=True):
 
 
 class _Header(Struct, frozen=True):
-    inputs: Annotated[tuple[_Input, ...], Meta(min_length=1, max_length=64)]
-    outputs: Annotated[tuple[_Output, ...], Meta(max_length=64)] = ()
+    inputs: Annotated[tuple[_Input, ...], Meta(min_length=1, max_length=MOST_INPUTS)]
+    outputs: Annotated[tuple[_Output, ...], Meta(max_length=MOST_INPUTS)] = ()
     id: _Name = ""
     parameters: AskedParameters = AskedParameters()
 

@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError  # its type stubs are a separate
 from shisha_rt.errors import BadInput, Error, about
 from shisha_rt.model.clean import clean, without_weights
 from shisha_rt.model.graph import Graph, ModelGraph, Operator, Tensor
-from shisha_rt.model.input_sizes import ANY_SIZES, InputSizes
+from shisha_rt.model.input_sizes import ANY_SIZES, MOST_INPUTS, InputSizes
 from shisha_rt.model.open_shapes import SeenTensor, shape_with_open_axes, unknown_tensors
 from shisha_rt.model.reader.external_data import datatype_of, load_weights, save_with_external_weights
 from shisha_rt.model.reader.functions import said_by_onnx, without_functions
@@ -320,10 +320,12 @@ def _check_ends(model: onnx.ModelProto) -> None:
     inputs = runtime_inputs(model.graph)
     if not inputs:
         raise BadInput("no input; expected at least one that is not a weight", Error.MODEL_UNSUPPORTED)
+    if len(inputs) > MOST_INPUTS:
+        raise BadInput(f"{len(inputs)} inputs; expected at most {MOST_INPUTS}", Error.MODEL_UNSUPPORTED)
     for value in (*inputs, *model.graph.output):
         _datatype(value)
     given = {value.name for value in inputs}
-    for kind, values in (("input", inputs), ("output", model.graph.output)):
+    for kind, values in (("input", inputs), ("output", model.graph.output), ("weight", model.graph.initializer)):
         for name, count in Counter(value.name for value in values).items():
             if count > 1:
                 raise BadInput(f"{kind} {name!r} is listed {count} times; expected each once", Error.NOT_ONNX)

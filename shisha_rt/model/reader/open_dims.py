@@ -190,7 +190,7 @@ def _what_is_open(inputs: Sequence[_Input], known: Mapping[str, int], guessed: M
     count = len(unsettled)
     what = f"{count} unknown dimension{'s' * (count > 1)} of {'; '.join(listed)}; expected"
     if guessed is None:
-        return f"{what} a size for each, as in --dim {unsettled[0]}=8, or whole shapes"
+        return f"{what} a size for each, as in --dim {shlex.quote(f'{unsettled[0]}=8')}, or whole shapes"
     sizes = {**guessed, **known}
     options = (
         _as_option(

@@ -32,7 +32,7 @@ from shisha_rt.model.layers import group_layers, layer_of_operator
 from shisha_rt.model.open_shapes import follows_values
 from shisha_rt.model.reader import index_file
 from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean
-from shisha_rt.model.subgraphs import reads
+from shisha_rt.model.subgraphs import new_name, reads, rename_reads
 from shisha_rt.tensors import NAME_OF, Tensor
 from stages.engines.onnxruntime.align import align_weights
 from stages.engines.onnxruntime.apart import take_apart, without_sizes
@@ -100,10 +100,7 @@ def _link(model_folder: Path, target: Path) -> None:
 
 
 def _optimise(model_folder: Path, target: Path, form: Form) -> onnx.ModelProto:
-    """Have the engine write its own form of the model.
-
-    Raises ValueError for an output that the optimiser has made a constant, as no stage would write it.
-    """
+    """Have the engine write its own form of the model."""
     options = optimising_options(str(model_folder))
     options.optimized_model_filepath = str(target / MODEL_FILE)
     for key, value in (
@@ -122,11 +119,20 @@ def _optimise(model_folder: Path, target: Path, form: Form) -> onnx.ModelProto:
     if form == "prepacked" and (target / WEIGHTS_FILE).exists():
         align_weights(target / MODEL_FILE, target / WEIGHTS_FILE)
     optimised = onnx.load(str(target / MODEL_FILE), load_external_data=False)
-    made = {name for node in optimised.graph.node for name in node.output}
-    for output in optimised.graph.output:
-        if output.name not in made:
-            raise ValueError(f"output {output.name!r} has become a constant, which no stage makes")
+    _make_outputs(optimised.graph)
     return optimised
+
+
+def _make_outputs(graph: onnx.GraphProto) -> None:
+    """Have an operator make each output that the optimiser has made a constant, so that a stage writes it."""
+    outputs = {value.name for value in graph.output}
+    taken = {name for node in graph.node for name in node.output} | {weight.name for weight in graph.initializer}
+    for weight in graph.initializer:
+        if weight.name in outputs:
+            output, weight.name = weight.name, new_name(weight.name, taken)
+            for node in graph.node:
+                rename_reads(node, {output: weight.name})
+            graph.node.append(onnx.helper.make_node("Identity", [weight.name], [output]))
 
 
 def _specs(optimised: onnx.ModelProto, graph: Graph, inputs: Sequence[Tensor], folder: str) -> dict[str, Tensor]:

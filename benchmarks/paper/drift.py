@@ -301,7 +301,7 @@ class Drifting(PaperDaemon):
         stages = proposal.plan
         said: tm.FromTuner = tm.Try(message.run, stages, proposal.reason)
         if proposal.final:
-            said = tm.Finished(message.run, stages, proposal.reason, "feasible")
+            said = tm.Finished(message.run, stages, proposal.reason)
         self.at(self.now_s, ev.TunerSaid(said))
 
     def _begin(self, begin: tm.Begin) -> tm.Begin:

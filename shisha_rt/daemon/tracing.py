@@ -108,6 +108,7 @@ class Tracing:
         self._seen: list[tuple[int, FrameTraced | None]] = [(0, None), (0, None)]
 
     def arrived(self, ticket: Ticket) -> None:
+        """Decide whether a frame that has just come is traced; if so, begin its trace (`Ticket.trace`)."""
         self._until -= 1
         parent, traceparent = None, ticket.request.traceparent
         if traceparent is not None and self._send is not None:

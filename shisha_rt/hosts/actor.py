@@ -133,7 +133,7 @@ class FarHost:
             model_folders=(),
         )
         far = self._far[incarnation] = _Far()
-        order = FarConfig(config, self._address, near_key, os.getpid(), 1.0)
+        order = FarConfig(config, self._address, near_key, os.getpid())
         threading.Thread(target=far.run, args=(order,), daemon=True).start()
         said, reason = far.up.get()
         if reason:

@@ -7,10 +7,8 @@ import platform
 from typing import Final
 
 import msgspec
-import psutil
 
 from shisha_rt import __version__
-from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.measure.compile import engine_key
 from shisha_rt.measure.place_class import processor
 
@@ -27,8 +25,6 @@ class HostAbout(msgspec.Struct, frozen=True):
     engine_version: str
     engine_key: str
     processor: str
-    cores: int
-    memory_bytes: int
 
 
 def about_this_host() -> HostAbout:
@@ -38,8 +34,6 @@ def about_this_host() -> HostAbout:
         engine_version=importlib.metadata.version(_ENGINE),
         engine_key=engine_key(),
         processor=processor(),
-        cores=len(usable_cores()),
-        memory_bytes=psutil.virtual_memory().total,
     )
 
 

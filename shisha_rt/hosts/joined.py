@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import select
 from collections.abc import Callable
 from typing import Final
@@ -16,8 +16,8 @@ from shisha_rt.hosts.hosts import HostAbout
 from shisha_rt.hosts.model_files import ModelManifest
 from shisha_rt.machine.machine import Machine
 from shisha_rt.messages.calibration import Calibrated, CalibrationJob
-from shisha_rt.process.channel import Channel, ChannelBroken
-from shisha_rt.process.child import Child, start_child
+from shisha_rt.process.channel import ChannelBroken
+from shisha_rt.process.child import start_with_channel
 from shisha_rt.process.pulse import Pulse
 
 _SENDS_EVERY_S: Final = 0.1
@@ -31,7 +31,7 @@ class Joined:
     """
 
     def __init__(self, address: str, machine: Machine, tell: Callable[[str], None]) -> None:
-        self.line = _start()
+        self.line = start_with_channel(cm.PROCESS)
         self._pulse = Pulse(self.line[0].pid)
         self.places: dict[str, cm.PlaceThere] = {}
         self.lost: set[str] = set()
@@ -122,18 +122,8 @@ class Joined:
     def close(self) -> None:
         child, channel = self.line
         if channel.open and self._all_there:  # before that, the child waits for Ray and would not read the message
-            with_end = cm.TO_CLUSTER.encode(cm.EndCluster())
-            try:
-                channel.send(with_end)
+            with contextlib.suppress(ChannelBroken):
+                channel.send(cm.TO_CLUSTER.encode(cm.EndCluster()))
                 select.select([child.pidfd], [], [], cm.LEAVES_WITHIN_S)
-            except ChannelBroken:
-                pass
         child.end()
         channel.close()
-
-
-def _start() -> tuple[Child, Channel]:
-    channel, theirs = Channel.pair()
-    with theirs:
-        fd = theirs.fileno()
-        return start_child(cm.PROCESS, str(fd), str(os.getpid()), pass_fds=[fd]), channel

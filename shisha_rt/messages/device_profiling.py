@@ -23,7 +23,7 @@ class DeviceProfilingJob(MeasuringJob, frozen=True, kw_only=True):
 
 
 class Profiled(msgspec.Struct, frozen=True, tag="profiled"):
-    """The last line: times of the runs, in the order of the job; medians over `rounds` rounds.
+    """The last line: times of the runs, in the order of the job; medians over all rounds.
 
     If `incapable` is not empty, nothing was run: it is (devices,), the operators of each device's own run that the
     device cannot run, or computes wrong. `reasons` (devices,): why, in words; empty for a device without any.
@@ -31,6 +31,5 @@ class Profiled(msgspec.Struct, frozen=True, tag="profiled"):
 
     node_runs: tuple[Run, ...] = ()
     edge_runs: tuple[Run, ...] = ()
-    rounds: int = 0
     incapable: tuple[tuple[int, ...], ...] = ()
     reasons: tuple[str, ...] = ()

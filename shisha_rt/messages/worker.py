@@ -228,14 +228,13 @@ class FarConfig(msgspec.Struct, frozen=True):
 
     `worker`: as the relay's, with the folders of the far host; its descriptors and `parent_pid` mean nothing. `listen`:
     the address to listen at, on any free port. `near_key`: the only relay that it serves (CURVE, Z85). `parent_pid`:
-    the process with which the far end ends. `speed`: of the place, as on the board.
+    the process with which the far end ends.
     """
 
     worker: WorkerConfig
     listen: str
     near_key: str
     parent_pid: int
-    speed: float = 1.0
 
 
 class FarUp(msgspec.Struct, frozen=True):

@@ -82,10 +82,6 @@ class Arena:
         arena._device_speeds[:] = 1.0
         return arena
 
-    def address(self, slot: int, region: Region) -> int:
-        """Address at which the tensor of `slot` starts in this process."""
-        return int(self._bytes.ctypes.data) + self._start(slot, region)
-
     def view(self, slot: int, region: Region) -> npt.NDArray[Any]:
         """The tensor of `slot` in its own shape and datatype, on the shared memory itself."""
         raw = self.raw(slot, region)

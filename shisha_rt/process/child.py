@@ -19,6 +19,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, Final, TypeAlias
 
+from shisha_rt.process.channel import Channel
 from shisha_rt.process.fork_line import FORKING, ONCE, ChildOrder, ForkLine, ServerGone, read_at_start
 
 _ENVIRONMENT: Final = {"OPENBLAS_NUM_THREADS": "1"}
@@ -109,6 +110,21 @@ def start_child(
     order = ChildOrder(module, arguments, pass_fds, {**os.environ, **_ENVIRONMENT}, ended_by)
     with _here() as folder, _streams(stdin, stdout, stderr) as (theirs, ours):
         return Child(_servers.start(order, [folder, *theirs, *pass_fds]), ours)
+
+
+def start_with_channel(module: str, beside: Sequence[int] = (), stderr: _Stream = None) -> tuple[Child, Channel]:
+    """Start `python -m MODULE CHANNEL PARENT`, which inherits the descriptors `beside`; return it and our end.
+
+    Raises OSError, and leaves nothing behind, if no descriptor or process is available.
+    """
+    channel, theirs = Channel.pair()
+    try:
+        with theirs:
+            fd = theirs.fileno()
+            return start_child(module, str(fd), str(os.getpid()), pass_fds=[fd, *beside], stderr=stderr), channel
+    except OSError:
+        channel.close()
+        raise
 
 
 def expect_children(*modules: str) -> None:

@@ -60,11 +60,10 @@ class Region:
 class Layout:
     """Layout of a slot for one shape of the model.
 
-    `number` is the shape's index, and travels with descriptors. `slot_bytes`: the bytes of a slot that the layout takes
-    up. `output_bytes`: the buffer of each tensor whose shape depends on the data.
+    `slot_bytes`: the bytes of a slot that the layout takes up. `output_bytes`: the buffer of each tensor whose shape
+    depends on the data.
     """
 
-    number: int
     slot_bytes: int
     regions: Mapping[str, Region]
     output_bytes: int
@@ -81,13 +80,12 @@ class HasTensors(Protocol):
 def layouts_of(indexes: Sequence[HasTensors], output_bytes: int = OUTPUT_BYTES) -> tuple[Layout, ...]:
     """One layout for each shape of a model."""
     layouts: list[Layout] = []
-    for number, index in enumerate(indexes):
-        start_bytes = sum(layout.slot_bytes for layout in layouts)
-        layouts.append(layout_of(index, output_bytes, number=number, start_bytes=start_bytes))
+    for index in indexes:
+        layouts.append(layout_of(index, output_bytes, start_bytes=sum(layout.slot_bytes for layout in layouts)))
     return tuple(layouts)
 
 
-def layout_of(index: HasTensors, output_bytes: int = OUTPUT_BYTES, *, number: int = 0, start_bytes: int = 0) -> Layout:
+def layout_of(index: HasTensors, output_bytes: int = OUTPUT_BYTES, *, start_bytes: int = 0) -> Layout:
     """Lay out the tensors one after the other from `start_bytes` on, each at the start of a page."""
     regions: dict[str, Region] = {}
     offset = start_bytes
@@ -95,7 +93,7 @@ def layout_of(index: HasTensors, output_bytes: int = OUTPUT_BYTES, *, number: in
         size_bytes = SHAPE_BYTES + output_bytes if tensor.open_axes else tensor.size_bytes
         regions[tensor.name] = Region(tensor, offset, size_bytes)
         offset = page_aligned(offset + max(size_bytes, 1))
-    return Layout(number, offset - start_bytes, regions, output_bytes)
+    return Layout(offset - start_bytes, regions, output_bytes)
 
 
 def page_aligned(size_bytes: int) -> int:

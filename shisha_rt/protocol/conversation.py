@@ -241,6 +241,7 @@ class Conversation:
             )
 
     def sent(self, outgoing: Outgoing) -> None:
+        """Note that a request is in flight; until its outcome its arrays in lent memory are read-only."""
         self._in_flight[outgoing.id] = _Waiting(outgoing.op, outgoing.lent)
         for array in outgoing.lent.inputs:
             self._freeze(array)

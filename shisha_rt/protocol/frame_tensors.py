@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import astuple
 from numpy.typing import DTypeLike, NDArray
 
 from shisha_rt.errors import Error
@@ -175,10 +176,8 @@ class FrameTensors:
                     lent.rooms[name] = place, room
         if not lent.rooms:
             return tuple(map(RequestedOutput, outputs))
-        return tuple(
-            RequestedOutput(name, _wanted_as(lent.rooms[name][0])) if name in lent.rooms else RequestedOutput(name)
-            for name in outputs or self._outputs
-        )
+        lent_to = {name: RequestedOutput(name, WantedAs(*astuple(place))) for name, (place, _) in lent.rooms.items()}
+        return tuple(lent_to.get(name) or RequestedOutput(name) for name in outputs or self._outputs)
 
 
 def is_large(shape: Shape, dtype: DTypeLike) -> bool:
@@ -199,14 +198,6 @@ def _place(lender: Lender, array: Array, lent: LentTensors) -> TensorData | None
     place, copy = copied
     lent.copies.append(copy)
     return place
-
-
-def _wanted_as(place: TensorData) -> WantedAs:
-    return WantedAs(
-        shared_memory_region=place.shared_memory_region,
-        shared_memory_byte_size=place.shared_memory_byte_size,
-        shared_memory_offset=place.shared_memory_offset,
-    )
 
 
 def arrays_of(inputs: Inputs, signature: Signature) -> list[Array]:

@@ -169,11 +169,6 @@ class PlacedStage(EngineSession):
         self._device_speed = device_speed
 
     @property
-    def runs(self) -> list[Span]:
-        """Runs of operators, one for each segment."""
-        return [(segment.first, segment.last) for segment in self.segments]
-
-    @property
     def paced(self) -> bool:
         """Whether a segment's time is emulated: it comes from a formula, or its device is slowed at present."""
         return self.described or any(self._device_speed(part.device_index) != 1 for part in self._parts)

@@ -74,7 +74,7 @@ class FarPlace:
         self._model = model
         layout, *further = model.layouts
         self._arena = Arena.create(layout, config.worker.slot_count, 1, further)
-        self._arena.set_speed(0, config.speed)
+        self._arena.set_speed(0, 1.0)  # until its relay says otherwise
         self._arena.clear_sign(0, time.monotonic_ns())
         self._shipping = Shipping(self._arena, sends="makes")
         self._here: dict[Descriptor, tuple[int, float]] = {}  # the layout of each part here, and when it came

@@ -58,6 +58,8 @@ class _Underway:
 
 
 class LinkWatch:
+    """The link of one relay: the relay reports what it sends and receives, and sends what `next_ping` returns."""
+
     def __init__(self) -> None:
         self._underway: dict[Descriptor, _Underway] = {}
         self._took_s: list[float] = []  # the answered messages of the present round
@@ -78,6 +80,7 @@ class LinkWatch:
     # --- signs of life ----------------------------------------------------------------------------------------
 
     def heard(self, now_s: float) -> None:
+        """Note that some message has come from the far end."""
         self._heard_s = now_s
 
     def beat(self, beat: far.Beat, now_s: float) -> None:

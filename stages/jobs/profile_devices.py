@@ -87,7 +87,6 @@ def profile(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profil
             for timer, device in zip(node_timers, job.devices, strict=bool(node_timers))
         ),
         edge_runs=tuple(timer.result() for timer in edge_timers),
-        rounds=len((*node_timers, *edge_timers)[0].times_s),
     )
 
 

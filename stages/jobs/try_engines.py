@@ -9,7 +9,6 @@ one that is not timed: when places serve copies of a network, its weights are in
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import statistics
 import sys
@@ -32,8 +31,8 @@ from shisha_rt.messages.calibration import Progress, Rounds
 from shisha_rt.model.index import ModelIndex, made_outputs
 from shisha_rt.model.reader import index_file
 from shisha_rt.plan.engine import DEFAULT_ENGINE
-from shisha_rt.process.channel import Channel, ChannelBroken
-from shisha_rt.process.child import last_line, start_child
+from shisha_rt.process.channel import ChannelBroken
+from shisha_rt.process.child import last_line, start_with_channel
 from shisha_rt.process.job import how_ended
 from shisha_rt.tensors import NUMPY_OF
 from stages.engines.session import Array
@@ -252,12 +251,7 @@ class _Process:
     def __init__(self) -> None:
         self.limit_s = _LIMIT_S
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
-        self._channel, theirs = Channel.pair()
-        with theirs:
-            arguments = str(theirs.fileno()), str(os.getpid())
-            self._child = start_child(
-                "stages.jobs.one_engine", *arguments, pass_fds=[theirs.fileno()], stderr=self._said
-            )
+        self._child, self._channel = start_with_channel("stages.jobs.one_engine", stderr=self._said)
 
     def ask(self, message: te.ToEngine, answer: type[AnswerT]) -> AnswerT:
         """Send a message and wait for its answer. Raises _Lost and _Refused."""

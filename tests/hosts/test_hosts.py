@@ -11,7 +11,7 @@ from shisha_rt.hosts.hosts import HostAbout, about_this_host, why_unfit
 from shisha_rt.machine.machine import Remote
 from tests.wording import says
 
-HERE = HostAbout("1.2.3", "3.11", "1.20.0", "key", "this processor", 4, 1 << 30)
+HERE = HostAbout("1.2.3", "3.11", "1.20.0", "key", "this processor")
 
 
 def test_one_that_is_alike_is_fit() -> None:
@@ -60,9 +60,7 @@ def test_one_whose_version_says_other_things_of_itself_is_refused_with_both_vers
     assert refused == ["10.0.0.7: it has shisha-rt 0.9, and this host 1.2.3: pip install shisha-rt==1.2.3 there"]
 
 
-@pytest.mark.parametrize(
-    ("what", "its"), [("engine_key", "other"), ("processor", "another"), ("cores", 1), ("memory_bytes", 1)]
-)
+@pytest.mark.parametrize(("what", "its"), [("engine_key", "other"), ("processor", "another")])
 def test_other_processors_are_fit(what: str, its: object) -> None:
     """They compile the model themselves, and are measured themselves."""
     assert why_unfit(HERE, msgspec.json.encode(msgspec.structs.replace(HERE, **{what: its}))) is None
@@ -72,6 +70,4 @@ def test_this_host_is_as_it_says() -> None:
     about = about_this_host()
     assert about.version == __version__
     assert about.python.count(".") == 1
-    assert about.cores >= 1
-    assert about.memory_bytes > 1 << 20
     assert why_unfit(about, msgspec.json.encode(about)) is None

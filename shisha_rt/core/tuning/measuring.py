@@ -74,18 +74,14 @@ class Measuring:
         """The epoch whose frames are measured; None: nothing is measured."""
         return None if self._window is None else self._window.epoch
 
-    def begin(self, now_s: float, like: Measurement | None) -> None:
-        """Begin to measure the live plan. `like`: the measurement that it will be compared with, if there is one."""
-        self._open(now_s, like, self._warm_up)
-
-    def go_on(self, now_s: float, like: Measurement | None) -> None:
-        """As `begin`, with a plan that has served for a while: no frames are skipped."""
-        self._open(now_s, like, warm_up=0)
-
-    def _open(self, now_s: float, like: Measurement | None, warm_up: int) -> None:
+    def begin(self, now_s: float, like: Measurement | None, *, is_warm: bool = False) -> None:
+        """Begin to measure the live plan. `like`: the measurement that it will be compared with, if there is one.
+        `is_warm`: it has served for a while, so no frames are skipped.
+        """
         live, choice, machine = self._serving.live, self._choice, self._choice.machine
         assert live is not None
         alike = [choice.are_alike(stage) for stage in live[1].stages]
+        warm_up = 0 if is_warm else self._warm_up
         conditions = Conditions(warm_up, machine.time_scale, machine.power_w, choice.target_s)
         self._window = Window(live, alike, now_s, conditions, like)
 
@@ -98,7 +94,7 @@ class Measuring:
         if window is not None and part.epoch == window.epoch and not self._serving.changing:
             judged = window.add(part.stage, part.place, part.service_s, now_s)
         elif window is not None:
-            window.came(now_s)
+            window.last_s = now_s
         if judged is not None:
             self._window = None
         return judged
@@ -160,10 +156,6 @@ class Window:
         self._like = like
         self._first_periods: tuple[int, int] | None = None
         self._last_periods = (0, 0)
-
-    def came(self, now_s: float) -> None:
-        """Note that a part came that is not to be counted."""
-        self.last_s = now_s
 
     def add(self, stage: int, place: str, service_s: float, now_s: float) -> Measurement | None:
         """Count a frame that has passed `stage` in the worker of `place`.

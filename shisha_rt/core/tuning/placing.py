@@ -89,7 +89,7 @@ class Placing:
         self._requests: dict[int, _Request] = {}  # the placer works in this order
         self._predictions: dict[tuple[object, ...], Predicted] = {}
         self._taken_s: defaultdict[int, deque[tuple[float, ...]]] = defaultdict(lambda: deque(maxlen=FRAMES))
-        self._replacing: int | None = None  # see `replacing`
+        self._replacing: int | None = None  # request that places the live plan anew; once answered, the proposal
         self._unplaceable: int | None = None  # the live epoch, if the placer cannot place its plan
         self._rest_until_s = -math.inf
         self._outbox = TuningOutbox()
@@ -315,16 +315,6 @@ class Placing:
         self._replacing = self._outbox.propose(Owner.PLACER, plan, epoch)
 
     # --- what others may ask ----------------------------------------------------------------------------------
-
-    @property
-    def asked(self) -> Mapping[int, PlanProposed | None]:
-        """The proposal of each unanswered request to the placer, by its number; None: the live plan, placed anew."""
-        return {number: request.proposed for number, request in self._requests.items() if self._is_wanted(request)}
-
-    @property
-    def replacing(self) -> int | None:
-        """Number of the request that places the live plan anew; once that is answered, number of the proposal."""
-        return self._replacing
 
     def describe(self, epoch: int, index: int, taken_s: Sequence[float]) -> dict[str, Any] | None:
         """Describe a stage of the live plan, for `status`; None while nothing is known of the stage.

@@ -27,11 +27,6 @@ class Recalibration:
         self._next_s = -math.inf
         self._pause_s = FIRST_PAUSE_S
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether the results in use are still to be measured again."""
-        return self._disturbed
-
     def measured(self, others_ratio: float, left_out: int = 0) -> None:
         """Note new results. `others_ratio`: the share of the cores that others used meanwhile. `left_out`: how many
         teams could not be measured.

@@ -91,7 +91,6 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, tag=True):
     run: int
     plan: Plan
     reason: str
-    outcome: str
     lower_bound_s: float | None = None
 
 

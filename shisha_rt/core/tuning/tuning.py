@@ -9,7 +9,7 @@ Before a search, candidates are compared live whatever costs say of them (`conte
 as copies and as teams. The search begins from the best candidate that can be cut, if that is nearly as fast as the best
 of all; its result is compared with the best candidate in the end.
 
-The plan for when no live plan can serve is chosen here, too. Only the lifecycle knows which plan is live.
+If no live plan can serve, the plan to fall back on is proposed here, too. Which plan is live, only the lifecycle knows.
 """
 
 from __future__ import annotations
@@ -604,7 +604,7 @@ class Tuning:
         """Compare a window of the live plan with its baseline; search again if a stage has drifted."""
         live, known = self._serving.live, self.baseline.measured
         assert live is not None
-        self.measuring.go_on(self._outbox.now_s, known)
+        self.measuring.begin(self._outbox.now_s, known, is_warm=True)
         measurement = self.measuring.repeatability.widen(measurement)
         if self._is_crowded or self._measuring_layers:
             return

@@ -8,7 +8,6 @@ that hangs (`process/pulse.py`) is killed, which frees its resources.
 from __future__ import annotations
 
 import logging
-import os
 import select
 import time
 from collections import deque
@@ -19,7 +18,7 @@ import msgspec
 
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.process.channel import GONE, Channel, ChannelBroken
-from shisha_rt.process.child import Child, start_child
+from shisha_rt.process.child import Child, start_with_channel
 from shisha_rt.process.codec import Codec
 from shisha_rt.process.pulse import SILENCE_S, Pulse
 
@@ -39,21 +38,6 @@ class ChildProgram(NamedTuple, Generic[ToT, FromT]):
     module: str
     to: Codec[ToT]
     by: Codec[FromT]
-
-
-def start_with_channel(module: str, beside: Sequence[int] = ()) -> tuple[Child, Channel]:
-    """Start `python -m MODULE CHANNEL PARENT`, which inherits the descriptors `beside`; return it and our end.
-
-    Raises OSError, and leaves nothing behind, if no descriptor or process is available.
-    """
-    channel, theirs = Channel.pair()
-    try:
-        with theirs:
-            fd = theirs.fileno()
-            return start_child(module, str(fd), str(os.getpid()), pass_fds=[fd, *beside]), channel
-    except OSError:
-        channel.close()
-        raise
 
 
 class ChildLink(Generic[ToT, FromT]):

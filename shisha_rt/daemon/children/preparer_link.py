@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from shisha_rt.core.tuning.events import PlannedAhead
-from shisha_rt.daemon.children.child_link import start_with_channel
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.prepared import Preparation, PreparedModel
 from shisha_rt.errors import Error, Failure
 from shisha_rt.process.channel import ChannelBroken
+from shisha_rt.process.child import start_with_channel
 from shisha_rt.process.job import how_ended
 from shisha_rt.process.pulse import Pulse
 

@@ -95,7 +95,7 @@ def _layers(costs: tm.StoredCosts) -> Layers:
 
 def _search(begin: tm.Begin, stored: Stored | None, channel: Channel) -> tm.Finished:
     result = run(tuner_for(begin, stored), _LiveEvaluator(channel, begin.run))
-    return tm.Finished(begin.run, result.solution, result.reason, result.outcome, result.lower_bound_s)
+    return tm.Finished(begin.run, result.solution, result.reason, result.lower_bound_s)
 
 
 def tuner_for(begin: tm.Begin, stored: Stored | None) -> Tuner[Any]:

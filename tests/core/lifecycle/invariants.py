@@ -195,7 +195,13 @@ def _check_streams(lifecycle: Lifecycle) -> None:
         held = [frame.number for frame in stream.waiting]
         assert held == queue, f"stream {stream.key} holds {held}, should be {queue}"
         assert not order or not numbered[order[0]].answerable, f"{order[0]} can be answered and is first, yet is not"
-        turns = [priority for priority, queued in streams.turns.streams() if queued is stream]
+        turns = [
+            priority
+            for priority, level in streams.turns.levels.items()
+            for turn in level.clients.values()
+            for queued in turn.streams
+            if queued is stream
+        ]
         due = [stream.waiting[0].priority] if queue else []
         assert turns == due, f"stream {stream.key} has turns at {turns}, should at {due}, {len(queue)} frames wait"
     assert not orders, "frames are owed to a forgotten stream"

@@ -80,11 +80,14 @@ def _check_what_stays(lifecycle: Lifecycle, tuning: Tuning) -> None:
 def _check_placing(lifecycle: Lifecycle, placing: Placing) -> None:
     known, live = placing.known, lifecycle.live
     assert known is None or (live is not None and known[0] == live[0]), f"known is {known}, live is {live}"
-    asked = [proposed for proposed in placing.asked.values() if proposed is not None]
+    requests = {
+        number: request.proposed for number, request in placing._requests.items() if placing._is_wanted(request)
+    }
+    asked = [proposed for proposed in requests.values() if proposed is not None]
     with_placer = sorted((proposed.owner, proposed.number) for proposed in asked)
     unplaced = sorted((o.proposed.owner, o.proposed.number) for o in lifecycle.epochs.proposals if not o.placed)
     assert with_placer == unplaced, f"the placer has {with_placer}, {unplaced} wait for their devices"
-    anew = [request for request, proposed in placing.asked.items() if proposed is None]
+    anew = [request for request, proposed in requests.items() if proposed is None]
     anew += [proposed.number for proposed in lifecycle.proposals if proposed.owner is Owner.PLACER]
-    expected = [] if placing.replacing is None else [placing.replacing]
+    expected = [] if placing._replacing is None else [placing._replacing]
     assert anew == expected, f"the live plan is placed anew as {anew}, should be {expected}"

@@ -108,7 +108,7 @@ class Tuner:
         self.said.append(tm.Try(begin.run, plan, "it may be better"))
 
     def _finish(self, begin: tm.Begin, plan: Plan) -> None:
-        self.said.append(tm.Finished(begin.run, plan, "enough", Outcome.FEASIBLE))
+        self.said.append(tm.Finished(begin.run, plan, "enough"))
 
 
 class Placer:

@@ -30,7 +30,7 @@ def test_a_trial_of_an_earlier_search_does_not_stay() -> None:
     for _ in range(PARTS):
         for index, stage in enumerate(live[1].stages):
             world.feed(ev.PartTaken(live[0], index, stage.place, 1e-3))
-    world.feed(ev.TunerSaid(tm.Finished(tuning.search.number, live[1], "enough", "feasible")))
+    world.feed(ev.TunerSaid(tm.Finished(tuning.search.number, live[1], "enough")))
     assert (tuning.state, tuning.watched) == (State.WATCHING, live[1])
     world.workers.healing = True
     while world.lifecycle.live == live:

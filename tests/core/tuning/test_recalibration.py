@@ -21,13 +21,12 @@ def test_what_was_measured_in_calm_stays() -> None:
 
 def test_once_the_host_has_been_calm_for_some_time() -> None:
     again = Recalibration(0.5)
-    assert again.is_wanted
     assert asked_at(again, 100.0, others_ratio=0.3) == []
     assert asked_at(again, 130.0, start_s=100.0) == [100.0 + CALM_S]
     again.measured(0.01, left_out=1)
-    assert again.is_wanted
+    assert asked_at(again, 500.0, start_s=200.0) != []
     again.measured(0.01)
-    assert not again.is_wanted
+    assert asked_at(again, 5000.0, start_s=600.0) == []
     assert asked_at(again, 9999.0, start_s=130.0) == []
 
 

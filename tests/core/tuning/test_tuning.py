@@ -205,7 +205,7 @@ def test_what_a_search_found_is_kept_for_its_own_objective(world: World) -> None
     assert world.plan == world.best()
     world.post(ev.OptionsSet(objective="latency"))
     world.search = world.tuning.search.trying = None
-    world.say(tm.Finished(world.tuning.search.number, world.plan, "enough", "feasible"))
+    world.say(tm.Finished(world.tuning.search.number, world.plan, "enough"))
     assert [one.key for one in world.kept] == [key_of(MACHINE)]
 
 
@@ -364,7 +364,7 @@ def test_what_an_old_run_says_is_ignored(world: World) -> None:
     old = world.tuning.search.number
     world.post(ev.SearchAsked("again"))
     world.sent.clear()
-    world.say(tm.Finished(old, SEED, "late", "feasible"))
+    world.say(tm.Finished(old, SEED, "late"))
     assert world.tuning.state is State.TUNING
 
 

@@ -94,14 +94,6 @@ def test_how_busy_a_plan_was_is_told_by_all_frames_and_in_the_time_of_a_stretche
         assert found.overlap > 0.5
 
 
-def test_frames_that_do_not_count_show_only_that_some_come() -> None:
-    window = opened(1, 0, 1.0)
-    assert window.last_s == 1.0
-    window.came(2.0)
-    assert window.last_s == 2.0
-    assert _feed(window, [0.01] * 200)[0] == FRAMES
-
-
 def test_alike_copies_count_as_one() -> None:
     plan = Plan.chain([(0, 5, (("a",), ("b",)))])
     window = Window((EPOCH, plan), [True], 0.0, Conditions())

@@ -175,9 +175,9 @@ class World:
                     continue
             self.search = (tuner, state)
             if self.mistaken is not None and self.tuning.trials == 3:
-                self.say(tm.Finished(message.run, self.mistaken, "it took noise for a gain", "feasible"))
+                self.say(tm.Finished(message.run, self.mistaken, "it took noise for a gain"))
             elif proposal.final:
-                self.say(tm.Finished(message.run, proposal.plan, proposal.reason, "feasible"))
+                self.say(tm.Finished(message.run, proposal.plan, proposal.reason))
             else:
                 self.say(tm.Try(message.run, proposal.plan, proposal.reason))
 

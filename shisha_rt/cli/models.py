@@ -36,8 +36,14 @@ def models(options: ModelsOptions) -> None:
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     with options.client() as client:
         index = client.call("repository_index")["models"]
-        with_status = {model["name"]: model for model in client.status().get("models", ())}
-    listed = [{**model, **with_status.get(model["name"], {})} for model in index]
+        status = client.status()
+    if "models" in status:
+        of_each = {model["name"]: model for model in status["models"]}
+    else:  # a daemon of one model, whose status is of that alone
+        places = [place["name"] for place in status["places"]]
+        rest = {key: status[key] for key in ("frames", "throughput_fps")}
+        of_each = {model["name"]: {"places": places, **rest} for model in index}
+    listed = [{**model, **of_each.get(model["name"], {})} for model in index]
     if options.as_json:
         print(json.dumps({"models": listed}))
     else:
@@ -61,7 +67,7 @@ def show_models(listed: Sequence[Mapping[str, Any]]) -> None:
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for column in ("model", "version", "state", "places", "frames/s", "in flight", "answered"):
-        table.add_column(column, no_wrap=column != "state", overflow="fold")
+        table.add_column(column, no_wrap=column not in ("state", "places", "frames/s"), overflow="fold")
     for model in listed:
         shared, frames = model.get("shared", ()), model.get("frames") or {}
         places = " ".join(f"{place}*" if place in shared else place for place in model.get("places", ()))
@@ -103,7 +109,7 @@ class LoadOptions(DaemonOptions):
 
 @takes(LoadOptions)
 def models_load(options: LoadOptions) -> None:
-    """Serve a model, or another version of one; the old one serves until the new one is warm.
+    """Serve a model, or a new version of it once that is warm.
 
     \b
     Examples:
@@ -125,7 +131,9 @@ class NameOptions(DaemonOptions):
 
 @takes(NameOptions)
 def models_unload(options: NameOptions) -> None:
-    """End a model's daemon, once it has answered what it has; its places go to others.
+    """End a model's daemon, once it has answered what it has.
+
+    Its places go to others.
 
     \b
     Examples:

@@ -64,6 +64,7 @@ def service(
 
     from shisha_rt.daemon.front.addresses import addresses_of
     from shisha_rt.machine.config.machine_file import load_machine
+    from shisha_rt.model.zoo import check_named
 
     if not _NAME.fullmatch(unit):
         raise BadInput(f"--unit {unit}: expected letters, digits, and between them _ . -", Error.WRONG_OPTION)
@@ -75,10 +76,7 @@ def service(
     addresses_of(settings)
     machine = load_machine(settings.machine)
     for each in served:
-        if not each.model.startswith("zoo:") and not Path(each.model).is_file():
-            raise BadInput(
-                f"{each.model}: there is no such file; expected an ONNX file, or zoo:NAME", Error.MODEL_UNREADABLE
-            )
+        check_named(each.model)
     printed = Unit(
         unit,
         ", ".join(Path(each.model).stem if "/" in each.model else each.model for each in served),

@@ -65,6 +65,14 @@ def resolve_model(text: str, on_progress: Callable[[str], None] | None = None) -
     raise BadInput(f"{text}: no such file; {expected}{_meant(text)}", Error.MODEL_UNREADABLE)
 
 
+def check_named(text: str) -> None:
+    """Raise BadInput, as `resolve_model` does, if a MODEL argument means nothing; no network is built."""
+    if text.startswith(_PREFIX):
+        _trained(text.removeprefix(_PREFIX))
+    else:
+        resolve_model(text)
+
+
 def _meant(text: str) -> str:
     """A suggestion what a path or name that does not exist may have meant, as the end of a message; may be empty."""
     path = Path(text)
@@ -86,12 +94,7 @@ def zoo_path(name: str, on_progress: Callable[[str], None] | None = None) -> Pat
 
     Raises BadInput for an unknown name, and for a trained network without its package; Failure if it cannot be built.
     """
-    trained = _of_the_package(name) if name in TRAINED else None
-    if trained is None and name not in NAMES:
-        expected = f"expected one of {', '.join(sorted((*NAMES, *TRAINED)))}"
-        raise BadInput(
-            f"{_PREFIX}{name}: no such network; {expected}{_meant(f'{_PREFIX}{name}')}", Error.UNKNOWN_NETWORK
-        )
+    trained = _trained(name)
 
     def build(folder: Path) -> None:
         if on_progress:
@@ -105,8 +108,15 @@ def zoo_path(name: str, on_progress: Callable[[str], None] | None = None) -> Pat
     return publish(cache_folder() / "zoo" / _WEIGHTS_VERSION / folder, build) / f"{name}.onnx"
 
 
-def _of_the_package(name: str) -> tuple[Path, str]:
-    """A trained network's file in the package, and the package's version."""
+def _trained(name: str) -> tuple[Path, str] | None:
+    """A trained network's file in its package, and the package's version; None for one with made-up weights."""
+    if name in NAMES:
+        return None
+    if name not in TRAINED:
+        expected = f"expected one of {', '.join(sorted((*NAMES, *TRAINED)))}"
+        raise BadInput(
+            f"{_PREFIX}{name}: no such network; {expected}{_meant(f'{_PREFIX}{name}')}", Error.UNKNOWN_NETWORK
+        )
     file, _ = TRAINED[name]
     try:
         package = importlib.metadata.distribution(_PACKAGE)

@@ -65,7 +65,8 @@ def _compared(event: event_log.PlansCompared) -> str:
         return f"{event.name} was not compared with {event.against}: frames did not come in a way to tell"
     times = f"{event.seconds * 1e3:.3g} ms a frame, {event.against_seconds * 1e3:.3g} ms with {event.against}"
     verdict = {"better": "better", "not_better": "not better"}.get(event.verdict, "not known to be better")
-    return f"{event.name} is {verdict}: {times} ({event.ratio:.2f} times as fast, {event.pairs} pairs of windows)"
+    pairs = counted(event.pairs, "pair")
+    return f"{event.name} is {verdict}: {times} ({event.ratio:.2f} times as fast, {pairs} of windows)"
 
 
 def _trial(e: event_log.TrialJudged) -> str:
@@ -94,7 +95,9 @@ def _profiled(e: event_log.ProfilingEnded) -> str:
 
 def _ended(e: event_log.TuningEnded) -> str:
     fps = "" if e.throughput_fps is None else f" at {_fps(e.throughput_fps)} frames/s"
-    return f"tuning ended after {e.trials} trials and {e.seconds:.1f} s{fps}{_alone(e)} ({e.reason}): {e.plan}"
+    return (
+        f"tuning ended after {counted(e.trials, 'trial')} and {e.seconds:.1f} s{fps}{_alone(e)} ({e.reason}): {e.plan}"
+    )
 
 
 def _placed(e: event_log.PlacementSolved) -> str:
@@ -133,7 +136,7 @@ def _fields(e: Event) -> str:
 _ENDINGS: Final = {event_log.PlanLive: "live", event_log.PlanRefused: "refused", event_log.PlanDropped: "dropped"}
 _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     event_log.Readied: lambda e: f"ready at {e.endpoint}, metrics at {e.metrics}",
-    event_log.Draining: lambda e: f"stopping; {e.in_flight} frames are still in flight",
+    event_log.Draining: lambda e: f"stopping; {counted(e.in_flight, 'frame')} still in flight",
     event_log.WorkerStarted: lambda e: f"a worker starts on {e.place}",
     event_log.WorkerEnded: lambda e: f"the worker on {e.place} is gone: {e.reason}",
     event_log.WorkerKilled: lambda e: f"the worker on {e.place} is to be killed: {e.reason}",

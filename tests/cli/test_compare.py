@@ -119,6 +119,12 @@ def test_sizes_that_are_missing_are_told_as_serve_tells_them(run: Run, tiny_mode
     assert ran.complaint == says("shisha-rt: …open.onnx: …'width'… --shape x=1x4x8x8 …")
 
 
+def test_a_folder_is_no_model_to_compare(run: Run, tmp_path: Path) -> None:
+    """`serve` would serve its models, several at an address; a comparison is of one."""
+    write_identity_model(tmp_path)
+    assert str(tmp_path) in run("compare", tmp_path).complaint_of(Error.MODEL_UNREADABLE)
+
+
 def test_frames_that_do_not_fit_are_refused(run: Run, tiny_model: Path, tmp_path: Path) -> None:
     frames = tmp_path / "frames.npz"
     ran = run("compare", tiny_model, "--dim", "N=1", "--input", frames)

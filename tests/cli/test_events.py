@@ -74,6 +74,13 @@ def test_a_run_in_words() -> None:
             | {"latency_s": 0.006},
             "tuning ended after 3 trials and 1.0 s at 50.00 frames/s, latency 6.00 ms (unloaded) (r): p",
         ),
+        ("draining", {"in_flight": 1}, "… 1 frame …"),
+        (
+            "plans_compared",
+            {"objective": "latency", "plan": "p", "name": "n", "against": "a", "verdict": "no_load"}
+            | {"ratio": 2.0, "seconds": 0.01, "against_seconds": 0.02, "pairs": 1},
+            "n …: 10 ms … 20 ms with a (2.00 …, 1 pair …)",
+        ),
         ("placed_at_once", {"plan": SEED}, f"… as frames wait: {SEED}"),
         (
             "places_allotted",

@@ -166,8 +166,10 @@ def test_an_engine_that_generates_code_may(run: Run, here: Path) -> None:
     ("argv", "expected"),
     [
         ((), "shisha-rt service: missing argument"),
-        (("no.onnx",), "no.onnx: there is no"),
+        (("m.onx",), "did you mean"),
         (("m.onnx", "no.onnx"), "no.onnx: there is no"),
+        (("zoo:nope",), "zoo:nope: no such network"),
+        (("m.onnx", "zoo:nope"), "zoo:nope: no such network"),
         (("m.onnx", "--bogus"), "shisha-rt serve: no such option: --bogus"),
         (("m.onnx", "--strategy", "x"), 'strategy = "x": expected'),
         (("m.onnx", "--machine", "no-such"), "no-such"),

@@ -212,6 +212,18 @@ def test_names_in_brackets_are_names(capsys: pytest.CaptureFixture[str]) -> None
         assert words in shown
 
 
+def test_models_of_one_daemon(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon of one model says of it what a host of several says of each."""
+    daemon = Mock(status=lambda: STATUS)
+    daemon.call.return_value = {"models": [{"name": "net", "version": "1", "state": "READY", "reason": ""}]}
+    monkeypatch.setattr(DaemonOptions, "client", lambda _: nullcontext(daemon))
+    monkeypatch.setenv("COLUMNS", "60")
+    whole = {"state", "places", "answered", "net", "READY", "fast0", "slow0", "250", "90"}
+    assert whole <= set(run("models").out.split())
+    (listed,) = run("models", "--json").object["models"]
+    assert listed["places"] == ["fast0", "slow0"]
+
+
 def test_why_is_asked_of_one_model(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     daemons = Mock(status=lambda: {"models": [{"name": "a"}, {"name": "b"}]})
     monkeypatch.setattr(DaemonOptions, "client", lambda _: nullcontext(daemons))

@@ -101,6 +101,19 @@ def test_a_network_that_says_nothing_is_told_of_at_once_and_waited_for_no_longer
     assert asked == [["/page/caller", True], ["/page/control", True]]
 
 
+def test_one_error_is_in_the_singular(tmp_path: Path) -> None:
+    script = """
+        const { Figures } = await import("./figures.js");
+        const figures = new Figures(), tuner = { objective: "auto", utilisation: null };
+        return [0, 1, 1200].map((bad) => {
+          const frames = { answered: { OK: 3, CANCELLED: bad }, in_flight: 0, replayed: 0 };
+          figures.show({ frames, tuner, plan: { stages: [] }, throughput_fps: null, objective: "latency" }, null);
+          return figures.tiles.frames.note.textContent;
+        });
+    """
+    assert result_of(tmp_path, script) == ["0 errors", "1 error", "1,200 errors"]
+
+
 def test_what_the_daemon_refused_is_shown_no_longer(tmp_path: Path) -> None:
     script = """
         const { Control } = await import("./control.js");

@@ -39,7 +39,7 @@ export class Figures {
     this.set("load", status.objective, asked);
     const { OK: good = 0, ...other } = status.frames.answered;
     const bad = Object.values(other).reduce((sum, number) => sum + number, 0);
-    const notes = [bad ? `${count(bad)} errors` : "0 errors"];
+    const notes = [`${count(bad)} error${bad === 1 ? "" : "s"}`];
     if (status.frames.replayed) notes.push(`${count(status.frames.replayed)} parts replayed`);
     this.set("frames", count(good), notes.join(" · "));
   }

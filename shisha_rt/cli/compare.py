@@ -79,8 +79,6 @@ def compare(options: CompareOptions) -> None:
     machine = load_machine(options.machine)
     check_runnable(machine)
     path = resolve_model(options.model, progress)
-    if path.is_dir():  # the daemon would serve its models, several at an address
-        raise BadInput(f"{options.model}: is a folder; expected an ONNX file", Error.MODEL_UNREADABLE)
     comparison = Comparison(options, machine, path)
     with plainly(sends_random=options.inputs is None):
         compared = Compared(options.model, tuple(comparison.cores), comparison.measure(progress))

@@ -58,11 +58,12 @@ def resolve_model(text: str, on_progress: Callable[[str], None] | None = None) -
         return zoo_path(text.removeprefix(_PREFIX), on_progress)
     path, expected = Path(text), "expected an ONNX file, or zoo:NAME"
     try:
-        if path.exists():
+        if path.exists() and not path.is_dir():
             return path
+        missing = "is a folder" if path.is_dir() else "no such file"
     except OSError as error:  # a folder on the way may not be entered, or a name is too long
         raise BadInput(f"{text}: cannot be read: {error.strerror}; {expected}", Error.MODEL_UNREADABLE) from error
-    raise BadInput(f"{text}: no such file; {expected}{_meant(text)}", Error.MODEL_UNREADABLE)
+    raise BadInput(f"{text}: {missing}; {expected}{_meant(text)}", Error.MODEL_UNREADABLE)
 
 
 def check_named(text: str) -> None:

@@ -35,7 +35,9 @@ A plan that the paper's Shisha would measure again counts in its trials and shar
 """
 
 
-def save(statements: Sequence[Row], table_1: Sequence[Row], table_2: Sequence[Row], facts: Mapping[str, str]) -> Path:
+def save(
+    statements: Sequence[Row], table_1: Sequence[Row], table_2: Sequence[Row], facts: Mapping[str, str], folder: Path
+) -> Path:
     figures = "\n\n".join(
         f"![Figure {number}: {what} (simulated)](shisha_{name}.png)\n\nFigure {number}: {what} (simulated)."
         for number, name, what in _FIGURES
@@ -46,4 +48,4 @@ def save(statements: Sequence[Row], table_1: Sequence[Row], table_2: Sequence[Ro
         "Table 2: machines": table_2,
         "Figures": figures,
     }
-    return save_page("shisha", _HEAD.format(**facts), sections)
+    return save_page("shisha", _HEAD.format(**facts), sections, folder)

@@ -26,7 +26,7 @@ from benchmarks.dcg.subgraphs import subgraph_row
 from benchmarks.dcg.tables import quantities
 from benchmarks.report.facts import facts
 from benchmarks.report.page import save_page
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.results import Row, results_of, save_csv, show
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def dcg(
     quick: Annotated[bool, typer.Option("--quick", help="Graphs up to 10,000 operators, and fewer subgraphs.")] = False,
 ) -> None:
     """The DCG papers' tables and figures beside ours; costs are modelled, the algorithms' own times measured."""
-    size = QUICK if quick else FULL
+    size, folder = QUICK if quick else FULL, results_of(quick=quick)
     about = facts()
     # First, while the garbage collector has few other objects to traverse.
     scaling = scaling_rows(size.sizes, min(5, size.repeats))
@@ -88,9 +88,9 @@ def dcg(
         costs = COSTS.get(name, MODELLED)
         if name not in ("transfers", "speedups", "partitions"):
             show(f"{title} ({costs})", rows)
-        print(f"written to {save_csv(f'dcg_{name}', rows, about | {'costs': costs})}")
+        print(f"written to {save_csv(f'dcg_{name}', rows, about | {'costs': costs}, folder)}")
     shown = {title: rows for name, (title, rows) in tables.items() if name in _ON_PAGE}
-    print(f"written to {save_page('dcg', _HEAD.format(**about), dict(reversed(shown.items())))}")
+    print(f"written to {save_page('dcg', _HEAD.format(**about), dict(reversed(shown.items())), folder)}")
 
 
 _ON_PAGE: Final = ("tables", "subgraphs", "statements")

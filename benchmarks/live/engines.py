@@ -25,7 +25,7 @@ from typing import Annotated, Final
 import typer
 
 from benchmarks.report.facts import facts
-from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
+from benchmarks.report.results import Row, Spread, results_of, save_csv, show
 from benchmarks.rigs.one_place import OnePlace, Profiled, by_order, on_one_place, one_core
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.machine.machine import Machine
@@ -197,10 +197,10 @@ def engines(
         gains.append(measured.gain)
         rows.append(engine_row(measured))
         # After each network, so that results are kept if a later one fails.
-        save_csv("engines", rows, about)
+        written = save_csv("engines", rows, about, results_of(quick=quick))
     show(
         "Two engines on one core, and the exact placement over both",
         rows,
         verdicts(gains),
     )
-    print(f"written to {RESULTS}: engines.csv")
+    print(f"written to {written}")

@@ -134,7 +134,8 @@ def measure(model: str, machine: Machine, pairs: int, pause_s: float, in_flight:
         for what, plan in steps:
             changes.append(_change(control, what, plan, pause_s))
         times: list[float] = client.hear()["answered_s"]
-    return Run(model, tuple(times), tuple(change for change in changes if change.live_s + pause_s <= times[-1]))
+    last_s = max(times, default=0.0)
+    return Run(model, tuple(times), tuple(change for change in changes if change.live_s + pause_s <= last_s))
 
 
 def _change(control: Client, what: str, plan: Plan, pause_s: float) -> Change:
@@ -205,6 +206,8 @@ def _summary(rows: Sequence[Row]) -> Row:
 def report(runs: Sequence[Run], about: Mapping[str, str]) -> None:
     """A table to the terminal, every change to `results/live_change.csv`."""
     rows = [row for run in runs for row in change_rows(run)]
+    if not rows:
+        raise BadInput("live_change: no change fell into the stream of frames, expected some: try a longer --pause")
     kinds = sorted({(row["model"], row["change"], row["built"]) for row in rows}, key=str)
     show(
         "Changes of plan under load",

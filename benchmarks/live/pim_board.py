@@ -25,7 +25,7 @@ import typer
 
 from benchmarks.dcg.board import ALS, CPU_P_FIRST, DUET, OPT, PIM_FIRST, SEQUENCES, TITLES, Case, place
 from benchmarks.report.facts import facts
-from benchmarks.report.results import RESULTS, Row, save_csv, show
+from benchmarks.report.results import Row, results_of, save_csv, show
 from benchmarks.rigs.cache_place import fresh_cache
 from benchmarks.rigs.one_place import OnePlace, on_one_place, predicted_s
 from benchmarks.rigs.stage_rig import StageRig
@@ -153,6 +153,6 @@ def pim_board(
                     board = Board(network, sequence, here, rig)
                     results += [board.execute(scheme) for scheme in SCHEMES]
             # After each network, so that results are kept if a later one fails.
-            save_csv("pim_board", executed_rows(results), about)
+            written = save_csv("pim_board", executed_rows(results), about, results_of(quick=quick))
     show("The DCG papers' board, emulated: placements executed", executed_rows(results), [_error_note(results)])
-    print(f"written to {RESULTS}: pim_board.csv")
+    print(f"written to {written}")

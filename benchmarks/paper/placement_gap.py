@@ -20,7 +20,7 @@ from typing import Annotated, Final
 import typer
 
 from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.results import Row, results_of, save_csv, show
 from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
@@ -268,4 +268,4 @@ def placement_gap(
             networks += [network_row(one) for one in results if "on the board" in kind]
     show("Placements over the optimum, on paper", kinds, NOTES)
     show("Networks on the board of the DCG papers, modelled: cost over the optimum", networks)
-    print(f"written to {save_csv('placement_gap', rows, about)}")
+    print(f"written to {save_csv('placement_gap', rows, about, results_of(quick=quick))}")

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks.report import results
-from benchmarks.report.results import Row, written
+from benchmarks.report.results import RESULTS, Row, written
 from benchmarks.report.statements import tally
 
 _TALLY: Final = "Repeats, in part, does not (predicted and measured alone): **{}**."
@@ -18,9 +17,10 @@ def page(head: str, sections: Mapping[str, Sequence[Row] | str]) -> str:
     return "\n".join([head, *(f"## {title}\n\n{_body(body)}\n" for title, body in sections.items() if body)])
 
 
-def save_page(name: str, head: str, sections: Mapping[str, Sequence[Row] | str]) -> Path:
-    """Write `results/NAME.md`."""
-    path = results.RESULTS / f"{name}.md"
+def save_page(name: str, head: str, sections: Mapping[str, Sequence[Row] | str], folder: Path = RESULTS) -> Path:
+    """Write `NAME.md`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.md"
     path.write_text(page(head, sections), encoding="utf-8")
     return path
 

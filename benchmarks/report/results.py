@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RESULTS: Final = Path(__file__).parent.parent / "results"
+_QUICK_RESULTS: Final = RESULTS / "quick"
+"""Of runs with less, beside what is kept in the repository."""
 
 Row = Mapping[str, object]
 Side = TypeVar("Side")
@@ -41,6 +43,11 @@ class Spread:
 
     def columns(self, name: str) -> dict[str, float]:
         return {name: self.median, f"{name}, lower quartile": self.low, f"{name}, upper quartile": self.high}
+
+
+def results_of(*, quick: bool) -> Path:
+    """The folder for the results of a run: one with `--quick` overwrites none that are kept."""
+    return _QUICK_RESULTS if quick else RESULTS
 
 
 def show(title: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:
@@ -74,10 +81,10 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(line for line in file if not line.startswith("#")))
 
 
-def save_figure(name: str, figure: Figure, facts: Mapping[str, str]) -> Path:
-    """Write `results/NAME.png`, with the machine and the date at the bottom."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / f"{name}.png"
+def save_figure(name: str, figure: Figure, facts: Mapping[str, str], folder: Path = RESULTS) -> Path:
+    """Write `NAME.png`, with the machine and the date at the bottom."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.png"
     figure.text(
         0.01,
         0.005,

@@ -10,7 +10,7 @@ import typer
 
 from benchmarks.report.facts import facts
 from benchmarks.report.page import save_page
-from benchmarks.report.results import Row, save_csv, save_figure, show
+from benchmarks.report.results import Row, results_of, save_csv, save_figure, show
 from benchmarks.shisha.cases import (
     EIGHT_PLACES,
     FOUR_PLACES,
@@ -62,7 +62,7 @@ def shisha(
     ] = False,
 ) -> None:
     """Shisha's tables and figures beside ours, on machines on paper: everything is simulated."""
-    size = QUICK if quick else FULL
+    size, folder = QUICK if quick else FULL, results_of(quick=quick)
     about = facts() | {"costs": COSTS}
     eight = case(SYNTHNET, EIGHT_PLACES)
     found = compared(eight, size.runs)
@@ -103,9 +103,9 @@ def shisha(
     for name, (title, rows) in tables.items():
         if name not in ("heuristics", "alpha"):
             show(f"{title} ({SIMULATED})", rows)
-    print(f"written to {save_csv('shisha_statements', stated, about)}")
+    print(f"written to {save_csv('shisha_statements', stated, about, folder)}")
     for name, figure in figures.items():
-        print(f"written to {save_figure(f'shisha_{name}', figure, about)}")
+        print(f"written to {save_figure(f'shisha_{name}', figure, about, folder)}")
     on_page: Mapping[str, Sequence[Row] | str] = {
         "Statements": stated,
         "Table 1: heuristics": table_1(),
@@ -115,7 +115,7 @@ def shisha(
             for number, name, what in _FIGURES
         ),
     }
-    print(f"written to {save_page('shisha', _HEAD.format(**about), on_page)}")
+    print(f"written to {save_page('shisha', _HEAD.format(**about), on_page, folder)}")
 
 
 _FIGURES: Final = (

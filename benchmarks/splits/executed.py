@@ -12,7 +12,7 @@ import typer
 
 from benchmarks.report.facts import facts
 from benchmarks.report.page import save_page, table
-from benchmarks.report.results import Row, Spread, show
+from benchmarks.report.results import Row, Spread, results_of, show
 from benchmarks.splits import alone, emulated, live
 
 ON_BOARD: Final = "Shards on the emulated board"
@@ -35,7 +35,8 @@ def splits_executed(
             tables[title] = []
             for row in rows:
                 tables[title].append(row)
-                _save_page(tables, about)  # row by row, so that results are kept if a later one fails
+                # Row by row, so that results are kept if a later one fails.
+                _save_page(tables, about, results_of(quick=quick))
             show(title, tables[title])
 
 
@@ -62,12 +63,12 @@ def _served(*, quick: bool) -> Iterable[Row]:
         yield live.served_row(case)
 
 
-def _save_page(tables: Mapping[str, Sequence[Row]], about: Mapping[str, str]) -> None:
+def _save_page(tables: Mapping[str, Sequence[Row]], about: Mapping[str, str], folder: Path) -> None:
     """Write the page of all tables, with findings from each."""
     texts = {
         title: "\n".join([_NOTES[title], "", *findings(title, rows), "", table(rows)]) for title, rows in tables.items()
     }
-    save_page("splits_executed", _PAGE.format(**about), texts)
+    save_page("splits_executed", _PAGE.format(**about), texts, folder)
 
 
 def findings(title: str, rows: Sequence[Row]) -> list[str]:

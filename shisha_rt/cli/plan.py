@@ -236,7 +236,8 @@ def _planned(options: PlanOptions, aim: PlanAim) -> PlanAnswer:
     start: Plan | None = chosen
     if options.strategy == "guided":  # starts from the exact plan: trials measured by the same costs confirm it
         assert problem.costs is not None  # only the seed does without
-        start = _exact(problem.costs, goal).plan
+        solution = _exact(problem.costs, goal)
+        start, aim = solution.plan, replace(aim, space=solution.space)
     if options.strategy == "seed":
         answer = _assess(problem, chosen, None, aim)
     elif options.strategy == "exact" or start is None:

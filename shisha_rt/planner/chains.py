@@ -254,7 +254,7 @@ def chains(
     if not can_list(model, sum(counts)):
         return None
     teams = team_kinds(model, goal)
-    batches = model.costs.batches if seconds is None and goal.objective == "throughput" else ()
+    batches = _batches(model, goal) if seconds is None else ()
     seconds = seconds_of(model, teams) if seconds is None else seconds
     if goal.replicate:
         mixed = model.costs.mixed and len(counts) == 2 and can_list(model, math.prod(count + 1 for count in counts))
@@ -351,11 +351,15 @@ def place_seconds(model: StageCosts, goal: Goal) -> Floats:
     teams = team_kinds(model, goal)
     for (kind, size), layers_s in zip(teams, layer_seconds(model, teams), strict=True):
         np.fmin(least_s[:, kind], size * np.add.reduceat(layers_s, starts), out=least_s[:, kind])
-    for batch in model.costs.batches if goal.objective == "throughput" else ():
+    for batch in _batches(model, goal):
         np.fmin(
             least_s, np.add.reduceat(batch.time_s[:, [kind.places[0] for kind in model.kinds]], starts), out=least_s
         )
     return least_s
+
+
+def _batches(model: StageCosts, goal: Goal) -> tuple[CostBatch, ...]:
+    return model.costs.batches if goal.objective == "throughput" and goal.run_s > 0 else ()
 
 
 def _in_runs_s(model: StageCosts, teams: Sequence[TeamKind], batch: CostBatch, goal: Goal) -> Floats:

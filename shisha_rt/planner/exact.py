@@ -65,7 +65,7 @@ def exact_plan(costs: Costs, goal: Goal = Goal()) -> PlanSolution:  # noqa: B008
     """
     if goal.objective == "energy":
         return least_energy(costs, goal)
-    one_by_one = _one_by_one(replace(costs, batches=()), goal)
+    one_by_one = _one_by_one(costs, replace(goal, run_s=0))
     if not costs.batches or costs.link_of or goal.objective == "latency":
         return one_by_one
     shared = best_chain(costs, replace(goal, latency_states=0))
@@ -212,4 +212,4 @@ def _hopeless(model: StageCosts) -> str | None:
 def _group_s(model: StageCosts) -> Floats:
     """(groups, kinds) seconds; inf where a place cannot run the group, or has not the memory for it."""
     fits = np.array([kind.fits[:-1] > np.arange(model.groups) for kind in model.kinds]).T
-    return np.where(fits, place_seconds(model, Goal()), np.inf)
+    return np.where(fits, place_seconds(model, Goal(run_s=0)), np.inf)

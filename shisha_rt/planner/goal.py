@@ -22,10 +22,10 @@ class Goal:
 
     `objective` "latency": a plan of the least latency, and among those one of the smallest bottleneck; "energy": the
     least energy a frame, with a latency of at most `latency_s`. `most_stages` None: no limit. `run_s`: the longest that
-    a batch may take. `latency_states` limits the search for low latency in plain chains: if it needs more states,
-    `latency_proven` is false; 0: no such search. `most_cells` limits the cells of a search's tables: if all places
-    would need more, only some are used. `should_stop` is asked many times a second: once it says so, the answer is the
-    best plan so far, with the bounds proven so far.
+    a batch may take; 0: no batches. `latency_states` limits the search for low latency in plain chains: if it needs
+    more states, `latency_proven` is false; 0: no such search. `most_cells` limits the cells of a search's tables: if
+    all places would need more, only some are used. `should_stop` is asked many times a second: once it says so, the
+    answer is the best plan so far, with the bounds proven so far.
 
     Raises ValueError if `most_stages` is below 1.
     """

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from benchmarks.live.branches import SIDES, alone_row
 from benchmarks.live.goodput import goodput_row
-from benchmarks.live.live_change import Change, Run, change_rows
+from benchmarks.live.live_change import Change, Run, change_rows, report
 from benchmarks.live.load_figures import AtRate, Heard, Step, step_row
 from benchmarks.live.several import AtLoad
 from benchmarks.report import results
@@ -68,6 +69,21 @@ CHANGED = Run(
 def test_a_kept_file_has_the_columns_that_are_written_now(tmp_path: Path, name: str, rows: list[results.Row]) -> None:
     kept, anew = results.RESULTS / f"{name}.csv", save_csv(name, rows, {}, tmp_path)
     assert list(read_csv(kept)[0]) == list(read_csv(anew)[0])
+
+
+def test_no_change_within_the_stream_is_said() -> None:
+    with pytest.raises(BadInput):
+        report([Run("net", CHANGED.answered_s, ())], {})
+
+
+def test_a_quick_run_writes_over_no_result_that_is_kept() -> None:
+    quick = results.results_of(quick=True)
+    asked = subprocess.run(["git", "check-ignore", "-q", quick / "dcg.md"], cwd=results.RESULTS, check=False)
+    assert (asked.returncode, results.results_of(quick=False)) == (0, results.RESULTS)
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in results.RESULTS.parent.rglob("*.py")}
+    saving = {name for name, text in texts.items() if '"--quick"' in text and "save_" in text}
+    assert "pim_board" in saving
+    assert [name for name in saving if "results_of(quick=quick)" not in texts[name]] == []
 
 
 def test_a_figure_of_several_rounds_has_its_quartiles(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.guided import guided
@@ -87,6 +88,16 @@ def test_a_team_beside_a_place_that_shares_runs_has_its_frames_alone() -> None:
     assert (str(solution.plan), solution.lower_bound_s) == ("p2, p0+p1: 0-0 x2", 2)
     assert solution.plan is not None
     assert CostsEvaluator(costs).measurement_of(solution.plan).bottleneck_s == 2
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_places_that_share_runs_unlike_are_no_team_without_runs_either(objective: Objective) -> None:
+    costs = with_batches(costs_of([[9, 9, 9]], ranks=(1, 1, 1)), x2=[[9, 8, 8]])
+    costs = replace(costs, teams=(CostTeam(("p1", "p2"), np.array([1.0])),))
+    solution = exact_plan(costs, Goal(replicate=True, objective=objective, most_stages=1))
+    assert solution.plan is not None
+    assert ("p1", "p2") in solution.plan.stages[0].teams
+    assert CostsEvaluator(costs).measurement_of(solution.plan).can_run
 
 
 def test_frames_are_alone_where_that_is_as_good_and_for_low_latency() -> None:

@@ -195,7 +195,6 @@ def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tup
     for entry in entries:
         engine_of(entry.settings, share.machine)  # raises if the engine is not available
         check_energy(entry.settings, share.machine)
-    share.say()
     host = ModelHost(settings, entries, share, StartOptions(log, options["fresh"]), manager)
 
     def announce() -> None:

@@ -150,7 +150,7 @@ class HostShare:
         """
         if now_s >= self._limits_at_s + READ_EVERY_S:
             self._limits_at_s = now_s
-            return self._follow(runs)
+            return self._follow(processes, runs)
         if now_s >= self._use_at_s + READ_EVERY_S:
             self._use_at_s = now_s
             self._measure(now_s, *processes())
@@ -159,16 +159,21 @@ class HostShare:
     def _read_limits(self) -> CpuLimits:
         return CpuLimits(frozenset(usable_cores()) | self.withheld, self._groups.quota_cores())
 
-    def _follow(self, runs: Callable[[str], bool]) -> Allotted | None:
+    def _follow(
+        self, processes: Callable[[], tuple[Iterable[int], Iterable[int]]], runs: Callable[[str], bool]
+    ) -> Allotted | None:
         self.limits, self.memory_limit_bytes = self._read_limits(), self._groups.memory_limit_bytes()
         if self.is_fixed:
+            self.shared = self.leases.hold(self._all_cores - self.withheld)
             return None
         for name in self.released:
             if not runs(name):
                 self.leases.release(self._cores[name])
         up = [name for name in self._cores if name not in self.released]
+        still = self.shared & {core for name in up for core in self._cores[name]}
+        own = {*processes()[0]} if still else ()  # of a host process: its models' daemons hold their cores themselves
         self.shared = frozenset(
-            core for name in up for core in self._cores[name] if core in self.shared and not self.leases.take(core)
+            core for core in still if not self.leases.take(core) and not self.leases.hold_beside(core, own)
         )
         change = self._allotting.look(self.limits, up)
         leased = [name for name in change.candidates if all(map(self.leases.take, self._cores[name]))]

@@ -270,8 +270,8 @@ class Fleet:
         if not self._share.is_due(now_s):
             return
         allotted = self._share.look(now_s, processes, self._is_in_use)
+        self._share.leases.share()  # daemons hold the cores too, and outlive this process
         if allotted is not None:
-            self._share.leases.share()  # daemons hold the cores too, and outlive this process
             self.journal.write(event_log.PlacesAllotted(**asdict(allotted)), "the host")
             self.deal(de.PlacesAllowed(tuple(self._allowed)))
 

@@ -111,6 +111,8 @@ class ModelHost:
             self.front.listen(self._poller, self.front.receive)
             try:
                 self.fleet.begin(self._entries)
+                self.fleet.look_at_host(time.monotonic(), self._processes)  # knows now which leases are its daemons'
+                self._share.say()
                 self._serve(on_ready)
             finally:
                 self._end_daemons()

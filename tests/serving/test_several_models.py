@@ -439,6 +439,7 @@ def test_a_host_process_that_is_killed_leaves_its_daemons_to_the_next(tmp_path: 
             assert (led.infer(X).output == 2 * X).all(), "its client goes on"
             with HostProcess(tmp_path, *models, endpoint=first.endpoint) as second:
                 assert {name: second.told(name)["pid"] for name in ("identity", "times")} == pids
+                assert not second.control.status()["host"]["shared"], "whose cores but its daemons' could it have?"
                 assert all(psutil.pid_exists(pid) for pid in pids.values())
                 assert (led.infer(X).output == 2 * X).all()
                 with second.model("identity") as client:

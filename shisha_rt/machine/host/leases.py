@@ -12,7 +12,7 @@ import contextlib
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -58,6 +58,16 @@ class CoreLeases:
     def hold(self, cores: Iterable[int]) -> frozenset[int]:
         """Hold cores, which other processes may hold too; return those that another process has leased alone."""
         return frozenset(core for core in cores if not self._lock(core, fcntl.LOCK_SH) and not self.fault)
+
+    def hold_beside(self, core: int, own: Collection[int]) -> bool:
+        """Hold a core that nobody holds but processes of `own`; False if others do, or if that cannot be read."""
+        if not self._lock(core, fcntl.LOCK_SH):
+            return False
+        holders = _holders(os.fstat(self._locks[core]).st_ino)
+        is_own = os.getpid() in holders and holders <= {os.getpid(), *own}
+        if not is_own:
+            self.release((core,))
+        return is_own
 
     def share(self) -> None:
         """Turn leases into holds, so that processes told to use these cores can hold them too, and outlive this one."""
@@ -124,6 +134,14 @@ def _open(path: Path) -> int:
         with contextlib.suppress(PermissionError):  # another user was quicker
             os.fchmod(lock, 0o644)
         return lock
+
+
+def _holders(inode: int) -> set[int]:
+    """Ids of the processes that have a lock on a file, as far as this one can see; none if it cannot."""
+    with contextlib.suppress(OSError):
+        locks = map(str.split, Path("/proc/locks").read_text().splitlines())  # 1: FLOCK ADVISORY READ PID DEVICE:INODE
+        return {int(lock[4]) for lock in locks if lock[1] == "FLOCK" and lock[5].endswith(f":{inode}")}
+    return set()
 
 
 def _own_folder() -> Path:

@@ -129,3 +129,22 @@ print(leases.take(0), leases.take(1), repr(leases.fault))
         os.umask(before)
         ours.close()
         shutil.rmtree(folder)
+
+
+def test_cores_that_only_processes_of_ones_own_hold_are_held_beside_them(tmp_path: Path) -> None:
+    """As by a host process that takes over from one that died: its daemons hold their cores already."""
+    holder = f"CoreLeases(Path({str(tmp_path)!r})).hold([3, 4]); print(flush=True); input()"
+    leases = CoreLeases(tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-c", f"from shisha_rt.machine.host.leases import CoreLeases, Path; {holder}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        assert [leases.hold_beside(core, own) for core, own in ((3, [other.pid]), (4, []), (5, []))] == [
+            True,
+            False,
+            True,
+        ]
+        assert leases.cores == {3, 5}

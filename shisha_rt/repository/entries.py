@@ -72,6 +72,12 @@ def names_several(sources: Sequence[str]) -> bool:
 
 def entries_of(sources: Sequence[str], given: Mapping[str, Any]) -> tuple[Settings, list[ModelEntry]]:
     """The host process's settings, and the models. `given`: settings given as options. Raises BadInput."""
+    for key in ("name", "version"):
+        if key in given:
+            raise BadInput(
+                f"--{key}: not with several models; expected a {key} in each [[model]] table of a daemon file",
+                Error.WRONG_OPTION,
+            )
     host, entries = Settings(""), list[ModelEntry]()
     for source in sources:
         if source.endswith(".toml"):
@@ -167,7 +173,11 @@ def _in_file(path: Path) -> tuple[Settings, list[ModelEntry]]:
         misplaced = [key for key in table if key in OF_THE_HOST]
         if misplaced:
             raise BadInput(f"{where}.{misplaced[0]}: is the host's; expected it above all [[model]] tables")
-        terms = convert({key: table.pop(key) for key in _Terms.__struct_fields__ if key in table}, _Terms, where)
+        of_host = {"version": raw["version"]} if "version" in raw else {}
+        own = {key: table.pop(key) for key in _Terms.__struct_fields__ if key in table}
+        terms = convert(of_host | own, _Terms, where)
+        if terms.most is not None and terms.most < terms.least:
+            raise BadInput(f"{where}.most: {terms.most}; expected no less than {terms.least} (least)")
         settings = settings_in({**_of_model(raw), **table}, path, where)
         entry = _entry(settings.model, settings)
         name = settings.name or entry.name

@@ -58,3 +58,23 @@ def test_sizes_of_a_daemon_file_stay_where_none_is_given(tmp_path: Path, sources
     ]
     file.write_text("".join(tables))
     assert sizes([str(file)], dims={"length": 7}) == [((), {"n": 2}), ((), {"length": 7})]
+
+
+@pytest.mark.parametrize("given", [{"name": "c"}, {"version": "2"}])
+def test_a_name_or_version_for_all_models_is_refused(sources: list[str], given: dict[str, Any]) -> None:
+    with raised(BadInput, Error.WRONG_OPTION):
+        entries_of(sources, given)
+
+
+def test_a_version_above_the_tables_is_that_of_each_model_that_says_none(tmp_path: Path, sources: list[str]) -> None:
+    file = tmp_path / "daemon.toml"
+    one, two = (f"[[model]]\nmodel = {source!r}\n" for source in sources)
+    file.write_text(f'version = "7"\n{one}{two}version = "8"\n')
+    assert [entry.version for entry in entries_of([str(file)], {})[1]] == ["7", "8"]
+
+
+def test_no_model_has_at_least_more_places_than_at_most(tmp_path: Path, sources: list[str]) -> None:
+    file = tmp_path / "daemon.toml"
+    file.write_text(f"[[model]]\nmodel = {sources[0]!r}\nleast = 2\nmost = 1\n")
+    with pytest.raises(BadInput, match=r"model\[0\]\.most"):
+        entries_of([str(file)], {})

@@ -16,7 +16,6 @@ from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import profiler_messages as fm
 from shisha_rt.core.tuning.best import BestPlans
 from shisha_rt.core.tuning.choice import Choice
-from shisha_rt.daemon.children import child_link
 from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.prepared import Planning, PreparedModel
@@ -26,6 +25,7 @@ from shisha_rt.measure.compile import compile_model
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.engines import known_engines
 from shisha_rt.measure.model_on_machine import ModelOnMachine
+from shisha_rt.process import child
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.child import start_child
 from tests.stages.test_calibrate import paper_machine
@@ -98,7 +98,7 @@ def test_a_profiler_that_cannot_be_started_again_is_done_without(
     children = Children(poller, PreparedModel(ready, planning), cast(Any, None))  # no frame is compared
     try:
         assert list(children.profile({}, (), choice)) == []
-        monkeypatch.setattr(child_link, "start_child", raising(BlockingIOError(errno.EAGAIN, "no more processes")))
+        monkeypatch.setattr(child, "start_child", raising(BlockingIOError(errno.EAGAIN, "no more processes")))
         (said,) = children.profile({}, (), choice)
         assert isinstance(said, ev.ProfilerSaid)
         assert isinstance(said.message, fm.NotProfiled)

@@ -49,8 +49,8 @@ class AppState:
         self.settings = settings
         self.client = self._link(settings.client_keys)
         self.operator = self._link(settings.operator_keys, share=False)
-        self._models = settings.models
-        self._of_models: dict[str, AsyncClient] = {}
+        self.models = settings.models  # None: there is one
+        self._of_models: dict[str, tuple[AsyncClient, set[asyncio.Task[Any]]]] = {}
         self.users = None if settings.users is None else AccessList(settings.users)
         self.ending = asyncio.Event()
         self.users_changed = asyncio.Event()
@@ -64,30 +64,32 @@ class AppState:
         self._refused: Counter[str] = Counter()
         self._by_code: Counter[str] = Counter()
 
-    @property
-    def models(self) -> tuple[str, ...] | None:
-        """The models that are served; None: there is one. One that is unloaded is watched no longer."""
-        return self._models
+    def change_models(self, models: tuple[str, ...], loaded: tuple[str, ...]) -> None:
+        """Several models are known now, of which some are `loaded`.
 
-    @models.setter
-    def models(self, models: tuple[str, ...] | None) -> None:
-        self._models = models
-        for name in self._watchings.keys() - set(models or ()):
+        One that is known no longer is watched no longer. A client of one that is not loaded is closed once no task uses
+        it: until then it has answers to give.
+        """
+        self.models = models
+        for name in self._watchings.keys() - set(models):
             watching, task = self._watchings.pop(name)
             watching.ended.set()
             task.cancel()
+        for name in self._of_models.keys() - set(loaded):
+            assert self._watchers is not None
+            self._watchers.create_task(_close_unused(*self._of_models.pop(name)))
 
     def client_of(self, path: Path) -> AsyncClient:
-        """The client of the model that a path names. Raises `NotFound` if none of several models has it."""
+        """The client of the model that a path names, which stays open until the task that asks for it is done.
+
+        Raises `NotFound` if none of several models has the name.
+        """
         if self.models is None or "model" not in path:
             return self.client
-        name = path["model"]
-        if name not in self.models:
-            expected = " or ".join(map(repr, self.models)) or "one"
-            raise error_for(Error.UNKNOWN_MODEL, f"no model {name!r} is served; expected {expected}")
-        client = self._of_models.get(name)
-        if client is None:
-            client = self._of_models[name] = self._link(self.settings.client_keys, model=name)
+        client, users = self._linked(path["model"])
+        user = asyncio.current_task()
+        if user is not None and user not in users:
+            _add_until_done(users, user)
         return client
 
     async def model_of(self, path: Path, timeout_s: float | None = None) -> tuple[AsyncClient, Signature]:
@@ -118,8 +120,10 @@ class AppState:
             return self.watching
         if model not in self._watchings:
             assert self._watchers is not None
-            watching = Watching(self.client_of({"model": model}), submit_command(self.settings.endpoint, model))
+            client, users = self._linked(model)
+            watching = Watching(client, submit_command(self.settings.endpoint, model))
             self._watchings[model] = watching, self._watchers.create_task(watching.run())
+            _add_until_done(users, self._watchings[model][1])
         return self._watchings[model][0]
 
     @property
@@ -161,10 +165,33 @@ class AppState:
         return counted
 
     async def close(self) -> None:
-        for client in (self.client, self.operator, *self._of_models.values()):
+        for client in (self.client, self.operator, *(client for client, _ in self._of_models.values())):
             await client.close()
+
+    def _linked(self, name: str) -> tuple[AsyncClient, set[asyncio.Task[Any]]]:
+        """The client of one of several models, and the tasks that use it. Raises `NotFound`."""
+        assert self.models is not None
+        if name not in self.models:
+            expected = " or ".join(map(repr, self.models)) or "one"
+            raise error_for(Error.UNKNOWN_MODEL, f"no model {name!r} is served; expected {expected}")
+        if name not in self._of_models:
+            self._of_models[name] = self._link(self.settings.client_keys, model=name), set()
+        return self._of_models[name]
 
     def _link(self, keys: Keys | None, **options: Any) -> AsyncClient:
         if keys is not None:
             options |= {"secret_key": KeyPair(keys.public, keys.secret), "server_key": keys.server}
         return AsyncClient(self.settings.endpoint, silence_s=_SILENCE_S, **options)
+
+
+def _add_until_done(users: set[asyncio.Task[Any]], user: asyncio.Task[Any]) -> None:
+    users.add(user)
+    user.add_done_callback(users.discard)
+
+
+async def _close_unused(client: AsyncClient, users: set[asyncio.Task[Any]]) -> None:
+    try:
+        while users:
+            await asyncio.wait(users)
+    finally:
+        await client.close()

@@ -101,8 +101,8 @@ class _Process:
             match await self._messages.get():
                 case UsersChanged(users=users):
                     app_state.change_users(AccessList(users))
-                case ModelsChanged(models=models):
-                    app_state.models = models
+                case ModelsChanged(models=models, loaded=loaded):
+                    app_state.change_models(models, loaded)
                 case EndHttp():
                     app_state.ending.set()
 

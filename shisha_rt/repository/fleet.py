@@ -98,8 +98,9 @@ class ServedModel:
 
 
 class Fleet:
-    """`models`: by name, those that are unloaded, too. `changed`: called when a model comes, or another version serves.
+    """`models`: by name, those that are unloaded, too.
 
+    `changed`: called when a model comes, is loaded or unloaded, or another version serves.
     `start`: as the daemons are to be started. `stopping`: no daemon is started any more.
     """
 
@@ -243,7 +244,7 @@ class Fleet:
             served.entry = served.kept
         elif served.then:
             del self.models[name]
-            self._changed()
+        self._changed()
         served.tell(reason)
 
     @property

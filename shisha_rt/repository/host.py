@@ -346,7 +346,8 @@ class ModelHost:
         return {n: daemon.metrics for n, s in list(self.fleet.models.items()) if (daemon := s.serving) is not None}
 
     def _models_changed(self) -> None:
-        self.web.change_models([*self.fleet.models])
+        models = self.fleet.models
+        self.web.change_models([*models], [name for name, served in models.items() if not served.is_unloaded])
 
     # --- the end ----------------------------------------------------------------------------------------------
 

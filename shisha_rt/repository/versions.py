@@ -118,6 +118,7 @@ class Versions:
         entry = served.entry
         self._fleet.journal.write(event_log.ModelUnloaded(model=entry.name, version=entry.version), "a client")
         self._fleet.deal(de.ModelLeft(entry.name))
+        self._changed()
         served.tell("it was unloaded meanwhile")
 
     def _replace(

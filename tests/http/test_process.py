@@ -98,7 +98,7 @@ def test_what_changes_while_it_starts_is_in_force(tmp_path: Path, call: Call) ->
             for message in (  # the process is still importing
                 ServeHttp(endpoint, (tcp,), users=users[:1], models=("a",)),
                 UsersChanged(users[1:]),
-                ModelsChanged(("a", "b")),
+                ModelsChanged(("a", "b"), ("a",)),
             ):
                 channel.send(TO_HTTP.encode(message))
             caller = call(f"http://127.0.0.1:{listener.getsockname()[1]}")

@@ -201,11 +201,16 @@ def test_over_http_models_have_paths_of_their_own(host: HostProcess) -> None:
 
 def test_models_come_and_go(host: HostProcess, models: Path, tmp_path: Path) -> None:
     three = write_times(models, 3.0, "three")
+    post(host, "/v2/repository/index", {})
+    (http,) = host.running("shisha_rt.http.process")
+    held = http.num_fds()
     assert host.control.call("model_load", model_name="three", model=str(three)) == {"model_name": "three"}
     with host.model("three") as client:
         assert (client.infer(X).output == 3 * X).all()
         assert post(host, "/v2/models/three/ready") == {"ready": True}
+        assert http.num_fds() > held
         post(host, "/v2/repository/models/three/unload", {})
+        until(lambda: http.num_fds() <= held, "the end of what the HTTP process has for it")
         assert host.told("three")["state"] == "UNAVAILABLE"
         until(lambda: not _answers(client), "its end")
         post(host, "/v2/repository/models/three/load", {})

@@ -63,9 +63,10 @@ class ServeHttp(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class ModelsChanged(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The models of an endpoint that serves several have changed to these."""
+    """The models of an endpoint that serves several have changed to these, of which some are `loaded`."""
 
     models: tuple[str, ...]
+    loaded: tuple[str, ...]
 
 
 class UsersChanged(msgspec.Struct, frozen=True, array_like=True, tag=True):

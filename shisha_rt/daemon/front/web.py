@@ -129,10 +129,10 @@ class Web:
             self._link.send(hm.UsersChanged(users.users))
         return users
 
-    def change_models(self, models: Sequence[str]) -> None:
-        """Set the models of an endpoint that serves several."""
+    def change_models(self, models: Sequence[str], loaded: Sequence[str]) -> None:
+        """Set the models of an endpoint that serves several, and those of them that are loaded."""
         self._greeting[:] = [replace(self._greeting[0], models=tuple(models))]
-        self._link.send(hm.ModelsChanged(tuple(models)))
+        self._link.send(hm.ModelsChanged(tuple(models), tuple(loaded)))
 
     def show_full(self, *, is_full: bool) -> None:
         """Have the HTTP process refuse frames by itself while `is_full`, before it reads their bodies."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from shisha_rt.client import AsyncClient
 from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState
@@ -23,7 +24,7 @@ from shisha_rt.http.page.feed import MOST_FEEDS
 from shisha_rt.http.page.files import FOLDER, POLICY
 from shisha_rt.http.page.sessions import LASTS_S, Sessions
 from shisha_rt.protocol.access import AccessList, Permission, User
-from shisha_rt.protocol.exceptions import NotFound
+from shisha_rt.protocol.exceptions import NotFound, Unavailable
 from tests.http.asked import Line, asked
 from tests.waiting import PATIENCE_S
 from tests.wording import raised, says
@@ -187,7 +188,7 @@ def test_a_model_that_is_unloaded_is_watched_no_longer() -> None:
         browser.stays = True
         feed = asyncio.create_task(browser.ask("GET", "/page/feed?model=a"))
         await _until(lambda: unloaded.feeds == 1)
-        app_state.models = ("b",)
+        app_state.change_models(("b",), ("b",))
         await asyncio.wait_for(feed, PATIENCE_S)
         assert app_state.feeds == 0
         status, _, answer = await browser.ask("GET", "/page/feed?model=a")
@@ -195,8 +196,34 @@ def test_a_model_that_is_unloaded_is_watched_no_longer() -> None:
         with raised(NotFound, Error.UNKNOWN_MODEL):
             app_state.watching_of("a")
         assert app_state.watching_of("b") is kept
-        app_state.models = ()
+        app_state.change_models((), ())
         await _until(lambda: len(asyncio.all_tasks()) <= idle)
+        watching.cancel()
+
+    run(steps, models=("a", "b"))
+
+
+def test_the_client_of_a_model_that_is_unloaded_is_closed_when_nobody_uses_it() -> None:
+    async def steps(browser: Browser) -> None:
+        app_state = browser.app_state
+        watching, may_ask = asyncio.create_task(app_state.watch()), asyncio.Event()
+
+        async def request() -> AsyncClient:
+            client = app_state.client_of({"model": "a"})
+            await may_ask.wait()
+            with raised(Unavailable, Error.NO_DAEMON):
+                await client.call("server_live", timeout_s=0.01)
+            return client
+
+        requests = [asyncio.create_task(request()) for _ in range(2)]
+        await asyncio.sleep(0)
+        app_state.change_models(("a", "b"), ("b",))
+        await asyncio.sleep(0)
+        may_ask.set()
+        first, second = await asyncio.gather(*requests)
+        assert first is second
+        await _until(lambda: first._link.closed)
+        assert app_state.client_of({"model": "a"}) is not first
         watching.cancel()
 
     run(steps, models=("a", "b"))

@@ -394,6 +394,9 @@ def test_several_models_through_one_address(tmp_path: Path) -> None:
             tensor = triton.InferInput("x", list(shape), "FP32")
             tensor.set_data_from_numpy(frame_of(5, shape))
             assert (client.infer(name, [tensor]).as_numpy("y") == frame_of(5, shape)).all()
+        with pytest.raises(triton.InferenceServerException) as caught:  # would not be heeded
+            client.load_model("other", config='{"max_batch_size":4}')
+        assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
         client.unload_model("other")
         until(lambda: not client.is_model_ready("other"), "the end of the unloaded model")
         assert client.is_model_ready(NAME)

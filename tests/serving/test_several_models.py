@@ -209,6 +209,8 @@ def test_models_come_and_go(host: HostProcess, models: Path, tmp_path: Path) -> 
         assert (client.infer(X).output == 3 * X).all()
         assert post(host, "/v2/models/three/ready") == {"ready": True}
         assert http.num_fds() > held
+        with pytest.raises(urllib.error.HTTPError, match="400"):  # it would not be heeded
+            post(host, "/v2/repository/models/three/load", {"parameters": {"config": "{}"}})
         post(host, "/v2/repository/models/three/unload", {})
         until(lambda: http.num_fds() <= held, "the end of what the HTTP process has for it")
         assert host.told("three")["state"] == "UNAVAILABLE"

@@ -58,8 +58,9 @@ class GrpcAbout:
 
     async def repository_model_load(self, request: Any, caller: Caller) -> Mapping[str, Any]:
         given = given_parameters(request.parameters)
-        wanted: dict[str, str | None] = {name: str(given[name]) for name in ("model", "version") if name in given}
-        await self._about.change(caller, "model_load", request.model_name, wanted)
+        if "version" in given:  # it may come as a number
+            given["version"] = str(given["version"])
+        await self._about.change(caller, "model_load", request.model_name, given)
         return {}
 
     async def repository_model_unload(self, request: Any, caller: Caller) -> Mapping[str, Any]:

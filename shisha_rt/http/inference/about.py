@@ -26,6 +26,7 @@ _EXTENSIONS: Final = (
     "statistics",
     "streams",
 )
+_LOAD_PARAMETERS: Final = ("model", "version", "shadow")
 _ENDS: Final = ("inputs", "outputs")
 _NO_PATH: Final[Path] = {}
 
@@ -81,13 +82,21 @@ class About:
         return models
 
     async def change(
-        self, caller: Caller, op: str, model: str, arguments: Mapping[str, object | None]
+        self, caller: Caller, op: str, model: str, parameters: Mapping[str, object | None]
     ) -> dict[str, Any]:
-        """Load or unload a model; return its shadow's result, if any. Raises `PermissionDenied` for non-operators."""
+        """Load or unload a model; return its shadow's result, if any.
+
+        Raises `PermissionDenied` for non-operators, and `InvalidArgument` for a parameter that would not be heeded,
+        such as Triton's `config` and `file:...`.
+        """
         if not caller.permission.may(op):
             self._app_state.refuse(f"{caller.way}_permission")
             raise error_for(Error.NOT_AN_OPERATOR, f"{op}: expected the token of an operator")
-        given = {name: value for name, value in arguments.items() if value is not None}
+        given = {name: value for name, value in parameters.items() if value is not None}
+        unknown = given.keys() - {*_LOAD_PARAMETERS}
+        if unknown:
+            expected = " or ".join(_LOAD_PARAMETERS)
+            raise error_for(Error.MALFORMED_REQUEST, f"{op}: parameter {min(unknown)!r}; expected {expected}")
         answer = await self._app_state.operator.call(op, timeout_s=_LOADS_WITHIN_S, model_name=model, **given)
         return {key: value for key, value in answer.items() if key == "shadow"}
 

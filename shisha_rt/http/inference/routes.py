@@ -23,14 +23,8 @@ from shisha_rt.protocol.limits import MAX_INTEGER, MAX_NAME_LENGTH
 _MODEL: Final = "/v2/models/{model}(?:/versions/{version})?"
 
 
-class _LoadParameters(msgspec.Struct, frozen=True):
-    model: str | None = None
-    version: str | None = None
-    shadow: int = 0
-
-
 class _LoadAsked(msgspec.Struct, frozen=True):
-    parameters: _LoadParameters = _LoadParameters()
+    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class _IndexAsked(msgspec.Struct, frozen=True):
@@ -97,9 +91,8 @@ def _repository_routes(about: About) -> Sequence[HttpRoute]:
 
     async def load(exchange: Exchange, caller: Caller | None, path: Path) -> HttpReply:
         """Load the newest version of a known model, or the file that the parameter `model` names."""
-        given = (await read_json(exchange, _LoadAsked)).parameters
-        wanted = {"model": given.model, "version": given.version, "shadow": given.shadow or None}
-        return json_reply(await about.change(_known(caller), "model_load", path["model"], wanted))
+        asked = await read_json(exchange, _LoadAsked)
+        return json_reply(await about.change(_known(caller), "model_load", path["model"], asked.parameters))
 
     async def unload(exchange: Exchange, caller: Caller | None, path: Path) -> HttpReply:
         await read_json(exchange, dict[str, Any])

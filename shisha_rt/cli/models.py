@@ -67,7 +67,8 @@ def show_models(listed: Sequence[Mapping[str, Any]]) -> None:
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for column in ("model", "version", "state", "places", "frames/s", "in flight", "answered"):
-        table.add_column(column, no_wrap=column not in ("state", "places", "frames/s"), overflow="fold")
+        longest = max(map(len, column.split()))
+        table.add_column(column, no_wrap=column == "answered", overflow="fold", min_width=longest)
     for model in listed:
         shared, frames = model.get("shared", ()), model.get("frames") or {}
         places = " ".join(f"{place}*" if place in shared else place for place in model.get("places", ()))

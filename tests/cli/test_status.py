@@ -212,6 +212,16 @@ def test_names_in_brackets_are_names(capsys: pytest.CaptureFixture[str]) -> None
         assert words in shown
 
 
+def test_a_long_name_is_shown_whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    name = "".join(f"part-{number}-" for number in range(12))
+    frames = {"in_flight": 3, "answered": {"OK": 1234567}}
+    show_models([{"name": name, "version": "1", "state": "READY", "reason": "", "frames": frames}])
+    shown = capsys.readouterr().out
+    assert name in "".join(line.partition(" ")[0] for line in shown.splitlines())
+    assert "1234567" in shown
+
+
 def test_models_of_one_daemon(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon of one model says of it what a host of several says of each."""
     daemon = Mock(status=lambda: STATUS)

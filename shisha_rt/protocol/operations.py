@@ -17,7 +17,8 @@ from shisha_rt.plan.form import MOST_STAGES, WrittenStage
 from shisha_rt.plan.rate import as_any_objective
 from shisha_rt.protocol.limits import MAX_ALPHA, MAX_EVENTS, MAX_INTEGER, MAX_NAME_LENGTH, MAX_SHADOW_FRAMES
 
-Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
+"""Without control characters, which terminals would obey where the name is shown."""
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 
 INFER: Final = "infer"

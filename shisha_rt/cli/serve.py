@@ -172,10 +172,10 @@ def _daemon(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int,
         check_cluster(settings.ray, share.machine)
         check_energy(settings, share.machine)
         engine_of(settings, share.machine)  # raises if the engine is not available
-        share.say()
         preparation = Preparation(settings, share.machine, options["fresh"], log)
         daemon = start_daemon(preparation, share, manager, tell)
         leaving.pop_all()  # the daemon owns the share now
+    share.say()  # not before, as a model that is not served has one line, which says why
     tell(f"starting {len(share.machine.usual)} workers")
     return daemon
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.daemon.settings import Settings, read_settings
+from shisha_rt.machine.host.cores import usable_cores
+from shisha_rt.machine.host.leases import CoreLeases
 from shisha_rt.model.input_sizes import ANY_SIZES
 from tests.cli.conftest import Run
 from tests.cli.test_check import tried
 from tests.daemon.test_http_address import certificate_in
 from tests.model.networks import odd_network, write
-from tests.serving.daemon_process import DaemonProcess, machine_file
+from tests.serving.daemon_process import DaemonProcess, machine_file, serve_command
 from tests.serving.identity_model import NAME, write_identity_model
 from tests.stages.test_profile_devices import WITHOUT_OPENVINO
 from tests.wording import says
@@ -246,6 +250,14 @@ class TestDaemonFile:
         for name in unset - {"shape"}:
             assert f"\n# {name} = " in text
         assert "\n# [[shape]]" in text  # an empty list of tables cannot be written as one
+
+
+def test_a_model_that_is_not_served_has_one_line_beside_another_daemon_too(tmp_path: Path) -> None:
+    """Nobody wants to know of cores that it would have shared."""
+    with contextlib.closing(CoreLeases()) as another:
+        assert all(map(another.take, usable_cores()))
+        ran = subprocess.run(serve_command(tmp_path / "none.onnx"), capture_output=True, check=False)
+    assert (ran.returncode, ran.stderr.count(b"\n")) == (2, 1)
 
 
 def test_a_folder_for_leases_that_cannot_be_is_refused(run: Run) -> None:

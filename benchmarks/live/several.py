@@ -242,8 +242,8 @@ def _sides(
             asked = child_process("benchmarks.rigs.arrivals_process", endpoint=endpoint, model=model)
             return closing.enter_context(asked)[0]
 
-        def control(endpoint: str) -> Client:
-            return closing.enter_context(Client(endpoint, timeout_s=_TIMEOUT_S))
+        def control(endpoint: str, model: str | None = None) -> Client:
+            return closing.enter_context(Client(endpoint, timeout_s=_TIMEOUT_S, model=model))
 
         tell(f"{OURS} starts")
         tables = [

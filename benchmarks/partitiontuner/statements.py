@@ -272,7 +272,7 @@ def _held(
 
 def _how_many(titles: Sequence[str], held: Figures) -> str:
     """For how many networks something holds, and for which it does not."""
-    missed = [title for title, its in zip(titles, held, strict=True) if not its]
+    missed = [title for title, holds in zip(titles, held, strict=True) if not holds]
     return f"{sum(map(int, held))} of {len(held)}{_but(missed)}"
 
 
@@ -338,8 +338,8 @@ class _Counted:
     forms: Sequence[str] = (SUNK, GIVEN)
 
     def paper(self, network: str) -> int:
-        found = getattr(NETWORKS[network], self.counts)
-        return int(found[ON_NPU.index(self.scheme)] if isinstance(found, tuple) else found)
+        counts = getattr(NETWORKS[network], self.counts)
+        return int(counts[ON_NPU.index(self.scheme)] if isinstance(counts, tuple) else counts)
 
     def ours(self, cell: Cell) -> int:
         return int(getattr(cell, self.counts))
@@ -467,7 +467,7 @@ def _aims(found: Found) -> Iterator[Statement]:
     others = [network for network in found.of(NETWORKS, OURS) if network not in ahead]
     over = [found.over_bound[network] for network in others if network in found.over_bound]
     if over:
-        held = _how_many([NETWORKS[network].title for network in others], [one <= 1 + _SAME for one in over])
+        held = _how_many([NETWORKS[network].title for network in others], [ratio <= 1 + _SAME for ratio in over])
         yield Statement(
             AIM,
             "elsewhere a proven optimum of fork-join schedules",

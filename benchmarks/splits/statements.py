@@ -48,8 +48,8 @@ def _networks(rows: Sequence[Row]) -> Iterator[Statement]:
     papers = {row["network"]: [float(end) for end in str(row["paper"]).split(" - ")] for row in own}
     for end, key in enumerate(("least speed-up", "greatest speed-up")):
         ours = {name: span[end] for name, span in spans.items()}
-        near = (abs(ours[name] / its[end] - 1) <= NEAR for name, its in papers.items())
-        paper = ", ".join(f"{name} {its[end]}" for name, its in papers.items())
+        near = (abs(ours[name] / ends[end] - 1) <= NEAR for name, ends in papers.items())
+        paper = ", ".join(f"{name} {ends[end]}" for name, ends in papers.items())
         yield _stated(key, _listed(ours, ""), each(near), paper=paper)
 
 

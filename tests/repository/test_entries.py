@@ -68,8 +68,8 @@ def test_a_name_or_version_for_all_models_is_refused(sources: list[str], given: 
 
 def test_a_version_above_the_tables_is_that_of_each_model_that_says_none(tmp_path: Path, sources: list[str]) -> None:
     file = tmp_path / "daemon.toml"
-    one, two = (f"[[model]]\nmodel = {source!r}\n" for source in sources)
-    file.write_text(f'version = "7"\n{one}{two}version = "8"\n')
+    first, second = (f"[[model]]\nmodel = {source!r}\n" for source in sources)
+    file.write_text(f'version = "7"\n{first}{second}version = "8"\n')
     assert [entry.version for entry in entries_of([str(file)], {})[1]] == ["7", "8"]
 
 

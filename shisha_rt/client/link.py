@@ -18,6 +18,8 @@ subtleties of ZeroMQ are handled here:
 - If an address serves several models, it refers clients to each model's own daemon (`follow`). A client that loses
   that daemon, or is sent away by it, connects to the public address again. Either way it gets new sockets.
 - A refused handshake is tried again by later calls.
+- A forked child has the sockets, but not the threads behind them: a call there would never end, and would be about the
+  parent's requests and memory. So a client works only in the process that made it.
 Shell.
 """
 
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import socket
 import time
 import uuid
@@ -141,6 +144,7 @@ class Link:
         self._looked_s = 0.0
         self._silence_s = silence_s
         self._has_said = False
+        self._process = os.getpid()
         self._barred = _Barred(endpoint, self._keys)
         self._connect(endpoint)
 
@@ -206,7 +210,16 @@ class Link:
 
     @property
     def closed(self) -> bool:
-        return self.socket.closed
+        """Whether it is closed, or another process's, from which this one was forked."""
+        return bool(self.socket.closed) or os.getpid() != self._process
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise error_for(
+                Error.CLIENT_MISUSED,
+                f"the client was made in process {self._process}, before this one was forked from it; expected one made"
+                " here",
+            )
 
     def close(self) -> None:
         if not self.closed:
@@ -218,7 +231,7 @@ class Link:
         if self._asked is not None:
             self._asked.close()
         if self._line is not None:
-            self._line.close()
+            self._line.shut_down()
         self._asked = self._line = None
         self.socket.disable_monitor()
         self.watch.close()
@@ -280,6 +293,7 @@ class Link:
         `PermissionDenied` or `Unavailable` while the daemon refuses us.
         """
         if self.closed:
+            self._check_process()
             raise error_for(Error.CLIENT_MISUSED, "the client is closed")
         if self._barred.why is not None:
             self._try_again()
@@ -328,6 +342,7 @@ class Link:
         Reads only one message, as checking for another takes as long as waiting for it.
         """
         if self.closed:
+            self._check_process()
             return self.drain()
         watched = self._writable if to_send and self.connected else self._readable
         events = zmq.zmq_poll(watched, math.ceil(min(timeout_s, self.again_in_s, _LONGEST_WAIT_S) * 1e3))
@@ -343,13 +358,18 @@ class Link:
         return (self._read_line() if event & ~_POLLOUT else None) or []
 
     def look(self) -> list[RequestOutcome]:
-        """`drain`, mainly to notice a lost connection; nothing if that was done within `_LOOKED_S`."""
+        """`drain`, mainly to notice a lost connection; nothing if that was done within `_LOOKED_S`.
+
+        Raises FailedPrecondition in a forked child.
+        """
+        self._check_process()
         return [] if time.monotonic() < self._looked_s + _LOOKED_S else self.drain()
 
     def drain(self) -> list[RequestOutcome]:
         """Read all messages and connection events; return the outcomes that they settle. Replace the socket if due."""
         if self.closed:
-            return self.conversation.lose("the client was closed")
+            # Not in a forked child: it would end the parent's memory.
+            return self.conversation.lose("the client was closed") if self.socket.closed else []
         settled = self._read_all()
         self._looked_s = time.monotonic()
         while can_be_read(self.watch):

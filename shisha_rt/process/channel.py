@@ -18,11 +18,14 @@ counts them, and passes none on.
 from __future__ import annotations
 
 import array
+import contextlib
 import errno
 import fcntl
+import math
 import os
 import socket
 import struct
+import termios
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,7 +44,7 @@ _ONE_FD: Final = socket.CMSG_LEN(_FD_BYTES)  # CMSG_SPACE would have room for tw
 _CUT: Final = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _WAITING: Final = int(socket.MSG_CMSG_CLOEXEC)
 _NOW: Final = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
-_LATER: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+_LATER: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ETOOMANYREFS})
 """What the system lacks for a large message now may be there again later."""
 GONE: Final = "the other end is gone"
 BEAT: Final = b"\xc1"
@@ -71,14 +74,21 @@ class Channel:
     that nothing is sent.
 
     What the other end had sent before can still be received. `beats`: how many signs of life it has given.
-    `largest_bytes`: of a message to receive; a larger one breaks the channel.
+    `largest_bytes`: of a message to receive; a larger one breaks the channel. `most_unread_bytes`: of large messages
+    that `try_send` has sent and the other end may leave unread; the socket's buffer counts only their descriptors.
     """
 
     def __init__(
-        self, end: socket.socket, max_waiting_bytes: int = MAX_WAITING_BYTES, largest_bytes: int = LARGEST_BYTES
+        self,
+        end: socket.socket,
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
+        largest_bytes: int = LARGEST_BYTES,
+        most_unread_bytes: float = math.inf,
     ) -> None:
         self._end = end
         self._largest_bytes = largest_bytes
+        self._most_unread_bytes = most_unread_bytes
+        self._unread_bytes = 0  # of large messages, since all were last seen to be read
         self._buffer = bytearray(SMALL_BYTES)
         self._buffers = [self._buffer]
         self._view = memoryview(self._buffer)
@@ -145,6 +155,8 @@ class Channel:
         message: bytes | _Large = data
         try:
             if not 0 < len(data) <= SMALL_BYTES:
+                if not self._may_leave_unread(len(data)):
+                    return False
                 message = _Large(_memfd(data), len(data))
             self._hand_over(message)
         except OSError as error:
@@ -153,7 +165,18 @@ class Channel:
             raise self._not_sent(error) from None
         finally:
             _close([message])
+        if isinstance(message, _Large):
+            self._unread_bytes += message.size_bytes
         return True
+
+    def _may_leave_unread(self, size_bytes: int) -> bool:
+        """Whether the other end may have one more large message of `size_bytes` to read. One alone may have any size.
+
+        Raises OSError.
+        """
+        if self._unread_bytes + size_bytes > self._most_unread_bytes and not _is_anything_unread(self._end):
+            self._unread_bytes = 0
+        return not self._unread_bytes or self._unread_bytes + size_bytes <= self._most_unread_bytes
 
     def _hand_over(self, message: bytes | _Large) -> None:
         """Raises OSError."""
@@ -313,6 +336,19 @@ class Channel:
     def close(self) -> None:
         self._break("this end is closed")
         self._end.close()
+
+    def shut_down(self) -> None:
+        """Close this end for all processes that have it: a forked child would keep the line alive."""
+        with contextlib.suppress(OSError):
+            self._end.shutdown(socket.SHUT_RDWR)
+        self.close()
+
+
+def _is_anything_unread(end: socket.socket) -> bool:
+    """Whether the other end has messages of `end` still to read. Raises OSError."""
+    count = array.array("i", [0])
+    fcntl.ioctl(end, termios.TIOCOUTQ, count)
+    return count[0] > 0
 
 
 def _waiting_bytes(message: bytes | _Large) -> int:

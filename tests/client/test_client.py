@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import json
 import math
+import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -457,6 +459,27 @@ def test_a_closed_client_says_so(client_of: Connect) -> None:
     client.close()
     with raised(FailedPrecondition, Error.CLIENT_MISUSED, match="closed"):
         client.live()
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+def test_a_forked_child_needs_a_client_of_its_own(client_of: Connect) -> None:
+    with Gateway(echo) as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
+        client.infer(frame_of(1))
+        child = os.fork()
+        if not child:
+            signal.alarm(int(LONG_S))  # libzmq never returns there
+            code = 1
+            with contextlib.suppress(BaseException):
+                with raised(FailedPrecondition, Error.CLIENT_MISUSED, match=str(os.getppid())):
+                    client.infer(frame_of(2))
+                with raised(FailedPrecondition, Error.CLIENT_MISUSED):
+                    client.live()
+                client.close()  # of the parent's nothing is closed
+                with Client(gateway.endpoint, timeout_s=LONG_S) as own:
+                    code = 0 if own.live() else 1
+            os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        np.testing.assert_array_equal(client.infer(frame_of(3)).output, frame_of(6))
 
 
 @pytest.mark.parametrize("kind", [zmq.Context, zmq.asyncio.Context])

@@ -385,6 +385,25 @@ def test_what_cannot_be_sent_at_once_is_not_queued_and_can_be_later(loops: Ends,
     assert ours.take() == b""
 
 
+def test_large_messages_that_nobody_reads_are_bounded(closing: ExitStack) -> None:
+    """The socket's buffer counts only their descriptors, and would take hundreds of any size."""
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, other = Channel(ends[0]), Channel(ends[1], most_unread_bytes=200_000)
+    closing.callback(ours.close)
+    closing.callback(other.close)
+    for _ in range(3):
+        for number in range(2):
+            assert other.try_send(content(80_000, number))
+        assert not other.try_send(content(80_000, 2))
+        assert other.try_send(b"a small one")
+        assert ours.take() == content(80_000, 0)
+        assert not other.try_send(content(80_000, 2))  # until all are read
+        assert ours.take() == content(80_000, 1)
+        assert ours.take() == b"a small one"
+    assert other.try_send(bytes(500_000))  # one alone may have any size
+    assert not other.try_send(content(80_000, 0))
+
+
 def test_nothing_is_sent_to_an_end_that_is_gone(loops: Ends) -> None:
     ours, other = loops
     ours.close()

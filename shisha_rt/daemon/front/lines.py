@@ -25,6 +25,8 @@ from shisha_rt.protocol.line import unpack
 
 _AT_ONCE: Final = 64
 """Most lines that one look reports."""
+_MOST_UNREAD_BYTES: Final = 16 << 20
+"""Of large answers in the socket of one line; more wait in the outbox, whose limits hold for them."""
 
 
 class Lines:
@@ -55,7 +57,8 @@ class Lines:
     def add(self, end: socket.socket, process: int) -> None:
         """Make a line of a connection from `process`, and own it."""
         fd = end.fileno()
-        self._lines[fd] = Channel(end, largest_bytes=self._largest_bytes), process
+        channel = Channel(end, largest_bytes=self._largest_bytes, most_unread_bytes=_MOST_UNREAD_BYTES)
+        self._lines[fd] = channel, process
         self._epoll.register(fd, select.EPOLLIN)
 
     def read(self) -> Iterator[Arrived]:

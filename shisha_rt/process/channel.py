@@ -50,6 +50,7 @@ GONE: Final = "the other end is gone"
 BEAT: Final = b"\xc1"
 """A sign of life. No message is this byte alone: msgpack does not use it, and pickles are longer."""
 BEAT_EVERY_S: Final = 1.0
+_BEATS_AT_ONCE: Final = 64
 
 
 class ChannelBroken(Exception):
@@ -268,8 +269,11 @@ class Channel:
             yield data
 
     def take(self) -> bytes | None:
-        """The next message, or None if none has come. Raises ChannelBroken for a malformed datagram."""
-        while True:
+        """The next message, or None if none has come. Raises ChannelBroken for a malformed datagram.
+
+        None also after many signs of life: whoever gives them without pause must not hold the caller.
+        """
+        for _ in range(_BEATS_AT_ONCE):
             try:
                 size, beside, said, _ = self._end.recvmsg_into(self._buffers, _ONE_FD, _NOW)
             except BlockingIOError:
@@ -279,6 +283,7 @@ class Channel:
             data = self._message(size, beside, said)
             if data is not BEAT:
                 return data
+        return None
 
     def wait(self) -> bytes:
         """Wait for the next message; a child's end only. Raises EOFError if the other end is gone, ChannelBroken."""

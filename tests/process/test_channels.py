@@ -404,6 +404,17 @@ def test_large_messages_that_nobody_reads_are_bounded(closing: ExitStack) -> Non
     assert not other.try_send(content(80_000, 0))
 
 
+def test_signs_of_life_without_pause_do_not_hold_the_reader(loops: Ends) -> None:
+    ours, other = loops
+    for _ in range(100):
+        assert other.beat()
+    assert other.try_send(b"after them")
+    assert ours.take() is None
+    assert ours.beats < 100
+    assert ours.take() == b"after them"
+    assert ours.beats == 100
+
+
 def test_nothing_is_sent_to_an_end_that_is_gone(loops: Ends) -> None:
     ours, other = loops
     ours.close()

@@ -125,9 +125,11 @@ class AsyncClient(ConnectedClient):
         return await self._ask(op, arguments, self._patience(timeout_s))
 
     async def live(self) -> bool:
+        """As `Client.live`."""
         return bool((await self.call("server_live"))["live"])
 
     async def ready(self) -> bool:
+        """As `Client.ready`."""
         return bool((await self.call("server_ready"))["ready"])
 
     async def metadata(self) -> Fields:
@@ -135,6 +137,7 @@ class AsyncClient(ConnectedClient):
         return {"server": await self.call("server_metadata"), "model": await self.call("model_metadata")}
 
     async def status(self) -> Fields:
+        """As `Client.status`."""
         return cast("Fields", (await self.call("status"))["status"])
 
     async def signature(self, *, timeout_s: float | None = None) -> Signature:

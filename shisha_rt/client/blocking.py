@@ -108,9 +108,11 @@ class Client(ConnectedClient):
         return self._ask(op, arguments, self._patience(timeout_s))
 
     def live(self) -> bool:
+        """Return True once the daemon answers, also while it is not ready."""
         return bool(self.call("server_live")["live"])
 
     def ready(self) -> bool:
+        """Return whether every stage of the live plan has a worker that can run it now."""
         return bool(self.call("server_ready")["ready"])
 
     def metadata(self) -> Fields:
@@ -118,6 +120,7 @@ class Client(ConnectedClient):
         return {"server": self.call("server_metadata"), "model": self.call("model_metadata")}
 
     def status(self) -> Fields:
+        """Return what `shisha-rt status --json` prints: places, plan, tuner, queues and more."""
         return cast("Fields", self.call("status")["status"])
 
     def plan(self) -> Fields:

@@ -29,10 +29,14 @@ class ShishaError(Exception):
 
 
 class InvalidArgument(ShishaError):
+    """The request is not valid for this model or daemon. Sent again as it is, it fails again."""
+
     code = Code.INVALID_ARGUMENT
 
 
 class NotFound(ShishaError):
+    """There is no such model, version, output or operation."""
+
     code = Code.NOT_FOUND
 
 
@@ -49,18 +53,26 @@ class DeadlineExceeded(ShishaError):
 
 
 class Cancelled(ShishaError):
+    """The frame was cancelled by `cancel`, or by its connection that went."""
+
     code = Code.CANCELLED
 
 
 class FailedPrecondition(ShishaError):
+    """The request is valid, but not in the state that the daemon or the client is in."""
+
     code = Code.FAILED_PRECONDITION
 
 
 class PermissionDenied(ShishaError):
+    """The daemon does not know the caller, or does not allow this operation to it."""
+
     code = Code.PERMISSION_DENIED
 
 
 class Unimplemented(ShishaError):
+    """The daemon has no such operation, or it is turned off."""
+
     code = Code.UNIMPLEMENTED
 
 
@@ -71,6 +83,8 @@ class Unavailable(ShishaError):
 
 
 class Internal(ShishaError):
+    """A stage failed on this frame; the message has the cause."""
+
     code = Code.INTERNAL
 
 
@@ -84,6 +98,7 @@ class Timeout(ShishaError, TimeoutError):
 
 
 def error_for(kind: Error, message: str, request_id: str | None = None) -> ShishaError:
+    """Return the exception of the class that belongs to the gRPC code of `kind`."""
     return _OF_CODE[kind.code.value](message, request_id, kind)
 
 

@@ -51,11 +51,15 @@ class WantedAs(TensorData, frozen=True, omit_defaults=True):
 
 
 class RequestedOutput(Struct, frozen=True, omit_defaults=True):
+    """An output that the request asks for, and how it wants it."""
+
     name: str
     parameters: WantedAs = WantedAs()
 
 
 class InferParameters(Struct, frozen=True, omit_defaults=True):
+    """A request's `parameters`: of its stream, its deadline in ms, its urgency, its trace and its caller."""
+
     stream: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)] | None = None
     sequence: Annotated[int, Meta(ge=0, le=MAX_INTEGER)] | None = None
     deadline_ms: Annotated[float, Meta(ge=0, le=MAX_DEADLINE_MS)] | None = None
@@ -96,6 +100,8 @@ class AnswerParameters(Struct, frozen=True, omit_defaults=True):
 
 
 class InferAnswerHeader(Struct, frozen=True):
+    """The header of a frame's answer; binary tensors follow in the order of `outputs`."""
+
     id: str
     model_name: str
     outputs: tuple[TensorHeader, ...]
@@ -112,6 +118,8 @@ class _WrittenAnswer(Struct, frozen=True):
 
 
 class ErrorBody(Struct, frozen=True):
+    """`code`: the gRPC code. `kind`: the stable name of `shisha_rt.errors.Error`."""
+
     code: str
     message: str
     kind: str = ""
@@ -184,6 +192,7 @@ def error_body(error: ShishaError) -> ErrorBody:
 
 
 def encode_error(request_id: str | None, error: ShishaError) -> bytes:
+    """Return an error's message; `request_id` None: the request had no readable id."""
     return _ENCODER.encode({"id": request_id, "error": error_body(error)})
 
 

@@ -17,6 +17,7 @@ _MOST_PARTS: Final = 4096
 
 
 def pack(parts: Sequence[bytes | bytearray | memoryview]) -> bytes:
+    """Join the parts of a message behind their number and their sizes in bytes (`unpack`)."""
     return b"".join([_numbers(len(parts) + 1).pack(len(parts), *map(len, parts)), *parts])
 
 

@@ -135,6 +135,7 @@ class Epochs:
     # --- proposals --------------------------------------------------------------------------------------------
 
     def propose(self, proposed: ev.PlanProposed, now: float) -> None:
+        """Queue a proposed plan; refuse it if it breaks a rule, crashes workers, or too many of its owner wait."""
         plan, crashing = proposed.plan, self._crashing(proposed.owner, proposed.plan)
         faults = self.rules.problems(plan) or list(crashing.values())
         placed = not self.rules.devices or any(stage.placement for stage in plan.stages)
@@ -155,6 +156,7 @@ class Epochs:
                 self._emit(do.PlaceOperators(proposed))
 
     def placed(self, event: ev.PlanPlaced) -> None:
+        """Take the placement of a queued plan, or refuse the plan if the placement breaks a rule."""
         queued, plan = self._unplaced(event.proposed), event.plan
         if queued is None:
             return
@@ -174,6 +176,7 @@ class Epochs:
         return {} if owner is ev.Owner.DAEMON else self._crashes.faults(plan)
 
     def not_placed(self, event: ev.PlanNotPlaced) -> None:
+        """Refuse a queued plan that cannot be placed."""
         queued = self._unplaced(event.proposed)
         if queued is not None:
             self._end(queued, _How(Ending.REFUSED, event.reason))
@@ -253,6 +256,7 @@ class Epochs:
             self.preparing.prepare_until_s = until_s
 
     def prepared(self, event: ev.StagePrepared, now: float) -> None:
+        """Note that a worker has built a stage. The plan is live once all have, on all of their workers."""
         worker, key = self._places.workers.get(event.incarnation), (event.epoch, event.stage)
         if worker is None or worker.loading.pop(key, None) is None:
             return  # its epoch was dropped meanwhile
@@ -317,6 +321,7 @@ class Epochs:
             self.let_go(now)
 
     def prepare_failed(self, event: ev.StageFailed, now: float) -> None:
+        """Drop the plan that is being prepared; a worker that cannot build the live plan is killed instead."""
         worker = self._places.workers.get(event.incarnation)
         if worker is None or worker.loading.pop((event.epoch, event.stage), None) is None:
             return
@@ -343,6 +348,7 @@ class Epochs:
         return first is not None
 
     def worker_gone(self, worker: WorkerState, reason: str) -> None:
+        """Drop the plan that is being prepared if the worker that died was to build a stage of it."""
         self._loading.note_fewer()
         epoch = self.preparing
         if epoch is not None and worker.incarnation in epoch.asked:
@@ -382,6 +388,7 @@ class Epochs:
                 self._places.kill(worker, reason, now, blameless=True)
 
     def wake_times(self) -> list[float]:
+        """Return the times in seconds at which a limit passes, if no event comes before."""
         times = [self.preparing.prepare_until_s] if self.preparing else []
         times += [queued.until_s for queued in self.proposals]
         times += [self._overdue_from_s(epoch) for epoch in self.live.values() if epoch.phase is EpochPhase.RETIRING]

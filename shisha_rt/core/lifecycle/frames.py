@@ -79,6 +79,7 @@ class Frames:
     # --- arriving, being admitted to a slot -------------------------------------------------------------------
 
     def arrived(self, event: ev.FrameArrived, now: float) -> None:
+        """Accept a frame, or refuse it: draining, too many, out of sequence, or too late for its target."""
         streams = self.streams
         stream = streams.of(event)
         refusal = _DRAINING if self.draining else streams.refusal(event, stream)
@@ -189,6 +190,7 @@ class Frames:
         self.stranded.add(frame.number)
 
     def part_done(self, event: ev.PartDone, now: float) -> None:
+        """Pass the frames of a run on to their next stages, or answer them. Stale replies are counted alone."""
         frames = self._dealing.take_back(event.descriptor, now, event.service_s)
         if frames is None:
             self.stale_replies += 1
@@ -234,6 +236,7 @@ class Frames:
         self._answer(frame)
 
     def part_failed(self, event: ev.PartFailed, now: float) -> None:
+        """Answer the frame of a failed run with its error. Of several frames in a run each is run alone again."""
         part = event.descriptor
         place = self._dealing.place_of(part)
         frames = self._dealing.take_back(part, now)
@@ -304,10 +307,12 @@ class Frames:
     # --- being decided and delivered --------------------------------------------------------------------------
 
     def cancelled(self, event: ev.FrameCancelled, now: float) -> None:
+        """Answer a frame as cancelled, unless its answer is decided."""
         if not self._is_decided(event.frame):
             self._abandon(self.by_number[event.frame], Error.CANCELLED, "cancelled by its client")
 
     def expire(self, now: float) -> None:
+        """Answer all frames whose deadline has passed."""
         for number in self.deadlines.passed(now):
             self._abandon(self.by_number[number], Error.DEADLINE_PASSED, "the frame's deadline has passed")
 

@@ -247,6 +247,7 @@ class Places:
             self._emit(do.PlaceReleased(name))
 
     def bring_up(self, name: str, now: float) -> None:
+        """Make a place available again, with the record of its deaths cleared, and start its worker when it is due."""
         self._changed = True
         place = self.by_name[name]
         if self._closed:

@@ -65,6 +65,7 @@ class Streams:
         return None
 
     def accept(self, frame: Frame, sequence: int | None) -> None:
+        """Note a frame that was accepted, in its stream's order and its client's count."""
         stream = frame.stream
         client = stream.client
         self.clients[client.key] = client
@@ -99,6 +100,7 @@ class Streams:
         frame.stream.client.waiting_bytes += size_bytes
 
     def delivered(self, frame: Frame) -> None:
+        """Note that the answer of a frame was delivered; forget its client and its stream if it was their last."""
         stream = frame.stream
         client = stream.client
         self.undelivered -= 1
@@ -147,6 +149,7 @@ class Deadlines:
         return passed_numbers
 
     def next_s(self) -> float | None:
+        """Return the next deadline of an undecided frame; None if there is none."""
         while self._heap and self._is_decided(self._heap[0][1]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

@@ -150,6 +150,7 @@ class Supervisor:
             self.processes[incarnation].ready = True
 
     def kill(self, incarnation: int, reason: str) -> None:
+        """Kill a worker for a reason, which its death is then told by."""
         process = self.processes.get(incarnation)
         if process is None:
             return

@@ -54,6 +54,7 @@ class StageWindow:
     _medians: dict[str, tuple[int, float | None]] = field(default_factory=dict)  # each with `frames` at that time
 
     def add(self, service_s: float, cpu_s: float, waited_s: float, segments_s: tuple[float, ...] = ()) -> None:
+        """Add a run: seconds in the engine, of CPU, of waiting before it, and of each segment."""
         self.frames += 1
         self.service_s.append(service_s)
         self.cpu_s.append(cpu_s)

@@ -114,18 +114,21 @@ class Requests:
         )
 
     def fill(self, ticket: Ticket, slot: int) -> None:
+        """Copy a request's own tensors into a slot."""
         regions = self._arena.layouts[ticket.request.layout].regions
         for name, data in ticket.request.tensors.items():
             self._arena.write(slot, regions[name], data)
         ticket.request.tensors.clear()  # frees the request's own buffers
 
     def read_lent(self, ticket: Ticket, slot: int) -> None:
+        """Copy a request's lent tensors into a slot; a lent region that is no longer there fails the ticket."""
         try:
             read_lent(ticket.reads, self.regions.fds, self._arena, slot, ticket.request.layout)
         except LentFault as fault:
             ticket.fail(Error.REGION_FAILED, str(fault))
 
     def collect(self, ticket: Ticket, instruction: Collect) -> None:
+        """Copy a frame's outputs out of its slot: to the ticket, or to where the client wants them lent."""
         ticket.epoch = instruction.epoch
         arena, slot = self._arena, instruction.slot
         layout, lent_out = ticket.request.layout, ticket.request.lent_out

@@ -39,6 +39,7 @@ class Refusals:
         self._untold: dict[str, int] = {}
 
     def add(self, reason: str, what: str) -> None:
+        """Count a refusal; log the first of its reason, then one line in a while with how many there were."""
         self._count(reason)
         now_s = time.monotonic()
         if now_s < self._told_s.get(reason, 0.0) + _LINE_EVERY_S:

@@ -153,6 +153,7 @@ class Web:
         self._closing.close()
 
     def hear(self, message: hm.FromHttp) -> None:
+        """Take what the HTTP process has counted, or that it listens for gRPC."""
         match message:
             case hm.HttpCounted():
                 self._count(message)

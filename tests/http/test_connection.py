@@ -450,7 +450,7 @@ def test_blanks_around_a_value_are_none_of_it() -> None:
         writer.write(b"POST / HTTP/1.1\r\n" + headers + b"\r\n")
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
         writer.write(b"abc")
-        _, _, told = await answer_of(reader)
+        told = (await answer_of(reader))[2]
         assert told["headers"] == {"host": "localhost:1", "expect": "100-continue", "content-length": "3"}
 
     talk(_echo, caller)

@@ -209,11 +209,11 @@ class Tracer:
         if counted.lost:
             log.warning("traces of %d frames are lost: %s", counted.lost, counted.why)
 
-    def finish(self) -> None:
+    def finish(self, meanwhile: Callable[[], object]) -> None:
         """Wait, for a limited time, until the last traces have been sent; called after the last answer."""
         self._flush()
         self._link.send(tm.EndTraces())
-        self._link.wait(_LAST_TRACES_S)
+        self._link.wait(_LAST_TRACES_S, meanwhile)
 
     def close(self) -> None:
         self._link.close()

@@ -68,6 +68,7 @@ from shisha_rt.process.arena import Arena
 from shisha_rt.process.budgets import Budgets
 from shisha_rt.process.child import fork_server
 from shisha_rt.process.layout import Layout, layouts_of
+from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.request import InferRequest, Signature
 
@@ -163,8 +164,8 @@ class Daemon:
         security = self._admission.security
         self.gateway = self._own(Gateway(context, endpoint, signature, limits, regions, page.count, security))
         self.gateway.watch(self._poller)
-        lines = self._own(Lines(self.gateway, self._poller, regions.most))
-        self._sharing = self._own(Sharing(self.gateway.endpoint, self._instance, regions, lines, self._poller))
+        self._lines = self._own(Lines(self.gateway, self._poller, regions.most))
+        self._sharing = self._own(Sharing(self.gateway.endpoint, self._instance, regions, self._lines, self._poller))
         about = (compiled.model.name, version, __version__, self._instance)
         traces = None if settings.otlp is None else ServeTraces(settings.otlp, *about)
         self._tracer = self._own(Tracer(traces, self._poller, page))
@@ -195,10 +196,10 @@ class Daemon:
                 self.shell.supervisor.end_all()  # first: once answered, a client may reuse the memory that it lent
                 self.shell.post(Stop(), "the end")
                 self.shell.releases.close()
-                self.gateway.outbox.flush(math.inf)
-                self.web.finish()
-                self._tracer.finish()
-                self._far.finish()
+                self._refuse_what_comes()
+                for part in (self.web, self._tracer, self._far):
+                    part.finish(self._refuse_what_comes)
+                self._refuse_what_comes()
                 # The last answers are with ZeroMQ's own thread: give it a moment to hand them to the kernel.
                 self.gateway.socket.setsockopt(zmq.LINGER, 1000)
 
@@ -236,6 +237,12 @@ class Daemon:
             self.web.show_full(is_full=lifecycle.frames.streams.is_full)
             wake_s = min(look_at_s, self.gateway.tend(now_s), look_at_s if wake_s is None else wake_s)
             wait_s = 0.0 if shell.sweep.some() else max(0.0, wake_s - now_s)
+
+    def _refuse_what_comes(self) -> None:
+        """Answer whoever asks at the end: without an answer nobody could know that the request was not run."""
+        for arrived in (*self.gateway.receive(), *self._lines.read()):
+            arrived.reply.send_error(error_for(Error.DRAINING, "the daemon is ending, and does no more"))
+        self.gateway.outbox.flush(math.inf)
 
     def _is_over(self) -> bool:
         """Whether all frames in flight are answered, or the time to wait for them is over.

@@ -7,6 +7,7 @@ trace. For all other frames this costs a comparison or two. The loop only sends 
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 
 _TRACER: Final = ChildProgram("shisha_rt.traces.process", tm.TO_TRACER, tm.FROM_TRACER)
 _LAST_TRACES_S: Final = 2.0
+_SAY_EVERY_S: Final = 60.0
 _MOST_AT_ONCE: Final = 64
 _LOOK_AT_LEAST_S: Final = 1.0
 _WINDOW_S: Final = 60.0
@@ -178,6 +180,7 @@ class Tracer:
         self._page = page
         self._link = ChildLink(_TRACER, poller, lambda reason: event_log.TracerEnded(reason=reason))
         self._waiting: list[msgspec.Raw] = []
+        self._unsaid, self._said_s = 0, -math.inf  # lost traces that the log does not have yet; when it last said so
         self.send: Callable[[FrameTraced], object] | None = None
         if settings is not None:
             self._link.start([settings])
@@ -206,14 +209,16 @@ class Tracer:
     def count(self, counted: tm.TracesCounted) -> None:
         self._page.count("shisha_traces", "sent", by=counted.sent)
         self._page.count("shisha_traces", "lost", by=counted.lost)
-        if counted.lost:
-            log.warning("traces of %d frames are lost: %s", counted.lost, counted.why)
+        self._unsaid += counted.lost
+        if counted.lost and time.monotonic() >= self._said_s + _SAY_EVERY_S:
+            log.warning("traces of %d frames are lost: %s", self._unsaid, counted.why)
+            self._unsaid, self._said_s = 0, time.monotonic()
 
-    def finish(self) -> None:
+    def finish(self, meanwhile: Callable[[], object]) -> None:
         """Wait, for a limited time, until the last traces have been sent; called after the last answer."""
         self._flush()
         self._link.send(tm.EndTraces())
-        self._link.wait(_LAST_TRACES_S)
+        self._link.wait(_LAST_TRACES_S, meanwhile)
 
     def close(self) -> None:
         self._link.close()

@@ -65,6 +65,7 @@ _UPGRADES: Final = frozenset({b"upgrade", b"http2-settings"})
 _NO_BODY: Final = frozenset({204, 304})
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
 
+_HOST: Final = re.compile(rb"[\w.~!$&'()*+;=%:\[\]-]*", re.ASCII)
 _ESCAPED: Final = re.compile(rb"%(?:2[DE]|5F|7E|3[0-9]|[46][1-9A-F]|[57][0-9A])", re.IGNORECASE)
 """A letter, a digit, or one of `-._~` as an escape."""
 
@@ -545,7 +546,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:  # else of a trailer, which may say nothing that its head did not
-            self._headers.append((name.lower(), value))
+            self._headers.append((name.lower(), value.rstrip(b" \t")))  # the parser has dropped only what is before it
 
     def on_headers_complete(self) -> None:
         self._upgrading = self._parser.should_upgrade()
@@ -574,8 +575,12 @@ class HttpConnection(asyncio.BufferedProtocol):
         hosts = sum(name == b"host" for name, _ in self._headers)
         if hosts > 1 or (not hosts and version == "1.1"):
             return HttpFault(400, f"{hosts} headers Host; expected one")
+        if b"#" in self._url:  # a proxy may have taken what follows for a part of the path
+            return HttpFault(400, "the target of the request has a '#'; expected none")
         for name, value in self._headers:
-            if name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            if name == b"host" and not _HOST.fullmatch(value):
+                return HttpFault(400, f"Host {value.decode('latin-1')!r}; expected a host, and perhaps a port")
+            if name == b"transfer-encoding" and value.lower() != b"chunked":
                 return HttpFault(501, f"Transfer-Encoding {value.decode('latin-1')!r}; expected chunked, or none")
         return None
 

@@ -116,7 +116,7 @@ class ModelHost:
                 self._serve(on_ready)
             finally:
                 self._end_daemons()
-                self.web.finish()
+                self.web.finish(self._refuse_what_comes)
 
     def _serve(self, on_ready: Callable[[], None]) -> None:
         ready, look_at_s, wait_s = False, 0.0, 0.0
@@ -366,6 +366,11 @@ class ModelHost:
         else:
             self._versions.end_change(served, reason)
             self.fleet.ended(served, ended, now_s)
+
+    def _refuse_what_comes(self) -> None:
+        for message, route in self.front.receive():
+            self._arrived(message, route, time.monotonic())
+        self.front.outbox.flush(math.inf)
 
     def _end_daemons(self) -> None:
         """End all daemons. Each drains first, so requests that clients sent to it directly are answered."""

@@ -45,7 +45,6 @@ class _Tracer:
         self._waiting: deque[FrameTraced] = deque()
         self._some = asyncio.Event()
         self._ending = asyncio.Event()
-        self._dropped = 0
         asyncio.get_running_loop().add_reader(channel.fileno(), self._hear)
 
     async def run(self) -> None:
@@ -65,14 +64,14 @@ class _Tracer:
                 result = await asyncio.to_thread(
                     exporter.export, [span for traced in frames for span in spans.of(traced)]
                 )
-                self._count(len(frames), sent=result is SpanExportResult.SUCCESS, to=settings.url)
+                if result is SpanExportResult.SUCCESS:
+                    self._tell(TracesCounted(len(frames), 0))
+                else:
+                    self._tell(TracesCounted(0, len(frames), f"{settings.url} does not take them"))
 
-    def _count(self, frames: int, *, sent: bool, to: str) -> None:
-        dropped, self._dropped = self._dropped, 0
-        lost = dropped if sent else dropped + frames
-        why = "" if not lost else f"{to} is too slow" if sent else f"{to} does not take them"
+    def _tell(self, counted: TracesCounted) -> None:
         with contextlib.suppress(ChannelBroken):
-            self._channel.send(FROM_TRACER.encode(TracesCounted(frames if sent else 0, lost, why)))
+            self._channel.send(FROM_TRACER.encode(counted))
 
     def _hear(self) -> None:
         for data in self._channel.receive():
@@ -86,9 +85,11 @@ class _Tracer:
                 self._begun.set_result(message)
             case FramesTraced(frames=frames):
                 self._waiting.extend(FRAME_TRACED.decode(frame) for frame in frames)
-                while len(self._waiting) > MOST_WAITING:
+                dropped = max(0, len(self._waiting) - MOST_WAITING)
+                for _ in range(dropped):
                     self._waiting.popleft()
-                    self._dropped += 1
+                if dropped:  # told at once: a receiver may take what it is sent for good, and never answer
+                    self._tell(TracesCounted(0, dropped, f"{self._begun.result().url} is too slow"))
                 self._some.set()
             case EndTraces():
                 if not self._begun.done():

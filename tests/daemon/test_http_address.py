@@ -193,6 +193,14 @@ def test_grpc_is_spoken_at_a_host_and_a_port(text: str) -> None:
         grpc_address(text)
 
 
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:4318", "ftp://a", "http://", "http://:4318", "http://a:0", "http://a:65536"]
+)
+def test_an_otlp_receiver_has_a_host_and_perhaps_a_port(url: str) -> None:
+    with raised(BadInput, Error.BAD_ENDPOINT):
+        addresses_of(Settings("m.onnx", otlp=url))
+
+
 def test_grpc_takes_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(front_addresses, "is_installed", lambda _: False)
     with pytest.raises(BadInput, match=r"grpcio is missing, expected the extra 'grpc': pip install .*\[grpc\]"):

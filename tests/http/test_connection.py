@@ -326,6 +326,10 @@ REFUSED = [
     (b"CONNECT a:1 HTTP/1.1\r\n" + HOST + b"\r\n", 400),
     (b"GET / HTTP/1.1\r\n\r\n", 400),
     (b"GET / HTTP/1.1\r\n" + HOST * 2 + b"\r\n", 400),
+    (b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400),
+    (b"GET /a#b HTTP/1.1\r\n" + HOST + b"\r\n", 400),
+    (b"GET /?a#b HTTP/1.1\r\n" + HOST + b"\r\n", 400),
     (b"GET /\r\n\r\n", 505),
     (b"GET / HTTP/2.0\r\n" + HOST + b"\r\n", 505),
     (b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
@@ -438,6 +442,18 @@ def test_an_absolute_target_says_the_host(target: bytes, host: str) -> None:
 
     talk(notes, caller)
     assert hosts == [host.encode()]
+
+
+def test_blanks_around_a_value_are_none_of_it() -> None:
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: HttpConnections) -> None:
+        headers = b"Host: \t localhost:1 \t\r\nExpect: 100-continue \r\nContent-Length: 3\t\r\n"
+        writer.write(b"POST / HTTP/1.1\r\n" + headers + b"\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
+        writer.write(b"abc")
+        told = (await answer_of(reader))[2]
+        assert told["headers"] == {"host": "localhost:1", "expect": "100-continue", "content-length": "3"}
+
+    talk(_echo, caller)
 
 
 def test_who_asked_in_http_1_0_to_upgrade_is_answered_in_it() -> None:

@@ -9,6 +9,7 @@ import hashlib
 import os
 import queue
 import signal
+import socket
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,9 +20,10 @@ import numpy as np
 import pytest
 
 from shisha_rt.client import AsyncClient
-from shisha_rt.daemon.front.http_messages import ServeHttp
+from shisha_rt.daemon.front.http_messages import GrpcListener, ServeHttp
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState
+from shisha_rt.http.grpc import service
 from shisha_rt.http.grpc.infer import read_request
 from shisha_rt.http.grpc.messages import MESSAGES, METHODS, SERVICE
 from shisha_rt.http.grpc.service import _handlers
@@ -308,6 +310,49 @@ def test_a_fault_of_ours_is_told_and_counted_and_ends_no_stream(monkeypatch: pyt
 
     monkeypatch.setattr(AsyncClient, "signature", known)
     monkeypatch.setattr(AsyncClient, "infer", infer)
+    asyncio.run(run())
+
+
+@pytest.mark.long
+def test_the_streams_of_a_host_that_has_vanished_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "_PING_S", 1)
+
+    async def run() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as held:
+            port = held.getsockname()[1]
+        listeners = (GrpcListener(f"127.0.0.1:{port}", beyond=False),)
+        app_state = AppState(ServeHttp("tcp://127.0.0.1:1", (), grpc=listeners, models=()))
+        listens = asyncio.Event()
+        serving = asyncio.create_task(service.serve_grpc(app_state, Inferences(app_state), listens.set))
+        await listens.wait()
+        ended, vanished = asyncio.Event(), asyncio.Event()
+
+        async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while data := await reader.read(1 << 16):
+                if not vanished.is_set():
+                    writer.write(data)
+            writer.close()
+            ended.set()
+
+        async def between(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            server_reader, server_writer = await asyncio.open_connection("127.0.0.1", port)
+            await asyncio.gather(pass_on(reader, server_writer), pass_on(server_reader, writer))
+
+        way = await asyncio.start_server(between, "127.0.0.1", 0)
+        address = "{}:{}".format(*way.sockets[0].getsockname())
+        async with grpc.aio.insecure_channel(address) as channel:
+            call = stub_methods.GRPCInferenceServiceStub(channel).ModelStreamInfer()
+            await call.write(stubs.ModelInferRequest(id="1"))
+            assert (await call.read()).infer_response.id == "1"
+            vanished.set()
+            async with asyncio.timeout(PATIENCE_S):
+                await ended.wait()
+            call.cancel()
+        way.close()
+        app_state.ending.set()
+        await serving
+        await app_state.close()
+
     asyncio.run(run())
 
 

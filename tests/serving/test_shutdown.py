@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -15,13 +16,15 @@ import pytest
 import zmq
 
 from shisha_rt.client import Client, Unavailable
-from shisha_rt.errors import Code
+from shisha_rt.errors import Code, Error
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.header import InferParameters, TensorHeader, decode_head, encode_infer, encode_operation
+from tests.http.http_caller import HttpCaller
 from tests.serving.daemon_process import PATIENCE_MS, DaemonProcess, leftovers, serve_command
 from tests.serving.identity_model import CHANNELS, NAME, SHAPE, frame_of, write_identity_model
 from tests.serving.load import PAUSE_S, Load
 from tests.waiting import PATIENCE_S, until
+from tests.wording import raised
 
 FRAMES: Final = 100
 
@@ -127,6 +130,33 @@ def test_a_signal_under_load(
             ranks = [("OK", "UNAVAILABLE", "").index(outcome) for outcome in load.outcomes.values()]
             assert ranks == sorted(ranks)
         assert daemon.complaints() == []
+
+
+@pytest.mark.long
+def test_who_asks_at_the_very_end_is_told_that_it_was_not_run(identity: Path, two_places: Path, tmp_path: Path) -> None:
+    """While the last processes end: by ZeroMQ, by a direct line, and from the process that speaks HTTP."""
+    with DaemonProcess(tmp_path, identity, "--machine", two_places, "--http", f"unix:{tmp_path / 'h'}") as daemon:
+        workers = daemon.wait_for_workers().values()
+        with (
+            Client(daemon.endpoint, timeout_s=PATIENCE_S, share=False) as remote,
+            Client(daemon.endpoint, timeout_s=PATIENCE_S) as local,
+            contextlib.closing(HttpCaller(daemon.http[0])) as caller,
+        ):
+            for client in (remote, local):
+                client.infer(frame_of(1))
+            assert caller.infer(frame_of(1))[0] == 200
+            (http,) = daemon.running("shisha_rt.http.process")
+            http.suspend()
+            daemon.popen.send_signal(signal.SIGTERM)
+            until(lambda: not any(map(psutil.pid_exists, workers)), "the end of the workers")
+            caller.send_frame(frame_of(2))
+            for client in (remote, local):
+                with raised(Unavailable, Error.DRAINING):
+                    client.infer(frame_of(2))
+            http.resume()
+            answer = caller.getresponse()
+            assert (answer.status, json.loads(answer.read())["kind"]) == (503, Error.DRAINING)
+        assert daemon.wait() == 0, daemon.stderr()
 
 
 @pytest.mark.parametrize("transport", [pytest.param("tcp", marks=pytest.mark.long), "ipc"])

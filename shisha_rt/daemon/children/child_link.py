@@ -28,6 +28,7 @@ ToT = TypeVar("ToT")
 FromT = TypeVar("FromT")
 
 _LIVED_S: Final = 10.0
+_MEANWHILE_S: Final = 0.02
 _FIRST_DELAY_S: Final = 0.1
 _MAX_DELAY_S: Final = 10.0
 
@@ -187,10 +188,13 @@ class ChildLink(Generic[ToT, FromT]):
         self._delay_s = min(max(2 * self._delay_s, _FIRST_DELAY_S), _MAX_DELAY_S)
         self._again_at_s = time.monotonic() + self._delay_s
 
-    def wait(self, within_s: float) -> None:
-        """Wait at most `within_s` for the end of the child, which has been asked to end."""
-        if self._line is not None:
-            select.select([self._line[0].pidfd], [], [], within_s)
+    def wait(self, within_s: float, meanwhile: Callable[[], object]) -> None:
+        """Wait at most `within_s` for the end of the child, which has been asked to end. Calls `meanwhile` often."""
+        ends_s = time.monotonic() + within_s
+        while self._line is not None and not select.select([self._line[0].pidfd], [], [], _MEANWHILE_S)[0]:
+            meanwhile()
+            if time.monotonic() >= ends_s:
+                break
 
     def close(self) -> None:
         """End the process, if it has not ended itself, and keep none running."""

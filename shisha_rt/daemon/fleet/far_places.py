@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from shisha_rt.core import event_log
@@ -111,10 +111,10 @@ class FarPlaces:
         """Called periodically."""
         return self._link.look()
 
-    def finish(self) -> None:
+    def finish(self, meanwhile: Callable[[], object]) -> None:
         """Have the cluster process release everything, and wait for that."""
         self._link.send(cm.EndCluster())
-        self._link.wait(cm.LEAVES_WITHIN_S)
+        self._link.wait(cm.LEAVES_WITHIN_S, meanwhile)
 
     def close(self) -> None:
         self._link.close()

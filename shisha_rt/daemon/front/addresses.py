@@ -6,6 +6,7 @@ import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from shisha_rt.daemon.front.http_address import (
     HttpAddress,
@@ -32,6 +33,14 @@ class Addresses:
     grpc: tuple[HttpAddress, ...]
 
 
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port that is none, or half an IPv6 address
+        return False
+
+
 def addresses_of(settings: Settings) -> Addresses:
     """Check the addresses in `settings`. Raises BadInput for an invalid one, or if other hosts can reach one without
     the certificate and keys that it requires.
@@ -42,7 +51,7 @@ def addresses_of(settings: Settings) -> Addresses:
     if grpc:
         _check_extra(f"grpc {grpc[0]}", "grpcio", "grpc", "grpc")
     if settings.otlp is not None:
-        if not settings.otlp.startswith(("http://", "https://")):
+        if not _is_url(settings.otlp):
             expected = "expected that of an OTLP receiver over HTTP, as http://127.0.0.1:4318"
             raise BadInput(f"otlp {settings.otlp!r}: {expected}", Error.BAD_ENDPOINT)
         _check_extra(f"otlp {settings.otlp}", "OpenTelemetry", "opentelemetry.exporter.otlp.proto.http", "otel")

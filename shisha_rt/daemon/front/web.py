@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Final
 
@@ -138,15 +138,15 @@ class Web:
         """Have the HTTP process refuse frames by itself while `is_full`, before it reads their bodies."""
         self._full.is_set = is_full
 
-    def finish(self) -> None:
+    def finish(self, meanwhile: Callable[[], object]) -> None:
         """Wait, for a limited time, until the HTTP process has passed on the last answers.
 
         Its addresses refuse whoever comes meanwhile: while the daemon had them open, too, connections would be accepted
-        there, and hang until the daemon's end.
+        there, and hang until the daemon's end. `meanwhile` is called often, and answers what the process still asks.
         """
         self._link.send(hm.EndHttp())
         self._closing.close()
-        self._link.wait(_LAST_ANSWERS_S)
+        self._link.wait(_LAST_ANSWERS_S, meanwhile)
 
     def close(self) -> None:
         self._link.close()

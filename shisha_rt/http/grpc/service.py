@@ -37,6 +37,10 @@ _LEAST_MESSAGE_BYTES: Final = 4 << 20  # gRPC's own default
 _MOST_CONNECTIONS: Final = 512
 _HEAD_BYTES: Final = 64 << 10
 _HANDSHAKE_S: Final = 10
+_PING_S: Final = 30
+"""A caller from whom nothing has come for so long is asked whether it is there, and has as long to answer. Of a host
+that has vanished the kernel tells nothing, and its streams would be open for hours.
+"""
 _KIND: Final = "shisha-kind"
 """The key of an error's kind in its trailing metadata."""
 
@@ -57,6 +61,8 @@ async def serve_grpc(app_state: AppState, inferences: Inferences, listens: Calla
             ("grpc.max_allowed_incoming_connections", _MOST_CONNECTIONS),
             ("grpc.max_metadata_size", _HEAD_BYTES),
             ("grpc.server_handshake_timeout_ms", _HANDSHAKE_S * 1000),
+            ("grpc.keepalive_time_ms", _PING_S * 1000),
+            ("grpc.http2.ping_timeout_ms", _PING_S * 1000),
         ],
     )
     for listener in settings.grpc:

@@ -194,6 +194,10 @@ def _check_names(entries: Iterable[ModelEntry]) -> None:
 
 
 def told(entry: ModelEntry) -> dict[str, Any]:
-    """Name, version and settings, as JSON values: a running daemon fits an entry if these are equal."""
-    identity = {"name": entry.name, "version": entry.version, "settings": asdict(entry.settings)}
+    """Name, version, settings, and when its file was written, as JSON values: a running daemon fits an entry if these
+    are equal.
+    """
+    path = Path(entry.settings.model)
+    written = path.stat().st_mtime_ns if path.is_file() else None
+    identity = {"name": entry.name, "version": entry.version, "settings": asdict(entry.settings), "written": written}
     return msgspec.json.decode(msgspec.json.encode(identity), type=dict[str, Any])

@@ -50,11 +50,11 @@ class ServedModel:
     """`daemon`: requests go to it; `coming`: a different version's daemon, which takes over once it serves.
 
     `leaving`: replaced daemons, and since when nothing has been in flight there (inf: something is, or that is unknown;
-    -inf: the daemon is being ended). `previous`: the version before. `shadow`: how many frames `coming` computes beside
-    `daemon` before it takes over; `shadowed`: the result. `then`: called at the end of loading with what went wrong, or
-    None if the model serves. `is_unloaded`: it has no daemon, and gets none; `failed`: because it was given up, and no
-    answer to a load has said so. `kept`: what the entry is again if a client cannot load it; None: the model is
-    forgotten then.
+    -inf: the daemon is being ended). `previous`: the version before's. `shadow`: how many frames `coming` computes
+    beside `daemon` before it takes over; `shadowed`: the result. `then`: called at the end of loading with what went
+    wrong, or None if the model serves. `is_unloaded`: it has no daemon, and gets none; `failed`: because it was given
+    up, and no answer to a load has said so. `kept`: what the entry is again if a client cannot load it; None: the model
+    is forgotten then.
     """
 
     entry: ModelEntry
@@ -62,7 +62,7 @@ class ServedModel:
     daemon: ModelDaemon | None = None
     coming: ModelDaemon | None = None
     leaving: dict[ModelDaemon, float] = field(default_factory=dict)
-    previous: ModelEntry | None = None
+    previous: ModelDaemon | None = None
     shadow: int = 0
     shadowed: Fields = field(default_factory=dict)
     then: list[Callable[[str | None], None]] = field(default_factory=list)

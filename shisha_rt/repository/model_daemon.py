@@ -133,6 +133,7 @@ class ModelDaemon:
 
     def __init__(self, entry: ModelEntry, number: int, home: Home) -> None:
         self.entry = entry
+        self.told = told(entry)
         self.number = number
         self.endpoint = f"ipc://{home.folder / str(number)}"
         self.metrics = ""
@@ -165,7 +166,7 @@ class ModelDaemon:
         settings = replace(entry.settings, http=(), leases=None, **own)
         record = _record_of(self._folder, self.number)
         preparation = Preparation(settings, machine, start.fresh, start.log)
-        asked = HostedModel(preparation, leases, os.getpid(), record, told(entry), self.number)
+        asked = HostedModel(preparation, leases, os.getpid(), record, self.told, self.number)
         child = start_child(_MODULE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self._child, self._pidfd, self.pid = child, child.pidfd, child.pid
         assert child.stdin is not None

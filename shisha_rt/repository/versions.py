@@ -20,7 +20,7 @@ from shisha_rt.errors import Error
 from shisha_rt.machine.host.memory import available_memory_bytes
 from shisha_rt.protocol import operations as ops
 from shisha_rt.protocol.exceptions import error_for
-from shisha_rt.repository.entries import FIRST_VERSION, ModelEntry
+from shisha_rt.repository.entries import FIRST_VERSION, ModelEntry, told
 from shisha_rt.repository.fleet import Fleet, ServedModel
 from shisha_rt.repository.front import Front
 from shisha_rt.repository.model_daemon import Fields, ModelDaemon, refusal
@@ -60,8 +60,13 @@ class Versions:
             then(None)
         elif served.previous is None:
             raise error_for(Error.LOAD_FAILED, f"model {name!r} has had no other version yet")
+        elif served.is_unloaded:
+            raise error_for(Error.LOAD_FAILED, f"model {name!r} is unloaded; expected it to be loaded first")
+        elif told(before := served.previous.entry) != served.previous.told:
+            file, version = before.settings.model, before.version
+            raise error_for(Error.LOAD_FAILED, f"{file}: has changed since version {version}; expected it as it was")
         else:
-            self._replace(served, served.previous, then)
+            self._replace(served, before, then)
 
     def _load(
         self, name: str, served: ServedModel | None, asked: ops.ModelLoad, then: Callable[[str | None], None]
@@ -78,8 +83,9 @@ class Versions:
             self._fleet.deal(de.ModelCame(name, entry.terms))
             return
         served.shadowed = {}
-        entry = served.entry.newest()
-        if asked.model is not None or asked.version is not None:
+        entry, serving = served.entry.newest(), served.serving
+        is_written_anew = serving is not None and entry == served.entry and told(entry) != serving.told
+        if asked.model is not None or asked.version is not None or (is_written_anew and entry.folder is None):
             version = asked.version or _next_version(served.entry.version)
             entry = served.entry.as_version(asked.model or served.entry.settings.model, version)
         if served.is_unloaded:
@@ -88,9 +94,9 @@ class Versions:
             served.reason = "it is being started"
             served.then.append(then)
             self._fleet.deal(de.ModelCame(name, entry.terms))
-        elif entry == served.entry and served.serving is not None:
+        elif serving is not None and told(entry) == serving.told:
             then(None)
-        elif entry == served.entry:
+        elif serving is None and entry == served.entry:
             served.then.append(then)
         else:
             self._replace(served, entry, then, shadow=asked.shadow)
@@ -195,10 +201,10 @@ class Versions:
     def _switch(self, served: ServedModel, coming: ModelDaemon) -> None:
         """Send requests to `coming` from now on; the old daemon answers what it has, and sends its clients away."""
         old = served.daemon
-        served.previous, served.entry, served.kept = served.entry, coming.entry, coming.entry
+        served.previous, served.entry, served.kept = old, coming.entry, coming.entry
         served.daemon, served.coming, served.seen, served.said = coming, None, None, {}
-        entry, before = served.entry, served.previous
         assert old is not None
+        entry, before = served.entry, old.entry
         if old.ready:
             served.leaving[old] = math.inf
             old.send_away()

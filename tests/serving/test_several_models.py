@@ -367,6 +367,24 @@ def test_a_load_that_fails_changes_nothing(host: HostProcess, models: Path) -> N
     host.control.call("model_unload", model_name="new")
 
 
+def test_a_file_that_is_written_anew_is_another_version_and_none_to_go_back_to(host: HostProcess, models: Path) -> None:
+    file = write_times(models, 3.0, "anew")
+    host.control.call("model_load", model_name="anew", model=str(file))
+    host.control.call("model_load", model_name="anew")
+    assert host.told("anew")["version"] == "1"
+    write_times(models, 6.0, "anew")
+    host.control.call("model_load", model_name="anew")
+    assert host.told("anew")["version"] == "2"
+    with host.model("anew") as client:
+        assert (client.infer(X).output == 6 * X).all()
+        with raised(FailedPrecondition, Error.LOAD_FAILED, match=str(file)):
+            host.control.call("model_undo", model_name="anew")
+        assert (client.infer(X).output == 6 * X).all()
+    host.control.call("model_unload", model_name="anew")
+    with raised(FailedPrecondition, Error.LOAD_FAILED, match="is unloaded"):
+        host.control.call("model_undo", model_name="anew")
+
+
 def test_a_load_whose_model_is_unloaded_meanwhile_is_answered(host: HostProcess, models: Path) -> None:
     file = write_times(models, 4.0, "brief")
 
@@ -453,15 +471,20 @@ def test_a_host_process_that_is_killed_leaves_its_daemons_to_the_next(tmp_path: 
                     assert (client.infer(frame_of(3)).output == frame_of(3)).all()
 
 
-def test_a_daemon_that_ends_as_it_is_taken_over_is_started_again(tmp_path: Path) -> None:
+def test_a_daemon_that_ends_as_it_is_taken_over_is_started_again_and_so_is_one_whose_file_is_another(
+    tmp_path: Path,
+) -> None:
     model = write_times(tmp_path, 2.0)
-    with HostProcess(tmp_path, model, write_identity_model(tmp_path)) as first:
+    with HostProcess(tmp_path, model, write_times(tmp_path, 3.0, "other")) as first:
         pid = first.told("times")["pid"]
         first.popen.kill()
         first.popen.wait()
         os.kill(pid, signal.SIGSTOP)  # it does not answer what it is asked
-        with HostProcess(tmp_path, model, write_identity_model(tmp_path), endpoint=first.endpoint) as second:
+        with HostProcess(tmp_path, model, write_times(tmp_path, 4.0, "other"), endpoint=first.endpoint) as second:
             os.kill(pid, signal.SIGKILL)
+            second.wait_for("other", lambda told: told["state"] == "READY", "it serves")
+            with second.model("other") as client:
+                assert (client.infer(X).output == 4 * X).all()
             second.wait_for("times", lambda told: told["pid"] not in (pid, None) and told["state"] == "READY", "back")
             with second.model("times") as client:
                 assert (client.infer(X).output == 2 * X).all()

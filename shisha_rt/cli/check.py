@@ -198,7 +198,7 @@ def _rows(checked: Checked, machine: Machine, host: Host) -> Iterator[tuple[str,
     if checked.devices:
         yield "engine", [f"devices {', '.join(checked.devices)}; stages are cut from the model as it was read"]
     else:
-        yield "engine", [f"{index.engine}, in the form {form_in_words(index.form)}"]
+        yield "engine", [f"{index.engine}; compiled form: {form_in_words(index.form)}"]
     passing = ""
     if costs:
         passing = f"; {_at(costs[0])} at the least, {_at(costs[-1])} at the most"

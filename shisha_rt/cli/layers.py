@@ -63,7 +63,7 @@ def layers(
         _print_table(read.name, layers_read)
         print(f"batches: {batches_in_words(mixing)}")
         if form is not None:
-            print(f"compiled: {form_in_words(form)}")
+            print(f"compiled form: {form_in_words(form)}")
 
 
 def one_frame_at_a_time(mixing: Sequence[str]) -> list[dict[str, object]]:
@@ -72,10 +72,10 @@ def one_frame_at_a_time(mixing: Sequence[str]) -> list[dict[str, object]]:
 
 
 def form_in_words(form: Form) -> str:
-    """Form of a compiled model in words: its name, and its disadvantage."""
-    from shisha_rt.model.index import FORM_COST
+    """Form of a compiled model: its name, and what it means for stages."""
+    from shisha_rt.model.index import FORM_EFFECT
 
-    return f"{form} ({FORM_COST[form]})" if FORM_COST[form] else form
+    return f"{form} ({FORM_EFFECT[form]})"
 
 
 def _print_table(model: str, layers_read: Sequence[Layer]) -> None:

@@ -103,7 +103,8 @@ def _headline(daemon_status: Mapping[str, Any]) -> str:
 def _origin(daemon_status: Mapping[str, Any]) -> str:
     model, machine = daemon_status["model"], daemon_status["machine"]
     emulated = " (emulated)" if machine["emulated"] else ""
-    compiled = f"compiled for {model['engine']} {form_in_words(model['form'])}"
+    form = "" if model["form"] == "prepacked" else f", {form_in_words(model['form'])}"
+    compiled = f"compiled for {model['engine']}{form}"
     parts = [
         f"{counted(model['layers'], 'layer')}, {counted(model['legal_cuts'], 'cut')}",
         model["engine"] if model["engine"] == "plain" else compiled,

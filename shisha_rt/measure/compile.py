@@ -26,7 +26,7 @@ from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.batches import follow_batch
 from shisha_rt.model.free_batch import integers_of
 from shisha_rt.model.graph import ModelGraph
-from shisha_rt.model.index import FORM_COST, INDEX_VERSION, Form
+from shisha_rt.model.index import FORM_EFFECT, INDEX_VERSION, Form
 from shisha_rt.model.indexing import plain_index, with_batches, with_splits
 from shisha_rt.model.input_sizes import ANY_SIZES, InputSizes
 from shisha_rt.model.layer_kinds import LayerKind
@@ -159,7 +159,7 @@ def _first_that_runs(name: str, model_folder: Path, target: Path) -> None:
                 file.unlink()
         else:
             if tried:
-                log.warning("%s: not %s; taken: %s (%s)", name, ", ".join(tried), form, FORM_COST[form])
+                log.warning("%s: not %s; taken: %s (%s)", name, ", ".join(tried), form, FORM_EFFECT[form])
             return
     raise Failure(f"{name}: the engine runs it in no form: {', '.join(tried)}", Error.ENGINE_REFUSES)
 

@@ -27,16 +27,16 @@ Form = Literal["prepacked", "external", "as_is", "unoptimised"]
 each stage has optimised for itself (`as_is`) or not at all.
 """
 
-FORM_COST: Final = MappingProxyType(
+FORM_EFFECT: Final = MappingProxyType(
     {
-        "prepacked": "",
+        "prepacked": "weights laid out for the engine's kernels, one copy for all stages",
         "external": "each stage copies its weights: private memory, slower builds",
         "as_is": "each stage copies its weights and is optimised when it is built: private memory, slower builds, "
         "nothing fused across a cut",
         "unoptimised": "each stage copies its weights and runs operator by operator: private memory, slower frames",
     }
 )
-"""The drawbacks of each form, in words."""
+"""What each form means for stages, in words."""
 
 
 class Crossing(msgspec.Struct, frozen=True):

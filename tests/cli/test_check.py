@@ -96,7 +96,12 @@ def test_one_screen(run: Run, tiny_model: Path) -> None:
             "next",
         )
     ]
-    for text in ("x FP32 3x4x8x8", "6 operators in 3 layers", "2 of 2 legal; 1 tensor of ", "form prepacked"):
+    for text in (
+        "x FP32 3x4x8x8",
+        "6 operators in 3 layers",
+        "2 of 2 legal; 1 tensor of ",
+        "form: prepacked (weights ",
+    ):
         assert text in ran.out
     assert f"serve {tiny_model} --shape x=1x4x8x8 --shape x=3x4x8x8" in ran.out
     assert len(ran.out.splitlines()) <= 24

@@ -56,16 +56,18 @@ def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
 def test_all_is_well(status: dict[str, Any], shown: Any) -> None:
     text = shown(status)
     assert text.startswith("net · serving · epoch 3 · up to 250 frames/s · latency 6.00 ms (unloaded)\n")
-    assert (
-        "26 layers, 25 cuts · compiled for onnxruntime 1.23 prepacked · machine board · pid 4242 · up 1 h 2 min\n"
-        in text
-    )
+    assert "26 layers, 25 cuts · compiled for onnxruntime 1.23 · machine board · pid 4242 · up 1 h 2 min\n" in text
     assert "┌ fast0 " in text
     assert "┏ slow0 " in text
     assert "2.00 ms ██" in text
     assert "frames answered: 90 OK, 1 CANCELLED · in flight: 2 (2 of 6 slots taken)\n" in text
     for word in ("last error", "fault", "emulated", "run again"):
         assert word not in text
+
+
+def test_a_form_that_costs_something_is_named(status: dict[str, Any], shown: Any) -> None:
+    status["model"]["form"] = "as_is"
+    assert " · compiled for onnxruntime 1.23, as_is (" in shown(status)
 
 
 @pytest.mark.parametrize("columns", [40, 56, 80, 140])

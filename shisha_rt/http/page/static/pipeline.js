@@ -116,7 +116,7 @@ class Row {
   constructor(stage, index, drawn) {
     this.isSlowest = false;
     this.work = el("span", { className: "work", textContent: capital(stage.work) });
-    this.tag = el("span", { className: "tag", textContent: "bottleneck", hidden: true });
+    this.tag = el("span", { className: "tag", textContent: "slowest", hidden: true });
     this.number = drawn.chain ? "" : String(index);
     this.head = el("p", { className: "title" }, this.work, this.tag);
     this.teams = stage.teams.map((team) => new Team(team));

@@ -4,10 +4,10 @@ Layers that take long, or that no place has the memory for, are cut into pieces,
 over these. That gives the order of teams; `balanced` then finds the shares in single blocks, and the joins. With few
 places, it tries all orders. For latency see `quickest_split`.
 
-The lower bound holds for chains with the named layers split in any shares. Pieces are coarser than shares, but moving a
-boundary to the next piece makes a stage longer by at most a piece: so the bound of chains over pieces, less the longest
-piece, is a bound for any shares. A join's part of the time is on one place, not shared as the pieces are, so the bound
-is lowered by the largest such part. Splits without gain are not made.
+The lower bound holds for chains with the named layers split in any shares, each along any axis. Pieces are coarser than
+shares, but moving a boundary to the next piece makes a stage longer by at most a piece: so the bound of chains over
+pieces, less the longest piece, is a bound for any shares. A join's part of the time is on one place, not shared as the
+pieces are, so the bound is lowered by the largest such part. Splits without gain are not made.
 
 Places of other hosts have no shards: layers are split over this host's places, if that is better than all hosts' places
 without splits. A bound would then hold for this host alone, so none is returned.
@@ -16,7 +16,7 @@ without splits. A bound would then hold for this host alone, so none is returned
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 from typing import Final
@@ -32,7 +32,7 @@ from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.shards.balance import Teams, balanced
-from shisha_rt.planner.shards.pieces import Piece, pieces_of, refined, spans_listed, unrefined
+from shisha_rt.planner.shards.pieces import Piece, pieces_of, refined, spans_listed, split_spans, unrefined
 from shisha_rt.planner.shards.quickest_split import alone_s, quickest_split
 from shisha_rt.planner.shards.spread import spread
 from shisha_rt.planner.solution import PlanSolution
@@ -49,6 +49,8 @@ _LEAST_SHARE: Final = 1 / 64
 _MOST_ORDERS: Final = 24
 _MOST_SHIFTED: Final = 8
 """Most shards of a split whose shares are changed to allow for its join: all pairs of shards are tried."""
+_MOST_OTHERS: Final = 8
+"""Most axes tried beside the most promising one of each layer: first of the layers split along that one."""
 _GAIN: Final = 1e-9
 """Relative: less is rounding."""
 
@@ -138,24 +140,63 @@ def _on_single_places(predicted: TeamCosts, chain: Plan) -> Iterator[Plan]:
 
 
 def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
-    """The plan of the best throughput, on this host's places if it has splits; `whole` if none is better."""
-    whole_s = _period_s(costs, whole.plan)
+    """The plan of the best throughput, on this host's places if it has splits; `whole` if none is better.
+
+    A layer is split along its most promising axis; then others are tried in turn, and kept if they are faster.
+    """
     if costs.far:
         near = [place.name for place in costs.places if not place.host]
         costs = replace(among(costs, near, [1.0] * len(near)), tensors=())
-    counts = _counts(costs, whole_s)
+    counts = _counts(costs, _period_s(costs, whole.plan))
     if not counts:
         return whole
+    others = [other for other in costs.splits.splittables if any(_may_add_to(axis, other) for axis in counts)]
+    best = first = _along(costs, counts, whole, goal, others)
+    seconds, split = _least_seconds(costs), set() if first.plan is None else split_spans(first.plan)
+    others.sort(key=lambda other: (other.span not in split, -_span_s(seconds, other)))
+    for other in others[:_MOST_OTHERS]:
+        if goal.should_stop() or first.outcome is Outcome.OPTIMAL:
+            break
+        tried = {
+            **{splittable: count for splittable, count in counts.items() if splittable.span != other.span},
+            other: min(_MOST_PIECES, other.blocks),
+        }
+        solution = _along(costs, tried, whole, goal)
+        if _period_s(costs, solution.plan) < (1 - _GAIN) * _period_s(costs, best.plan):
+            best, counts = solution, tried
+    if best is first or best.plan is None:
+        return best
+    # Only the first bound allows for all axes, of the layers that its space names.
+    bound_s = first.lower_bound_s if first.space == best.space else None
+    return best.answered(best.plan, _period_s(costs, best.plan), bound_s, _GAIN)
+
+
+def _may_add_to(splittable: Splittable, other: Splittable) -> bool:
+    """Whether plans with another axis of the same layers may be faster: not if this one allows the same shares without
+    a join.
+    """
+    same_shares = other.block * splittable.units % (other.units * splittable.block) == 0
+    as_good = same_shares and not (splittable.joined or splittable.axis == "rows" or other.join_part)
+    return other != splittable and other.span == splittable.span and not as_good
+
+
+def _along(
+    costs: Costs,
+    counts: Mapping[Splittable, int],
+    whole: PlanSolution,
+    goal: Goal,
+    others: Sequence[Splittable] = (),
+) -> PlanSolution:
+    """The same with layers first cut into `counts` pieces. The lower bound allows for the axes of `others`, too."""
+    whole_s = _period_s(costs, whole.plan)
     pieces = pieces_of(len(costs.layers), counts)
     fine = refined(costs, pieces)
     chain = exact_plan(fine, replace(goal, objective="throughput", latency_states=0))
-    if chain.plan is None:
-        return whole
     plain = not goal.replicate and (goal.most_stages is None or goal.most_stages >= len(costs.places))
-    plans = [
-        unrefined(pieces, chain.plan),
-        *_balanced_plans(costs, pieces, chain.plan, _orders(costs) if plain else ()),
-    ]
+    plans: list[Plan] = []
+    if chain.plan is not None:
+        orders = _orders(costs) if plain else ()
+        plans = [unrefined(pieces, chain.plan), *_balanced_plans(costs, pieces, chain.plan, orders)]
     spread_plans: list[Plan] = []
     if math.isinf(whole_s) and plain:
         too_heavy = (splittable for splittable in counts if not _has_room(costs, splittable))
@@ -170,20 +211,20 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
         plan, plan_s = whole.plan, whole_s
     if plan is None or math.isinf(plan_s):
         return whole
-    split = f"layers {spans_listed(splittable.span for splittable in counts)} split"
+    split = f"layers {spans_listed(sorted(splittable.span for splittable in counts))} split"
     if plan in spread_plans:  # no chain over pieces: nothing is proven of it
-        return replace(chain.answered(plan, plan_s, None, _GAIN), space=f"plans with {split}")
-    bound_s = _bound_s(costs, chain.lower_bound_s, counts, _longest_s(fine, pieces, counts))
+        return replace(chain.answered(plan, plan_s, None, _GAIN), reason=None, space=f"plans with {split}")
+    bound_s = _bound_s(costs, chain.lower_bound_s, (*counts, *others), _longest_s(fine, pieces, counts, others))
     return replace(chain.answered(plan, plan_s, bound_s, _GAIN), space=f"{chain.space}, {split} in any shares")
 
 
 def _bound_s(
-    costs: Costs, chain_bound_s: float | None, counts: Iterable[Splittable], longest_piece_s: float
+    costs: Costs, chain_bound_s: float | None, splittables: Iterable[Splittable], longest_piece_s: float
 ) -> float | None:
     """Lower bound for any shares, from that of chains over pieces (see the module); None: there is none."""
     if chain_bound_s is None or costs.splits.shard_times:  # pieces do not have these times
         return None
-    least_part = min(1.0, costs.splits.factor) * (1 - max(splittable.join_part for splittable in counts))
+    least_part = min(1.0, costs.splits.factor) * (1 - max(splittable.join_part for splittable in splittables))
     return max(0.0, least_part * chain_bound_s - longest_piece_s)
 
 
@@ -306,7 +347,7 @@ def _disjoint(costs: Costs, seconds: Sequence[float]) -> list[Splittable]:
     splittables: list[Splittable] = []
     for splittable in sorted(costs.splits.splittables, key=rank):
         overlaps = any(other.first <= splittable.last and splittable.first <= other.last for other in splittables)
-        if not overlaps and math.isfinite(_span_s(seconds, splittable)):
+        if splittable.blocks > 1 and not overlaps and math.isfinite(_span_s(seconds, splittable)):
             splittables.append(splittable)
     return splittables
 
@@ -365,9 +406,16 @@ def _can_be_summed(costs: Costs) -> Callable[[Plan], bool]:
     return check
 
 
-def _longest_s(fine: Costs, pieces: Sequence[Piece], counts: dict[Splittable, int]) -> float:
-    """The longest time, on any place, of a piece that could be cut finer."""
-    coarse = [piece.splittable is not None and counts[piece.splittable] < piece.splittable.blocks for piece in pieces]
+def _longest_s(
+    fine: Costs, pieces: Sequence[Piece], counts: Mapping[Splittable, int], others: Sequence[Splittable]
+) -> float:
+    """The longest time, on any place, of a piece that could be cut finer, or elsewhere along one of `others`."""
+    spans = {other.span for other in others}
+    coarse = [
+        piece.splittable is not None
+        and (counts[piece.splittable] < piece.splittable.blocks or piece.splittable.span in spans)
+        for piece in pieces
+    ]
     if not any(coarse):
         return 0.0
     return float(np.nan_to_num(fine.time_s[coarse]).max())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 
 import msgspec
 import numpy as np
@@ -52,6 +53,28 @@ def with_joins(rng: random.Random, costs: Costs) -> Costs:
         for splittable in costs.splits.splittables
     )
     return replace(costs, splits=replace(costs.splits, splittables=splittables))
+
+
+def with_more_axes(rng: random.Random, costs: Costs) -> Costs:
+    """The same costs, but most layers can be split along other axes too, some with a join."""
+    more: list[Splittable] = []
+    for splittable in costs.splits.splittables:
+        axes: tuple[Axis, ...] = ("channels", "groups", "rows", "columns")
+        for axis in axes:
+            if axis != splittable.axis and rng.random() < 0.4:
+                part = rng.choice([0.0, rng.uniform(0.02, 0.9)])
+                units, block = rng.randint(2, 9), rng.choice([1, 2])
+                more.append(Splittable(*splittable.span, axis, units, block, (), joined=part > 0, join_part=part))
+    return replace(costs, splits=replace(costs.splits, splittables=(*costs.splits.splittables, *more)))
+
+
+def each_axis(costs: Costs) -> Iterator[Costs]:
+    """The same costs with one axis for each layer, for all choices of axes."""
+    by_layer: dict[int, list[Splittable]] = {}
+    for splittable in costs.splits.splittables:
+        by_layer.setdefault(splittable.first, []).append(splittable)
+    for chosen in product(*by_layer.values()):
+        yield replace(costs, splits=replace(costs.splits, splittables=chosen))
 
 
 def least_period_s(costs: Costs) -> float:

@@ -23,7 +23,7 @@ from shisha_rt.planner.shards.split_plan import split_plan
 from shisha_rt.planner.solution import PlanSolution
 from tests.drawn import chunks
 from tests.planner.evaluators import costs_of
-from tests.planner.shards.every_split import drawn_costs, least_period_s, with_joins
+from tests.planner.shards.every_split import drawn_costs, each_axis, least_period_s, with_joins, with_more_axes
 
 
 def planned(costs: Costs, *, replicate: bool = False, objective: Objective = "throughput") -> PlanSolution:
@@ -76,6 +76,28 @@ def test_no_chain_with_splits_and_joins_is_faster(seeds: range) -> None:
         found_s = bottleneck_s(costs, found.plan)
         assert found_s <= least_period_s(costs) * (1 + 1e-9), seed
         assert found.lower_bound_s is None or found.lower_bound_s <= found_s * (1 + 1e-9), seed
+
+
+@pytest.mark.parametrize("seeds", chunks(400, 40, short=20))
+def test_of_several_axes_a_good_one_is_chosen_and_the_bound_allows_for_all(seeds: range) -> None:
+    for seed in seeds:
+        rng = random.Random(seed)
+        costs = with_more_axes(rng, with_joins(rng, drawn_costs(rng, rng.randint(1, 2), rng.randint(2, 3))))
+        found = planned(costs)
+        found_s = bottleneck_s(costs, found.plan)
+        least_s = min(least_period_s(chosen) for chosen in each_axis(costs))
+        assert found_s <= least_s * 1.2, seed
+        if found.lower_bound_s is not None and found.plan is not None:
+            assert found.lower_bound_s <= min(least_s, found_s) * (1 + 1e-9), seed
+
+
+def test_memory_for_no_sixteenth_more() -> None:
+    """Each of three places has room for 5.5 sixteenths of the only layer."""
+    costs = with_splits(costs_of([[3.0] * 3], [1] * 3), Splittable(0, 0, "columns", 960, 8, ()))
+    found = planned(of_bytes(costs, [16000], [5500] * 3))
+    assert found.outcome is Outcome.FEASIBLE
+    assert found.reason is None
+    assert bottleneck_s(costs, found.plan) == pytest.approx(1, rel=0.05)
 
 
 @pytest.mark.parametrize(("slower", "shares"), [(1, (32, 32)), (3, (48, 16)), (7, (56, 8))])

@@ -39,11 +39,15 @@ def page_of(name: str) -> str:
     return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
 
 
-def commands_with(option: str, commands: Mapping[str, Any], before: str = "") -> Iterator[str]:
+def all_commands(commands: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     for name, command in commands.items():
-        if any(option in param.opts for param in command.params):
-            yield before + name
-        yield from commands_with(option, getattr(command, "commands", {}), f"{before}{name} ")
+        yield before + name, command
+        yield from all_commands(getattr(command, "commands", {}), f"{before}{name} ")
+
+
+def options_of(command: Any) -> set[str]:
+    spelled = {opt for param in command.params for opt in (*param.opts, *param.secondary_opts)}
+    return {opt for opt in spelled if opt.startswith("--")}
 
 
 def paths(page: str) -> list[str]:
@@ -141,9 +145,21 @@ def test_the_page_of_commands_has_every_option_of_serve() -> None:
     assert options - set(OPTION.findall(table)) == elsewhere
 
 
+def test_the_page_of_commands_has_every_option_of_each() -> None:
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page_of("cli"), re.MULTILINE | re.DOTALL))
+    of_all = {"--endpoint", "--key", "--server-key", "--model", "--json", "--dim", "--shape"}
+    missing = {
+        name: options
+        for name, command in all_commands(COMMANDS)
+        if (options := options_of(command) - of_all - {*OPTION.findall(sections[name.split()[0]])})
+    }
+    assert missing == {"serve": {"--replicate"}}  # the default
+
+
 def test_the_page_of_commands_says_which_take_a_key() -> None:
     (told,) = re.findall(r"^(`submit`.*?) take `--key", page_of("cli"), re.MULTILINE | re.DOTALL)
-    assert set(QUOTED.findall(told.replace("\n", " "))) == {*commands_with("--key", COMMANDS)}
+    takers = {name for name, command in all_commands(COMMANDS) if "--key" in options_of(command)}
+    assert set(QUOTED.findall(told.replace("\n", " "))) == takers
 
 
 def test_the_page_of_the_wire_has_every_operation_and_what_the_tuner_takes() -> None:

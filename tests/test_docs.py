@@ -18,6 +18,7 @@ from shisha_rt.daemon.metrics import BUCKETS_FRAMES, BUCKETS_S, COUNTERS, GAUGES
 from shisha_rt.plan.rate import ANY_OBJECTIVES
 from shisha_rt.planner.strategies import LIVE, SCHEMES
 from shisha_rt.protocol.operations import OPERATIONS
+from shisha_rt.repository.all_metrics import ModelsCollector
 
 ROOT: Final = Path(__file__).parent.parent
 PACKAGES: Final = (ROOT / "shisha_rt", ROOT / "stages")
@@ -114,10 +115,12 @@ def test_what_is_not_there_is_missed(path: str) -> None:
 def test_the_page_of_metrics_has_those_that_there_are() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     told = {(name, kind, tuple(re.findall(r"\w+", labels))) for name, kind, labels in METRIC.findall(page)}
+    of_models = ModelsCollector(dict, lambda: {"a": 1})
     exported = {
         *((f"{name}_total", "counter", labels) for name, _, labels in COUNTERS),
         *((name, "gauge", labels) for name, _, labels in GAUGES),
         *((name, "histogram", labels) for name, _, labels in HISTOGRAMS),
+        *((metric.name, metric.type, tuple(metric.samples[0].labels)) for metric in of_models.collect()),
     }
     assert told == exported
     assert "Not there yet" not in page

@@ -18,6 +18,7 @@ from shisha_rt.daemon.metrics import BUCKETS_FRAMES, BUCKETS_S, COUNTERS, GAUGES
 from shisha_rt.plan.rate import ANY_OBJECTIVES
 from shisha_rt.planner.strategies import LIVE, SCHEMES
 from shisha_rt.protocol.operations import OPERATIONS
+from shisha_rt.repository.all_metrics import ModelsCollector
 
 ROOT: Final = Path(__file__).parent.parent
 PACKAGES: Final = (ROOT / "shisha_rt", ROOT / "stages")
@@ -39,11 +40,15 @@ def page_of(name: str) -> str:
     return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
 
 
-def commands_with(option: str, commands: Mapping[str, Any], before: str = "") -> Iterator[str]:
+def all_commands(commands: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     for name, command in commands.items():
-        if any(option in param.opts for param in command.params):
-            yield before + name
-        yield from commands_with(option, getattr(command, "commands", {}), f"{before}{name} ")
+        yield before + name, command
+        yield from all_commands(getattr(command, "commands", {}), f"{before}{name} ")
+
+
+def options_of(command: Any) -> set[str]:
+    spelled = {opt for param in command.params for opt in (*param.opts, *param.secondary_opts)}
+    return {opt for opt in spelled if opt.startswith("--")}
 
 
 def paths(page: str) -> list[str]:
@@ -110,10 +115,12 @@ def test_what_is_not_there_is_missed(path: str) -> None:
 def test_the_page_of_metrics_has_those_that_there_are() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     told = {(name, kind, tuple(re.findall(r"\w+", labels))) for name, kind, labels in METRIC.findall(page)}
+    of_models = ModelsCollector(dict, lambda: {"a": 1})
     exported = {
         *((f"{name}_total", "counter", labels) for name, _, labels in COUNTERS),
         *((name, "gauge", labels) for name, _, labels in GAUGES),
         *((name, "histogram", labels) for name, _, labels in HISTOGRAMS),
+        *((metric.name, metric.type, tuple(metric.samples[0].labels)) for metric in of_models.collect()),
     }
     assert told == exported
     assert "Not there yet" not in page
@@ -141,9 +148,21 @@ def test_the_page_of_commands_has_every_option_of_serve() -> None:
     assert options - set(OPTION.findall(table)) == elsewhere
 
 
+def test_the_page_of_commands_has_every_option_of_each() -> None:
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page_of("cli"), re.MULTILINE | re.DOTALL))
+    of_all = {"--endpoint", "--key", "--server-key", "--model", "--json", "--dim", "--shape"}
+    missing = {
+        name: options
+        for name, command in all_commands(COMMANDS)
+        if (options := options_of(command) - of_all - {*OPTION.findall(sections[name.split()[0]])})
+    }
+    assert missing == {"serve": {"--replicate"}}  # the default
+
+
 def test_the_page_of_commands_says_which_take_a_key() -> None:
     (told,) = re.findall(r"^(`submit`.*?) take `--key", page_of("cli"), re.MULTILINE | re.DOTALL)
-    assert set(QUOTED.findall(told.replace("\n", " "))) == {*commands_with("--key", COMMANDS)}
+    takers = {name for name, command in all_commands(COMMANDS) if "--key" in options_of(command)}
+    assert set(QUOTED.findall(told.replace("\n", " "))) == takers
 
 
 def test_the_page_of_the_wire_has_every_operation_and_what_the_tuner_takes() -> None:

@@ -287,6 +287,8 @@ def check_built(settings: Settings, source: str) -> None:
             expected = f"{key.bounds[0]} to {key.bounds[1]}"
         if key.name == "target_ms" and value is not None and not 0 < value <= MAX_DEADLINE_MS:
             expected = f"above 0 and at most {MAX_DEADLINE_MS:g}"
+        if key.name in ("name", "version") and value == "":
+            expected = "one character at least"
         if expected:
             raise BadInput(f"{source}: {key.name} = {shown(value)}: expected {expected}", Error.WRONG_VALUE)
     if settings.strategy in SCHEMES:

@@ -107,6 +107,8 @@ def test_a_missing_file_and_one_that_is_no_text(tmp_path: Path) -> None:
         (Settings("m", objective="power"), 'objective = "power"'),
         (Settings("m", max_worker_bytes=1000), "max_worker_bytes = 1000"),
         (Settings("m", hang_s=0.0), "hang_s = 0"),
+        (Settings("m", name=""), 'name = ""'),
+        (Settings("m", version=""), 'version = ""'),
         (Settings("m", hang_s=math.nan), "hang_s = "),
         (
             Settings("m", strategy="opseq", objective="throughput"),

@@ -199,7 +199,7 @@ def test_what_is_no_such_tensor(datatype: str, data: str) -> None:
 def test_a_body_that_is_one_tensor() -> None:
     assert raw_request(8, ONE).inputs[0].binary_bytes == 8
     for size_bytes in (0, 7, 9, None):
-        with pytest.raises(InvalidArgument):
+        with pytest.raises(InvalidArgument, match="Content-Length: 8"):
             raw_request(size_bytes, ONE)
     with pytest.raises(InvalidArgument):
         raw_request(30, SIGNATURE)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from shisha_rt.client import (
     NotFound,
 )
 from shisha_rt.protocol.header import AnswerHead, decode_head, encode_operation
+from tests.pages.shown import ROOT
 from tests.serving.daemon_process import PATIENCE_MS, DaemonProcess, machine_file
 from tests.serving.identity_model import LAYERS, NAME, SHAPE, frame_of
 from tests.serving.load import Load, assert_kept
@@ -81,6 +84,37 @@ def test_status(client: Client, daemon: DaemonProcess) -> None:
     assert all(place["available"] and not place["emulated"] for place in status["places"])
     assert status["frames"]["answered"] == {"OK": answered + 1}
     assert status["frames"]["slots_free"] == status["frames"]["slots"]
+
+
+def quoted(text: str) -> set[str]:
+    return set(re.findall(r"`(\w+)`", text))
+
+
+def keys_within(value: object) -> set[str]:
+    if isinstance(value, dict):
+        return set(value).union(*map(keys_within, value.values()))
+    return set().union(*map(keys_within, value)) if isinstance(value, list) else set()
+
+
+def test_the_page_of_the_wire_has_every_field(client: Client, daemon: DaemonProcess) -> None:
+    """A row for each field of `status`, with all that is in it; the stages below; examples of what else has many."""
+    daemon.wait_for_workers()
+    client.infer(frame_of(1))
+    page = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
+    section = page.partition("\n### The status\n")[2].partition("\n`model_statistics` counts")[0]
+    rows = dict(re.findall(r"^\| (`.+?) \| (.+) \|$", section, re.MULTILINE))
+    within = {name: quoted(text) for names, text in rows.items() for name in quoted(names)}
+    status, plan = client.status(), client.plan()
+    assert within.keys() == status.keys()
+    stage = status.pop("plan")["stages"][0]
+    assert set(stage) - set(plan["stages"][0]) - quoted(section[section.index("\nEach of") :]) == set()
+    del status["tuner"], status["frames"]["answered"], status["model"]["shapes"][0]["inputs"]
+    assert {name: missing for name in status if (missing := keys_within(status[name]) - within[name])} == {}
+    (example,) = re.findall(r"^(\{\"tuner\":\{.*?\}\})$", page, re.MULTILINE | re.DOTALL)
+    assert json.loads(example).keys() == {"tuner"}
+    assert json.loads(example)["tuner"].keys() == tuner(client).keys()
+    (example,) = re.findall(r'"op":"server_metadata"\}` \| `(\{"name":"shisha-rt","version".*?\})`', page)
+    assert json.loads(example).keys() == client.call("server_metadata").keys()
 
 
 def test_events_are_polled(client: Client) -> None:

@@ -182,7 +182,7 @@ def raw_request(size_bytes: int | None, signature: Signature) -> InferenceAsked:
     if size_bytes != expected:
         raise error_for(
             Error.WRONG_SIZE,
-            f"without a header the body is input {signature_input.name!r} alone; expected {expected} bytes, told",
+            f"a body without a header is input {signature_input.name!r} alone; expected Content-Length: {expected}",
         )
     tensor = InputTensor(signature_input.name, shape, dtype, size_bytes)
     return InferenceAsked("", (tensor,), parameters=AskedParameters(binary_data_output=True))

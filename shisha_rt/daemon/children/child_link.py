@@ -8,7 +8,6 @@ that hangs (`process/pulse.py`) is killed, which frees its resources.
 from __future__ import annotations
 
 import logging
-import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from shisha_rt.process.channel import GONE, Channel, ChannelBroken
 from shisha_rt.process.child import Child, start_with_channel
 from shisha_rt.process.codec import Codec
 from shisha_rt.process.pulse import SILENCE_S, Pulse
+from shisha_rt.process.readable import is_readable
 
 log = logging.getLogger(__name__)
 
@@ -190,7 +190,7 @@ class ChildLink(Generic[ToT, FromT]):
     def wait(self, within_s: float) -> None:
         """Wait at most `within_s` for the end of the child, which has been asked to end."""
         if self._line is not None:
-            select.select([self._line[0].pidfd], [], [], within_s)
+            is_readable(self._line[0].pidfd, within_s)
 
     def close(self) -> None:
         """End the process, if it has not ended itself, and keep none running."""

@@ -17,6 +17,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, Final
 
@@ -125,6 +126,7 @@ def command_line(only: str | None = None) -> typer.Typer:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command (default: this process's arguments); returns the exit status."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
             stream.reconfigure(errors="replace")  # it may have no character for a box or a bar
@@ -143,6 +145,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:  # which no command has expected: of a path, or as the output was written
         return _say_os_error(error, argv)
     return status
+
+
+def _open_closed_streams() -> None:
+    """Let no file or socket take the number of a standard stream with which this process was started closed."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nothing = Path(os.devnull).open(mode)  # noqa: SIM115 (it stays, and has the stream's number: the lowest)
+            os.set_inheritable(nothing.fileno(), True)
+            setattr(sys, name, nothing)
 
 
 def _say_os_error(error: OSError, argv: Sequence[str] | None) -> int:

@@ -106,11 +106,12 @@ def serve(
       shisha-rt serve daemon.toml
       shisha-rt serve detector.onnx recogniser.onnx
     """  # noqa: D301 (\b keeps the examples on lines of their own)
+    from shisha_rt.daemon.loop.log_lines import log_lines
     from shisha_rt.daemon.service_manager import ServiceManager
     from shisha_rt.repository.entries import names_several
 
     log = logging.INFO if verbose else logging.WARNING, "%(asctime)s %(message)s"
-    logging.basicConfig(level=log[0], format=log[1])
+    log_lines(*log)
     manager = ServiceManager(os.environ)  # before any other process is started
     run = _serve_several if names_several(source) else _serve_one
     with sigterm_ends_a_start(), contextlib.closing(manager):

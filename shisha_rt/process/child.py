@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import threading
@@ -21,6 +20,7 @@ from typing import IO, Any, Final, TypeAlias
 
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.fork_line import FORKING, ONCE, ChildOrder, ForkLine, ServerGone, read_at_start
+from shisha_rt.process.readable import is_readable
 
 _ENVIRONMENT: Final = {"OPENBLAS_NUM_THREADS": "1"}
 """For the numpy of each child: by default it starts a thread for each core of the machine, in every worker."""
@@ -56,7 +56,7 @@ class Child:
 
     def wait(self, within_s: float | None = None) -> int:
         """Its exit status once it has ended, or minus a signal. Raises subprocess.TimeoutExpired."""
-        if within_s is not None and self.returncode is None and not select.select([self.pidfd], [], [], within_s)[0]:
+        if within_s is not None and self.returncode is None and not is_readable(self.pidfd, within_s):
             raise subprocess.TimeoutExpired(str(self.pid), within_s)
         status = self._reap()
         assert status is not None

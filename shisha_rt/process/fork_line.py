@@ -11,7 +11,6 @@ import errno
 import json
 import os
 import resource
-import select
 import signal
 import socket
 import struct
@@ -22,6 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
+from shisha_rt.process.readable import is_readable
 from shisha_rt.process.stat import stat_fields
 
 SERVER: Final = "shisha_rt.process.fork_server"
@@ -111,7 +111,7 @@ class ForkLine:
 
     def is_ready(self) -> bool:
         """Whether the server has reported, since the last call, that all is imported. Raises ServerGone."""
-        return bool(select.select([self.socket], [], [], 0)[0]) and self._receive() == READY
+        return is_readable(self.socket.fileno(), 0) and self._receive() == READY
 
     def _send(self, message: object, descriptors: Sequence[int]) -> None:
         with os.fdopen(os.memfd_create("shisha-rt-order", os.MFD_CLOEXEC), "r+b", buffering=0) as text:
@@ -124,7 +124,7 @@ class ForkLine:
 
     def _receive(self) -> bytes:
         end_s = time.monotonic() + _PATIENCE_S
-        while not select.select([self.socket], [], [], _LOOK_EVERY_S)[0]:
+        while not is_readable(self.socket.fileno(), _LOOK_EVERY_S):
             state = stat_fields(Path(f"/proc/{self.server}/stat"))[0]
             if state in "TtZX" or time.monotonic() >= end_s:
                 raise ServerGone

@@ -40,7 +40,16 @@ def send_parts(socket: zmq.Socket[bytes], parts: Sequence[bytes | bytearray | me
 
     With `copy`, parts may change once this has returned; otherwise large parts are sent without a copy.
     """
-    *first, last = parts
+    whole = parts if copy else [part if len(part) < _SHARE_FROM_BYTES else _shared(part) for part in parts]
+    *first, last = whole
     for part in first:
-        _send(socket, part, _MORE, copy or len(part) < _SHARE_FROM_BYTES)
-    _send(socket, last, _NOW, copy or len(last) < _SHARE_FROM_BYTES)
+        _send(socket, part, _MORE, not isinstance(part, zmq.Frame))
+    _send(socket, last, _NOW, not isinstance(last, zmq.Frame))
+
+
+def _shared(part: bytes | bytearray | memoryview) -> zmq.Frame | bytes | bytearray | memoryview:
+    """A frame that refers to `part`; `part` itself, to be copied, if no descriptor is left for pyzmq to track it."""
+    try:
+        return zmq.Frame(part)
+    except (OSError, zmq.ZMQError):
+        return part

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from shisha_rt.daemon.host_share import HostShare
+from shisha_rt.daemon.loop.log_lines import log_lines
 from shisha_rt.daemon.prepared import Preparation
 from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.start import expect_daemon, start_daemon
@@ -72,8 +73,7 @@ def main() -> int:
     os.setsid()  # a Ctrl-C in its terminal is for the host process
     hosted: HostedModel = pickle.load(sys.stdin.buffer)
     die_with(hosted.host_pid, signal.SIGTERM)
-    level, style = hosted.asked.log
-    logging.basicConfig(level=level, format=style)
+    log_lines(*hosted.asked.log)
     try:
         _serve(hosted)
     except (BadInput, Failure) as error:

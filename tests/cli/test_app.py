@@ -151,6 +151,18 @@ def test_output_that_cannot_be_written_is_a_failure_in_one_line(costs_file: Path
     )
 
 
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_standard_streams_may_be_closed(closed: str) -> None:
+    """Else the first files of a daemon would have their numbers, and its children would write into those."""
+    program = f"import os; {MAIN.replace('sys.exit(main())', 'main()')}; [os.fstat(number) for number in range(3)]"
+    ran = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", program, "--version"],
+        capture_output=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
+
+
 def test_a_terminal_without_the_characters_of_a_picture_has_others(costs_file: Path) -> None:
     ran = in_a_process("plan", "--costs", str(costs_file), PYTHONIOENCODING="ascii")
     assert (ran.returncode, ran.stderr) == (0, b"")

@@ -8,7 +8,6 @@ that hangs (`process/pulse.py`) is killed, which frees its resources.
 from __future__ import annotations
 
 import logging
-import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from shisha_rt.process.channel import GONE, Channel, ChannelBroken
 from shisha_rt.process.child import Child, start_with_channel
 from shisha_rt.process.codec import Codec
 from shisha_rt.process.pulse import SILENCE_S, Pulse
+from shisha_rt.process.readable import is_readable
 
 log = logging.getLogger(__name__)
 
@@ -191,7 +191,7 @@ class ChildLink(Generic[ToT, FromT]):
     def wait(self, within_s: float, meanwhile: Callable[[], object]) -> None:
         """Wait at most `within_s` for the end of the child, which has been asked to end. Calls `meanwhile` often."""
         ends_s = time.monotonic() + within_s
-        while self._line is not None and not select.select([self._line[0].pidfd], [], [], _MEANWHILE_S)[0]:
+        while self._line is not None and not is_readable(self._line[0].pidfd, _MEANWHILE_S):
             meanwhile()
             if time.monotonic() >= ends_s:
                 break

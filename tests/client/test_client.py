@@ -47,7 +47,7 @@ from tests.protocol.gateway import SIGNATURE, Frame, Gateway, Gone, Script, echo
 from tests.waiting import PATIENCE_S
 from tests.wording import raised
 
-LONG_S = 10.0
+LONG_S = PATIENCE_S
 SHORT_S = 0.2
 
 Connect = Callable[..., Any]

@@ -18,6 +18,7 @@ from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.request import Signature
+from tests.waiting import PATIENCE_S
 from tests.wording import raised
 
 
@@ -41,9 +42,9 @@ def assert_answers(context: zmq.Context[zmq.Socket[bytes]], gateway: Gateway, pa
     client = context.socket(zmq.DEALER)
     client.connect(f"ipc://{path}")
     client.send(b"no header")
-    assert gateway.socket.poll(timeout=5000)
+    assert gateway.socket.poll(timeout=int(PATIENCE_S * 1e3))
     assert list(gateway.receive()) == []  # it has been refused
-    assert client.poll(timeout=5000)
+    assert client.poll(timeout=int(PATIENCE_S * 1e3))
     assert b"it is not JSON" in client.recv()
     client.close(linger=0)
 

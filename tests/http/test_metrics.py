@@ -30,7 +30,7 @@ TOKEN: Final = "a token for looking"
 CLIENT: Final = f'[[user]]\nname = "prometheus"\ntoken_sha256 = "{hashlib.sha256(TOKEN.encode()).hexdigest()}"\n'
 OTHER: Final = f'[[user]]\nname = "other"\ntoken_sha256 = "{hashlib.sha256(b"other").hexdigest()}"\n'
 HALF_OPEN: Final = 40
-SOON_S: Final = 5.0
+SOON_S: Final = 30.0
 
 
 @dataclass(frozen=True)

@@ -65,10 +65,10 @@ class TestMerging:
 
     def test_a_thousand_layers_over_many_places_within_a_second(self) -> None:
         rng = random.Random(1)
-        start = time.perf_counter()
+        start_s = time.process_time()
         plan = seed([rng.randrange(10**9) for _ in range(1000)], places(*[1 + i % 3 for i in range(256)]))
         assert len(plan.stages) == 256
-        assert time.perf_counter() - start < 1
+        assert time.process_time() - start_s < 1
 
 
 class TestAssignment:

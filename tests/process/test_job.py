@@ -13,6 +13,7 @@ import pytest
 
 from shisha_rt.process import job
 from shisha_rt.process.job import JobFailed, run_job
+from tests.waiting import PATIENCE_S
 from tests.wording import says
 
 
@@ -85,7 +86,7 @@ def test_a_job_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> None:
         job = psutil.Process(int(waiting.stdout.readline()))
         waiting.terminate()
     try:
-        job.wait(20)
+        job.wait(PATIENCE_S)
     finally:
         if job.is_running():
             job.kill()

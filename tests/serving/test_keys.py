@@ -32,7 +32,7 @@ from tests.serving.page import scrape, values
 from tests.waiting import PATIENCE_S, until
 
 USERS = {"boss": "operator", "camera": "client", "guest": "client"}
-SOON_S = 5.0
+SOON_S = 30.0
 """A refusal comes at once, and not when the client's patience has ended."""
 
 

@@ -20,6 +20,7 @@ from shisha_rt.http.grpc.infer import answer_message, read_request
 from shisha_rt.http.grpc.messages import MESSAGES, METHODS, SERVICE, Method
 from shisha_rt.http.guard import no_token, token_caller
 from shisha_rt.http.inference.about import About
+from shisha_rt.http.inference.body import SLOWEST_BYTES_PER_S
 from shisha_rt.http.inference.inferences import ROOM_BYTES, Inferences
 from shisha_rt.http.inference.room import TakenRoom
 from shisha_rt.protocol.access import Permission
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _LAST_ANSWERS_S: Final = 3.0
 _RECEIVED_WITHIN_S: Final = 20.0
+_UNREAD_S: Final = 30.0
 _MOST_RECEIVED: Final = 64
 """The most requests being received at once, and the most open streams."""
 _MOST_OF_A_STREAM: Final = 32
@@ -184,7 +186,10 @@ class _Inference:
         return await infer
 
     async def stream(self, _requests: Any, caller: Caller, context: _Context) -> None:
-        """Answer requests in order. A request's error is sent as its answer, and does not end the stream."""
+        """Answer requests in order. A request's error is sent as its answer, and does not end the stream.
+
+        A caller that reads nothing of its answers is cut off, as they would be kept for good.
+        """
         if self._streams >= _MOST_RECEIVED:
             raise error_for(Error.TOO_MANY_CALLERS, f"{self._streams} streams are open; expected at most so many")
         self._streams += 1
@@ -219,7 +224,11 @@ class _Inference:
             self._app_state.count_rpc(grpc_status(error).name)
         if before is not None:
             await asyncio.wait({before})
-        await context.write(answer)
+        try:
+            async with asyncio.timeout(_UNREAD_S + answer.ByteSize() / SLOWEST_BYTES_PER_S):
+                await context.write(answer)
+        except TimeoutError:
+            raise error_for(Error.TOO_SLOW, f"nothing was read of the answers for {_UNREAD_S:g} s") from None
 
     async def _infer(self, request: Any, caller: Caller, context: _Context) -> Any:
         client, signature = await self._app_state.model_of(path_of(request.model_name, request.model_version))

@@ -11,6 +11,7 @@ import queue
 import signal
 import socket
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -308,6 +309,85 @@ def test_a_fault_of_ours_is_told_and_counted_and_ends_no_stream(monkeypatch: pyt
         await server.stop(None)
         await app_state.close()
 
+    monkeypatch.setattr(AsyncClient, "signature", known)
+    monkeypatch.setattr(AsyncClient, "infer", infer)
+    asyncio.run(run())
+
+
+def test_a_request_is_freed_before_its_frame_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else frees its tensors: a message that is cleared keeps its memory."""
+    came: list[weakref.ref[Any]] = []
+    freed: list[bool] = []
+
+    class Request:
+        def __init__(self, message: Any) -> None:
+            self.message = message
+            came.append(weakref.ref(self))
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.message, name)
+
+        @classmethod
+        def FromString(cls, data: bytes) -> Request:  # noqa: N802
+            return cls(MESSAGES["ModelInferRequest"].FromString(data))
+
+    async def infer(*_: object, **__: object) -> Answer:
+        freed.append(came[-1]() is None)
+        return Answer("1", {"y": np.zeros((1, 2), np.float32)}, 1, 1, None, 0.0, 0.0)
+
+    async def known(*_: object, **__: object) -> Signature:
+        return Signature("m", (Tensor("x", (1, 2), "FP32"),), (Tensor("y", (1, 2), "FP32"),))
+
+    async def run() -> None:
+        app_state = AppState(ServeHttp("tcp://127.0.0.1:1", ()))
+        server = grpc.aio.server(handlers=[_handlers(app_state, Inferences(app_state), 1 << 20)])
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        request = stubs.ModelInferRequest(model_name="m", raw_input_contents=[bytes(8)])
+        request.inputs.add(name="x", datatype="FP32", shape=[1, 2])
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stub = stub_methods.GRPCInferenceServiceStub(channel)
+            await stub.ModelInfer(request)
+            assert [answer.error_message async for answer in stub.ModelStreamInfer(iter([request]))] == [""]
+        await server.stop(None)
+        await app_state.close()
+
+    monkeypatch.setattr(service, "METHODS", [method._replace(request=Request) for method in METHODS])
+    monkeypatch.setattr(AsyncClient, "signature", known)
+    monkeypatch.setattr(AsyncClient, "infer", infer)
+    asyncio.run(run())
+    assert freed == [True, True]
+
+
+def test_a_stream_that_is_not_read_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = {"y": np.zeros((1, 1 << 18), np.float32)}
+
+    async def infer(*_: object, **__: object) -> Answer:
+        return Answer("1", outputs, 1, 1, None, 0.0, 0.0)
+
+    async def known(*_: object, **__: object) -> Signature:
+        return Signature("m", (Tensor("x", (1, 2), "FP32"),), (Tensor("y", (1, 1 << 18), "FP32"),))
+
+    async def run() -> None:
+        app_state = AppState(ServeHttp("tcp://127.0.0.1:1", ()))
+        server = grpc.aio.server(handlers=[_handlers(app_state, Inferences(app_state), 1 << 20)])
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        request = stubs.ModelInferRequest(model_name="m", raw_input_contents=[bytes(8)])
+        request.inputs.add(name="x", datatype="FP32", shape=[1, 2])
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call = stub_methods.GRPCInferenceServiceStub(channel).ModelStreamInfer(iter([request] * 32))
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.sleep(1)
+                with contextlib.suppress(grpc.RpcError):
+                    while await call.read() is not grpc.aio.EOF:
+                        pass
+            assert dict(await call.trailing_metadata())["shisha-kind"] == Error.TOO_SLOW
+        await server.stop(None)
+        await app_state.close()
+
+    monkeypatch.setattr(service, "_UNREAD_S", 0.2)
+    monkeypatch.setattr(service, "SLOWEST_BYTES_PER_S", 1 << 30)
     monkeypatch.setattr(AsyncClient, "signature", known)
     monkeypatch.setattr(AsyncClient, "infer", infer)
     asyncio.run(run())

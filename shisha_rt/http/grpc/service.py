@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -20,6 +20,7 @@ from shisha_rt.http.grpc.infer import answer_message, read_request
 from shisha_rt.http.grpc.messages import MESSAGES, METHODS, SERVICE, Method
 from shisha_rt.http.guard import no_token, token_caller
 from shisha_rt.http.inference.about import About
+from shisha_rt.http.inference.body import SLOWEST_BYTES_PER_S
 from shisha_rt.http.inference.inferences import ROOM_BYTES, Inferences
 from shisha_rt.http.inference.room import TakenRoom
 from shisha_rt.protocol.access import Permission
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _LAST_ANSWERS_S: Final = 3.0
 _RECEIVED_WITHIN_S: Final = 20.0
+_UNREAD_S: Final = 30.0
 _MOST_RECEIVED: Final = 64
 """The most requests being received at once, and the most open streams."""
 _MOST_OF_A_STREAM: Final = 32
@@ -160,7 +162,10 @@ def _told(failed: Exception) -> ShishaError:
 
 
 class _Inference:
-    """`ModelInfer` and `ModelStreamInfer`. `most_bytes`: the largest request."""
+    """`ModelInfer` and `ModelStreamInfer`. `most_bytes`: the largest request.
+
+    Requests are read from the context: gRPC's iterator keeps the last one, and nothing frees a message that is kept.
+    """
 
     def __init__(self, app_state: AppState, inferences: Inferences, most_bytes: int) -> None:
         self._app_state = app_state
@@ -168,18 +173,23 @@ class _Inference:
         self._receiving = asyncio.Semaphore(max(1, min(_MOST_RECEIVED, ROOM_BYTES // most_bytes)))
         self._streams = 0
 
-    async def one(self, requests: AsyncIterator[Any], caller: Caller, context: _Context) -> Any:
+    async def one(self, _requests: Any, caller: Caller, context: _Context) -> Any:
         try:
             async with self._receiving, asyncio.timeout(_RECEIVED_WITHIN_S):
-                request = await anext(requests)
+                request = await context.read()
         except TimeoutError:
             raise error_for(Error.TOO_SLOW, f"the request was not received within {_RECEIVED_WITHIN_S:g} s") from None
-        except StopAsyncIteration:
-            raise error_for(Error.MALFORMED_REQUEST, "there is no request; expected one") from None
-        return await self._infer(request, caller, context)
+        if request is grpc.aio.EOF:
+            raise error_for(Error.MALFORMED_REQUEST, "there is no request; expected one")
+        infer = self._infer(request, caller, context)
+        del request
+        return await infer
 
-    async def stream(self, requests: AsyncIterator[Any], caller: Caller, context: _Context) -> None:
-        """Answer requests in order. A request's error is sent as its answer, and does not end the stream."""
+    async def stream(self, _requests: Any, caller: Caller, context: _Context) -> None:
+        """Answer requests in order. A request's error is sent as its answer, and does not end the stream.
+
+        A caller that reads nothing of its answers is cut off, as they would be kept for good.
+        """
         if self._streams >= _MOST_RECEIVED:
             raise error_for(Error.TOO_MANY_CALLERS, f"{self._streams} streams are open; expected at most so many")
         self._streams += 1
@@ -187,9 +197,10 @@ class _Inference:
             under_way = asyncio.Semaphore(_MOST_OF_A_STREAM)
             before: asyncio.Task[None] | None = None
             async with asyncio.TaskGroup() as group:
-                async for request in requests:
+                while (request := await context.read()) is not grpc.aio.EOF:
                     await under_way.acquire()
                     answering = self._in_turn(request, caller, before, context)
+                    del request
                     before = group.create_task(answering)
                     before.add_done_callback(lambda _: under_way.release())
         except BaseExceptionGroup as failed:  # an answer could not be written: the caller has gone
@@ -201,11 +212,11 @@ class _Inference:
         self, request: Any, caller: Caller, before: asyncio.Task[None] | None, context: _Context
     ) -> None:
         answer = MESSAGES["ModelStreamInferResponse"]()
-        request_id = request.id
+        request_id, infer = request.id, self._infer(request, caller, context)
+        del request
         try:
-            message = await self._infer(request, caller, context)
-            message.parameters["triton_final_response"].bool_param = True  # as Triton: each request has one response
-            answer.infer_response.CopyFrom(message)
+            answer.infer_response.CopyFrom(await infer)
+            answer.infer_response.parameters["triton_final_response"].bool_param = True  # as Triton: one response each
         except Exception as failed:
             error = _told(failed)
             answer.error_message = error.message
@@ -213,13 +224,17 @@ class _Inference:
             self._app_state.count_rpc(grpc_status(error).name)
         if before is not None:
             await asyncio.wait({before})
-        await context.write(answer)
+        try:
+            async with asyncio.timeout(_UNREAD_S + answer.ByteSize() / SLOWEST_BYTES_PER_S):
+                await context.write(answer)
+        except TimeoutError:
+            raise error_for(Error.TOO_SLOW, f"nothing was read of the answers for {_UNREAD_S:g} s") from None
 
     async def _infer(self, request: Any, caller: Caller, context: _Context) -> Any:
         client, signature = await self._app_state.model_of(path_of(request.model_name, request.model_version))
         self._app_state.refuse_if_full()
         asked, pieces = read_request(request, signature)
-        request.Clear()
+        del request
         given = iter(pieces)
 
         async def fill(room: memoryview) -> None:

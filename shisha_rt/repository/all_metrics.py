@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from http.client import HTTPException
 from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily
@@ -58,7 +59,7 @@ def _families(page: str) -> Iterable[Metric]:
     try:
         with urllib.request.urlopen(asked, timeout=_PATIENCE_S) as answer:
             families = list(text_string_to_metric_families(answer.read().decode()))  # type: ignore[no-untyped-call]
-    except (OSError, ValueError):
+    except (OSError, ValueError, HTTPException):  # the last: it ended amid its answer
         return ()
     return [family for family in families if family.name.startswith("shisha_")]
 

@@ -165,6 +165,8 @@ def _in_file(path: Path) -> tuple[Settings, list[ModelEntry]]:
     raw = read_daemon_file(path)
     tables = raw.pop(_TABLE)
     assert isinstance(tables, list)
+    if not tables:
+        raise BadInput(f"{path}: model = []: expected a [[model]] table for each model", Error.WRONG_VALUE)
     host, entries = settings_in({**raw, _TABLE: ""}, path, str(path)), []
     for index, table in enumerate(tables):
         where = f"{path}: model[{index}]"

@@ -242,7 +242,7 @@ class Fleet:
         self.deal(de.ModelLeft(name))
         if served.then and served.kept is not None:
             served.entry = served.kept
-        elif served.then:
+        elif served.then and not served.leaving:
             del self.models[name]
         self._changed()
         served.tell(reason)

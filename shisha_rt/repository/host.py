@@ -160,6 +160,8 @@ class ModelHost:
                     self._versions.compare(served, daemon)
                 elif daemon is served.daemon:
                     self.fleet.serves(served, now_s)
+                else:
+                    daemon.terminate()  # a signal that reaches a process at its very start is not heard
             case DaemonEnded(daemon):
                 self._ended(self.fleet.models[daemon.entry.name], daemon, event, now_s)
             case Signalled(read_again=True):
@@ -382,6 +384,8 @@ class ModelHost:
         while self.fleet.daemons and time.monotonic() < until_s:
             for event in self._poller.poll(LOOK_EVERY_S):
                 match event:
+                    case DaemonReady(daemon):
+                        daemon.terminate()
                     case DaemonEnded(daemon):
                         self._ended(self.fleet.models[daemon.entry.name], daemon, event, time.monotonic())
                     case (Message() as message, RequestRoute() as route):

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from shisha_rt.daemon.settings import Settings, check_built
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.repository.entries import entries_of
 from tests.wording import raised
@@ -77,4 +78,18 @@ def test_no_model_has_at_least_more_places_than_at_most(tmp_path: Path, sources:
     file = tmp_path / "daemon.toml"
     file.write_text(f"[[model]]\nmodel = {sources[0]!r}\nleast = 2\nmost = 1\n")
     with pytest.raises(BadInput, match=r"model\[0\]\.most"):
+        entries_of([str(file)], {})
+
+
+@pytest.mark.parametrize("name", ["x" * 257, "a\nb", "\udcff"])
+def test_a_name_that_no_request_can_have_is_refused(tmp_path: Path, name: str) -> None:
+    for settings in (Settings("net.onnx", name=name), Settings(f"{name}.onnx"), Settings("net.onnx", version=name)):
+        with raised(BadInput, Error.WRONG_VALUE):
+            check_built(settings, "net")
+
+
+def test_a_file_of_no_models_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "daemon.toml"
+    file.write_text("model = []\n")
+    with raised(BadInput, Error.WRONG_VALUE):
         entries_of([str(file)], {})

@@ -29,6 +29,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from shisha_rt.client import Client, FailedPrecondition, NotFound, ShishaError, Unavailable, Unimplemented
 from shisha_rt.core.dealer import RESTS_S
 from shisha_rt.errors import Code, Error
+from shisha_rt.protocol.header import encode_operation
 from shisha_rt.protocol.keys import new_pair
 from tests.machine.host.control_group import quota_group
 from tests.serving.daemon_process import DaemonEnded, machine_file
@@ -397,6 +398,26 @@ def test_a_load_whose_model_is_unloaded_meanwhile_is_answered(host: HostProcess,
         until(lambda: any(each["name"] == "brief" for each in host.control.status()["models"]), "a model that comes")
         host.control.call("model_unload", model_name="brief")
         loading.result()
+
+
+def test_a_daemon_that_is_unwanted_as_soon_as_it_is_started_ends(host: HostProcess, models: Path) -> None:
+    """Also if it has not heard the signal, and if the next load of its model has failed by then."""
+    daemons = {process.pid for process in host.running("shisha_rt.repository.hosted")}
+    file, broken = write_times(models, 4.0, "unwanted"), models / "broken.onnx"
+    broken.write_bytes(b"no model")
+    asked: list[tuple[str, dict[str, str]]] = []
+    for name in ("unwanted", "unwanted too"):
+        asked += [("model_load", {"model": str(file)}), ("model_unload", {}), ("model_load", {"model": str(broken)})]
+        asked[-3:] = [(op, {"model_name": name, **rest}) for op, rest in asked[-3:]]
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.connect(host.endpoint)
+        for number, (op, arguments) in enumerate(asked):
+            socket.send(encode_operation(op, str(number), arguments))
+        for _ in asked:
+            assert socket.poll(round(PATIENCE_S * 1000))
+            socket.recv_multipart()
+    until(lambda: {process.pid for process in host.running("shisha_rt.repository.hosted")} == daemons, "their end")
+    assert host.told("times")["state"] == "READY"
 
 
 @pytest.mark.long

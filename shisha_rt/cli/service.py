@@ -6,6 +6,7 @@ import os
 import pwd
 import re
 import shlex
+import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from shisha_rt.daemon.settings import engine_of
 from shisha_rt.endpoint import ENDPOINT, default_endpoint
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.host.leases import FOLDER_VARIABLE
-from shisha_rt.show.systemd_unit import Unit
+from shisha_rt.show.systemd_unit import Unit, is_temporary
 
 if TYPE_CHECKING:
     from shisha_rt.daemon.settings import Settings
@@ -88,8 +89,25 @@ def service(
         generates_code=any(_generates_code(each, machine) for each in served),
         for_user=user,
         leases=None if settings.leases is None else Path(settings.leases),
+        reads=[Path(word) for word in (sys.executable, *words, *(each.model for each in served)) if word[:1] == "/"],
     )
     print(printed.text, end="")
+    if printed.user is None and not user:
+        _warn_of_closed([*printed.reads, Path(sys.executable).resolve(), *printed.sockets])
+
+
+def _warn_of_closed(paths: Sequence[Path]) -> None:
+    """Say on standard error which path is out of reach of the user that systemd makes up, if one is."""
+    for path in paths:
+        closed = [folder for folder in path.parents if folder.exists() and not folder.stat().st_mode & stat.S_IXOTH]
+        if closed or is_temporary(path):
+            where = f"{closed[0]} is closed to it" if closed else "it has folders of its own for temporary files"
+            print(
+                f"shisha-rt service: {path}: the user that systemd makes up (DynamicUser=yes) cannot reach it: "
+                f"{where}; keep it elsewhere, or set User= in place of DynamicUser=",
+                file=sys.stderr,
+            )
+            return
 
 
 def _as_serve_reads(arguments: Sequence[str]) -> tuple[list[str], Mapping[str, Any]]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _STRIP: Final = 60  # operators
 _LABEL_ROOM: Final = 3.0  # lanes, for the operators' types above a strip
+_LABEL: Final = 20  # characters that fit into it, such as MatMulIntegerToFloat
 _WIDTH: Final = 18.0  # inches
 _LANE_HEIGHT: Final = 0.3
 _HEAD: Final = 0.7
@@ -44,7 +45,8 @@ def save_placement(path: Path, title: str, problem: Problem, assignment: Assignm
     axes.axis("off")
     costed = cost(problem, assignment)
     costs = f"{milliseconds(costed.total_s)}, transfers {milliseconds(costed.transfer_s)} of it"
-    figure.suptitle(f"{title}\n{costs}; on each transfer (red) its µs", fontsize=11, y=1 - 0.1 / height)
+    of_each = "; on each transfer (red) its µs" if costed.transfer_s else ""
+    figure.suptitle(f"{title}\n{costs}{of_each}", fontsize=11, y=1 - 0.1 / height)
     _draw_operators(axes, problem, assignment)
     _draw_tensors(axes, problem, assignment)
     write_figure(figure, path, min(_PIXELS_PER_INCH, _MAX_PIXELS / height))
@@ -72,7 +74,9 @@ def _draw_operators(axes: Axes, problem: Problem, assignment: Assignment) -> Non
             axes.scatter(xs, ys, s=70, marker="s", color=colour_of(device), edgecolor="0.3", linewidth=0.5, zorder=3)
     for index, (node, (x, _)) in enumerate(zip(problem.nodes, points, strict=True)):
         y = index // _STRIP * _strip_height(problem) + _LABEL_ROOM - 0.6
-        axes.text(x, y, (node.op or node.name)[:16], rotation=90, ha="center", va="bottom", fontsize=6)
+        name = node.op or node.name
+        label = name if len(name) <= _LABEL else f"{name[: _LABEL - 1]}…"
+        axes.text(x, y, label, rotation=90, ha="center", va="bottom", fontsize=6)
 
 
 def _draw_tensors(axes: Axes, problem: Problem, assignment: Assignment) -> None:

@@ -92,5 +92,5 @@ def _instead(problem: Problem, cost_s: float) -> Iterator[str]:
         other_s = cost(problem, assignment).total_s
         if other_s == math.inf:
             continue  # groups that overlap
-        times = f", {other_s / cost_s:.3g} times" if cost_s else ""
+        times = f", {other_s / cost_s:.3g} times as long" if cost_s else ""
         yield f"{what}: {milliseconds(other_s)}{times}"

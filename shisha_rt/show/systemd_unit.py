@@ -54,6 +54,7 @@ class Unit:
     `sockets`: UNIX sockets that the daemon listens at. `generates_code`: an engine writes machine code as it runs.
     `reads_again`: the daemon reads files again on SIGHUP; else SIGHUP would end it. `for_user`: for a user's own
     service manager instead of the host's. `leases`: folder of core leases, which other daemons write to as well.
+    `reads`: programs and files that it needs.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Unit:
     reads_again: bool = False
     for_user: bool = False
     leases: Path | None = None
+    reads: Sequence[Path] = ()
 
     @property
     def text(self) -> str:
@@ -151,13 +153,18 @@ class Unit:
         if self.for_user:
             return []
         folders = sorted({*(socket.parent for socket in self.sockets), *([self.leases] if self.leases else [])})
-        temporary = [folder for folder in folders if any(folder.is_relative_to(parent) for parent in _TEMPORARY)]
+        temporary = [folder for folder in folders if is_temporary(folder)]
         own = Path("/run") / self.name
         written = [folder for folder in folders if folder not in temporary and not folder.is_relative_to(own)]
         private = ["PrivateTmp=yes"]
-        if temporary:
-            private = [f"# No PrivateTmp: others look into {temporary[0]}", *map(_written, temporary)]
+        if hidden := [*temporary, *filter(is_temporary, self.reads)]:
+            private = [f"# No PrivateTmp: it would hide {hidden[0]}", *map(_written, temporary)]
         return [*_CLOSED_TO_A_SYSTEM_SERVICE, *private, *map(_written, written)]
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether `PrivateTmp=`, which `DynamicUser=` implies (systemd.exec(5)), would hide `path`."""
+    return any(path.is_relative_to(parent) for parent in _TEMPORARY)
 
 
 def _command(words: Sequence[str]) -> str:

@@ -133,8 +133,8 @@ class TestForPeople:
             "pim 2 2500 ms",
             "cpu -> pim 1 transfer 2000 ms",
             "… less than 5500 ms",
-            "all on cpu: 9000 ms, 1.64 times",
-            "… its fastest device: 5500 ms, 1 times",
+            "all on cpu: 9000 ms, 1.64 times as long",
+            "… its fastest device: 5500 ms, 1 times as long",
         ):
             assert says(line) in lines
         assert "all on pim" not in ran.out

@@ -151,6 +151,26 @@ def test_root_gets_a_user_made_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     assert has(run("service", "zoo:squeezenet"), "DynamicUser=yes")
 
 
+def test_what_a_user_made_up_cannot_reach_is_told(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.delenv("SUDO_USER")
+    monkeypatch.setattr(sys, "executable", "/bin/sh")
+    here.chmod(0o700)
+    ran = run("service", "m.onnx")
+    assert ran.status == 0
+    assert str(here / "m.onnx") in ran.err
+    assert "/tmp/s" in run("service", "zoo:squeezenet", "--endpoint", "ipc:///tmp/s").err, (
+        "DynamicUser= has its own /tmp"
+    )
+    assert [run("service", *argv).err for argv in (["zoo:squeezenet"], ["--user", "m.onnx"])] == ["", ""]
+
+
+def test_what_it_reads_in_a_temporary_folder_is_not_hidden() -> None:
+    text = Unit("a", "m", ["serve"], "", user="ann", reads=[Path("/tmp/m.onnx")]).text
+    assert "PrivateTmp=" not in text
+    assert "ReadWritePaths" not in text
+
+
 @pytest.mark.skipif(find_spec("openvino") is None, reason="needs the extra `openvino`")
 def test_an_engine_that_generates_code_may(run: Run, here: Path) -> None:
     """OpenVINO ends with "can't protect" where memory is never both written and run: wherever it may be chosen."""
@@ -237,7 +257,7 @@ def test_leases_of_cores_are_kept_where_others_keep_theirs(run: Run, here: Path)
 
 def test_a_folder_of_leases_that_a_reboot_empties_is_made_anew(run: Run, here: Path) -> None:
     """Not by RuntimeDirectory=, which would take it from the other daemons."""
-    argv = ("service", "m.onnx", "--leases", "/run/lock/shisha-rt")
+    argv = ("service", "zoo:squeezenet", "--leases", "/run/lock/shisha-rt")
     ran = run(*argv)
     assert has(ran, "ReadWritePaths=/run/lock/shisha-rt", "PrivateTmp=yes")
     assert value(ran, "ExecStartPre") == "+/bin/mkdir -p -m 1777 /run/lock/shisha-rt"

@@ -19,7 +19,7 @@ export class Places {
       this.holder.replaceChildren(...names.map((name) => this.cards.get(name).element));
     }
     const lost = status.places.filter((place) => stateMark(place) !== "●").length;
-    const emulated = status.machine.emulated ? ", some or all of it emulated" : "";
+    const emulated = status.machine.emulated ? ", some or all emulated" : "";
     say(byId("places-note"), `${plural(names.length, "place")}${lost ? `, ${lost} not up` : ""}${emulated}`);
     const stages = new Map();
     status.plan.stages.forEach((stage, i) => stage.places.flat().forEach((name) => stages.set(name, [...(stages.get(name) ?? []), i])));

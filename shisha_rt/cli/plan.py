@@ -95,7 +95,7 @@ class PlanOptions:
         float | None,
         typer.Option(
             metavar="S",
-            help="Stop exact after S seconds, a search after trials of S seconds in all.",
+            help="Stop exact after S seconds, a rival of Shisha's after trials of S seconds in all; not for others.",
             rich_help_panel=_SEARCH,
         ),
     ] = None

@@ -22,7 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from shisha_rt.arrays import Floats
+from shisha_rt.arrays import Floats, Ints
 from shisha_rt.costs.costs import Costs, why_infeasible
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.outcome import Outcome, ShouldStop
@@ -40,6 +40,8 @@ from shisha_rt.planner.solution import TOO_SOON, PlanSolution
 _MOST_SEARCHED: Final = 500
 """With copies, links, and more places than this, `wide_plan` is tried first, without a search on some of the places."""
 _QUICK_CELLS: Final = 1 << 16
+_NEAR: Final = 1e-3
+"""Relative gap at which a search that proves nothing ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,7 @@ def _plain_plan(costs: Costs, goal: Goal) -> PlanSolution:
     stages = None if fewer == counts else _early_plan(model, fewer, most, lower_s, should_stop)
     limited = replace(solution, outcome=Outcome.LIMIT, lower_bound_s=lower_s)
     if cells > goal.most_cells:
+        stages = _walked(model, most, lower_s, stages, should_stop)
         if stages is None:
             reason = f"{len(counts)} kinds of places: {cells} states, expected at most {goal.most_cells}"
             return replace(limited, reason=reason)
@@ -165,6 +168,38 @@ def _early_plan(
     stages = widest.trace()
     bracket = _narrowed(model, states, _Bracket(lower_s, model.bottleneck_s(stages), stages), should_stop)
     return [(kept[kind], begin, end) for kind, begin, end in bracket.stages]
+
+
+def _walked(
+    model: StageCosts, most: int, lower_s: float, stages: Sequence[KindedStage] | None, should_stop: ShouldStop
+) -> Sequence[KindedStage] | None:
+    """`stages`, or a faster plan on any of the places: each stage, in turn, is on the place that gets furthest."""
+    upper_s, bound_s = (math.inf, math.inf) if stages is None else (model.bottleneck_s(stages), lower_s)
+    while (stages is None or lower_s < upper_s * (1 - _NEAR)) and not should_stop():
+        walk = _walk(model, most, model.furthest(bound_s))
+        if walk is not None:
+            stages, upper_s = walk, model.bottleneck_s(walk)
+        elif stages is None:
+            break
+        else:
+            lower_s = bound_s
+        bound_s = lower_s + (upper_s - lower_s) / 2
+    return stages
+
+
+def _walk(model: StageCosts, most: int, furthest: Ints) -> list[KindedStage] | None:
+    """Stages within `furthest` (kinds, positions), each as long as any place left allows; None if they do not do."""
+    left = np.array([len(kind.places) for kind in model.kinds])
+    stages: list[KindedStage] = []
+    begin = 0
+    while begin < model.groups and len(stages) < most:
+        ends = np.where(left > 0, furthest[:, begin], 0)
+        kind = int(ends.argmax())
+        if ends[kind] <= begin:
+            return None
+        stages.append((kind, begin, int(ends[kind])))
+        left[kind], begin = left[kind] - 1, int(ends[kind])
+    return stages if begin == model.groups else None
 
 
 def _fewer(model: StageCosts, counts: Counts, most: int, most_cells: int) -> Counts:

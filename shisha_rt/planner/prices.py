@@ -49,7 +49,7 @@ def bound(wide: Wide, most_stages: int | None, should_stop: ShouldStop) -> Bound
     """Bound the frames a second of all chains by pricing places; None if no chain can run the network."""
     limit = np.array([*(float(place_class.count) for place_class in wide.classes), *wide.links.tolist()])
     classes = len(wide.classes)
-    routes: dict[Route, None] = {}
+    routes: dict[Route, Floats] = {}
     finite = np.where(np.isfinite(wide.seconds), wide.seconds, 0.0)
     speeds = 1 / np.maximum(finite.sum(axis=(1, 2)), 1e-30)
     start = np.concatenate([speeds, np.zeros(len(limit) - classes)])
@@ -60,10 +60,10 @@ def bound(wide: Wide, most_stages: int | None, should_stop: ShouldStop) -> Bound
         path = cheapest(wide, prices, most_stages)
         if path is None:
             return None
-        routes[path[1]] = None
+        routes[path[1]] = _use(wide, path[1])
     most, best = np.inf, start
     while len(routes) < _MOST_COLUMNS and not should_stop():
-        use = np.stack([_use(wide, route) for route in routes], axis=1)
+        use = np.stack(list(routes.values()), axis=1)
         scale = 1 / np.max(use / limit[:, None], axis=0)  # the frames a second of each route alone
         solved = maximize(scale, use / limit[:, None] * scale, np.ones(len(limit)))
         prices = solved.prices / limit
@@ -77,7 +77,7 @@ def bound(wide: Wide, most_stages: int | None, should_stop: ShouldStop) -> Bound
             if (worth := float(tried @ limit) / path[0]) < most:
                 most, best = worth, tried / (tried @ limit)
             if path[1] not in routes:
-                routes[path[1]] = None
+                routes[path[1]] = _use(wide, path[1])
                 added = True
                 break
         if most <= solved.value * (1 + NEAR) or not added:

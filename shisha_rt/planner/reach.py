@@ -73,7 +73,8 @@ def lattice(counts: Sequence[int], most: int) -> Lattice:
 
 def _span(counts: Sequence[int], used: int) -> tuple[Counts, tuple[int, ...]]:
     """Least count, and number of counts, of each kind but the last when `used` places are in use."""
-    low = tuple(max(0, used - (sum(counts) - count)) for count in counts[:-1])
+    every = sum(counts)
+    low = tuple(max(0, used - (every - count)) for count in counts[:-1])
     return low, tuple(min(count, used) - least + 1 for count, least in zip(counts[:-1], low, strict=True))
 
 

@@ -9,17 +9,20 @@ from itertools import combinations, pairwise, product
 import numpy as np
 import pytest
 
+from shisha_rt.arrays import Floats
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.costs.link_speed import OneWay
 from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan
+from shisha_rt.planner import prices
 from shisha_rt.planner.column_generation import SPACE, wide_plan
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.linear import maximize
-from shisha_rt.planner.place_classes import wide_space
+from shisha_rt.planner.place_classes import Wide, wide_space
+from shisha_rt.planner.prices import Route
 from tests.planner.evaluators import costs_of
 
 SLACK = 1 + 1e-9
@@ -55,6 +58,21 @@ def best_s(costs: Costs) -> float:
                     runs = ((first, end - 1, its) for (first, end), its in zip(spans, teams, strict=True))
                     least_s = min(least_s, evaluator.measurement_of(Plan.chain(runs)).bottleneck_s)
     return least_s
+
+
+def test_what_a_route_uses_is_summed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all routes in each round, hundreds of rounds over dozens of classes took most of a planner's minute."""
+    summed = []
+
+    def counted(wide: Wide, route: Route) -> Floats:
+        summed.append(route)
+        return used(wide, route)
+
+    used = prices._use
+    monkeypatch.setattr(prices, "_use", counted)
+    solution = wide_plan(drawn(random.Random(3), 12, (1,) * 8), Goal(replicate=True))
+    assert solution is not None
+    assert len(summed) == solution.statistics["probes"] > 10
 
 
 @pytest.mark.parametrize("times", [[[0, 0, 1, 1]] * 2, [[0, 0, 1], [1, 1, 0]], [[0] * 4] * 3])

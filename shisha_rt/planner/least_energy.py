@@ -35,9 +35,9 @@ from shisha_rt.planner.chains import (
 )
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import StageCosts, stage_costs
-from shisha_rt.planner.solution import PlanSolution
+from shisha_rt.planner.solution import PLAIN_CHAINS, PlanSolution
 
-SPACE: Final = "chains of stages, each on a team of its own"
+_TEAMS: Final = "chains of stages, each on a team of its own"
 _MOST_LABELS: Final = 1 << 18
 
 
@@ -85,7 +85,8 @@ def least_energy(costs: Costs, goal: Goal) -> PlanSolution:
     best, labels, is_searched = _search(space, goal)
     is_whole = is_searched and not is_partial
     statistics = {"kinds": len(model.kinds), "labels": labels}
-    solution = PlanSolution(None, Outcome.LIMIT, statistics=statistics, space=SPACE, is_partial=is_partial)
+    among = _TEAMS if goal.replicate else PLAIN_CHAINS
+    solution = PlanSolution(None, Outcome.LIMIT, statistics=statistics, space=among, is_partial=is_partial)
     if best is None and not is_whole:
         reason = f"{whole.groups - 1} cuts are too many to search them all" if is_searched else STOPPED
         return replace(solution, reason=reason)

@@ -178,7 +178,7 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     event_log.ProfilingBegan: lambda e: "measuring what layers cost, beside the frames",
     event_log.ProfilingEnded: _profiled,
     event_log.ProfilingFailed: lambda e: f"what layers cost could not be measured, so nothing is tuned: {e.reason}",
-    event_log.AccessRead: lambda e: f"the allow-list was read again: {e.users} users may come",
+    event_log.AccessRead: lambda e: f"the allow-list was read again, users: {e.users}",
     event_log.HttpEnded: lambda e: f"the HTTP process died and was started again: {e.reason}",
     event_log.TracerEnded: lambda e: f"the tracer's process died and was started again: {e.reason}",
     event_log.ClusterEnded: lambda e: f"the cluster process died and was started again: {e.reason}",

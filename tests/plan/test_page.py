@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from shisha_rt.plan.form import plan_of, written
+from shisha_rt.plan.engine import STAGE_ENGINES
+from shisha_rt.plan.form import WrittenStage, plan_of, written
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.verify import PlanRules
 
@@ -29,6 +31,11 @@ def test_every_plan_that_it_writes_down_is_read_and_written_as_it_stands() -> No
     assert len(plans) == 5
     for stages in plans:
         assert written(plan_of(stages)) == stages
+
+
+def test_it_has_every_key_of_a_stage_and_every_engine() -> None:
+    section = PAGE.partition("\n## Written down\n")[2].partition("\n## ")[0]
+    assert [key for key in (*WrittenStage.__struct_fields__, *STAGE_ENGINES) if f"`{key}`" not in section] == []
 
 
 def test_it_shows_a_plan_in_words() -> None:
@@ -78,6 +85,8 @@ def test_its_example_is_a_fork_and_its_chains_are_chains(capsys: pytest.CaptureF
             rules(1, weight_bytes=(9_000_000,), live_bytes=(437_184,), memory_bytes={"core0": 8_388_608}),
             Plan.of([(0, 0, "core0")]),
         ),
+        (rules(10, engines=STAGE_ENGINES), Plan((replace(CUT.stages[0], engine="openvino"), CUT.stages[1]))),
+        (rules(26, most_batch=4), Plan((replace(Plan.of([(0, 25, "core0")]).stages[0], batch=8),))),
     ],
 )
 def test_its_refusals_are_those_of_the_gate(given: PlanRules, plan: Plan) -> None:

@@ -25,6 +25,7 @@ from shisha_rt.planner.guided import guided
 from shisha_rt.planner.learning import learnt
 from shisha_rt.planner.least_energy import _Label, _undominated
 from shisha_rt.planner.loop import run
+from shisha_rt.planner.solution import PLAIN_CHAINS
 from tests.drawn import chunks
 from tests.planner.evaluators import costs_of
 from tests.planner.every_chain import ROUNDING, random_costs
@@ -151,6 +152,7 @@ def test_places_that_are_left_serve_as_copies() -> None:
     assert solution.plan == Plan.chain([(0, 1, ["p0", "p1", "p2"])])
     alone = exact_plan(costs, Goal(objective="energy"))
     assert alone.plan == Plan.of([(0, 1, "p0")])
+    assert (alone.space == PLAIN_CHAINS, solution.space == PLAIN_CHAINS) == (True, False)
     assert alone.lower_bound_j == pytest.approx(3.0)
 
 

@@ -7,6 +7,7 @@ import inspect
 import json
 import logging
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,6 +57,7 @@ def _options() -> Iterator[inspect.Parameter]:
     yield _parameter("shape", ManyShapes)
 
 
+_DESCRIPTORS: Final = 65_536  # as `LimitNOFILE` of the unit that `service` prints
 _SAY_EVERY_S: Final = 10.0
 _OFFERED: Final = {"machine": offer_machines}
 
@@ -112,10 +114,21 @@ def serve(
 
     log = logging.INFO if verbose else logging.WARNING, "%(asctime)s %(message)s"
     log_lines(*log)
+    _allow_more_descriptors()
     manager = ServiceManager(os.environ)  # before any other process is started
     run = _serve_several if names_several(source) else _serve_one
     with sigterm_ends_a_start(), contextlib.closing(manager):
         run(context.params, manager, log)
+
+
+def _allow_more_descriptors() -> None:
+    """Raise the soft limit towards the hard one: shells often have 1024, which 250 clients may take.
+
+    ZeroMQ's thread spins while a connection waits for a descriptor.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < _DESCRIPTORS:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_DESCRIPTORS if hard < 0 else min(hard, _DESCRIPTORS), hard))
 
 
 def _serve_one(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int, str]) -> None:

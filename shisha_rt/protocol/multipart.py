@@ -6,10 +6,13 @@ Shell.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Sequence
 from typing import Any, Final
 
 import zmq
+from zmq.utils.garbage import gc as tracking
 
 _NOW: Final = int(zmq.DONTWAIT)  # combining enum members takes microseconds
 _MORE: Final = int(zmq.DONTWAIT | zmq.SNDMORE)
@@ -18,6 +21,7 @@ _send: Final[Any] = zmq.backend.Socket.send
 _get: Final[Any] = zmq.backend.Socket.get
 """The functions under `zmq.Socket.send` and `get`, without their checks for socket options that are not used here."""
 _SHARE_FROM_BYTES: Final = 64 << 10  # below this, copying is cheaper than having the buffer tracked
+_TRACKING_DESCRIPTORS: Final = 16  # more than the 7 that pyzmq's context, its thread and two sockets take
 
 
 def can_be_read(socket: zmq.Socket[bytes]) -> bool:
@@ -48,8 +52,19 @@ def send_parts(socket: zmq.Socket[bytes], parts: Sequence[bytes | bytearray | me
 
 
 def _shared(part: bytes | bytearray | memoryview) -> zmq.Frame | bytes | bytearray | memoryview:
-    """A frame that refers to `part`; `part` itself, to be copied, if no descriptor is left for pyzmq to track it."""
+    """A frame that refers to `part`; `part` itself, to be copied, if too few descriptors are left for pyzmq to begin
+    tracking: libzmq would abort the process.
+    """
     try:
+        if not tracking.is_alive():
+            _try_descriptors()
         return zmq.Frame(part)
     except (OSError, zmq.ZMQError):
         return part
+
+
+def _try_descriptors() -> None:
+    """Raises OSError if there are not as many as tracking takes."""
+    with contextlib.ExitStack() as closing:
+        for _ in range(_TRACKING_DESCRIPTORS):
+            closing.callback(os.close, os.eventfd(0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import socket
 import subprocess
 import tomllib
@@ -287,3 +288,14 @@ class TestEnergy:
         machine = tmp_path / "board.toml"
         machine.write_text(self.PLACES.replace("2.0", "0"))
         assert "place[0].power_w = 0: expected" in run("serve", tiny_model, "--machine", machine, *FREE_PORTS).complaint
+
+
+def test_more_descriptors_are_taken_than_a_shell_allows(run: Run) -> None:
+    """Else a daemon has none left for new clients after some hundred."""
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1000, hard))
+    try:
+        run("serve", "missing.onnx")
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (65_536 if hard < 0 else min(hard, 65_536), hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 _WITHOUT_DESCRIPTORS = """
-import sys
 import zmq
+from zmq.utils.garbage import gc
 from shisha_rt.protocol.multipart import receive_parts, send_parts
 from tests.process.descriptors import descriptors_to_be_had
 
@@ -15,12 +15,12 @@ with zmq.Context() as context, context.socket(zmq.PAIR) as ours, context.socket(
     ours.bind("inproc://here")
     theirs.connect("inproc://here")
     parts = [b"header", bytes(1 << 20), b"a small one", bytes(1 << 17)]
-    with descriptors_to_be_had(0):
-        send_parts(ours, parts, copy=False)
-    send_parts(ours, parts, copy=False)
-    for _ in range(2):
+    for count in range(20):
+        with descriptors_to_be_had(count):
+            send_parts(ours, parts, copy=False)
         assert theirs.poll(10_000)
         assert [frame.bytes for frame in receive_parts(theirs)] == parts
+        assert gc.is_alive() == (count >= 16)
 """
 
 

@@ -99,7 +99,7 @@ def test_who_reads_nothing_of_an_answer_is_cut_off_and_who_reads_slowly_has_all(
             while connections.open:
                 await asyncio.sleep(0.02)
 
-    talk(_large, caller, unread_s=0.2)
+    talk(_large, caller, unread_s=0.4)
 
 
 def test_no_connection_is_idle_while_a_request_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:

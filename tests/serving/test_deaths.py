@@ -220,11 +220,12 @@ def test_a_place_that_keeps_dying_is_given_up(daemon: DaemonProcess, since: int,
 def test_the_second_death_is_the_frames_own_error(tmp_path: Path) -> None:
     """A frame that takes its worker down twice is answered INTERNAL; the frames around it never notice.
 
-    A frame takes long enough here to be found running, and killed, before it is done.
+    A frame takes long enough here to be found running, and killed, before it is done, by a test that gets no core, too.
     """
     shape = (1, 128, 48, 48)
     model = write_identity_model(tmp_path, channels=128, size=48, name="slow")
     with DaemonProcess(tmp_path, model, "--machine", machine_file(tmp_path, ["only"])) as daemon:
+        daemon.control.call("place_set", place="only", speed=0.02)
         board = daemon.board(1)
         outcomes: list[BaseException | None] = []
 
@@ -245,6 +246,7 @@ def test_the_second_death_is_the_frames_own_error(tmp_path: Path) -> None:
             pid = daemon.wait_for_workers()["only"]
             until(lambda: board.running(0) == poisoned, "its turn again", every_s=0.001)
             daemon.kill_worker(pid)
+            daemon.control.call("place_set", place="only", speed=1.0)
             sender.join(PATIENCE_S)
             load.wait_for_answers(2)
         assert_kept(load)

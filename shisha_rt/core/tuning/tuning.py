@@ -237,7 +237,7 @@ class Tuning:
                 self._tell(tm.Break(self.search.number))
             self._watch(None)
             return
-        self._put_off = None
+        self._put_off = self._then = None
         self._searched.add((self.choice.objective, available))
         if options.strategy == "guided" and self.choice.profiles is not Profiles.KNOWN:
             self.state = State.PROFILING if self.choice.profiles is Profiles.COMING else State.NO_COSTS
@@ -358,10 +358,7 @@ class Tuning:
             better = best is not None and best[1].is_better_than(rival.measurement, self.search.objective)
             self._rival, self._then = None, _Then.KEEP if better else _Then.RETURN
         elif self.state is State.COMPARING and (self.contests.of_batches or not self._compares):
-            if self._best is None:
-                self._search("frames do not come in a way to compare plans by")
-            else:
-                self._return_to_best()
+            self._return_to_best()
 
     def _compared(self) -> None:
         """End the comparison. Its winner goes live by what is decided so far; it is kept after that, measured first if
@@ -585,7 +582,7 @@ class Tuning:
 
     def _watch(self, baseline: Measurement | None) -> None:
         """Watch the live plan. `baseline`: its measurement when it was chosen; None: measure it now."""
-        self.state = State.WATCHING
+        self.state, self._then = State.WATCHING, None
         self.baseline = Baseline(baseline)
         self.measuring.begin(self._outbox.now_s, baseline)
 

@@ -54,7 +54,8 @@ class Workers:
 
     `copies`: whether a part reads, and writes, what its client lends; `written`: frames whose outputs are there.
     `needs`: what the layers read. `poison`: the layers of a frame that end whoever computes them. `layer_s`: what a
-    layer takes, by place; nothing is told of the others. `unequal`: some of them are slow.
+    layer takes, by place; nothing is told of the others. `unequal`: some of them are slow. `crashes`: says which deaths
+    are their own; None: none of them.
     """
 
     def __init__(self, rng: random.Random, slot_count: int, plans: dict[int, Plan], needs: Needs = CHAIN) -> None:
@@ -62,6 +63,7 @@ class Workers:
         self.plans = plans
         self.needs = needs
         self.healing = self.unequal = False
+        self.crashes: random.Random | None = None
         self.poison: dict[int, set[int]] = {}
         self.layer_s: dict[str, float] = {}
         self.processes: dict[int, Process] = {}
@@ -157,7 +159,8 @@ class Workers:
         running = process.parts[0].frame if process.running else None
         if running is None and self.rng.random() < 0.2:
             running = process.last_frame  # finished, but its note in shared memory had not been wiped
-        self.messages.append(ev.WorkerGone(process.incarnation, running, "killed"))
+        crashed = self.crashes is not None and not process.doomed and self.crashes.random() < 0.5
+        self.messages.append(ev.WorkerGone(process.incarnation, running, "killed", crashed=crashed))
 
     # --- the arena --------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ with the seed and the last events: `run(seed)` repeats exactly that interleaving
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Hashable
@@ -65,6 +66,7 @@ class Request:
     lent_in: bool = False
     lent_out: bool = False
     read: bool = False
+    frames: int = 1
 
 
 def random_policy(rng: random.Random) -> Policy:
@@ -93,15 +95,22 @@ class World:
         self.seed = seed
         self.validate = validate
         self.rng = random.Random(seed)
+        self.more = more = random.Random(f"more {seed}")  # of its own: what the other one draws stays as it was
         self.place_names = [f"p{i}" for i in range(self.rng.randint(1, 5))]
         self.slot_count = self.rng.randint(1, 5)
-        self.policy = random_policy(self.rng)
+        self.policy = replace(
+            random_policy(self.rng),
+            target_s=more.choice((math.inf, math.inf, 0.01)),
+            crashes_per_stage=1,
+            starts_at_once=more.choice((1, 8)),
+        )
         self.devices = dict.fromkeys(self.place_names, ("d0", "d1")) if self.rng.random() < 0.3 else {}
         self.needs = random_needs(self.rng)
         self.most_batch = self.rng.choice((1, 1, 2, 4))
         rules = PlanRules(LAYERS, tuple(self.place_names), None, (2,) * LAYERS, self.devices, self.needs)
         rules = replace(rules, most_batch=self.most_batch)
-        self.lifecycle = lifecycle(rules, self.slot_count, self.policy)
+        down = more.sample(self.place_names, more.randrange(len(self.place_names))) if more.random() < 0.2 else []
+        self.lifecycle = lifecycle(rules, self.slot_count, self.policy, down)
         self.slot_count *= self.most_batch
         self.now = 0.0
         self.healing = self.draining = self.stopped = self.over = self.replan_wanted = False
@@ -115,6 +124,7 @@ class World:
         self.plans: dict[int, Plan] = {}
         self.workers = Workers(self.rng, self.slot_count, self.plans, self.needs)
         self.workers.unequal = True
+        self.workers.crashes = more
         if self.rng.random() < 0.3:
             self.workers.layer_s = {name: self.rng.choice((1e-3, 1e-3, 4e-3)) for name in self.place_names}
         self.parts = PartBooks(self.lifecycle.places, self.workers, self.policy, self.plans)
@@ -169,6 +179,7 @@ class World:
             self.repeat_reply,
             *(*faults, self.place_up, self.place_up) * unrest,
         ]
+        more = [*[self.reachable] * 4, *[self.send_request] * 8, *[self.drain] * (self.more.random() < 0.1)]
         end = rng.choice((self.drain, self.stop, self.pass_time, self.pass_time))
         try:
             self.feed(ev.Tick())
@@ -176,6 +187,8 @@ class World:
                 self._go_live()
             for _ in range(rng.randint(20, 160)):
                 rng.choice(acts)()
+                if self.more.random() < 0.1:
+                    self.more.choice(more)()
             end()
             self._come_to_rest()
             self._look_at_what_is_left()
@@ -243,6 +256,21 @@ class World:
         assert not self.draining, f"frame {number} was accepted while draining"
         if sequence is not None:
             self.last_sequence[stream] = sequence
+
+    def send_request(self) -> None:
+        """Several frames of one request: all of them are refused, with the first, or none."""
+        more, count = self.more, self.more.randint(2, 4)
+        stream: StreamKey = (more.choice(("c0", "c1")), more.choice((None, "a", "b")))
+        deadline, size_bytes = more.choice((None, None, self.now + 2)), more.randint(1, 14)
+        for frames in (count, *[0] * (count - 1)):
+            number = len(self.requests) + 1
+            request = self.requests[number] = Request(number, stream, deadline, frames=frames)
+            self.parts.shapes[number] = 0
+            self.feed(ev.FrameArrived(number, *stream, size_bytes, deadline_s=deadline, frames=frames))
+            if request.outcome == "refused":
+                assert frames, f"frame {number} is refused, and those of its request before it were accepted"
+                return
+        self.parts.seen["request of several"] += 1
 
     def cancel(self) -> None:
         number = self.rng.randint(1, len(self.requests) + 1)
@@ -330,6 +358,9 @@ class World:
         place = self.rng.choice(self.place_names)
         self.taken_down.discard(place)
         self.feed(ev.PlaceUp(place))
+
+    def reachable(self) -> None:
+        self.feed(ev.PlaceReachable(self.more.choice(self.place_names)))
 
     def drain(self) -> None:
         self.draining = True
@@ -451,11 +482,13 @@ class World:
         request = self.requests[refuse.frame]
         assert request.outcome == "sent", f"frame {refuse.frame} is refused after it was {request.outcome}"
         request.outcome = "refused"
-        others = self.requests.values()
-        has = any(one.stream[0] == request.stream[0] and one.outcome == "accepted" for one in others)
-        assert has or refuse.kind.code is not Code.RESOURCE_EXHAUSTED, (
-            f"{refuse} for a client that has nothing in flight"
-        )
+        accepted = [one for one in self.requests.values() if one.outcome == "accepted"]
+        self.parts.seen[refuse.kind.value] += 1
+        if refuse.kind is not Error.TARGET_OUT_OF_REACH and request.frames == 1:
+            accepted = [one for one in accepted if one.stream[0] == request.stream[0]]
+        assert (
+            accepted or refuse.kind.code is not Code.RESOURCE_EXHAUSTED or request.frames > self.policy.max_in_flight
+        ), f"{refuse} for a client that has nothing in flight"
 
     def _deliver(self, deliver: do.Deliver) -> None:
         request = self.requests[deliver.frame]
@@ -480,6 +513,8 @@ class World:
 
     def _start(self, start: do.Start) -> None:
         assert not self.over, f"{start.place} gets a process after the end"
+        starting = sum(not process.ready for process in self.workers.alive)
+        assert starting < self.policy.starts_at_once, f"{start} beside {starting} that are starting"
         self.workers.start(start, fails=not self.healing and self.rng.random() < 0.05)
 
     def _kill(self, kill: do.Kill) -> None:

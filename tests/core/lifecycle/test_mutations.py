@@ -431,6 +431,13 @@ class WaitsForGood(Dealing):
         self.wake_s = math.inf
 
 
+class BlamesThePlanForAFrame(Epochs):
+    """R3.5: a frame is charged with the death of the worker that computed it, also if that was preparing a plan."""
+
+    def blames_plan(self, worker: WorkerState, event: ev.WorkerGone) -> bool:
+        return super().blames_plan(worker, replace(event, running=None))
+
+
 MUTANTS: Final = (
     CountsARunOnce,
     FailsANeighbour,
@@ -474,6 +481,7 @@ MUTANTS: Final = (
     ReadsAgain,
     LeavesReadingToEach,
     ReleasesCoresInUse,
+    BlamesThePlanForAFrame,
 )
 Part = type[Frames] | type[Dealing] | type[Epochs]
 

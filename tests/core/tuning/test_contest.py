@@ -188,6 +188,17 @@ def test_frames_that_stop_coming_end_the_comparison_with_what_served() -> None:
     assert world.plan == copies("openvino")
 
 
+def test_what_served_is_watched_once_frames_stop_coming_while_other_models_use_its_places() -> None:
+    """The challenger led when they stopped, and its plan was measured from then on, though it had ended."""
+    world = unprofiled(World(OPENVINO_FASTER))
+    world.post(ev.CrowdSeen(NAMES))
+    world.serve(10, until=lambda: world.lifecycle.beside is not None)
+    world.serve(30, in_flight=0)
+    assert (world.state, world.plan) == (State.WATCHING, copies())
+    assert world.lifecycle.live is not None
+    assert world.tuning.measuring.epoch == world.lifecycle.live[0]
+
+
 def test_a_load_that_comes_and_goes_does_not_begin_comparisons_over_and_over() -> None:
     world = World(OPENVINO_FASTER)
     for _ in range(150):  # bursts of half a second
@@ -406,6 +417,19 @@ def test_many_frames_that_go_away_amid_the_comparison_of_runs_leave_what_served(
     world.serve(60, in_flight=40, until=lambda: world.lifecycle.beside is not None)
     world.serve(60, in_flight=1)
     assert (world.plan, world.lifecycle.beside, world.state) == (copies(), None, State.WATCHING)
+
+
+def test_plans_compared_beside_a_neighbour_are_compared_again_though_a_later_comparison_was_broken_off() -> None:
+    world = unprofiled(World(in_fours, tried=in_runs(1.6), most_batch=8))
+    world.others_ratio = 0.4
+    world.serve(60, in_flight=4, until=lambda: world.state is State.WATCHING)
+    world.serve(60, in_flight=40, until=lambda: world.lifecycle.beside is not None)
+    world.serve(30, in_flight=0)
+    assert (world.plan, world.state) == (copies(), State.WATCHING)
+    world.others_ratio = 0.0
+    world.serve(60, in_flight=4)
+    assert "40%" in str(world.told("comparison_began")[-1]["reason"])
+    assert world.kept[-1].best.others_ratio == 0.0
 
 
 @pytest.mark.parametrize(("gain", "target_s"), [(1.0, 1.0), (0.7, 1.0), (1.6, 0.03)])

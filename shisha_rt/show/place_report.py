@@ -77,7 +77,7 @@ def _proven(cost_s: float, solution: PlacementSolution) -> str:
 
 def _overlap(schedule: Schedule) -> str:
     beside = f"{len(schedule.overlapping) or 'no'} branches run beside others"
-    return f"makespan {milliseconds(schedule.makespan_s)}: {len(schedule.partitions)} partitions, {beside}"
+    return f"makespan {milliseconds(schedule.makespan_s)}: {counted(len(schedule.partitions), 'partition')}, {beside}"
 
 
 def _instead(problem: Problem, cost_s: float) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from shisha_rt.show.lines import counted
 from shisha_rt.show.plan_answer import PlanAnswer
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class SchemeAnswer:
     def in_words(self, width: int) -> str:
         scheme_plan, foretold, profiled = self.found, self.found.foretold, self.profiled
         stages = scheme_plan.plan.stages
+        branches = f"{scheme_plan.parallel_branches or 'no'} parallel branches"
         if len(stages) > _MOST_DRAWN:
             picture = f"{len(stages)} partitions (--json lists them)"
         else:
@@ -58,8 +60,8 @@ class SchemeAnswer:
                 picture,
                 f"looked at: {profiled.partitions} operators and groups, {profiled.distinct} of them distinct; "
                 f"{profiled.measured} measured now in {profiled.seconds:.3g} s, planned in {self.planning_s:.3g} s",
-                f"{scheme_plan.scheme}: {len(stages)} partitions on {', '.join(scheme_plan.plan.places)}; of "
-                f"{scheme_plan.parallel_branches} parallel branches {scheme_plan.overlapping} run beside others",
+                f"{scheme_plan.scheme}: {counted(len(stages), 'partition')} on {', '.join(scheme_plan.plan.places)}, "
+                f"{scheme_plan.overlapping} of them beside others; the network has {branches}",
                 f"predicted: {foretold.latency_s * 1e3:.4g} ms a frame by itself, {foretold.handover_s * 1e3:.3g} ms "
                 "of it hand-overs",
                 f"proven: no schedule over these places takes less than {scheme_plan.lower_bound_s * 1e3:.4g} ms",

@@ -176,6 +176,8 @@ class GuidedTuner:
         measured = [(plan, measurement) for plan, measurement in trials.done if measurement.can_run]
         best_s = predicted_s(best)
         to_beat_s = min((predicted_s(plan) for plan, _ in measured), default=math.inf)
+        if not to_beat_s:  # no plan is faster
+            return None
         if best_s <= (1 - self.limits.gain) * to_beat_s:
             what = f"{1e3 * best_s:.4g} {'mJ' if self.goal.objective == 'energy' else 'ms'}"
             return Proposal(best, f"predicted {what}, the best by the corrected costs", lower_bound_s=bound_s)

@@ -268,3 +268,9 @@ def test_two_places_in_few_trials() -> None:
 def test_four_places_in_some_more(seeds: int) -> None:
     taken = [trials_to_optimum(seed, layers=20, places=4) for seed in range(seeds)]
     assert sum(number is not None and number <= 12 for number in taken) >= 0.8 * seeds
+
+
+def test_a_plan_that_takes_no_time_is_not_said_to_fail() -> None:
+    costs = costs_of([[0.0, 0.0]] * 3, [1, 2])
+    result = run(guided(costs), CostsEvaluator(costs))
+    assert "not be run" not in result.reason

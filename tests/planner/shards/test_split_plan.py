@@ -78,7 +78,7 @@ def test_no_chain_with_splits_and_joins_is_faster(seeds: range) -> None:
         assert found.lower_bound_s is None or found.lower_bound_s <= found_s * (1 + 1e-9), seed
 
 
-@pytest.mark.parametrize("seeds", chunks(400, 40, short=20))
+@pytest.mark.parametrize("seeds", chunks(400, 40, short=8))
 def test_of_several_axes_a_good_one_is_chosen_and_the_bound_allows_for_all(seeds: range) -> None:
     for seed in seeds:
         rng = random.Random(seed)

@@ -173,7 +173,7 @@ class Link:
         self.watch.linger = 0
         self._set_polled()
         try:
-            self.socket.connect(endpoint)
+            self.socket.connect(cast(Any, os.fsencode(endpoint)))  # a path may have any bytes; as str it must be UTF-8
         except zmq.ZMQError as error:
             self.close()
             raise error_for(

@@ -395,7 +395,7 @@ class TestMeasured:
         assert counts[0] >= counts[1] == counts[2]
         assert again["profile"] == first["profile"] | {"measured": 0, "seconds": 0}
         assert first | {"profile": 0, "solve_time_s": 0} == again | {"profile": 0, "solve_time_s": 0}
-        title = f"tiny on core of engines, {counts[0]} partitions, {counts[1]} of them distinct, all measured before\n"
+        title = f"tiny on core of engines, {counts[0]} partitions, {counts[1]} of them distinct, "
         assert run(*command).out.startswith(title)
 
     def test_the_title(self, run: Run, tiny_model: Path, engines: Path, profiled: list[tuple[str, ...]]) -> None:

@@ -453,6 +453,17 @@ def test_a_bad_endpoint_is_refused_at_once(client_of: Connect) -> None:
         client_of("nonsense")
 
 
+def test_a_path_that_is_not_utf_8_is_connected_to(client_of: Connect, tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/\xff"
+    with socket.socket(socket.AF_UNIX) as daemon:
+        daemon.settimeout(PATIENCE_S)
+        daemon.bind(path)
+        daemon.listen()
+        client = client_of(f"ipc://{os.fsdecode(path)}", timeout_s=SHORT_S)
+        daemon.accept()[0].close()
+        client.close()
+
+
 def test_a_closed_client_says_so(client_of: Connect) -> None:
     client = client_of("tcp://127.0.0.1:1", timeout_s=SHORT_S)
     client.close()

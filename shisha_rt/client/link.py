@@ -177,7 +177,7 @@ class Link:
         except zmq.ZMQError as error:
             self.close()
             raise error_for(
-                Error.BAD_ENDPOINT, f"endpoint {endpoint!r}: {error.strerror}; expected tcp://HOST:PORT"
+                Error.BAD_ENDPOINT, f"endpoint {endpoint!r}: {zmq.strerror(error.errno or 0)}; expected tcp://HOST:PORT"
             ) from None
 
     def follow(self) -> bool:

@@ -144,14 +144,19 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
 
     A layer is split along its most promising axis; then others are tried in turn, and kept if they are faster.
     """
+    whole_s = _period_s(costs, whole.plan)  # it may be on other hosts' places, too
     if costs.far:
         near = [place.name for place in costs.places if not place.host]
         costs = replace(among(costs, near, [1.0] * len(near)), tensors=())
-    counts = _counts(costs, _period_s(costs, whole.plan))
+
+    def period_s(solution: PlanSolution) -> float:
+        return whole_s if solution.plan is whole.plan else _period_s(costs, solution.plan)
+
+    counts = _counts(costs, whole_s)
     if not counts:
         return whole
     others = [other for other in costs.splits.splittables if any(_may_add_to(axis, other) for axis in counts)]
-    best = first = _along(costs, counts, whole, goal, others)
+    best = first = _along(costs, counts, whole, whole_s, goal, others)
     seconds, split = _least_seconds(costs), set() if first.plan is None else split_spans(first.plan)
     others.sort(key=lambda other: (other.span not in split, -_span_s(seconds, other)))
     for other in others[:_MOST_OTHERS]:
@@ -161,14 +166,14 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
             **{splittable: count for splittable, count in counts.items() if splittable.span != other.span},
             other: min(_MOST_PIECES, other.blocks),
         }
-        solution = _along(costs, tried, whole, goal)
-        if _period_s(costs, solution.plan) < (1 - _GAIN) * _period_s(costs, best.plan):
+        solution = _along(costs, tried, whole, whole_s, goal)
+        if period_s(solution) < (1 - _GAIN) * period_s(best):
             best, counts = solution, tried
     if best is first or best.plan is None:
         return best
     # Only the first bound allows for all axes, of the layers that its space names.
     bound_s = first.lower_bound_s if first.space == best.space else None
-    return best.answered(best.plan, _period_s(costs, best.plan), bound_s, _GAIN)
+    return best.answered(best.plan, period_s(best), bound_s, _GAIN)
 
 
 def _may_add_to(splittable: Splittable, other: Splittable) -> bool:
@@ -184,11 +189,11 @@ def _along(
     costs: Costs,
     counts: Mapping[Splittable, int],
     whole: PlanSolution,
+    whole_s: float,
     goal: Goal,
     others: Sequence[Splittable] = (),
 ) -> PlanSolution:
     """The same with layers first cut into `counts` pieces. The lower bound allows for the axes of `others`, too."""
-    whole_s = _period_s(costs, whole.plan)
     pieces = pieces_of(len(costs.layers), counts)
     fine = refined(costs, pieces)
     chain = exact_plan(fine, replace(goal, objective="throughput", latency_states=0))

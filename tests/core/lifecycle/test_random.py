@@ -68,7 +68,6 @@ def test_random_interleavings_keep_the_promises(seeds: range) -> None:
         "PlaceBack",
         "released",
         "request of several",
-        "target_out_of_reach",
     ):
         assert seen[what] >= RARELY or len(seeds) < CHUNK, f"too few interleavings meet {what!r}: {seen}"
     assert seen["stays where it died"] >= RARELY or len(seeds) < CHUNK, f"too few frames stay where they died: {seen}"

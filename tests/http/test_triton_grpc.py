@@ -12,7 +12,7 @@ import signal
 import socket
 import uuid
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -314,6 +314,21 @@ def test_a_fault_of_ours_is_told_and_counted_and_ends_no_stream(monkeypatch: pyt
     asyncio.run(run())
 
 
+@contextlib.asynccontextmanager
+async def asked_alone() -> AsyncIterator[tuple[Any, Any]]:
+    """A caller of the service without a daemon behind it, and a request of one frame."""
+    app_state = AppState(ServeHttp("tcp://127.0.0.1:1", ()))
+    server = grpc.aio.server(handlers=[_handlers(app_state, Inferences(app_state), 1 << 20)])
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    request = stubs.ModelInferRequest(model_name="m", raw_input_contents=[bytes(8)])
+    request.inputs.add(name="x", datatype="FP32", shape=[1, 2])
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield stub_methods.GRPCInferenceServiceStub(channel), request
+    await server.stop(None)
+    await app_state.close()
+
+
 def test_a_request_is_freed_before_its_frame_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else frees its tensors: a message that is cleared keeps its memory."""
     came: list[weakref.ref[Any]] = []
@@ -339,18 +354,9 @@ def test_a_request_is_freed_before_its_frame_is_computed(monkeypatch: pytest.Mon
         return Signature("m", (Tensor("x", (1, 2), "FP32"),), (Tensor("y", (1, 2), "FP32"),))
 
     async def run() -> None:
-        app_state = AppState(ServeHttp("tcp://127.0.0.1:1", ()))
-        server = grpc.aio.server(handlers=[_handlers(app_state, Inferences(app_state), 1 << 20)])
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        request = stubs.ModelInferRequest(model_name="m", raw_input_contents=[bytes(8)])
-        request.inputs.add(name="x", datatype="FP32", shape=[1, 2])
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            stub = stub_methods.GRPCInferenceServiceStub(channel)
+        async with asked_alone() as (stub, request):
             await stub.ModelInfer(request)
             assert [answer.error_message async for answer in stub.ModelStreamInfer(iter([request]))] == [""]
-        await server.stop(None)
-        await app_state.close()
 
     monkeypatch.setattr(service, "METHODS", [method._replace(request=Request) for method in METHODS])
     monkeypatch.setattr(AsyncClient, "signature", known)
@@ -369,22 +375,14 @@ def test_a_stream_that_is_not_read_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
         return Signature("m", (Tensor("x", (1, 2), "FP32"),), (Tensor("y", (1, 1 << 18), "FP32"),))
 
     async def run() -> None:
-        app_state = AppState(ServeHttp("tcp://127.0.0.1:1", ()))
-        server = grpc.aio.server(handlers=[_handlers(app_state, Inferences(app_state), 1 << 20)])
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        request = stubs.ModelInferRequest(model_name="m", raw_input_contents=[bytes(8)])
-        request.inputs.add(name="x", datatype="FP32", shape=[1, 2])
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            call = stub_methods.GRPCInferenceServiceStub(channel).ModelStreamInfer(iter([request] * 32))
+        async with asked_alone() as (stub, request):
+            call = stub.ModelStreamInfer(iter([request] * 32))
             async with asyncio.timeout(PATIENCE_S):
                 await asyncio.sleep(1)
                 with contextlib.suppress(grpc.RpcError):
                     while await call.read() is not grpc.aio.EOF:
                         pass
             assert dict(await call.trailing_metadata())["shisha-kind"] == Error.TOO_SLOW
-        await server.stop(None)
-        await app_state.close()
 
     monkeypatch.setattr(service, "_UNREAD_S", 0.2)
     monkeypatch.setattr(service, "SLOWEST_BYTES_PER_S", 1 << 30)

@@ -44,7 +44,7 @@ class Daemon:
     def feed(self, event: ev.Event, after_s: float = 0.0) -> list[do.Instruction]:
         self.now += after_s
         made = self.lifecycle.handle(event, self.now)
-        check(self.lifecycle)
+        check(self.lifecycle, made)
         self.made += made
         return made
 

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 from shisha_rt.core.lifecycle.events import Descriptor
+from shisha_rt.core.lifecycle.instructions import RunPart
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.lifecycle.records import Epoch, Frame, PoolState, WorkerState
 from shisha_rt.core.lifecycle.tables import EpochPhase, FramePhase, PlacePhase
@@ -16,8 +17,14 @@ _IN_SLOT = frozenset({FramePhase.ACTIVE, FramePhase.STRANDED, FramePhase.LEAVING
 _IN_EPOCH = frozenset({FramePhase.ACTIVE, FramePhase.LEAVING})
 
 
-def check(lifecycle: Lifecycle) -> None:
-    """Raise AssertionError, saying what is wrong, if a promise of the lifecycle is broken."""
+def check(lifecycle: Lifecycle, made: Iterable[object]) -> None:
+    """Raise AssertionError, saying what is wrong, if a promise of the lifecycle is broken.
+
+    `made`: what the last event led to.
+    """
+    for run in made:
+        if isinstance(run, RunPart):
+            _check_size(lifecycle, run.descriptor)
     for frame in lifecycle.frames.by_number.values():
         _check_frame(lifecycle, frame)
     _check_slots(lifecycle)
@@ -86,11 +93,14 @@ def _check_descriptors(lifecycle: Lifecycle) -> None:
     assert out == count, f"{out} parts of frames are out, workers have {count}"
 
 
+def _check_size(lifecycle: Lifecycle, part: Descriptor) -> None:
+    """A run that is dealt has at most as many frames as its batch size, which may become 1 while the run is out."""
+    most = lifecycle.epochs.live[part.epoch].batches[part.stage]
+    assert len(part.frames) <= most, f"{part} has {len(part.frames)} frames, of {most}"
+
+
 def _check_run(part: Descriptor, frames: tuple[Frame, ...]) -> None:
-    """Frames of a run are at most the batch size; several have one shape, and are in the order of their slots."""
-    epoch = frames[0].epoch
-    assert epoch is not None
-    assert len(frames) <= epoch.batches[part.stage], f"{part} has {len(frames)} frames, of {epoch.batches[part.stage]}"
+    """Several frames of a run have one shape, and are in the order of their slots."""
     if len(frames) > 1:
         assert len({frame.shape for frame in frames}) == 1, f"{part} has frames of several shapes"
         assert list(part.slots) == sorted(part.slots), f"{part} has its slots in another order than they lie"

@@ -216,7 +216,7 @@ class World:
             self._carry_out[type(instruction)](instruction)
         self.parts.check_shares()
         if self.validate:
-            check(self.lifecycle)
+            check(self.lifecycle, instructions)
         lives = [number for number, state in self.epochs.items() if state == "live"]
         assert len(lives) <= 2, f"epochs {lives} live at once"
         assert self.lifecycle.frames.streams.undelivered == self.unanswered, f"{self.unanswered} frames are unanswered"
@@ -482,10 +482,10 @@ class World:
         request = self.requests[refuse.frame]
         assert request.outcome == "sent", f"frame {refuse.frame} is refused after it was {request.outcome}"
         request.outcome = "refused"
-        accepted = [one for one in self.requests.values() if one.outcome == "accepted"]
+        accepted = [other for other in self.requests.values() if other.outcome == "accepted"]
         self.parts.seen[refuse.kind.value] += 1
         if refuse.kind is not Error.TARGET_OUT_OF_REACH and request.frames == 1:
-            accepted = [one for one in accepted if one.stream[0] == request.stream[0]]
+            accepted = [other for other in accepted if other.stream[0] == request.stream[0]]
         assert (
             accepted or refuse.kind.code is not Code.RESOURCE_EXHAUSTED or request.frames > self.policy.max_in_flight
         ), f"{refuse} for a client that has nothing in flight"

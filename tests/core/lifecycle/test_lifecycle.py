@@ -630,7 +630,7 @@ def test_an_unknown_transition_leaves_the_lifecycle_as_it_was() -> None:
     with pytest.raises(UnknownTransition):
         daemon.lifecycle.frames._step(frame, "admit")
     assert frame.phase is FramePhase.ACTIVE
-    check(daemon.lifecycle)
+    check(daemon.lifecycle, [])
 
 
 def test_a_place_that_cannot_be_started_waits_and_is_not_given_up() -> None:

@@ -145,11 +145,12 @@ class World:
         events = deque([event])
         while events:
             event = events.popleft()
-            for instruction in self.cores.handle(event, self.now_s):
+            made = self.cores.handle(event, self.now_s)
+            for instruction in made:
                 events += self._carry_out(instruction)
             self._handled += 1
             if self._handled % CHECKED_EVERY == 0 or not isinstance(event, SELDOM_CHECKED):
-                check(self.lifecycle)
+                check(self.lifecycle, made)
                 check_cores(self.cores)
 
     def _carry_out(self, instruction: Any) -> list[CoreEvent]:

@@ -94,7 +94,8 @@ class World:
     def post(self, event: CoreEvent) -> None:
         events = deque([event])
         while events:
-            for instruction in self.cores.handle(events.popleft(), self.now_s):
+            made = self.cores.handle(events.popleft(), self.now_s)
+            for instruction in made:
                 match instruction:
                     case do.Start():
                         events.append(le.WorkerReady(instruction.incarnation))
@@ -112,7 +113,7 @@ class World:
                         self.kept.append(instruction)
                     case td.CountTrial():
                         self.verdicts.append(instruction.verdict)
-            check(self.lifecycle)
+            check(self.lifecycle, made)
             if not self.holds:
                 events.extend(map(self._prepared, self.held))
                 self.held.clear()

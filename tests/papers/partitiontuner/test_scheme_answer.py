@@ -24,7 +24,7 @@ def said(stages: int, branches: int, overlapping: int) -> str:
 
 def test_partitions_beside_others_are_counted_as_partitions() -> None:
     """A branch may be several partitions, so that more of these than branches may run beside others."""
-    several, one = said(25, 16, 20), said(1, 0, 0)
+    several, single = said(25, 16, 20), said(1, 0, 0)
     assert "25 partitions on a, b, 20 of them" in several
     assert several.endswith("16 parallel branches")
-    assert "1 partition on a, b" in one
+    assert "1 partition on a, b" in single

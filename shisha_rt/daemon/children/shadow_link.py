@@ -28,7 +28,8 @@ class ShadowLink:
 
     @property
     def runs(self) -> bool:
-        return self._link.on
+        """Whether a comparison has no result yet."""
+        return self._link.on and not self._over
 
     def begin(self, endpoint: str, frames: int, then: Callable[[sm.ShadowEnds], None]) -> None:
         """Start a comparison; `then` is called once, with its result. Raises OSError if no process is available."""

@@ -140,6 +140,7 @@ class Error(StrEnum):
     OUTPUT_TOO_LARGE = "output_too_large", Code.INTERNAL
     TASK_FAILED = "task_failed", Code.INTERNAL
     WORKER_DIED = "worker_died", Code.INTERNAL
+    NO_WORKER = "no_worker", Code.UNAVAILABLE
 
     # The daemon.
     NOT_READY = "not_ready", Code.FAILED_PRECONDITION

@@ -200,7 +200,7 @@ def stage_rig(
         costs = {place: OperatorCosts(its, np.empty((0, len(its)))) for place, its in devices.items()}
         ready = ModelOnMachine(compiled, machine, costs)
         supervisor = Supervisor(ready, arena, budgets, poller, FarPlaces(None, poller))
-        closed(supervisor.end_all)
+        closed(supervisor.close)
         rig = StageRig(arena, poller, supervisor, machine)
         rig.fill(random_inputs(compiled, seed=0))
         yield rig

@@ -109,7 +109,7 @@ class HostShare:
             log.warning("%s, but for a machine file that names %d cores", self.limits, len(self._all_cores))
         if self.shared:
             cores = ", ".join(map(str, sorted(self.shared)))
-            log.warning("cores %s are shared with another daemon, as none is free (%s)", cores, self.leases.folder)
+            log.warning("cores shared with another daemon, as none is free: %s (%s)", cores, self.leases.folder)
         if self.leases.fault:
             log.warning("cores cannot be leased, so another daemon may take the same: %s", self.leases.fault)
 

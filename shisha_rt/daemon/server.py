@@ -130,8 +130,7 @@ class Daemon:
             budgets = self._own(Budgets(limited))
             self._far = self._own(FarPlaces(joined, self._poller))
             patience, most_bytes = HangLimits(frame_s=settings.hang_s), settings.max_worker_bytes
-            supervisor = Supervisor(ready, arena, budgets, self._poller, self._far, patience, most_bytes)
-            self._closing.callback(supervisor.end_all)
+            supervisor = self._own(Supervisor(ready, arena, budgets, self._poller, self._far, patience, most_bytes))
             self._children = self._own(Children(self._poller, prepared, arena))
             self.shell = Shell(
                 cores,

@@ -404,7 +404,8 @@ class Shell:
         if place is not None:
             incarnation, reason = instruction.incarnation, instruction.reason
             self.write(records.WorkerKilled(place=place, incarnation=incarnation, reason=reason))
-        self.supervisor.kill(instruction.incarnation, instruction.reason)
+        level = logging.INFO if place in self.cores.lifecycle.places.down else logging.WARNING
+        self.supervisor.kill(instruction.incarnation, instruction.reason, level)
 
     def _prepare(self, instruction: do.PrepareStage) -> None:
         stage, lead = instruction.plan.stages[instruction.stage], instruction.team[0]

@@ -34,8 +34,8 @@ def outlive_parent() -> None:
 
 
 def ignore_signals() -> None:
-    """Ignore SIGINT and SIGTERM: they may reach the whole group, and only the parent acts on them."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    """Ignore SIGINT, SIGTERM and SIGHUP: they may reach the whole group, and only the parent acts on them."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 

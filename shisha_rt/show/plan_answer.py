@@ -268,8 +268,8 @@ def _gain(tuned: Result, objective: Objective) -> str:
         return f"energy: {millijoules(before_s)} a frame before, {millijoules(after_s)} after{gain}"
     if objective == "latency":
         return f"latency: {1e3 * before_s:.4g} ms before, {1e3 * after_s:.4g} ms after{gain}"
-    return f"throughput: {before.throughput_fps:.4g} fps before, {after.throughput_fps:.4g} fps after{gain}"
+    return f"throughput: {before.throughput_fps:.4g} frames/s before, {after.throughput_fps:.4g} frames/s after{gain}"
 
 
 def _fps(trial: Trial) -> str:
-    return f"{trial.measurement.throughput_fps:.4g} fps" if trial.measurement.can_run else "cannot run"
+    return f"{trial.measurement.throughput_fps:.4g} frames/s" if trial.measurement.can_run else "cannot run"

@@ -52,7 +52,7 @@ class Unit:
     """`command`: with absolute paths. `user`: who runs it; None: a dynamic user of systemd's.
 
     `sockets`: UNIX sockets that the daemon listens at. `generates_code`: an engine writes machine code as it runs.
-    `reads_again`: the daemon reads files again on SIGHUP; else SIGHUP would end it. `for_user`: for a user's own
+    `reads_again`: the daemon reads files again on SIGHUP; else SIGHUP ends it. `for_user`: for a user's own
     service manager instead of the host's. `leases`: folder of core leases, which other daemons write to as well.
     `reads`: programs and files that it needs.
     """

@@ -188,7 +188,7 @@ class TestShisha:
 
     def test_the_seed_is_assigned_as_asked(self, run: Run, costs: Path) -> None:
         ran = run("plan", "--costs", costs, "--strategy", "shisha", "--assign", "layers", "--stages", 2)
-        assert ran.out.startswith("start g: 0-4 | f: 5-5: 0.1 fps\n")
+        assert ran.out.startswith("start g: 0-4 | f: 5-5: 0.1 frames/s\n")
 
     def test_a_stage_that_tuning_emptied_still_counts_in_the_space(self, run: Run, costs: Path) -> None:
         rewritten(costs, time_s=[[9, 1, 1]] * 6)
@@ -199,14 +199,14 @@ class TestShisha:
     def test_in_words(self, run: Run, costs: Path) -> None:
         lines = run("plan", "--costs", costs, "--strategy", "shisha").out.splitlines()
         assert lines[:4] == [
-            "start s: 0-1 | g: 2-4 | f: 5-5: 0.1667 fps",
-            "   1  layer 1 from stage 0 (s) towards stage 2 (f): 0.1667 fps",
-            says("   2  layer 3 from stage 1 (g) to stage 2 (f): 0.25 fps, best so …"),
-            says("   3  layer 2 from stage 1 (g) to stage 2 (f): 0.3077 fps, best so …"),
+            "start s: 0-1 | g: 2-4 | f: 5-5: 0.1667 frames/s",
+            "   1  layer 1 from stage 0 (s) towards stage 2 (f): 0.1667 frames/s",
+            says("   2  layer 3 from stage 1 (g) to stage 2 (f): 0.25 frames/s, best so …"),
+            says("   3  layer 2 from stage 1 (g) to stage 2 (f): 0.3077 frames/s, best so …"),
         ]
         assert lines[-2:] == [
             says("kept: best of 4 plans; the walk is …"),
-            "throughput: 0.1667 fps before, 0.3077 fps after, 1.85 times",
+            "throughput: 0.1667 frames/s before, 0.3077 frames/s after, 1.85 times",
         ]
 
     def test_only_the_last_moves_are_shown(self, run: Run, costs: Path) -> None:
@@ -220,7 +220,7 @@ class TestShisha:
         lines = run("plan", "--costs", costs, "--strategy", "shisha").out.splitlines()
         assert lines[1:3] == [
             "      (12 earlier moves)",
-            says("  13  layer 13 from stage 1 (s) to stage 0 (f): 0.02083 fps, best so …"),
+            says("  13  layer 13 from stage 1 (s) to stage 0 (f): 0.02083 frames/s, best so …"),
         ]
 
     def test_infeasible_from_end_to_end(self, run: Run, costs: Path) -> None:
@@ -235,12 +235,12 @@ class TestShisha:
         rewritten(costs, time_s=[[None, 1, 2]] * 5 + [[0.25] * 3])
         ran = run("plan", "--costs", costs, "--strategy", "shisha")
         assert ran.status == 0
-        assert ran.out.splitlines()[-1] == "throughput: 0 fps before, 0.25 fps after"
+        assert ran.out.splitlines()[-1] == "throughput: 0 frames/s before, 0.25 frames/s after"
 
     def test_costs_of_zero(self, run: Run, costs: Path) -> None:
         rewritten(costs, time_s=[[0, 0, 0]] * 6)
         ran = run("plan", "--costs", costs, "--strategy", "shisha")
-        assert ran.out.splitlines()[-1] == says("throughput: inf fps before, …")
+        assert ran.out.splitlines()[-1] == says("throughput: inf frames/s before, …")
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def test_whoever_comes_last_shares_and_says_so_until_cores_are_free(tmp_path: Pa
     ):
         assert leased(first) == cores_up(first) == cores_up(last) == every
         assert not leased(last)
-        assert "are shared with" in last.stderr()
+        assert "cores shared with" in last.stderr()
         assert value(scrape(last.metrics), "shisha_host_shared_cores") == len(every)
         assert first.terminate() == 0
         until(lambda: leased(last) == every, "the leases of one that has ended")

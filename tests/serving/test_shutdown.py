@@ -102,7 +102,8 @@ def test_who_reads_slowly_has_all_answers_too(tmp_path: Path, two_places: Path) 
 @pytest.mark.parametrize(
     ("tell", "number"),
     [
-        (os.killpg, signal.SIGINT),
+        (os.killpg, signal.SIGHUP),
+        pytest.param(os.killpg, signal.SIGINT, marks=pytest.mark.long),
         pytest.param(os.killpg, signal.SIGTERM, marks=pytest.mark.long),
         pytest.param(os.kill, signal.SIGTERM, marks=pytest.mark.long),
     ],
@@ -110,7 +111,7 @@ def test_who_reads_slowly_has_all_answers_too(tmp_path: Path, two_places: Path) 
 def test_a_signal_under_load(
     identity: Path, two_places: Path, tmp_path: Path, tell: Callable[[int, int], None], number: int
 ) -> None:
-    """To the whole group as by Ctrl-C at a terminal, and by service managers: the workers finish what they have.
+    """To the whole group as by a terminal (Ctrl-C, its end) and by service managers: workers finish what they have.
 
     The answers of a connection are results, then refusals, then nothing, in the order of sending.
     """

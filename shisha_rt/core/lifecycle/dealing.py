@@ -50,7 +50,7 @@ class Dealing:
     def __init__(
         self, places: Places, epochs: Epochs, streams: Streams, policy: Policy, emit: Callable[[do.Instruction], None]
     ) -> None:
-        self._places = places
+        self.places = places
         self.epochs = epochs
         self.streams = streams
         self._policy = policy
@@ -74,7 +74,7 @@ class Dealing:
         """Map each stage to the number of parts of an epoch that wait for a worker or are with one."""
         epoch = self.epochs.live.get(number)
         waiting = [] if epoch is None else [part[1] for pool in epoch.pools for part in pool.queue]
-        out = (part for worker in self._places.workers.values() for part in worker.out)
+        out = (part for worker in self.places.workers.values() for part in worker.out)
         return Counter([*waiting, *(part.stage for part in out if part.epoch == number for _ in part.frames)])
 
     def dispatch(self, now: float) -> None:
@@ -141,12 +141,12 @@ class Dealing:
 
     def _idle(self, epoch: Epoch, stage: int, pool: PoolState) -> int:
         """How many idle teams could take a part of this stage; at least 1."""
-        key, down = (epoch.number, stage), self._places.down
+        key, down = (epoch.number, stage), self.places.down
         return max(1, sum(not w.out and key in w.loaded and w.place not in down for w in self._free(pool)))
 
     def _free(self, pool: PoolState) -> list[WorkerState]:
         """The pool's workers that may be dealt a part, in its order. Under load they are few, even of thousands."""
-        roomy, places = self._places.roomy, pool.at
+        roomy, places = self.places.roomy, pool.at
         if len(roomy) < len(places):
             workers = [worker for name, worker in roomy.items() if name in places]
             if len(workers) > 1:
@@ -166,9 +166,9 @@ class Dealing:
             able = [worker for worker in able if self._can_spare(worker.place, key, leads)]
         elif self.charged and any(_is_charged(worker) for worker in able):
             able = [w for w in able if not (_is_charged(w) and self._is_safe_elsewhere(w.place, key, leads))]
-        if frame.died_on in leads and frame.died_on not in self._places.lost:
+        if frame.died_on in leads and frame.died_on not in self.places.lost:
             return next((worker for worker in able if worker.place == frame.died_on), None)
-        down = self._places.down
+        down = self.places.down
         if down and not down.issuperset(leads):
             able = [worker for worker in able if worker.place not in down]
         if len(pool.stages) > 1:
@@ -177,13 +177,13 @@ class Dealing:
 
     def _can_spare(self, place: str, key: tuple[int, int], leads: tuple[str, ...]) -> bool:
         """Whether other frames can go on in the pool if the place's worker dies; also True if the pool has no other."""
-        places = self._places
+        places = self.places
         others = (lead for lead in leads if lead != place and lead not in places.lost and lead not in places.down)
         return not any(others) or self._is_safe_elsewhere(place, key, leads)
 
     def _is_safe_elsewhere(self, place: str, key: tuple[int, int], leads: tuple[str, ...]) -> bool:
         """Whether another place of the pool has this stage loaded, and has no frame that may end its worker."""
-        places = self._places
+        places = self.places
         others = (places.serving[lead] for lead in leads if lead != place and lead in places.serving)
         usual = (worker for worker in others if worker.place not in places.lost and worker.place not in places.down)
         return any(key in worker.loaded and not _is_charged(worker) for worker in usual)
@@ -210,8 +210,8 @@ class Dealing:
         """Whether the queue would keep all teams that are faster than `takes_s` busy for longer than `takes_s`."""
         parts, frames_per_s = len(pool.queue), 0.0
         for lead, team_s in epoch.service_s[stage].items():
-            other = self._places.serving.get(lead)
-            if team_s * _ALIKE >= takes_s or other is None or lead in self._places.down:
+            other = self.places.serving.get(lead)
+            if team_s * _ALIKE >= takes_s or other is None or lead in self.places.down:
                 continue
             if (epoch.number, stage) in other.loaded:
                 parts += len(other.out)
@@ -237,7 +237,7 @@ class Dealing:
             self._note_start(worker, part, epoch, now)
         worker.out[part] = frames
         if len(worker.out) >= self._policy.descriptors_per_worker:
-            self._places.roomy.pop(worker.place, None)
+            self.places.roomy.pop(worker.place, None)
         self._emit(do.RunPart(part, ready_s, *_copies(frame, stage, epoch), frame.ticket, shared))
 
     def _note_start(self, worker: WorkerState, part: Descriptor, epoch: Epoch, now: float) -> None:
@@ -246,19 +246,19 @@ class Dealing:
 
     def place_of(self, part: Descriptor) -> str:
         """The place whose worker has the part; empty if that worker is gone."""
-        worker = self._places.workers.get(part.incarnation)
+        worker = self.places.workers.get(part.incarnation)
         return "" if worker is None else worker.place
 
     def take_back(self, part: Descriptor, now: float, service_s: float = 0.0) -> tuple[Frame, ...] | None:
         """Take a part back from its worker; return its frames, or None for a late or unknown reply."""
-        worker = self._places.workers.get(part.incarnation)
+        worker = self.places.workers.get(part.incarnation)
         frames = None if worker is None else worker.out.pop(part, None)
         if worker is None or frames is None:
             return None
         for frame in frames:
             del frame.out[part.stage]
-        if self._places.serving.get(worker.place) is worker:
-            self._places.roomy[worker.place] = worker
+        if self.places.serving.get(worker.place) is worker:
+            self.places.roomy[worker.place] = worker
         epoch = frames[0].epoch
         assert epoch is not None
         if service_s > 0:

@@ -112,6 +112,16 @@ class Epochs:
         newest = self.newest
         return None if newest is None or self.is_broken(newest) else newest
 
+    @property
+    def can_run(self) -> bool:
+        """Whether every stage of the newest epoch has a team whose worker has it loaded."""
+        newest, serving = self.newest, self._places.serving
+        return newest is not None and all(
+            any(lead in serving and (newest.number, stage) in serving[lead].loaded for lead in pool.leads)
+            for pool in newest.pools
+            for stage in pool.stages
+        )
+
     def is_broken(self, epoch: Epoch) -> bool:
         """Whether the epoch is overdue, or has a stage without any team whose lead has a worker or gets one soon."""
         lost = self._places.lost

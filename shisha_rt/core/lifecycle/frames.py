@@ -27,6 +27,7 @@ from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.dealing import Dealing
 from shisha_rt.core.lifecycle.forecast import Forecast
+from shisha_rt.core.lifecycle.outage import Outage
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.lifecycle.records import Epoch, Frame, WorkerState
 from shisha_rt.core.lifecycle.streams import Deadlines
@@ -63,6 +64,7 @@ class Frames:
         self.stale_replies = 0
         self.replayed = 0
         self.kept_out = 0
+        self.outage = Outage(dealing.places, dealing.epochs, policy)
         self._turns = itertools.count()
         self._forecast = Forecast(policy.target_s)
         self.deadlines = Deadlines(2 * policy.max_in_flight, self._is_decided)
@@ -84,6 +86,8 @@ class Frames:
         stream = streams.of(event)
         refusal = _DRAINING if self.draining else streams.refusal(event, stream)
         predicted_s = 0.0
+        if self.outage.refusal:
+            refusal = Error.NO_WORKER, self.outage.refusal
         if refusal is None and self._forecast.target_s < math.inf:
             predicted_s, refusal = self._foresee(event, now)
             self.kept_out += event.frames if refusal is not None else 0
@@ -315,6 +319,13 @@ class Frames:
         """Answer all frames whose deadline has passed."""
         for number in self.deadlines.passed(now):
             self._abandon(self.by_number[number], Error.DEADLINE_PASSED, "the frame's deadline has passed")
+
+    def give_up(self, now: float) -> None:
+        """Answer all frames with an error if no frame can be computed, and that has been so for too long."""
+        if self.outage.look(now):
+            for frame in list(self.by_number.values()):
+                if not frame.decided:
+                    self._abandon(frame, Error.NO_WORKER, self.outage.refusal)
 
     def drain(self) -> None:
         """Admit nothing more."""

@@ -106,7 +106,7 @@ class Lifecycle:
         if self.calm:
             return deadline_s
         times = [] if deadline_s is None else [deadline_s]
-        times += self.places.wake_times()
+        times += [self.frames.outage.wake_s, *self.places.wake_times()]
         times += self.epochs.wake_times()
         return min((at_s for at_s in times if at_s < math.inf), default=None)
 
@@ -124,12 +124,7 @@ class Lifecycle:
     @property
     def can_run(self) -> bool:
         """Whether every stage of the live plan has a team whose worker has it loaded."""
-        newest, serving = self.epochs.newest, self.places.serving
-        return newest is not None and all(
-            any(lead in serving and (newest.number, stage) in serving[lead].loaded for lead in pool.leads)
-            for pool in newest.pools
-            for stage in pool.stages
-        )
+        return self.epochs.can_run
 
     @property
     def changing(self) -> bool:
@@ -174,6 +169,7 @@ class Lifecycle:
     def _pump(self, now: float) -> None:
         """Do what the event has made possible."""
         self.epochs.advance(now)
+        self.frames.give_up(now)
         self.frames.rescue(now)
         self.frames.admit(now)
         self.dealing.dispatch(now)
@@ -185,4 +181,6 @@ class Lifecycle:
             self.places.release(self.epochs.places_planned())
         # The usual state: every worker up, one plan, nothing pending. Frames cannot change that, so while requests
         # alone arrive, the passes above would find nothing. Skipping them saves a third of the daemon's time per frame.
-        self.calm = self.epochs.at_rest and self.places.at_rest and not self.frames.stranded
+        self.calm = (
+            self.epochs.at_rest and self.places.at_rest and not self.frames.stranded and not self.frames.outage.lasts
+        )

@@ -28,6 +28,7 @@ class Places:
     `serving`: by place, the worker that is up and meant to stay; `roomy`: those of them that may be dealt a part.
     `down`: places out of planning, with a process or without; `out`: places without a process that want none (OUT);
     `away`: places whose worker is overdue; `leaving`: places taken down whose release has not been reported yet.
+    `deaths`: how many workers have died or could not be started; `last_error`: place and reason of the last one.
     """
 
     def __init__(
@@ -46,6 +47,8 @@ class Places:
         self.out: set[str] = set()
         self.away: set[str] = set()
         self.leaving: set[str] = set()
+        self.deaths = 0
+        self.last_error = ""
         self._policy = policy
         self._transitions = Transitions("place", PLACE, story)
         self._emit = emit
@@ -168,10 +171,11 @@ class Places:
         self._serves_no_more(worker, now)
         place = self.by_name[worker.place]
         place.incarnation = None
-        place.last_error = event.reason
         if self._closed or not place.available:
             self._step(place, "quit")
             return
+        place.last_error = event.reason
+        self.deaths, self.last_error = self.deaths + 1, f"{place.name}: {event.reason}"
         if not event.started:  # not the place's fault: tried again later, when the host may be able to
             place.failed_starts += 1
             self._put_off(place, now)

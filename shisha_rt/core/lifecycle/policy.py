@@ -30,4 +30,6 @@ class Policy:
     death_window_s: float = 30.0  # ... in this time take a place out of planning
     restart_delay_s: float = 0.1  # the last place left is restarted after this, doubled each time ...
     restart_delay_max_s: float = 10.0  # ... up to this
+    outage_s: float = 30.0  # when no frame can be computed for so long ...
+    outage_deaths: int = 3  # ... and so many workers have died since, frames are answered with an error
     replan_s: float = 0.5  # between two requests for a plan that can serve

@@ -26,6 +26,7 @@ from shisha_rt.daemon.fleet.far_places import FarPlaces
 from shisha_rt.daemon.fleet.link import WorkerLink
 from shisha_rt.daemon.fleet.watch import DEFAULT_LIMITS, HangLimits, Watch
 from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.daemon.model_files import ModelFiles
 from shisha_rt.machine.host.memory import frames_memory_bytes, kernel_kills
 from shisha_rt.machine.machine import Place
 from shisha_rt.measure.model_on_machine import ModelOnMachine
@@ -77,6 +78,9 @@ class Supervisor:
         self.far = far
         self.ready = ready
         self.arena = arena
+        self._files = ModelFiles(
+            folder for shape in ready.compiled.each for folder in (shape.model_folder, shape.engine_folder)
+        )
         self.processes: dict[int, Process] = {}
         self._patience = patience
         self._max_worker_bytes = max_worker_bytes
@@ -89,10 +93,15 @@ class Supervisor:
         self._last_look_s = time.monotonic()
 
     def start(self, place_name: str, incarnation: int) -> None:
-        """Start a worker. Raises OSError, and leaves nothing behind, if no descriptor, process or host is available."""
+        """Start a worker.
+
+        Raises OSError, and leaves nothing behind, if no descriptor, process or host is available, or if a file of the
+        model is missing.
+        """
         place = self.ready.machine.place(place_name)
         if place.remote and place_name not in self.far.hosts:
             raise OSError(errno.EHOSTUNREACH, "no host has it now")
+        self._files.need()
         self.arena.clear_sign(self._index[place_name], time.monotonic_ns())
         theirs = self.link.open(incarnation)
         try:
@@ -149,14 +158,14 @@ class Supervisor:
         if incarnation in self.processes:
             self.processes[incarnation].ready = True
 
-    def kill(self, incarnation: int, reason: str) -> None:
-        """Kill a worker for a reason, which its death is then told by."""
+    def kill(self, incarnation: int, reason: str, level: int = logging.WARNING) -> None:
+        """Kill a worker for a reason, which its death is then told by, and the log at `level`."""
         process = self.processes.get(incarnation)
         if process is None:
             return
         if process.kill_reason is None:
             process.kill_reason = reason
-        log.warning("killing the worker on %s (pid %d): %s", process.place, process.pid, reason)
+        log.log(level, "killing the worker on %s (pid %d): %s", process.place, process.pid, reason)
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(process.child.pidfd, signal.SIGKILL)
 
@@ -229,6 +238,11 @@ class Supervisor:
                 if reason is not None:
                     hung.append(WorkerHung(process.incarnation, reason))
         return hung
+
+    def close(self) -> None:
+        """Like `end_all`; no worker can be started any more."""
+        self.end_all()
+        self._files.close()
 
     def end_all(self) -> None:
         """Kill and reap every worker; their last messages are dropped."""

@@ -14,23 +14,28 @@ from shisha_rt.daemon.loop.poller import Poller
 
 @dataclass(frozen=True, slots=True)
 class Signalled:
-    """SIGTERM or SIGINT has come or, if `read_again`, SIGHUP: files are to be read again."""
+    """The daemon is to end or, if `read_again`, to read files again."""
 
     read_again: bool = False
 
 
 @contextlib.contextmanager
 def signals(poller: Poller, *, read_again: bool = False) -> Iterator[None]:
-    """Make SIGTERM and SIGINT events of the poller and, with `read_again`, SIGHUP: without, SIGHUP ends the daemon, as
-    when its terminal is closed. The old handlers are restored afterwards.
+    """Make SIGTERM, SIGINT and SIGHUP events of the poller; the old handlers are restored afterwards.
+
+    SIGHUP means that files are to be read again, if there are any (`read_again`). Else it comes from a terminal that is
+    closed, and ends the daemon like SIGTERM, unless it is ignored (`nohup`).
     """
+    hears = read_again or signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     old_fd = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     old = {
         number: signal.signal(number, _only_wake)
-        for number in (signal.SIGTERM, signal.SIGINT, *[signal.SIGHUP] * read_again)
+        for number in (signal.SIGTERM, signal.SIGINT, *[signal.SIGHUP] * hears)
     }
-    poller.watch(reading, lambda: [Signalled(number == signal.SIGHUP) for number in os.read(reading, 64)])
+    poller.watch(
+        reading, lambda: [Signalled(read_again and number == signal.SIGHUP) for number in os.read(reading, 64)]
+    )
     try:
         yield
     finally:

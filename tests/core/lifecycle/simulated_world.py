@@ -103,6 +103,7 @@ class World:
             target_s=more.choice((math.inf, math.inf, 0.01)),
             crashes_per_stage=1,
             starts_at_once=more.choice((1, 8)),
+            outage_s=random.Random(f"outage {seed}").choice((math.inf, 0.3, 1.0)),
         )
         self.devices = dict.fromkeys(self.place_names, ("d0", "d1")) if self.rng.random() < 0.3 else {}
         self.needs = random_needs(self.rng)
@@ -120,6 +121,7 @@ class World:
         self.owed: dict[StreamKey, deque[int]] = {}
         self.last_sequence: dict[StreamKey, int] = {}
         self.unanswered = 0
+        self.could_run_s, self.gone_since = 0.0, 0
         self.passed: Counter[tuple[int, Hashable]] = Counter()
         self.plans: dict[int, Plan] = {}
         self.workers = Workers(self.rng, self.slot_count, self.plans, self.needs)
@@ -207,6 +209,7 @@ class World:
     def feed(self, event: ev.Event) -> None:
         """One event to the lifecycle; its instructions are carried out, in order, before anything else."""
         self.events += 1
+        self.gone_since += isinstance(event, ev.WorkerGone)
         self.parts.hear(event)
         instructions = self.lifecycle.handle(event, self.now)
         self.trace.append((self.now, event, instructions))
@@ -214,6 +217,8 @@ class World:
             self._accept(self.requests[event.frame])
         for instruction in instructions:
             self._carry_out[type(instruction)](instruction)
+        if self.lifecycle.can_run:
+            self.could_run_s, self.gone_since = self.now, 0
         self.parts.check_shares()
         if self.validate:
             check(self.lifecycle, instructions)
@@ -499,6 +504,7 @@ class World:
         lent = request.lent_out and self.workers.may_write(deliver.frame)
         assert not lent, f"frame {deliver.frame} is answered while a worker may write to what its client lends"
         request.outcome = "answered"
+        self.parts.seen[str(deliver.kind)] += 1
         self.unanswered -= 1
         cause = {
             None: request.collected,
@@ -507,6 +513,8 @@ class World:
             Error.STOPPED: self.stopped,
             Error.TASK_FAILED: request.failed,
             Error.WORKER_DIED: self.parts.deaths[deliver.frame] >= self.policy.deaths_per_frame,
+            Error.NO_WORKER: self.now >= self.could_run_s + self.policy.outage_s
+            and self.gone_since >= self.policy.outage_deaths,
         }
         assert cause.get(deliver.kind), f"{deliver} has no cause"
         assert (deliver.kind is None) == request.collected, f"{deliver}, collected: {request.collected}"

@@ -502,6 +502,37 @@ def test_the_last_place_is_restarted_with_growing_delays_for_as_long_as_it_dies(
     assert daemon.lifecycle.places.by_name["a"].start_at_s == daemon.now, "a quiet while later all is forgotten"
 
 
+def test_frames_do_not_wait_for_ever_for_workers_that_die() -> None:
+    daemon = live(ONE_STAGE, places=["a"])
+    running, waiting = daemon.send(), daemon.send(stream="s")
+    for _ in range(3):
+        daemon.kill("a", after_s=1.0)
+        daemon.feed(ev.Tick())
+    assert daemon.answers() == []
+    assert daemon.lifecycle.next_wake_s() == daemon.now + daemon.lifecycle.policy.outage_s - 2.0
+    daemon.feed(ev.Tick(), after_s=daemon.lifecycle.policy.outage_s - 2.0)
+    assert daemon.answers() == [(running, Error.NO_WORKER), (waiting, Error.NO_WORKER)]
+    daemon.send()
+    (refuse,) = daemon.all(do.Refuse)
+    assert (refuse.kind, refuse.message.split("; ")[1]) == (Error.NO_WORKER, "the last one, on a: killed")
+    daemon.restart("a")
+    daemon.clear()
+    number = daemon.send()
+    daemon.finish(number)
+    assert daemon.answers() == [(number, None)]
+
+
+def test_frames_wait_for_a_worker_that_takes_long() -> None:
+    daemon = live(ONE_STAGE, places=["a"])
+    daemon.send()
+    for _ in range(2):
+        daemon.kill("a")
+        daemon.feed(ev.Tick(), after_s=100.0)
+    assert daemon.answers() == []
+    daemon.kill("a")
+    assert [kind for _, kind in daemon.answers()] == [Error.NO_WORKER]
+
+
 def test_the_last_place_is_not_taken_down() -> None:
     daemon = live(ONE_STAGE, places=["a"])
     daemon.feed(ev.PlaceDown("a"))

@@ -63,7 +63,7 @@ class PresumesDeath(Frames):
     """R3.4: a silent worker may still write; only its certain death gives its frames back."""
 
     def expire(self, now: float) -> None:
-        for worker in self._dealing._places.workers.values():
+        for worker in self._dealing.places.workers.values():
             if worker.killed:
                 self.worker_gone(worker, ev.WorkerGone(worker.incarnation, None, "silent"), now)
         super().expire(now)
@@ -191,7 +191,7 @@ class TakesBackAnothersPart(Frames):
     def worker_gone(self, worker: WorkerState, event: ev.WorkerGone, now: float) -> None:
         for frames in list(worker.out.values()):
             for part in [part for frame in frames for part in frame.out.values()]:
-                other = self._dealing._places.workers.get(part.incarnation, worker)
+                other = self._dealing.places.workers.get(part.incarnation, worker)
                 if part in other.out:
                     worker.out[part] = other.out.pop(part)
         super().worker_gone(worker, event, now)

@@ -16,6 +16,7 @@ from typing import Final
 
 import pytest
 
+from shisha_rt.errors import Error
 from tests.core.lifecycle.simulated_world import run
 from tests.drawn import chunks
 
@@ -68,6 +69,7 @@ def test_random_interleavings_keep_the_promises(seeds: range) -> None:
         "PlaceBack",
         "released",
         "request of several",
+        Error.NO_WORKER,
     ):
         assert seen[what] >= RARELY or len(seeds) < CHUNK, f"too few interleavings meet {what!r}: {seen}"
     assert seen["stays where it died"] >= RARELY or len(seeds) < CHUNK, f"too few frames stay where they died: {seen}"

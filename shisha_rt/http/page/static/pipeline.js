@@ -194,14 +194,15 @@ class Team {
   }
 }
 
-/** What a place is, as one character with a meaning of its own. */
+/** What a place is, as one character with a meaning of its own: one that is not wanted has not failed. */
 export function stateMark(place) {
-  if (!place.available) return "✕";
-  return place.state === "up" ? "●" : place.state === "out" ? "✕" : "◌";
+  if (place.available && place.state !== "out") return place.state === "up" ? "●" : "◌";
+  return place.last_error ? "✕" : "–";
 }
 
 export function placeState(place) {
   const words = { up: "up", starting: "starting", restarting: "starting again", out: "down", draining: "ending" };
+  if (place.state === "released") return "released";
   const state = words[place.state] ?? place.state;
   if (place.available) return state;
   return place.state === "up" || place.state === "out" ? "down, not in planning" : `${state}, not in planning`;

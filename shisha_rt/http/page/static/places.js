@@ -54,7 +54,7 @@ class Card {
     this.isDown = !place.available && place.state === "out";
     const mark = stateMark(place);
     say(this.mark, mark);
-    this.element.dataset.state = mark === "●" ? "up" : mark === "◌" ? "coming" : "down";
+    this.element.dataset.state = { "●": "up", "◌": "coming", "–": "unwanted" }[mark] ?? "down";
     const many = stages.length > 6 ? `${stages.length} stages` : `stage ${stages.join(", ")}`;
     say(this.state, stages.length ? `${placeState(place)} · ${many}` : `${placeState(place)} · no stage`);
     const parts = [`speed ${digits(place.speed)}${place.emulated ? " ≈ emulated" : ""}`, `core ${ranges(place.cores)}`];

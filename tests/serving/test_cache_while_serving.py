@@ -44,8 +44,7 @@ def test_an_emptied_cache_is_filled_again(daemon: DaemonProcess, cache: Path) ->
             shutil.rmtree(cache / name)
         kill_workers(daemon)
         with Client(daemon.endpoint, timeout_s=60) as client:
-            (output,) = client.infer({"x": frame_of(7)}).values()
-        np.testing.assert_array_equal(output, frame_of(7))
+            np.testing.assert_array_equal(client.infer(frame_of(7)).output, frame_of(7))
         assert daemon.control.set_plan(PLAN)["outcome"] == "live"
         until(lambda: all((cache / path).exists() for path in before))
     assert [place["state"] for place in daemon.control.status()["places"]] == ["up", "up"]
@@ -60,7 +59,7 @@ def test_where_no_worker_can_start_any_more_frames_are_answered(daemon: DaemonPr
     with Client(daemon.endpoint, timeout_s=90) as client:
         for _ in range(2):
             with pytest.raises(Unavailable) as raised:
-                client.infer({"x": frame_of(7)})
+                client.infer(frame_of(7))
             assert raised.value.kind is Error.NO_WORKER
             assert "no worker has come up for" in str(raised.value)
             assert "exit status 1" in str(raised.value)

@@ -54,7 +54,7 @@ class TakesAnyReply(Dealing):
     """R3.2: a reply counts only if it matches an outstanding descriptor, attempt, epoch and incarnation included."""
 
     def take_back(self, part: ev.Descriptor, now: float, service_s: float = 0.0) -> tuple[Frame, ...] | None:
-        out = [one for worker in self._places.workers.values() for one in worker.out]
+        out = [one for worker in self.places.workers.values() for one in worker.out]
         like = (one for one in out if one.frame == part.frame)
         return super().take_back(next(like, part), now, service_s)
 
@@ -235,9 +235,9 @@ class DealsToTheDown(Dealing):
     """A place that is taken down gets no more parts while another team can run them."""
 
     def _taker(self, *part: Any) -> WorkerState | None:
-        self._places.down, down = set(), self._places.down
+        self.places.down, down = set(), self.places.down
         worker = super()._taker(*part)
-        self._places.down = down
+        self.places.down = down
         return worker
 
 
@@ -284,8 +284,8 @@ class DealsToTheHung(Dealing):
     """R3.4: a worker that is to be killed is given nothing more."""
 
     def dispatch(self, now: float) -> None:
-        serving, roomy = self._places.serving, self._places.roomy
-        hung = {one.place: one for one in self._places.workers.values() if one.killed and one.loaded}
+        serving, roomy = self.places.serving, self.places.roomy
+        hung = {one.place: one for one in self.places.workers.values() if one.killed and one.loaded}
         serving.update(hung)
         roomy.update(hung)
         super().dispatch(now)

@@ -60,6 +60,6 @@ def test_where_no_worker_can_start_any_more_frames_are_answered(daemon: DaemonPr
         for _ in range(2):
             with pytest.raises(Unavailable) as raised:
                 client.infer(frame_of(7))
-            assert raised.value.kind is Error.NO_WORKER
+            assert raised.value.kind == Error.NO_WORKER
             assert "no worker has come up for" in str(raised.value)
             assert "exit status 1" in str(raised.value)

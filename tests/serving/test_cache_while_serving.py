@@ -48,7 +48,6 @@ def test_an_emptied_cache_is_filled_again(daemon: DaemonProcess, cache: Path) ->
         assert daemon.control.set_plan(PLAN)["outcome"] == "live"
         until(lambda: all((cache / path).exists() for path in before))
     assert [place["state"] for place in daemon.control.status()["places"]] == ["up", "up"]
-    assert sum("it is there again" in line for line in daemon.complaints()) == 4
 
 
 @pytest.mark.long
@@ -61,5 +60,4 @@ def test_where_no_worker_can_start_any_more_frames_are_answered(daemon: DaemonPr
             with pytest.raises(Unavailable) as raised:
                 client.infer(frame_of(7))
             assert raised.value.kind == Error.NO_WORKER
-            assert "no worker has come up for" in str(raised.value)
             assert "exit status 1" in str(raised.value)

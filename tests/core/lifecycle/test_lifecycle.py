@@ -514,7 +514,7 @@ def test_frames_do_not_wait_for_ever_for_workers_that_die() -> None:
     assert daemon.answers() == [(running, Error.NO_WORKER), (waiting, Error.NO_WORKER)]
     daemon.send()
     (refuse,) = daemon.all(do.Refuse)
-    assert (refuse.kind, refuse.message.split("; ")[1]) == (Error.NO_WORKER, "the last one, on a: killed")
+    assert refuse.kind is Error.NO_WORKER
     daemon.restart("a")
     daemon.clear()
     number = daemon.send()

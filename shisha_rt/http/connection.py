@@ -13,16 +13,13 @@ A request to change the protocol (`Upgrade`) is answered in HTTP/1.1, as the sta
 
 from __future__ import annotations
 
-import array
 import asyncio
 import contextlib
-import fcntl
 import http
 import itertools
 import logging
 import re
 import socket
-import struct
 import termios
 import time
 from collections import deque
@@ -34,8 +31,10 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
+from shisha_rt.daemon.front.ipc_socket import peer_of
 from shisha_rt.errors import Error
 from shisha_rt.http.faults import OUR_FAULT, HttpFault
+from shisha_rt.process.readable import queued_bytes
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +57,6 @@ _MOST_AHEAD: Final = 8
 _MOST_AHEAD_BYTES: Final = 64 << 10
 """With more requests waiting, or more bytes read since the first of them, nothing is read until one is answered."""
 _ONE_PIECE_BYTES: Final = 64 << 10
-_CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status} {status.phrase}\r\n".encode() for status in http.HTTPStatus}
 _NUMBERS: Final = itertools.count()
 _UPGRADES: Final = frozenset({b"upgrade", b"http2-settings"})
@@ -146,7 +144,7 @@ class Exchange:
     """
 
     __slots__ = (
-        *("_chunked", "_connection", "_left_bytes", "_when_lost", "answered", "begun", "body", "continues", "gone"),
+        *("_chunked", "_connection", "_when_lost", "answered", "begun", "body", "continues", "gone"),
         *("headers", "headers_by_name", "http_version", "keeps_alive", "method", "more", "news", "query", "raw_path"),
     )
 
@@ -170,7 +168,6 @@ class Exchange:
         self.news: asyncio.Future[None] | None = None
         self._connection = connection
         self._chunked = False
-        self._left_bytes: int | None = 0  # of the answer; None: it goes on until the connection ends
         self._when_lost: Callable[[], object] | None = None
 
     @property
@@ -292,19 +289,12 @@ class Exchange:
         if self.method == "HEAD" or not piece:
             return
         if self._chunked:
-            await self._write(b"".join([b"%x\r\n" % len(piece), piece, b"\r\n"]))
-            return
-        if self._left_bytes is not None:
-            self._left_bytes -= len(piece)
-            if self._left_bytes < 0:
-                raise RuntimeError("the answer is longer than its Content-Length")
+            piece = b"".join([b"%x\r\n" % len(piece), piece, b"\r\n"])
         await self._write(piece)
 
     async def finish(self) -> None:
         if self._chunked and self.method != "HEAD":
             await self._write(b"0\r\n\r\n")
-        elif self._left_bytes and self.method != "HEAD":
-            raise RuntimeError("the answer is shorter than its Content-Length")
         self._finish()
 
     def _head(self, status: int, headers: Iterable[Header]) -> bytes:
@@ -312,16 +302,14 @@ class Exchange:
             self._connection.connections.count(status)
         is_held_back = self.continues and self.more and not self.body  # the body may come, or another request instead
         self.begun, self.continues = True, False
-        parts, length = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, _date()], None
+        parts, has_length = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, _date()], False
         self.keeps_alive = self.keeps_alive and self._connection.can_go_on and not is_held_back
         for name, value in headers:
             if b"\n" in value or b"\r" in value or b"\0" in value:
                 raise ValueError(f"the header {name!r} has more than a line")
-            if name.lower() == b"content-length":
-                length = int(value)
+            has_length |= name == b"content-length"
             parts += name, b": ", value, b"\r\n"
-        self._left_bytes = length
-        if length is None and status not in _NO_BODY:
+        if not has_length and status not in _NO_BODY:  # it goes on until its last chunk, or the connection's end
             self._chunked = self.http_version == "1.1"
             self.keeps_alive = self.keeps_alive and self._chunked
             if self._chunked:
@@ -419,9 +407,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self.connections.open.add(self)
         end = transport.get_extra_info("socket")
         if end.family == socket.AF_UNIX:
-            with contextlib.suppress(OSError, struct.error):  # the kernel does not tell
-                credentials = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-                self.uid = _CREDENTIALS.unpack(credentials)[1]
+            _, self.uid = peer_of(end)
         if self.connections.ending:  # it was accepted just before
             self._close()
             return
@@ -812,7 +798,7 @@ def _transport_beneath(transport: asyncio.Transport) -> asyncio.Transport | None
 
 def _in_kernel_bytes(transport: asyncio.Transport) -> int:
     """Bytes that the kernel holds until the peer acknowledges them; 0 if the kernel does not tell."""
-    unread = array.array("i", [0])
-    with contextlib.suppress(OSError):
-        fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, unread)
-    return unread[0]
+    try:
+        return queued_bytes(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ)
+    except OSError:
+        return 0

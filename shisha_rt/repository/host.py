@@ -36,7 +36,7 @@ from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.host.cpu_use import family
 from shisha_rt.protocol import operations as ops
 from shisha_rt.protocol.exceptions import ShishaError, error_for
-from shisha_rt.protocol.operations import OPERATIONS
+from shisha_rt.protocol.operations import LOADING_OPS, OPERATIONS
 from shisha_rt.protocol.request import RequestRoute, read_operation
 from shisha_rt.repository.all_metrics import ModelsCollector
 from shisha_rt.repository.entries import ModelEntry
@@ -54,7 +54,6 @@ _OWN_COUNTERS: Final = ("shisha_http_requests", "shisha_grpc_requests", "shisha_
 _WHOLE: Final = frozenset({"server_live", "server_ready", "server_metadata", "repository_index"})
 """Operations about all models, which name none. Those of `_OF_ALL` are about all models if they name none."""
 _OF_ALL: Final = frozenset({"status", "events", "model_statistics"})
-_LOADING: Final = frozenset({"model_load", "model_unload", "model_undo"})
 
 
 class ModelHost:
@@ -214,7 +213,7 @@ class ModelHost:
         try:
             if self._stopping:
                 raise error_for(Error.DRAINING, "the daemons are draining and admit no more")
-            if route.op in _LOADING or route.op in _WHOLE or (route.op in _OF_ALL and route.model_name is None):
+            if route.op in LOADING_OPS or route.op in _WHOLE or (route.op in _OF_ALL and route.model_name is None):
                 self._answer(message, route)
                 return
             model = route.model_name

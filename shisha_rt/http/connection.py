@@ -138,14 +138,15 @@ class Exchange:
     """A request, whose head `parser` has read, and its answer.
 
     `raw_path`: with no escapes but those of reserved characters, so that equivalent paths are equal (RFC 3986, section
-    6.2.2.2). `caller_uid`: the user at the other end of a UNIX socket.
+    6.2.2.2). `caller_uid`: the user at the other end of a UNIX socket. `connection_name`: unique for each connection.
 
     Answer by `start`, `send` for each piece and `finish`; or by `answer`, which does all of it.
     """
 
     __slots__ = (
-        *("_chunked", "_connection", "_when_lost", "answered", "begun", "body", "continues", "gone"),
-        *("headers", "headers_by_name", "http_version", "keeps_alive", "method", "more", "news", "query", "raw_path"),
+        *("_chunked", "_connection", "_when_lost", "answered", "begun", "body", "caller_uid"),
+        *("connection_name", "continues", "gone", "headers", "headers_by_name", "http_version"),
+        *("keeps_alive", "method", "more", "news", "query", "raw_path"),
     )
 
     def __init__(self, connection: HttpConnection, parser: Any, url: bytes, headers: list[Header]) -> None:
@@ -166,6 +167,7 @@ class Exchange:
         self.more = True
         self.gone = self.begun = self.answered = False
         self.news: asyncio.Future[None] | None = None
+        self.connection_name, self.caller_uid = connection.name, connection.uid
         self._connection = connection
         self._chunked = False
         self._when_lost: Callable[[], object] | None = None
@@ -176,22 +178,9 @@ class Exchange:
         return unquote_to_bytes(raw).decode(errors="replace") if b"%" in raw else raw.decode("ascii", "replace")
 
     @property
-    def scheme(self) -> str:
-        return self._connection.connections.scheme
-
-    @property
     def origin(self) -> bytes:
         """What browsers send as `Origin` from our own pages."""
-        return self.scheme.encode() + b"://" + self.headers_by_name.get(b"host", b"")
-
-    @property
-    def connection_name(self) -> str:
-        """Unique for each connection."""
-        return self._connection.name
-
-    @property
-    def caller_uid(self) -> int | None:
-        return self._connection.uid
+        return self._connection.connections.scheme.encode() + b"://" + self.headers_by_name.get(b"host", b"")
 
     # --- the request ------------------------------------------------------------------------------------------
 
@@ -303,7 +292,7 @@ class Exchange:
         is_held_back = self.continues and self.more and not self.body  # the body may come, or another request instead
         self.begun, self.continues = True, False
         parts, has_length = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, _date()], False
-        self.keeps_alive = self.keeps_alive and self._connection.can_go_on and not is_held_back
+        self.keeps_alive = self.keeps_alive and not self._connection.ending and not is_held_back
         for name, value in headers:
             if b"\n" in value or b"\r" in value or b"\0" in value:
                 raise ValueError(f"the header {name!r} has more than a line")
@@ -388,7 +377,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._left_bytes = 0  # of the body being received, if known
         self._filling: _Filling | None = None
         self._straight = False
-        self._ending = False
+        self.ending = False  # no further request may follow
         self._fault: HttpFault | None = None  # what is wrong with the request that is being parsed
         self._refusal: HttpFault | None = None  # sent once earlier requests are answered
         self._deaf = False  # whatever still comes is dropped, until the caller closes
@@ -663,7 +652,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _go_on(self, exchange: Exchange) -> None:
         """After a request has come whole and is answered: close, answer the next, or wait for it."""
-        if not exchange.keeps_alive or not self.can_go_on:
+        if not exchange.keeps_alive or self.ending:
             self._close()
         elif self._next:
             following = self._next.popleft()
@@ -686,14 +675,9 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._idle.cancel()
             self._idle = None
 
-    @property
-    def can_go_on(self) -> bool:
-        """Whether another request may follow: not while ending."""
-        return not self._ending
-
     def end(self) -> None:
         """Close after the answer under way, or at once if there is none."""
-        self._ending = True
+        self.ending = True
         if self._exchange is None or self._exchange.answered:
             self._close()
 

@@ -382,15 +382,12 @@ class ModelHost:
             daemon.terminate()
         while self.fleet.daemons and time.monotonic() < until_s:
             for event in self._poller.poll(LOOK_EVERY_S):
-                match event:
-                    case DaemonReady(daemon):
-                        daemon.terminate()
-                    case DaemonEnded(daemon):
-                        self._ended(self.fleet.models[daemon.entry.name], daemon, event, time.monotonic())
-                    case (Message() as message, RequestRoute() as route):
-                        self._arrived(message, route, time.monotonic())  # which refuses it
-                    case Signalled(read_again=False):
-                        until_s = 0.0
+                if isinstance(event, DaemonReady):
+                    event.daemon.terminate()
+                elif isinstance(event, Signalled):
+                    until_s = until_s if event.read_again else 0.0
+                else:
+                    self._hear(event, time.monotonic())  # requests are refused
             self.front.tend(time.monotonic())
         for daemon in self.fleet.daemons:
             daemon.terminate(signal.SIGKILL)

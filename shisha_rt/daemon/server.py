@@ -162,7 +162,7 @@ class Daemon:
         signature = Signature.of(compiled.model.name, graphs, limits.max_frames, one_frame, version)
         security = self._admission.security
         self.gateway = self._own(Gateway(context, endpoint, signature, limits, regions, page.count, security))
-        self.gateway.watch(self._poller)
+        self.gateway.listen(self._poller, self.gateway.receive)
         self._lines = self._own(Lines(self.gateway, self._poller, regions.most))
         self._sharing = self._own(Sharing(self.gateway.endpoint, self._instance, regions, self._lines, self._poller))
         about = (compiled.model.name, version, __version__, self._instance)

@@ -639,6 +639,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     # --- the end of each answer, and of the connection --------------------------------------------------------
 
     def answered(self, exchange: Exchange) -> None:
+        """Go on behind an answer that has been written, once the rest of its request has come."""
         if self._deaf or self.transport.is_closing():
             return
         if exchange.more:  # answered before the body's end: its rest may come, for a while, and is dropped

@@ -91,6 +91,7 @@ class Body:
         return plain
 
     async def exactly(self, size_bytes: int) -> bytes | bytearray | memoryview:
+        """The next `size_bytes`. Raises HttpFault if the body ends before."""
         piece = await self._next(size_bytes) if size_bytes else b""
         if len(piece) == size_bytes:
             return piece

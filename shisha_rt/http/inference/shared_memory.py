@@ -53,6 +53,7 @@ class SharedFiles:
         self._by_caller: dict[int, dict[str, SharedFile]] = {}
 
     def register(self, caller: Caller, name: str, key: str, offset: int, size_bytes: int) -> None:
+        """Open the caller's file `key`, and register a piece of it as `name`. Raises `ShishaError`."""
         self._check_on()
         uid = _known(caller)
         if len(name) > MAX_NAME_LENGTH:

@@ -154,13 +154,13 @@ class Daemon:
         """Open the addresses. Returns the regions of memory that clients are lent there."""
         compiled, settings, regions = prepared.ready.compiled, addresses.settings, Regions(*_most_regions())
         version, endpoint = prepared.planning.settings.version, settings.endpoint
-        self._admission = AccessControl(addresses, partial(page.count, "shisha_access_refused"))
+        self._access = AccessControl(addresses, partial(page.count, "shisha_access_refused"))
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._closing.callback(context.term)
         one_frame = next((shape.index.whole for shape in compiled.each if shape.index.whole), "")
         graphs = [replace(shape.model.graph, inputs=shape.index.inputs) for shape in compiled.each]
         signature = Signature.of(compiled.model.name, graphs, limits.max_frames, one_frame, version)
-        security = self._admission.security
+        security = self._access.security
         self.gateway = self._own(Gateway(context, endpoint, signature, limits, regions, page.count, security))
         self.gateway.listen(self._poller, self.gateway.receive)
         self._lines = self._own(Lines(self.gateway, self._poller, regions.most))
@@ -168,7 +168,7 @@ class Daemon:
         about = (compiled.model.name, version, __version__, self._instance)
         traces = None if settings.otlp is None else ServeTraces(settings.otlp, *about)
         self._tracer = self._own(Tracer(traces, self._poller, page))
-        self.web = self._own(Web(self.gateway, self._admission, self._poller, page))
+        self.web = self._own(Web(self.gateway, self._access, self._poller, page))
         return regions
 
     def plan_ahead(self, preparer: PreparerLink) -> None:
@@ -188,7 +188,7 @@ class Daemon:
 
         Raises `Failure`, with the root cause, if no plan can be made live at the start.
         """
-        with self._closing, undisturbed(), signals(self._poller, read_again=self._admission.path is not None):
+        with self._closing, undisturbed(), signals(self._poller, read_again=self._access.path is not None):
             try:
                 self._serve(on_ready, turn)
             finally:  # every client gets an answer, even after an internal error

@@ -79,13 +79,13 @@ class ModelHost:
             page = MetricsPage()
             closing.callback(page.close)
             page.counters = {n: Counter(n, text, by, registry=None) for n, text, by in COUNTERS if n in _OWN_COUNTERS}
-            self._admission = AccessControl(addresses, partial(page.count, "shisha_access_refused"))
+            self._access = AccessControl(addresses, partial(page.count, "shisha_access_refused"))
             self._poller = Poller()
             closing.callback(self._poller.close)
             self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
             closing.callback(self._context.term)
             self.front = Front(
-                self._context, settings.endpoint, self._count, self._admission.security, self._poller, self._leads
+                self._context, settings.endpoint, self._count, self._access.security, self._poller, self._leads
             )
             closing.callback(self.front.close)
             folder = folder_of(self.front.endpoint, ".models").absolute()
@@ -95,7 +95,7 @@ class ModelHost:
             self.fleet = Fleet(share, home, start, self._models_changed)
             self._versions = Versions(self.fleet, self.front, entries, self._models_changed)
             page.registry.register(ModelsCollector(self._pages, self.fleet.places_dealt, page.counters.values()))
-            self.web = Web(self.front, self._admission, self._poller, page, [entry.name for entry in entries])
+            self.web = Web(self.front, self._access, self._poller, page, [entry.name for entry in entries])
             closing.callback(self.web.close)
             share.leases.share()
         except BaseException:
@@ -106,7 +106,7 @@ class ModelHost:
 
     def run(self, on_ready: Callable[[], None]) -> None:
         """Serve. `on_ready` is called once the models that can be served are. Raises `Failure` if none can."""
-        with self._closing, signals(self._poller, read_again=self._admission.path is not None):
+        with self._closing, signals(self._poller, read_again=self._access.path is not None):
             self.front.listen(self._poller, self.front.receive)
             try:
                 self.fleet.begin(self._entries)
@@ -274,7 +274,7 @@ class ModelHost:
         }
 
     def _metadata(self) -> dict[str, object]:
-        leads = self._admission.security is None  # with keys clients cannot follow: daemons do not know the keys
+        leads = self._access.security is None  # with keys clients cannot follow: daemons do not know the keys
         return {
             "name": "shisha-rt",
             "version": __version__,

@@ -76,18 +76,15 @@ class ModelHost:
         closing.callback(share.close)
         try:
             addresses = addresses_of(settings)
-            page = MetricsPage()
-            closing.callback(page.close)
+            page = closing.enter_context(contextlib.closing(MetricsPage()))
             page.counters = {n: Counter(n, text, by, registry=None) for n, text, by in COUNTERS if n in _OWN_COUNTERS}
             self._access = AccessControl(addresses, partial(page.count, "shisha_access_refused"))
-            self._poller = Poller()
-            closing.callback(self._poller.close)
+            self._poller = closing.enter_context(contextlib.closing(Poller()))
             self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
             closing.callback(self._context.term)
-            self.front = Front(
-                self._context, settings.endpoint, self._count, self._access.security, self._poller, self._leads
-            )
-            closing.callback(self.front.close)
+            security = self._access.security
+            front = Front(self._context, settings.endpoint, self._count, security, self._poller, self._leads)
+            self.front = closing.enter_context(contextlib.closing(front))
             folder = folder_of(self.front.endpoint, ".models").absolute()
             make_private(folder)
             closing.callback(remove_empty, folder)

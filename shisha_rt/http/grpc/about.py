@@ -33,6 +33,24 @@ def about_answers(about: About, files: SharedFiles) -> Mapping[str, AboutAnswer]
             given["version"] = str(given["version"])
         return await about.change(caller, "model_load", request.model_name, given)
 
+    return {
+        "ServerLive": lambda *_: _field("live", about.live()),
+        "ServerReady": lambda *_: _field("ready", about.ready()),
+        "ModelReady": model_ready,
+        "ServerMetadata": lambda *_: about.server(),
+        "ModelMetadata": lambda asked, _: about.model(path_of(asked.name, asked.version)),
+        "ModelConfig": lambda asked, _: _field("config", about.config(path_of(asked.name, asked.version))),
+        "ModelStatistics": statistics,
+        "RepositoryIndex": lambda asked, _: _field("models", about.index(only_ready=asked.ready)),
+        "RepositoryModelLoad": load,
+        "RepositoryModelUnload": lambda asked, caller: about.change(caller, "model_unload", asked.model_name, {}),
+        "TraceSetting": _refusing(no_tracing),
+        "LogSettings": _refusing(no_logging),
+        **_region_answers(files),
+    }
+
+
+def _region_answers(files: SharedFiles) -> Mapping[str, AboutAnswer]:
     async def regions(request: Any, caller: Caller) -> Mapping[str, Any]:
         named = [files.named(caller, request.name)] if request.name else files.of(caller).values()
         return {"regions": {region.name: region.about for region in named}}
@@ -49,24 +67,12 @@ def about_answers(about: About, files: SharedFiles) -> Mapping[str, AboutAnswer]
         return {}
 
     return {
-        "ServerLive": lambda *_: _field("live", about.live()),
-        "ServerReady": lambda *_: _field("ready", about.ready()),
-        "ModelReady": model_ready,
-        "ServerMetadata": lambda *_: about.server(),
-        "ModelMetadata": lambda asked, _: about.model(path_of(asked.name, asked.version)),
-        "ModelConfig": lambda asked, _: _field("config", about.config(path_of(asked.name, asked.version))),
-        "ModelStatistics": statistics,
-        "RepositoryIndex": lambda asked, _: _field("models", about.index(only_ready=asked.ready)),
-        "RepositoryModelLoad": load,
-        "RepositoryModelUnload": lambda asked, caller: about.change(caller, "model_unload", asked.model_name, {}),
         "SystemSharedMemoryStatus": regions,
         "SystemSharedMemoryRegister": register,
         "SystemSharedMemoryUnregister": unregister,
         "CudaSharedMemoryStatus": nothing,
         "CudaSharedMemoryRegister": _refusing(no_cuda),
         "CudaSharedMemoryUnregister": nothing,
-        "TraceSetting": _refusing(no_tracing),
-        "LogSettings": _refusing(no_logging),
     }
 
 

@@ -19,8 +19,9 @@ from msgspec import Meta, Struct
 from shisha_rt.errors import Error
 from shisha_rt.model.input_sizes import MOST_INPUTS
 from shisha_rt.protocol.exceptions import error_for
-from shisha_rt.protocol.header import TensorData, TensorHeader
-from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_INTEGER, MAX_NAME_LENGTH, MAX_PRIORITY
+from shisha_rt.protocol.header import DeadlineMs, Label, Priority, TensorData, TensorHeader
+from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_INTEGER, MAX_NAME_LENGTH
+from shisha_rt.protocol.operations import Count
 from shisha_rt.protocol.request import Signature, arrange, check_outputs
 from shisha_rt.tensors import NUMPY_OF
 
@@ -28,7 +29,6 @@ MAX_HEADER_BYTES: Final = 1 << 20
 MAX_JSON_BYTES_A_VALUE: Final = 32
 """The longest reasonable number in JSON, with its separators."""
 
-_Size = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 _Name = Annotated[str, Meta(max_length=MAX_NAME_LENGTH)]
 
 
@@ -41,9 +41,9 @@ class FilePiece(Struct, frozen=True):
 
 
 class _TensorParameters(TensorData, frozen=True):
-    binary_data_size: _Size | None = None
+    binary_data_size: Count | None = None
     binary_data: bool | None = None
-    classification: _Size = 0
+    classification: Count = 0
     shared_memory_region: _Name | None = None
 
     @property
@@ -61,7 +61,7 @@ class InputTensor(TensorHeader, frozen=True):
     """
 
     name: _Name
-    shape: Annotated[tuple[_Size, ...], Meta(max_length=32)]
+    shape: Annotated[tuple[Count, ...], Meta(max_length=32)]
     parameters: _TensorParameters = _TensorParameters()
     data: msgspec.Raw = msgspec.Raw()  # empty: not given
 
@@ -95,12 +95,12 @@ class AskedParameters(Struct, frozen=True):
     """`timeout` (microseconds), `sequence_id` and `priority` are Triton's; its other parameters are ignored."""
 
     binary_data_output: bool = False
-    stream: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)] | None = None
-    sequence: _Size | None = None
-    deadline_ms: Annotated[float, Meta(ge=0, le=MAX_DEADLINE_MS)] | None = None
-    timeout: _Size = 0
-    priority: Annotated[int, Meta(ge=0, le=MAX_PRIORITY)] = 0
-    sequence_id: _Size | Annotated[str, Meta(max_length=128)] = 0
+    stream: Label | None = None
+    sequence: Count | None = None
+    deadline_ms: DeadlineMs | None = None
+    timeout: Count = 0
+    priority: Priority = 0
+    sequence_id: Count | Annotated[str, Meta(max_length=128)] = 0
 
     @property
     def stream_name(self) -> str | None:

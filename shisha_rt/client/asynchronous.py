@@ -14,10 +14,10 @@ from typing import Final, Literal, Self, TypeAlias, cast, overload
 import numpy as np
 from numpy.typing import DTypeLike
 
-from shisha_rt.client.connected import ConnectedClient, FrameStream, FrameTerms
+from shisha_rt.client.connected import ConnectedClient, FrameStream
 from shisha_rt.client.link import PROBE_S, Patience
 from shisha_rt.errors import Error
-from shisha_rt.protocol.conversation import Fields, Outcome, Outgoing, RequestOutcome, Stages, stages_of
+from shisha_rt.protocol.conversation import Fields, FrameTerms, Outcome, Outgoing, RequestOutcome, Stages, stages_of
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.frame_tensors import Answer, Array, Inputs, Shape
 from shisha_rt.protocol.request import Signature
@@ -79,17 +79,8 @@ class AsyncClient(ConnectedClient):
         """
         patience = self._patience(timeout_s)
         await self._introduce(patience)
-        outgoing = self._link.conversation.infer(
-            inputs,
-            stream=stream,
-            sequence=sequence,
-            deadline_s=deadline_s,
-            priority=priority,
-            outputs=outputs,
-            request_id=request_id,
-            traceparent=traceparent,
-            caller=caller,
-        )
+        terms = FrameTerms(stream, sequence, deadline_s, priority, traceparent, caller)
+        outgoing = self._link.conversation.infer(inputs, terms, outputs=outputs, request_id=request_id)
         await self._send(outgoing, patience, copy=False)
         return cast("Answer", await self._result(outgoing.id, patience))
 
@@ -118,7 +109,8 @@ class AsyncClient(ConnectedClient):
         priority: int = 0,
     ) -> AsyncStream:
         """Open an ordered series of frames, up to `in_flight` of them at once. Times are per frame."""
-        return AsyncStream(self, name, in_flight, FrameTerms(deadline_s, timeout_s, priority))
+        terms = FrameTerms(name, deadline_s=deadline_s, priority=priority)
+        return AsyncStream(self, terms, in_flight, timeout_s)
 
     async def call(self, op: str, *, timeout_s: float | None = None, **arguments: object) -> Fields:
         """Run any other operation of the wire protocol; return the fields of its answer."""
@@ -390,13 +382,10 @@ class AsyncStream(FrameStream[AsyncClient]):
 
     async def _start(self, inputs: Inputs) -> _Entry:
         client = self._client
-        deadline_s, timeout_s, priority = self._terms
-        patience = client._patience(timeout_s)
+        patience = client._patience(self._timeout_s)
         try:
             await client._introduce(patience)
-            outgoing = client._link.conversation.infer(
-                inputs, stream=self.name, deadline_s=deadline_s, priority=priority
-            )
+            outgoing = client._link.conversation.infer(inputs, self._terms)
             await client._send(outgoing, patience)
         except ShishaError as error:
             return error

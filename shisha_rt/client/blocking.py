@@ -10,10 +10,10 @@ from typing import Literal, Self, cast, overload
 import numpy as np
 from numpy.typing import DTypeLike
 
-from shisha_rt.client.connected import ConnectedClient, FrameStream, FrameTerms
+from shisha_rt.client.connected import ConnectedClient, FrameStream
 from shisha_rt.client.link import PROBE_S, Patience
 from shisha_rt.errors import Error
-from shisha_rt.protocol.conversation import Fields, Outcome, Outgoing, RequestOutcome, Stages, stages_of
+from shisha_rt.protocol.conversation import Fields, FrameTerms, Outcome, Outgoing, RequestOutcome, Stages, stages_of
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.frame_tensors import Answer, Array, Inputs, Shape
 
@@ -57,16 +57,8 @@ class Client(ConnectedClient):
         """
         patience = self._patience(timeout_s)
         self._introduce(patience)
-        outgoing = self._link.conversation.infer(
-            inputs,
-            stream=stream,
-            sequence=sequence,
-            deadline_s=deadline_s,
-            priority=priority,
-            outputs=outputs,
-            request_id=request_id,
-            traceparent=traceparent,
-        )
+        terms = FrameTerms(stream, sequence, deadline_s, priority, traceparent)
+        outgoing = self._link.conversation.infer(inputs, terms, outputs=outputs, request_id=request_id)
         # No copy: the caller waits in this call, so its arrays do not change meanwhile.
         self._send(outgoing, patience, copy=False)
         return cast("Answer", self._result(outgoing.id, patience))
@@ -101,7 +93,8 @@ class Client(ConnectedClient):
         priority: int = 0,
     ) -> Stream:
         """Open an ordered series of frames, up to `in_flight` of them at once. Times are per frame."""
-        return Stream(self, name, in_flight, FrameTerms(deadline_s, timeout_s, priority))
+        terms = FrameTerms(name, deadline_s=deadline_s, priority=priority)
+        return Stream(self, terms, in_flight, timeout_s)
 
     def call(self, op: str, *, timeout_s: float | None = None, **arguments: object) -> Fields:
         """Run any other operation of the wire protocol; return the fields of its answer."""
@@ -263,13 +256,10 @@ class Stream(FrameStream[Client]):
 
     def _start(self, inputs: Inputs) -> tuple[str, Patience] | ShishaError:
         client = self._client
-        deadline_s, timeout_s, priority = self._terms
-        patience = client._patience(timeout_s)
+        patience = client._patience(self._timeout_s)
         try:
             client._introduce(patience)
-            outgoing = client._link.conversation.infer(
-                inputs, stream=self.name, deadline_s=deadline_s, priority=priority
-            )
+            outgoing = client._link.conversation.infer(inputs, self._terms)
             client._send(outgoing, patience)
         except ShishaError as error:
             return error

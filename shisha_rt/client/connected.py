@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from shisha_rt.client.lent_memory import LentMemory
 from shisha_rt.client.link import TIMEOUT_S, Context, Link, Patience
 from shisha_rt.errors import BadInput, Error
+from shisha_rt.protocol.conversation import FrameTerms
 from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.keys import SecretKey, ServerKey, client_keys
-
-
-class FrameTerms(NamedTuple):
-    """What holds for each frame of a stream."""
-
-    deadline_s: float | None
-    timeout_s: float | None
-    priority: int
 
 
 class ConnectedClient:
@@ -72,15 +65,16 @@ ClientT = TypeVar("ClientT", bound=ConnectedClient)
 
 
 class FrameStream(Generic[ClientT]):
-    """An ordered series of frames of a client, up to `in_flight` of them at once."""
+    """An ordered series of frames of a client, up to `in_flight` of them at once, each sent with `terms`."""
 
-    def __init__(self, client: ClientT, name: str | None, in_flight: int, terms: FrameTerms) -> None:
+    def __init__(self, client: ClientT, terms: FrameTerms, in_flight: int, timeout_s: float | None) -> None:
         if in_flight < 1:
             raise ValueError(f"in_flight {in_flight}; expected 1 or more")
-        self.name = client._link.conversation.new_stream() if name is None else name
+        self.name = client._link.conversation.new_stream() if terms.stream is None else terms.stream
         self._client = client
         self._in_flight = in_flight
-        self._terms = terms
+        self._terms = terms._replace(stream=self.name)
+        self._timeout_s = timeout_s
         self._begin()
 
     def _begin(self) -> None:

@@ -507,37 +507,29 @@ class _Barred:
 
     def hear(self, event: int, value: int) -> None:
         """Note an event of the watch."""
-        where, keys = f"the daemon at {self._endpoint}", self._keys
+        keys, is_protocol = self._keys, event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self.why, self._broken_off = None, 0
         elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
             key = "" if keys is None else f" {keys.own.public}"
-            self._because(
-                error_for(Error.UNKNOWN_KEY, f"{where} does not know this key{key}; expected one of its allow-list's")
-            )
-            self.is_over = True
-        elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
-            is_other = value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
-            if is_other and keys is None:
-                self._because(error_for(Error.KEYS_MISSING, f"{where} asks for keys; {_WITH_KEYS}"))
-            elif is_other:
-                self._because(
-                    error_for(Error.KEYS_UNWANTED, f"{where} asks for no keys; expected none (secret_key, server_key)")
-                )
-            else:
-                self._because(
-                    error_for(Error.NOT_A_DAEMON, f"{where} does not speak as a daemon does; expected one of shisha-rt")
-                )
-            self.is_over = True
+            self._because(Error.UNKNOWN_KEY, f"does not know this key{key}; expected one of its allow-list's")
+        elif is_protocol and value != zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
+            self._because(Error.NOT_A_DAEMON, "does not speak as a daemon does; expected one of shisha-rt")
+        elif is_protocol and keys is None:
+            self._because(Error.KEYS_MISSING, f"asks for keys; {_WITH_KEYS}")
+        elif is_protocol:
+            self._because(Error.KEYS_UNWANTED, "asks for no keys; expected none (secret_key, server_key)")
         elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
             self._broken_off += 1
             if self._broken_off >= _BROKEN_OFF:
                 no_key = f"it may ask for keys: {_WITH_KEYS}; or it is no endpoint, but HTTP"
                 reason = no_key if keys is None else _OTHER_KEY
-                self._because(error_for(Error.HANDSHAKE_BROKEN, f"{where} breaks off each handshake; {reason}"))
+                self._because(Error.HANDSHAKE_BROKEN, f"breaks off each handshake; {reason}")
+        self.is_over |= is_protocol or event == zmq.EVENT_HANDSHAKE_FAILED_AUTH
 
-    def _because(self, why: ShishaError) -> None:
-        self.why, self.until_s = why, time.monotonic() + _RECONNECT_S
+    def _because(self, kind: Error, what: str) -> None:
+        self.why = error_for(kind, f"the daemon at {self._endpoint} {what}")
+        self.until_s = time.monotonic() + _RECONNECT_S
 
 
 def _is_near(endpoint: str) -> bool:

@@ -113,8 +113,7 @@ class Daemon:
     ) -> None:
         ready, settings, pacing = prepared.ready, prepared.planning.settings, _pacing(prepared)
         self._manager = ServiceManager({}) if manager is None else manager
-        self._stop_at_s = math.inf
-        self._closing = contextlib.ExitStack()
+        self._closing, self._stop_at_s = contextlib.ExitStack(), math.inf
         self._preparer: PreparerLink | None = None
         self._share = self._own(share or HostShare(ready.machine, CoreLeases(None)))
         self._recalibration = Recalibration(prepared.others_ratio)
@@ -124,19 +123,14 @@ class Daemon:
             counting = self._own(Counting(cores.lifecycle.policy.target_s))
             layouts = layouts_of([shape.index for shape in ready.compiled.each], settings.max_output_bytes)
             regions = self._open(prepared, addresses, counting, _limits(ready.compiled, layouts, cores.lifecycle))
-            slots, (layout, *further) = cores.lifecycle.frames.slot_count, layouts
-            arena = self._own(Arena.create(layout, slots, len(ready.machine.places), further))
-            limited = [memory.name for memory in ready.machine.memories if memory.bandwidth_bytes_per_s is not None]
-            budgets = self._own(Budgets(limited))
             self._far = self._own(FarPlaces(joined, self._poller))
-            patience, most_bytes = HangLimits(frame_s=settings.hang_s), settings.max_worker_bytes
-            supervisor = self._own(Supervisor(ready, arena, budgets, self._poller, self._far, patience, most_bytes))
-            self._children = self._own(Children(self._poller, prepared, arena))
+            supervisor = self._supervisor(prepared, layouts, cores.lifecycle.frames.slot_count)
+            self._children = self._own(Children(self._poller, prepared, supervisor.arena))
             self.shell = Shell(
                 cores,
                 supervisor,
                 self._children,
-                Requests(arena, regions),
+                Requests(supervisor.arena, regions),
                 counting,
                 Tracing(addresses.settings.trace_ratio, self._tracer.send),
                 Releases(ready.machine, self._share, self._beside_workers, self._measure_elsewhere),
@@ -146,7 +140,7 @@ class Daemon:
             self._closing.close()
             raise
         self._status = Status(self.shell, prepared, self._instance, self._share)
-        self._gauges = Gauges(self.shell, budgets, self._share)
+        self._gauges = Gauges(self.shell, self._budgets, self._share)
         self._operations = Operations(self._status, self.gateway, self._sharing.path)
         self._hears = self._what_comes()
 
@@ -154,22 +148,31 @@ class Daemon:
         """Open the addresses. Returns the regions of memory that clients are lent there."""
         compiled, settings, regions = prepared.ready.compiled, addresses.settings, Regions(*_most_regions())
         version, endpoint = prepared.planning.settings.version, settings.endpoint
-        self._admission = AccessControl(addresses, partial(page.count, "shisha_access_refused"))
+        self._access = AccessControl(addresses, partial(page.count, "shisha_access_refused"))
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._closing.callback(context.term)
         one_frame = next((shape.index.whole for shape in compiled.each if shape.index.whole), "")
         graphs = [replace(shape.model.graph, inputs=shape.index.inputs) for shape in compiled.each]
         signature = Signature.of(compiled.model.name, graphs, limits.max_frames, one_frame, version)
-        security = self._admission.security
+        security = self._access.security
         self.gateway = self._own(Gateway(context, endpoint, signature, limits, regions, page.count, security))
-        self.gateway.watch(self._poller)
+        self.gateway.listen(self._poller, self.gateway.receive)
         self._lines = self._own(Lines(self.gateway, self._poller, regions.most))
         self._sharing = self._own(Sharing(self.gateway.endpoint, self._instance, regions, self._lines, self._poller))
         about = (compiled.model.name, version, __version__, self._instance)
         traces = None if settings.otlp is None else ServeTraces(settings.otlp, *about)
         self._tracer = self._own(Tracer(traces, self._poller, page))
-        self.web = self._own(Web(self.gateway, self._admission, self._poller, page))
+        self.web = self._own(Web(self.gateway, self._access, self._poller, page))
         return regions
+
+    def _supervisor(self, prepared: PreparedModel, layouts: Sequence[Layout], slot_count: int) -> Supervisor:
+        """Make the supervisor, and what its workers share: the arena, and the budgets of memories with a bandwidth."""
+        ready, settings, (layout, *further) = prepared.ready, prepared.planning.settings, layouts
+        arena = self._own(Arena.create(layout, slot_count, len(ready.machine.places), further))
+        limited = [memory.name for memory in ready.machine.memories if memory.bandwidth_bytes_per_s is not None]
+        self._budgets = self._own(Budgets(limited))
+        patience, most_bytes = HangLimits(frame_s=settings.hang_s), settings.max_worker_bytes
+        return self._own(Supervisor(ready, arena, self._budgets, self._poller, self._far, patience, most_bytes))
 
     def plan_ahead(self, preparer: PreparerLink) -> None:
         """Own, from now on, the process that has prepared the model, and plans ahead."""
@@ -188,7 +191,7 @@ class Daemon:
 
         Raises `Failure`, with the root cause, if no plan can be made live at the start.
         """
-        with self._closing, undisturbed(), signals(self._poller, read_again=self._admission.path is not None):
+        with self._closing, undisturbed(), signals(self._poller, read_again=self._access.path is not None):
             try:
                 self._serve(on_ready, turn)
             finally:  # every client gets an answer, even after an internal error

@@ -315,9 +315,7 @@ class Shell:
     # --- instructions -----------------------------------------------------------------------------------------
 
     def _send(self, incarnation: int, message: messages.ToWorker) -> None:
-        hung = self.supervisor.link.send(incarnation, message)
-        if hung is not None:
-            self._note_hung(hung)
+        self._note_hung(self.supervisor.link.send(incarnation, message))
 
     def _note_hung(self, hung: ev.WorkerHung | None) -> None:
         if hung is not None:

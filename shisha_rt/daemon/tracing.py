@@ -65,11 +65,7 @@ class FrameTrace:
 
     def done(self, stage: int, service_s: float, now_s: float) -> None:
         """Note a part that was computed, in `service_s`."""
-        ready_s, dealt_s, place, part = self._out.pop(stage)
-        began_s = max(dealt_s, now_s - service_s)
-        where = stage, place, part.epoch, part.attempt, 1 + len(part.beside)
-        self._steps.append(TracedStep(What.WAIT, ready_s - self._arrived_s, began_s - ready_s, *where))
-        self._steps.append(TracedStep(What.RUN, began_s - self._arrived_s, now_s - began_s, *where))
+        self._end(What.RUN, stage, now_s, service_s)
 
     def collected(self, begin_s: float, now_s: float) -> None:
         """Note that the outputs were copied out, from `begin_s` until now."""
@@ -90,11 +86,13 @@ class FrameTrace:
         parent_id = "" if self.parent is None else self.parent.span_id
         return FrameTraced(self.trace_id, parent_id, ticket.frame, code, self.arrived_ns, latency_s, tuple(self._steps))
 
-    def _end(self, what: What, stage: int, end_s: float) -> None:
+    def _end(self, what: What, stage: int, end_s: float, took_s: float = math.inf) -> None:
+        """End a part's wait and what came after it, which took `took_s`, or all the time since the part was dealt."""
         ready_s, dealt_s, place, part = self._out.pop(stage)
+        began_s = max(dealt_s, end_s - took_s)
         where = stage, place, part.epoch, part.attempt, 1 + len(part.beside)
-        self._steps.append(TracedStep(What.WAIT, ready_s - self._arrived_s, dealt_s - ready_s, *where))
-        self._steps.append(TracedStep(what, dealt_s - self._arrived_s, max(0.0, end_s - dealt_s), *where))
+        self._steps.append(TracedStep(What.WAIT, ready_s - self._arrived_s, began_s - ready_s, *where))
+        self._steps.append(TracedStep(what, began_s - self._arrived_s, max(0.0, end_s - began_s), *where))
 
 
 class Tracing:

@@ -13,16 +13,13 @@ A request to change the protocol (`Upgrade`) is answered in HTTP/1.1, as the sta
 
 from __future__ import annotations
 
-import array
 import asyncio
 import contextlib
-import fcntl
 import http
 import itertools
 import logging
 import re
 import socket
-import struct
 import termios
 import time
 from collections import deque
@@ -34,8 +31,10 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
+from shisha_rt.daemon.front.ipc_socket import peer_of
 from shisha_rt.errors import Error
 from shisha_rt.http.faults import OUR_FAULT, HttpFault
+from shisha_rt.process.readable import queued_bytes
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +57,6 @@ _MOST_AHEAD: Final = 8
 _MOST_AHEAD_BYTES: Final = 64 << 10
 """With more requests waiting, or more bytes read since the first of them, nothing is read until one is answered."""
 _ONE_PIECE_BYTES: Final = 64 << 10
-_CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status} {status.phrase}\r\n".encode() for status in http.HTTPStatus}
 _NUMBERS: Final = itertools.count()
 _UPGRADES: Final = frozenset({b"upgrade", b"http2-settings"})
@@ -140,14 +138,15 @@ class Exchange:
     """A request, whose head `parser` has read, and its answer.
 
     `raw_path`: with no escapes but those of reserved characters, so that equivalent paths are equal (RFC 3986, section
-    6.2.2.2). `caller_uid`: the user at the other end of a UNIX socket.
+    6.2.2.2). `caller_uid`: the user at the other end of a UNIX socket. `connection_name`: unique for each connection.
 
     Answer by `start`, `send` for each piece and `finish`; or by `answer`, which does all of it.
     """
 
     __slots__ = (
-        *("_chunked", "_connection", "_left_bytes", "_when_lost", "answered", "begun", "body", "continues", "gone"),
-        *("headers", "headers_by_name", "http_version", "keeps_alive", "method", "more", "news", "query", "raw_path"),
+        *("_chunked", "_connection", "_when_lost", "answered", "begun", "body", "caller_uid"),
+        *("connection_name", "continues", "gone", "headers", "headers_by_name", "http_version"),
+        *("keeps_alive", "method", "more", "news", "query", "raw_path"),
     )
 
     def __init__(self, connection: HttpConnection, parser: Any, url: bytes, headers: list[Header]) -> None:
@@ -168,9 +167,9 @@ class Exchange:
         self.more = True
         self.gone = self.begun = self.answered = False
         self.news: asyncio.Future[None] | None = None
+        self.connection_name, self.caller_uid = connection.name, connection.uid
         self._connection = connection
         self._chunked = False
-        self._left_bytes: int | None = 0  # of the answer; None: it goes on until the connection ends
         self._when_lost: Callable[[], object] | None = None
 
     @property
@@ -179,22 +178,9 @@ class Exchange:
         return unquote_to_bytes(raw).decode(errors="replace") if b"%" in raw else raw.decode("ascii", "replace")
 
     @property
-    def scheme(self) -> str:
-        return self._connection.connections.scheme
-
-    @property
     def origin(self) -> bytes:
         """What browsers send as `Origin` from our own pages."""
-        return self.scheme.encode() + b"://" + self.headers_by_name.get(b"host", b"")
-
-    @property
-    def connection_name(self) -> str:
-        """Unique for each connection."""
-        return self._connection.name
-
-    @property
-    def caller_uid(self) -> int | None:
-        return self._connection.uid
+        return self._connection.connections.scheme.encode() + b"://" + self.headers_by_name.get(b"host", b"")
 
     # --- the request ------------------------------------------------------------------------------------------
 
@@ -292,19 +278,12 @@ class Exchange:
         if self.method == "HEAD" or not piece:
             return
         if self._chunked:
-            await self._write(b"".join([b"%x\r\n" % len(piece), piece, b"\r\n"]))
-            return
-        if self._left_bytes is not None:
-            self._left_bytes -= len(piece)
-            if self._left_bytes < 0:
-                raise RuntimeError("the answer is longer than its Content-Length")
+            piece = b"".join([b"%x\r\n" % len(piece), piece, b"\r\n"])
         await self._write(piece)
 
     async def finish(self) -> None:
         if self._chunked and self.method != "HEAD":
             await self._write(b"0\r\n\r\n")
-        elif self._left_bytes and self.method != "HEAD":
-            raise RuntimeError("the answer is shorter than its Content-Length")
         self._finish()
 
     def _head(self, status: int, headers: Iterable[Header]) -> bytes:
@@ -312,16 +291,14 @@ class Exchange:
             self._connection.connections.count(status)
         is_held_back = self.continues and self.more and not self.body  # the body may come, or another request instead
         self.begun, self.continues = True, False
-        parts, length = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, _date()], None
-        self.keeps_alive = self.keeps_alive and self._connection.can_go_on and not is_held_back
+        parts, has_length = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, _date()], False
+        self.keeps_alive = self.keeps_alive and not self._connection.ending and not is_held_back
         for name, value in headers:
             if b"\n" in value or b"\r" in value or b"\0" in value:
                 raise ValueError(f"the header {name!r} has more than a line")
-            if name.lower() == b"content-length":
-                length = int(value)
+            has_length |= name == b"content-length"
             parts += name, b": ", value, b"\r\n"
-        self._left_bytes = length
-        if length is None and status not in _NO_BODY:
+        if not has_length and status not in _NO_BODY:  # it goes on until its last chunk, or the connection's end
             self._chunked = self.http_version == "1.1"
             self.keeps_alive = self.keeps_alive and self._chunked
             if self._chunked:
@@ -400,7 +377,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._left_bytes = 0  # of the body being received, if known
         self._filling: _Filling | None = None
         self._straight = False
-        self._ending = False
+        self.ending = False  # no further request may follow
         self._fault: HttpFault | None = None  # what is wrong with the request that is being parsed
         self._refusal: HttpFault | None = None  # sent once earlier requests are answered
         self._deaf = False  # whatever still comes is dropped, until the caller closes
@@ -419,9 +396,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self.connections.open.add(self)
         end = transport.get_extra_info("socket")
         if end.family == socket.AF_UNIX:
-            with contextlib.suppress(OSError, struct.error):  # the kernel does not tell
-                credentials = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-                self.uid = _CREDENTIALS.unpack(credentials)[1]
+            _, self.uid = peer_of(end)
         if self.connections.ending:  # it was accepted just before
             self._close()
             return
@@ -664,6 +639,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     # --- the end of each answer, and of the connection --------------------------------------------------------
 
     def answered(self, exchange: Exchange) -> None:
+        """Go on behind an answer that has been written, once the rest of its request has come."""
         if self._deaf or self.transport.is_closing():
             return
         if exchange.more:  # answered before the body's end: its rest may come, for a while, and is dropped
@@ -677,7 +653,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _go_on(self, exchange: Exchange) -> None:
         """After a request has come whole and is answered: close, answer the next, or wait for it."""
-        if not exchange.keeps_alive or not self.can_go_on:
+        if not exchange.keeps_alive or self.ending:
             self._close()
         elif self._next:
             following = self._next.popleft()
@@ -700,14 +676,9 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._idle.cancel()
             self._idle = None
 
-    @property
-    def can_go_on(self) -> bool:
-        """Whether another request may follow: not while ending."""
-        return not self._ending
-
     def end(self) -> None:
         """Close after the answer under way, or at once if there is none."""
-        self._ending = True
+        self.ending = True
         if self._exchange is None or self._exchange.answered:
             self._close()
 
@@ -812,7 +783,7 @@ def _transport_beneath(transport: asyncio.Transport) -> asyncio.Transport | None
 
 def _in_kernel_bytes(transport: asyncio.Transport) -> int:
     """Bytes that the kernel holds until the peer acknowledges them; 0 if the kernel does not tell."""
-    unread = array.array("i", [0])
-    with contextlib.suppress(OSError):
-        fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, unread)
-    return unread[0]
+    try:
+        return queued_bytes(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ)
+    except OSError:
+        return 0

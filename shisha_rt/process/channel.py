@@ -31,6 +31,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shisha_rt.process.readable import queued_bytes
+
 SMALL_BYTES: Final = 32 << 10
 LARGEST_BYTES: Final = 256 << 20
 MAX_WAITING_BYTES: Final = 64 << 20
@@ -82,7 +84,6 @@ class Channel:
     def __init__(
         self,
         end: socket.socket,
-        max_waiting_bytes: int = MAX_WAITING_BYTES,
         largest_bytes: int = LARGEST_BYTES,
         most_unread_bytes: float = math.inf,
     ) -> None:
@@ -95,18 +96,17 @@ class Channel:
         self._view = memoryview(self._buffer)
         self._waiting: deque[bytes | _Large] = deque()
         self._waiting_bytes = 0
-        self._max_waiting_bytes = max_waiting_bytes
         self._reason = GONE
         self._beside: deque[int] = deque()
         self.open = True
         self.beats = 0
 
     @classmethod
-    def pair(cls, *, max_waiting_bytes: int = MAX_WAITING_BYTES) -> tuple[Channel, socket.socket]:
+    def pair(cls) -> tuple[Channel, socket.socket]:
         """The daemon's end, which never blocks, and the end that a child is to inherit."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        return cls(ours, max_waiting_bytes), theirs
+        return cls(ours), theirs
 
     @classmethod
     def inherited(cls, fd: int) -> Channel:
@@ -175,7 +175,8 @@ class Channel:
 
         Raises OSError.
         """
-        if self._unread_bytes + size_bytes > self._most_unread_bytes and not _is_anything_unread(self._end):
+        is_too_much = self._unread_bytes + size_bytes > self._most_unread_bytes
+        if is_too_much and not queued_bytes(self.fileno(), termios.TIOCOUTQ):  # all has been read meanwhile
             self._unread_bytes = 0
         return not self._unread_bytes or self._unread_bytes + size_bytes <= self._most_unread_bytes
 
@@ -219,7 +220,7 @@ class Channel:
 
     def _send_in_turn(self, data: bytes) -> None:
         self.flush()
-        if self._waiting_bytes > self._max_waiting_bytes:
+        if self._waiting_bytes > MAX_WAITING_BYTES:
             raise self._broken(f"the other end does not read, and {self._waiting_bytes} bytes wait for it")
         small = 0 < len(data) <= SMALL_BYTES  # an empty datagram would mean the end
         self._put_off(data if small else self._large(data))
@@ -347,13 +348,6 @@ class Channel:
         with contextlib.suppress(OSError):
             self._end.shutdown(socket.SHUT_RDWR)
         self.close()
-
-
-def _is_anything_unread(end: socket.socket) -> bool:
-    """Whether the other end has messages of `end` still to read. Raises OSError."""
-    count = array.array("i", [0])
-    fcntl.ioctl(end, termios.TIOCOUTQ, count)
-    return count[0] > 0
 
 
 def _waiting_bytes(message: bytes | _Large) -> int:

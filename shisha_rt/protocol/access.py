@@ -57,11 +57,11 @@ class AccessList:
     def of_token(self, token: str) -> User | None:
         """Compare every hash, in constant time, so that the duration reveals nothing about the list."""
         digest = token_hash(token)
-        user_read = None
+        of_token = None
         for user in self.users:
             if user.token_sha256 is not None and hmac.compare_digest(digest, user.token_sha256):
-                user_read = user
-        return user_read
+                of_token = user
+        return of_token
 
 
 def token_hash(token: str) -> str:

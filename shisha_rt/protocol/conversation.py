@@ -52,6 +52,34 @@ RequestOutcome: TypeAlias = tuple[str, Outcome]
 """A request's id and its one outcome."""
 
 
+class FrameTerms(NamedTuple):
+    """What a frame is sent with, as in the clients' `infer`: `caller` is for proxies only."""
+
+    stream: str | None = None
+    sequence: int | None = None
+    deadline_s: float | None = None
+    priority: int = 0
+    traceparent: str | None = None
+    caller: str | None = None
+
+    def parameters(self) -> InferParameters | None:
+        """The parameters of its header; None if there are none. Raises `InvalidArgument`."""
+        if self == _NO_TERMS:
+            return None
+        if not 0 <= self.priority <= MAX_PRIORITY:
+            expected = f"expected 1, the most urgent, to {MAX_PRIORITY}"
+            raise error_for(Error.MALFORMED_REQUEST, f"priority {self.priority}; {expected}")
+        deadline_s = self.deadline_s
+        if deadline_s is not None and not 0 <= deadline_s <= MAX_DEADLINE_MS / 1e3:
+            expected = f"expected 0 to {MAX_DEADLINE_MS / 1e3:g}"
+            raise error_for(Error.MALFORMED_REQUEST, f"deadline_s {deadline_s}; {expected}")
+        deadline_ms = None if deadline_s is None else deadline_s * 1e3
+        return InferParameters(self.stream, self.sequence, deadline_ms, self.priority, self.traceparent, self.caller)
+
+
+_NO_TERMS: Final = FrameTerms()
+
+
 class Outgoing(Struct, frozen=True, eq=False):
     """A request that is ready to be sent; it is in flight only after `Conversation.sent`.
 
@@ -183,15 +211,10 @@ class Conversation:
     def infer(
         self,
         inputs: Inputs,
+        terms: FrameTerms = _NO_TERMS,
         *,
-        stream: str | None = None,
-        sequence: int | None = None,
-        deadline_s: float | None = None,
-        priority: int = 0,
         outputs: Sequence[str] = (),
         request_id: str | None = None,
-        traceparent: str | None = None,
-        caller: str | None = None,
     ) -> Outgoing:
         """Make an `infer` request; needs `signature`. Raises `InvalidArgument` for inputs that do not fit the model."""
         if self._frames is None:
@@ -200,19 +223,7 @@ class Conversation:
             request_id = self._new_id()
         elif request_id in self._in_flight or request_id in self._abandoned:
             raise error_for(Error.ID_IN_USE, f"request id {request_id!r} is already in flight")
-        parameters = None
-        if priority or any(value is not None for value in (stream, sequence, deadline_s, traceparent, caller)):
-            if not 0 <= priority <= MAX_PRIORITY:
-                raise error_for(
-                    Error.MALFORMED_REQUEST, f"priority {priority}; expected 1, the most urgent, to {MAX_PRIORITY}"
-                )
-            if deadline_s is not None and not 0 <= deadline_s <= MAX_DEADLINE_MS / 1e3:
-                raise error_for(
-                    Error.MALFORMED_REQUEST, f"deadline_s {deadline_s}; expected 0 to {MAX_DEADLINE_MS / 1e3:g}"
-                )
-            deadline_ms = None if deadline_s is None else deadline_s * 1e3
-            parameters = InferParameters(stream, sequence, deadline_ms, priority, traceparent, caller)
-        parts, lent = self._frames.request(request_id, inputs, parameters, outputs)
+        parts, lent = self._frames.request(request_id, inputs, terms.parameters(), outputs)
         return Outgoing(request_id, INFER, parts, lent, self._losses)
 
     def probe(self) -> Outgoing | None:

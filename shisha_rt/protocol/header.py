@@ -14,11 +14,15 @@ from msgspec import Meta, Struct
 
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.exceptions import ShishaError
-from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_INTEGER, MAX_NAME_LENGTH, MAX_PRIORITY
-from shisha_rt.protocol.operations import INFER
+from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_NAME_LENGTH, MAX_PRIORITY
+from shisha_rt.protocol.operations import INFER, Count
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """One part of a message, as bytes (a memoryview has format B)."""
+
+Label: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
+DeadlineMs: TypeAlias = Annotated[float, Meta(ge=0, le=MAX_DEADLINE_MS)]
+Priority: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_PRIORITY)]
 
 
 class TensorData(Struct, frozen=True, omit_defaults=True):
@@ -26,8 +30,8 @@ class TensorData(Struct, frozen=True, omit_defaults=True):
 
     binary_data_size: int | None = None
     shared_memory_region: str | None = None
-    shared_memory_byte_size: Annotated[int, Meta(ge=0, le=MAX_INTEGER)] | None = None
-    shared_memory_offset: Annotated[int, Meta(ge=0, le=MAX_INTEGER)] = 0
+    shared_memory_byte_size: Count | None = None
+    shared_memory_offset: Count = 0
 
 
 class TensorHeader(Struct, frozen=True):
@@ -60,12 +64,12 @@ class RequestedOutput(Struct, frozen=True, omit_defaults=True):
 class InferParameters(Struct, frozen=True, omit_defaults=True):
     """A request's `parameters`: of its stream, its deadline in ms, its urgency, its trace and its caller."""
 
-    stream: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)] | None = None
-    sequence: Annotated[int, Meta(ge=0, le=MAX_INTEGER)] | None = None
-    deadline_ms: Annotated[float, Meta(ge=0, le=MAX_DEADLINE_MS)] | None = None
-    priority: Annotated[int, Meta(ge=0, le=MAX_PRIORITY)] = 0
+    stream: Label | None = None
+    sequence: Count | None = None
+    deadline_ms: DeadlineMs | None = None
+    priority: Priority = 0
     traceparent: Annotated[str, Meta(max_length=MAX_NAME_LENGTH)] | None = None
-    caller: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)] | None = None
+    caller: Label | None = None
 
 
 class InferHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):

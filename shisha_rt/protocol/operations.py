@@ -125,20 +125,8 @@ class TunerSet(Struct, frozen=True):
             as_any_objective(self.objective)
 
 
-Arguments: TypeAlias = (
-    NoArguments
-    | Cancel
-    | OfModel
-    | RepositoryIndex
-    | ModelLoad
-    | ModelUnload
-    | Shadow
-    | Events
-    | PlanSet
-    | PlaceSet
-    | Crowded
-    | TunerSet
-)
+Arguments: TypeAlias = Struct
+"""Those of an operation, of the type that `OPERATIONS` has for it."""
 
 OPERATIONS: Final[Mapping[str, type[Arguments]]] = {
     "cancel": Cancel,
@@ -163,10 +151,13 @@ OPERATIONS: Final[Mapping[str, type[Arguments]]] = {
     "tuner_get": NoArguments,
     "tuner_set": TunerSet,
 }
+LOADING_OPS: Final = frozenset({"model_load", "model_unload", "model_undo"})
+"""Operations that name models which may not be served yet."""
 CONTROL_OPS: Final = frozenset(
     {
         *("plan_get", "plan_set", "place_set", "tuner_get", "tuner_set"),
-        *("model_load", "model_unload", "model_undo", "send_away", "shadow", "crowded"),
+        *("send_away", "shadow", "crowded"),
+        *LOADING_OPS,
     }
 )
 """Operations for operators only, if the daemon has access control."""

@@ -29,7 +29,7 @@ from shisha_rt.protocol.header import (
     TensorHeader,
 )
 from shisha_rt.protocol.limits import MAX_NAME_LENGTH, REFUSED_BYTES, Limits
-from shisha_rt.protocol.operations import INFER, OPERATIONS, Arguments
+from shisha_rt.protocol.operations import INFER, LOADING_OPS, OPERATIONS, Arguments
 
 _Part = TypeVar("_Part", bytes, bytearray, memoryview, Buffer)
 _Header = TypeVar("_Header")
@@ -221,10 +221,6 @@ def split_envelope(parts: Sequence[_Part]) -> tuple[bool, Sequence[_Part]]:
     return False, parts
 
 
-_OF_A_REPOSITORY: Final = frozenset({"model_load", "model_unload", "model_undo"})
-"""Operations that name models which are not served yet; a daemon of one model says that it has no others."""
-
-
 class RequestRoute(NamedTuple):
     """What is needed to route a request to its model. `model_name` is None if the request names none."""
 
@@ -289,7 +285,7 @@ def parse(parts: Sequence[Buffer], signature: Signature, limits: Limits) -> Infe
             return _read_infer(_convert(header, InferHeader), parts[1:], signature)
         request = _read_operation(op, request_id, header, parts)
         named = header.get("model_name")  # whatever the operation is: who names another model means another daemon
-        if isinstance(named, str) and named != signature.model_name and op not in _OF_A_REPOSITORY:
+        if isinstance(named, str) and named != signature.model_name and op not in LOADING_OPS:
             _refuse_model(named, signature)
         return request
     except ShishaError as error:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -92,8 +92,7 @@ class Front(PublicSocket):
             else:
                 yield message, route
 
-    def answer(self, message: Message, request_id: str, fields: object) -> None:
-        assert isinstance(fields, dict)
+    def answer(self, message: Message, request_id: str, fields: Mapping[str, object]) -> None:
         self.outbox.send(message.client, [*message.envelope, encode_answer(request_id, fields)])
 
     def forward(self, message: Message, route: RequestRoute, model: str, now_s: float) -> None:

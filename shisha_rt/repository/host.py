@@ -36,7 +36,7 @@ from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.host.cpu_use import family
 from shisha_rt.protocol import operations as ops
 from shisha_rt.protocol.exceptions import ShishaError, error_for
-from shisha_rt.protocol.operations import OPERATIONS
+from shisha_rt.protocol.operations import LOADING_OPS, OPERATIONS
 from shisha_rt.protocol.request import RequestRoute, read_operation
 from shisha_rt.repository.all_metrics import ModelsCollector
 from shisha_rt.repository.entries import ModelEntry
@@ -54,7 +54,6 @@ _OWN_COUNTERS: Final = ("shisha_http_requests", "shisha_grpc_requests", "shisha_
 _WHOLE: Final = frozenset({"server_live", "server_ready", "server_metadata", "repository_index"})
 """Operations about all models, which name none. Those of `_OF_ALL` are about all models if they name none."""
 _OF_ALL: Final = frozenset({"status", "events", "model_statistics"})
-_LOADING: Final = frozenset({"model_load", "model_unload", "model_undo"})
 
 
 class ModelHost:
@@ -77,18 +76,15 @@ class ModelHost:
         closing.callback(share.close)
         try:
             addresses = addresses_of(settings)
-            page = MetricsPage()
-            closing.callback(page.close)
+            page = closing.enter_context(contextlib.closing(MetricsPage()))
             page.counters = {n: Counter(n, text, by, registry=None) for n, text, by in COUNTERS if n in _OWN_COUNTERS}
-            self._admission = AccessControl(addresses, partial(page.count, "shisha_access_refused"))
-            self._poller = Poller()
-            closing.callback(self._poller.close)
+            self._access = AccessControl(addresses, partial(page.count, "shisha_access_refused"))
+            self._poller = closing.enter_context(contextlib.closing(Poller()))
             self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
             closing.callback(self._context.term)
-            self.front = Front(
-                self._context, settings.endpoint, self._count, self._admission.security, self._poller, self._leads
-            )
-            closing.callback(self.front.close)
+            security = self._access.security
+            front = Front(self._context, settings.endpoint, self._count, security, self._poller, self._leads)
+            self.front = closing.enter_context(contextlib.closing(front))
             folder = folder_of(self.front.endpoint, ".models").absolute()
             make_private(folder)
             closing.callback(remove_empty, folder)
@@ -96,7 +92,7 @@ class ModelHost:
             self.fleet = Fleet(share, home, start, self._models_changed)
             self._versions = Versions(self.fleet, self.front, entries, self._models_changed)
             page.registry.register(ModelsCollector(self._pages, self.fleet.places_dealt, page.counters.values()))
-            self.web = Web(self.front, self._admission, self._poller, page, [entry.name for entry in entries])
+            self.web = Web(self.front, self._access, self._poller, page, [entry.name for entry in entries])
             closing.callback(self.web.close)
             share.leases.share()
         except BaseException:
@@ -107,7 +103,7 @@ class ModelHost:
 
     def run(self, on_ready: Callable[[], None]) -> None:
         """Serve. `on_ready` is called once the models that can be served are. Raises `Failure` if none can."""
-        with self._closing, signals(self._poller, read_again=self._admission.path is not None):
+        with self._closing, signals(self._poller, read_again=self._access.path is not None):
             self.front.listen(self._poller, self.front.receive)
             try:
                 self.fleet.begin(self._entries)
@@ -214,7 +210,7 @@ class ModelHost:
         try:
             if self._stopping:
                 raise error_for(Error.DRAINING, "the daemons are draining and admit no more")
-            if route.op in _LOADING or route.op in _WHOLE or (route.op in _OF_ALL and route.model_name is None):
+            if route.op in LOADING_OPS or route.op in _WHOLE or (route.op in _OF_ALL and route.model_name is None):
                 self._answer(message, route)
                 return
             model = route.model_name
@@ -275,7 +271,7 @@ class ModelHost:
         }
 
     def _metadata(self) -> dict[str, object]:
-        leads = self._admission.security is None  # with keys clients cannot follow: daemons do not know the keys
+        leads = self._access.security is None  # with keys clients cannot follow: daemons do not know the keys
         return {
             "name": "shisha-rt",
             "version": __version__,
@@ -383,15 +379,12 @@ class ModelHost:
             daemon.terminate()
         while self.fleet.daemons and time.monotonic() < until_s:
             for event in self._poller.poll(LOOK_EVERY_S):
-                match event:
-                    case DaemonReady(daemon):
-                        daemon.terminate()
-                    case DaemonEnded(daemon):
-                        self._ended(self.fleet.models[daemon.entry.name], daemon, event, time.monotonic())
-                    case (Message() as message, RequestRoute() as route):
-                        self._arrived(message, route, time.monotonic())  # which refuses it
-                    case Signalled(read_again=False):
-                        until_s = 0.0
+                if isinstance(event, DaemonReady):
+                    event.daemon.terminate()
+                elif isinstance(event, Signalled):
+                    until_s = until_s if event.read_again else 0.0
+                else:
+                    self._hear(event, time.monotonic())  # requests are refused
             self.front.tend(time.monotonic())
         for daemon in self.fleet.daemons:
             daemon.terminate(signal.SIGKILL)

@@ -71,6 +71,7 @@ class AskingLine:
         return bool(self._waiting)
 
     def ask(self, op: str, then: Then, **arguments: object) -> None:
+        """Send an operation. `then` is called once, with the answer's fields."""
         request_id = str(next(self._numbers))
         self._waiting[request_id] = then
         try:

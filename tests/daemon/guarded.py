@@ -52,7 +52,7 @@ class Guarded:
         self.refused[reason] += 1
 
     def turn(self) -> None:
-        list(self.gateway.answer_handshakes())
+        list(self.security.receive(self.gateway.connections.new_user_id))
         self.arrived += self.gateway.receive()
         self.gateway.tend(time.monotonic())
 

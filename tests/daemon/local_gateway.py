@@ -40,7 +40,7 @@ class LocalGateway:
         regions = Regions(16, 1 << 20)
         self.gateway = Gateway(context, endpoint, signature, LIMITS, regions, self._count)
         self._closing.callback(self.gateway.close)
-        self.gateway.watch(self.poller)
+        self.gateway.listen(self.poller, self.gateway.receive)
         self.lines = Lines(self.gateway, self.poller, most_lines)
         self._closing.callback(self.lines.close)
         self.sharing = Sharing(self.gateway.endpoint, INSTANCE, regions, self.lines, self.poller)

@@ -19,7 +19,7 @@ class Line:
         self.counted: list[int] = []
         self.connections = SimpleNamespace(scheme=scheme, count=self.counted.append)
         self.transport = SimpleNamespace(write=self.write, abort=lambda: None)
-        self.name, self.uid, self.can_go_on = "http 0", uid, True
+        self.name, self.uid, self.ending = "http 0", uid, False
         self.sent = b""
         self.exchange: Exchange | None = None
         self._stays = stays

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from shisha_rt.http.faults import HttpFault
 from shisha_rt.http.inference.body import PATIENCE_S, Body, HungUp
 from shisha_rt.http.inference.infer import _packing
-from shisha_rt.http.inference.room import Room, TakenRoom
+from shisha_rt.http.inference.room import Room
 from shisha_rt.protocol.exceptions import ResourceExhausted
 
 PACK: dict[bytes | None, Callable[[bytes], bytes]] = {None: bytes, b"gzip": gzip.compress, b"deflate": zlib.compress}
@@ -163,9 +163,9 @@ def test_a_body_of_unknown_size_takes_room_as_it_comes() -> None:
     room = Room(100)
 
     def read_beside(others_bytes: int) -> int:
-        with TakenRoom(room) as other, TakenRoom(room) as own:
-            other.more(others_bytes)
-            read([b"x" * 10] * 5, None, lambda body: body.whole(1000, own.more))
+        with room.taken() as other, room.taken() as own:
+            other(others_bytes)
+            read([b"x" * 10] * 5, None, lambda body: body.whole(1000, own))
             return room.taken_bytes - others_bytes
 
     assert read_beside(50) == 50
@@ -176,16 +176,16 @@ def test_a_body_of_unknown_size_takes_room_as_it_comes() -> None:
 
 def test_room_is_shared_and_given_back() -> None:
     room = Room(100)
-    with TakenRoom(room) as large:
-        large.more(1000)  # by itself
-        with TakenRoom(room) as other, pytest.raises(ResourceExhausted):
-            other.more(1)
-        large.more(5)
-    with TakenRoom(room) as one, TakenRoom(room) as other:
-        one.more(60)
-        other.more(40)
+    with room.taken() as large:
+        large(1000)  # by itself
+        with room.taken() as other, pytest.raises(ResourceExhausted):
+            other(1)
+        large(5)
+    with room.taken() as one, room.taken() as other:
+        one(60)
+        other(40)
         with pytest.raises(ResourceExhausted):
-            one.more(1)
+            one(1)
         assert room.taken_bytes == 100
     assert room.taken_bytes == 0
 

@@ -68,7 +68,7 @@ def test_a_piece_lies_in_its_region(files: SharedFiles, offset: int, size_bytes:
     with pytest.raises(InvalidArgument):
         files.read(OWN, piece, memoryview(bytearray(4)))
     with pytest.raises(InvalidArgument):
-        files.check_room(OWN, piece, 0)
+        files.find(OWN, piece)
     with pytest.raises(InvalidArgument):
         files.write(OWN, piece, memoryview(b"1234"))
 

@@ -72,24 +72,12 @@ class Placer:
 
     def _stage(self, stage: Stage, ratios: Ratios) -> StagePlacement:
         work, team = stage.work, stage.teams[0]
-        lead = team[0]
-        if lead not in self._costs:
-            raise BadInput(
-                f"place {lead}: its devices are not known, expected one of {', '.join(self._costs)}",
-                Error.COSTS_MISSING,
-            )
-        known = self._known.get((self._first_alike[lead], len(team)))
+        known = self._known.get((self._first_alike[team[0]], len(team)))
         if known is None:
             raise BadInput(
                 f"team {team_name(team)}: nothing is known of what operators cost on {len(team)} places",
                 Error.COSTS_MISSING,
             )
-        last_layer = self._index.layer_count - 1
-        for first, last in work:
-            if not 0 <= first <= last <= last_layer:
-                raise BadInput(
-                    f"layers {first}-{last}: no such stage, expected layers among 0-{last_layer}", Error.PLAN_UNFIT
-                )
         if stage.split is not None:
             return self._split_stage(stage.split, work, known, ratios)
         runs = [self._kept(first, last, known, ratios) for first, last in work]

@@ -119,7 +119,8 @@ class Telemetry:
         self._counting = counting
         self._power_w = power_w
         self._scale = scale
-        self._mix = ShapeMix(shapes) if shapes > 1 else None
+        self._mix = ShapeMix(shapes)
+        self._has_shapes = shapes > 1
         self._windows: dict[tuple[int, int, str], StageWindow] = {}
 
     def took(self, done: Done, place: str, tickets: Sequence[Ticket]) -> tuple[float, tuple[float, ...]]:
@@ -135,7 +136,7 @@ class Telemetry:
             self._counting.count("shisha_pacing_dropped_seconds", place, by=done.dropped_s)
         cpu_s, waited_s = done.cpu_s / frames, done.waited_s / self._scale
         segments_s = done.segments_s if frames == 1 else tuple(seconds / frames for seconds in done.segments_s)
-        ratio = 1.0 if self._mix is None else self._mix.ratio(tickets[0].request.layout)
+        ratio = self._mix.ratio(tickets[0].request.layout)
         for ticket in tickets:
             window.all_s.observe(service_s)
             window.add(service_s * ratio, cpu_s * ratio, waited_s, segments_s)
@@ -147,13 +148,11 @@ class Telemetry:
 
     def alone_s(self, ticket: Ticket, seconds: float) -> float:
         """Scale the `seconds` of a frame by itself to the average frame."""
-        ratio = 1.0 if self._mix is None else self._mix.ratio(ticket.request.layout)
-        return seconds / self._scale * ratio
+        return seconds / self._scale * self._mix.ratio(ticket.request.layout)
 
     def answered(self, ticket: Ticket) -> None:
         """Note a frame whose parts have all been computed."""
-        if self._mix is not None:
-            self._mix.came(ticket.request.layout, ticket.compute_s)
+        self._mix.came(ticket.request.layout, ticket.compute_s)
 
     def window(self, epoch: int, stage: int, place: str) -> StageWindow:
         window = self._windows.get((epoch, stage, place))
@@ -193,7 +192,7 @@ class Telemetry:
         for index, stage in enumerate(plan.stages):
             for lead in stage.leads:
                 window = self.window(epoch, index, lead)
-                least_s = window.warm_s if self._mix is not None else 0.0
+                least_s = window.warm_s if self._has_shapes else 0.0
                 frame_s = max(least_s, window.median_service_s or window.warm_s)
                 seconds_of[lead] = max(seconds_of.get(lead, 0.0), window.most * frame_s)
         return seconds_of

@@ -18,9 +18,7 @@ handshake: a descriptor may have been reused.
 
 from __future__ import annotations
 
-import array
 import contextlib
-import fcntl
 import logging
 import math
 import os
@@ -35,6 +33,7 @@ from typing import Final
 
 import zmq
 
+from shisha_rt.process.readable import queued_bytes
 from shisha_rt.protocol.multipart import can_be_read
 
 log = logging.getLogger(__name__)
@@ -309,9 +308,7 @@ def _in_kernel_bytes(end: socket.socket) -> float:
 
     Infinite if the kernel does not report them: then the client is not cut off.
     """
-    unread = array.array("i", [0])
     try:
-        fcntl.ioctl(end, termios.FIONREAD, unread)
+        return queued_bytes(end.fileno(), termios.FIONREAD)
     except OSError:
         return math.inf
-    return unread[0]

@@ -15,7 +15,6 @@ from shisha_rt.daemon.front.public_socket import Message, PublicSocket
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import Output, Ticket
 from shisha_rt.daemon.front.security import Security
-from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.errors import Error
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.header import (
@@ -127,10 +126,6 @@ class Gateway(PublicSocket):
             if not varies and len(self._encoded) < _MOST_ENCODED:
                 self._encoded[key] = encoded
         return encoded
-
-    def watch(self, poller: Poller) -> None:
-        """Have `poller` watch for requests, handshakes, and connections that come and go."""
-        self.listen(poller, self.receive)
 
     def receive(self) -> Iterator[Arrived]:
         """The requests that have come, up to a turn's worth; bad ones are answered here."""

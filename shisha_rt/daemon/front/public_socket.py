@@ -89,10 +89,13 @@ class PublicSocket:
         self.outbox = Outbox(self.socket, unread_bytes, self._undeliverable, self.connections.is_open)
 
     def listen(self, poller: Poller, read: Read) -> None:
-        """Have `poller` call `read` for messages, and watch handshakes and connections that open and close."""
+        """Have `poller` call `read` for messages, and watch connections that open and close, and handshakes.
+
+        Handshakes of clients that present a key come in on a socket of their own.
+        """
         poller.watch_socket(self.socket, read)
-        if self._handshakes is not None:
-            poller.watch_socket(self._handshakes, self.answer_handshakes)
+        if self.security is not None and self._handshakes is not None:
+            poller.watch_socket(self._handshakes, partial(self.security.receive, self.connections.new_user_id))
         poller.watch(self.connections.fileno(), self.connections.stirred)
 
     def messages(self) -> Iterator[Message]:
@@ -153,10 +156,6 @@ class PublicSocket:
     def awaiting(self) -> Collection[Hashable]:
         """The clients that are owed an answer; subclasses know."""
         return ()
-
-    def answer_handshakes(self) -> Iterator[object]:
-        """Answer clients that present a key; handshakes come in on a socket of their own."""
-        return iter(()) if self.security is None else self.security.receive(self.connections.new_user_id)
 
     def _sender(self, frames: Sequence[zmq.Frame]) -> tuple[Hashable | None, bool]:
         """The client (None: it has gone), and whether its connection is known and so what it sends is counted."""

@@ -42,22 +42,22 @@ class Web:
     def __init__(
         self,
         public: PublicSocket,
-        admission: AccessControl,
+        access: AccessControl,
         poller: Poller,
         page: MetricsPage,
         models: Sequence[str] | None = None,
     ) -> None:
         self._public = public
-        self._admission = admission
+        self._access = access
         self._page = page
         self._link = ChildLink(_HTTP, poller, lambda reason: event_log.HttpEnded(reason=reason))
         self._closing = contextlib.ExitStack()
         self._full = SharedFlag()
         self._closing.callback(self._full.close)
-        addresses, count = admission.addresses, len(admission.addresses.http)
+        addresses, count = access.addresses, len(access.addresses.http)
         try:
             inside = page.serve_inside() if addresses.metrics.beyond else ""
-            mode = OWN_ONLY if admission.users is None else EVERYBODY
+            mode = OWN_ONLY if access.users is None else EVERYBODY
             at = (*addresses.http, addresses.metrics) if inside else addresses.http
             listeners = [self._closing.enter_context(closing(HttpListener(address, mode))) for address in at]
             held = [self._closing.enter_context(closing(HeldPort(address))) for address in addresses.grpc]
@@ -77,8 +77,8 @@ class Web:
         self, listeners: Sequence[HttpListener], held: Sequence[HeldPort], metrics: str, models: Sequence[str] | None
     ) -> hm.ServeHttp:
         """The first message to the HTTP process."""
-        addresses, users = self._admission.addresses, self._admission.users
-        client_keys, operator_keys = self._admission.http_keys or (None, None)
+        addresses, users = self._access.addresses, self._access.users
+        client_keys, operator_keys = self._access.http_keys or (None, None)
         return hm.ServeHttp(
             self._public.endpoint,
             tuple(
@@ -119,7 +119,7 @@ class Web:
         """
         try:
             with manager.reloading():
-                users = self._admission.read_again()
+                users = self._access.read_again()
         except BadInput as error:
             log.warning("the allow-list stays as it was: %s", error)
             return None

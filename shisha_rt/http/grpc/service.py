@@ -15,14 +15,13 @@ from google.protobuf.json_format import ParseDict
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller
 from shisha_rt.http.faults import OUR_FAULT
-from shisha_rt.http.grpc.about import AboutAnswer, GrpcAbout, path_of
+from shisha_rt.http.grpc.about import AboutAnswer, about_answers, path_of
 from shisha_rt.http.grpc.infer import answer_message, read_request
 from shisha_rt.http.grpc.messages import MESSAGES, METHODS, SERVICE, Method
 from shisha_rt.http.guard import no_token, token_caller
 from shisha_rt.http.inference.about import About
 from shisha_rt.http.inference.body import SLOWEST_BYTES_PER_S
 from shisha_rt.http.inference.inferences import ROOM_BYTES, Inferences
-from shisha_rt.http.inference.room import TakenRoom
 from shisha_rt.protocol.access import Permission
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 
@@ -82,7 +81,7 @@ async def serve_grpc(app_state: AppState, inferences: Inferences, listens: Calla
 
 
 def _handlers(app_state: AppState, inferences: Inferences, most_bytes: int) -> grpc.GenericRpcHandler:
-    about = GrpcAbout(About(app_state), inferences.files)
+    answers = about_answers(About(app_state), inferences.files)
     inference = _Inference(app_state, inferences, most_bytes)
     guard = _Guard(app_state)
     handlers = {}
@@ -94,7 +93,7 @@ def _handlers(app_state: AppState, inferences: Inferences, most_bytes: int) -> g
             # As a stream of one, so that the caller is checked, and waits its turn, before the request is received.
             handlers[method.name] = grpc.stream_unary_rpc_method_handler(guard.around(inference.one), *codecs)
         else:
-            answer = guard.around(_as_message(method, about.answer_of(method)))
+            answer = guard.around(_as_message(method, answers[method.name]))
             handlers[method.name] = grpc.unary_unary_rpc_method_handler(answer, *codecs)
     return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
@@ -240,8 +239,8 @@ class _Inference:
         async def fill(room: memoryview) -> None:
             room[:] = next(given)
 
-        with TakenRoom(self._inferences.room) as taken:
-            taken.more(asked.binary_bytes)
+        with self._inferences.room.taken() as take:
+            take(asked.binary_bytes)
             frame = await self._inferences.tensors(client, asked, fill, caller)
             pieces.clear()
             traceparent, connection = _metadata(context, "traceparent"), context.peer()

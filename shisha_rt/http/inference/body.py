@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
@@ -34,6 +34,7 @@ for this much.
 
 
 _Asked = TypeVar("_Asked")
+_Read = TypeVar("_Read")
 
 
 class Source(Protocol):
@@ -90,6 +91,7 @@ class Body:
         return plain
 
     async def exactly(self, size_bytes: int) -> bytes | bytearray | memoryview:
+        """The next `size_bytes`. Raises HttpFault if the body ends before."""
         piece = await self._next(size_bytes) if size_bytes else b""
         if len(piece) == size_bytes:
             return piece
@@ -104,7 +106,8 @@ class Body:
         while filled < len(room):
             if self._packed is None and self._more and not self._piece:
                 stretch = room[filled : filled + _STRETCH_BYTES]
-                came_bytes = await self._straight_into(stretch)
+                came_bytes = await self._in_time(self._source.fill(stretch), len(stretch))
+                self._read_bytes += came_bytes
                 filled += came_bytes
                 if came_bytes == len(stretch):
                     continue
@@ -120,18 +123,6 @@ class Body:
             return
         if await self._next(1):
             raise HttpFault(400, "the body goes on; expected as many bytes as its header says")
-
-    async def _straight_into(self, room: memoryview) -> int:
-        """Read the body straight into `room`, without buffers between; return the bytes that came."""
-        try:
-            async with self._patience(len(room)):
-                filled = await self._source.fill(room)
-        except TimeoutError:
-            raise self._too_slow() from None
-        except ConnectionError:
-            raise HungUp from None
-        self._read_bytes += filled
-        return filled
 
     async def _next(self, most_bytes: int) -> bytes | memoryview:
         """The next piece, at most `most_bytes`; empty if the body has ended."""
@@ -162,24 +153,23 @@ class Body:
         return unpacked
 
     async def _more_of_it(self) -> None:
-        try:
-            async with self._patience(0):
-                self._piece = await self._source.read()
-        except TimeoutError:
-            raise self._too_slow() from None
-        except ConnectionError:
-            raise HungUp from None
+        self._piece = await self._in_time(self._source.read(), 0)
         self._read_bytes += len(self._piece)
         self._more = bool(self._piece)
         if self.is_packed and self._read_bytes > self._unpacked_bytes + len(self._piece) + _MOST_PACKED_BYTES:
             raise HttpFault(400, "the packed body is larger than what it unpacks to; expected it smaller")
 
-    def _patience(self, more_bytes: int) -> asyncio.Timeout:
+    async def _in_time(self, reading: Awaitable[_Read], more_bytes: int) -> _Read:
+        """Await a piece of the body, of up to `more_bytes` if its size is known. Raises HungUp and HttpFault."""
         transfer_s = (self._read_bytes + more_bytes) / SLOWEST_BYTES_PER_S
-        return asyncio.timeout_at(self._begun_s + self._patience_s + transfer_s)
-
-    def _too_slow(self) -> HttpFault:
-        return HttpFault(408, f"the body comes too slowly; expected {SLOWEST_BYTES_PER_S} bytes a second")
+        try:
+            async with asyncio.timeout_at(self._begun_s + self._patience_s + transfer_s):
+                return await reading
+        except TimeoutError:
+            too_slow = f"the body comes too slowly; expected {SLOWEST_BYTES_PER_S} bytes a second"
+            raise HttpFault(408, too_slow) from None
+        except ConnectionError:
+            raise HungUp from None
 
 
 async def read_json(

@@ -20,7 +20,6 @@ from shisha_rt.http.inference.answer import answer_parts
 from shisha_rt.http.inference.body import Body, HungUp
 from shisha_rt.http.inference.inferences import Inferences
 from shisha_rt.http.inference.request import raw_request, read_header
-from shisha_rt.http.inference.room import TakenRoom
 from shisha_rt.protocol.frame_tensors import Answer
 
 _HEADER_LENGTH: Final = b"inference-header-content-length"
@@ -49,14 +48,14 @@ class Infer:
         self._app_state.refuse_if_full()
         if body.is_packed:
             size_bytes = None
-        with TakenRoom(inferences.room) as room:
+        with inferences.room.taken() as take:
             if header_bytes is None:
                 if size_bytes is not None:
-                    room.more(size_bytes)
-                whole = await body.whole(longest_bytes, room.more if size_bytes is None else None)
+                    take(size_bytes)
+                whole = await body.whole(longest_bytes, take if size_bytes is None else None)
                 asked = read_header(whole, signature)
             elif header_bytes:
-                room.more(header_bytes)
+                take(header_bytes)
                 asked = read_header(await body.exactly(header_bytes), signature)
             else:
                 asked = raw_request(size_bytes, signature)
@@ -64,7 +63,7 @@ class Infer:
                 expected = header_bytes + asked.binary_bytes
                 if size_bytes != expected:
                     raise HttpFault(400, f"the body has {size_bytes} bytes; expected {expected}, as its header says")
-            room.more(asked.binary_bytes)
+            take(asked.binary_bytes)
             frame = await inferences.tensors(client, asked, body.into, caller)
             await body.end()
             traceparent = headers.get(b"traceparent")

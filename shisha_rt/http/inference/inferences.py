@@ -74,7 +74,7 @@ class Inferences:
                 self.files.read(caller, tensor.region, raw_bytes(array))
         for output in asked.outputs:
             if output.region is not None:
-                self.files.check_room(caller, output.region, 0)
+                self.files.find(caller, output.region)
         return frame
 
     async def infer(

@@ -19,8 +19,9 @@ from msgspec import Meta, Struct
 from shisha_rt.errors import Error
 from shisha_rt.model.input_sizes import MOST_INPUTS
 from shisha_rt.protocol.exceptions import error_for
-from shisha_rt.protocol.header import TensorData, TensorHeader
-from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_INTEGER, MAX_NAME_LENGTH, MAX_PRIORITY
+from shisha_rt.protocol.header import DeadlineMs, Label, Priority, TensorData, TensorHeader
+from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_INTEGER, MAX_NAME_LENGTH
+from shisha_rt.protocol.operations import Count
 from shisha_rt.protocol.request import Signature, arrange, check_outputs
 from shisha_rt.tensors import NUMPY_OF
 
@@ -28,7 +29,6 @@ MAX_HEADER_BYTES: Final = 1 << 20
 MAX_JSON_BYTES_A_VALUE: Final = 32
 """The longest reasonable number in JSON, with its separators."""
 
-_Size = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 _Name = Annotated[str, Meta(max_length=MAX_NAME_LENGTH)]
 
 
@@ -41,9 +41,9 @@ class FilePiece(Struct, frozen=True):
 
 
 class _TensorParameters(TensorData, frozen=True):
-    binary_data_size: _Size | None = None
+    binary_data_size: Count | None = None
     binary_data: bool | None = None
-    classification: _Size = 0
+    classification: Count = 0
     shared_memory_region: _Name | None = None
 
     @property
@@ -55,11 +55,27 @@ class _TensorParameters(TensorData, frozen=True):
         return FilePiece(self.shared_memory_region, self.shared_memory_offset, self.shared_memory_byte_size)
 
 
-class _Input(TensorHeader, frozen=True):
+class InputTensor(TensorHeader, frozen=True):
+    """One input, and the one location of its values: `binary_bytes` in the body after the header, `data` (JSON) in the
+    header, or a `region`.
+    """
+
     name: _Name
-    shape: Annotated[tuple[_Size, ...], Meta(max_length=32)]
+    shape: Annotated[tuple[Count, ...], Meta(max_length=32)]
     parameters: _TensorParameters = _TensorParameters()
     data: msgspec.Raw = msgspec.Raw()  # empty: not given
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return NUMPY_OF[self.datatype]
+
+    @property
+    def binary_bytes(self) -> int | None:
+        return self.parameters.binary_data_size
+
+    @property
+    def region(self) -> FilePiece | None:
+        return self.parameters.region
 
 
 class _Output(Struct, frozen=True):
@@ -79,12 +95,12 @@ class AskedParameters(Struct, frozen=True):
     """`timeout` (microseconds), `sequence_id` and `priority` are Triton's; its other parameters are ignored."""
 
     binary_data_output: bool = False
-    stream: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)] | None = None
-    sequence: _Size | None = None
-    deadline_ms: Annotated[float, Meta(ge=0, le=MAX_DEADLINE_MS)] | None = None
-    timeout: _Size = 0
-    priority: Annotated[int, Meta(ge=0, le=MAX_PRIORITY)] = 0
-    sequence_id: _Size | Annotated[str, Meta(max_length=128)] = 0
+    stream: Label | None = None
+    sequence: Count | None = None
+    deadline_ms: DeadlineMs | None = None
+    timeout: Count = 0
+    priority: Priority = 0
+    sequence_id: Count | Annotated[str, Meta(max_length=128)] = 0
 
     @property
     def stream_name(self) -> str | None:
@@ -101,26 +117,13 @@ class AskedParameters(Struct, frozen=True):
 
 
 class _Header(Struct, frozen=True):
-    inputs: Annotated[tuple[_Input, ...], Meta(min_length=1, max_length=MOST_INPUTS)]
+    inputs: Annotated[tuple[InputTensor, ...], Meta(min_length=1, max_length=MOST_INPUTS)]
     outputs: Annotated[tuple[_Output, ...], Meta(max_length=MOST_INPUTS)] = ()
     id: _Name = ""
     parameters: AskedParameters = AskedParameters()
 
 
 _DECODER: Final = msgspec.json.Decoder(_Header)
-
-
-class InputTensor(Struct, frozen=True):
-    """One input, of a shape and datatype that the model accepts, and the one location of its values: `binary_bytes` in
-    the body after the header, `data` (JSON) in the header, or a `region`.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: npt.DTypeLike
-    binary_bytes: int | None = None
-    data: bytes = b""
-    region: FilePiece | None = None
 
 
 class WantedOutput(Struct, frozen=True):
@@ -166,7 +169,9 @@ def _checked(header: _Header, signature: Signature) -> InferenceAsked:
     arrange(header.inputs, signature)
     check_outputs([output.name for output in header.outputs], signature)
     outputs = tuple(output.wanted(header.parameters) for output in header.outputs)
-    return InferenceAsked(header.id, tuple(map(_input, header.inputs)), outputs, header.parameters)
+    for tensor in header.inputs:
+        _check_location(tensor)
+    return InferenceAsked(header.id, header.inputs, outputs, header.parameters)
 
 
 def raw_request(size_bytes: int | None, signature: Signature) -> InferenceAsked:
@@ -174,8 +179,7 @@ def raw_request(size_bytes: int | None, signature: Signature) -> InferenceAsked:
     if len(signature.inputs) != 1 or signature.shapes:
         raise error_for(Error.MALFORMED_REQUEST, "a body without a header is for models of one input of one shape")
     (signature_input,) = signature.inputs
-    dtype = NUMPY_OF[signature_input.datatype]
-    expected, shape = math.prod(signature_input.shape) * dtype.itemsize, signature_input.shape
+    expected, shape = signature_input.size_bytes, signature_input.shape
     frames = size_bytes // expected if size_bytes and expected else 1
     if 1 < frames <= signature.most_frames and size_bytes == frames * expected:
         expected, shape = size_bytes, (frames * shape[0], *shape[1:])
@@ -184,7 +188,8 @@ def raw_request(size_bytes: int | None, signature: Signature) -> InferenceAsked:
             Error.WRONG_SIZE,
             f"a body without a header is input {signature_input.name!r} alone; expected Content-Length: {expected}",
         )
-    tensor = InputTensor(signature_input.name, shape, dtype, size_bytes)
+    parameters = _TensorParameters(binary_data_size=size_bytes)
+    tensor = InputTensor(signature_input.name, shape, signature_input.datatype, parameters)
     return InferenceAsked("", (tensor,), parameters=AskedParameters(binary_data_output=True))
 
 
@@ -197,7 +202,7 @@ def longest_body(signature: Signature) -> int:
 
 def array_of(input_tensor: InputTensor) -> npt.NDArray[Any]:
     """Decode a tensor from JSON: a flat list of all values, or lists nested by its shape. Raises `InvalidArgument`."""
-    dtype = np.dtype(input_tensor.dtype)
+    dtype = input_tensor.dtype
     flat, nested = _values_decoders(dtype, len(input_tensor.shape))
     try:
         try:
@@ -238,16 +243,16 @@ def _values_decoders(dtype: np.dtype[Any], rank: int) -> tuple[msgspec.json.Deco
     return msgspec.json.Decoder(list[of]), msgspec.json.Decoder(nested)
 
 
-def _input(given: _Input) -> InputTensor:
-    dtype = NUMPY_OF[given.datatype]
-    size_bytes = math.prod(given.shape) * dtype.itemsize
-    region, binary_bytes, data = given.parameters.region, given.parameters.binary_data_size, bytes(given.data)
-    if (region is not None) + (binary_bytes is not None) + bool(data) != 1:
+def _check_location(given: InputTensor) -> None:
+    """Raises `InvalidArgument` unless the values are in one place, of as many bytes as shape and datatype take."""
+    size_bytes = math.prod(given.shape) * given.dtype.itemsize
+    region, binary_bytes = given.region, given.binary_bytes
+    if (region is not None) + (binary_bytes is not None) + bool(given.data) != 1:
         raise error_for(
             Error.MALFORMED_REQUEST,
             f"input {given.name!r}: expected one of data, binary_data_size, shared_memory_region",
         )
-    if data and dtype.itemsize == 2 and dtype.kind == "f":
+    if given.data and given.dtype == np.float16:
         raise error_for(Error.NO_JSON_FORM, f"input {given.name!r}: FP16 has no form in JSON; expected it as bytes")
     for size in (binary_bytes, None if region is None else region.size_bytes):
         if size is not None and size != size_bytes:
@@ -255,7 +260,6 @@ def _input(given: _Input) -> InputTensor:
                 Error.WRONG_SIZE,
                 f"input {given.name!r}: {size} bytes; expected {size_bytes} for its shape and datatype",
             )
-    return InputTensor(given.name, given.shape, dtype, binary_bytes, data, region)
 
 
 def _line(error: Exception) -> str:

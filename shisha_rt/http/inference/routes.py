@@ -18,7 +18,8 @@ from shisha_rt.http.inference.inferences import Inferences
 from shisha_rt.http.inference.shared_memory import SharedFiles
 from shisha_rt.http.routing import Handler, HttpReply, HttpRoute, json_reply
 from shisha_rt.protocol.exceptions import ShishaError, error_for
-from shisha_rt.protocol.limits import MAX_INTEGER, MAX_NAME_LENGTH
+from shisha_rt.protocol.limits import MAX_NAME_LENGTH
+from shisha_rt.protocol.operations import Count
 
 _MODEL: Final = "/v2/models/{model}(?:/versions/{version})?"
 
@@ -31,13 +32,10 @@ class _IndexAsked(msgspec.Struct, frozen=True):
     ready: bool = False
 
 
-_Size = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
-
-
 class _RegisterAsked(msgspec.Struct, frozen=True):
     key: Annotated[str, Meta(max_length=MAX_NAME_LENGTH)]
-    byte_size: _Size
-    offset: _Size = 0
+    byte_size: Count
+    offset: Count = 0
 
 
 def inference_routes(app_state: AppState, inferences: Inferences) -> Sequence[HttpRoute]:

@@ -53,6 +53,7 @@ class SharedFiles:
         self._by_caller: dict[int, dict[str, SharedFile]] = {}
 
     def register(self, caller: Caller, name: str, key: str, offset: int, size_bytes: int) -> None:
+        """Open the caller's file `key`, and register a piece of it as `name`. Raises `ShishaError`."""
         self._check_on()
         uid = _known(caller)
         if len(name) > MAX_NAME_LENGTH:
@@ -98,22 +99,17 @@ class SharedFiles:
 
     def read(self, caller: Caller, region: FilePiece, into: memoryview) -> None:
         """Fill `into`, of `region.size_bytes`, from the caller's file."""
-        file = self._find(caller, region)
+        file = self.find(caller, region)
         begin = file.offset + region.offset
         if os.preadv(file.fd, [into], begin) != region.size_bytes:
             raise _shorter(region)
 
-    def check_room(self, caller: Caller, region: FilePiece, size_bytes: int) -> None:
-        """Raises `InvalidArgument` if an output of `size_bytes` does not fit."""
-        self._find(caller, region)
-        if size_bytes > region.size_bytes:
-            what = f"has {region.size_bytes} bytes; the output has {size_bytes}"
-            raise _refused(Error.REGION_TOO_SMALL, region.name, what)
-
     def write(self, caller: Caller, region: FilePiece, data: memoryview) -> None:
         """Write `data` into a caller's file; a file that has become shorter is left alone, as it must not grow."""
-        self.check_room(caller, region, len(data))
-        file = self._find(caller, region)
+        file = self.find(caller, region)
+        if len(data) > region.size_bytes:
+            what = f"has {region.size_bytes} bytes; the output has {len(data)}"
+            raise _refused(Error.REGION_TOO_SMALL, region.name, what)
         begin = file.offset + region.offset
         if begin + len(data) > os.fstat(file.fd).st_size:
             raise _shorter(region)
@@ -124,7 +120,8 @@ class SharedFiles:
         if written_bytes != len(data):
             raise _refused(Error.REGION_REFUSED, region.name, "has no memory left for its file")
 
-    def _find(self, caller: Caller, region: FilePiece) -> SharedFile:
+    def find(self, caller: Caller, region: FilePiece) -> SharedFile:
+        """The caller's file of which `region` is a piece. Raises `ShishaError` if there is none, or it is smaller."""
         self._check_on()
         file = self.named(caller, region.name)
         if region.offset + region.size_bytes > file.size_bytes:

@@ -33,14 +33,9 @@ def drawing(after: Sequence[Sequence[int]]) -> Drawing:
         if lane is None:
             lane = _free(taken, min(known, default=-1))
         for stage in known:
-            stages_of_lane = lanes[stage]
-            between = (
-                stages_of_lane
-                if taken[stages_of_lane] <= stage
-                else lane
-                if taken[lane] <= stage
-                else _free(taken, stage)
-            )
+            between = next((column for column in (lanes[stage], lane) if taken[column] <= stage), None)
+            if between is None:
+                between = _free(taken, stage)
             if index - stage > 1 or between == lane:
                 taken[between] = max(taken[between], index - 1)
             ways.append((stage, index, between))

@@ -26,13 +26,14 @@ import numpy as np
 from shisha_rt.costs.alike import among, kinds_of
 from shisha_rt.costs.costs import HANDOVER_S, Costs, stage_bytes
 from shisha_rt.costs.team_costs import TeamCosts, team_costs
+from shisha_rt.model.spans import spans_listed
 from shisha_rt.model.split import MOST_SUMMED, Splittable
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.shards.balance import Teams, balanced
-from shisha_rt.planner.shards.pieces import Piece, pieces_of, refined, spans_listed, split_spans, unrefined
+from shisha_rt.planner.shards.pieces import Piece, pieces_of, refined, split_spans, unrefined
 from shisha_rt.planner.shards.quickest_split import alone_s, quickest_split
 from shisha_rt.planner.shards.spread import spread
 from shisha_rt.planner.solution import PlanSolution

@@ -140,10 +140,7 @@ def _as_object(checked: Checked, machine: Machine, host: Host, following: Sequen
             "most": _passing(costs[-1]) if costs else None,
         },
         "batches": {"one_frame_at_a_time": one_frame_at_a_time(index.mixing)},
-        "engines": [
-            {**msgspec.to_builtins(trial), "why_not": why_not(trial)}
-            for trial in (checked.engines.engines if checked.engines else ())
-        ],
+        "engines": [_tried(trial) for trial in (checked.engines.engines if checked.engines else ())],
         "odd": list(checked.odd),
         "next": list(following),
     }

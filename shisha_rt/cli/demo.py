@@ -28,10 +28,11 @@ from shisha_rt.cli.demo_report import (
 )
 from shisha_rt.cli.options import Json, check_writable, takes, tell_terminal
 from shisha_rt.errors import Failure
+from shisha_rt.model.spans import layers_in_words
 from shisha_rt.plan.form import plan_of
 from shisha_rt.planner.seed import seed
 from shisha_rt.show.event_words import Event, rate, verdict
-from shisha_rt.show.picture import Box, draw, marks, milliseconds, ribbon, span
+from shisha_rt.show.picture import Box, draw, marks, milliseconds, ribbon
 
 if TYPE_CHECKING:
     from shisha_rt.cli.drive.child_daemon import ChildDaemon
@@ -296,7 +297,8 @@ class _Show:
         boxes = []
         for stage in stages:
             share = sum(weights[stage["first"] : stage["last"] + 1]) / whole
-            boxes.append(Box(stage["places"][0], span(stage["first"], stage["last"]), f"{share:5.1%}", share))
+            layers = layers_in_words([(stage["first"], stage["last"])])
+            boxes.append(Box(stage["places"][0], layers, f"{share:5.1%}", share))
         self.say(
             f"{heading(1, SEED)}{len(weights)} layers cut by their weights (Algorithm 1). Nothing is measured for it.\n"
             f"\n{draw(boxes, columns())}\n\n"

@@ -17,7 +17,7 @@ from shisha_rt.planner.strategies import SchemeName
 
 @dataclass(frozen=True, slots=True)
 class ScheduleOptions:
-    """Those of `plan` that belong to schedules, by its names."""
+    """The options of `plan` that belong to schedules, under the names that `plan` gives them."""
 
     model: Model
     machine: MachineFile = "this-machine"

@@ -1,7 +1,7 @@
 """The costs of each layer on each place, from raw profiles and a machine.
 
 The emulation's target is per stage: max(CPU / threads / speed, bytes / bandwidth), times the machine's time scale.
-`LayerCosts.modelled_s` is exactly that. COSTS.json has only sums over layers. If no bandwidth is limited, both are the
+`PacedCosts.modelled_s` is exactly that. COSTS.json has only sums over layers. If no bandwidth is limited, both are the
 same. If one is, no times of single layers can add up to the target: a tensor between two layers moves only if there is
 a cut, and a stage's larger term is not the sum of its layers' larger terms. That sum would be a bound, but 40% too high
 for SqueezeNet on `demo`. So layers get times whose sums agree with the target for runs as long as stages are, by the
@@ -107,28 +107,71 @@ def _mean(times: Sequence[RawTimes]) -> RawTimes:
     )
 
 
-class LayerCosts:
-    """Costs of one model on one machine. Places are given by name, layers as first and last, inclusive.
+class PacedCosts:
+    """Costs of one model on one machine, paced by its speeds and bandwidths.
+
+    Places are given by name, layers as first and last, inclusive. `others_ratio`: the largest share of the cores that
+    other processes took during any measurement; 0 if that was not measured.
+    """
+
+    def __init__(
+        self, graph: Graph, layers: tuple[Layer, ...], machine: Machine, teams: Mapping[Team, PacedCosts]
+    ) -> None:
+        """`teams`: costs of each team as the only place of a machine."""
+        self.others_ratio = 0.0
+        self._graph = graph
+        self._layers = layers
+        self._machine = machine
+        self._alone = teams
+
+    def costs(self) -> Costs:
+        """The additive form (see the module's docstring), as in COSTS.json; nan where a place cannot run a layer."""
+        raise NotImplementedError
+
+    def segment_cpu_s(self, first: int, last: int, place: str) -> float:
+        """CPU seconds of all threads for one frame at full speed: what `timing = "modelled"` paces by."""
+        raise NotImplementedError
+
+    def modelled_s(self, first: int, last: int, place: str) -> float:
+        """Seconds of a stage for one frame if no other place uses its memory.
+
+        Bytes are those of the cleaned graph; an engine that pads channels moves up to 1% more.
+        """
+        return self._span_s(first, last, moved_bytes(self._graph, *operators_of(self._layers, first, last)), place)
+
+    def _span_s(self, first: int, last: int, size_bytes: int, place_name: str) -> float:
+        machine, place = self._machine, self._machine.place(place_name)
+        return machine.time_scale * target_s(
+            self.segment_cpu_s(first, last, place_name),
+            size_bytes,
+            threads=place.threads,
+            speed=place.speed,
+            bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s(place),
+        )
+
+    def _teams(self) -> tuple[CostTeam, ...]:
+        return tuple(CostTeam(team, of_team.costs().time_s[:, 0]) for team, of_team in self._alone.items())
+
+
+class LayerCosts(PacedCosts):
+    """Costs by measured times of layers.
 
     `links`: tensors between layers, and the links to places on other hosts; a remote place without a link is a host of
     its own that costs nothing to reach.
     """
 
     def __init__(self, raw: RawCosts, machine: Machine, links: Links | None = None) -> None:
+        ones = {team: replace(raw, times={team[0]: times}, teams={}) for team, times in raw.teams.items()}
+        teams = {team: LayerCosts(of_team, machine.as_one(team)) for team, of_team in ones.items()}
+        super().__init__(raw.graph, raw.layers, machine, teams)
+        self.others_ratio = raw.others_ratio
         self._raw = raw
         self._links = links or Links()
-        self._machine = machine
         self._group_of = [number for number, (first, last) in enumerate(raw.groups) for _ in range(first, last + 1)]
         self._share = [share for group in raw.groups for share in _shares(raw.layers, group)]
 
-    @property
-    def others_ratio(self) -> float:
-        """The largest share of the cores that other processes took during any measurement."""
-        return self._raw.others_ratio
-
     def costs(self) -> Costs:
-        """The additive form (see the module's docstring), as in COSTS.json."""
-        layers = self._raw.layers
+        layers = self._layers
         inner = {cut for first, last in self._raw.groups for cut in range(first, last)}
         time_s = np.array([self._layer_times_s(place.name) for place in self._machine.places]).T
         transfer_s = np.array([math.nan if cut in inner else 0.0 for cut in range(len(layers) - 1)])
@@ -142,24 +185,8 @@ class LayerCosts:
             ratio = np.array([ratio_of[place.name][self._group_of] for place in self._machine.places]).T
             yield CostBatch(frames, time_s * ratio)
 
-    def _teams(self) -> tuple[CostTeam, ...]:
-        """Costs of each team, priced as the only place of a machine."""
-        raw, machine = self._raw, self._machine
-        ones = {team: replace(raw, times={team[0]: times}, teams={}) for team, times in raw.teams.items()}
-        costs_of = {team: LayerCosts(of_layers, machine.as_one(team)).costs() for team, of_layers in ones.items()}
-        return tuple(CostTeam(team, costs.time_s[:, 0]) for team, costs in costs_of.items())
-
     def segment_cpu_s(self, first: int, last: int, place: str) -> float:
-        """CPU seconds of all threads for one frame at full speed: what `timing = "modelled"` paces by."""
         return self._sum(self._raw.times[place].cpu_s, first, last)
-
-    def modelled_s(self, first: int, last: int, place: str) -> float:
-        """Seconds of a stage for one frame if no other place uses its memory.
-
-        Bytes are those of the cleaned graph; an engine that pads channels moves up to 1% more.
-        """
-        operators = operators_of(self._raw.layers, first, last)
-        return self._span_s(first, last, moved_bytes(self._raw.graph, *operators), place)
 
     def _layer_times_s(self, place: str) -> list[float]:
         raw, span_s = self._raw, partial(self._span_s, place_name=place)
@@ -168,16 +195,8 @@ class LayerCosts:
 
     def _span_s(self, first: int, last: int, size_bytes: int, place_name: str) -> float:
         """Pacing can only slow down: the larger of the target and the real computation."""
-        machine, place = self._machine, self._machine.place(place_name)
-        paced_s = target_s(
-            self.segment_cpu_s(first, last, place_name),
-            size_bytes,
-            threads=place.threads,
-            speed=place.speed,
-            bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s(place),
-        )
         unpaced_s = self._sum(self._raw.times[place_name].unpaced_s, first, last)
-        return max(unpaced_s, machine.time_scale * paced_s)
+        return max(unpaced_s, super()._span_s(first, last, size_bytes, place_name))
 
     def _sum(self, groups_s: Floats, first: int, last: int) -> float:
         return math.fsum(float(groups_s[self._group_of[i]]) * self._share[i] for i in range(first, last + 1))

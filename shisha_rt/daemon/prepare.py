@@ -19,7 +19,7 @@ from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.costs.costs_file import costs_object
 from shisha_rt.costs.engine_trials import EnginesTried, why_not
-from shisha_rt.costs.layer_costs import LayerCosts
+from shisha_rt.costs.layer_costs import LayerCosts, PacedCosts
 from shisha_rt.daemon.prepared import Planning, Preparation, PreparedModel
 from shisha_rt.daemon.settings import engine_of, layer_kind, why_usual_engine
 from shisha_rt.errors import BadInput
@@ -31,7 +31,6 @@ from shisha_rt.measure.plan_file import read_plan
 from shisha_rt.measure.sitting import Sitting
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.zoo import resolve_model
-from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.plan.engine import DEFAULT_ENGINE, AnyEngine
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import EVERY_OBJECTIVE, Objective
@@ -120,7 +119,7 @@ def _engines(ready: ModelOnMachine, engine: AnyEngine, tell: Callable[[str], Non
     return tried
 
 
-def planned(ready: ModelOnMachine, planning: Planning, stored: LayerCosts | PlacedCosts | None = None) -> PreparedModel:
+def planned(ready: ModelOnMachine, planning: Planning, stored: PacedCosts | None = None) -> PreparedModel:
     """The prepared model, with the best plan for the first objective. `stored`: layer costs, if known and wanted.
 
     Strategy `guided` starts with these; without them layers are measured while the daemon serves.

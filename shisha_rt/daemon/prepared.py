@@ -21,9 +21,8 @@ from shisha_rt.planner.strategies import SchemeName, as_scheme
 
 if TYPE_CHECKING:
     from shisha_rt.costs.costs import Costs
-    from shisha_rt.costs.layer_costs import LayerCosts
+    from shisha_rt.costs.layer_costs import PacedCosts
     from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
-    from shisha_rt.placement.placed_costs import PlacedCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ class PreparedModel:
     profiles: Profiles = Profiles.UNWANTED
     costs: Costs | None = None
     by_costs: Mapping[Objective, Plan] = field(default_factory=dict)
-    pacing: LayerCosts | PlacedCosts | None = None
+    pacing: PacedCosts | None = None
     others_ratio: float = 0.0
     told_first: tuple[ToTuner, ...] = ()
     engines: EnginesTried | None = None

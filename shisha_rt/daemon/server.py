@@ -73,9 +73,8 @@ from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.request import InferRequest, Signature
 
 if TYPE_CHECKING:
-    from shisha_rt.costs.layer_costs import LayerCosts
+    from shisha_rt.costs.layer_costs import PacedCosts
     from shisha_rt.hosts.joined import Joined
-    from shisha_rt.placement.placed_costs import PlacedCosts
 
 log = logging.getLogger(__name__)
 
@@ -405,7 +404,7 @@ class Daemon:
         return False
 
 
-def _pacing(prepared: PreparedModel) -> LayerCosts | PlacedCosts | None:
+def _pacing(prepared: PreparedModel) -> PacedCosts | None:
     """Costs that stages are paced by; None if the machine's timing is its own."""
     machine = prepared.ready.machine
     if machine.timing == "modelled" and prepared.pacing is None:

@@ -37,8 +37,7 @@ from shisha_rt.process.lent import LentPiece
 from shisha_rt.protocol.request import InferRequest
 
 if TYPE_CHECKING:
-    from shisha_rt.costs.layer_costs import LayerCosts
-    from shisha_rt.placement.placed_costs import PlacedCosts
+    from shisha_rt.costs.layer_costs import PacedCosts
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +54,7 @@ class Shell:
         counting: Counting,
         tracing: Tracing,
         releases: Releases,
-        pacing: LayerCosts | PlacedCosts | None = None,
+        pacing: PacedCosts | None = None,
     ) -> None:
         indexes = [shape.index for shape in supervisor.ready.compiled.each]
         machine = cores.tuning.choice.filed

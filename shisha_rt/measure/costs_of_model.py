@@ -12,7 +12,7 @@ from typing import Final
 
 from shisha_rt.costs.alike import among
 from shisha_rt.costs.costs import Costs
-from shisha_rt.costs.layer_costs import LayerCosts
+from shisha_rt.costs.layer_costs import LayerCosts, PacedCosts
 from shisha_rt.costs.links import AS_INPUT, CostTensor, Links
 from shisha_rt.costs.split_costs import SHARD_S, PricedSplit, ShardTime, SplitCosts
 from shisha_rt.machine.machine import Machine
@@ -33,16 +33,14 @@ from shisha_rt.planner.shards.split_plan import plan_that_fits
 _PLANNING_S: Final = 2.0
 
 
-def layer_costs(
-    ready: ModelOnMachine, on_progress: Tell = silent, batches: Sequence[int] = ()
-) -> LayerCosts | PlacedCosts:
+def layer_costs(ready: ModelOnMachine, on_progress: Tell = silent, batches: Sequence[int] = ()) -> PacedCosts:
     """Costs of layers on the places, measured first if need be. `batches`, and what is raised: as `profile_model`."""
     if ready.operator_costs:
         return _placed_costs(ready)
     return LayerCosts(profile_model(ready, Sitting(on_progress), batches), ready.machine, _links(ready))
 
 
-def known_layer_costs(ready: ModelOnMachine) -> LayerCosts | PlacedCosts | None:
+def known_layer_costs(ready: ModelOnMachine) -> PacedCosts | None:
     """Costs of layers on the places; None if anything has to be measured. Raises as `profile_model` does."""
     if ready.operator_costs:
         return _placed_costs(ready)
@@ -100,7 +98,7 @@ def cost_tensors(index: ModelIndex) -> tuple[CostTensor, ...]:
 
 
 def told_costs(
-    stored: LayerCosts | PlacedCosts,
+    stored: PacedCosts,
     time_scale: float,
     splits: Iterable[Splittable] = (),
     shard_times: Mapping[PricedSplit, ShardTime] | None = None,

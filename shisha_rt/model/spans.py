@@ -41,6 +41,16 @@ def runs_of(numbers: Iterable[int]) -> tuple[Span, ...]:
     return tuple(runs)
 
 
+def spans_listed(spans: Iterable[Span]) -> str:
+    """`3`, `3-5, 9`."""
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+
+
+def layers_in_words(spans: Sequence[Span]) -> str:
+    """`layer 3`, `layers 3-5`, `layers 3-5, 9`."""
+    return f"layer{'s' * (len(spans) > 1 or spans[0][0] < spans[0][1])} {spans_listed(spans)}"
+
+
 def ends(graph: Graph, first: int, last: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Tensors that operators `first` to `last` read and do not make, and those that they make for use outside.
 

@@ -34,7 +34,7 @@ def build_problem(graph: Graph, costs: OperatorCosts, transfer_counting: Transfe
 
 
 def unchecked_problem(graph: Graph, costs: OperatorCosts, transfer_counting: TransferCounting = "once") -> Problem:
-    """The same, whether or not operators can run; raises BadInput for devices of one memory alone, and ValueError."""
+    """As `build_problem`, but without a check that some device can run each operator."""
     _check_known(costs)
     devices = costs.devices
     memories = tuple(dict.fromkeys(device.memory for device in devices))
@@ -77,7 +77,7 @@ def _check_known(costs: OperatorCosts) -> None:
 
 
 def check_capable_alone(graph: Graph, costs: OperatorCosts) -> None:
-    """The same if running within a group does not count."""
+    """As `check_capable`, but a device has to run the operator by itself: running it in a group does not count."""
     _check(graph, costs, costs.capable_alone, " by itself" if costs.groups else "")
 
 

@@ -214,7 +214,7 @@ class _Program:
         return [len(self.cost) - 1]
 
     def _choice(self, seconds: float) -> list[int]:
-        """The same for a column that is 0 or 1."""
+        """As `_column`, for a column that is 0 or 1."""
         column = self._column(seconds)
         self.whole += column
         return column

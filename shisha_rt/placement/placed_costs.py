@@ -11,7 +11,7 @@ Stages are cut from the cleaned graph: every cut is legal, and handing tensors o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -21,68 +21,50 @@ import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.costs.alike import first_alike
-from shisha_rt.costs.costs import Costs, CostTeam
-from shisha_rt.costs.layer_costs import additive, fit_stages
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.layer_costs import PacedCosts, additive, fit_stages
 from shisha_rt.costs.operator_costs import OperatorCosts
-from shisha_rt.machine.machine import Machine, target_s
+from shisha_rt.machine.machine import Machine
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.layers import Layer, operators_of
-from shisha_rt.model.spans import moved_bytes
 from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.plan.plan import Team
 
 _LEAST_S: Final = 1e-9  # least time of a stage, whatever a description says: the fit divides by it
 
 
-class PlacedCosts:
-    """Costs of one model on one machine. Places are given by name, layers as first and last, inclusive.
+class PlacedCosts(PacedCosts):
+    """Costs by the placement of operators on devices.
 
     `costs_of_place` has the costs of the graph's operators on the devices of each place, `costs_of_team` on those of
-    each team. Seconds are inf if none of the devices can run one of the operators. `others_ratio` is 0, as the load of
-    other processes is not measured while devices are profiled.
+    each team. Seconds are inf if none of the devices can run one of the operators.
     """
-
-    others_ratio: Final = 0.0
 
     def __init__(
         self,
         graph: Graph,
-        layers: Sequence[Layer],
+        layers: tuple[Layer, ...],
         machine: Machine,
         costs_of_place: Mapping[str, OperatorCosts],
         costs_of_team: Mapping[Team, OperatorCosts] | None = None,
     ) -> None:
-        self._graph = graph
-        self._layers = layers
-        self._machine = machine
+        ones = {
+            team: PlacedCosts(graph, layers, machine.as_one(team), {team[0]: costs})
+            for team, costs in (costs_of_team or {}).items()
+        }
+        super().__init__(graph, layers, machine, ones)
         self._costs_of_place = costs_of_place
-        self._costs_of_team = costs_of_team or {}
         self._first_alike = first_alike(costs_of_place)
         self._stages_s: dict[tuple[str, int, int], float] = {}
 
     def costs(self) -> Costs:
-        """The additive form (see above), as COSTS.json has it; nan where a place cannot run a layer."""
         time_s = np.array([self._layer_times_s(place.name) for place in self._machine.places]).T
         placed = additive(self._layers, self._machine, time_s, np.zeros(len(self._layers) - 1))
         same = len({costs.devices for costs in self._costs_of_place.values()}) == 1
         return replace(placed, teams=self._teams(), mixed=same)
 
-    def _teams(self) -> tuple[CostTeam, ...]:
-        """Costs of each team, priced as the only place of a machine."""
-        ones = {
-            team: PlacedCosts(self._graph, self._layers, self._machine.as_one(team), {team[0]: costs})
-            for team, costs in self._costs_of_team.items()
-        }
-        return tuple(CostTeam(team, of_team.costs().time_s[:, 0]) for team, of_team in ones.items())
-
     def segment_cpu_s(self, first: int, last: int, place: str) -> float:
-        """CPU seconds of all threads for one frame at full speed: what `timing = "modelled"` paces by."""
         return self._machine.place(place).threads * self._placed_s(first, last, place)
-
-    def modelled_s(self, first: int, last: int, place: str) -> float:
-        """Seconds of a stage for one frame if no other place uses its memory."""
-        size_bytes = moved_bytes(self._graph, *operators_of(self._layers, first, last))
-        return self._span_s(first, last, size_bytes, place)
 
     def _layer_times_s(self, place: str) -> Floats:
         """(layers,) seconds, fitted within each sequence of layers that the place can run; nan for other layers."""
@@ -99,16 +81,6 @@ class PlacedCosts:
     def _capable(self, place: str, first: int, last: int) -> bool:
         costs = self._costs_of_place[place].part(*operators_of(self._layers, first, last))
         return bool((costs.capable_alone if len(costs.devices) > 1 else costs.capable).all())
-
-    def _span_s(self, first: int, last: int, size_bytes: int, place_name: str) -> float:
-        machine, place = self._machine, self._machine.place(place_name)
-        return machine.time_scale * target_s(
-            self.segment_cpu_s(first, last, place_name),
-            size_bytes,
-            threads=place.threads,
-            speed=place.speed,
-            bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s(place),
-        )
 
     def _placed_s(self, first: int, last: int, place: str) -> float:
         """Seconds of the best placement at full speed."""

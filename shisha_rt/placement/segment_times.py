@@ -29,7 +29,7 @@ def segment_times_s(graph: Graph, segments: Sequence[Segment], costs: OperatorCo
     """
     column = {device.name: index for index, device in enumerate(costs.devices)}
     devices = [costs.devices[column[part.device]] for part in segments]
-    times_s = [operator_times_s(costs, part.first, part.last, column[part.device]) for part in segments]
+    times_s = [operator_times_s(costs.part(part.first, part.last), column[part.device]) for part in segments]
     maker = {name: index for index, part in enumerate(segments) for name in part.outputs}
     host = host_of(costs.devices)
     moved: set[tuple[str, str]] = set()  # (tensor, memory)
@@ -53,20 +53,16 @@ def segment_times_s(graph: Graph, segments: Sequence[Segment], costs: OperatorCo
     return tuple(map(math.fsum, times_s))
 
 
-def operator_times_s(costs: OperatorCosts, first: int, last: int, device: int) -> list[float]:
-    """(operators,) seconds of `first` to `last` in one segment on a device (index).
+def operator_times_s(costs: OperatorCosts, device: int) -> list[float]:
+    """(operators,) seconds of all operators of `costs` in one segment on a device (index).
 
     The first operator of a group in use has the group's time, the others have 0.
     """
-    own_s: list[float] = costs.time_s[first : last + 1, device].tolist()
-    within = (
-        Group(group_cost.operators, device, group_cost.time_s)
-        for group_cost in costs.groups
-        if group_cost.device == device and first <= group_cost.operators[0] and group_cost.operators[-1] <= last
-    )
-    for group in best_groups(within, lambda operator, _: own_s[operator - first]):
+    own_s: list[float] = costs.time_s[:, device].tolist()
+    there = (Group(group.operators, device, group.time_s) for group in costs.groups if group.device == device)
+    for group in best_groups(there, lambda operator, _: own_s[operator]):
         start, *others = group.nodes
-        own_s[start - first] = group.cost_s
+        own_s[start] = group.cost_s
         for operator in others:
-            own_s[operator - first] = 0.0
+            own_s[operator] = 0.0
     return own_s

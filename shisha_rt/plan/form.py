@@ -21,7 +21,7 @@ import msgspec
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Split, as_axis
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
-from shisha_rt.plan.plan import MOST_BATCH, Plan, Stage, Team
+from shisha_rt.plan.plan import MOST_BATCH, Plan, Stage, Team, behind
 
 _Layer = Annotated[int, msgspec.Meta(ge=0)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -82,7 +82,7 @@ def read(stages: Iterable[WrittenStage]) -> Plan:
     parts: Counter[WrittenSplit] = Counter()
     stage_forms = []
     for index, stage in enumerate(stages):
-        split, after = None, _chained(index) if stage.after is None else stage.after
+        split, after = None, behind(index) if stage.after is None else stage.after
         if stage.split is not None:
             carried = stage.split
             split = Split((carried.first, carried.last), as_axis(carried.axis), carried.shares, parts[carried])
@@ -111,11 +111,6 @@ def misspelt(stage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield key, meant
 
 
-def _chained(index: int) -> tuple[int, ...]:
-    """The default of `after` for the stage of this index."""
-    return (index - 1,) if index else ()
-
-
 def written(plan: Plan, **columns: Iterable[object]) -> list[dict[str, Any]]:
     """`stages` as `plan --json` prints them and `plan_set` takes them.
 
@@ -136,7 +131,7 @@ def _written_stage(index: int, stage: Stage) -> dict[str, Any]:
         stage_object["layers"] = [list(span) for span in stage.work]
     alone = all(len(team) == 1 for team in stage.teams)
     stage_object["places"] = [team[0] if alone else list(team) for team in stage.teams]
-    if stage.after != _chained(index):
+    if stage.after != behind(index):
         stage_object["after"] = list(stage.after)
     if stage.split is not None:
         (first, last), axis, shares = stage.split.whole

@@ -25,6 +25,11 @@ def team_name(team: Team) -> str:
     return "+".join(team)
 
 
+def behind(index: int) -> tuple[int, ...]:
+    """`after` of a stage in a chain: the stage before it, if there is one."""
+    return (index - 1,) if index else ()
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A piece of the network that is computed for a frame in one go.
@@ -138,7 +143,7 @@ class Plan:
                 Stage(
                     ((first, last),),
                     tuple((team,) if isinstance(team, str) else tuple(team) for team in teams),
-                    (index - 1,) if index else (),
+                    behind(index),
                 )
                 for index, (first, last, teams) in enumerate(stages)
             )
@@ -158,7 +163,7 @@ class Plan:
     def is_chain(self) -> bool:
         """Whether each stage comes after the one before it, and is one run of whole layers."""
         return all(
-            len(stage.work) == 1 and stage.split is None and stage.after == ((index - 1,) if index else ())
+            len(stage.work) == 1 and stage.split is None and stage.after == behind(index)
             for index, stage in enumerate(self.stages)
         )
 
@@ -231,6 +236,6 @@ class Plan:
     def _behind(self, index: int) -> str:
         """Say which stages a stage is after; empty if that is the stage before it."""
         after = self.stages[index].after
-        if after == ((index - 1,) if index else ()):
+        if after == behind(index):
             return ""
         return f" after {','.join(map(str, after))}" if after else " after the input"

@@ -16,7 +16,7 @@ from typing import Final
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.outcome import Outcome
-from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.plan import Plan, Stage, behind
 from shisha_rt.planner.chains import TOLERANCE
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.place_classes import Wide, wide_space
@@ -140,5 +140,5 @@ def _plan(wide: Wide, dealt_shares: Dealt) -> Plan:
     for index, (span, places) in enumerate(zip(pairwise(dealt_shares.cuts), dealt_shares.places, strict=True)):
         ordered = sorted(places, key=lambda place: (wide.seconds[class_of[place]][span], place))
         work = ((starts[span[0]], starts[span[1]] - 1),)
-        stages.append(Stage(work, tuple((names[place].name,) for place in ordered), (index - 1,) if index else ()))
+        stages.append(Stage(work, tuple((names[place].name,) for place in ordered), behind(index)))
     return Plan(tuple(stages))

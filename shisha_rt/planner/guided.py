@@ -29,6 +29,7 @@ from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.any_order import why_unknown
 from shisha_rt.costs.costs import HANDOVER_S, Costs
 from shisha_rt.costs.team_costs import team_costs
+from shisha_rt.model.spans import layers_in_words
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
@@ -38,7 +39,7 @@ from shisha_rt.planner.goal import DEFAULT_LATENCY_STATES, PART_OF_TARGET, Goal
 from shisha_rt.planner.kinds import stage_costs
 from shisha_rt.planner.learning import Learnt, learnt
 from shisha_rt.planner.outlook import outlook
-from shisha_rt.planner.shards.pieces import spans_listed, split_spans
+from shisha_rt.planner.shards.pieces import split_spans
 from shisha_rt.planner.shards.quickest_split import alone_s
 from shisha_rt.planner.shards.split_plan import split_plan
 from shisha_rt.planner.shards.splits_tried import with_longest_alone, with_splits_tried
@@ -258,8 +259,7 @@ class GuidedTuner:
         predicted = team_costs(costs)
         latency = self.goal.objective == "latency"
         told_s = alone_s(predicted, plan, handover_s) if latency else predicted.rate(plan).bottleneck_s
-        spans = sorted(split_spans(plan))
-        how = f", with layer{'s' * (len(spans) > 1)} {spans_listed(spans)} in shards"
+        how = f", with {layers_in_words(sorted(split_spans(plan)))} in shards"
         return self._if_worth_it(trials, plan, told_s, how, plan_solution.lower_bound_s)
 
     def _few_enough(self, counts: Sequence[int]) -> bool:

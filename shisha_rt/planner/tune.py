@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Self
 
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.model.spans import starts_of
+from shisha_rt.model.spans import layers_in_words, starts_of
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
@@ -174,8 +174,7 @@ class ShishaTuner:
     def _reason(self, bounds: Bounds, source: int, target: int) -> str:
         """Say which layers move where. If stages are in between, each of them passes a group on."""
         group = bounds[source] if target < source else bounds[source + 1] - 1
-        first, last = self.starts[group], self.starts[group + 1] - 1
-        layers = f"layer {first}" if first == last else f"layers {first}-{last}"
+        layers = layers_in_words([(self.starts[group], self.starts[group + 1] - 1)])
         to = "to" if abs(target - source) == 1 else "towards"
         return f"{layers} from stage {source} ({self.order[source]}) {to} stage {target} ({self.order[target]})"
 

@@ -14,9 +14,9 @@ from itertools import accumulate, chain, cycle, islice, repeat
 from string import ascii_lowercase
 from typing import Final
 
-from shisha_rt.model.spans import Span
+from shisha_rt.model.spans import layers_in_words
 from shisha_rt.plan.engine import DEFAULT_ENGINE
-from shisha_rt.plan.plan import Stage, Team
+from shisha_rt.plan.plan import Stage, Team, behind, team_name
 
 _NARROWEST: Final = 26
 _WIDEST: Final = 40
@@ -50,18 +50,14 @@ def draw(boxes: Sequence[Box], width: int) -> str:
     """The boxes in the order in which a frame passes them, in at most `width` columns if possible."""
     if not boxes:
         return ""
-    after = [_chained(index) if box.after is None else box.after for index, box in enumerate(boxes)]
-    if any(own != _chained(index) for index, own in enumerate(after)):
+    after = [behind(index) if box.after is None else box.after for index, box in enumerate(boxes)]
+    if any(own != behind(index) for index, own in enumerate(after)):
         return _by_depth(boxes, after, width)
     beside = (width - len(_ARROW) * (len(boxes) - 1)) // len(boxes)
     if beside >= _NARROWEST:
         return _side_by_side(boxes, min(beside, _WIDEST), _ARROW)
     below = max(_NARROWEST, min(width, _WIDEST))
     return f"\n{_STEP}\n".join(_side_by_side([box], below) for box in boxes)
-
-
-def _chained(index: int) -> tuple[int, ...]:
-    return (index - 1,) if index else ()
 
 
 # --- words ----------------------------------------------------------------------------------------------------
@@ -77,17 +73,6 @@ def millijoules(joules: float) -> str:
     return f"{1e3 * joules:.3g} mJ" if joules < 0.9995 else f"{1e3 * joules:.0f} mJ"
 
 
-def span(first: int, last: int) -> str:
-    """`layers 3-5`; `last` is inclusive."""
-    return work_in_words([(first, last)])
-
-
-def work_in_words(work: Sequence[Span]) -> str:
-    """`layers 3-5, 9`."""
-    numbers = ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in work)
-    return f"layer {numbers}" if len(work) == 1 and work[0][0] == work[0][1] else f"layers {numbers}"
-
-
 def stage_in_words(stage: Stage) -> str:
     """`layers 3-5, 9`, `layer 3 (16/64 channels)`, `layers 3-9 (joins 2)`, `layers 0-25, openvino`, `layers 0-25 by 8`.
 
@@ -95,7 +80,7 @@ def stage_in_words(stage: Stage) -> str:
     """
     together = f" by {stage.batch}" if stage.batch > 1 else ""
     engine = f", {stage.engine}" if stage.engine != DEFAULT_ENGINE else ""
-    work, split = f"{work_in_words(stage.work)}{together}{engine}", stage.split
+    work, split = f"{layers_in_words(stage.work)}{together}{engine}", stage.split
     if split is None:
         return work
     if split.joins:
@@ -109,7 +94,7 @@ def teams_in_words(teams: Sequence[Team]) -> str:
     The numbers come first, as the names may be cut.
     """
     sizes = {len(team) for team in teams}
-    names = ", ".join("+".join(team) for team in teams)
+    names = ", ".join(map(team_name, teams))
     if len(teams) == 1:
         return names if sizes == {1} else f"{len(teams[0])} together: {names}"
     return f"x{len(teams)}: {names}" if sizes == {1} or len(sizes) > 1 else f"x{len(teams)} of {sizes.pop()}: {names}"

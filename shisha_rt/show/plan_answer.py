@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.form import written
-from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.plan import Plan, Stage, team_name
 from shisha_rt.plan.rate import Objective, Rate, rate_of, stage_seconds
 from shisha_rt.planner.loop import Result, Trial
 from shisha_rt.planner.seed import Ranked
@@ -244,7 +244,7 @@ def _known(times_s: Sequence[float | None]) -> list[float]:
 
 def _on(stage: Stage) -> str:
     """Where a stage runs: `core0`, a team as `core0+core1`, copies as `2 copies: core0, core1`."""
-    teams = ", ".join("+".join(team) for team in stage.teams)
+    teams = ", ".join(map(team_name, stage.teams))
     return f"{len(stage.teams)} copies: {teams}" if len(stage.teams) > 1 else teams
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from shisha_rt.plan.form import plan_of
-from shisha_rt.plan.plan import Plan, Stage, Team
+from shisha_rt.plan.plan import Plan, Stage, Team, team_name
 from shisha_rt.plan.rate import Rate, rate_of
 from shisha_rt.show.picture import Box, milliseconds, stage_in_words, teams_in_words
 
@@ -121,7 +121,7 @@ def _periods_s(plan: Plan, stages: Stages) -> list[float | None]:
 
 
 def _named(teams: Sequence[Team]) -> str:
-    names = ["+".join(team) for team in teams]
+    names = [*map(team_name, teams)]
     if len(names) > _MOST_NAMES:
         names = [*names[: _MOST_NAMES - 1], f"{len(names) - _MOST_NAMES + 1} more"]
     return ", ".join(names)

@@ -203,7 +203,8 @@ def _difference(model: CleanModel, stage: PlacedStage, exact: PlacedStage) -> fl
         for name in given.keys() & never_negative(model.graph):
             np.maximum(given[name], 0, out=given[name])
     arrays, expected = stage.answers(given), exact.answers(given)
-    return max((relative_difference(arrays[name], array) for name, array in expected.items()), default=0.0)
+    differences = [relative_difference(arrays[name], array) for name, array in expected.items()]
+    return float(np.max(differences, initial=0.0))  # nan if any is, unlike `max`
 
 
 def most_apart(datatypes: Iterable[str]) -> float:

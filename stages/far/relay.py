@@ -61,7 +61,7 @@ class _FarEnded(Exception):
 
 
 class _FarCrashed(_FarEnded):
-    """It is by its own fault, as it was not killed (SIGKILL)."""
+    """The far worker has died by its own fault: nobody has killed it (SIGKILL)."""
 
 
 class Relay:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from shisha_rt.model.spans import layers_in_words
 from shisha_rt.plan.plan import Stage, Team
 from shisha_rt.show.picture import (
     Box,
@@ -13,10 +14,8 @@ from shisha_rt.show.picture import (
     draw,
     marks,
     ribbon,
-    span,
     stage_in_words,
     teams_in_words,
-    work_in_words,
 )
 
 BOXES = [Box("fast0", "layers 0-11", "1.00 ms", 0.5), Box("slow0", "layer 12", "2.00 ms", 1.0, is_slowest=True)]
@@ -148,18 +147,15 @@ def test_teams_in_words(teams: list[Team], expected: str) -> None:
 
 
 def test_layers_and_what_comes_before_in_words() -> None:
-    assert work_in_words([(3, 5), (9, 9)]) == "layers 3-5, 9"
-    assert work_in_words([(3, 3), (9, 9)]) == "layers 3, 9"
+    assert layers_in_words([(3, 5), (9, 9)]) == "layers 3-5, 9"
+    assert layers_in_words([(3, 3), (9, 9)]) == "layers 3, 9"
+    assert (layers_in_words([(3, 5)]), layers_in_words([(3, 3)])) == ("layers 3-5", "layer 3")
     assert [after_in_words(one) for one in ((), (0,), (1, 0), (0, 2, 3, 4))] == [
         "input",
         "after 0",
         "after 0, 1",
         "after 0, 2-4",
     ]
-
-
-def test_span() -> None:
-    assert (span(3, 5), span(3, 3)) == ("layers 3-5", "layer 3")
 
 
 @pytest.mark.parametrize(

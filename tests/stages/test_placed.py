@@ -285,6 +285,22 @@ class TestTimes:
         assert model.stage(((0, 0),), ["serial"] * 3).difference == 0
         assert 1e-5 < model.stage(((0, 0),), ["serial", "rounding", "serial"]).difference < 2**-7
 
+    def test_an_output_that_a_device_s_precision_makes_nan_behind_one_that_it_does_not_change(
+        self, tmp_path: Path
+    ) -> None:
+        nodes = [
+            helper.make_node("Relu", ["s"], ["first"]),
+            helper.make_node("Add", ["x", "large"], ["a"]),
+            helper.make_node("Sub", ["a", "a"], ["second"]),
+        ]
+        nodes.insert(0, helper.make_node("Sign", ["x"], ["s"]))
+        weights = {"large": np.full(2, 3.4e38, np.float32)}  # infinite in bfloat16
+        graph = network(nodes, {"x": [4, 2]}, {"first": [4, 2], "second": [4, 2]}, weights)
+        compiled = compile_model(write(graph, tmp_path), plain="heavy")
+        rounding = replace(SERIAL, name="rounding", precision="bf16")
+        stage = model_of(compiled, [rounding]).stage(((0, 0),), ["rounding"] * len(nodes))
+        assert np.isnan(stage.difference)
+
     def test_a_stage_that_hands_on_whole_numbers_alone(self, tmp_path: Path) -> None:
         """What is said of it is the share that is another: of many values, rounded, another may be the largest."""
         node = helper.make_node("ArgMax", ["x"], ["y"], axis=1, keepdims=0)

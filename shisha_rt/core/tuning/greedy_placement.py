@@ -61,7 +61,8 @@ class GreedyPlacement:
 
 def _together_s(costs: OperatorCosts, run: Span) -> Floats:
     """(operators, devices) seconds of each operator if all of a run are on one device."""
-    return np.array([operator_times_s(costs, *run, device) for device in range(len(costs.devices))]).T
+    together = costs.part(*run)
+    return np.array([operator_times_s(together, device) for device in range(len(costs.devices))]).T
 
 
 def _parted(devices: Sequence[str], together_s: Floats, alone_s: Floats) -> tuple[str, ...]:

@@ -300,7 +300,7 @@ def alone_steps(shares: Shares) -> tuple[Step, ...]:
 
 
 def faults(problem: SplitProblem, shares: Shares) -> list[str]:
-    """The same for layers that are split one by one."""
+    """As `chain_faults`, for layers that are split one by one."""
     return chain_faults(unfused(problem), alone_steps(shares))
 
 

@@ -46,7 +46,10 @@ def fused_split(chain: Chain) -> NetworkSplit:
 
 
 def split_network(problem: SplitProblem, runs: Sequence[SharedRun] | None = None) -> NetworkSplit:
-    """The same with every layer split alone, communication in full, as in Eq. 10. `runs`: other cost tables."""
+    """As `fused_split`, but with every layer split alone, and all communication paid, as in Eq. 10.
+
+    `runs`: cost tables of the layers, in place of those that follow from the problem.
+    """
     steps = _Steps(unfused(problem))
     for index in range(len(problem.layers)):
         steps.add_shared("split", index, index, run=None if runs is None else runs[index])

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from shisha_rt.model.spans import runs_of
+from shisha_rt.model.spans import layers_in_words, runs_of
 from shisha_rt.papers.gp.fused import NetworkSplit
 from shisha_rt.papers.gp.methods import LayerShare, alone_on_each
 from shisha_rt.papers.gp.problem import SplitProblem
 from shisha_rt.planner.strategies import SplitMethod
 from shisha_rt.show.lines import shortened
-from shisha_rt.show.picture import millijoules, milliseconds, work_in_words
+from shisha_rt.show.picture import millijoules, milliseconds
 
 _NARROWEST_NAME: Final = 5
 
@@ -148,4 +148,4 @@ class SplitAnswer:
             yield "* fused with its neighbours: rows (H) in tiles, filters (N) and then their channels (C), or whole"
         for reason in dict.fromkeys(row.reason for row in self.rows if row.reason is not None):
             indices = [row.index for row in self.rows if row.reason == reason]
-            yield f"not split, nor counted: {work_in_words(runs_of(indices))}: {reason}"
+            yield f"not split, nor counted: {layers_in_words(runs_of(indices))}: {reason}"

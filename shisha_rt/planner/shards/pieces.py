@@ -86,11 +86,6 @@ class Shards:
 Item: TypeAlias = WholeRun | Shards
 
 
-def spans_listed(spans: Iterable[Span]) -> str:
-    """Runs of layers in words: "3, 5-6"."""
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
-
-
 def split_spans(plan: Plan) -> set[Span]:
     """The layers that a plan splits."""
     return {stage.split.span for stage in plan.stages if stage.split is not None}

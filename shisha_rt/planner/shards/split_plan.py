@@ -26,13 +26,14 @@ import numpy as np
 from shisha_rt.costs.alike import among, kinds_of
 from shisha_rt.costs.costs import HANDOVER_S, Costs, stage_bytes
 from shisha_rt.costs.team_costs import TeamCosts, team_costs
+from shisha_rt.model.spans import spans_listed
 from shisha_rt.model.split import MOST_SUMMED, Splittable
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.shards.balance import Teams, balanced
-from shisha_rt.planner.shards.pieces import Piece, pieces_of, refined, spans_listed, split_spans, unrefined
+from shisha_rt.planner.shards.pieces import Piece, pieces_of, refined, split_spans, unrefined
 from shisha_rt.planner.shards.quickest_split import alone_s, quickest_split
 from shisha_rt.planner.shards.spread import spread
 from shisha_rt.planner.solution import PlanSolution
@@ -43,7 +44,7 @@ _MOST_POSITIONS: Final = 180
 """Whole layers and pieces in all: the work of planners grows with their number."""
 _MOST_FINE_PIECES: Final = 256
 _MOST_FINE_POSITIONS: Final = 640
-"""The same when the order of teams and the layers to split are known (`_in_fine_pieces`)."""
+"""Both limits when the order of teams and the layers to split are known (`_in_fine_pieces`)."""
 _LEAST_SHARE: Final = 1 / 64
 """A layer is worth splitting only if it takes at least this share of the slowest stage's time."""
 _MOST_ORDERS: Final = 24
@@ -193,7 +194,10 @@ def _along(
     goal: Goal,
     others: Sequence[Splittable] = (),
 ) -> PlanSolution:
-    """The same with layers first cut into `counts` pieces. The lower bound allows for the axes of `others`, too."""
+    """The fastest plan with layers cut into `counts` pieces first; `whole`, which takes `whole_s`, if none is faster.
+
+    The lower bound allows for the axes of `others`, too.
+    """
     pieces = pieces_of(len(costs.layers), counts)
     fine = refined(costs, pieces)
     chain = exact_plan(fine, replace(goal, objective="throughput", latency_states=0))

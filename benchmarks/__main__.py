@@ -18,13 +18,11 @@ from benchmarks.live.branches import branches
 from benchmarks.live.busy_start import busy_start
 from benchmarks.live.dashboard import dashboard
 from benchmarks.live.drift_live import drift_live
-from benchmarks.live.emulation import MODEL as PACED
 from benchmarks.live.emulation import emulation
 from benchmarks.live.energy import energy
 from benchmarks.live.engines import engines
 from benchmarks.live.first_answer import first_answer
 from benchmarks.live.goodput import goodput
-from benchmarks.live.live_change import MODELS as CHANGED
 from benchmarks.live.live_change import live_change
 from benchmarks.live.load import load
 from benchmarks.live.loop import loop
@@ -45,7 +43,6 @@ from benchmarks.partitiontuner.repeat import partitiontuner
 from benchmarks.pictures.draw import pictures
 from benchmarks.report.headers import stale
 from benchmarks.report.readme import readme
-from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.robust.campaign import campaign
 from benchmarks.robust.campaign_models import campaign_models
 from benchmarks.robust.faults import faults
@@ -84,13 +81,13 @@ app.add_typer(cluster, name="cluster")
 
 @app.callback(invoke_without_command=True)
 def _all(context: typer.Context) -> None:
-    """The short benchmarks: a few minutes of two cores. Tables here; CSV and figures in benchmarks/results."""
+    """The short benchmarks: a few minutes of two cores. Tables here; CSV and figures in benchmarks/results/quick."""
     if context.invoked_subcommand is None:
-        race("squeezenet", "this-machine", "daemon_shared,engines", seconds=0.8, count=3, part="short")
-        emulation(PACED, seconds=4.0)
-        live_change(CHANGED, "this-machine", pairs=6, pause=0.7, in_flight=IN_FLIGHT)
+        race("squeezenet", sides="daemon_shared,engines", quick=True)
+        emulation()
+        live_change(quick=True)
         placement_gap(quick=True)
-        engines(models=None, quick=True)
+        engines(quick=True)
         pim_board(quick=True)
         dcg(quick=True)
         shisha(quick=True)

@@ -19,7 +19,7 @@ import typer
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
 from benchmarks.report.results import Row, save_csv, show
-from benchmarks.rigs.far_hosts import FarHosts, check_host, far_daemon, far_hosts, wait_for
+from benchmarks.rigs.far_hosts import FarHosts, check_host, far_daemon, far_hosts
 from benchmarks.rigs.journal import events_since
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.client import Client
@@ -50,14 +50,14 @@ def kills(
             Client(daemon.endpoint, timeout_s=120) as control,
             SteadyLoad(daemon.endpoint, _IN_FLIGHT) as load,
         ):
-            wait_for(lambda: len(load.answers) > 20, 60)
+            load.wait(lambda: len(load.answers) > 20, 60)
             killed = []
             for number, victim in enumerate(victims):
                 time.sleep(generator.uniform(*_BEFORE_S))
                 load.check()
                 progress.step(f"{number + 1} of {len(victims)}: {victim}, {len(load.answers)} frames answered")
                 killed.append((time.time(), _kill(victim, hosts, generator)))
-            back = wait_for(lambda: all(its["state"] == "up" for its in control.status()["places"]), _BACK_S)
+            back = load.wait(lambda: all(its["state"] == "up" for its in control.status()["places"]), _BACK_S)
             time.sleep(2.0)
             tally = load.stop()
             load.check()

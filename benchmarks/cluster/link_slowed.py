@@ -17,7 +17,7 @@ import typer
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
 from benchmarks.report.results import Row, save_csv, show
-from benchmarks.rigs.far_hosts import FarHosts, check_host, far_daemon, far_hosts, wait_for
+from benchmarks.rigs.far_hosts import FarHosts, check_host, far_daemon, far_hosts
 from benchmarks.rigs.journal import events_since, next_event
 from benchmarks.rigs.slow_link import GIGABIT
 from benchmarks.rigs.steady_load import SteadyLoad
@@ -85,8 +85,8 @@ def _change(hosts: FarHosts, control: Client, load: SteadyLoad, rate: float, del
         live = [one["time_s"] for one in events_since(control, since) if one["kind"] == "plan_live"]
         return next((at_s for at_s in live if at_s >= (noticed_s() or 0.0)), None)
 
-    wait_for(lambda: noticed_s() is not None, _NOTICED_S)
-    wait_for(lambda: live_s() is not None, _NOTICED_S)
+    load.wait(lambda: noticed_s() is not None, _NOTICED_S)
+    load.wait(lambda: live_s() is not None, _NOTICED_S)
     seen_s, replanned_s, now_s = noticed_s(), live_s(), time.time()
     meanwhile_s = (replanned_s or now_s) - began_s
     meanwhile = load.answered_since(began_s) - load.answered_since(began_s + meanwhile_s)
@@ -109,13 +109,8 @@ def _plan(control: Client) -> Any:
 
 def _settle(control: Client, load: SteadyLoad) -> None:
     """Wait until the tuner only watches."""
-
-    def watches() -> bool:
-        load.check()
-        return bool(control.call("tuner_get")["tuner"]["state"] == "watching")
-
     time.sleep(1.0)
-    wait_for(watches, _TUNED_S)
+    load.wait(lambda: control.call("tuner_get")["tuner"]["state"] == "watching", _TUNED_S)
 
 
 def _frames_a_second(load: SteadyLoad, seconds: float) -> float:

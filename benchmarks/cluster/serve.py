@@ -60,7 +60,7 @@ def serve(
     check_host("cluster serve")
     if find_spec("ray.serve") is None or find_spec("fastapi") is None:
         raise BadInput("cluster serve: this interpreter lacks Ray Serve: the extra `race`")
-    about = facts()
+    about, name = facts(), file_of(models)
     progress = Progress("serve")
     rows: list[Row] = []
     for model in models.split(","):
@@ -68,15 +68,21 @@ def serve(
             progress.step(f"{model} on {number} hosts of {CORES:g} cores")
             with far_hosts(number) as its, _sides(model, its) as (sides, plan):
                 rows += _rows(model, number, sides, plan, seconds, count, progress)
-            save_csv("cluster_serve", rows, about)
+            save_csv(name, rows, about)
     model, number = models.split(",")[0], max(map(int, hosts.split(",")))
     progress.step(f"{model} on {number} hosts with room for {part:g} of it")
     room = math.ceil(part * zoo_path(model, print).stat().st_size)
     with far_hosts(number) as its, _daemon_sides(model, its, room) as (sides, plan, _):
         rows += _rows(model, number, sides, plan, seconds, count, progress, memory=f"{room / 1e6:.0f} MB each")
-    save_csv("cluster_serve", rows, about)
+    save_csv(name, rows, about)
     progress.done()
     show("throughput over hosts, at saturation", rows)
+
+
+def file_of(models: str) -> str:
+    """Name of the results: other networks than the usual ones have a file of their own, named by their last words."""
+    names = [] if models == MODELS else [model.rpartition("_")[2] for model in models.split(",")]
+    return "_".join(["cluster_serve", *names])
 
 
 def _rows(

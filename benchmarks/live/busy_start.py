@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
@@ -21,16 +20,14 @@ from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
 from benchmarks.report.results import RESULTS, Row, Spread, in_turns, save_csv, show
 from benchmarks.rigs.cache_place import fresh_cache
-from benchmarks.rigs.child_process import child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
-from shisha_rt.cli.drive.child_daemon import child_daemon
-from shisha_rt.client import Client, plan_of
+from benchmarks.rigs.served import served
+from shisha_rt.client import plan_of
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.model.zoo import resolve_model
 
 BUSY, CALM = "busy", "calm"
 _MEASURED_S: Final = 10.0
-_TIMEOUT_S: Final = 60.0
 _HOG: Final = """
 import os, sys
 os.sched_setaffinity(0, {int(sys.argv[1])})
@@ -75,25 +72,20 @@ def busy_start(
 
 
 def _start(model: str, busy_s: float, after_s: float, *, hogged: bool) -> dict[str, Any]:
-    with contextlib.ExitStack() as closing:
-        folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="busy-start-"))
-        path = resolve_model(f"zoo:{model}")
-        closing.enter_context(fresh_cache())
-        neighbour = closing.enter_context(contextlib.ExitStack())
+    path = resolve_model(f"zoo:{model}")
+    with fresh_cache(), contextlib.ExitStack() as neighbour:
         if hogged:
             neighbour.enter_context(_hog(usable_cores()[0]))
-        daemon = closing.enter_context(child_daemon(str(path), endpoint=f"ipc://{folder}/daemon"))
-        asked, _ = closing.enter_context(child_process("benchmarks.rigs.arrivals_process", endpoint=daemon.endpoint))
-        control = closing.enter_context(Client(daemon.endpoint, timeout_s=_TIMEOUT_S))
-        asked.ask(seconds=busy_s, in_flight=IN_FLIGHT)
-        neighbour.close()
-        asked.ask(seconds=after_s, in_flight=IN_FLIGHT)
-        fps = asked.ask(seconds=_MEASURED_S, in_flight=IN_FLIGHT)["fps"]
-        under_load = str(plan_of(control.plan()["stages"]))
-        asked.ask(seconds=_MEASURED_S, in_flight=1)
-        alone_fps = asked.ask(seconds=_MEASURED_S, in_flight=1)["fps"]
-        plans = {"frames/s": under_load, "ms alone": str(plan_of(control.plan()["stages"]))}
-        return {"frames/s": fps, "ms alone": 1e3 / alone_fps, "plans": plans}
+        with served(str(path)) as (control, asked):
+            asked.ask(seconds=busy_s, in_flight=IN_FLIGHT)
+            neighbour.close()
+            asked.ask(seconds=after_s, in_flight=IN_FLIGHT)
+            fps = asked.ask(seconds=_MEASURED_S, in_flight=IN_FLIGHT)["fps"]
+            under_load = str(plan_of(control.plan()["stages"]))
+            asked.ask(seconds=_MEASURED_S, in_flight=1)
+            alone_fps = asked.ask(seconds=_MEASURED_S, in_flight=1)["fps"]
+            plans = {"frames/s": under_load, "ms alone": str(plan_of(control.plan()["stages"]))}
+            return {"frames/s": fps, "ms alone": 1e3 / alone_fps, "plans": plans}
 
 
 def _plans(readings: list[dict[str, Any]], figure: str) -> str:

@@ -25,6 +25,7 @@ import typer
 
 from benchmarks.report.dashboard import filled_in, load_dashboard, marks, panel_queries
 from benchmarks.report.facts import ROOT, facts
+from benchmarks.report.results import few_colours
 from benchmarks.rigs.prometheus import HINT, MISSING, Prometheus, prometheus
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
@@ -35,7 +36,6 @@ MODEL: Final = "squeezenet"
 MACHINE: Final = "demo"
 PICTURE: Final = ROOT / "docs" / "pictures" / "dashboard.png"
 _RATE_S: Final = 4
-_COLOURS: Final = 96
 _PATIENCE_S: Final = 120.0
 
 
@@ -120,8 +120,6 @@ class Story:
 
 def _drawn(asked: Prometheus, start_s: float, end_s: float, about: dict[str, str]) -> bytes:
     """The panels as a PNG of few colours, as it is kept in the repository."""
-    from PIL import Image
-
     from benchmarks.report.panels import Found, Marks, draw, stretches
 
     board = load_dashboard()
@@ -153,7 +151,6 @@ def _drawn(asked: Prometheus, start_s: float, end_s: float, about: dict[str, str
         f"{about['cpu']}, {about['cores']} cores, machine {MACHINE} (emulated), {about['date']}; not drawn by Grafana"
     )
     figure.text(0.992, 0.9885, said, fontsize=7, color="0.4", ha="right", va="center")
-    raw, small = io.BytesIO(), io.BytesIO()
+    raw = io.BytesIO()
     figure.savefig(raw, format="png", dpi=100)
-    Image.open(raw).convert("RGB").quantize(_COLOURS).save(small, format="png", optimize=True)
-    return small.getvalue()
+    return few_colours(raw.getvalue())

@@ -21,17 +21,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Annotated, Final
 
+import numpy as np
 import typer
 
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
 from benchmarks.rigs.forced import set_live
 from benchmarks.rigs.journal import events_since, next_event
-from benchmarks.rigs.optimum import Optimum
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client, plan_of
@@ -45,6 +46,8 @@ from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.profile import profile_model
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.plan.plan import Plan
+from shisha_rt.planner.shards.balance import balanced
+from shisha_rt.planner.shards.pieces import Piece
 from shisha_rt.planner.strategies import LIVE
 
 _OPTIONS: Final = ("--fresh", "--no-replicate", "--objective", "throughput", "--engine", "onnxruntime", "--batch", "1")
@@ -76,15 +79,14 @@ class Case:
         compiled = compile_model(resolve_model(f"zoo:{model}"))
         return cls(model, machine, compiled, profile_model(ModelOnMachine(compiled, machine)))
 
-    def optimum(self, machine: Machine, factors: Mapping[str, float]) -> Optimum:
-        """Optimal plans by the costs on `machine`, with a factor on some places' times."""
-        times = LayerCosts(self.raw, machine)
-
-        def stage_time_s(first: int, last: int, place: str) -> float:
-            return times.modelled_s(first, last, place) * factors.get(place, 1.0)
-
-        places = [place.name for place in machine.places]
-        return Optimum(len(self.compiled.layers), self.compiled.legal_cuts, places, stage_time_s)
+    def best(self, order: Sequence[str], machine: Machine, factors: Mapping[str, float] = MappingProxyType({})) -> Plan:
+        """The best plan with places in this order, by the costs on `machine`, with a factor on some places' times."""
+        costs = LayerCosts(self.raw, machine).costs()
+        factor = np.array([factors.get(place.name, 1.0) for place in costs.places])
+        layers = [Piece(layer, layer) for layer in range(len(costs.layers))]
+        _, plan = balanced(replace(costs, time_s=costs.time_s * factor), layers, [((place,),) for place in order])
+        assert plan is not None  # every place runs every layer
+        return plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +122,8 @@ class Tuned:
         change()
         found = self._search(since, timeout_s)
         settled_s, tuned = time.time(), self.live
-        optimum = self._as_measured(tuned) if machine is None else self._case.optimum(machine, {})
-        plans = {"before": before, "tuned": tuned, "best": optimum.best_in_order(before.places)}
+        best = self._as_measured(tuned, before) if machine is None else self._case.best(before.places, machine)
+        plans = {"before": before, "tuned": tuned, "best": best}
         rounds = [{side: self._rate(plan) for side, plan in plans.items()} for _ in range(_ROUNDS)]
         set_live(self._control, tuned, _ATTEMPTS)
         fps = {side: statistics.median(each[side] for each in rounds) for side in plans}
@@ -147,16 +149,22 @@ class Tuned:
         if self._search(since, _TIMEOUT_S) is None:
             raise RuntimeError("the tuner does not resume")
 
-    def _as_measured(self, live: Plan) -> Optimum:
-        """The costs with each place's times scaled to the present time of its stage of the live plan."""
-        model = self._case.optimum(self._case.machine, {})
+    def _as_measured(self, live: Plan, before: Plan) -> Plan:
+        """The best plan in the order of `before`, with places' times scaled to the present ones of the live plan's
+        stages.
+        """
+        case = self._case
+        model = LayerCosts(case.raw, case.machine)
         taken_s: Sequence[float | None] = [None]
         while None in taken_s:
             self._rest(_SECONDS)
             taken_s = [stage["service_s"] for stage in self._control.status()["plan"]["stages"]]
         times_s = zip(live.stages, taken_s, strict=True)
-        factors = {stage.place: (took_s or 0.0) / model.stage_s(stage) for stage, took_s in times_s}
-        return self._case.optimum(self._case.machine, factors)
+        factors = {
+            stage.place: (took_s or 0.0) / model.modelled_s(stage.first, stage.last, stage.place)
+            for stage, took_s in times_s
+        }
+        return case.best(before.places, case.machine, factors)
 
     def _rate(self, plan: Plan) -> float:
         epoch, since = set_live(self._control, plan, _ATTEMPTS), len(self.load.answers)

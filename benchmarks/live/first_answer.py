@@ -32,7 +32,6 @@ MODELS: Final = "squeezenet,shufflenet,inception_v1"
 _IN_FLIGHT: Final = 6
 _PATIENCE_S: Final = 300.0
 _AFTER_S: Final = 3.0
-_LOOK_EVERY_S: Final = 0.1
 _SOON_S: Final = 0.002
 
 
@@ -120,13 +119,9 @@ def _times_s(client: Client) -> dict[str, float]:
     return {event["kind"]: event["time_s"] for event in client.events(0, 10_000)["events"]}
 
 
-def _await(load: SteadyLoad, what: str, reached: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + _PATIENCE_S
-    while not reached():
-        load.check()
-        if time.monotonic() > end_s:
-            raise RuntimeError(f"{what} has not come after {_PATIENCE_S:g} s")
-        time.sleep(_LOOK_EVERY_S)
+def _await(load: SteadyLoad, what: str, came: Callable[[], bool]) -> None:
+    if not load.wait(came, _PATIENCE_S):
+        raise RuntimeError(f"{what} has not come after {_PATIENCE_S:g} s")
 
 
 def _row(model: str, found: list[dict[str, float]]) -> Row:

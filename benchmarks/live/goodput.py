@@ -26,7 +26,7 @@ from benchmarks.report.progress import Progress
 from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network
-from benchmarks.rigs.servers import ServerPython, missing, pythons, running
+from benchmarks.rigs.servers import ServerPython, missing, pythons, running, stopped
 from benchmarks.rigs.tune import settle
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
@@ -107,8 +107,6 @@ def _sides(
         if mosec is not None:
             progress.glance(f"{network.model}: starting {MOSEC}")
             started = running(MOSEC, mosec, network.path, network.inputs, len(network.cores), IN_FLIGHT, waiting)
-            server = closing.enter_context(started)
-            server.client.ask(seconds=0.3)
-            server.keeper.ask(runs=False)
+            server = closing.enter_context(stopped(started))
             sides.append(Loaded(MOSEC, server.client, server.keeper))
         yield sides, capacity_fps

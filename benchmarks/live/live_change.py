@@ -21,12 +21,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, number, save_csv, show
+from benchmarks.report.results import Row, number, results_of, save_csv, show
 from benchmarks.rigs.child_process import child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.forced import set_live
@@ -203,8 +204,8 @@ def _summary(rows: Sequence[Row]) -> Row:
     }
 
 
-def report(runs: Sequence[Run], about: Mapping[str, str]) -> None:
-    """A table to the terminal, every change to `results/live_change.csv`."""
+def report(runs: Sequence[Run], about: Mapping[str, str], folder: Path) -> None:
+    """A table to the terminal, every change to `live_change.csv`."""
     rows = [row for run in runs for row in change_rows(run)]
     if not rows:
         raise BadInput("live_change: no change fell into the stream of frames, expected some: try a longer --pause")
@@ -218,7 +219,7 @@ def report(runs: Sequence[Run], about: Mapping[str, str]) -> None:
             "half of ResNet-50 built in 10 ms without a private copy of its weights (46 or 56 MB).",
         ],
     )
-    print(f"written to {save_csv('live_change', rows, about)}")
+    print(f"written to {save_csv('live_change', rows, about, folder)}")
 
 
 def live_change(
@@ -229,6 +230,7 @@ def live_change(
     pairs: Annotated[int, typer.Option(min=1, help="How often each change is made, there and back.")] = 6,
     pause: Annotated[float, typer.Option(min=0.1, help="Seconds between two changes.")] = 0.7,
     in_flight: Annotated[int, typer.Option(min=1, help="Frames that the client keeps in flight.")] = IN_FLIGHT,
+    quick: Annotated[bool, typer.Option("--quick", help="Each change is made twice, there and back.")] = False,
 ) -> None:
     """What a change of plan costs while frames flow."""
     places = load_machine(machine)
@@ -238,5 +240,5 @@ def live_change(
     runs = []
     for model in models.split(","):
         print(f"live_change: {model} ...", flush=True)
-        runs.append(measure(model, places, pairs, pause, in_flight))
-    report(runs, about)
+        runs.append(measure(model, places, 2 if quick else pairs, pause, in_flight))
+    report(runs, about, results_of(quick=quick))

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -40,8 +40,8 @@ from benchmarks.rigs.contest import Network, Tell
 from benchmarks.rigs.forced import set_live
 from benchmarks.rigs.journal import events_since, next_event
 from benchmarks.rigs.queue_process import COPIES, THREADS
-from benchmarks.rigs.servers import SERVERS, ServerPython, awake, missing, pythons, running
-from shisha_rt.cli.drive.child_daemon import child_daemon
+from benchmarks.rigs.served import served
+from benchmarks.rigs.servers import SERVERS, ServerPython, awake, missing, pythons, running, stopped
 from shisha_rt.client import Client, Plan, plan_of
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
@@ -54,8 +54,6 @@ LEAD_S: Final = 2.5
 CALM, BUSY = 10.0, 90.0
 SIDES: Final = (AUTO, *FIXED, THREADS, COPIES, *SERVERS)
 
-_ARRIVALS: Final = "benchmarks.rigs.arrivals_process"
-_TIMEOUT_S: Final = 60.0
 _BURST_S: Final = 2.0
 _TUNING_TIMEOUT_S: Final = 480.0
 _CAPACITY_S: Final = 2.0
@@ -76,21 +74,12 @@ class Loaded:
             return Heard(**self.asked.ask(arrivals=at_s, count_from_s=count_from_s))
 
 
-@contextlib.contextmanager
 def daemon_side(
     network: Network, machine: Machine, objective: str, *further: str
-) -> Iterator[tuple[Client, ChildProcess]]:
-    """A daemon with nothing tuned before: its control client, and the process that sends it frames. `further`: options
-    of `serve`.
-    """
-    with contextlib.ExitStack() as closing:
-        folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="load-"))
-        options = ("--machine", machine.source, "--strategy", "guided", "--objective", objective, "--fresh", *further)
-        endpoint = f"ipc://{folder}/daemon"
-        daemon = closing.enter_context(child_daemon(f"zoo:{network.model}", *options, endpoint=endpoint))
-        control = closing.enter_context(Client(daemon.endpoint, timeout_s=_TIMEOUT_S))
-        asked, _ = closing.enter_context(child_process(_ARRIVALS, endpoint=daemon.endpoint))
-        yield control, asked
+) -> AbstractContextManager[tuple[Client, ChildProcess]]:
+    """A daemon with nothing tuned before, as `served`. `further`: options of `serve`."""
+    options = ("--machine", machine.source, "--strategy", "guided", "--objective", objective, "--fresh", *further)
+    return served(f"zoo:{network.model}", *options)
 
 
 def _find_plans(control: Client, asked: ChildProcess) -> dict[str, Plan]:
@@ -144,23 +133,13 @@ def _all_sides(
                 engine.ask(seconds=0.3)
                 found.append(Loaded(name, engine))
             elif name in SERVERS:
-                started = running(
-                    name,
-                    interpreters[name],
-                    network.path,
-                    network.inputs,
-                    len(network.cores),
-                    IN_FLIGHT,
-                    waiting,
-                )
+                python, workers = interpreters[name], len(network.cores)
+                started = running(name, python, network.path, network.inputs, workers, IN_FLIGHT, waiting)
                 try:
-                    its = closing.enter_context(started)
-                    its.client.ask(seconds=0.3)
-                except (Failure, RuntimeError) as failure:
+                    server = closing.enter_context(stopped(started))
+                    found.append(Loaded(name, server.client, server.keeper))
+                except Failure as failure:
                     notes[name] = f"left out: {failure}"
-                    continue
-                its.keeper.ask(runs=False)
-                found.append(Loaded(name, its.client, its.keeper))
         yield found, control, notes
 
 

@@ -22,6 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as version_of
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -29,7 +30,7 @@ import typer
 from benchmarks.report.facts import facts
 from benchmarks.report.headers import kept_rows
 from benchmarks.report.progress import Progress
-from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show, written
+from benchmarks.report.results import Row, Spread, results_of, save_csv, show, written
 from benchmarks.rigs.contest import DAEMON, SIDES, Network, Round, contest
 from benchmarks.rigs.engine_process import PLAIN
 from benchmarks.rigs.servers import SERVERS, ServerPython, missing, pythons, version
@@ -127,18 +128,17 @@ def race(
     part: Annotated[
         str, typer.Option("--name", metavar="NAME", help="Of the results, beside those of the whole race: race_NAME.")
     ] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="Three short rounds.")] = False,
 ) -> None:
     """The daemon against plain engines and other servers, at saturation."""
+    count, seconds = (3, 0.8) if quick else (count, seconds)
     described = load_machine(machine)
     check_runnable(described)
     names, interpreters = wanted_sides(sides), pythons(server_python or [])
-    left_out: dict[str, str] = {}
-    for name in SERVERS:
-        if name in names and (why := missing(name, interpreters[name])) is not None:
-            left_out[name] = why
-            names.remove(name)
+    left_out = {name: why for name in SERVERS if name in names and (why := missing(name, interpreters[name]))}
+    names = [name for name in names if name not in left_out]
     about = facts() | versions([name for name in SERVERS if name in names], interpreters)
-    progress = Progress("race")
+    progress, path = Progress("race"), results_of(quick=quick) / _file(machine, part)
     found: list[Raced] = []
     for model in models.split(","):
         progress.step(model)
@@ -155,12 +155,10 @@ def race(
             if not rounds[0]:
                 raise BadInput(f"--sides {sides}: none of them is there: {'; '.join(left_out.values())}")
             found.append(Raced(model, rounds, len(network.cores), sides_of_it.plans))
-        _save(
-            found, _file(machine, part), about, add=add
-        )  # after each network, so that results are kept if a later one fails
+        _save(found, path, about, add=add)  # after each network, so that results are kept if a later one fails
     progress.done()
     if found:
-        _report(found, machine, _file(machine, part))
+        _report(found, machine, path)
     for name, why in left_out.items():
         print(f"race: {name} is left out: {why}", file=sys.stderr)
 
@@ -176,21 +174,22 @@ def _file(machine: str, name: str) -> str:
     return "_".join(part for part in ("race", by_machine, name) if part)
 
 
-def _save(found: Sequence[Raced], name: str, about: Mapping[str, str], *, add: bool) -> None:
-    for file, rows in (
-        (name, [one.row(side) for one in found for side in one.sides]),
-        (f"{name}_cpu", [one.cpu_row(side) for one in found for side in one.sides]),
+def _save(found: Sequence[Raced], path: Path, about: Mapping[str, str], *, add: bool) -> None:
+    """Write results to `path`.csv and `path`_cpu.csv."""
+    for name, rows in (
+        (path.name, [one.row(side) for one in found for side in one.sides]),
+        (f"{path.name}_cpu", [one.cpu_row(side) for one in found for side in one.sides]),
     ):
-        kept = kept_rows(RESULTS / f"{file}.csv", "model", {one.model for one in found}) if add else []
-        save_csv(file, [*({**row, "commit": about["commit"]} for row in rows), *kept], about)
+        kept = kept_rows(path.with_name(f"{name}.csv"), "model", {one.model for one in found}) if add else []
+        save_csv(name, [*({**row, "commit": about["commit"]} for row in rows), *kept], about, path.parent)
 
 
-def _report(found: Sequence[Raced], machine: str, file: str) -> None:
+def _report(found: Sequence[Raced], machine: str, path: Path) -> None:
     for one in found:
         rows = [{name: value for name, value in one.row(side).items() if name != "model"} for side in one.sides]
         show(f"{one.model}, {machine}: wall time per frame at saturation", rows)
     show("CPU time per frame, medians", [_medians(one.cpu_row(side)) for one in found for side in one.sides])
-    print(f"written to {RESULTS}: {file}.csv, {file}_cpu.csv")
+    print(f"written to {path}.csv, {path}_cpu.csv")
 
 
 def _medians(row: Row) -> Row:

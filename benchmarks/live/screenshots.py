@@ -7,7 +7,6 @@ chromium). Nothing is measured: figures in the pictures depend on this host.
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import shutil
 import signal
@@ -16,11 +15,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from benchmarks.report.facts import ROOT
+from benchmarks.report.results import few_colours
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client, Plan, Stage
 from shisha_rt.errors import BadInput
@@ -28,8 +28,7 @@ from shisha_rt.errors import BadInput
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-FOLDER: Final = Path(__file__).parents[2] / "docs" / "pictures"
-_COLORS: Final = 96
+FOLDER: Final = ROOT / "docs" / "pictures"
 _WIDE: Final = (1200, 1180)
 _PHONE: Final = (390, 1460)
 _PATIENCE_S: Final = 900.0  # enough for a busy host, too
@@ -74,7 +73,9 @@ class Watched:
         page.goto(self.url)
         page.locator(".stage").first.wait_for()
         time.sleep(_SETTLE_S)
-        _save(page.screenshot(), FOLDER / f"{name}.png")
+        path = FOLDER / f"{name}.png"
+        path.write_bytes(few_colours(page.screenshot()))
+        print(f"screenshots: {path.name}, {path.stat().st_size / 1024:.0f} kB", flush=True)
         page.close()
 
 
@@ -187,14 +188,3 @@ def _chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=path, args=list(_ARGUMENTS))
         yield browser
         browser.close()
-
-
-def _save(png: bytes, path: Path) -> None:
-    """Save a picture with few colours, which suffice for a page and take a third of the size."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise BadInput("screenshots: Pillow is missing; expected the extra `plot`") from None
-    image = Image.open(io.BytesIO(png)).convert("RGB")
-    image.quantize(_COLORS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(path, optimize=True)
-    print(f"screenshots: {path.name}, {path.stat().st_size / 1024:.0f} kB", flush=True)

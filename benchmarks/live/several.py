@@ -42,6 +42,7 @@ from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, Tell
 from benchmarks.rigs.journal import events_since
+from benchmarks.rigs.served import served
 from benchmarks.rigs.servers import ServerPython, awake, missing, pythons, running
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client
@@ -219,9 +220,7 @@ def _moves(control: Client, begun_s: float, shared: Sequence[Segment]) -> tuple[
 def _alone_fps(network: Network, tuning_s: float, tell: Tell) -> float:
     """Frames per second of a daemon with all cores and no target, with several frames always in flight."""
     tell(f"{network.model} alone")
-    with tempfile.TemporaryDirectory(prefix="several-") as folder, contextlib.ExitStack() as closing:
-        daemon = closing.enter_context(child_daemon(f"zoo:{network.model}", endpoint=f"ipc://{folder}/daemon"))
-        asked, _ = closing.enter_context(child_process("benchmarks.rigs.arrivals_process", endpoint=daemon.endpoint))
+    with served(f"zoo:{network.model}") as (_, asked):
         asked.ask(seconds=tuning_s, in_flight=IN_FLIGHT)
         return float(asked.ask(seconds=_CAPACITY_S, in_flight=IN_FLIGHT)["fps"])
 

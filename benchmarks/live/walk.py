@@ -30,16 +30,13 @@ import contextlib
 import json
 import mmap
 import os
-import selectors
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -49,7 +46,7 @@ from benchmarks.rigs.journal import events_since
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client
 from shisha_rt.errors import BadInput
-from tests.serving.daemon_process import machine_file
+from tests.serving.daemon_process import DaemonProcess, machine_file
 
 MODEL: Final = "zoo:squeezenet"
 _OWN: Final = Path(__file__).parents[2]
@@ -146,11 +143,7 @@ class Walked:
 
 def _role(command: Sequence[str]) -> str:
     """The module that a process runs."""
-    return command[command.index("-m") + 1] if "-m" in command else command[-1]
-
-
-def _lives(path: Path) -> bool:
-    return Path(f"/proc/{path.stem}").exists()
+    return command[command.index("-m") + 1] if "-m" in command else "shisha_rt"
 
 
 def _file(name: str) -> str:
@@ -170,45 +163,13 @@ def walked(tree: Path, model: str, machine: str, strategy: str) -> Iterator[Walk
             file.write(bytes([walk_hook.OFF]))
             file.flush()
             switch = closing.enter_context(mmap.mmap(file.fileno(), 1))
-        options = ["--strategy", strategy, "--fresh", "--endpoint", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0"]
-        daemon = subprocess.Popen(
-            [sys.executable, "-m", "shisha_rt", "serve", model, "--machine", machine, *options],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            cwd=tree,
-            env={
-                **os.environ,
-                "PYTHONPATH": f"{hook}{os.pathsep}{tree}",
-                "XDG_CACHE_HOME": str(folder / "cache"),
-                walk_hook.FOLDER: str(notes),
-                walk_hook.TREE: str(tree),
-            },
+        within = (
+            *("env", f"--chdir={tree}", f"PYTHONPATH={hook}{os.pathsep}{tree}", f"XDG_CACHE_HOME={folder / 'cache'}"),
+            *(f"{walk_hook.FOLDER}={notes}", f"{walk_hook.TREE}={tree}"),
         )
-        closing.callback(_end, daemon)
-        assert daemon.stdout is not None
-        ready = json.loads(_line(daemon.stdout))
-        client = closing.enter_context(Client(ready["endpoint"], timeout_s=_PATIENCE_S))
-        yield Walked(client, notes, switch)
-
-
-def _line(stdout: IO[bytes]) -> bytes:
-    with selectors.DefaultSelector() as selector:
-        selector.register(stdout, selectors.EVENT_READ)
-        line = stdout.readline() if selector.select(_PATIENCE_S) else b""
-    if not line:
-        raise RuntimeError("the daemon does not start (its own words are on stderr)")
-    return line
-
-
-def _end(daemon: subprocess.Popen[bytes]) -> None:
-    daemon.terminate()
-    try:
-        daemon.wait(_PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        daemon.kill()
-        daemon.wait()
-    assert daemon.stdout is not None
-    daemon.stdout.close()
+        options = ("--machine", machine, "--strategy", strategy, "--fresh")
+        daemon = closing.enter_context(DaemonProcess(folder, model, *options, within=within, is_program=True))
+        yield Walked(daemon.control, notes, switch)
 
 
 # --- what was seen ------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ import typer
 
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
-from benchmarks.rigs.optimum import Optimum
+from benchmarks.rigs.optimum import best_chain
 from benchmarks.rigs.paper_daemon import PaperDaemon
 from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle import events as le
@@ -178,9 +178,9 @@ class Case:
         if not slowed.entry:
             return best_plan(costs)
         names = [place.name for place in costs.places]
-        return Optimum(
+        return best_chain(
             len(costs.layers), costs.legal_cuts, names, lambda *stage: self.stage_s(costs, slowed, *stage)
-        ).best_of_all()
+        )
 
 
 def best_plan(costs: Costs) -> Plan:

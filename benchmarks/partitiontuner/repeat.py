@@ -34,10 +34,9 @@ from benchmarks.partitiontuner.tables import (
     table_4,
     times,
 )
-from benchmarks.report import results
 from benchmarks.report.facts import facts
 from benchmarks.report.page import save_page
-from benchmarks.report.results import Row, read_csv, save_csv, show
+from benchmarks.report.results import RESULTS, Row, read_csv, results_of, save_csv, show
 from shisha_rt.costs.costs import HANDOVER_S
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.model.reader.onnx_reader import read_model
@@ -80,8 +79,9 @@ All milliseconds are those of the board; its `time_scale` here is {scale:g}, and
 
 @dataclass(slots=True)
 class _Found:
-    """All results so far. `sets`: by form, cells by each other set of numbers."""
+    """All results so far. `sets`: by form, cells by each other set of numbers. `folder`: of what is written."""
 
+    folder: Path
     about: dict[str, str]
     sets: dict[str, list[dict[Key, Cell]]]
     results: list[Result] = field(default_factory=list)
@@ -126,10 +126,10 @@ class _Found:
             "Figure 7 with a trained network: lines of text read right": self.reader,
             "Small graphs on paper: over the least of any assignment in any order": self.orders,
         }
-        save_csv("partitiontuner_statements", stated, self.about)
+        save_csv("partitiontuner_statements", stated, self.about, self.folder)
         if self.orders:
-            save_csv("partitiontuner_orders", self.orders, self.about)
-        rows = read_csv(results.RESULTS / "partitiontuner_fit_reach.csv")
+            save_csv("partitiontuner_orders", self.orders, self.about, self.folder)
+        rows = read_csv(RESULTS / "partitiontuner_fit_reach.csv")
         reach = {row["cells"]: float(row["furthest %"]) for row in rows}
         head = _HEAD.format(
             **self.about,
@@ -140,7 +140,7 @@ class _Found:
             npu_within=WITHIN,
             reach=[reach["all 14"], reach["all but GoogLeNet"]],
         )
-        save_page("partitiontuner", head, sections)
+        save_page("partitiontuner", head, sections, self.folder)
         return sections
 
 
@@ -161,7 +161,9 @@ def _cells_by_set(networks: Sequence[str], count: int) -> dict[str, list[dict[Ke
 
 
 def partitiontuner(
-    networks: Annotated[str, typer.Option(help="Of the paper's, separated by commas.")] = ",".join(NETWORKS),
+    networks: Annotated[
+        str, typer.Option(help="Of the paper's, separated by commas; fewer than all are a quick run.")
+    ] = ",".join(NETWORKS),
     rounds: Annotated[int, typer.Option(help="In each, every scheme gets a frame; 0: nothing is executed.")] = 5,
     answers: Annotated[int, typer.Option(help="Frames by which int8 is held against fp32; 0: none.")] = 16,
     graphs: Annotated[int, typer.Option(help="Small random graphs on paper.")] = 500,
@@ -172,9 +174,10 @@ def partitiontuner(
     machine = load_machine(BOARD)
     check_runnable(machine)
     about, named = facts() | {"emulated": f"{machine.name}, without its time_scale"}, networks.split(",")
-    found = _Found(about, _cells_by_set(named, sets))
-    with tempfile.TemporaryDirectory() as folder:
-        for case in cases(named, Path(folder)):
+    folder = results_of(quick=set(named) != set(NETWORKS))
+    found = _Found(folder, about, _cells_by_set(named, sets))
+    with tempfile.TemporaryDirectory() as sunk:
+        for case in cases(named, Path(sunk)):
             print(f"partitiontuner: {case} ...", flush=True)
             found.sizes_mb.setdefault(case.network, case.path.stat().st_size / 1e6)
             costs = processor_costs(ready_for(case.path, machine)).costs
@@ -191,4 +194,4 @@ def partitiontuner(
     for title, rows in found.save().items():
         if rows:
             show(f"{title} (emulated)", rows)
-    print(f"written to {results.RESULTS}: partitiontuner.md, partitiontuner_statements.csv, partitiontuner_orders.csv")
+    print(f"written to {folder}: partitiontuner.md, partitiontuner_statements.csv, partitiontuner_orders.csv")

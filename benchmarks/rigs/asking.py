@@ -139,9 +139,13 @@ def obeying(asking: Asking, in_flight: int) -> Child:
 
 
 def random_inputs(inputs: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray[Any, Any]]:
-    """One frame by `name`, `shape` and `dtype` of its inputs."""
-    generator = np.random.default_rng(0)
-    return {one["name"]: generator.standard_normal(one["shape"]).astype(one["dtype"]) for one in inputs}
+    """One frame by `name`, `shape` and `dtype` of its inputs. Integers are 0 or 1, as they may be indexes or masks."""
+    rng, frame = np.random.default_rng(0), {}
+    for tensor in inputs:
+        shape, dtype = tensor["shape"], np.dtype(tensor["dtype"])
+        drawn = rng.standard_normal(shape) if dtype.kind == "f" else rng.integers(0, 2, shape)
+        frame[tensor["name"]] = drawn.astype(dtype)
+    return frame
 
 
 def raw_frame(inputs: Sequence[Mapping[str, Any]]) -> bytes:

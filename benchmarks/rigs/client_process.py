@@ -15,8 +15,8 @@ import numpy as np
 
 from benchmarks.rigs.child_process import Child
 from benchmarks.rigs.one_by_one import one_by_one
+from shisha_rt.cli.drive import frames
 from shisha_rt.client import Client
-from shisha_rt.tensors import NUMPY_OF
 
 IN_FLIGHT: Final = 8
 """Frames that a client keeps in flight: a daemon on two places has six slots, and two frames wait or are in transit."""
@@ -71,16 +71,14 @@ class Streaming:
 
 def random_frames(client: Client, count: int) -> list[Frame]:
     """`count` copies of one random frame; in lent memory, if the client shares memory."""
-    generator = np.random.default_rng(0)
-    inputs = [(one["name"], one["shape"], NUMPY_OF[one["datatype"]]) for one in client.metadata()["model"]["inputs"]]
-    first = {name: generator.standard_normal(shape).astype(dtype) for name, shape, dtype in inputs}
-    frames = []
+    (pattern,) = frames.random_frames(frames.model_inputs(client.metadata()["model"]), 1, seed=0)
+    copies = []
     for _ in range(count):
-        frame = {name: client.empty(shape, dtype) for name, shape, dtype in inputs}
+        frame = {name: client.empty(array.shape, array.dtype) for name, array in pattern.items()}
         for name, array in frame.items():
-            array[...] = first[name]
-        frames.append(frame)
-    return frames
+            array[...] = pattern[name]
+        copies.append(frame)
+    return copies
 
 
 def child(endpoint: str, in_flight: int, share: bool = True) -> Child:

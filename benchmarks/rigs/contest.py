@@ -32,7 +32,7 @@ from benchmarks.rigs.cpu_time import cpu_time, whole_cpu_s
 from benchmarks.rigs.engine_process import PLAIN
 from benchmarks.rigs.forced import set_live
 from benchmarks.rigs.profiled import profiled
-from benchmarks.rigs.servers import SERVERS, awake, running
+from benchmarks.rigs.servers import SERVERS, awake, running, stopped
 from benchmarks.rigs.tune import tune
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
 from shisha_rt.client import Client, plan_of
@@ -67,7 +67,6 @@ DAEMON: Final[Mapping[str, Way]] = {
 SIDES: Final = (*DAEMON, *PLAIN, *SERVERS)
 
 _TIMEOUT_S: Final = 60.0
-_WARM_UP_S: Final = 0.3
 
 Spent = Mapping[str, float]
 """CPU seconds by component."""
@@ -294,7 +293,8 @@ def _engine(network: Network, name: str) -> Iterator[Side]:
 
 @contextlib.contextmanager
 def _server(network: Network, name: str, python: str) -> Iterator[Side]:
-    with running(name, python, network.path, network.inputs, len(network.cores), IN_FLIGHT) as its:
+    started = running(name, python, network.path, network.inputs, len(network.cores), IN_FLIGHT)
+    with stopped(started) as its:
 
         def spent() -> Spent:
             """Processes come and go with some servers: what one that has gone spent is not counted."""
@@ -308,9 +308,4 @@ def _server(network: Network, name: str, python: str) -> Iterator[Side]:
                         rest_s += spent_s
             return {"workers": workers_s, "front": rest_s}
 
-        try:
-            its.client.ask(seconds=_WARM_UP_S)
-        except RuntimeError as error:
-            raise Failure(f"{name}: {error}") from None
-        its.keeper.ask(runs=False)
         yield Side(name, name, its.client, _with_client(spent, its.client.pid), its.keeper)

@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from benchmarks.rigs.asking import random_inputs
 from benchmarks.rigs.child_process import Child
 from benchmarks.rigs.one_by_one import one_by_one
@@ -60,10 +58,8 @@ def _in_batches(cleaned: Path, cores: Sequence[int]) -> RunningEngine:
     runs = []
     for _ in cores:
         request = compile_network(network_of_frames(cleaned, _TOGETHER, _TOGETHER), "fp32", 1).create_infer_request()
-        frames = {
-            position: np.random.default_rng(0).standard_normal(port.shape).astype(port.element_type.to_dtype())
-            for position, port in enumerate(request.model_inputs)
-        }
-        runs.append(functools.partial(request.infer, frames))
+        ports = enumerate(request.model_inputs)
+        inputs = [{"name": at, "shape": port.shape, "dtype": port.element_type.to_dtype()} for at, port in ports]
+        runs.append(functools.partial(request.infer, random_inputs(inputs)))
     copies = copies_on(cores, runs)
     return RunningEngine(lambda seconds: _TOGETHER * copies.run(seconds), copies.one)

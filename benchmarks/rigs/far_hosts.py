@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -114,11 +114,3 @@ def far_daemon(
             model, "--machine", str(machine), "--ray", hosts.cluster.address, "--fresh", *options, endpoint=endpoint
         ) as daemon:
             yield daemon
-
-
-def wait_for(came: Callable[[], bool], most_s: float) -> bool:
-    """Wait until `came` holds; return whether it did within `most_s`."""
-    until_s = time.monotonic() + most_s
-    while not (found := came()) and time.monotonic() < until_s:
-        time.sleep(0.02)
-    return found

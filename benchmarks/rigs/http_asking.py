@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -105,15 +105,23 @@ class HttpClients:
                 if answer.status != 200:
                     self.errors[answer.status] += 1
                 else:
-                    output = np.frombuffer(body[-frame.nbytes :], frame.dtype).reshape(frame.shape)
-                    version = np.rint(output.flat[0] / frame.flat[0])
-                    if (output == version * frame).all():
-                        answers.append(Answer(sent_s, answered_s, int(version)))
-                    else:
+                    version = version_of(body[-frame.nbytes :], frame)
+                    if version is None:
                         self.wrong += 1
+                    else:
+                        answers.append(Answer(sent_s, answered_s, version))
             if answer.status != 200:
                 self._ending.wait(_AGAIN_S)
         connection.close()
+
+
+def version_of(output: bytes, frame: np.ndarray[Any, Any]) -> int | None:
+    """How many times the frame an output is; None: it is not a whole number of times the frame."""
+    if len(output) != frame.nbytes:
+        return None
+    array = np.frombuffer(output, frame.dtype).reshape(frame.shape)
+    times = np.rint(array.flat[0] / frame.flat[0])
+    return int(times) if np.isfinite(times) and (array == times * frame).all() else None
 
 
 def in_words(errors: Mapping[int, int]) -> str | int:

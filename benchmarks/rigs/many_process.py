@@ -28,8 +28,8 @@ import numpy as np
 
 from benchmarks.rigs.child_process import Child, Fields
 from benchmarks.rigs.http_process import infer, length
+from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client
-from shisha_rt.tensors import NUMPY_OF
 
 HONEST, DEAF, TRICKLING, HALF = "honest", "deaf", "trickling", "half"
 _KINDS: Final = 8
@@ -192,7 +192,7 @@ class _Peer:
     events: int = 0
 
 
-@dataclass(slots=True)
+@dataclass
 class _Found:
     """Results of an order. `latency_ms`: counts of answers by latency in tenths of a millisecond."""
 
@@ -264,14 +264,8 @@ class Crowd:
         self._found.lost += self._awaited()
         found = self._found
         return {
+            **vars(found),
             "offered": offered,
-            "sent": found.sent,
-            "held_back": found.held_back,
-            "codes": found.codes,
-            "wrong": found.wrong,
-            "doubled": found.doubled,
-            "lost": found.lost,
-            "cut_off": found.cut_off,
             "latency_ms": [*found.latency_ms.items()],
             "per_second": [found.per_second[second] for second in range(int(seconds))],
             "cpu": cpu,
@@ -470,14 +464,7 @@ def _equal(tensors: bytes, expected: bytes) -> bool:
 def crowd_of(endpoint: str, port: int | None) -> Crowd:
     with Client(endpoint) as client:
         model = client.metadata()["model"]
-        generator = np.random.default_rng(0)
-        arrays = [
-            {
-                tensor["name"]: generator.integers(0, 256, tensor["shape"]).astype(NUMPY_OF[tensor["datatype"]])
-                for tensor in model["inputs"]
-            }
-            for _ in range(_KINDS)
-        ]
+        arrays = random_frames(model_inputs(model), _KINDS, seed=0)
         answers = [client.infer(frame) for frame in arrays]
         expected = [b"".join(array.tobytes() for array in answer.outputs.values()) for answer in answers]
     frames = [[array.tobytes() for array in frame.values()] for frame in arrays]

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -25,6 +26,7 @@ from shisha_rt.errors import BadInput, Failure
 _START_S: Final = 90.0
 _LOOK_EVERY_S: Final = 0.2
 _AWAKE_S: Final = 0.2
+_WARM_UP_S: Final = 0.3
 LONG_MS: Final = 60_000
 _HTTP: Final = "benchmarks.rigs.http_process"
 ServerPython = Annotated[
@@ -170,6 +172,18 @@ def running(
 
         others = {model: client(served["inputs"], model=model) for model, served in further.items()}
         yield Running(keeper, client(inputs), ports[0], noted, others)
+
+
+@contextlib.contextmanager
+def stopped(started: AbstractContextManager[Running]) -> Iterator[Running]:
+    """Context with a server that has run for a moment and is stopped until it is `awake`. Raises Failure."""
+    with started as server:
+        try:
+            server.client.ask(seconds=_WARM_UP_S)
+        except RuntimeError as error:
+            raise Failure(str(error)) from None
+        server.keeper.ask(runs=False)
+        yield server
 
 
 @contextlib.contextmanager

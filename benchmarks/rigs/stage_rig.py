@@ -59,14 +59,12 @@ class Loaded:
 class Rate:
     """`frame_s`: wall time per frame at saturation. `service_s`: median service time of the worker.
 
-    `cpu_s`: mean CPU time of the engine, over the frames of `frame_s`. `segments_s`: median times of the segments of a
-    placed stage.
+    `cpu_s`: mean CPU time of the engine, over the frames of `frame_s`.
     """
 
     frame_s: float
     service_s: float
     cpu_s: float
-    segments_s: tuple[float, ...]
 
 
 def _rate(parts: Sequence[messages.Done]) -> Rate:
@@ -78,7 +76,6 @@ def _rate(parts: Sequence[messages.Done]) -> Rate:
         statistics.fmean(done.waited_s + done.service_s for done in counted),
         statistics.median(done.service_s for done in parts),
         statistics.fmean(done.cpu_s for done in counted),
-        tuple(map(statistics.median, zip(*(done.segments_s for done in counted), strict=True))),
     )
 
 

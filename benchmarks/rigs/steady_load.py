@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -21,6 +21,7 @@ from shisha_rt.client import Answer, Client, ShishaError
 
 _FRAMES: Final = 3
 _TIMEOUT_S: Final = 120.0
+_LOOK_EVERY_S: Final = 0.02
 _RTOL, _ATOL = 1e-4, 1e-5
 
 Array = np.ndarray[Any, Any]
@@ -82,6 +83,16 @@ class SteadyLoad:
         """Raises the error that has ended the load, if any."""
         if self._failure is not None:
             raise RuntimeError("the load has ended") from self._failure
+
+    def wait(self, came: Callable[[], object], most_s: float) -> bool:
+        """Wait until `came` holds; return whether it did within `most_s`. Raises as `check` does."""
+        until_s = time.monotonic() + most_s
+        while not came():
+            self.check()
+            if time.monotonic() > until_s:
+                return False
+            time.sleep(_LOOK_EVERY_S)
+        return True
 
     def answered_since(self, time_s: float) -> int:
         return sum(at_s >= time_s for at_s, _ in self.answers)

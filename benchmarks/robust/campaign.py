@@ -339,8 +339,7 @@ def campaign(
     zmq.Context.instance().term()
     rows = _rows(going, loads, http, grpc, time.monotonic() - begun_s)
     rows += [{"what": "left", "count": left}]
-    name = "campaign" + "_ipc" * ipc + "_clock" * clock
-    save_csv(name, rows, about)
+    save_csv(file_of(minutes, ipc=ipc, clock=clock), rows, about)
     show("Campaign", rows)
     broken = [fault for load in loads for fault in load.faults]
     for fault in broken[:20]:
@@ -348,6 +347,11 @@ def campaign(
     wrong = sum(number(row, "count") for row in rows if row["what"] in ("wrong", "of no epoch"))
     if broken or wrong or left or any(load.sent != load.answered for load in loads):
         raise typer.Exit(1)
+
+
+def file_of(minutes: float, *, ipc: bool, clock: bool) -> str:
+    """Name of the results: those of an hour, of ipc and of a clock that is set stand beside the usual ones."""
+    return "campaign" + "_hour" * (minutes >= 60) + "_ipc" * ipc + "_clock" * clock
 
 
 def _of_no_epoch(load: Load, last: int) -> int:

@@ -7,11 +7,10 @@ latencies, and memory and descriptors of the daemon's processes before and after
 
 from __future__ import annotations
 
-import contextlib
 import random
 import statistics
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -28,6 +27,7 @@ from shisha_rt.tensors import NUMPY_OF
 
 _MIB: Final = 2**20
 _BUSY: Final = 0.1
+_PIECE_S: Final = 5.0
 
 
 def hostile(
@@ -37,6 +37,7 @@ def hostile(
     slow: Annotated[int, typer.Option(min=1, help="Slow or half-open connections.")] = 200,
 ) -> None:
     """A polite client of HTTP alone, beside slow connections, and beside malformed requests."""
+    about = facts()
     options = ("--http", "127.0.0.1:0", "--objective", "throughput")
     with child_daemon(f"zoo:{model}", *options) as daemon, Client(daemon.endpoint, timeout_s=60) as control:
         told = control.metadata()["model"]
@@ -50,37 +51,31 @@ def hostile(
         ):
             rate = _BUSY / polite.ask(seconds=2.0)["frame_s"]
             rows = [_row("alone", *_polite(polite, rate, seconds), daemon.pid, {})]
-            with _beside(strangers, slow=slow, seconds=seconds) as found:
-                latencies = _polite(polite, rate, seconds)
-            rows.append(_row(f"{slow} slow or half-open connections", *latencies, daemon.pid, found))
-            with _beside(strangers, malformed=count) as found:
-                latencies = [], 0
-                while strangers_are_busy(found):
-                    more = _polite(polite, rate, 5.0)
-                    latencies = [*latencies[0], *more[0]], latencies[1] + more[1]
-            rows.append(_row(f"{count} malformed requests", *latencies, daemon.pid, found))
+            for who, order in (
+                (f"{slow} slow or half-open connections", {"slow": slow, "seconds": seconds}),
+                (f"{count} malformed requests", {"malformed": count}),
+            ):
+                latencies_s, lost, answers = beside(polite, rate, strangers, order)
+                rows.append(_row(who, latencies_s, lost, daemon.pid, answers))
             rows.append(_row("alone again", *_polite(polite, rate, seconds), daemon.pid, {}))
     first = rows[0]["p99 ms"]
     assert isinstance(first, float)
     rows = [{**row, "p99 / alone": row["p99 ms"] / first} for row in rows if isinstance(row["p99 ms"], float)]
     show(f"strangers at the door, {model}", rows, ["answers: of the strangers, by status or whom the server cut off"])
-    save_csv("hostile", rows, facts())
+    save_csv("hostile", rows, about)
 
 
-def strangers_are_busy(found: Mapping[str, int]) -> bool:
-    return not found
-
-
-@contextlib.contextmanager
-def _beside(strangers: ChildProcess, **order: object) -> Iterator[dict[str, int]]:
-    """Context in which the hostile clients carry out an order; it yields their results, which are there afterwards."""
-    found: dict[str, int] = {}
-    thread = threading.Thread(target=lambda: found.update(strangers.ask(**order)["found"] or {"none": 0}))
-    thread.start()
-    try:
-        yield found
-    finally:
-        thread.join()
+def beside(
+    polite: ChildProcess, rate: float, strangers: ChildProcess, order: Mapping[str, object]
+) -> tuple[list[float], int, Mapping[str, int]]:
+    """Results of the well-behaved client beside hostile ones with an order, and theirs. Raises what ends these."""
+    latencies_s, lost = list[float](), 0
+    with ThreadPoolExecutor(1) as pool:
+        going = pool.submit(strangers.ask, **order)
+        while not (latencies_s and going.done()):
+            more_s, more_lost = _polite(polite, rate, _PIECE_S)
+            latencies_s, lost = latencies_s + more_s, lost + more_lost
+        return latencies_s, lost, going.result()["found"]
 
 
 def _polite(client: ChildProcess, rate: float, seconds: float) -> tuple[list[float], int]:

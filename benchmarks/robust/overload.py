@@ -38,13 +38,13 @@ import typer
 from benchmarks.live.load_figures import percentile
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, Spread, number, save_csv, show
+from benchmarks.report.results import Row, Spread, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.cpu_time import cpu_time, whole_cpu_s
 from benchmarks.rigs.many_process import DEAF, HALF, HONEST, TRICKLING
-from benchmarks.rigs.resources import Sample, sample_of, summary
+from benchmarks.rigs.resources import Growth, Sample, growths, sample_of
+from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client, ShishaError
-from shisha_rt.tensors import NUMPY_OF
 from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import NAME, write_identity_model
 
@@ -62,10 +62,9 @@ early."""
 _CALM_S: Final = 0.03
 _LEFT_S: Final = 90.0
 _TIMEOUT_S: Final = 120.0
-_GROWTH_BYTES: Final = 48 << 20
+_GROWTH_MIB: Final = 48
 """More counts as growth without limit, as all that the daemon keeps for clients is there after the first minute."""
 _PIECES: Final = 10
-_MIB: Final = 2**20
 
 
 @dataclass(slots=True)
@@ -116,7 +115,7 @@ class _Watched:
     def _be_polite(self, client: Client) -> None:
         begun_s = time.monotonic()
         try:
-            client.infer(_a_frame(client))
+            client.infer(random_frames(model_inputs(client.metadata()["model"]), 1, seed=0)[0])
             self.polite_s.append(time.monotonic() - begun_s)
         except ShishaError as error:
             self.polite_codes[error.code] += 1
@@ -124,7 +123,7 @@ class _Watched:
     def _sample(self, _: Client) -> None:
         for what, pid in self.processes().items():
             self.http_pids |= {pid} if what == HTTP_PROCESS else set()
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 self.samples.append(sample_of(pid, what))
 
     def processes(self) -> dict[str, int]:
@@ -255,10 +254,10 @@ class _Found:
         return [ms for ms, count in self.told[what]["latency_ms"] for _ in range(count)]
 
     @property
-    def memory(self) -> list[Row]:
+    def memory(self) -> list[Growth]:
         samples = self.watched.samples
         from_s = samples[0].at_s + min(60.0, self.seconds / 5)
-        return summary([sample for sample in samples if sample.at_s >= from_s])
+        return growths([sample for sample in samples if sample.at_s >= from_s])
 
     def figures(self, connections: int, manners: Mapping[str, int], rate: float) -> dict[str, object]:
         server = self.watched.daemon.control.metadata()["server"]
@@ -301,12 +300,11 @@ class _Found:
             "status ms, 99th percentile": 1e3 * percentile(status_s, 99),
             "status ms, most": 1e3 * max(status_s),
         }
-        for row in self.memory:
-            first, last = number(row, "anon MiB, first"), number(row, "anon MiB, last")
+        for growth in self.memory:
             figures |= {
-                f"{row['what']}: private MiB": last,
-                f"{row['what']}: growth MiB": last - first,
-                f"{row['what']}: growth MiB a minute": row["anon MiB/min"],
+                f"{growth.what}: private MiB": growth.last_mib,
+                f"{growth.what}: growth MiB": growth.last_mib - growth.first_mib,
+                f"{growth.what}: growth MiB a minute": growth.mib_per_minute,
             }
         return figures
 
@@ -319,10 +317,8 @@ class _Found:
             faults.append(f"{len(self.watched.http_pids) - 1} HTTP processes ended: {self.watched.daemon.stderr()}")
         if connections_left:
             faults.append(f"{connections_left} connections are left")
-        for row in self.memory:
-            if number(row, "anon MiB, last") - number(row, "anon MiB, first") > _GROWTH_BYTES / _MIB:
-                faults.append(f"the memory of the {row['what']} grows")
-        return faults
+        grown = [growth for growth in self.memory if growth.last_mib - growth.first_mib > _GROWTH_MIB]
+        return [*faults, *(f"the memory of the {growth.what} grows" for growth in grown)]
 
 
 def _cpu_s(watched: _Watched) -> float:
@@ -381,10 +377,3 @@ def _left(watched: _Watched, before: tuple[int, int]) -> tuple[int, int]:
             break
         time.sleep(0.5)
     return max(0, left[0]), left[1]
-
-
-def _a_frame(client: Client) -> dict[str, np.ndarray[Any, Any]]:
-    return {
-        tensor["name"]: np.zeros(tensor["shape"], NUMPY_OF[tensor["datatype"]])
-        for tensor in client.metadata()["model"]["inputs"]
-    }

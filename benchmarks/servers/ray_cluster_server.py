@@ -7,76 +7,46 @@ through Ray Serve's own handle, as bytes, which is its fastest interface: withou
 shared memory.
 """
 
-# No postponed annotations, as Ray Serve evaluates those of `__call__` itself.
-import json
-import os
-import queue
-import threading
-from typing import Any, Final
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import ray
 from ray import serve
-from ray.serve.schema import LoggingConfig
-from starlette.requests import Request
-from starlette.responses import Response
 
 from benchmarks.rigs.asking import ANSWERED, Asking, Came, obeying, raw_frame
 from benchmarks.rigs.child_process import Child, quiet_output
-from benchmarks.servers.network import SETTINGS, Network
-
-_NAME: Final = "network"
-
-
-class Whole:
-    def __init__(self, settings: str) -> None:
-        os.environ[SETTINGS] = settings
-        self._network = Network()
-
-    async def __call__(self, request: Request) -> Response:
-        return Response(self._network.run(await request.body()), media_type="application/octet-stream")
-
-    async def run(self, body: bytes) -> bytes:
-        return self._network.run(body)
+from benchmarks.servers.ray_network import deploy
 
 
 class HandleAsker(Came):
-    """Sends frames in one thread and waits in another, as the handle's answers are awaited one by one."""
+    """Threads that each send a frame and await its answer, as the handle's answers are awaited one by one."""
 
     def __init__(self, handle: Any, frame: bytes, in_flight: int) -> None:
         super().__init__()
         self._handle = handle
         self._frame = frame
-        self._asked: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for _ in range(in_flight):
-            threading.Thread(target=self._ask, daemon=True).start()
-
-    def _ask(self) -> None:
-        while True:
-            number = self._asked.get()
-            try:
-                self._handle.run.remote(self._frame).result()
-                self._came.put((number, ANSWERED))
-            except Exception as error:
-                self._came.put((number, f"answered with {error}"))
+        self._threads = ThreadPoolExecutor(in_flight)
 
     def send(self, number: int) -> None:
-        self._asked.put(number)
+        self._threads.submit(self._ask, number)
+
+    def _ask(self, number: int) -> None:
+        try:
+            self._handle.run.remote(self._frame).result()
+            self._came.put((number, ANSWERED))
+        except Exception as error:
+            self._came.put((number, f"answered with {error}"))
 
 
 def child(**its: Any) -> Child:
     with quiet_output():
         ray.init(address=its["address"], log_to_driver=False, logging_level="error")
         serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": its["port"]})
-        deployment = serve.deployment(
-            Whole,
-            num_replicas=its["replicas"],
-            ray_actor_options={"num_cpus": 0, "resources": {"whole": 1}},
-            max_ongoing_requests=its["in_flight"],
-            logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),
-        )
         settings = {"path": its["path"], "inputs": its["inputs"], "folder": its["folder"]}
-        bound = deployment.bind(json.dumps(settings))
-        handle = serve.run(bound, name=_NAME, route_prefix="/inference", logging_config={"enable_access_log": False})
+        actor = {"num_cpus": 0, "resources": {"whole": 1}}
+        handle = deploy(settings, its["replicas"], actor, max_ongoing_requests=its["in_flight"])
     try:
         yield from obeying(Asking(HandleAsker(handle, raw_frame(its["inputs"]), its["in_flight"])), its["in_flight"])
     finally:

@@ -5,31 +5,16 @@ A child process of the benchmark (see `rigs/child_process.py`). Settings: `repli
 is answered once `serve.run` reports that it serves. There is room for the replicas of both networks.
 """
 
-# No postponed annotations, as Ray Serve evaluates those of `__call__` itself.
-import json
-import logging
-import os
-from typing import Any
+from __future__ import annotations
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+import logging
+from typing import Any
 
 import ray
 from ray import serve
-from ray.serve.schema import LoggingConfig
-from starlette.requests import Request
-from starlette.responses import Response
 
 from benchmarks.rigs.child_process import Child, quiet_output
-from benchmarks.servers.network import SETTINGS, Network
-
-
-class Replaced:
-    def __init__(self, settings: str) -> None:
-        os.environ[SETTINGS] = settings
-        self._network = Network()
-
-    async def __call__(self, request: Request) -> Response:
-        return Response(self._network.run(await request.body()), media_type="application/octet-stream")
+from benchmarks.servers.ray_network import deploy
 
 
 def child(path: str, inputs: list[Any], port: int, replicas: int, folder: str) -> Child:
@@ -43,18 +28,10 @@ def child(path: str, inputs: list[Any], port: int, replicas: int, folder: str) -
             object_store_memory=1 << 27,
         )
         serve.start(http_options={"host": "127.0.0.1", "port": port})
-    deployment = serve.deployment(
-        Replaced,
-        num_replicas=replicas,
-        ray_actor_options={"num_cpus": 1},
-        logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),
-    )
     try:
         while True:
-            settings = {"path": path, "inputs": inputs, "folder": folder}
             with quiet_output():
-                bound = deployment.bind(json.dumps(settings))
-                serve.run(bound, route_prefix="/inference", logging_config={"enable_access_log": False})
+                deploy({"path": path, "inputs": inputs, "folder": folder}, replicas, {"num_cpus": 1})
             path = (yield {"serves": path})["path"]
     finally:
         with quiet_output():

@@ -13,9 +13,8 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import Final
 
-from benchmarks.rigs.optimum import Optimum
 from shisha_rt.costs.alike import kinds_of
-from shisha_rt.costs.costs import Costs, stage_service_s
+from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.machine.machine import Place
 from shisha_rt.model.graph import Graph
@@ -32,6 +31,8 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.loop import Result, run
 from shisha_rt.planner.seed import seed
+from shisha_rt.planner.shards.balance import balanced
+from shisha_rt.planner.shards.pieces import Piece
 from shisha_rt.planner.strategies import DEFAULT_ALPHA, RivalName
 from shisha_rt.planner.tune import DEFAULT_HEURISTIC, Heuristic, shisha
 
@@ -104,13 +105,9 @@ def case(network: str, configuration: str, slowdown: float = 3.0) -> Case:
 
 def best_with_assignment_fps(case: Case, start: Plan) -> float:
     """The best rate that Algorithm 2 could reach, with the places in the order of `start`."""
-
-    def stage_time_s(first: int, last: int, place: str) -> float:
-        return stage_service_s(case.costs, first, last, case.costs.place_index(place))
-
-    layer_count = len(case.weights)
-    names = [place.name for place in case.places]
-    plan = Optimum(layer_count, range(layer_count - 1), names, stage_time_s).best_in_order(start.places)
+    layers = [Piece(layer, layer) for layer in range(len(case.weights))]
+    _, plan = balanced(case.costs, layers, [((place,),) for place in start.places])
+    assert plan is not None  # every place runs every layer, and no memory is limited
     return CostsEvaluator(case.costs).measurement_of(plan).throughput_fps
 
 

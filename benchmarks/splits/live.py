@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -36,7 +36,6 @@ from shisha_rt.plan.form import plan_of
 from shisha_rt.plan.plan import Plan
 
 _TIMEOUT_S: Final = 120.0
-_LOOK_EVERY_S: Final = 0.02
 _FRAMES: Final = 3
 _LEFT_OUT: Final = 3
 """First answers under a plan that do not count, as the plan before may have delayed them."""
@@ -103,7 +102,7 @@ def served_row(case: Served) -> Row:
             before = _difference(whole, _answers(control))
             with SteadyLoad(daemon.endpoint, case.in_flight) as load:
                 began_s = time.time()
-                _wait(load, lambda: _has_tuned(control), case.tuning_s)
+                load.wait(lambda: _has_tuned(control), case.tuning_s)
                 control.call("tuner_set", pause=True)
                 found["tuned s"] = time.time() - began_s
                 found["to its end"] = "yes" if _has_tuned_once(control) else "no: the plan kept was being tried"
@@ -182,17 +181,9 @@ def _frame_s(control: Client, load: SteadyLoad, plan: Plan, seconds: float) -> f
     def times_s() -> list[float]:
         return [at_s for at_s, its in load.answers if its == epoch][_LEFT_OUT:]
 
-    _wait(load, lambda: time.time() > end_s and len(times_s()) > _LEFT_OUT, _TIMEOUT_S)
+    load.wait(lambda: time.time() > end_s and len(times_s()) > _LEFT_OUT, _TIMEOUT_S)
     found = times_s()
     return (found[-1] - found[0]) / (len(found) - 1)
-
-
-def _wait(load: SteadyLoad, came: Callable[[], bool], most_s: float) -> None:
-    """Wait until `came` holds, for at most `most_s`."""
-    end_s = time.monotonic() + most_s
-    while not came() and time.monotonic() < end_s:
-        load.check()
-        time.sleep(_LOOK_EVERY_S)
 
 
 def _told(tally: Tally) -> dict[str, object]:

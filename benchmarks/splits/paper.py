@@ -110,18 +110,12 @@ def layer_rows(run: NetworkRun) -> list[Row]:
         cost, cpu = layer_cost(problem, layer, shares), layer_cost(problem, layer, on_cpu)
         rows.append(
             {
-                "network": run.network,
-                "least": run.title,
-                "limits": run.setup,
                 "layer": layer.name,
-                **{name: layer.features[name] for name in ("H", "C", "k", "N", "s")},
-                **{device.name: units for device, units in zip(problem.devices, shares, strict=True)},
+                **{name: layer.features[name] for name in ("C", "N")},
                 **{
                     f"{device.name} %": 100 * units / layer.units
                     for device, units in zip(problem.devices, shares, strict=True)
                 },
-                "cost": cost.value,
-                "CPU alone": cpu.value,
                 "over the CPU": cpu.value / cost.value,
             }
         )

@@ -1,16 +1,30 @@
-"""`make bench` from its first step to its last."""
+"""`make bench`, from its first step to its last, writes over no result that is kept."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from benchmarks import __main__
+from benchmarks.__main__ import COMMANDS
 from benchmarks.report.facts import ROOT
 from benchmarks.report.results import read_csv
+
+
+def test_all_that_writes_results_runs_as_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`live_change` did not: with each `make bench` it wrote over what `docs/how-it-works.md` cites."""
+    ran: dict[str, bool] = {}
+    for command in COMMANDS:
+        note = partial(lambda name, *_, quick=False, **__: ran.update({name: quick}), command.__name__)
+        monkeypatch.setattr(__main__, command.__name__, note)
+    __main__.app([], standalone_mode=False)
+    assert [name for name, quick in ran.items() if not quick] == ["emulation"]  # which writes none
+    assert len(ran) > 5
 
 
 @pytest.mark.long
@@ -19,7 +33,7 @@ def test_all_short_benchmarks_run(tmp_path: Path) -> None:
     """A copy of them, which has a folder of results of its own."""
     copy = shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks", ignore=shutil.ignore_patterns("results"))
     subprocess.run([sys.executable, "-m", "benchmarks"], cwd=tmp_path, check=True)
+    assert [path.name for path in (copy / "results").iterdir()] == ["quick"]
     # Of the first step, of one between and of the last.
-    raced = read_csv(copy / "results" / "race_short.csv")
-    assert {row["model"] for row in raced} == {"squeezenet"}
-    assert {path.name for path in (copy / "results").glob("*.md")} >= {"dcg.md", "shisha.md"}
+    assert {row["model"] for row in read_csv(copy / "results" / "quick" / "race.csv")} == {"squeezenet"}
+    assert {path.name for path in (copy / "results" / "quick").glob("*.md")} >= {"dcg.md", "shisha.md"}

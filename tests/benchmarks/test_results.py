@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from benchmarks.__main__ import app
+from benchmarks.cluster import serve
 from benchmarks.live.branches import SIDES, alone_row
 from benchmarks.live.goodput import goodput_row
 from benchmarks.live.live_change import Change, Run, change_rows, report
 from benchmarks.live.load_figures import AtRate, Heard, Step, step_row
 from benchmarks.live.several import AtLoad
+from benchmarks.partitiontuner import repeat
+from benchmarks.partitiontuner.published import NETWORKS
 from benchmarks.report import results
 from benchmarks.report.facts import as_typed, commits_since, facts, git, host
 from benchmarks.report.headers import header, stale_rows
 from benchmarks.report.readme import alone_table, branches_table, hosts_table, with_table
 from benchmarks.report.results import Spread, read_csv, save_csv
+from benchmarks.robust import campaign
 from shisha_rt.errors import BadInput
 
 HERE = {"cpu": "A", "kernel": "1"}
@@ -39,6 +48,40 @@ def test_a_command_is_told_as_it_was_typed() -> None:
 def test_every_result_that_is_kept_says_so() -> None:
     kept = sorted(results.RESULTS.glob("*.csv"))
     assert [path.name for path in kept if not header(path).keys() >= {"commit", "date", "repeat", *host()}] == []
+
+
+def test_the_command_of_a_part_writes_over_nothing_else_that_is_kept() -> None:
+    """That of an hour's campaign wrote over the usual one, that of one network over hosts over all of them."""
+    names: dict[str, Callable[[Any], str]] = {
+        "campaign": lambda given: campaign.file_of(given["minutes"], ipc=given["ipc"], clock=given["clock"]),
+        "cluster serve": lambda given: serve.file_of(given["models"]),
+    }
+    wrong = []
+    for path in results.RESULTS.glob("*.csv"):
+        words = shlex.split(header(path)["repeat"])[3:]
+        for name, file_of in names.items():
+            command: Any = typer.main.get_command(app)
+            if words[: len(parts := name.split())] == parts:
+                for part in parts:
+                    command = command.commands[part]
+                given = command.make_context(name, words[len(parts) :]).params
+                wrong += [path.stem] * (file_of(given) != path.stem)
+    assert wrong == []
+
+
+def test_some_networks_of_a_paper_are_a_quick_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The quickest look wrote over the page that is kept."""
+    folders: list[Path] = []
+    monkeypatch.setattr(repeat, "cases", lambda *_: [])
+
+    def save(results_so_far: repeat._Found) -> dict[str, list[results.Row]]:
+        folders.append(results_so_far.folder)
+        return {}
+
+    monkeypatch.setattr(repeat._Found, "save", save)
+    for networks in ("squeezenet,resnet18", ",".join(NETWORKS)):
+        repeat.partitiontuner(networks, rounds=0, answers=0, graphs=0, sets=0, lines=0)
+    assert folders == [results.results_of(quick=True), results.RESULTS]
 
 
 HEARD = Heard([0.01, 0.02], 1, 0, 0)
@@ -71,9 +114,9 @@ def test_a_kept_file_has_the_columns_that_are_written_now(tmp_path: Path, name: 
     assert list(read_csv(kept)[0]) == list(read_csv(anew)[0])
 
 
-def test_no_change_within_the_stream_is_said() -> None:
+def test_no_change_within_the_stream_is_said(tmp_path: Path) -> None:
     with pytest.raises(BadInput):
-        report([Run("net", CHANGED.answered_s, ())], {})
+        report([Run("net", CHANGED.answered_s, ())], {}, tmp_path)
 
 
 def test_a_quick_run_writes_over_no_result_that_is_kept() -> None:
@@ -82,7 +125,7 @@ def test_a_quick_run_writes_over_no_result_that_is_kept() -> None:
     assert (asked.returncode, results.results_of(quick=False)) == (0, results.RESULTS)
     texts = {path.stem: path.read_text(encoding="utf-8") for path in results.RESULTS.parent.rglob("*.py")}
     saving = {name for name, text in texts.items() if '"--quick"' in text and "save_" in text}
-    assert "pim_board" in saving
+    assert saving > {"pim_board", "race", "live_change"}
     assert [name for name in saving if "results_of(quick=quick)" not in texts[name]] == []
 
 

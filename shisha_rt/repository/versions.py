@@ -121,6 +121,7 @@ class Versions:
             served.daemon.terminate()
             served.leaving[served.daemon] = -math.inf
             served.daemon = None
+            served.forget_daemon()
         entry = served.entry
         self._fleet.journal.write(event_log.ModelUnloaded(model=entry.name, version=entry.version), "a client")
         self._fleet.deal(de.ModelLeft(entry.name))
@@ -202,7 +203,8 @@ class Versions:
         """Send requests to `coming` from now on; the old daemon answers what it has, and sends its clients away."""
         old = served.daemon
         served.previous, served.entry, served.kept = old, coming.entry, coming.entry
-        served.daemon, served.coming, served.seen, served.said = coming, None, None, {}
+        served.daemon, served.coming = coming, None
+        served.forget_daemon()
         assert old is not None
         entry, before = served.entry, old.entry
         if old.ready:

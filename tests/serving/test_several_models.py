@@ -209,12 +209,15 @@ def test_models_come_and_go(host: HostProcess, models: Path, tmp_path: Path) -> 
     with host.model("three") as client:
         assert (client.infer(X).output == 3 * X).all()
         assert post(host, "/v2/models/three/ready") == {"ready": True}
+        host.wait_for("three", lambda told: told["frames"], "what it has done")
         assert http.num_fds() > held
         with pytest.raises(urllib.error.HTTPError, match="400"):  # it would not be heeded
             post(host, "/v2/repository/models/three/load", {"parameters": {"config": "{}"}})
         post(host, "/v2/repository/models/three/unload", {})
         until(lambda: http.num_fds() <= held, "the end of what the HTTP process has for it")
-        assert host.told("three")["state"] == "UNAVAILABLE"
+        unloaded = host.told("three")
+        assert (unloaded["state"], unloaded["frames"], unloaded["throughput_fps"]) == ("UNAVAILABLE", None, None)
+        assert "three" not in {row["name"] for row in host.control.call("model_statistics")["model_stats"]}
         until(lambda: not _answers(client), "its end")
         post(host, "/v2/repository/models/three/load", {})
         assert (client.infer(X).output == 3 * X).all()

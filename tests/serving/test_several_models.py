@@ -333,6 +333,14 @@ def test_another_model_is_no_version(host: HostProcess, models: Path) -> None:
     with raised(FailedPrecondition, Error.LOAD_FAILED, match="other inputs or"):
         host.control.call("model_load", model_name="times", model=str(other))
     assert host.kinds()[-2:] == ["model_starting", "model_ended"]
+    alone = onnx.load(models / "times.onnx")  # the same inputs and outputs, but of one frame
+    alone.graph.node[0].output[0] = "of all"
+    alone.graph.node.append(helper.make_node("ReduceMean", ["of all"], ["y"], axes=[0]))
+    onnx.save(alone, models / "alone.onnx")
+    with host.model("times") as client, raised(FailedPrecondition, Error.LOAD_FAILED, match="ReduceMean"):
+        both = client.infer(np.concatenate([X, X])).output
+        host.control.call("model_load", model_name="times", model=str(models / "alone.onnx"))
+    assert len(both) == 2
     broken = models / "broken.onnx"
     broken.write_bytes(b"no model")
     with raised(FailedPrecondition, Error.LOAD_FAILED, match="not be started"):

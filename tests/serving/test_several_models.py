@@ -410,6 +410,24 @@ def test_a_load_whose_model_is_unloaded_meanwhile_is_answered(host: HostProcess,
         loading.result()
 
 
+def test_a_load_that_the_end_of_the_host_process_cuts_short_is_answered(tmp_path: Path) -> None:
+    """That of a model that was not known was lost with the connection."""
+    third = write_times(tmp_path, 3.0, "third")
+    with HostProcess(tmp_path, write_identity_model(tmp_path), write_times(tmp_path, 2.0)) as host:
+
+        def load(name: str) -> None:
+            with Client(host.endpoint, timeout_s=PATIENCE_S) as client, raised(FailedPrecondition, Error.LOAD_FAILED):
+                client.call("model_load", model_name=name, model=str(third), version="3")
+
+        with ThreadPoolExecutor(2) as pool:
+            loads = [pool.submit(load, name) for name in ("times", "new")]
+            until(lambda: host.kinds().count("model_starting") == 4, "both loads")
+            assert host.terminate() == 0
+            for loading in loads:
+                loading.result()
+        host.assert_nothing_left()
+
+
 def test_a_daemon_that_is_unwanted_as_soon_as_it_is_started_ends(host: HostProcess, models: Path) -> None:
     """Also if it has not heard the signal, and if the next load of its model has failed by then."""
     daemons = {process.pid for process in host.running("shisha_rt.repository.hosted")}

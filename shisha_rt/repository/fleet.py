@@ -376,7 +376,8 @@ class Fleet:
             elif place["available"] and name not in dealt.all:
                 daemon.ask("place_set", lambda _: None, place=name, down=True)
             elif place["state"] == _OUT and name in dealt.has - dealt.releasing - dealt.lost:
-                log.warning("%s: its daemon has given up %s: %s", model, name, place["last_error"])
+                if place["given_up"]:  # else an operator has taken it down
+                    log.warning("%s: its daemon has given up %s: %s", model, name, place["last_error"])
                 self.deal(de.PlaceAbandoned(model, name))
 
 

@@ -24,6 +24,9 @@ from shisha_rt.repository.model_daemon import Home, ModelDaemon
 ENTRY = ModelEntry("net", "1", Settings("net.onnx"), de.Terms())
 
 
+MACHINE = Machine("two", "", (Memory("ram"),), tuple(Place(name, (0,), 1, 1, 1.0, 1, "ram") for name in ("a", "b")))
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
     poller, context = Poller(), zmq.Context[zmq.Socket[bytes]]()
@@ -32,24 +35,41 @@ def home(tmp_path: Path) -> Iterator[Home]:
     context.term()
 
 
-def status(busy_s: float) -> dict[str, Any]:
+@pytest.fixture
+def fleet(home: Home, tmp_path: Path) -> Iterator[Fleet]:
+    share = HostShare(MACHINE, CoreLeases(tmp_path / "leases"), is_dealt=True)
+    yield Fleet(share, home, StartOptions((logging.WARNING, ""), fresh=False), lambda: None)
+    share.close()
+
+
+def status(busy_s: float = 0.0, *places: dict[str, Any]) -> dict[str, Any]:
     frames = {"busy_s": busy_s, "answered": {}, "in_flight": 0}
-    return {"status": {"frames": frames, "places": [], "plan": {"stages": []}}}
+    return {"status": {"frames": frames, "places": places, "plan": {"stages": []}}}
 
 
-def test_what_a_daemon_says_after_another_has_taken_over_is_not_counted(home: Home, tmp_path: Path) -> None:
+def test_what_a_daemon_says_after_another_has_taken_over_is_not_counted(fleet: Fleet, home: Home) -> None:
     """The load since then would be less than none."""
-    machine = Machine("one", "", (Memory("ram"),), (Place("core0", (0,), 1, 1, 1.0, 1, "ram"),))
-    share = HostShare(machine, CoreLeases(tmp_path / "leases"), is_dealt=True)
-    fleet = Fleet(share, home, StartOptions((logging.WARNING, ""), fresh=False), lambda: None)
     before, after = (ModelDaemon(ENTRY, number, home) for number in (1, 2))
     before.ready = after.ready = True
     fleet.models["net"] = served = ServedModel(ENTRY, daemon=after)
-    fleet.deal(de.ModelFound("net", de.Terms(), ("core0",)))
+    fleet.deal(de.ModelFound("net", de.Terms(), ("a",)))
     fleet._heard(served, before, status(9.0))
     fleet._note_statistics(served, before, {"model_stats": [{}]})
     assert (served.seen, served.said, served.statistics) == (None, {}, ())
     fleet._heard(served, after, status(1.0))
     assert served.seen is not None
     assert served.seen.busy_s == 1.0
-    share.close()
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_a_place_that_was_taken_down_is_dealt_to_others_without_a_warning(
+    fleet: Fleet, home: Home, caplog: pytest.LogCaptureFixture, given_up: bool
+) -> None:
+    daemon = ModelDaemon(ENTRY, 1, home)
+    daemon.ready = True
+    fleet.models["net"] = served = ServedModel(ENTRY, daemon=daemon)
+    fleet.deal(de.ModelFound("net", de.Terms(), ("a", "b")))
+    place = {"name": "b", "available": False, "given_up": given_up, "state": "out", "last_error": None}
+    fleet._heard(served, daemon, status(0.0, place))
+    assert fleet.staying_places("net") == ("a",)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * given_up

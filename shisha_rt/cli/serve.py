@@ -200,12 +200,13 @@ def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tup
 
     expect_daemon("shisha_rt.repository.hosted", "shisha_rt.daemon.server")
     from shisha_rt.daemon.host_share import share_of
-    from shisha_rt.repository.entries import entries_of
+    from shisha_rt.repository.entries import check_least, entries_of
     from shisha_rt.repository.host import ModelHost
     from shisha_rt.repository.hosted import StartOptions
 
     settings, entries = entries_of(options["source"], keys_given(options))
     share = share_of(settings)
+    check_least(entries, share.machine)
     for entry in entries:
         engine_of(entry.settings, share.machine)  # raises if the engine is not available
         check_energy(entry.settings, share.machine)

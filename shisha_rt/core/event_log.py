@@ -45,15 +45,21 @@ class WorkerStarted(Record, frozen=True):
 
 
 class WorkerEnded(Record, frozen=True, tag="worker_gone"):
+    """`dismissed`: nothing has failed, as its place was taken out of planning."""
+
     place: str
     incarnation: int
     reason: str
+    dismissed: bool = False
 
 
 class WorkerKilled(Record, frozen=True):
+    """`dismissed`: as in `WorkerEnded`."""
+
     place: str
     incarnation: int
     reason: str
+    dismissed: bool = False
 
 
 class PartRaised(Record, frozen=True, tag="part_failed"):

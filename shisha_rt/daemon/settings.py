@@ -27,7 +27,7 @@ from shisha_rt.planner.seed import ASSIGNS
 from shisha_rt.planner.strategies import BALANCES, DEFAULT_BALANCE, LIVE, SCHEMES
 from shisha_rt.process.output_room import LEAST_OUTPUT_BYTES, MOST_OUTPUT_BYTES, OUTPUT_BYTES
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_NAME_LENGTH
-from shisha_rt.protocol.operations import Name
+from shisha_rt.protocol.operations import PathName
 
 if TYPE_CHECKING:
     from shisha_rt.machine.machine import Machine
@@ -293,11 +293,13 @@ def check_built(settings: Settings, source: str) -> None:
         if expected:
             raise BadInput(f"{source}: {key.name} = {shown(value)}: expected {expected}", Error.WRONG_VALUE)
     name = settings.name or Path(settings.model).stem
-    for of, text, kind in (("name", name, Name), ("version", settings.version, Name), ("model", settings.model, str)):
+    own = ("name", name, PathName), ("version", settings.version, PathName)
+    for of, text, kind in (*own, ("model", settings.model, str)):
         try:  # as requests and answers have it
             msgspec.json.decode(msgspec.json.encode(text), type=kind)
         except (msgspec.ValidationError, UnicodeEncodeError):
-            expected = f"UTF-8 text of at most {MAX_NAME_LENGTH} characters, none of control"
+            in_paths = "" if kind is str else f" of at most {MAX_NAME_LENGTH} characters, without control or slash"
+            expected = f"UTF-8 text{in_paths}"
             raise BadInput(f"{source}: {of} = {shown(text)}: expected {expected}", Error.WRONG_VALUE) from None
     if settings.strategy in SCHEMES:
         _check_scheme(settings, source)

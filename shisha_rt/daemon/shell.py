@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from shisha_rt.core import event_log as records
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
@@ -288,7 +290,10 @@ class Shell:
         cause = f"worker {gone.incarnation} ended"
         worker = self.cores.lifecycle.places.workers.get(gone.incarnation)
         if worker is not None:
-            ended = records.WorkerEnded(place=worker.place, incarnation=gone.incarnation, reason=gone.reason)
+            place, dismissed = worker.place, worker.dismissed
+            ended = records.WorkerEnded(
+                place=place, incarnation=gone.incarnation, reason=gone.reason, dismissed=dismissed
+            )
             self.write(ended, cause)
         self.post(gone, cause)
         self.releases.gone(gone.incarnation)
@@ -399,9 +404,8 @@ class Shell:
     def _kill(self, instruction: do.Kill) -> None:
         place = self.supervisor.place_of(instruction.incarnation)
         if place is not None:
-            incarnation, reason = instruction.incarnation, instruction.reason
-            self.write(records.WorkerKilled(place=place, incarnation=incarnation, reason=reason))
-        level = logging.INFO if place in self.cores.lifecycle.places.down else logging.WARNING
+            self.write(records.WorkerKilled(place=place, **asdict(instruction)))
+        level = logging.INFO if instruction.dismissed else logging.WARNING
         self.supervisor.kill(instruction.incarnation, instruction.reason, level)
 
     def _prepare(self, instruction: do.PrepareStage) -> None:

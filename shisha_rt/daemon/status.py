@@ -213,6 +213,7 @@ class Status:
                 "name": place.name,
                 "state": RELEASED if place.name in released else known[place.name].phase.name.lower(),
                 "available": place.name in available,
+                "given_up": known[place.name].given_up,
                 "pid": processes.get(place.name),
                 "cores": place.cores,
                 **self._where(place),

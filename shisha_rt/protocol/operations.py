@@ -17,8 +17,17 @@ from shisha_rt.plan.form import MOST_STAGES, WrittenStage
 from shisha_rt.plan.rate import as_any_objective
 from shisha_rt.protocol.limits import MAX_ALPHA, MAX_EVENTS, MAX_INTEGER, MAX_NAME_LENGTH, MAX_SHADOW_FRAMES
 
-Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
+_PRINTED: Final = r"^[^\x00-\x1f\x7f]*\Z"
+_IN_A_PATH: Final = r"^(?!\.{1,2}\Z)[^/\x00-\x1f\x7f]*\Z"
+PATTERNS: Final = {
+    _PRINTED: "without control characters",
+    _IN_A_PATH: "without control characters or a slash, and neither '.' nor '..'",
+}
+"""What the patterns of names say, in words."""
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH, pattern=_PRINTED)]
 """Without control characters, which terminals would obey where the name is shown."""
+PathName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH, pattern=_IN_A_PATH)]
+"""A model's name or version, which is a part of its paths over HTTP."""
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 
 INFER: Final = "infer"
@@ -52,9 +61,9 @@ class ModelLoad(Struct, frozen=True):
     `shadow`: how many frames another version computes in parallel to the present one, before it takes over.
     """
 
-    model_name: Name
+    model_name: PathName
     model: str | None = None
-    version: Name | None = None
+    version: PathName | None = None
     shadow: Annotated[int, Meta(ge=0, le=MAX_SHADOW_FRAMES)] = 0
 
 

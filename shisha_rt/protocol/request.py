@@ -29,7 +29,7 @@ from shisha_rt.protocol.header import (
     TensorHeader,
 )
 from shisha_rt.protocol.limits import MAX_NAME_LENGTH, REFUSED_BYTES, Limits
-from shisha_rt.protocol.operations import INFER, LOADING_OPS, OPERATIONS, Arguments
+from shisha_rt.protocol.operations import INFER, LOADING_OPS, OPERATIONS, PATTERNS, Arguments
 
 _Part = TypeVar("_Part", bytes, bytearray, memoryview, Buffer)
 _Header = TypeVar("_Header")
@@ -570,6 +570,8 @@ def _in_our_words(error: Exception) -> str:
     text = " ".join(str(error).split())  # it repeats keys as sent, so there may be line breaks
     match = _WHERE.search(text)
     what = text[: match.start()] if match else text
+    for pattern, words in PATTERNS.items():
+        what = what.replace(f"matching regex {pattern!r}", words)
     where = f"header at {match['path']}" if match and match["path"] else "header"
     return f"{where}: {what[:1].lower()}{what[1:]}".replace("`", "").replace(" | null", "")
 

@@ -15,6 +15,7 @@ from shisha_rt.checked import Count, WholeNumber, convert
 from shisha_rt.core.dealer import Terms
 from shisha_rt.daemon.settings import Settings, check_built, read_daemon_file, settings_in
 from shisha_rt.errors import BadInput, Error
+from shisha_rt.machine.machine import Machine
 
 FIRST_VERSION: Final = "1"
 OF_THE_HOST: Final = (
@@ -193,6 +194,17 @@ def _check_names(entries: Iterable[ModelEntry]) -> None:
         if entry.name in seen:
             raise BadInput(f"model {entry.name!r}: is there twice; expected a name of its own for each (name = ...)")
         seen.add(entry.name)
+
+
+def check_least(entries: Sequence[ModelEntry], machine: Machine) -> None:
+    """Raises BadInput if models are to have more places to themselves than the machine has."""
+    least = {entry.name: entry.terms.least for entry in entries if entry.terms.least}
+    if sum(least.values()) > len(machine.places):
+        of_each = ", ".join(f"{count} for {name}" for name, count in least.items())
+        raise BadInput(
+            f"least: {of_each}; expected at most {len(machine.places)} in all, the places of {machine.source}",
+            Error.WRONG_VALUE,
+        )
 
 
 def told(entry: ModelEntry) -> dict[str, Any]:

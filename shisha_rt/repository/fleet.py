@@ -90,6 +90,10 @@ class ServedModel:
     def daemons(self) -> list[ModelDaemon]:
         return [daemon for daemon in (self.daemon, self.coming, *self.leaving) if daemon is not None]
 
+    def forget_daemon(self) -> None:
+        """Forget what the daemon has said, as it serves no more."""
+        self.said, self.statistics, self.seen = {}, (), None
+
     def tell(self, trouble: str | None) -> None:
         """Answer those that wait for the end of loading. `trouble`: what went wrong; None if the model serves."""
         waiting, self.then = self.then, []
@@ -172,7 +176,7 @@ class Fleet:
         """Called periodically: ask daemons for their load, start those whose delay is over, kill those that hang."""
         for name, served in list(self.models.items()):
             if served.serving is not None:
-                served.serving.ask("status", partial(self._heard, served))
+                served.serving.ask("status", partial(self._heard, served, served.serving))
             if now_s >= served.again_at_s and not self.stopping:
                 served.again_at_s = math.inf
                 if name in self._dealer.models:
@@ -231,7 +235,8 @@ class Fleet:
         """Start the daemon again after a delay, which doubles each time; give the model up after `_MOST_FAILURES`."""
         name, served.reason, served.daemon = served.entry.name, reason, None
         served.failures += 1
-        served.ready_s, served.seen, served.said = math.inf, None, {}
+        served.ready_s = math.inf
+        served.forget_daemon()
         self.end_moves(name)
         if served.failures < _MOST_FAILURES:
             served.again_at_s = now_s + _FIRST_DELAY_S * 2 ** (served.failures - 1)
@@ -289,22 +294,21 @@ class Fleet:
         """How many places each model has."""
         return {name: len(dealt.has) for name, dealt in list(self._dealer.models.items())}
 
-    def _heard(self, served: ServedModel, said: Fields) -> None:
+    def _heard(self, served: ServedModel, daemon: ModelDaemon, said: Fields) -> None:
         """Derive a daemon's load from its status, and report it to the dealer."""
-        if "status" not in said or served.entry.name not in self._dealer.models:
-            return  # it has just ended, or is not to be taken over
+        if "status" not in said or daemon is not served.serving or served.entry.name not in self._dealer.models:
+            return  # it has just ended, another has taken over from it, or it is not to be taken over
         served.said = status = said["status"]
         frames = status["frames"]
         seen = SeenLoad(time.monotonic(), frames["busy_s"], frames["answered"].get(Code.RESOURCE_EXHAUSTED.value, 0))
-        if served.seen is not None and served.serving is not None:
+        if served.seen is not None:
             seconds, refused = seen.at_s - served.seen.at_s, seen.refused - served.seen.refused
             busy_places = (seen.busy_s - served.seen.busy_s) / seconds * _places_a_team(status)
             self.deal(de.LoadSeen(served.entry.name, busy_places, frames["in_flight"], refused))
         served.seen = seen
-        if (daemon := served.serving) is not None:
-            daemon.ask("model_statistics", partial(self._note_statistics, served))
-            self._compare_places(daemon, status)
-            self._tell_crowded(daemon)
+        daemon.ask("model_statistics", partial(self._note_statistics, served, daemon))
+        self._compare_places(daemon, status)
+        self._tell_crowded(daemon)
 
     def _tell_crowded(self, daemon: ModelDaemon) -> None:
         """Report where other models compute too, so that the tuner does not mistake that for a slow machine."""
@@ -313,8 +317,9 @@ class Fleet:
             daemon.crowded = crowded
             daemon.ask("crowded", lambda _: None, places=crowded)
 
-    def _note_statistics(self, served: ServedModel, said: Fields) -> None:
-        served.statistics = said.get("model_stats", served.statistics)
+    def _note_statistics(self, served: ServedModel, daemon: ModelDaemon, said: Fields) -> None:
+        if daemon is served.serving:
+            served.statistics = said.get("model_stats", served.statistics)
 
     def deal(self, event: de.DealerEvent | de.PlacesAllowed) -> None:
         """Hand an event to the dealer, and carry out its instructions."""
@@ -371,7 +376,8 @@ class Fleet:
             elif place["available"] and name not in dealt.all:
                 daemon.ask("place_set", lambda _: None, place=name, down=True)
             elif place["state"] == _OUT and name in dealt.has - dealt.releasing - dealt.lost:
-                log.warning("%s: its daemon has given up %s: %s", model, name, place["last_error"])
+                if place["given_up"]:  # else an operator has taken it down
+                    log.warning("%s: its daemon has given up %s: %s", model, name, place["last_error"])
                 self.deal(de.PlaceAbandoned(model, name))
 
 

@@ -374,6 +374,8 @@ class ModelHost:
         """End all daemons. Each drains first, so requests that clients sent to it directly are answered."""
         self._stop_at_s = min(self._stop_at_s, time.monotonic())
         self.fleet.stopping = True
+        for served in self.fleet.models.values():
+            served.tell("the daemons are being ended")
         until_s = time.monotonic() + ENDS_WITHIN_S
         for daemon in self.fleet.daemons:
             daemon.terminate()

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import itertools
 import logging
+import math
 import os
 import pickle
 import shutil
@@ -42,7 +43,7 @@ log = logging.getLogger(__name__)
 _MODULE: Final = "shisha_rt.repository.hosted"
 _ANY_PORT: Final = "127.0.0.1:0"
 _SILENCE_S: Final = 20.0
-"""A daemon that answers nothing and uses no CPU for so long hangs."""
+"""A daemon that answers nothing and uses no CPU for so long hangs; while it starts, if it is stopped, too."""
 
 
 Fields: TypeAlias = Mapping[str, Any]
@@ -170,6 +171,7 @@ class ModelDaemon:
         asked = HostedModel(preparation, leases, os.getpid(), record, self.told, self.number)
         child = start_child(_MODULE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self._child, self._pidfd, self.pid = child, child.pidfd, child.pid
+        self._pulse = Pulse(child.pid, _SILENCE_S, patience_s=math.inf)
         assert child.stdin is not None
         with contextlib.suppress(BrokenPipeError), child.stdin as end:
             end.write(pickle.dumps(asked))
@@ -197,10 +199,10 @@ class ModelDaemon:
 
     def look(self) -> None:
         """Called periodically: kill the daemon if it hangs."""
-        if self._line is not None and self._pulse is not None and self._hang is None:
-            if not self._line.waits:
+        if self._pulse is not None and self._hang is None:
+            if self._line is not None and not self._line.waits:
                 self.ask("server_live", _ignore)
-            self._hang = self._pulse.look(self._line.answers)
+            self._hang = self._pulse.look(0 if self._line is None else self._line.answers)
             if self._hang is not None:
                 log.warning("%s: its daemon is killed: %s", self.entry.name, self._hang)
                 self.terminate(signal.SIGKILL)

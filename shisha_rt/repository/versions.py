@@ -121,6 +121,7 @@ class Versions:
             served.daemon.terminate()
             served.leaving[served.daemon] = -math.inf
             served.daemon = None
+            served.forget_daemon()
         entry = served.entry
         self._fleet.journal.write(event_log.ModelUnloaded(model=entry.name, version=entry.version), "a client")
         self._fleet.deal(de.ModelLeft(entry.name))
@@ -142,25 +143,25 @@ class Versions:
         served.then.append(then)
 
     def compare(self, served: ServedModel, coming: ModelDaemon) -> None:
-        """Let the new version take over only if inputs and outputs are the same: else clients would be refused."""
+        """Let the new version take over only if it takes all that the present one takes: no client is refused then."""
         assert served.daemon is not None
-        before: list[Fields] = []
+        said: dict[ModelDaemon, Fields] = {}
 
-        def heard(said: Fields) -> None:
-            if refusal(said) is not None:
+        def heard(daemon: ModelDaemon, metadata: Fields) -> None:
+            if refusal(metadata) is not None:
                 return  # one of them has just ended; `_ended` reports that
-            before.append(said)
-            if len(before) == 2 and coming is served.coming:
-                ends = [[said.get("inputs"), said.get("outputs")] for said in before]
-                if ends[0] != ends[1] or ends[0][0] is None:
-                    self._send_back(served, "has other inputs or outputs; expected the same")
+            said[daemon] = metadata
+            if len(said) == 2 and coming is served.coming:
+                unfit = _unfit(said.pop(coming), *said.values())
+                if unfit:
+                    self._send_back(served, unfit)
                 elif served.shadow:
                     self._shadow(served, coming)
                 else:
                     self._switch(served, coming)
 
         for daemon in (served.daemon, coming):
-            daemon.ask("model_metadata", heard)
+            daemon.ask("model_metadata", partial(heard, daemon))
 
     def _send_back(self, served: ServedModel, why: str) -> None:
         """End the daemon that was to take over; the present version keeps serving."""
@@ -202,7 +203,8 @@ class Versions:
         """Send requests to `coming` from now on; the old daemon answers what it has, and sends its clients away."""
         old = served.daemon
         served.previous, served.entry, served.kept = old, coming.entry, coming.entry
-        served.daemon, served.coming, served.seen, served.said = coming, None, None, {}
+        served.daemon, served.coming = coming, None
+        served.forget_daemon()
         assert old is not None
         entry, before = served.entry, old.entry
         if old.ready:
@@ -242,6 +244,17 @@ class Versions:
         if "status" in said and served.leaving.get(daemon, -math.inf) > -math.inf:
             busy = said["status"]["frames"]["in_flight"]
             served.leaving[daemon] = math.inf if busy else min(served.leaving[daemon], time.monotonic())
+
+
+def _unfit(coming: Fields, present: Fields) -> str:
+    """Why a version cannot take over, by the `model_metadata` of both; empty if it can."""
+    if any(coming.get(ends) != present.get(ends) for ends in ("inputs", "outputs", "shapes")):
+        return "has other inputs or outputs; expected the same"
+    frames, expected = (said.get("most_frames", 1) for said in (coming, present))
+    if frames < expected:
+        why = f" ({coming['one_frame']})" if "one_frame" in coming else ""
+        return f"takes at most {frames} frames in a request{why}; expected {expected}"
+    return ""
 
 
 def names_of(models: Iterable[str]) -> str:

@@ -340,6 +340,9 @@ STAGE = {"first": 0, "last": 3, "places": ["fast0"]}
         ("tuner_set", {"strategy": ["guided"]}, "strategy"),
         ("tuner_set", {"objective": "power"}, "objective: 'power'"),
         ("tuner_set", {"objective": 3}, "objective"),
+        ("model_load", {"model_name": "net", "version": "a/b"}, "a slash"),
+        ("model_load", {"model_name": "..", "model": "net.onnx"}, "model_name"),
+        ("place_set", {"place": "a\nb", "up": True}, "control characters"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(op: str, fields: dict[str, object], complaint: str) -> None:

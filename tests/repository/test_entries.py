@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from onnx import TensorProto, helper
 
 from shisha_rt.daemon.settings import Settings, check_built
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.repository.entries import entries_of
+from shisha_rt.machine.machine import Machine, Place
+from shisha_rt.repository.entries import check_least, entries_of
 from tests.wording import raised
 
 
@@ -86,6 +88,26 @@ def test_a_name_that_no_request_can_have_is_refused(tmp_path: Path, name: str) -
     for settings in (Settings("net.onnx", name=name), Settings(f"{name}.onnx"), Settings("net.onnx", version=name)):
         with raised(BadInput, Error.WRONG_VALUE):
             check_built(settings, "net")
+
+
+@pytest.mark.parametrize("name", ["a/b", "/", ".", ".."])
+def test_a_name_that_is_no_part_of_a_path_is_refused(name: str) -> None:
+    for settings in (Settings("net.onnx", name=name), Settings("net.onnx", version=name)):
+        with raised(BadInput, Error.WRONG_VALUE):
+            check_built(settings, "net")
+
+
+@pytest.mark.parametrize(("least", "fits"), [((2, 0), True), ((1, 1), True), ((3, 0), False), ((2, 1), False)])
+def test_models_have_no_more_places_to_themselves_than_there_are(
+    tmp_path: Path, sources: list[str], least: tuple[int, ...], fits: bool
+) -> None:
+    file = tmp_path / "daemon.toml"
+    pairs = zip(sources, least, strict=True)
+    file.write_text("".join(f"[[model]]\nmodel = {source!r}\nleast = {count}\n" for source, count in pairs))
+    entries = entries_of([str(file)], {})[1]
+    places = tuple(Place(name, (core,), 1, 1, 1.0, 1, "ram") for core, name in enumerate(("one", "two")))
+    with nullcontext() if fits else raised(BadInput, Error.WRONG_VALUE):
+        check_least(entries, Machine("two", "two.toml", (), places))
 
 
 def test_a_file_of_no_models_is_refused(tmp_path: Path) -> None:

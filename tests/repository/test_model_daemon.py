@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import io
+import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +17,11 @@ import zmq
 from shisha_rt.core.dealer import Terms
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.settings import Settings
+from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.repository.entries import ModelEntry
-from shisha_rt.repository.hosted import DaemonRecord
-from shisha_rt.repository.model_daemon import Home, ModelDaemon
+from shisha_rt.repository.hosted import DaemonRecord, StartOptions
+from shisha_rt.repository.model_daemon import DaemonEnded, Home, ModelDaemon
+from tests.waiting import until
 
 RECORD = DaemonRecord(None, 1, os.getpid(), "http://127.0.0.1:1/metrics")
 
@@ -55,3 +59,25 @@ def test_a_record_that_cannot_be_written_ends_nothing(daemon: ModelDaemon, monke
     daemon.adopt(RECORD)
     daemon._folder = daemon._folder / "missing"
     daemon.send_away()
+
+
+def test_a_daemon_that_is_stopped_as_it_starts_is_ended(
+    daemon: ModelDaemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Until it serves it answers nothing, so that only its being stopped tells that it hangs."""
+    monkeypatch.setattr("shisha_rt.repository.model_daemon._SILENCE_S", 0.1)
+    place = Place("core0", (min(os.sched_getaffinity(0)),), 1, 1, 1.0, 1, "ram")
+    machine = Machine("one", "", (Memory("ram"),), (place,))
+    daemon.start(machine, None, StartOptions((logging.WARNING, "%(message)s"), fresh=False))
+    os.kill(daemon.pid, signal.SIGSTOP)
+    heard: list[object] = []
+
+    def has_ended() -> bool:
+        daemon.look()
+        heard.extend(daemon._poller.poll(0.01))
+        return bool(heard)
+
+    until(has_ended, "its end")
+    (ended,) = heard
+    assert isinstance(ended, DaemonEnded)
+    assert not ended.refused, "it is to be started again"

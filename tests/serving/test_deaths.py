@@ -201,7 +201,7 @@ def test_a_place_that_keeps_dying_is_given_up(daemon: DaemonProcess, since: int,
     assert len(killed) == 6
     status = daemon.control.status()
     place = next(place for place in status["places"] if place["name"] == "p1")
-    assert (place["state"], place["pid"]) == ("out", None)
+    assert (place["state"], place["given_up"], place["pid"]) == ("out", True, None)
     assert "SIGKILL" in place["last_error"]
     until(lambda: standing(daemon.metrics)["p1"] == "given_up", "the same on the page of metrics")
     events = daemon.control.events(since, 10_000)["events"]

@@ -184,6 +184,8 @@ def test_a_place_goes_down_and_comes_up_again(client: Client, daemon: DaemonProc
         assert client.call("place_set", place="slow0", down=True) == {"place": "slow0", "state": "down"}
         until(lambda: _places(client) == {"fast0"}, "a plan without the place")
         until(lambda: daemon.worker_pids()["slow0"] is None, "the end of its worker")
+        ends = [e for e in client.events(limit=10_000)["events"] if e["kind"] in ("worker_killed", "worker_gone")]
+        assert [(end["place"], end["dismissed"]) for end in ends[-2:]] == [("slow0", True)] * 2
         load.wait_for_answers(20)
         refused = client.set_plan(TWO_STAGES)
         assert (refused["outcome"], "slow0" in refused["reason"]) == ("refused", True)

@@ -209,12 +209,15 @@ def test_models_come_and_go(host: HostProcess, models: Path, tmp_path: Path) -> 
     with host.model("three") as client:
         assert (client.infer(X).output == 3 * X).all()
         assert post(host, "/v2/models/three/ready") == {"ready": True}
+        host.wait_for("three", lambda told: told["frames"], "what it has done")
         assert http.num_fds() > held
         with pytest.raises(urllib.error.HTTPError, match="400"):  # it would not be heeded
             post(host, "/v2/repository/models/three/load", {"parameters": {"config": "{}"}})
         post(host, "/v2/repository/models/three/unload", {})
         until(lambda: http.num_fds() <= held, "the end of what the HTTP process has for it")
-        assert host.told("three")["state"] == "UNAVAILABLE"
+        unloaded = host.told("three")
+        assert (unloaded["state"], unloaded["frames"], unloaded["throughput_fps"]) == ("UNAVAILABLE", None, None)
+        assert "three" not in {row["name"] for row in host.control.call("model_statistics")["model_stats"]}
         until(lambda: not _answers(client), "its end")
         post(host, "/v2/repository/models/three/load", {})
         assert (client.infer(X).output == 3 * X).all()
@@ -330,6 +333,14 @@ def test_another_model_is_no_version(host: HostProcess, models: Path) -> None:
     with raised(FailedPrecondition, Error.LOAD_FAILED, match="other inputs or"):
         host.control.call("model_load", model_name="times", model=str(other))
     assert host.kinds()[-2:] == ["model_starting", "model_ended"]
+    alone = onnx.load(models / "times.onnx")  # the same inputs and outputs, but of one frame
+    alone.graph.node[0].output[0] = "of all"
+    alone.graph.node.append(helper.make_node("ReduceMean", ["of all"], ["y"], axes=[0]))
+    onnx.save(alone, models / "alone.onnx")
+    with host.model("times") as client, raised(FailedPrecondition, Error.LOAD_FAILED, match="ReduceMean"):
+        both = client.infer(np.concatenate([X, X])).output
+        host.control.call("model_load", model_name="times", model=str(models / "alone.onnx"))
+    assert len(both) == 2
     broken = models / "broken.onnx"
     broken.write_bytes(b"no model")
     with raised(FailedPrecondition, Error.LOAD_FAILED, match="not be started"):
@@ -399,6 +410,24 @@ def test_a_load_whose_model_is_unloaded_meanwhile_is_answered(host: HostProcess,
         loading.result()
 
 
+def test_a_load_that_the_end_of_the_host_process_cuts_short_is_answered(tmp_path: Path) -> None:
+    """That of a model that was not known was lost with the connection."""
+    third = write_times(tmp_path, 3.0, "third")
+    with HostProcess(tmp_path, write_identity_model(tmp_path), write_times(tmp_path, 2.0)) as host:
+
+        def load(name: str) -> None:
+            with Client(host.endpoint, timeout_s=PATIENCE_S) as client, raised(FailedPrecondition, Error.LOAD_FAILED):
+                client.call("model_load", model_name=name, model=str(third), version="3")
+
+        with ThreadPoolExecutor(2) as pool:
+            loads = [pool.submit(load, name) for name in ("times", "new")]
+            until(lambda: host.kinds().count("model_starting") == 4, "both loads")
+            assert host.terminate() == 0
+            for loading in loads:
+                loading.result()
+        host.assert_nothing_left()
+
+
 def test_a_daemon_that_is_unwanted_as_soon_as_it_is_started_ends(host: HostProcess, models: Path) -> None:
     """Also if it has not heard the signal, and if the next load of its model has failed by then."""
     daemons = {process.pid for process in host.running("shisha_rt.repository.hosted")}
@@ -422,10 +451,12 @@ def test_a_daemon_that_is_unwanted_as_soon_as_it_is_started_ends(host: HostProce
 @pytest.mark.long
 def test_a_daemon_that_hangs_is_replaced(host: HostProcess) -> None:
     pid = host.told("times")["pid"]
-    os.kill(pid, signal.SIGSTOP)
-    host.wait_for("times", lambda told: told["pid"] not in (pid, None) and told["state"] == "READY", "another")
     with host.model("times") as client:
-        assert (client.infer(X).output == 2 * X).all()
+        before = client.infer(X).output
+        os.kill(pid, signal.SIGSTOP)
+        host.wait_for("times", lambda told: told["pid"] not in (pid, None) and told["state"] == "READY", "another")
+    with host.model("times") as client:
+        assert (client.infer(X).output == before).all()
 
 
 def test_a_daemon_that_is_killed_is_back_and_others_notice_nothing(host: HostProcess) -> None:

@@ -95,8 +95,11 @@ class Start(Instruction, frozen=True):
 
 
 class Kill(Instruction, frozen=True):
+    """`dismissed`: the worker is not wanted any more, as its place was taken out of planning; nothing has failed."""
+
     incarnation: int
     reason: str
+    dismissed: bool = False
 
 
 class PrepareStage(Instruction, frozen=True):

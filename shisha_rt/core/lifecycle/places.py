@@ -223,7 +223,7 @@ class Places:
         if not worker.killed:
             worker.killed, worker.blameless = True, blameless
             self._serves_no_more(worker, now)
-            self._emit(do.Kill(worker.incarnation, reason))
+            self._emit(do.Kill(worker.incarnation, reason, worker.dismissed))
 
     def _serves_no_more(self, worker: WorkerState, now: float) -> None:
         self._changed = True
@@ -305,6 +305,7 @@ class Places:
                 else:
                     place.delay_s = 0.0
                 place.dismissed_s = now
+                worker.dismissed = True
                 self.kill(worker, "its place was taken out of planning", now, blameless=True)
 
     def _was_dismissed_lately(self, place: PlaceState, now: float) -> bool:

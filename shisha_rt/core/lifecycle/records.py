@@ -189,6 +189,7 @@ class WorkerState:
     """One incarnation of a place's process. `loaded`, `loading`: stages by (epoch, index); for those being loaded, the
     time by which they must be. `out`: batches that it has, with their frames. `refill_s`: when its present batch is
     nearly done. `blameless`: neither its place nor the frame that it computed is charged with its death.
+    `dismissed`: it was ended as its place was taken out of planning.
     """
 
     incarnation: int
@@ -200,6 +201,7 @@ class WorkerState:
     refill_s: float = 0.0
     killed: bool = False
     blameless: bool = False
+    dismissed: bool = False
 
 
 @dataclass(slots=True)

@@ -263,6 +263,14 @@ def test_frames_of_a_lost_place_start_over_from_their_own_input_under_the_newest
     assert daemon.answers() == [(frame, None)]
 
 
+def test_a_worker_whose_place_was_taken_down_is_dismissed_and_one_that_hangs_is_not() -> None:
+    daemon = live()
+    daemon.feed(ev.PlaceDown("b"))
+    daemon.go_live(ONE_STAGE)
+    daemon.feed(ev.WorkerHung(daemon.incarnation("a"), "silent"))
+    assert [kill.dismissed for kill in daemon.all(do.Kill)] == [True, False]
+
+
 # --- plans --------------------------------------------------------------------------------------------------------
 
 

@@ -175,8 +175,19 @@ def test_each_kind_of_event_passes_a_filter_and_deaths_are_marked_as_bad(tmp_pat
         return [
           named(events.filter((event) => !filters.some((filter) => passes(filter, event)))),
           named(events.filter((event) => tone(event) === "bad")),
+          named(events.filter((event) => tone({ ...event, dismissed: true }) === "bad")),
         ];
     """.replace("KINDS", json.dumps(kinds))
-    unknown, bad = result_of(tmp_path, script)
+    unknown, bad, bad_all_the_same = result_of(tmp_path, script)
     assert unknown == []
     assert {kind for kind in kinds if kind.endswith(("_died", "_lost", "_failed", "_gone"))} <= set(bad)
+    assert bad_all_the_same == []
+
+
+def test_a_place_that_is_not_wanted_has_not_failed_whatever_its_worker_died_of_before(tmp_path: Path) -> None:
+    script = """
+        const { stateMark } = await import("./pipeline.js");
+        const place = { available: false, state: "out", last_error: "killed by signal 9" };
+        return [false, true].map((given_up) => stateMark({ ...place, given_up }));
+    """
+    assert result_of(tmp_path, script) == ["–", "✕"]

@@ -197,7 +197,7 @@ class Team {
 /** What a place is, as one character with a meaning of its own: one that is not wanted has not failed. */
 export function stateMark(place) {
   if (place.available && place.state !== "out") return place.state === "up" ? "●" : "◌";
-  return place.last_error ? "✕" : "–";
+  return place.given_up ? "✕" : "–";
 }
 
 export function placeState(place) {

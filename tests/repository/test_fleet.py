@@ -1,0 +1,75 @@
+"""What the host process takes from its daemons' answers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from shisha_rt.core import dealer as de
+from shisha_rt.daemon.host_share import HostShare
+from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.daemon.settings import Settings
+from shisha_rt.machine.host.leases import CoreLeases
+from shisha_rt.machine.machine import Machine, Memory, Place
+from shisha_rt.repository.entries import ModelEntry
+from shisha_rt.repository.fleet import Fleet, ServedModel
+from shisha_rt.repository.hosted import StartOptions
+from shisha_rt.repository.model_daemon import Home, ModelDaemon
+
+ENTRY = ModelEntry("net", "1", Settings("net.onnx"), de.Terms())
+
+
+MACHINE = Machine("two", "", (Memory("ram"),), tuple(Place(name, (0,), 1, 1, 1.0, 1, "ram") for name in ("a", "b")))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    poller, context = Poller(), zmq.Context[zmq.Socket[bytes]]()
+    yield Home(tmp_path, poller, context)
+    poller.close()
+    context.term()
+
+
+@pytest.fixture
+def fleet(home: Home, tmp_path: Path) -> Iterator[Fleet]:
+    share = HostShare(MACHINE, CoreLeases(tmp_path / "leases"), is_dealt=True)
+    yield Fleet(share, home, StartOptions((logging.WARNING, ""), fresh=False), lambda: None)
+    share.close()
+
+
+def status(busy_s: float = 0.0, *places: dict[str, Any]) -> dict[str, Any]:
+    frames = {"busy_s": busy_s, "answered": {}, "in_flight": 0}
+    return {"status": {"frames": frames, "places": places, "plan": {"stages": []}}}
+
+
+def test_what_a_daemon_says_after_another_has_taken_over_is_not_counted(fleet: Fleet, home: Home) -> None:
+    """The load since then would be less than none."""
+    before, after = (ModelDaemon(ENTRY, number, home) for number in (1, 2))
+    before.ready = after.ready = True
+    fleet.models["net"] = served = ServedModel(ENTRY, daemon=after)
+    fleet.deal(de.ModelFound("net", de.Terms(), ("a",)))
+    fleet._heard(served, before, status(9.0))
+    fleet._note_statistics(served, before, {"model_stats": [{}]})
+    assert (served.seen, served.said, served.statistics) == (None, {}, ())
+    fleet._heard(served, after, status(1.0))
+    assert served.seen is not None
+    assert served.seen.busy_s == 1.0
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_a_place_that_was_taken_down_is_dealt_to_others_without_a_warning(
+    fleet: Fleet, home: Home, caplog: pytest.LogCaptureFixture, given_up: bool
+) -> None:
+    daemon = ModelDaemon(ENTRY, 1, home)
+    daemon.ready = True
+    fleet.models["net"] = served = ServedModel(ENTRY, daemon=daemon)
+    fleet.deal(de.ModelFound("net", de.Terms(), ("a", "b")))
+    place = {"name": "b", "available": False, "given_up": given_up, "state": "out", "last_error": None}
+    fleet._heard(served, daemon, status(0.0, place))
+    assert fleet.staying_places("net") == ("a",)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * given_up

@@ -97,7 +97,7 @@ def moved(inputs: Mapping[str, Array]) -> dict[str, Array]:
         if values.dtype.kind != "f":
             return values
         most = max(_MOVED, _MOVED_ULPS * float(np.finfo(values.dtype).eps))
-        return (values * (1 + generator.uniform(-most, most, values.shape))).astype(values.dtype)
+        return np.asarray(values * (1 + generator.uniform(-most, most, values.shape)), values.dtype)
 
     return {name: of(values) for name, values in inputs.items()}
 

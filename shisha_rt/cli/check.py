@@ -24,7 +24,7 @@ from shisha_rt.cli.options import (
     progress,
     size_words,
 )
-from shisha_rt.costs.engine_trials import ahead, why_not
+from shisha_rt.costs.engine_trials import MOST_APART, ahead, why_not
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.machine.host.this_machine import host_in_words, host_object
 from shisha_rt.model.input_sizes import InputSizes
@@ -269,5 +269,7 @@ def _together(trial: EngineTrial) -> str:
 def _apart(trial: EngineTrial) -> str:
     """How much the engine's answers differ from ONNX Runtime's."""
     parts = [] if trial.difference is None else [f"answers within {trial.difference:.1e} of ONNX Runtime's"]
+    if (trial.difference or 0.0) > MOST_APART:
+        parts[0] += ", which change by as much with inputs that differ in their last bits"
     parts += [] if trial.unlike is None else [f"{trial.unlike:.2%} of whole numbers are others"]
     return "".join(f"; {part}" for part in parts)

@@ -19,14 +19,16 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 class Apart(NamedTuple):
-    """`difference`: the largest of any output's reals, relative to that output's largest value; at most `MOST_APART` if
-    moved inputs explain it. `unlike`: the largest share of any output's whole numbers that differ, without those that
-    change with moved inputs; those of 8 bits stand for reals, and differ if they are more than a step apart. None if
-    no such output has anything to compare: reals that are all infinite or nan say nothing of rounding.
+    """`difference`: the largest of any output's reals, relative to that output's largest value. `unlike`: the largest
+    share of any output's whole numbers that differ, without those that change with moved inputs; those of 8 bits stand
+    for reals, and differ if they are more than a step apart. `over_rounding`: the largest ratio of an output's
+    difference to what rounding explains, which is `MOST_APART`, or what moved inputs change if that is more. None if no
+    such output has anything to compare: reals that are all infinite or nan say nothing of rounding.
     """
 
     difference: float | None = None
     unlike: float | None = None
+    over_rounding: float | None = None
 
 
 def how_far_apart(
@@ -36,8 +38,9 @@ def how_far_apart(
 
     Raises ValueError for an output of another shape, or with other infinities or nans.
     """
-    difference: float | None = None
-    unlike: float | None = None
+    differences: list[float] = []
+    unlikes: list[float] = []
+    over_rounding: list[float] = []
     for name, expected in right.items():
         array, beside = computed[name], expected if near is None else near[name]
         if array.shape != expected.shape:
@@ -45,7 +48,7 @@ def how_far_apart(
         if not expected.size:
             continue
         if expected.dtype.kind != "f":
-            unlike = max(unlike or 0.0, float((_others(array, expected) & ~_others(beside, expected)).mean()))
+            unlikes.append(float((_others(array, expected) & ~_others(beside, expected)).mean()))
             continue
         finite = np.isfinite(expected)
         if not np.isfinite(array[finite]).all() or not np.array_equal(
@@ -55,9 +58,11 @@ def how_far_apart(
         if not finite.any():
             continue
         a, b, c = (values[finite].astype(np.float64) for values in (array, expected, beside))
-        apart, largest = _largest(a - b), max(_largest(b), _largest(c - b) / MOST_APART)
-        difference = max(difference or 0.0, apart / largest if largest else apart)
-    return Apart(difference, unlike)
+        largest = _largest(b) or 1.0
+        difference, moved = _largest(a - b) / largest, _largest(c - b) / largest
+        differences.append(difference)
+        over_rounding.append(difference / max(MOST_APART, moved))
+    return Apart(*(max(each, default=None) for each in (differences, unlikes, over_rounding)))
 
 
 def _largest(values: Array) -> float:

@@ -59,9 +59,9 @@ class EngineTrial(Struct, frozen=True):
     """One engine on one network. `reason`: a line, if it does not run the network or answers in other shapes.
 
     `difference` and `unlike` are from ONNX Runtime's answers on the same frames; None if there are no such outputs.
-    `difference`: the largest of any output's reals, as part of that output's largest value (less if ONNX Runtime's own
-    answers change as much with slightly moved inputs). `unlike`: the largest share of an output's whole numbers that
-    differ. `batch_times`: times of batches, if network and engine can have any. `private_bytes`: private memory of one
+    `difference`: the largest of any output's reals, as part of that output's largest value; `over_rounding`: over what
+    rounding explains (see `agreement.Apart`). `unlike`: the largest share of an output's whole numbers that differ.
+    `batch_times`: times of batches, if network and engine can have any. `private_bytes`: private memory of one
     session on one thread. `times`: on one thread, and on all.
     """
 
@@ -71,6 +71,7 @@ class EngineTrial(Struct, frozen=True):
     reason: str = ""
     difference: float | None = None
     unlike: float | None = None
+    over_rounding: float | None = None
     build_s: float = 0.0
     private_bytes: int = 0
     times: tuple[EngineTime, ...] = ()
@@ -130,13 +131,20 @@ def _merged(trials: Sequence[EngineTrial]) -> EngineTrial:
         batch_times=tuple(time for trial in trials for time in trial.batch_times),
     )
     for trial in trials[1:]:
-        merged = further_apart(merged, trial.difference, trial.unlike)
+        merged = further_apart(merged, trial.difference, trial.unlike, trial.over_rounding)
     return merged
 
 
-def further_apart(trial: EngineTrial, difference: float | None, unlike: float | None) -> EngineTrial:
+def further_apart(
+    trial: EngineTrial, difference: float | None, unlike: float | None, over_rounding: float | None
+) -> EngineTrial:
     """The trial with the differences of a further frame: the largest count."""
-    return replace(trial, difference=_larger(trial.difference, difference), unlike=_larger(trial.unlike, unlike))
+    return replace(
+        trial,
+        difference=_larger(trial.difference, difference),
+        unlike=_larger(trial.unlike, unlike),
+        over_rounding=_larger(trial.over_rounding, over_rounding),
+    )
 
 
 def _larger(*shares: float | None) -> float | None:
@@ -147,13 +155,16 @@ def why_not(trial: EngineTrial) -> str:
     """Why an engine must not serve this network; empty if it may."""
     if not trial.runs or trial.reason:
         return trial.reason or "it does not run the network"
-    return why_apart(trial.difference, trial.unlike)
+    return why_apart(trial.difference, trial.unlike, trial.over_rounding)
 
 
-def why_apart(difference: float | None, unlike: float | None) -> str:
+def why_apart(difference: float | None, unlike: float | None, over_rounding: float | None) -> str:
     """Why such differences (see `EngineTrial`) are too large to be rounding; empty if they are not."""
-    if difference is not None and difference > MOST_APART:
-        return f"answers differ by {difference:.2g} of an output's largest value, at most {MOST_APART:g} may be"
+    if over_rounding is not None and over_rounding > 1:
+        return (
+            f"answers differ by {difference:.2g} of an output's largest value, "
+            f"by {over_rounding:.3g} times as much as rounding explains"
+        )
     if unlike is not None and unlike > MOST_UNLIKE:
         return f"{unlike:.2%} of an output's whole numbers differ, at most {MOST_UNLIKE:.2%} may"
     return ""

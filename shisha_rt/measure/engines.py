@@ -32,7 +32,7 @@ from shisha_rt.process.job import how_ended
 
 FILE_NAME: Final = "engines.sqlite"
 _TABLE: Final = Table(
-    "tried", "(key TEXT PRIMARY KEY, record BLOB NOT NULL, others_ratio REAL NOT NULL)", 3, rows="engines tried"
+    "tried", "(key TEXT PRIMARY KEY, record BLOB NOT NULL, others_ratio REAL NOT NULL)", 4, rows="engines tried"
 )
 _ADD: Final = f"""
     INSERT INTO tried VALUES (?, ?, ?)

@@ -162,7 +162,7 @@ class TestGuided:
 
     def test_in_words(self, run: Run, costs_file: Path) -> None:
         out = run("plan", "--costs", costs_file, "--strategy", "guided").out
-        assert out.startswith("start q: 0-2 | p: 3-3: 0.6667 fps\n")
+        assert out.startswith("start q: 0-2 | p: 3-3: 0.6667 frames/s\n")
         assert "promises to be 1% faster" in out
 
     def test_infeasible_says_which_layer(self, run: Run, costs_file: Path) -> None:

@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from shisha_rt.costs.engine_trials import (
     FAR_SLOWER,
-    MOST_APART,
     MOST_UNLIKE,
     BatchTime,
     EnginesTried,
@@ -22,7 +21,7 @@ from shisha_rt.costs.engine_trials import (
 from shisha_rt.plan.engine import ENGINES
 
 RIGHT = EngineTrial("onnxruntime", "1", runs=True)
-OTHER = EngineTrial("openvino", "2", runs=True, difference=MOST_APART, unlike=MOST_UNLIKE)
+OTHER = EngineTrial("openvino", "2", runs=True, difference=0.5, unlike=MOST_UNLIKE, over_rounding=1.0)
 
 
 def tried(threads: int, *wall_s: float, others_ratio: float = 0.0, other: EngineTrial = OTHER) -> EnginesTried:
@@ -34,7 +33,7 @@ def tried(threads: int, *wall_s: float, others_ratio: float = 0.0, other: Engine
 def test_an_engine_whose_answers_differ_may_not_serve() -> None:
     assert usable(EnginesTried((RIGHT, OTHER))) == ("onnxruntime", "openvino")
     for spoilt, reason in (
-        (replace(OTHER, difference=1.01 * MOST_APART), "differ"),
+        (replace(OTHER, over_rounding=1.01), "differ"),
         (replace(OTHER, unlike=2 * MOST_UNLIKE), "0.20% of an output"),
         (replace(OTHER, runs=False, reason="it died"), "it died"),
         (replace(OTHER, runs=False), "does not run"),
@@ -48,7 +47,7 @@ def test_who_is_ahead_and_who_is_far_slower() -> None:
     assert ahead(tried(1, 0.5, 1.0), 1) == "onnxruntime"
     assert ahead(tried(1, 1.0, 1.02), 1) is None  # they are level
     assert ahead(tried(1, 1.0, 0.5), 2) is None  # nobody knows
-    assert ahead(tried(1, 1.0, 0.5, other=replace(OTHER, difference=1.0)), 1) is None
+    assert ahead(tried(1, 1.0, 0.5, other=replace(OTHER, over_rounding=2.0)), 1) is None
     assert far_slower(tried(1, 1.0, 1.01 * FAR_SLOWER), ENGINES, 1) == {"openvino"}
     assert far_slower(tried(1, 1.0, 0.99 * FAR_SLOWER), ENGINES, 1) == frozenset()
 
@@ -75,12 +74,12 @@ def test_one_thread_is_told_by_its_cpu_time() -> None:
 
 
 def test_trials_on_several_threads_are_one() -> None:
-    worse = replace(OTHER, difference=0.5, unlike=None, build_s=9.0, private_bytes=9)
+    worse = replace(OTHER, difference=0.75, unlike=None, over_rounding=1.5, build_s=9.0, private_bytes=9)
     both = together([tried(1, 1.0, 0.5, others_ratio=0.3), tried(2, 0.6, 0.4, others_ratio=0.1, other=worse)])
     assert both.others_ratio == 0.3
     right, other = both.engines
     assert [time.threads for time in other.times] == [1, 2]
-    assert (other.difference, other.unlike) == (0.5, MOST_UNLIKE)
+    assert (other.difference, other.unlike, other.over_rounding) == (0.75, MOST_UNLIKE, 1.5)
     assert (other.build_s, other.private_bytes) == (OTHER.build_s, OTHER.private_bytes)  # of one thread
     assert (right.difference, right.runs) == (None, True)
     lost = together([tried(1, 1.0, 0.5), tried(2, 0.6, 0.4, other=replace(OTHER, runs=False, reason="it died"))])
@@ -88,6 +87,6 @@ def test_trials_on_several_threads_are_one() -> None:
 
 
 def test_the_frame_that_is_furthest_apart_counts() -> None:
-    trial = further_apart(further_apart(RIGHT, 0.1, None), 0.05, 0.2)
-    assert (trial.difference, trial.unlike) == (0.1, 0.2)
-    assert further_apart(RIGHT, None, None) == RIGHT
+    trial = further_apart(further_apart(RIGHT, 0.1, None, 0.5), 0.05, 0.2, 0.9)
+    assert (trial.difference, trial.unlike, trial.over_rounding) == (0.1, 0.2, 0.9)
+    assert further_apart(RIGHT, None, None, None) == RIGHT

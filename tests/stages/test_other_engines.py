@@ -218,10 +218,10 @@ def test_an_engine_that_computes_something_else_does_not_serve(
 
 def test_how_far_answers_lie_apart() -> None:
     right: Arrays = {"y": np.array([1.0, -4.0], np.float32), "i": np.arange(2000), "none": np.zeros((0, 3), np.float32)}
-    assert how_far_apart(right, right) == Apart(0.0, 0.0)
-    assert how_far_apart(right | {"y": right["y"] + np.float32(0.5)}, right) == Apart(0.125, 0.0)
+    assert how_far_apart(right, right) == Apart(0.0, 0.0, 0.0)
+    assert how_far_apart(right | {"y": right["y"] + np.float32(0.5)}, right) == Apart(0.125, 0.0, 0.125 / MOST_APART)
     assert how_far_apart(right | {"i": right["i"][::-1]}, right).unlike == 1.0
-    assert how_far_apart({"y": right["y"]}, {"y": right["y"]}) == Apart(0.0, None)
+    assert how_far_apart({"y": right["y"]}, {"y": right["y"]}) == Apart(0.0, None, 0.0)
     for wrong, said in ((np.zeros(3, np.float32), "expected"), (np.array([1, np.inf], np.float32), "finite")):
         with pytest.raises(ValueError, match=said):
             how_far_apart(right | {"y": wrong}, right)
@@ -245,7 +245,7 @@ def test_infinities_are_right_where_they_are_the_same() -> None:
 
 def test_nans_alone_are_no_comparison() -> None:
     nothing: Arrays = {"y": np.full(3, np.nan, np.float32)}
-    assert how_far_apart(nothing, nothing) == Apart(None, None)
+    assert how_far_apart(nothing, nothing) == Apart()
 
 
 def test_what_hardly_other_inputs_change_says_nothing() -> None:
@@ -254,7 +254,8 @@ def test_what_hardly_other_inputs_change_says_nothing() -> None:
     other: Arrays = {"y": np.array([1.01e-6, 1e-8]), "i": np.array([3, 6])}
     apart, explained = how_far_apart(other, right), how_far_apart(other, right, near)
     assert apart.difference == pytest.approx(0.01)
-    assert explained.difference == pytest.approx(MOST_APART / 2)
+    assert explained.difference == apart.difference
+    assert (apart.over_rounding, explained.over_rounding) == pytest.approx((0.01 / MOST_APART, 0.5))
     assert (apart.unlike, explained.unlike) == (0.5, 0.0)
     assert why_apart(*explained) == ""
     assert why_apart(*how_far_apart(other | {"y": np.array([1.03e-6, 0.0])}, right, near))
@@ -266,8 +267,10 @@ def test_moved_inputs_are_hardly_others() -> None:
         "x": np.linspace(-4, 4, 100, dtype=np.float32),
         "half": np.linspace(1, 2, 100, dtype=np.float16),
         "i": np.arange(5),
+        "one": np.array(2.0, np.float32),
     }
     changed = moved(inputs)
+    assert all(isinstance(values, np.ndarray) for values in changed.values())
     assert all(changed[name].dtype == values.dtype for name, values in inputs.items())
     np.testing.assert_array_equal(changed["i"], inputs["i"])
     np.testing.assert_allclose(changed["x"], inputs["x"], rtol=2.0**-15)
@@ -276,6 +279,6 @@ def test_moved_inputs_are_hardly_others() -> None:
 
 
 def test_rounding_is_allowed_and_no_more() -> None:
-    assert why_apart(MOST_APART, MOST_UNLIKE) == why_apart(None, None) == ""
-    assert "largest value" in why_apart(1.01 * MOST_APART, None)
-    assert "whole numbers" in why_apart(0.0, 1.01 * MOST_UNLIKE)
+    assert why_apart(0.5, MOST_UNLIKE, 1.0) == why_apart(None, None, None) == ""
+    assert "largest value" in why_apart(0.5, None, 1.01)
+    assert "whole numbers" in why_apart(0.0, 1.01 * MOST_UNLIKE, 0.0)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import onnx
 
-from shisha_rt.costs.agreement import Apart, how_far_apart
+from shisha_rt.costs.agreement import how_far_apart
 from shisha_rt.costs.engine_trials import why_apart
 from shisha_rt.model.batches import MixesFrames, follow_batch
 from shisha_rt.model.free_batch import integers_of, open_shape
@@ -68,8 +68,8 @@ class WholeOnOpenVino(OpenVinoSession):
         Raises ValueError if that is more than rounding explains.
         """
         given, right = run_on_something(lambda feeds: (feeds, usual.answers(feeds)), self.ends.inputs, first=1)
-        apart: Apart = how_far_apart(self.answers(given), right, usual.answers(moved(given)))
-        if why := why_apart(apart.difference, apart.unlike):
+        apart = how_far_apart(self.answers(given), right, usual.answers(moved(given)))
+        if why := why_apart(*apart):
             raise ValueError(f"OpenVINO computes this network otherwise than ONNX Runtime: {why}")
         self.difference = max(apart.difference or 0.0, apart.unlike or 0.0)
 

@@ -157,6 +157,7 @@ class Error(StrEnum):
     NOT_A_DAEMON = "not_a_daemon", Code.UNAVAILABLE
     BAD_ENDPOINT = "bad_endpoint", Code.INVALID_ARGUMENT
     CLIENT_MISUSED = "client_misused", Code.FAILED_PRECONDITION
+    TOO_MANY_OPEN = "too_many_open", Code.RESOURCE_EXHAUSTED
     TOO_MANY_CALLERS = "too_many_callers", Code.RESOURCE_EXHAUSTED
 
     # What operators ask for.

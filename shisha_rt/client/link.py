@@ -25,9 +25,12 @@ Shell.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import math
 import os
+import resource
 import socket
 import time
 import uuid
@@ -44,12 +47,18 @@ from shisha_rt.endpoint import default_endpoint
 from shisha_rt.errors import Error
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.protocol.conversation import Conversation, Outgoing, RequestOutcome
-from shisha_rt.protocol.exceptions import ShishaError, Timeout, error_for
+from shisha_rt.protocol.exceptions import ResourceExhausted, ShishaError, Timeout, error_for
 from shisha_rt.protocol.frame_tensors import Array, Shape, is_large
 from shisha_rt.protocol.header import Buffer
 from shisha_rt.protocol.keys import ClientKeys
 from shisha_rt.protocol.line import pack, unpack
-from shisha_rt.protocol.multipart import can_be_read, receive_parts, send_parts
+from shisha_rt.protocol.multipart import (
+    CONTEXT_DESCRIPTORS,
+    are_descriptors_left,
+    can_be_read,
+    receive_parts,
+    send_parts,
+)
 
 Context: TypeAlias = zmq.Context[Any]
 """A pyzmq context of either kind, blocking or asyncio."""
@@ -73,6 +82,7 @@ _LOOKED_S: Final = 1e-3
 """Within this time `look` does not check the connection again."""
 _LONGEST_WAIT_S: Final = 3600.0
 """Of one wait for a message, which is in whole milliseconds: a call with a longer timeout waits again."""
+_DESCRIPTORS: Final = 4  # of a connection: its sockets and the watch
 _LOST: Final = "the connection to {} was lost with the request under way; it may have been run"
 # Plain numbers, as combining enum members takes longer than the call.
 _EVENTS: Final = int(zmq.EVENTS)
@@ -140,45 +150,56 @@ class Link:
         self.conversation = Conversation(memory, model)
         self._keys = keys
         self.turns = 0
+        if not are_descriptors_left(CONTEXT_DESCRIPTORS):
+            raise _too_many_open(f"client of {endpoint}")
         self._context = zmq.Context.instance() if context is None else zmq.Context(shadow=context)
         self._looked_s = 0.0
         self._silence_s = silence_s
         self._has_said = False
         self._process = os.getpid()
         self._barred = _Barred(endpoint, self._keys)
+        self._line: Channel | None = None
+        self._asked: AskedLine | None = None
         self._connect(endpoint)
 
     def _connect(self, endpoint: str) -> None:
-        """Make the sockets and connect them; raises InvalidArgument for an invalid address."""
+        """Make the sockets and connect them; raises InvalidArgument for an invalid address, ResourceExhausted."""
+        self.socket, self.watch = self._sockets(endpoint)
         self.at = endpoint
         self.connected = self._is_accepted = False
         self._unanswered = 0  # how often a probe was due with the one before unanswered, and nothing else heard
         self._again_s = math.inf  # when to replace the socket, as no daemon is connected
-        self._line: Channel | None = None
-        self._asked: AskedLine | None = None
-        self._may_ask = True  # once a connection
-        self.socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
-        self.socket.linger = 0
-        self.socket.set(zmq.IPV6, int("[" in endpoint))
-        for option, value in _KEEPALIVE.items():
-            self.socket.set(option, value)
-        self.socket.set(zmq.RECONNECT_IVL, _NEVER_MS)
-        self.socket.set(zmq.HANDSHAKE_IVL, _GREETED_MS)
-        if self._keys is not None:
-            self.socket.set(zmq.CURVE_PUBLICKEY, self._keys.own.public.encode())
-            self.socket.set(zmq.CURVE_SECRETKEY, self._keys.own.secret.encode())
-            self.socket.set(zmq.CURVE_SERVERKEY, self._keys.server.encode())
-        # pyzmq would name the watch after a descriptor, which may be in use again before the name is free.
-        self.watch: zmq.Socket[bytes] = self.socket.get_monitor_socket(_WATCHED, f"inproc://watch-{uuid.uuid4().hex}")
-        self.watch.linger = 0
+        self._may_ask = True  # for a line, once a connection
         self._set_polled()
-        try:
-            self.socket.connect(cast(Any, os.fsencode(endpoint)))  # a path may have any bytes; as str it must be UTF-8
-        except zmq.ZMQError as error:
-            self.close()
-            raise error_for(
-                Error.BAD_ENDPOINT, f"endpoint {endpoint!r}: {zmq.strerror(error.errno or 0)}; expected tcp://HOST:PORT"
-            ) from None
+
+    def _sockets(self, endpoint: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+        """A socket that connects to `endpoint`, and its watch."""
+        with contextlib.ExitStack() as undoing:
+            try:
+                ours: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
+                undoing.callback(ours.close)
+                ours.linger = 0
+                ours.set(zmq.IPV6, int("[" in endpoint))
+                for option, value in _KEEPALIVE.items():
+                    ours.set(option, value)
+                ours.set(zmq.RECONNECT_IVL, _NEVER_MS)
+                ours.set(zmq.HANDSHAKE_IVL, _GREETED_MS)
+                if self._keys is not None:
+                    ours.set(zmq.CURVE_PUBLICKEY, self._keys.own.public.encode())
+                    ours.set(zmq.CURVE_SECRETKEY, self._keys.own.secret.encode())
+                    ours.set(zmq.CURVE_SERVERKEY, self._keys.server.encode())
+                # pyzmq would name the watch after a descriptor, which may be in use again before the name is free.
+                watch: zmq.Socket[bytes] = ours.get_monitor_socket(_WATCHED, f"inproc://watch-{uuid.uuid4().hex}")
+                undoing.callback(watch.close)
+                watch.linger = 0
+                ours.connect(cast(Any, os.fsencode(endpoint)))  # a path may have any bytes; as str it must be UTF-8
+            except zmq.ZMQError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    raise _too_many_open(f"connection to {endpoint}", self._context) from None
+                reason = f"{zmq.strerror(error.errno or 0)}; expected tcp://HOST:PORT"
+                raise error_for(Error.BAD_ENDPOINT, f"endpoint {endpoint!r}: {reason}") from None
+            undoing.pop_all()
+        return ours, watch
 
     def follow(self) -> bool:
         """Connect to the model's own daemon if the address refers to one that is reachable; return whether it did."""
@@ -201,11 +222,19 @@ class Link:
         self._turn_to(self.endpoint)
 
     def _turn_to(self, endpoint: str) -> None:
+        """Connect anew; without the descriptors for that, `drain` tries it again later."""
         self.conversation.lose("the client turned to another connection")
-        self._close_sockets()
-        if endpoint != self.at:
+        self._close_line()
+        ours, watch, was_at = self.socket, self.watch, self.at
+        try:
+            self._connect(endpoint)
+        except ResourceExhausted:
+            self.connected = False
+            self._again_s = time.monotonic() + _RECONNECT_S
+            return
+        if endpoint != was_at:
             self._barred = _Barred(endpoint, self._keys)
-        self._connect(endpoint)
+        _close(ours, watch)
         self.turns += 1
 
     @property
@@ -223,19 +252,17 @@ class Link:
 
     def close(self) -> None:
         if not self.closed:
-            self._close_sockets()
+            self._close_line()
+            _close(self.socket, self.watch)
             if self.memory is not None:
                 self.memory.forget()
 
-    def _close_sockets(self) -> None:
+    def _close_line(self) -> None:
         if self._asked is not None:
             self._asked.close()
         if self._line is not None:
             self._line.shut_down()
         self._asked = self._line = None
-        self.socket.disable_monitor()
-        self.watch.close()
-        self.socket.close()
 
     @property
     def awaits_line(self) -> bool:
@@ -344,7 +371,7 @@ class Link:
         if self.closed:
             self._check_process()
             return self.drain()
-        watched = self._writable if to_send and self.connected else self._readable
+        watched = self._writable if to_send and self.connected and not self._lacks else self._readable
         events = zmq.zmq_poll(watched, math.ceil(min(timeout_s, self.again_in_s, _LONGEST_WAIT_S) * 1e3))
         self._looked_s = time.monotonic()
         if not events:
@@ -449,8 +476,15 @@ class Link:
             settled += self.probe()
         return settled
 
+    @property
+    def _lacks(self) -> bool:
+        """Whether the direct line is free, but this process lacks what the last request needs."""
+        return self._line is not None and self._line.lacks
+
     def wait_s(self, patience: Patience) -> float:
         """The longest to wait before the next attempt to send; logs once that no daemon is there yet."""
+        if self._lacks:
+            return min(patience.left_s, _RECONNECT_S)
         if self.connected or self._has_said:
             return patience.left_s
         if patience.waited_s < _SILENT_S:
@@ -474,6 +508,8 @@ class Link:
     def refused(self, patience: Patience) -> ShishaError:
         """The error for a request that could not be sent in time."""
         within = f"within {patience.timeout_s:g} s"
+        if (self._lacks or not self.connected) and not are_descriptors_left(1 if self.connected else _DESCRIPTORS):
+            return _too_many_open(f"request to {self.endpoint} {within}")
         if self.connected:
             return Timeout(f"the daemon at {self.endpoint} took no request {within}", kind=Error.NO_ANSWER)
         if self._is_accepted:
@@ -534,5 +570,27 @@ class _Barred:
 
 def _is_near(endpoint: str) -> bool:
     """Whether `endpoint` is an IPC address at which a daemon listens and this process may connect."""
-    with socket.socket(socket.AF_UNIX) as asking:
-        return endpoint.startswith("ipc://") and asking.connect_ex(endpoint.removeprefix("ipc://")) == 0
+    if not endpoint.startswith("ipc://"):
+        return False
+    try:
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.connect(endpoint.removeprefix("ipc://"))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _close(ours: zmq.Socket[bytes], watch: zmq.Socket[bytes]) -> None:
+    ours.disable_monitor()
+    watch.close()
+    ours.close()
+
+
+def _too_many_open(wanting: str, context: Context | None = None) -> ShishaError:
+    """The error where this process, or else the `context`, may open nothing more."""
+    if context is None or not are_descriptors_left(_DESCRIPTORS):
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        reason = f"this process may have {limit} files open; expected a higher limit (ulimit -n)"
+    else:
+        reason = f"its context may have {context.get(zmq.MAX_SOCKETS)} sockets; expected another (context)"
+    return error_for(Error.TOO_MANY_OPEN, f"too much is open for a {wanting}: {reason}, or that clients are closed")

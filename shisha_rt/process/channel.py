@@ -79,6 +79,7 @@ class Channel:
     What the other end had sent before can still be received. `beats`: how many signs of life it has given.
     `largest_bytes`: of a message to receive; a larger one breaks the channel. `most_unread_bytes`: of large messages
     that `try_send` has sent and the other end may leave unread; the socket's buffer counts only their descriptors.
+    `lacks`: whether the last `try_send` failed as the system lacks something, which no descriptor signals the end of.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Channel:
         self._reason = GONE
         self._beside: deque[int] = deque()
         self.open = True
+        self.lacks = False
         self.beats = 0
 
     @classmethod
@@ -154,6 +156,7 @@ class Channel:
         if not self.open:
             raise ChannelBroken(self._reason)
         message: bytes | _Large = data
+        self.lacks = False
         try:
             if not 0 < len(data) <= SMALL_BYTES:
                 if not self._may_leave_unread(len(data)):
@@ -161,7 +164,8 @@ class Channel:
                 message = _Large(_memfd(data), len(data))
             self._hand_over(message)
         except OSError as error:
-            if isinstance(error, BlockingIOError) or error.errno in _LATER:
+            self.lacks = error.errno in _LATER
+            if isinstance(error, BlockingIOError) or self.lacks:
                 return False
             raise self._not_sent(error) from None
         finally:

@@ -21,7 +21,10 @@ _send: Final[Any] = zmq.backend.Socket.send
 _get: Final[Any] = zmq.backend.Socket.get
 """The functions under `zmq.Socket.send` and `get`, without their checks for socket options that are not used here."""
 _SHARE_FROM_BYTES: Final = 64 << 10  # below this, copying is cheaper than having the buffer tracked
-_TRACKING_DESCRIPTORS: Final = 16  # more than the 7 that pyzmq's context, its thread and two sockets take
+CONTEXT_DESCRIPTORS: Final = 16
+"""More than a new ZeroMQ context takes for itself, its threads and the first two sockets. With fewer, libzmq may abort
+the process.
+"""
 
 
 def can_be_read(socket: zmq.Socket[bytes]) -> bool:
@@ -53,18 +56,22 @@ def send_parts(socket: zmq.Socket[bytes], parts: Sequence[bytes | bytearray | me
 
 def _shared(part: bytes | bytearray | memoryview) -> zmq.Frame | bytes | bytearray | memoryview:
     """A frame that refers to `part`; `part` itself, to be copied, if too few descriptors are left for pyzmq to begin
-    tracking: libzmq would abort the process.
+    tracking.
     """
+    if not tracking.is_alive() and not are_descriptors_left(CONTEXT_DESCRIPTORS):
+        return part
     try:
-        if not tracking.is_alive():
-            _try_descriptors()
         return zmq.Frame(part)
     except (OSError, zmq.ZMQError):
         return part
 
 
-def _try_descriptors() -> None:
-    """Raises OSError if there are not as many as tracking takes."""
-    with contextlib.ExitStack() as closing:
-        for _ in range(_TRACKING_DESCRIPTORS):
-            closing.callback(os.close, os.eventfd(0))
+def are_descriptors_left(count: int) -> bool:
+    """Whether this process may open `count` more files."""
+    try:
+        with contextlib.ExitStack() as closing:
+            for _ in range(count):
+                closing.callback(os.close, os.eventfd(0))
+    except OSError:
+        return False
+    return True

@@ -43,6 +43,7 @@ from shisha_rt.protocol.header import TensorHeader, encode_infer
 from shisha_rt.protocol.limits import MAX_HEADER_BYTES
 from shisha_rt.protocol.operations import Cancel, Events, PlanSet
 from tests.client.awaited import AwaitedClient
+from tests.process.descriptors import descriptors_to_be_had
 from tests.protocol.gateway import SIGNATURE, Frame, Gateway, Gone, Script, echo
 from tests.waiting import PATIENCE_S
 from tests.wording import raised
@@ -451,6 +452,50 @@ def test_clients_in_threads() -> None:
 def test_a_bad_endpoint_is_refused_at_once(client_of: Connect) -> None:
     with raised(InvalidArgument, Error.BAD_ENDPOINT, match="endpoint 'nonsense'"):
         client_of("nonsense")
+
+
+def test_a_process_that_may_open_nothing_more_is_told_so(client_of: Connect) -> None:
+    with descriptors_to_be_had(3), raised(ResourceExhausted, Error.TOO_MANY_OPEN):
+        client_of("tcp://127.0.0.1:1")
+
+
+def test_the_first_client_of_such_a_process_does_not_abort_it() -> None:
+    program = """
+from shisha_rt.client import Client, ResourceExhausted
+from tests.process.descriptors import descriptors_to_be_had
+for count in range(12):
+    try:
+        with descriptors_to_be_had(count):
+            Client("tcp://127.0.0.1:1")
+    except ResourceExhausted:
+        pass
+    else:
+        raise AssertionError(count)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr.decode()
+
+
+def test_a_full_context_is_told_from_a_full_process(client_of: Connect) -> None:
+    with zmq.Context() as context:
+        context.set(zmq.MAX_SOCKETS, 5)
+        with (
+            client_of("tcp://127.0.0.1:1", context=context),
+            raised(ResourceExhausted, Error.TOO_MANY_OPEN, match="5"),
+        ):
+            client_of("tcp://127.0.0.1:1", context=context)
+
+
+def test_a_daemon_that_is_lost_is_found_again_once_there_are_descriptors(client_of: Connect) -> None:
+    with Gateway(vanish) as gateway:
+        client = client_of(gateway.endpoint, timeout_s=LONG_S)
+        with raised(Unavailable, Error.CONNECTION_LOST):
+            client.infer(frame_of(1))
+    with client:
+        with descriptors_to_be_had(0), raised(ResourceExhausted, Error.TOO_MANY_OPEN):
+            client.infer(frame_of(2), timeout_s=SHORT_S)
+        with Gateway(endpoint=gateway.endpoint, instance="second"):
+            assert client.infer(frame_of(3)).frame == 3
 
 
 def test_a_path_that_is_not_utf_8_is_connected_to(client_of: Connect, tmp_path: Path) -> None:

@@ -381,6 +381,7 @@ def test_what_cannot_be_sent_at_once_is_not_queued_and_can_be_later(loops: Ends,
     while other.try_send(content(size, sent)):
         sent += 1
     assert sent > 1
+    assert not other.lacks
     assert not other.waiting
     assert list(ours.receive()) == [content(size, number) for number in range(sent)]
     assert other.try_send(b"")
@@ -461,7 +462,9 @@ def test_a_large_message_waits_until_a_descriptor_is_to_be_had(
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     no_more_descriptors()
     assert not ours.try_send(bytes(40_000))
+    assert ours.lacks
     assert ours.try_send(b"a small one")
+    assert not ours.lacks
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert ours.try_send(bytes(40_000))
     assert list(other.receive()) == [b"a small one", bytes(40_000)]

@@ -9,16 +9,20 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pytest
 
-from shisha_rt.client import Answer, AsyncClient, Client, InvalidArgument, ShishaError, Unavailable
+from shisha_rt.client import Answer, AsyncClient, Client, InvalidArgument, ResourceExhausted, ShishaError, Unavailable
+from shisha_rt.errors import Error
+from shisha_rt.process.channel import Channel
 from shisha_rt.protocol.multipart import send_parts
+from tests.process.descriptors import descriptors_to_be_had
 from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import SHAPE, frame_of, write_identity_model
 from tests.waiting import PATIENCE_S, until
+from tests.wording import raised
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +54,8 @@ def test_nothing_goes_by_zeromq_then(daemon: DaemonProcess, sent_by_zeromq: list
         assert client.status()["model"]["name"]
         assert client.events(limit=1000)["events"]
         assert len(sent_by_zeromq) == before
-        with pytest.raises(InvalidArgument):  # of more bytes than a datagram takes
-            client.set_plan([{"place": "a" * 40_000}])
+        with pytest.raises(InvalidArgument):
+            client.set_plan(LARGE)
 
 
 def test_the_same_with_asyncio(daemon: DaemonProcess, sent_by_zeromq: list[object]) -> None:
@@ -134,6 +138,45 @@ def test_a_line_that_the_daemon_ends_is_followed_by_another_connection(daemon: D
             return client._link._line not in (None, line)
 
         until(answers_by_another, "an answer over the next connection")
+
+
+LARGE: Final = [{"place": "a" * 40_000}]
+"""Stages that no plan has, of more bytes than a datagram takes."""
+
+
+def test_a_request_that_finds_no_descriptor_is_told_so(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client tries it again now and then; it did so without a pause, as the line was free."""
+    tried: list[int] = []
+    try_send = Channel.try_send
+
+    def counting(channel: Channel, data: bytes) -> bool:
+        tried.append(len(data))
+        return try_send(channel, data)
+
+    monkeypatch.setattr(Channel, "try_send", counting)
+    with Client(daemon.endpoint, timeout_s=PATIENCE_S) as client:
+        client.infer(frame_of(0))
+        before = len(tried)
+        with descriptors_to_be_had(0), raised(ResourceExhausted, Error.TOO_MANY_OPEN):
+            client.set_plan(LARGE, timeout_s=0.2)
+        assert len(tried) - before < 10
+        assert np.array_equal(client.infer(frame_of(1)).output, frame_of(1))
+
+
+def test_a_request_that_finds_no_descriptor_waits_for_one(daemon: DaemonProcess) -> None:
+    async def main() -> None:
+        async with AsyncClient(daemon.endpoint, timeout_s=PATIENCE_S) as client:
+            await client.infer(frame_of(0))
+            with descriptors_to_be_had(0):
+                with raised(ResourceExhausted, Error.TOO_MANY_OPEN):
+                    await client.set_plan(LARGE, timeout_s=0.2)
+                asked = asyncio.create_task(client.set_plan(LARGE))
+                while client._link._line is None or not client._link._line.lacks:
+                    await asyncio.sleep(0)
+            with pytest.raises(InvalidArgument):  # it has reached the daemon
+                await asked
+
+    asyncio.run(main())
 
 
 def test_where_no_socket_is_there_is_no_line(daemon: DaemonProcess, sent_by_zeromq: list[object]) -> None:

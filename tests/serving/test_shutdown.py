@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -99,6 +99,14 @@ def test_who_reads_slowly_has_all_answers_too(tmp_path: Path, two_places: Path) 
         assert daemon.wait() == 0, daemon.stderr()
 
 
+@pytest.fixture
+def hears() -> Iterator[None]:
+    """What is started hears SIGHUP, also if the tests run under `nohup`."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize(
     ("tell", "number"),
     [
@@ -109,7 +117,7 @@ def test_who_reads_slowly_has_all_answers_too(tmp_path: Path, two_places: Path) 
     ],
 )
 def test_a_signal_under_load(
-    identity: Path, two_places: Path, tmp_path: Path, tell: Callable[[int, int], None], number: int
+    hears: None, identity: Path, two_places: Path, tmp_path: Path, tell: Callable[[int, int], None], number: int
 ) -> None:
     """To the whole group as by a terminal (Ctrl-C, its end) and by service managers: workers finish what they have.
 

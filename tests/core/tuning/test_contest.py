@@ -321,7 +321,7 @@ def test_what_cannot_be_built_is_told_and_the_next_is_tried() -> None:
 
 def test_an_engine_that_computes_otherwise_or_is_far_slower_is_not_tried() -> None:
     default, other = TRIED.engines
-    wrong = EnginesTried((default, replace_trial(other, difference=0.5)))
+    wrong = EnginesTried((default, replace_trial(other, difference=0.5, over_rounding=500.0)))
     slow = EnginesTried((default, replace_trial(other, times=(EngineTime(1, 0.1, 0.1, 9), EngineTime(2, 0.1, 0.1, 9)))))
     for tried in (wrong, slow, EnginesTried((default,))):
         world = World(OPENVINO_FASTER, tried=tried)

@@ -122,6 +122,7 @@ class World:
         self.last_sequence: dict[StreamKey, int] = {}
         self.unanswered = 0
         self.could_run_s, self.gone_since = 0.0, 0
+        self.outlasted: set[int] = set()  # frames that waited while an outage was too long, answered then or later
         self.passed: Counter[tuple[int, Hashable]] = Counter()
         self.plans: dict[int, Plan] = {}
         self.workers = Workers(self.rng, self.slot_count, self.plans, self.needs)
@@ -213,6 +214,9 @@ class World:
         self.parts.hear(event)
         instructions = self.lifecycle.handle(event, self.now)
         self.trace.append((self.now, event, instructions))
+        too_long = self.now >= self.could_run_s + self.policy.outage_s
+        if too_long and self.gone_since >= self.policy.outage_deaths:
+            self.outlasted.update(number for number, asked in self.requests.items() if asked.outcome == "accepted")
         if isinstance(event, ev.FrameArrived) and not any(isinstance(one, do.Refuse) for one in instructions):
             self._accept(self.requests[event.frame])
         for instruction in instructions:
@@ -513,8 +517,7 @@ class World:
             Error.STOPPED: self.stopped,
             Error.TASK_FAILED: request.failed,
             Error.WORKER_DIED: self.parts.deaths[deliver.frame] >= self.policy.deaths_per_frame,
-            Error.NO_WORKER: self.now >= self.could_run_s + self.policy.outage_s
-            and self.gone_since >= self.policy.outage_deaths,
+            Error.NO_WORKER: deliver.frame in self.outlasted,
         }
         assert cause.get(deliver.kind), f"{deliver} has no cause"
         assert (deliver.kind is None) == request.collected, f"{deliver}, collected: {request.collected}"

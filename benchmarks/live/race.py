@@ -174,21 +174,23 @@ def _file(machine: str, name: str) -> str:
     return "_".join(part for part in ("race", by_machine, name) if part)
 
 
-def _save(found: Sequence[Raced], path: Path, about: Mapping[str, str], *, add: bool) -> None:
+def _save(raced: Sequence[Raced], path: Path, about: Mapping[str, str], *, add: bool) -> None:
     """Write results to `path`.csv and `path`_cpu.csv."""
     for name, rows in (
-        (path.name, [one.row(side) for one in found for side in one.sides]),
-        (f"{path.name}_cpu", [one.cpu_row(side) for one in found for side in one.sides]),
+        (path.name, [network.row(side) for network in raced for side in network.sides]),
+        (f"{path.name}_cpu", [network.cpu_row(side) for network in raced for side in network.sides]),
     ):
-        kept = kept_rows(path.with_name(f"{name}.csv"), "model", {one.model for one in found}) if add else []
+        kept = kept_rows(path.with_name(f"{name}.csv"), "model", {network.model for network in raced}) if add else []
         save_csv(name, [*({**row, "commit": about["commit"]} for row in rows), *kept], about, path.parent)
 
 
-def _report(found: Sequence[Raced], machine: str, path: Path) -> None:
-    for one in found:
-        rows = [{name: value for name, value in one.row(side).items() if name != "model"} for side in one.sides]
-        show(f"{one.model}, {machine}: wall time per frame at saturation", rows)
-    show("CPU time per frame, medians", [_medians(one.cpu_row(side)) for one in found for side in one.sides])
+def _report(raced: Sequence[Raced], machine: str, path: Path) -> None:
+    for network in raced:
+        rows = [{name: value for name, value in network.row(side).items() if name != "model"} for side in network.sides]
+        show(f"{network.model}, {machine}: wall time per frame at saturation", rows)
+    show(
+        "CPU time per frame, medians", [_medians(network.cpu_row(side)) for network in raced for side in network.sides]
+    )
     print(f"written to {path}.csv, {path}_cpu.csv")
 
 

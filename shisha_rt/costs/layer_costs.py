@@ -15,6 +15,7 @@ its own time. At cuts that the engine does not allow `transfer_s` is nan.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -107,7 +108,7 @@ def _mean(times: Sequence[RawTimes]) -> RawTimes:
     )
 
 
-class PacedCosts:
+class PacedCosts(ABC):
     """Costs of one model on one machine, paced by its speeds and bandwidths.
 
     Places are given by name, layers as first and last, inclusive. `others_ratio`: the largest share of the cores that
@@ -124,13 +125,13 @@ class PacedCosts:
         self._machine = machine
         self._alone = teams
 
+    @abstractmethod
     def costs(self) -> Costs:
         """The additive form (see the module's docstring), as in COSTS.json; nan where a place cannot run a layer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def segment_cpu_s(self, first: int, last: int, place: str) -> float:
         """CPU seconds of all threads for one frame at full speed: what `timing = "modelled"` paces by."""
-        raise NotImplementedError
 
     def modelled_s(self, first: int, last: int, place: str) -> float:
         """Seconds of a stage for one frame if no other place uses its memory.

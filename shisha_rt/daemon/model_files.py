@@ -30,9 +30,8 @@ class ModelFiles:
     Raises OSError, and leaves nothing behind, if there are no descriptors for the files.
     """
 
-    def __init__(self, folders: Iterable[Path], look_every_s: float = _LOOK_EVERY_S) -> None:
+    def __init__(self, folders: Iterable[Path]) -> None:
         self._held: dict[Path, dict[str, int]] = {}
-        self._look_every_s = look_every_s
         self._said = ""
         self._ended = False
         self._wake = threading.Event()
@@ -46,7 +45,7 @@ class ModelFiles:
         self._thread.start()
 
     def need(self) -> None:
-        """Raises OSError if a file is missing now, which is then put back at once."""
+        """Raises OSError if a file is missing, and has it put back at once in place of at the next look."""
         for folder in self._held:
             if self._lacks(folder):
                 self._wake.set()
@@ -61,7 +60,7 @@ class ModelFiles:
 
     def _look_after(self) -> None:
         while True:
-            self._wake.wait(self._look_every_s)
+            self._wake.wait(_LOOK_EVERY_S)
             self._wake.clear()
             if self._ended:
                 return
@@ -82,7 +81,7 @@ class ModelFiles:
 
         try:
             publish(folder, copy)
-            self._hold(folder)  # these, as later workers read these
+            self._hold(folder)  # the new files, as later workers read these
             log.warning("%s: was removed while its model is served; it is there again", folder)
         except (Failure, OSError) as problem:  # tried again at the next look
             if str(problem) != self._said:

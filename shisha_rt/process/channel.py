@@ -85,6 +85,7 @@ class Channel:
     def __init__(
         self,
         end: socket.socket,
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
         largest_bytes: int = LARGEST_BYTES,
         most_unread_bytes: float = math.inf,
     ) -> None:
@@ -97,6 +98,7 @@ class Channel:
         self._view = memoryview(self._buffer)
         self._waiting: deque[bytes | _Large] = deque()
         self._waiting_bytes = 0
+        self._max_waiting_bytes = max_waiting_bytes
         self._reason = GONE
         self._beside: deque[int] = deque()
         self.open = True
@@ -104,11 +106,11 @@ class Channel:
         self.beats = 0
 
     @classmethod
-    def pair(cls) -> tuple[Channel, socket.socket]:
+    def pair(cls, *, max_waiting_bytes: int = MAX_WAITING_BYTES) -> tuple[Channel, socket.socket]:
         """The daemon's end, which never blocks, and the end that a child is to inherit."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        return cls(ours), theirs
+        return cls(ours, max_waiting_bytes), theirs
 
     @classmethod
     def inherited(cls, fd: int) -> Channel:
@@ -224,7 +226,7 @@ class Channel:
 
     def _send_in_turn(self, data: bytes) -> None:
         self.flush()
-        if self._waiting_bytes > MAX_WAITING_BYTES:
+        if self._waiting_bytes > self._max_waiting_bytes:
             raise self._broken(f"the other end does not read, and {self._waiting_bytes} bytes wait for it")
         small = 0 < len(data) <= SMALL_BYTES  # an empty datagram would mean the end
         self._put_off(data if small else self._large(data))

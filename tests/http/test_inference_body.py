@@ -181,11 +181,11 @@ def test_room_is_shared_and_given_back() -> None:
         with room.taken() as other, pytest.raises(ResourceExhausted):
             other(1)
         large(5)
-    with room.taken() as one, room.taken() as other:
-        one(60)
-        other(40)
+    with room.taken() as first, room.taken() as second:
+        first(60)
+        second(40)
         with pytest.raises(ResourceExhausted):
-            one(1)
+            first(1)
         assert room.taken_bytes == 100
     assert room.taken_bytes == 0
 

@@ -31,7 +31,6 @@ from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
 from shisha_rt.daemon.fleet.link import WorkerLink
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.messages import worker as m
-from shisha_rt.process import channel
 from shisha_rt.process.channel import LARGEST_BYTES, SMALL_BYTES, Channel, ChannelBroken
 from shisha_rt.process.codec import Codec
 from tests.process.descriptors import open_descriptors
@@ -327,9 +326,8 @@ def test_a_process_that_is_killed_is_heard_out(closing: ExitStack) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 1000, SMALL_BYTES + 1, MIB // 4])
-def test_more_than_may_wait_breaks_it(closing: ExitStack, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(channel, "MAX_WAITING_BYTES", MIB)
-    ours, theirs = Channel.pair()
+def test_more_than_may_wait_breaks_it(closing: ExitStack, size: int) -> None:
+    ours, theirs = Channel.pair(max_waiting_bytes=MIB)
     closing.callback(ours.close)
     other = Channel.inherited(theirs.detach())
     closing.callback(other.close)

@@ -209,7 +209,7 @@ def test_models_come_and_go(host: HostProcess, models: Path, tmp_path: Path) -> 
     with host.model("three") as client:
         assert (client.infer(X).output == 3 * X).all()
         assert post(host, "/v2/models/three/ready") == {"ready": True}
-        host.wait_for("three", lambda told: told["frames"], "what it has done")
+        host.wait_for("three", lambda says: says["frames"], "what it has done")
         assert http.num_fds() > held
         with pytest.raises(urllib.error.HTTPError, match="400"):  # it would not be heeded
             post(host, "/v2/repository/models/three/load", {"parameters": {"config": "{}"}})
@@ -454,7 +454,7 @@ def test_a_daemon_that_hangs_is_replaced(host: HostProcess) -> None:
     with host.model("times") as client:
         before = client.infer(X).output
         os.kill(pid, signal.SIGSTOP)
-        host.wait_for("times", lambda told: told["pid"] not in (pid, None) and told["state"] == "READY", "another")
+        host.wait_for("times", lambda says: says["pid"] not in (pid, None) and says["state"] == "READY", "another")
     with host.model("times") as client:
         assert (client.infer(X).output == before).all()
 
@@ -464,7 +464,7 @@ def test_a_daemon_that_is_killed_is_back_and_others_notice_nothing(host: HostPro
     with Asking(host.model("times")) as asking, Load(host.endpoint, model_name="identity") as other:
         asking.wait_for(5)
         os.kill(pid, signal.SIGKILL)
-        host.wait_for("times", lambda told: told["pid"] not in (pid, None) and told["state"] == "READY", "another")
+        host.wait_for("times", lambda says: says["pid"] not in (pid, None) and says["state"] == "READY", "another")
         asking.wait_for(5)
         other.wait_for_answers(20)
     assert asking.errors
@@ -536,7 +536,7 @@ def test_a_daemon_that_ends_as_it_is_taken_over_is_started_again_and_so_is_one_w
             second.wait_for("other", lambda told: told["state"] == "READY", "it serves")
             with second.model("other") as client:
                 assert (client.infer(X).output == 4 * X).all()
-            second.wait_for("times", lambda told: told["pid"] not in (pid, None) and told["state"] == "READY", "back")
+            second.wait_for("times", lambda says: says["pid"] not in (pid, None) and says["state"] == "READY", "back")
             with second.model("times") as client:
                 assert (client.infer(X).output == 2 * X).all()
 

@@ -81,13 +81,11 @@ class Frames:
     # --- arriving, being admitted to a slot -------------------------------------------------------------------
 
     def arrived(self, event: ev.FrameArrived, now: float) -> None:
-        """Accept a frame, or refuse it: draining, too many, out of sequence, or too late for its target."""
+        """Accept a frame, or refuse it: draining, no worker, too many, out of sequence, or too late for its target."""
         streams = self.streams
         stream = streams.of(event)
-        refusal = _DRAINING if self.draining else streams.refusal(event, stream)
+        refusal = _DRAINING if self.draining else self.outage.refusal or streams.refusal(event, stream)
         predicted_s = 0.0
-        if self.outage.refusal:
-            refusal = Error.NO_WORKER, self.outage.refusal
         if refusal is None and self._forecast.target_s < math.inf:
             predicted_s, refusal = self._foresee(event, now)
             self.kept_out += event.frames if refusal is not None else 0
@@ -322,10 +320,10 @@ class Frames:
 
     def give_up(self, now: float) -> None:
         """Answer all frames with an error if no frame can be computed, and that has been so for too long."""
-        if self.outage.look(now):
+        if self.outage.look(now) and self.outage.refusal is not None:
             for frame in list(self.by_number.values()):
                 if not frame.decided:
-                    self._abandon(frame, Error.NO_WORKER, self.outage.refusal)
+                    self._abandon(frame, *self.outage.refusal)
 
     def drain(self) -> None:
         """Admit nothing more."""

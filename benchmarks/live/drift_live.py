@@ -115,10 +115,12 @@ class Tuned:
         """Make a change, await the search that follows, and compare plans. `machine`: as the daemon was told; None: as
         measured.
         """
+        since = 0  # at the start the search may have begun before anybody asks
         if self._paused:
             self._resume()
+            since = next_event(self._control)
         self._paused = True
-        before, since, changed_s = self.live, next_event(self._control), time.time()
+        before, changed_s = self.live, time.time()
         change()
         found = self._search(since, timeout_s)
         settled_s, tuned = time.time(), self.live

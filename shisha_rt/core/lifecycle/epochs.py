@@ -160,7 +160,7 @@ class Epochs:
         elif waiting >= self._policy.waiting_plans:
             self._end(queued, _How(Ending.REFUSED, f"{waiting} plans wait already"))
         else:
-            self.let_go(now)
+            self._break_off(now)
             self.proposals.append(queued)
             if not placed:
                 self._emit(do.PlaceOperators(proposed))
@@ -289,8 +289,11 @@ class Epochs:
             self._complete(epoch, now)
 
     def _complete(self, epoch: Epoch, now: float) -> None:
+        if epoch.proposed.beside and self.proposals:
+            self._drop(_How(Ending.DROPPED, "another plan was proposed meanwhile", transient=True))
+            return
         if self.newest is not None:
-            self.beside = self.newest if epoch.proposed.beside and not self.proposals else None
+            self.beside = self.newest if epoch.proposed.beside else None
             self._supersede(self.newest, now)
         self._step(epoch, "complete")
         self.live[epoch.number] = epoch
@@ -315,6 +318,12 @@ class Epochs:
         if self.beside is not None:
             self.beside.moved_s = now
         self.beside = None
+
+    def _break_off(self, now: float) -> None:
+        """End a comparison that is not decided: new frames use the plan that served before."""
+        if self.beside is not None and self.newest is not None:
+            self.lead(min(self.beside.number, self.newest.number), now)
+            self.let_go(now)
 
     def _supersede(self, epoch: Epoch, now: float) -> None:
         self._step(epoch, "supersede")

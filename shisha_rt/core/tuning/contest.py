@@ -22,7 +22,7 @@ from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.duel import Duel, DuelResult, Verdict
 from shisha_rt.core.tuning.findings import Contest, Findings, frames_to_fill, has_batches
 from shisha_rt.core.tuning.instructions import TuningOutbox
-from shisha_rt.core.tuning.state import Intent, Purpose, Serving
+from shisha_rt.core.tuning.state import ATTEMPTS, Intent, Purpose, Serving
 from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
@@ -162,13 +162,17 @@ class Contests:
         )
         self._next(live[0])
 
-    def settled(self, end: Settled) -> None:
-        """A proposal has ended: the challenger is live, or cannot run."""
+    def settled(self, end: Settled, attempts: int) -> None:
+        """A proposal has ended: the challenger is live, is tried again, or cannot run. `attempts`: left, with this."""
         contest, live, beside = self.running, self._serving.live, self._serving.beside
         if contest is None or contest.challenger is None or end.plan != contest.challenger.plan:
             if end.ending is Ending.LIVE and live is not None and live[0] == end.epoch and beside is not None:
                 self._lead(beside)  # its comparison is over
                 self._outbox.decide(LetGo())
+        elif end.ending is not Ending.LIVE and live is not None and live[1] != contest.serving:
+            self.abort()
+        elif end.transient and attempts > 1 and live is not None:
+            self._challenge(contest.challenger, live[0], attempts - 1)
         elif end.ending is not Ending.LIVE:
             contest.filled.add(end.plan)
             cannot_run = DuelResult(Verdict.NOT_BETTER, (math.nan, math.nan), math.nan, 0)
@@ -259,8 +263,11 @@ class Contests:
         contest.duel, contest.challenger, contest.in_flight = None, None, 0
         if contest.left and under is not None:
             contest.challenger = contest.left.popleft()
-            intent = Intent(Purpose.COMPARE, run=0)
-            self._outbox.propose(Owner.TUNER, contest.challenger.plan, under, intent, beside=True)
+            self._challenge(contest.challenger, under, ATTEMPTS)
+
+    def _challenge(self, challenger: Candidate, under: int, attempts: int) -> None:
+        intent = Intent(Purpose.COMPARE, run=0, attempts=attempts)
+        self._outbox.propose(Owner.TUNER, challenger.plan, under, intent, beside=True)
 
     def end(self) -> Plan | None:
         """End the comparison, as nothing is left to try; return the plan that won, which is live."""

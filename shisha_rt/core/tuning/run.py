@@ -32,8 +32,8 @@ class SearchOptions:
 
 @dataclass(slots=True)
 class SearchRun:
-    """One search, which began under `epoch`. `trials`: number of plans measured; `best`: the best of them so far;
-    `tried`: the last one.
+    """One search, which began under `epoch` from `start`. `trials`: number of plans measured; `best`: the best of them
+    so far; `tried`: the last one.
 
     `over`: the places that it may use. `order`: the places in the order in which Algorithm 2 walks. `scheme`: the
     scheme of partitions, if it uses one. `at_start`: the live plan's measurement just before, if it led to the search.
@@ -46,6 +46,7 @@ class SearchRun:
     epoch: int = 0
     objective: Objective = "throughput"
     began_s: float = 0.0
+    start: Plan | None = None
     order: tuple[str, ...] = ()
     over: tuple[str, ...] = ()
     scheme: SchemeName | None = None

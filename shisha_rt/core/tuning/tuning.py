@@ -98,7 +98,7 @@ class Tuning:
         self._in_flight: tuple[int, ...] = ()  # at the last looks
         self._disturbed_since_s = math.inf
         self._crowded: tuple[str, ...] = ()
-        self._put_off: str | None = None
+        self._put_off: tuple[str, Plan | None] | None = None
         self._profiler_waits = self._measuring_layers = False
         self._compared_s = self._busy_s = -math.inf
 
@@ -123,21 +123,25 @@ class Tuning:
         if intent is not None and intent.purpose is Purpose.SWITCH and self._switched(end):
             return
         if end.ending is Ending.LIVE:
-            self._plan_live(end.proposed.owner)
+            self._plan_live(end.proposed.owner, intent)
         if intent is None:
             return
         current, clients_is_live = intent.run == self.search.number, self.choice.is_clients(self._serving.live)
+        again = end.ending is Ending.DROPPED and intent.attempts > 1  # as when a worker died
         match intent.purpose:
-            case Purpose.SERVE if end.ending is Ending.DROPPED and intent.attempts > 1 and not clients_is_live:
+            case Purpose.SERVE if again and not clients_is_live:
                 self._plan_wanted(Replan(end.reason), intent.attempts - 1)
             case Purpose.SERVE:
                 self._serves(end)
             case Purpose.COMPARE:
-                self.contests.settled(end)
-                if self.contests.is_decided:
-                    self._compared()
+                compares = self.contests.running is not None
+                self.contests.settled(end, intent.attempts)
+                if compares:
+                    self._contest_went_on()
             case Purpose.TRIAL if current and self.state is State.TUNING:
                 self._trial_settled(end, intent.attempts)
+            case Purpose.STAY if again and current and self.state is not State.PAUSED:
+                self._propose(Owner.TUNER, end.plan, Purpose.STAY, intent.attempts - 1)
             case Purpose.STAY if self._then is _Then.RETURN and end.ending is not Ending.LIVE:
                 self._search(f"the best plan could not go live: {end.reason}")
             case Purpose.STAY if current and self.state is State.SETTLING:
@@ -146,18 +150,25 @@ class Tuning:
                 if end.ending is not Ending.REFUSED:
                     self._leave_best(ATTEMPTS if end.ending is Ending.LIVE else intent.attempts - 1)
 
-    def _plan_live(self, owner: Owner) -> None:
+    def _plan_live(self, owner: Owner, intent: Intent | None) -> None:
+        stays = intent is not None and intent.purpose is Purpose.STAY and intent.run == self.search.number
+        is_late = intent is not None and intent.purpose is Purpose.TRIAL  # of an earlier search, unless it is awaited
         measuring = self.measuring.epoch is not None
         self.measuring.end()
         if owner is Owner.CLIENT:
             self.choice.of_client = None if self._serving.live is None else self._serving.live[1]
             self._pause("a client sets the plan")
         elif self.state is State.TUNING and measuring:
-            self._begin("another plan has gone live")
-        elif self.state is State.WATCHING and owner is Owner.TUNER:  # a trial of an earlier search, which came late
+            self._begin("another plan has gone live", self._search_from if is_late else None)
+        elif self.state is State.WATCHING and stays:
+            self._watch_live()
+        elif self.state is State.WATCHING and owner is Owner.TUNER:
             self._begin("another plan has gone live", self.watched)
         elif self.state is State.WATCHING:  # the same stages on other devices
             self._watch(None)
+        elif self.state is State.COMPARING and is_late and self._then is None:
+            contest = self.contests.running
+            self._return_to(self.search.start if contest is None else contest.serving)
 
     def _serves(self, end: Settled) -> None:
         """Begin tuning from a plan of the daemon's own, at the start or after a place has gone or come.
@@ -167,7 +178,12 @@ class Tuning:
         """
         self.fault = None if end.ending is Ending.LIVE or end.transient else end
         live, best = self._serving.live, self.choice.best(self._serving.available)
-        if end.ending is not Ending.LIVE or self.options is None or self.state is State.PAUSED or live is None:
+        if self.options is None or self.state is State.PAUSED or live is None:
+            return
+        if end.ending is not Ending.LIVE:
+            serves = set(live[1].places) <= set(self._serving.available)
+            if serves and self.state is not State.COMPARING and self.search.objective != self.choice.objective:
+                self._begin(f"the objective is {self.choice.objective} now")
             return
         if self.choice.is_clients(live):
             self._pause("the daemon was started with a plan")
@@ -219,7 +235,7 @@ class Tuning:
         self.contests.abort()
         winner = self.findings.winner(self.choice.objective)
         if self._compares:
-            self._await_load()
+            self._await_load(start)
         elif start is not None or winner is None:
             self._search(why, start)
         elif winner.cuttable is not None and winner.behind <= WORTH_SEARCHING:
@@ -232,10 +248,7 @@ class Tuning:
         if live is None or options is None:
             return
         if self._is_crowded:
-            self._put_off = why
-            if self.state is State.TUNING:
-                self._tell(tm.Break(self.search.number))
-            self._watch(None)
+            self._postpone(why, start)
             return
         self._put_off = self._then = None
         self._searched.add((self.choice.objective, available))
@@ -248,11 +261,33 @@ class Tuning:
             plan = self.choice.seed(available)
         order, objective = walk_order(self.search, plan, available), self.choice.objective
         begun = live[0], objective, self._outbox.now_s
-        self.search = SearchRun(self.search.number + 1, *begun, order, available, options.scheme)
+        self.search = SearchRun(self.search.number + 1, *begun, plan, order, available, options.scheme)
         self.state = State.TUNING
         self.measuring.end()
         self._outbox.write(self.search.began_record(options, plan, why))
         self._tell(beginning(self.search, options, plan, self.choice))
+
+    def _postpone(self, why: str, start: Plan | None) -> None:
+        """Watch until no other model computes frames on the live plan's places. `start`: where to search from then, and
+        the plan to be live meanwhile; None: the live one.
+        """
+        if self.state is State.TUNING:
+            self._tell(tm.Break(self.search.number))
+        self._put_off = why, start
+        self._watch_live()
+        self._return_to(start)
+
+    def _return_to(self, plan: Plan | None) -> None:
+        """Have this plan serve, if another one has gone live."""
+        live, available = self._serving.live, self._serving.available
+        if plan is not None and live is not None and plan != live[1] and self.choice.fits(plan, available):
+            self._propose(Owner.TUNER, plan, Purpose.STAY, ATTEMPTS)
+
+    @property
+    def _search_from(self) -> Plan | None:
+        """Where a search that was cut short begins again: from the best plan it has measured, else where it began."""
+        best = self.search.best_runnable
+        return self.search.start if best is None else best[0]
 
     @property
     def _is_decided(self) -> bool:
@@ -277,7 +312,7 @@ class Tuning:
     def _pause(self, why: str) -> None:
         if self.state is State.PAUSED or self.options is None or self._serving.live is None:
             return
-        self.state = State.PAUSED
+        self.state, self._then = State.PAUSED, None
         self.measuring.end()
         self.contests.abort()
         self._outbox.write(event_log.TuningPaused(run=self.search.number, reason=why))
@@ -316,18 +351,21 @@ class Tuning:
         self._searched.clear()
         self._decided.clear()
 
-    def _await_load(self) -> None:
+    def _await_load(self, start: Plan | None) -> None:
         if self.searching:
             self._tell(tm.Break(self.search.number))
-        self._new_run(self.choice.objective)
+        self._new_run(self.choice.objective, start)
+        self._return_to(start)
 
-    def _new_run(self, objective: Objective) -> None:
-        """Begin to compare under a new run number, so that messages of an earlier search are ignored."""
+    def _new_run(self, objective: Objective, start: Plan | None = None) -> None:
+        """Begin to compare under a new run number, so that messages of an earlier search are ignored. `start`: the plan
+        that is to serve until then, None: the live one.
+        """
         live = self._serving.live
         assert live is not None
         self.state, self._then, self._rival = State.COMPARING, None, None
         self.measuring.end()
-        begun = live[0], objective, self._outbox.now_s
+        begun = live[0], objective, self._outbox.now_s, start or live[1]
         self.search = SearchRun(self.search.number + 1, *begun, live[1].places, self._serving.available)
 
     def _frame_answered(self, event: ev.FrameAnswered | ev.FrameAlone) -> None:
@@ -337,7 +375,7 @@ class Tuning:
         if contests.running is not None:
             contests.answered(event)
             self._contest_went_on()
-        elif self.awaits_load and self._then is None:
+        elif self.awaits_load and self._then is None and not self._has_proposed(Purpose.STAY):
             objective = contests.load_seen(event, self._outbox.now_s)
             if objective == "latency" and self._measuring_layers:
                 return
@@ -385,10 +423,9 @@ class Tuning:
         if best is None:
             self._search("the best plan is not known any more")
         elif live[1] == best.plan:
-            self.search = self.following.search_of(self.choice.objective, best, self.search)
-            self._watch(best.measurement)
+            self._watch_live()
         elif not self._has_proposed(Purpose.STAY):
-            self._propose(Owner.TUNER, best.plan, Purpose.STAY)
+            self._propose(Owner.TUNER, best.plan, Purpose.STAY, ATTEMPTS)
 
     def _after_contest(self) -> None:
         live, best = self._serving.live, self.search.best_runnable
@@ -488,8 +525,7 @@ class Tuning:
         """Begin the search again, from the best plan that it had found (R5)."""
         self._outbox.write(event_log.TunerEnded(reason=died.reason))
         if self.state is State.TUNING:
-            best = self.search.best_runnable
-            self._begin(f"the tuner's process died ({died.reason})", None if best is None else best[0])
+            self._begin(f"the tuner's process died ({died.reason})", self._search_from)
 
     def _try(self, wanted: tm.Try) -> None:
         live = self._serving.live
@@ -543,7 +579,7 @@ class Tuning:
         elif plan == live[1]:
             self._stay()
         else:
-            self._propose(Owner.TUNER, plan, Purpose.STAY)
+            self._propose(Owner.TUNER, plan, Purpose.STAY, ATTEMPTS)
 
     def _stay_settled(self, end: Settled) -> None:
         if end.ending is Ending.LIVE:
@@ -585,6 +621,16 @@ class Tuning:
         self.state, self._then = State.WATCHING, None
         self.baseline = Baseline(baseline)
         self.measuring.begin(self._outbox.now_s, baseline)
+
+    def _watch_live(self) -> None:
+        """Watch the live plan, which may be the best one known."""
+        live, best = self._serving.live, self._best
+        if best is not None and live is not None and best.plan == live[1]:
+            self.search = self.following.search_of(self.choice.objective, best, self.search)
+            self._watch(best.measurement)
+        else:
+            self.search = replace(self.search, best=None, trying=None, proposal=None)
+            self._watch(None)
 
     def _part_taken(self, part: ev.PartTaken) -> None:
         if self.state is State.WATCHING and not part.full:
@@ -633,8 +679,8 @@ class Tuning:
         """Note the crowded places; begin a postponed search once none of them is the live plan's."""
         self._crowded = seen.places
         if self._put_off is not None and self.state is State.WATCHING and not self._is_crowded:
-            why, self._put_off = self._put_off, None
-            self._begin(why)
+            (why, start), self._put_off = self._put_off, None
+            self._begin(why, start)
 
     def _others_seen(self, seen: ev.OthersSeen) -> None:
         disturbed = seen.others_ratio > DISTURBED
@@ -654,6 +700,9 @@ class Tuning:
     def _frames_counted(self, counted: ev.FramesCounted) -> None:
         """Make the best plan for the present load live; search for one if none is known."""
         self._let_profile()
+        live = self._serving.live
+        if self.state is State.WATCHING and live is not None and live[0] != self.measuring.epoch:
+            self._watch_live()  # it leads again, as a comparison was broken off
         self._in_flight = (*self._in_flight, counted.in_flight)[-FLOWING_LOOKS:]
         if self.contests.running is not None:
             self.contests.look()

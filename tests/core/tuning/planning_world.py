@@ -79,6 +79,7 @@ class World:
                 best = self._kept_before()
                 found = replace(best.measurement, service_s=(frame_s,) * len(best.plan.stages), alone_s=alone_s)
                 kept[key_of(self.machine, f"{one}, plain chains")] = replace(best, measurement=found)
+        self.shares = random.Random(f"crowd {seed}").random() < 0.25
         self.unprofiled = random.Random(f"profiles {seed}").random() < 0.25  # of its own: the others stay as they were
         by_costs = plain_plan(rng, self.names) if rng.random() < 0.3 and not self.unprofiled else None
         choice = Choice(
@@ -156,6 +157,7 @@ class World:
             self.speed,
             *[self.profiled] * (2 if self.unprofiled else 0),
             *[self.look_at_load] * (12 if self.auto else 0),
+            *[self.crowd] * (6 if self.shares else 0),
             *[self.say_again] * 3,
             *[self.device_slows] * (2 if self.devices else 0),
             *(*faults, self.place_up, self.place_up) * unrest,
@@ -254,6 +256,11 @@ class World:
         self.feed(le.PlaceUp(name))
         if not was_available:
             self.feed(ev.PlaceReturned(name))
+
+    def crowd(self) -> None:
+        """Other models compute frames on some of the places, or on none."""
+        some = self.rng.sample(self.names, self.rng.randint(0, len(self.names)))
+        self.feed(ev.CrowdSeen(tuple(some) if self.rng.random() < 0.5 else ()))
 
     # --- what goes wrong --------------------------------------------------------------------------------------
 
@@ -402,6 +409,8 @@ class World:
                 self.workers.end(process)
         if self.unprofiled:
             self.profiled()
+        if self.shares:
+            self.feed(ev.CrowdSeen(()))
         for step in range(_MOST_STEPS_TO_REST):
             for process in self.workers.alive:
                 self.workers.work(process)

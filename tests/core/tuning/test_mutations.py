@@ -21,7 +21,7 @@ from shisha_rt.core.tuning.instructions import Decided
 from shisha_rt.core.tuning.placing import Placing
 from shisha_rt.core.tuning.profiler_messages import FromProfiler
 from shisha_rt.core.tuning.run import SearchRun
-from shisha_rt.core.tuning.state import Profiles, State
+from shisha_rt.core.tuning.state import Intent, Profiles, State
 from shisha_rt.core.tuning.tuning import Tuning
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
@@ -80,8 +80,8 @@ class TakesPlansOutOfDate(Epochs):
 class SearchesOnFromAClientsPlan(Tuning):
     """A client's plan pauses tuning."""
 
-    def _plan_live(self, owner: Owner) -> None:
-        super()._plan_live(Owner.DAEMON if owner is Owner.CLIENT else owner)
+    def _plan_live(self, owner: Owner, intent: Intent | None) -> None:
+        super()._plan_live(Owner.DAEMON if owner is Owner.CLIENT else owner, intent)
 
 
 class LosesThePlacersRefusal(Placing):

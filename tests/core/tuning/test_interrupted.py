@@ -1,0 +1,188 @@
+"""What is live in the end where a search or a comparison is broken off: the best plan that was measured (R5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shisha_rt.core.lifecycle import events as le
+from shisha_rt.core.lifecycle import instructions as do
+from shisha_rt.core.tuning import events as ev
+from shisha_rt.core.tuning import tuner_messages as tm
+from shisha_rt.core.tuning.cores import CoreEvent
+from shisha_rt.core.tuning.state import ATTEMPTS, State
+from shisha_rt.plan.plan import Plan
+from tests.core.tuning import contest_world
+from tests.core.tuning.contest_world import copies
+from tests.core.tuning.test_contest import OPENVINO_FASTER, duelling, in_fours, in_runs, unprofiled
+from tests.core.tuning.tuned_world import BEST, MACHINE, SEED, World
+
+EVERYWHERE = ("fast", "slow")
+WORSE = Plan.of([(0, 1, "fast"), (2, 7, "slow")])
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def kill_while_preparing(world: World) -> None:
+    """The worker dies that prepares a stage of the plan on its way."""
+    dies = world.held[0].incarnation
+    world.held = [order for order in world.held if order.incarnation != dies]
+    world.post(le.WorkerGone(dies, None, "killed"))
+
+
+def measure(world: World, plan: Plan) -> None:
+    """The tuner has it tried, and frames come until it is measured."""
+    trials = world.tuning.trials
+    world.say(tm.Try(world.tuning.search.number, plan, "to see"))
+    while world.tuning.trials == trials:
+        world.frame()
+
+
+def finish(world: World) -> None:
+    world.say(tm.Finished(world.tuning.search.number, world.plan, "enough"))
+
+
+def searching_with_a_worse_plan_live(world: World) -> None:
+    """`BEST` is the best plan measured so far."""
+    for plan in (SEED, BEST, WORSE):
+        measure(world, plan)
+    assert (world.plan, world.best()) == (WORSE, BEST)
+
+
+def begun_from(world: World) -> Plan:
+    return [message for message in world.sent if isinstance(message, tm.Begin)][-1].start
+
+
+class TestTheBestOfASearch:
+    def test_it_goes_live_though_a_worker_dies_in_its_preparation(self, world: World) -> None:
+        searching_with_a_worse_plan_live(world)
+        world.holds = True
+        finish(world)
+        kill_while_preparing(world)
+        world.release()
+        assert (world.plan, world.tuning.state, world.tuning.watched) == (BEST, State.WATCHING, BEST)
+        assert len(world.events("tuning_began")) == 1
+
+    def test_what_cannot_go_live_at_all_is_given_up_in_the_end(self, world: World) -> None:
+        searching_with_a_worse_plan_live(world)
+        world.refuse = lambda plan: plan == BEST
+        finish(world)
+        assert (world.plan, world.tuning.state) == (WORSE, State.TUNING)
+        assert sum(end.plan == BEST and end.ending is do.Ending.DROPPED for end in world.ends) == ATTEMPTS
+
+    @pytest.mark.parametrize("is_measured", [False, True])
+    def test_a_trial_that_is_late_is_not_where_a_search_begins_again(self, world: World, is_measured: bool) -> None:
+        """The tuner's process died while it was prepared."""
+        if is_measured:
+            measure(world, BEST)
+        start, world.holds = world.plan, True
+        world.say(tm.Try(world.tuning.search.number, WORSE, "to see"))
+        world.post(ev.TunerDied("killed"))
+        world.say(tm.Try(world.tuning.search.number, start, "where it starts"))
+        world.release()
+        assert world.plan == WORSE
+        assert begun_from(world) == start
+
+
+class TestWhileOtherModelsUseThePlaces:
+    def test_the_best_plan_serves_after_the_tuners_death(self, world: World) -> None:
+        searching_with_a_worse_plan_live(world)
+        world.post(ev.CrowdSeen(EVERYWHERE))
+        world.post(ev.TunerDied("killed"))
+        assert (world.plan, world.tuning.state) == (BEST, State.WATCHING)
+        world.post(ev.CrowdSeen(()))
+        assert (world.tuning.state, begun_from(world)) == (State.TUNING, BEST)
+
+    def test_what_was_kept_serves_after_a_late_trial(self, world: World) -> None:
+        measure(world, BEST)
+        world.holds = True
+        world.say(tm.Try(world.tuning.search.number, WORSE, "to see"))
+        world.post(ev.SearchAsked("a client asks"))
+        measure(world, BEST)
+        finish(world)
+        assert world.tuning.watched == BEST
+        world.post(ev.CrowdSeen(EVERYWHERE))
+        world.release()
+        assert WORSE in [end.plan for end in world.ends if end.ending is do.Ending.LIVE]
+        assert (world.plan, world.tuning.watched) == (BEST, BEST)
+
+    def test_a_plan_that_is_watched_for_want_of_another_is_not_called_the_best(self, world: World) -> None:
+        searching_with_a_worse_plan_live(world)
+        world.post(ev.CrowdSeen(EVERYWHERE))
+        world.post(ev.MachineChanged(MACHINE.with_speed("slow", 0.4), "the speed of slow is 0.4 now"))
+        assert (world.plan, world.tuning.state, world.tuning.watched) == (WORSE, State.WATCHING, None)
+
+
+def test_an_objective_is_searched_for_though_its_plan_cannot_go_live(world: World) -> None:
+    world.serve_until(State.WATCHING)
+    world.refuse = lambda plan: plan == SEED
+    world.post(ev.OptionsSet(objective="latency"))
+    assert (world.plan, world.tuning.state) == (BEST, State.TUNING)
+    assert world.events("tuning_began")[-1]["objective"] == "latency"
+
+
+class TestComparisons:
+    def test_a_clients_plan_that_fails_leaves_the_plan_that_served(self) -> None:
+        """It is proposed while the challenger has its turn."""
+        world = duelling()
+        contest = world.tuning.contests.running
+        assert contest is not None
+        world.serve(10, until=lambda: world.plan != contest.serving)
+        served, clients = contest.serving, Plan.of([(0, 1, "core0"), (2, 3, "core1")])
+        world.refuse = lambda plan: plan == clients
+        world.post(le.PlanProposed(le.Owner.CLIENT, 1, clients, None))
+        assert world.plan == served
+
+    def test_a_challenger_gives_way_to_what_is_proposed_while_it_is_prepared(self) -> None:
+        """And is compared afterwards, if that cannot go live."""
+        world = unprofiled(contest_world.World(OPENVINO_FASTER))
+        clients = Plan.of([(0, 1, "core0"), (2, 3, "core1")])
+        ends, carry_out = list[do.Ending](), world._carry_out
+
+        def meanwhile(instruction: Any) -> list[CoreEvent]:
+            if isinstance(instruction, do.Settled):
+                ends.append(instruction.ending)
+            events = carry_out(instruction)
+            if isinstance(instruction, do.EpochStarted) and not ends:
+                return [le.PlanProposed(le.Owner.CLIENT, 1, clients)]
+            return events
+
+        world._carry_out = meanwhile  # type: ignore[method-assign]
+        world.refuse = lambda plan: plan == clients
+        world.serve(60)
+        assert ends[:3] == [do.Ending.DROPPED, do.Ending.DROPPED, do.Ending.LIVE]
+        assert world.plan == copies("openvino")
+
+    def test_a_challenger_whose_worker_dies_is_tried_again(self) -> None:
+        world = unprofiled(contest_world.World(OPENVINO_FASTER))
+        deaths = list[int]()
+        carry_out = world._carry_out
+
+        def dies_once(instruction: Any) -> list[CoreEvent]:
+            if isinstance(instruction, do.PrepareStage) and instruction.plan == copies("openvino") and not deaths:
+                deaths.append(instruction.incarnation)
+                return [le.WorkerGone(instruction.incarnation, None, "killed")]
+            return carry_out(instruction)
+
+        world._carry_out = dies_once  # type: ignore[method-assign]
+        world.serve(60)
+        assert deaths
+        assert world.plan == copies("openvino")
+        assert "cannot_run" not in [record["verdict"] for record in world.told("plans_compared")]
+
+
+def test_a_pause_stays_one_though_the_best_plan_cannot_go_live() -> None:
+    """The daemon was about to return to it, as the load of a comparison had gone away."""
+    world = unprofiled(contest_world.World(in_fours, tried=in_runs(1.6), most_batch=8))
+    world.serve(60, in_flight=4, until=lambda: world.state is State.WATCHING)
+    world.serve(60, in_flight=40, until=lambda: world.lifecycle.beside is not None)
+    world.refuse = lambda plan: True
+    world.post(le.PlanProposed(le.Owner.CLIENT, 1, copies("openvino")))
+    world.serve(1, in_flight=1)
+    world.post(ev.PauseAsked("asked"))
+    world.serve(60, in_flight=1)
+    assert (world.plan, world.state) == (copies(), State.PAUSED)

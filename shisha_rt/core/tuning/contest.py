@@ -269,18 +269,16 @@ class Contests:
         intent = Intent(Purpose.COMPARE, run=0, attempts=attempts)
         self._outbox.propose(Owner.TUNER, challenger.plan, under, intent, beside=True)
 
-    def end(self) -> Plan | None:
-        """End the comparison, as nothing is left to try; return the plan that won, which is live."""
+    def end(self) -> Contest | None:
+        """End the comparison, as nothing is left to try, and return it; the plan that won is live."""
         contest, self.running = self.running, None
-        if contest is None:
-            return None
-        self._findings.note(contest)
-        self._outbox.write(
-            event_log.ComparisonEnded(
-                objective=contest.objective, plan=str(contest.serving), name=contest.name, candidates=contest.of
+        if contest is not None:
+            self._outbox.write(
+                event_log.ComparisonEnded(
+                    objective=contest.objective, plan=str(contest.serving), name=contest.name, candidates=contest.of
+                )
             )
-        )
-        return contest.serving
+        return contest
 
     def abort(self) -> None:
         """Drop the comparison; the best plan so far keeps serving, if it still can."""

@@ -134,6 +134,10 @@ class Findings:
         """Whether the best plan over these places is known, from this run or an earlier one."""
         return (objective, over) in self._winners or self._is_kept(objective, over)
 
+    def search_ended(self, objective: Objective, over: tuple[str, ...]) -> None:
+        """Note that a search of this run is about to keep its best plan: candidates may still have to be compared."""
+        self._kept.setdefault((objective, over), False)
+
     def reason(self, objective: Objective) -> str | None:
         """Why plans are compared again; None for the first time."""
         return self._reasons.get(objective)

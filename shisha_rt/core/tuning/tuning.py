@@ -29,7 +29,7 @@ from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.core.tuning.candidates import Candidate
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.contest import Contests
-from shisha_rt.core.tuning.findings import WORTH_SEARCHING, Findings
+from shisha_rt.core.tuning.findings import WORTH_SEARCHING, Contest, Findings
 from shisha_rt.core.tuning.instructions import CountTrial, Decided, Keep, TellProfiler, TellTuner, TuningOutbox
 from shisha_rt.core.tuning.measuring import Baseline, Measuring
 from shisha_rt.core.tuning.objective_switching import ObjectiveSwitching
@@ -92,6 +92,7 @@ class Tuning:
         self.contests = Contests(serving, choice, self._outbox, self.findings, warm_up)
         self._then: _Then | None = None
         self._rival: BestPlan | None = None
+        self._judged: Contest | None = None  # the last comparison that was decided
         self._searched: set[tuple[Objective, tuple[str, ...]]] = set()
         self._decided: set[tuple[Objective, tuple[str, ...]]] = set()
         self._flowing = 0
@@ -166,8 +167,8 @@ class Tuning:
             self._begin("another plan has gone live", self.watched)
         elif self.state is State.WATCHING:  # the same stages on other devices
             self._watch(None)
-        elif self.state is State.COMPARING and is_late and self._then is None:
-            contest = self.contests.running
+        elif self.state is State.COMPARING and is_late and self._then in (None, _Then.MEASURE):
+            contest = self.contests.running if self._then is None else self._judged
             self._return_to(self.search.start if contest is None else contest.serving)
 
     def _serves(self, end: Settled) -> None:
@@ -399,13 +400,13 @@ class Tuning:
             self._return_to_best()
 
     def _compared(self) -> None:
-        """End the comparison. Its winner goes live by what is decided so far; it is kept after that, measured first if
-        it needs to be.
-        """
-        plan, rival = self.contests.end(), self._rival
+        """End the comparison. Its winner is live; it is kept after that, measured first if it needs to be."""
+        self._judged, rival = self.contests.end(), self._rival
         self._rival, self._then = None, _Then.MEASURE if rival is None else _Then.KEEP
-        if rival is not None and plan == rival.plan:
-            self.search.best = rival.plan, rival.measurement
+        if rival is not None and self._judged is not None:
+            self.findings.note(self._judged)
+            if self._judged.serving == rival.plan:
+                self.search.best = rival.plan, rival.measurement
 
     @property
     def _best(self) -> BestPlan | None:
@@ -434,7 +435,10 @@ class Tuning:
             return
         settled = self._outbox.now_s - self._compared_s >= AFTER_LOSER_S
         if self._then is _Then.MEASURE and self.measuring.epoch is None and settled:
-            self.measuring.begin(self._outbox.now_s, None)
+            if live is not None and self._judged is not None and live[1] == self._judged.serving:
+                self.measuring.begin(self._outbox.now_s, None)
+            elif not self._has_proposed(Purpose.STAY):
+                self._begin("another plan has gone live")
         elif self._then is _Then.KEEP and live is not None and best is not None and live[1] == best[0]:
             self._keep_best()
         elif self._then is _Then.KEEP:
@@ -442,8 +446,9 @@ class Tuning:
 
     def _candidate_measured(self, measurement: Measurement) -> None:
         live, search = self._serving.live, self.search
-        assert live is not None
+        assert live is not None and self._judged is not None  # noqa: PT018 (its winner is live)
         self._then = None
+        self.findings.note(self._judged)
         self.measuring.repeatability.observe(live[1], measurement)
         measurement = self.measuring.repeatability.widen(measurement)
         search.best = live[1], measurement
@@ -611,6 +616,7 @@ class Tuning:
     def _keep(self, kept: BestPlan) -> None:
         search = self.search
         self._decided.add((search.objective, search.over))
+        self.findings.search_ended(search.objective, search.over)
         kept = replace(kept, others_ratio=self.findings.others_ratio(search.objective))
         self._outbox.decide(Keep(self.choice.keep(kept, search.over, search.objective, search.scheme), kept))
 

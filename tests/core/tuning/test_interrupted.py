@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+import random
+from typing import Any, Final
 
 import pytest
 
 from shisha_rt.core.lifecycle import events as le
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.tuning import events as ev
+from shisha_rt.core.tuning import instructions as td
 from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.cores import CoreEvent
-from shisha_rt.core.tuning.state import ATTEMPTS, State
+from shisha_rt.core.tuning.profiler_messages import ModelProfiled
+from shisha_rt.core.tuning.state import ATTEMPTS, Profiles, State
 from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import OBJECTIVES, AnyObjective
 from tests.core.tuning import contest_world
 from tests.core.tuning.contest_world import copies
 from tests.core.tuning.test_contest import OPENVINO_FASTER, duelling, in_fours, in_runs, unprofiled
 from tests.core.tuning.tuned_world import BEST, MACHINE, SEED, World
 
-EVERYWHERE = ("fast", "slow")
-WORSE = Plan.of([(0, 1, "fast"), (2, 7, "slow")])
+EVERYWHERE: Final = ("fast", "slow")
+WORSE: Final = Plan.of([(0, 1, "fast"), (2, 7, "slow")])
+CLIENTS: Final = Plan.of([(0, 1, "core0"), (2, 3, "core1")])
+CHAIN: Final = Plan.of([(0, 2, "core0"), (3, 3, "core1")])
 
 
 @pytest.fixture
@@ -132,15 +138,14 @@ class TestComparisons:
         contest = world.tuning.contests.running
         assert contest is not None
         world.serve(10, until=lambda: world.plan != contest.serving)
-        served, clients = contest.serving, Plan.of([(0, 1, "core0"), (2, 3, "core1")])
-        world.refuse = lambda plan: plan == clients
-        world.post(le.PlanProposed(le.Owner.CLIENT, 1, clients, None))
+        served = contest.serving
+        world.refuse = lambda plan: plan == CLIENTS
+        world.post(le.PlanProposed(le.Owner.CLIENT, 1, CLIENTS, None))
         assert world.plan == served
 
     def test_a_challenger_gives_way_to_what_is_proposed_while_it_is_prepared(self) -> None:
         """And is compared afterwards, if that cannot go live."""
         world = unprofiled(contest_world.World(OPENVINO_FASTER))
-        clients = Plan.of([(0, 1, "core0"), (2, 3, "core1")])
         ends, carry_out = list[do.Ending](), world._carry_out
 
         def meanwhile(instruction: Any) -> list[CoreEvent]:
@@ -148,11 +153,11 @@ class TestComparisons:
                 ends.append(instruction.ending)
             events = carry_out(instruction)
             if isinstance(instruction, do.EpochStarted) and not ends:
-                return [le.PlanProposed(le.Owner.CLIENT, 1, clients)]
+                return [le.PlanProposed(le.Owner.CLIENT, 1, CLIENTS)]
             return events
 
         world._carry_out = meanwhile  # type: ignore[method-assign]
-        world.refuse = lambda plan: plan == clients
+        world.refuse = lambda plan: plan == CLIENTS
         world.serve(60)
         assert ends[:3] == [do.Ending.DROPPED, do.Ending.DROPPED, do.Ending.LIVE]
         assert world.plan == copies("openvino")
@@ -186,3 +191,107 @@ def test_a_pause_stays_one_though_the_best_plan_cannot_go_live() -> None:
     world.post(ev.PauseAsked("asked"))
     world.serve(60, in_flight=1)
     assert (world.plan, world.state) == (copies(), State.PAUSED)
+
+
+class Restless(contest_world.World):
+    """Layers are profiled at some time, and then a tuner searches: it has its start measured, and is content.
+
+    While it `dies`, a worker dies in the next preparation. Plans of clients cannot be prepared.
+    """
+
+    def __init__(self, seed: int, objective: AnyObjective) -> None:
+        self.random = random.Random(seed)
+        self.dies = False
+        self.to_tuner: list[tm.ToTuner] = []
+        self.proposed = 0
+        noise = self.random.choice((0.01, 0.05))
+        super().__init__(
+            OPENVINO_FASTER, seed=seed, objective=objective, noise=noise, refuse=lambda plan: plan == CLIENTS
+        )
+
+    def _carry_out(self, instruction: Any) -> list[CoreEvent]:
+        match instruction:
+            case do.PrepareStage(incarnation=incarnation) if self.dies:
+                self.dies = False
+                return [le.WorkerGone(incarnation, None, "killed")]
+            case td.TellTuner():
+                self.to_tuner.append(instruction.message)
+        return super()._carry_out(instruction)
+
+    def tune(self) -> None:
+        """What the tuner's process does with the messages that have come."""
+        messages, self.to_tuner = self.to_tuner, []
+        for message in messages:
+            run = self.tuning.search.number
+            if isinstance(message, tm.Begin):
+                self.start = message.start
+                self.post(ev.TunerSaid(tm.Try(message.run, message.start, "where it starts")))
+            elif isinstance(message, tm.Measured) and message.run == run:
+                if self.random.random() < 0.5:
+                    self.post(ev.TunerSaid(tm.Try(run, self.random.choice((CHAIN, self.start)), "another")))
+                else:
+                    self.post(ev.TunerSaid(tm.Finished(run, self.start, "it will do")))
+
+    def act(self) -> None:
+        place = self.random.choice(contest_world.NAMES)
+        match self.random.choice(("kill", "die", "down", "up", "client", "tuner", "crowd", "calm", "profile", "ask")):
+            case "kill":
+                self.kill(place)
+            case "die":
+                self.dies = True
+            case "down":
+                self.post(le.PlaceDown(place))
+            case "up":
+                self.up(place)
+            case "client":
+                self.proposed += 1
+                self.post(le.PlanProposed(le.Owner.CLIENT, self.proposed, CLIENTS))
+            case "tuner":
+                self.to_tuner.clear()
+                self.post(ev.TunerDied("killed"))
+            case "crowd":
+                self.post(ev.CrowdSeen((place,)))
+            case "calm":
+                self.post(ev.CrowdSeen(()))
+            case "profile":
+                self.profile()
+            case "ask" if self.random.random() < 0.3:
+                self.post(ev.SearchAsked("a client asks"))
+
+    def up(self, place: str) -> None:
+        if place not in self.lifecycle.available:
+            self.post(le.PlaceUp(place))
+            self.post(ev.PlaceReturned(place))
+
+    def profile(self) -> None:
+        if self.tuning.choice.profiles is Profiles.COMING:
+            by_costs = tuple((objective, CHAIN) for objective in OBJECTIVES)
+            self.post(ev.ProfilerSaid(ModelProfiled(tm.StoredCosts(b"{}"), by_costs, 1.0)))
+
+
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(6, 200))])
+def test_whatever_comes_in_between_it_comes_to_rest_with_the_best_plan_live(seed: int) -> None:
+    """No client has paused it, or has a plan of its own."""
+    world = Restless(seed, objective=random.Random(seed).choice(("throughput", "auto")))
+    for _ in range(world.random.randint(5, 25)):
+        in_flight, end_s = world.random.choice((0, 1, 6, 6, 6)), world.now_s + 2 * world.random.random()
+        while world.now_s < end_s:
+            world.serve(0.25, in_flight=in_flight)
+            world.tune()
+        world.act()
+    world.dies = False
+    for name in contest_world.NAMES:
+        world.up(name)
+    world.profile()
+    world.post(ev.CrowdSeen(()))
+    best = copies("openvino")
+    for _ in range(400):  # a comparison whose load went away is resumed after a pause
+        world.serve(0.5)
+        world.tune()
+        if world.plan == best == world.tuning.watched:
+            break
+    kept = world.tuning.choice.best(world.lifecycle.available)
+    assert kept is not None
+    assert world.plan == best == world.tuning.watched == kept.plan
+    world.serve(5, in_flight=0)
+    assert world.answered == world.sent

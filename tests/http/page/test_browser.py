@@ -108,7 +108,7 @@ def test_a_place_that_is_lost_and_one_that_is_taken_down(tmp_path: Path, browser
         place.locator("summary").click()
         place.get_by_role("button", name="take down").click()
         expect(place).to_contain_text("down, not in planning")
-        expect(place).to_have_attribute("data-state", "down")
+        expect(place).to_have_attribute("data-state", "unwanted")
         expect(page.locator("#pipeline")).to_contain_text("Without a stage: slow0 (down, not in planning)")
         assert not daemon.control.status()["places"][1]["available"]
         page.locator(".place", has_text="fast0").locator("summary").click()

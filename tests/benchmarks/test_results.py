@@ -48,7 +48,8 @@ def test_a_header_tells_all_runs_that_its_rows_are_from(tmp_path: Path) -> None:
         for _ in range(2):  # as after each network of a run
             rows, facts_of_all = with_kept(path, "model", [{"model": names, "ms": 2}], about)
             save_csv("x", rows, facts_of_all, tmp_path)
-    assert [(row["model"], row["commit"]) for row in read_csv(path)] == [("d", "c2"), ("c", "c2"), ("b", "c1"), ("a", "c1")]
+    by_row = [(row["model"], row["commit"]) for row in read_csv(path)]
+    assert by_row == [("d", "c2"), ("c", "c2"), ("b", "c1"), ("a", "c1")]
     assert header(path) == {
         "commit": "c2",
         "date": "d4",

@@ -56,7 +56,7 @@ from benchmarks.shisha.repeat import shisha
 from benchmarks.splits.executed import splits_executed
 from benchmarks.splits.gap import splits_gap
 from benchmarks.splits.paper import splits_paper
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Failure
 
 COMMANDS: Final[Sequence[Callable[..., None]]] = (
     # The running daemon.
@@ -96,5 +96,6 @@ def _all(context: typer.Context) -> None:
 if __name__ == "__main__":
     try:
         app()
-    except BadInput as error:
-        sys.exit(f"benchmarks: {error}")
+    except (BadInput, Failure) as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, BadInput) else 1)

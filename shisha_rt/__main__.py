@@ -13,6 +13,7 @@ _EXIT_INTERRUPTED: Final = 130
 
 def main() -> int:
     """Run one command and return its exit status. Before and after the command Ctrl-C ends the process at once."""
+    _leave_ascii()
     taken = signal.getsignal(signal.SIGINT)
     if taken is signal.default_int_handler:  # it is not ignored, as in the background
         signal.signal(signal.SIGINT, _end)  # commands take half a second to import
@@ -23,6 +24,12 @@ def main() -> int:
     if taken is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
     return status
+
+
+def _leave_ascii() -> None:
+    """Begin again in UTF-8 where the locale has ASCII alone: no message to a child could hold a path with an umlaut."""
+    if sys.getfilesystemencoding() == "ascii" and os.environ.get("PYTHONUTF8") != "1":
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONUTF8": "1"})
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:

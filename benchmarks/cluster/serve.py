@@ -25,6 +25,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from benchmarks.lists import counts_in
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
 from benchmarks.report.results import Row, Spread, in_turns, save_csv, show
@@ -57,6 +58,7 @@ def serve(
     ] = 0.6,
 ) -> None:
     """Places on one to three hosts against Ray Serve with the whole model on each, at saturation."""
+    numbers = counts_in("--hosts", hosts)
     check_host("cluster serve")
     if find_spec("ray.serve") is None or find_spec("fastapi") is None:
         raise BadInput("cluster serve: this interpreter lacks Ray Serve: the extra `race`")
@@ -64,12 +66,12 @@ def serve(
     progress = Progress("serve")
     rows: list[Row] = []
     for model in models.split(","):
-        for number in map(int, hosts.split(",")):
+        for number in numbers:
             progress.step(f"{model} on {number} hosts of {CORES:g} cores")
             with far_hosts(number) as its, _sides(model, its) as (sides, plan):
                 rows += _rows(model, number, sides, plan, seconds, count, progress)
             save_csv(name, rows, about)
-    model, number = models.split(",")[0], max(map(int, hosts.split(",")))
+    model, number = models.split(",")[0], max(numbers)
     progress.step(f"{model} on {number} hosts with room for {part:g} of it")
     room = math.ceil(part * zoo_path(model, print).stat().st_size)
     with far_hosts(number) as its, _daemon_sides(model, its, room) as (sides, plan, _):

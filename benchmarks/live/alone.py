@@ -23,7 +23,7 @@ import psutil
 import typer
 
 from benchmarks.report.facts import facts
-from benchmarks.report.headers import kept_rows
+from benchmarks.report.headers import with_kept
 from benchmarks.report.progress import Progress
 from benchmarks.report.results import RESULTS, Row, Spread, in_turns, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
@@ -74,8 +74,8 @@ class _Side:
 def alone(
     models: Annotated[str, typer.Option(help="Zoo networks, separated by commas.")] = MODELS,
     machine: Annotated[str, typer.Option(help="A machine whose places are unthrottled.")] = "this-machine",
-    seconds: Annotated[float, typer.Option(help="For each side with each pause in each round.")] = 1.5,
-    count: Annotated[int, typer.Option("--rounds", help="Rounds.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.2, help="For each side with each pause in each round.")] = 1.5,
+    count: Annotated[int, typer.Option("--rounds", min=1, help="Rounds.")] = 5,
     add: Annotated[
         bool, typer.Option("--add", help="Keep what the file has of other networks; each row names its commit.")
     ] = False,
@@ -98,9 +98,8 @@ def alone(
             more = {f"plan, {side.name}": side.plan for side in daemons}
             more |= {f"idle %, {side.name}": f"{100 * side.idle():.2g}" for side in daemons}
         rows += [_row(model, pause_ms, took, more) for pause_ms, took in turns.items()]
-        kept = kept_rows(RESULTS / "alone.csv", "model", set(models.split(","))) if add else []
         # After each network, so that results are kept if a later one fails.
-        save_csv("alone", [*({**row, "commit": about["commit"]} for row in rows), *kept], about)
+        save_csv("alone", *with_kept(RESULTS / "alone.csv" if add else None, "model", rows, about))
     progress.done()
     show(f"One frame at a time, ms, {machine}", rows, ["aim: at most 1.1 times the best engine and 0.3 ms"])
     print(f"written to {RESULTS}: alone.csv")

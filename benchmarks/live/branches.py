@@ -189,8 +189,8 @@ def _own(model: str, machine: Machine) -> Iterator[ChildProcess]:
 def branches(
     models: Annotated[str, typer.Option(help="Zoo networks, separated by commas.")] = MODELS,
     machine: Annotated[str, typer.Option(help="A machine file or shipped name, of two cores.")] = "this-machine",
-    seconds: Annotated[float, typer.Option(help="For each side in each round.")] = 0.4,
-    count: Annotated[int, typer.Option("--rounds", help="Rounds.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.2, help="For each side in each round.")] = 0.4,
+    count: Annotated[int, typer.Option("--rounds", min=1, help="Rounds.")] = 5,
 ) -> None:
     """What branches side by side bring one frame at a time, on paper and on two real cores."""
     places = load_machine(machine)

@@ -41,7 +41,7 @@ _PATIENCE_S: Final = 120.0
 
 def dashboard(
     model: Annotated[str, typer.Option(help="Of the zoo.")] = MODEL,
-    seconds: Annotated[float, typer.Option(help="How long each quiet stretch between two changes is.")] = 8.0,
+    seconds: Annotated[float, typer.Option(min=1.0, help="How long each quiet stretch between two changes is.")] = 8.0,
     picture: Annotated[Path, typer.Option(help="Where it goes.")] = PICTURE,
 ) -> None:
     """Grafana's dashboard, drawn from its own queries over a real run."""

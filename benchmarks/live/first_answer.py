@@ -38,7 +38,7 @@ _SOON_S: Final = 0.002
 def first_answer(
     models: Annotated[str, typer.Option(help="Zoo networks, separated by commas.")] = MODELS,
     machine: Annotated[str, typer.Option(help="A machine file or shipped name.")] = "this-machine",
-    count: Annotated[int, typer.Option("--rounds", help="Rounds.")] = 3,
+    count: Annotated[int, typer.Option("--rounds", min=1, help="Rounds.")] = 3,
 ) -> None:
     """How long a user waits for the first answer, and what frames get while layers are measured."""
     about = facts()

@@ -29,6 +29,7 @@ from typing import Annotated, Final
 
 import typer
 
+from benchmarks.lists import words_in
 from benchmarks.live.load_figures import AUTO, FIXED, AtRate, Heard, Step, poisson, step_row
 from benchmarks.live.race import versions
 from benchmarks.report.facts import facts
@@ -43,7 +44,7 @@ from benchmarks.rigs.queue_process import COPIES, THREADS
 from benchmarks.rigs.served import served
 from benchmarks.rigs.servers import SERVERS, ServerPython, awake, missing, pythons, running, stopped
 from shisha_rt.client import Client, Plan, plan_of
-from shisha_rt.errors import BadInput, Failure
+from shisha_rt.errors import Failure
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.rate import OBJECTIVES
@@ -203,9 +204,7 @@ def load(
     described = load_machine(machine)
     check_runnable(described)
     interpreters = pythons(server_python or [])
-    names = [] if rivals == "none" else rivals.split(",")
-    if unknown := set(names) - set(SIDES[3:]):
-        raise BadInput(f"--rivals: {min(unknown)} is none, expected some of {', '.join(SIDES[3:])}, or none")
+    names = [] if rivals == "none" else words_in("--rivals", rivals, SIDES[3:])
     absent = {name: why for name in names if name in SERVERS and (why := missing(name, interpreters[name]))}
     notes = {name: f"left out: {why}" for name, why in absent.items()}
     names = [name for name in names if name not in absent]

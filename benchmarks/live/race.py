@@ -28,7 +28,7 @@ from typing import Annotated, Final
 import typer
 
 from benchmarks.report.facts import facts
-from benchmarks.report.headers import kept_rows
+from benchmarks.report.headers import with_kept
 from benchmarks.report.progress import Progress
 from benchmarks.report.results import Row, Spread, results_of, save_csv, show, written
 from benchmarks.rigs.contest import DAEMON, SIDES, Network, Round, contest
@@ -180,8 +180,8 @@ def _save(raced: Sequence[Raced], path: Path, about: Mapping[str, str], *, add: 
         (path.name, [network.row(side) for network in raced for side in network.sides]),
         (f"{path.name}_cpu", [network.cpu_row(side) for network in raced for side in network.sides]),
     ):
-        kept = kept_rows(path.with_name(f"{name}.csv"), "model", {network.model for network in raced}) if add else []
-        save_csv(name, [*({**row, "commit": about["commit"]} for row in rows), *kept], about, path.parent)
+        kept = path.with_name(f"{name}.csv") if add else None
+        save_csv(name, *with_kept(kept, "model", rows, about), path.parent)
 
 
 def _report(raced: Sequence[Raced], machine: str, path: Path) -> None:

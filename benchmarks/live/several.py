@@ -33,6 +33,7 @@ from typing import Annotated, Final
 
 import typer
 
+from benchmarks.lists import numbers_in, words_in
 from benchmarks.live.load_figures import Heard, percentile, poisson
 from benchmarks.live.race import versions
 from benchmarks.report.facts import facts
@@ -172,9 +173,10 @@ def several(
 ) -> None:
     """Two models on the same cores while their loads change, beside two daemons and other servers."""
     names = models.split(",")
-    targets_s = [float(target_ms) / 1e3 for target_ms in targets_ms.split(",")]
-    if len(names) != 2 or len(targets_s) != 2 or set(patterns.split(",")) - set(PATTERNS):
-        raise BadInput(f"expected two models, two targets, and patterns among {', '.join(PATTERNS)}")
+    targets_s = [target_ms / 1e3 for target_ms in numbers_in("--targets-ms", targets_ms)]
+    loads = [*itertools.product(words_in("--patterns", patterns, PATTERNS), numbers_in("--percents", percents))]
+    if len(names) != 2 or len(targets_s) != 2:
+        raise BadInput(f"--models {models} --targets-ms {targets_ms}: expected two models and two targets")
     interpreters = pythons(server_python or [])
     absent = {name: why for name in ("mosec", "mlserver") if (why := missing(name, interpreters[name]))}
     servers = {name: interpreters[name] for name in ("mosec", "mlserver") if name not in absent}
@@ -184,7 +186,7 @@ def several(
     alone_fps = [_alone_fps(network, tuning_s, progress.glance) for network in networks]
     with _sides(networks, targets_s, servers, tuning_s, progress.glance) as sides:
         about |= {"alone": ", ".join(f"{name} {fps:.4g}/s" for name, fps in zip(names, alone_fps, strict=True))}
-        for pattern, percent in itertools.product(patterns.split(","), map(float, percents.split(","))):
+        for pattern, percent in loads:
             shared = segments(pattern, _LEAD_S + seconds, seed)
             rates_fps = [fps * percent / 100 for fps in alone_fps]
             at_s = arrivals(shared, rates_fps, f"{seed} {pattern} {percent}")

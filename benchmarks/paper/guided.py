@@ -219,8 +219,8 @@ def share(values: Sequence[float], most: float) -> float:
 
 
 def guided(
-    draws: Annotated[int, typer.Option(help="True costs for each network and machine.")] = 100,
-    sigma: Annotated[float, typer.Option(help="Of the lognormal error of the costs told.")] = SIGMA,
+    draws: Annotated[int, typer.Option(min=1, help="True costs for each network and machine.")] = 100,
+    sigma: Annotated[float, typer.Option(min=0.0, help="Of the lognormal error of the costs told.")] = SIGMA,
     quick: Annotated[bool, typer.Option("--quick", help="5 draws.")] = False,
 ) -> None:
     """Guided tuning against Shisha, SA, HC and Pipe-Search on wrong costs: trials, quality, frames lost; simulated."""

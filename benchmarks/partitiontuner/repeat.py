@@ -164,11 +164,11 @@ def partitiontuner(
     networks: Annotated[
         str, typer.Option(help="Of the paper's, separated by commas; fewer than all are a quick run.")
     ] = ",".join(NETWORKS),
-    rounds: Annotated[int, typer.Option(help="In each, every scheme gets a frame; 0: nothing is executed.")] = 5,
-    answers: Annotated[int, typer.Option(help="Frames by which int8 is held against fp32; 0: none.")] = 16,
-    graphs: Annotated[int, typer.Option(help="Small random graphs on paper.")] = 500,
-    sets: Annotated[int, typer.Option(help="Other sets of numbers that hold the fitted cells; 0: none.")] = SETS,
-    lines: Annotated[int, typer.Option(help="Lines of text that a trained network reads; 0: none.")] = 64,
+    rounds: Annotated[int, typer.Option(min=0, help="In each, every scheme gets a frame; 0: nothing is executed.")] = 5,
+    answers: Annotated[int, typer.Option(min=0, help="Frames by which int8 is held against fp32; 0: none.")] = 16,
+    graphs: Annotated[int, typer.Option(min=0, help="Small random graphs on paper.")] = 500,
+    sets: Annotated[int, typer.Option(min=0, help="Other sets of numbers that hold the fitted cells; 0: none.")] = SETS,
+    lines: Annotated[int, typer.Option(min=0, help="Lines of text that a trained network reads; 0: none.")] = 64,
 ) -> None:
     """The PartitionTuner paper's tables and figures beside ours, executed by daemons on its board, emulated."""
     machine = load_machine(BOARD)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +10,8 @@ from benchmarks.report.facts import commits_since, host
 from benchmarks.report.results import RESULTS, Row, read_csv, show
 
 _UNKNOWN: Final = "unknown"
+_ROWS: Final = "rows of "
+"""Begins the fact of a header about rows that an earlier run of this commit has taken."""
 
 
 def header(path: Path) -> dict[str, str]:
@@ -24,12 +26,24 @@ def header(path: Path) -> dict[str, str]:
     return found
 
 
-def kept_rows(path: Path, column: str, anew: Collection[str]) -> list[dict[str, str]]:
-    """The rows of a file whose `column` is not among those measured `anew`; each row with its commit."""
-    if not path.exists():
-        return []
-    commit = header(path)["commit"]
-    return [{"commit": commit, **row} for row in read_csv(path) if row[column] not in anew]
+def with_kept(
+    path: Path | None, column: str, rows: Sequence[Row], about: Mapping[str, str]
+) -> tuple[list[Row], dict[str, str]]:
+    """`rows`, taken in the run `about`, and those of a file whose `column` has another value; each row with its commit.
+
+    The header has a line for each commit of the latter: when and by which commands its rows were taken.
+    """
+    anew: list[Row] = [{**row, "commit": about["commit"]} for row in rows]
+    if path is None or not path.exists():
+        return anew, dict(about)
+    before, measured = header(path), {row[column] for row in rows}
+    kept = [{"commit": before["commit"], **row} for row in read_csv(path) if row[column] not in measured]
+    runs = {name: by for name, by in before.items() if name.startswith(_ROWS)}
+    if (by := f"{before['date']}, {before['repeat']}") != f"{about['date']}, {about['repeat']}":
+        name = _ROWS + before["commit"]
+        runs[name] = "; ".join(filter(None, (runs.get(name), by)))
+    names = dict.fromkeys(_ROWS + row["commit"] for row in kept)
+    return [*anew, *kept], {**about, **{name: runs[name] for name in names if name in runs}}
 
 
 def stale_rows(headers: Mapping[str, Mapping[str, str]], here: Mapping[str, str]) -> list[Row]:

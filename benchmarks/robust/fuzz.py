@@ -22,11 +22,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from benchmarks.lists import words_in
 from benchmarks.report.facts import facts
-from benchmarks.report.headers import kept_rows
+from benchmarks.report.headers import with_kept
 from benchmarks.report.results import RESULTS, Row, save_csv, show
 from benchmarks.robust.targets import TARGETS
-from shisha_rt.errors import BadInput
 
 _LATE_S: Final = 30.0
 """A case that exceeds its limit by this hangs where Python cannot interrupt it."""
@@ -45,9 +45,7 @@ def fuzz(
 
     The file of results keeps what it has of targets that are not fuzzed now.
     """
-    names = target.split(",") if target else list(TARGETS)
-    if set(names) - set(TARGETS):
-        raise BadInput(f"target {target!r}: expected {', '.join(TARGETS)}, separated by commas")
+    names = words_in("--target", target, TARGETS) if target else list(TARGETS)
     about = facts()
     rows: dict[str, Row] = {}
     saving = Lock()
@@ -76,8 +74,7 @@ def fuzz(
                 "cases a second": share / seconds,
             }
             if not first:
-                anew = [{**row, "commit": about["commit"]} for row in rows.values()]
-                save_csv("fuzz", [*anew, *kept_rows(RESULTS / "fuzz.csv", "target", rows)], about)
+                save_csv("fuzz", *with_kept(RESULTS / "fuzz.csv", "target", [*rows.values()], about))
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         deque(pool.map(run, names), maxlen=0)

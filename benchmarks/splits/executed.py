@@ -10,6 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
+from benchmarks.lists import words_in
 from benchmarks.report.facts import facts
 from benchmarks.report.page import save_page, table
 from benchmarks.report.results import Row, Spread, results_of, show
@@ -18,20 +19,19 @@ from benchmarks.splits import alone, emulated, live
 ON_BOARD: Final = "Shards on the emulated board"
 ALONE: Final = "Layers by themselves on two cores"
 LIVE: Final = "Daemons left to themselves"
+PARTS: Final = ("emulated", "alone", "live")
 
 
 def splits_executed(
-    parts: Annotated[str, typer.Option(help="Of emulated, alone, live: those wanted.")] = "emulated,alone,live",
+    parts: Annotated[str, typer.Option(help="Of emulated, alone, live: those wanted.")] = ",".join(PARTS),
     quick: Annotated[bool, typer.Option("--quick", help="A network, three layers, and one daemon.")] = False,
 ) -> None:
     """Split layers as workers run them: predicted and measured, against teams and engines, and what daemons choose."""
+    wanted = words_in("--parts", parts, PARTS)
     about, tables = facts(), dict[str, list[Row]]()
-    for part, title, rows in (
-        ("emulated", ON_BOARD, _board(quick=quick)),
-        ("alone", ALONE, _layers(quick=quick)),
-        ("live", LIVE, _served(quick=quick)),
-    ):
-        if part in parts.split(","):
+    tables_of = (ON_BOARD, _board(quick=quick)), (ALONE, _layers(quick=quick)), (LIVE, _served(quick=quick))
+    for part, (title, rows) in zip(PARTS, tables_of, strict=True):
+        if part in wanted:
             tables[title] = []
             for row in rows:
                 tables[title].append(row)

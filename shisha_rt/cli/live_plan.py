@@ -92,7 +92,7 @@ def place_set(options: PlaceSetOptions) -> None:
     if options.speed is not None and not MIN_SPEED <= options.speed <= 1:
         raise BadInput(f"--speed {options.speed:g}: expected a number from {MIN_SPEED:g} to 1")
     wanted: dict[str, Any] = {"up": options.up, "down": options.down, "speed": options.speed, "device": options.device}
-    wanted = {name: value for name, value in wanted.items() if value}
+    wanted = {name: value for name, value in wanted.items() if value not in (None, False)}
     with options.client() as client:
         answer = client.call("place_set", place=options.place, **wanted)
     if options.as_json:

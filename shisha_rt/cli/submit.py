@@ -20,7 +20,7 @@ import typer
 
 from shisha_rt.cli.options import DaemonOptions, Json, check_writable, takes
 from shisha_rt.errors import BadInput, Error, Failure
-from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_PRIORITY
+from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_NAME_LENGTH, MAX_PRIORITY
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -90,6 +90,8 @@ def submit(options: SubmitOptions) -> None:
 
     if options.rate is not None and not (options.rate > 0 and math.isfinite(options.rate)):
         raise BadInput(f"--rate {options.rate:g}: expected a number above 0", Error.WRONG_OPTION)
+    if options.stream is not None and not 1 <= len(options.stream) <= MAX_NAME_LENGTH:
+        raise BadInput(f"--stream: expected a name of 1 to {MAX_NAME_LENGTH} characters", Error.WRONG_OPTION)
     _check_output(options.output)
     contents = [(path, read_arrays(path)) for path in options.inputs or ()]
     tally = Tally(keep_outputs=options.output is not None)

@@ -12,7 +12,7 @@ import typer
 from shisha_rt.cli.completion import offer
 from shisha_rt.cli.options import DaemonOptions, Json, takes
 from shisha_rt.plan.rate import AnyObjective
-from shisha_rt.planner.strategies import LIVE
+from shisha_rt.planner.strategies import LIVE, LiveName, SchemeName
 from shisha_rt.protocol.limits import MAX_ALPHA
 from shisha_rt.show.lines import aim_in_words
 from shisha_rt.show.picture import milliseconds
@@ -30,8 +30,9 @@ class TunerOptions(DaemonOptions):
         ),
     ] = None
     strategy: Annotated[
-        str | None,
+        Literal[LiveName, SchemeName] | None,
         typer.Option(
+            metavar="S",
             help="shisha or guided; from the next search on. guided needs a daemon that knows costs.",
             autocompletion=offer(*LIVE),
         ),

@@ -287,7 +287,8 @@ class Operations:
             raise error_for(Error.OBJECTIVE_UNFIT, f"objective: strategy {tuning.strategy!r} knows none but 'latency'")
         strategy = arguments.strategy or tuning.strategy
         not_guided = "" if strategy == "guided" else f"strategy {strategy!r} knows no energy; expected 'guided'"
-        if objective == "energy" and (why := self._machine.why_no_energy or not_guided):
+        remains = tuning.choice.objective if objective is None else objective
+        if remains == "energy" and (why := self._machine.why_no_energy or not_guided):
             raise error_for(Error.OBJECTIVE_UNFIT, f"objective: 'energy': {why}")
         shell.post(OptionsSet(arguments.strategy, arguments.alpha, objective), cause)
         if arguments.pause:

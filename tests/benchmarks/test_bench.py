@@ -14,6 +14,7 @@ from benchmarks import __main__
 from benchmarks.__main__ import COMMANDS
 from benchmarks.report.facts import ROOT
 from benchmarks.report.results import read_csv
+from shisha_rt.errors import BadInput
 
 
 def test_all_that_writes_results_runs_as_quick(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,6 +26,34 @@ def test_all_that_writes_results_runs_as_quick(monkeypatch: pytest.MonkeyPatch) 
     __main__.app([], standalone_mode=False)
     assert [name for name, quick in ran.items() if not quick] == ["emulation"]  # which writes none
     assert len(ran) > 5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "several --targets-ms x",
+        "several --targets-ms nan,1",
+        "several --targets-ms 1,2,3",
+        "several --percents 90,",
+        "several --patterns x",
+        "cluster serve --hosts x",
+        "cluster serve --hosts 1.5",
+        "cluster serve --hosts 0",
+        "splits_executed --parts x",
+        "load --rivals x",
+        "fuzz --target x",
+    ],
+)
+def test_a_list_with_a_wrong_word_is_bad_input_before_anything_runs(line: str) -> None:
+    _, option, _ = line.rsplit(" ", 2)
+    with pytest.raises(BadInput, match=option):
+        __main__.app(line.split(), standalone_mode=False)
+
+
+def test_bad_input_has_a_line_and_its_exit_status() -> None:
+    command = [sys.executable, "-m", "benchmarks", "several", "--targets-ms", "x"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ran.returncode, len(ran.stderr.splitlines())) == (2, 1)
 
 
 @pytest.mark.long

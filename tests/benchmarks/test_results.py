@@ -22,7 +22,7 @@ from benchmarks.partitiontuner import repeat
 from benchmarks.partitiontuner.published import NETWORKS
 from benchmarks.report import results
 from benchmarks.report.facts import as_typed, commits_since, facts, git, host
-from benchmarks.report.headers import header, stale_rows
+from benchmarks.report.headers import header, stale_rows, with_kept
 from benchmarks.report.readme import alone_table, branches_table, hosts_table, with_table
 from benchmarks.report.results import Spread, read_csv, save_csv
 from benchmarks.robust import campaign
@@ -38,6 +38,25 @@ def test_a_file_says_which_code_which_machine_when_and_how_to_repeat_it(tmp_path
     assert header(path) == about
     assert header(path).items() >= host().items()
     assert read_csv(path) == [{"model": "a, b", "ms": "1.235", "not measured": ""}]
+
+
+def test_a_header_tells_all_runs_that_its_rows_are_from(tmp_path: Path) -> None:
+    path, begun = tmp_path / "x.csv", {"commit": "c1", "date": "d1", "repeat": "run a,b,c"}
+    save_csv("x", *with_kept(path, "model", [{"model": name, "ms": 1} for name in "abc"], begun), tmp_path)
+    for run, (commit, names) in enumerate((("c1", "b"), ("c2", "c"), ("c2", "d"))):
+        about = {"commit": commit, "date": f"d{run + 2}", "repeat": f"run {names}"}
+        for _ in range(2):  # as after each network of a run
+            rows, facts_of_all = with_kept(path, "model", [{"model": names, "ms": 2}], about)
+            save_csv("x", rows, facts_of_all, tmp_path)
+    by_row = [(row["model"], row["commit"]) for row in read_csv(path)]
+    assert by_row == [("d", "c2"), ("c", "c2"), ("b", "c1"), ("a", "c1")]
+    assert header(path) == {
+        "commit": "c2",
+        "date": "d4",
+        "repeat": "run d",
+        "rows of c2": "d3, run c",
+        "rows of c1": "d1, run a,b,c; d2, run b",
+    }
 
 
 def test_a_command_is_told_as_it_was_typed() -> None:

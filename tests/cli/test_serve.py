@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import resource
+import select
 import socket
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -299,3 +302,24 @@ def test_more_descriptors_are_taken_than_a_shell_allows(run: Run) -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (65_536 if hard < 0 else min(hard, 65_536), hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_in_a_locale_of_ascii_paths_may_have_umlauts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It hung, or refused them: no message to a child could hold such a path."""
+    for name, value in {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}.items():
+        monkeypatch.setenv(name, value)
+    folder = tmp_path / "ä"
+    folder.mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    options = ("--endpoint", f"ipc://{folder}/s", "--metrics", "127.0.0.1:0", "--leases", str(folder / "leases"))
+    command = [sys.executable, "-m", "shisha_rt", "serve", str(write_identity_model(folder)), *options, *UNTUNED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as daemon:
+        try:
+            assert daemon.stdout is not None
+            ready, _, _ = select.select([daemon.stdout], [], [], 60)
+            assert ready
+            assert json.loads(daemon.stdout.readline())["endpoint"] == f"ipc://{folder}/s"
+            daemon.terminate()
+            assert daemon.wait(30) == 0
+        finally:
+            daemon.kill()

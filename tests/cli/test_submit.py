@@ -205,6 +205,8 @@ def test_a_file_with_other_names(run: Run, double: Gateway, tmp_path: Path) -> N
         (("--frames", 0), "shisha-rt submit: invalid value for '--frames': Input should be"),
         (("--in-flight", 0), "shisha-rt submit: invalid value for '--in-flight'"),
         (("--deadline-ms", -1), "shisha-rt submit: invalid value for '--deadline-ms'"),
+        (("--stream", ""), "shisha-rt: --stream"),
+        (("--stream", "x" * 257), "shisha-rt: --stream"),
         (("--output", "a.txt"), "shisha-rt: --output a.txt"),
         (("--output", "no/such/a.npz"), "shisha-rt: --output no/such/a.npz: cannot be written"),
         (("--endpoint", "nonsense"), "shisha-rt: endpoint 'nonsense': "),

@@ -67,6 +67,7 @@ def test_a_daemon_without_a_tuner(run: Run, daemon: DaemonProcess) -> None:
             ("restart", "--objective", "power"),
             "shisha-rt tuner: invalid value for '--objective': 'power' is not",
         ),
+        (("restart", "--strategy", "exact"), "shisha-rt tuner: invalid value for '--strategy': 'exact' is not"),
         (("restart", "--alpha", "0"), "shisha-rt tuner: invalid value for '--alpha'"),
     ],
 )

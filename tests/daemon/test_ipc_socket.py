@@ -59,6 +59,13 @@ def refusal(endpoint: str) -> str:
     return said
 
 
+def test_a_path_that_is_no_utf_8_is_refused_before_anything_is_made(path: Path) -> None:
+    """Such an endpoint fits no message to a child, and a daemon that could not bind it hung as it closed."""
+    with raised(BadInput, Error.BAD_ENDPOINT):
+        IpcSocket(f"ipc://{path.parent}/\udcff")
+    assert not list(path.parent.iterdir())
+
+
 def test_without_a_descriptor_left_nothing_stays(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from shisha_rt.client import Client, FailedPrecondition
+from shisha_rt.errors import Error
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure import place_class
 from shisha_rt.measure.costs_of_model import layer_costs
@@ -19,6 +20,7 @@ from tests.serving.identity_model import LAYERS, frame_of, write_identity_model
 from tests.serving.page import scrape, value
 from tests.serving.tuned import await_state, events, tuner
 from tests.waiting import until
+from tests.wording import raised
 
 CHANNELS, SIZE = 128, 24
 SHAPE = (1, CHANNELS, SIZE, SIZE)
@@ -95,6 +97,18 @@ def test_another_objective_and_back(daemon: DaemonProcess) -> None:
         until(lambda: serves("latency", "big0"), "the quick place for latency")
         client.call("tuner_set", objective="energy")
         until(lambda: serves("energy", "little0") and not serves("energy", "big0"), "the frugal place again")
+
+
+def test_a_strategy_that_knows_no_energy_is_refused_while_that_is_the_objective(daemon: DaemonProcess) -> None:
+    with Client(daemon.endpoint) as client:
+        with raised(FailedPrecondition, Error.OBJECTIVE_UNFIT):
+            client.call("tuner_set", strategy="shisha")
+        assert (tuner(client)["strategy"], tuner(client)["objective"]) == ("guided", "energy")
+        client.call("tuner_set", strategy="shisha", objective="latency")
+        with raised(FailedPrecondition, Error.OBJECTIVE_UNFIT):
+            client.call("tuner_set", objective="energy")
+        assert (tuner(client)["strategy"], tuner(client)["objective"]) == ("shisha", "latency")
+        client.call("tuner_set", strategy="guided", objective="energy")
 
 
 def test_energy_is_refused_where_power_is_not_known(tmp_path: Path) -> None:

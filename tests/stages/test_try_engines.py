@@ -143,6 +143,16 @@ def test_what_an_engine_does_not_run_is_an_outcome(tmp_path: Path) -> None:
     assert "Det" in why_not(other)
 
 
+def test_of_a_long_refusal_the_cause_is_told() -> None:
+    """As OpenVINO refuses a node whose inputs it names: it was cut before the cause."""
+    where = ["Exception from src/core/node.cpp:1:", "Check 'a < b' failed at src/op.cpp:2:", f"While {'x' * 300}:"]
+    assert (
+        one_engine._in_a_line(RuntimeError("\n".join([*where, "Axis 5 out of range.", ""]))) == "Axis 5 out of range."
+    )
+    assert len(one_engine._in_a_line(RuntimeError("y" * 300))) == 200
+    assert one_engine._in_a_line(RuntimeError("a\n b")) == "a b"
+
+
 @WITHOUT_OPENVINO
 def test_outputs_as_large_as_the_data_makes_them_are_left_to_onnxruntime(tmp_path: Path) -> None:
     right, other = tried(job_of(compiled_tiny(SERVED["suppressed_boxes"](), tmp_path))).engines

@@ -144,7 +144,12 @@ class Choice:
 
         `objective` None: the present one.
         """
-        return self._best_plans.of(self._over(available), self._aim(objective or self.objective, self.scheme))
+        return self._runnable(self._over(available), objective or self.objective)
+
+    def _runnable(self, machine: Machine, objective: Objective) -> BestPlan | None:
+        """The best plan known for a machine, if it can run now: an earlier run may have had more memory."""
+        best = self._best_plans.of(machine, self._aim(objective, self.scheme))
+        return None if best is None or self.rules.problems(best.plan) else best
 
     def keep(
         self, best: BestPlan, available: Collection[str], objective: Objective, scheme: SchemeName | None = None
@@ -175,8 +180,8 @@ class Choice:
         """Return a plan over available places: first of all the one that a client has set, if it fits."""
         if self.of_client is not None and self.fits(self.of_client, available):
             return self.of_client
-        for best in (self.best(available), self._best_plans.of(self.machine, self._aim(self.objective, self.scheme))):
-            if best is not None and self.fits(best.plan, available) and not self.rules.problems(best.plan):
+        for best in (self.best(available), self._runnable(self.machine, self.objective)):
+            if best is not None and self.fits(best.plan, available):
                 return best.plan
         if self._engine != DEFAULT_ENGINE:
             return self._copies(available)

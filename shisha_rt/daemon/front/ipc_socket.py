@@ -30,6 +30,8 @@ def check_ipc_path(endpoint: str) -> Path:
     Raises BadInput if no socket fits there, or something else than a socket is there.
     """
     path = Path(endpoint.removeprefix("ipc://").removeprefix("unix:"))
+    if any("\ud800" <= character <= "\udfff" for character in endpoint):
+        raise BadInput(f"endpoint {endpoint!r}: expected a path in UTF-8", Error.BAD_ENDPOINT)
     size_bytes = len(os.fsencode(path))
     if size_bytes > _MAX_PATH_BYTES:
         limit = f"expected at most {_MAX_PATH_BYTES}, as UNIX sockets have it"

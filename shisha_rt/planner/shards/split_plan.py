@@ -218,9 +218,11 @@ def _along(
     plan_s = _period_s(costs, plan)
     if plan_s >= (1 - _GAIN) * whole_s:
         plan, plan_s = whole.plan, whole_s
-    if plan is None or math.isinf(plan_s):
-        return whole
     split = f"layers {spans_listed(sorted(splittable.span for splittable in counts))} split"
+    if plan is None or math.isinf(plan_s):
+        return (
+            replace(whole, reason=f"{whole.reason}; no plan with {split} was found either") if whole.reason else whole
+        )
     if plan in spread_plans:  # no chain over pieces: nothing is proven of it
         return replace(chain.answered(plan, plan_s, None, _GAIN), reason=None, space=f"plans with {split}")
     bound_s = _bound_s(costs, chain.lower_bound_s, (*counts, *others), _longest_s(fine, pieces, counts, others))

@@ -32,6 +32,8 @@ _FULLEST: Final = 0.95
 """The share of a place's memory that shards may take: other layers need some, too."""
 _MOST_BLOCKS: Final = 64
 """Blocks of a layer; if it has more, several are dealt as one."""
+_MOST_SINGLE: Final = 1024
+"""The same where there is no room for such blocks."""
 
 
 def spread(costs: Costs, splittable: Splittable, goal: Goal) -> Plan | None:
@@ -138,7 +140,7 @@ def _shares(predicted: TeamCosts, splittable: Splittable, rest: Plan) -> tuple[i
             for place, busy_s, room in beside
         ]
 
-    best = best_shares(splittable, _MOST_BLOCKS, seconds)
+    best = best_shares(splittable, _MOST_BLOCKS, seconds) or best_shares(splittable, _MOST_SINGLE, seconds)
     return None if best is None else best[1]
 
 

@@ -100,6 +100,18 @@ def test_memory_for_no_sixteenth_more() -> None:
     assert bottleneck_s(costs, found.plan) == pytest.approx(1, rel=0.05)
 
 
+@pytest.mark.parametrize(("room", "fits"), [(517, True), (507, False)])
+def test_a_layer_for_which_there_is_room_in_single_blocks_alone(room: int, fits: bool) -> None:
+    """Shares of 1024 units in sixty-fourths are 512 and 512, or 496 and 528 at least."""
+    costs = with_splits(costs_of([[3.0] * 2] * 3, [1] * 2), Splittable(1, 1, "columns", 1024, 1, ()))
+    found = planned(of_bytes(costs, [1, 1024, 1], [room, 509]))
+    assert (found.plan is not None) == fits
+    if found.plan is None:
+        assert "layers 1 split" in str(found.reason)
+    else:
+        assert math.isfinite(bottleneck_s(costs, found.plan))
+
+
 @pytest.mark.parametrize(("slower", "shares"), [(1, (32, 32)), (3, (48, 16)), (7, (56, 8))])
 def test_one_layer_is_shared_in_proportion_to_speed(slower: float, shares: tuple[int, int]) -> None:
     costs = with_splits(costs_of([[8.0, 8.0 * slower]], [1, 2]), Splittable(0, 0, "channels", 64, 8, ()))

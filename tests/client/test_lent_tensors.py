@@ -161,6 +161,12 @@ def test_only_the_outputs_that_are_asked_for_have_room() -> None:
     assert (request.outputs, list(request.lent_out)) == (("boxes", "pixels"), ["pixels"])
 
 
+@pytest.mark.parametrize("names", ["class", iter(["class"])])
+def test_outputs_may_be_a_name_or_an_iterator(names: Any) -> None:
+    """Of an iterator nothing was left for the header, so that all outputs were sent."""
+    assert read(talking(Shelf()).infer(inputs(), outputs=names)).outputs == ("class",)
+
+
 def test_an_answers_array_is_the_room_that_it_was_asked_into() -> None:
     shelf = Shelf()
     conversation = talking(shelf)

@@ -206,7 +206,10 @@ def _place(lender: Lender, array: Array, lent: LentTensors) -> TensorData | None
 
 
 def arrays_of(inputs: Inputs, signature: Signature) -> list[Array]:
-    """`inputs` in the model's order. Values are never converted, and shapes not checked. Raises `InvalidArgument`."""
+    """`inputs` in the model's order. Values are never converted, but for booleans to 0 or 1, and shapes not checked.
+
+    Raises `InvalidArgument`.
+    """
     tensors = signature.inputs
     if not isinstance(inputs, Mapping):
         if len(tensors) != 1:
@@ -230,6 +233,10 @@ def _checked(array: Array, tensor: Tensor) -> Array:
     if array.dtype != dtype:
         expected = f"expected {dtype}, as in array.astype({dtype.name!r})"
         raise error_for(Error.WRONG_DATATYPE, f"input {tensor.name!r}: dtype {array.dtype}; {expected}")
+    if dtype == np.bool_:
+        values: Array = array.view(np.uint8)
+        if values.max(initial=0) > 1:  # as of a mask of 0 and 255: true for numpy, anything for an engine
+            return np.not_equal(values, 0)
     return array
 
 

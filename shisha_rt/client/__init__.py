@@ -8,8 +8,8 @@
         client.set_plan(Plan.chain([(0, 9, [["core0"], ["core1"]]), (10, 25, [["core2", "core3"]])]))
 
 Both guarantee: a call returns a result or raises one `ShishaError`, and no request is ever sent twice. If the daemon is
-lost, all requests in flight raise `Unavailable`; the caller decides whether to send them again. A client belongs to one
-thread (or one event loop); a program may have several clients.
+lost, all requests in flight raise `Unavailable`; the caller decides whether to send them again. A client is for one
+thread at a time (or one event loop); a program may have several clients.
 
 Shell.
 """

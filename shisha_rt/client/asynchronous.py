@@ -47,9 +47,11 @@ class AsyncClient(ConnectedClient):
         await self.close()
 
     async def close(self) -> None:
-        """Disconnect. Calls in flight raise `Unavailable`."""
+        """Disconnect. Calls in flight raise `Unavailable`. Raises `FailedPrecondition` while another loop is in one."""
         if self._link.closed:
             return
+        if self._loop is not None and self._loop.is_running():
+            self._attach()
         if self._prober is not None:
             self._prober.cancel()
         if self._loop is not None and not self._loop.is_closed():
@@ -88,6 +90,7 @@ class AsyncClient(ConnectedClient):
         """As `Client.empty`: an array in memory that the daemon shares, lent until its frame is answered."""
         if not self._link.might_lend(shape, dtype):
             return np.empty(shape, dtype)
+        self._attach()
         patience = self._patience(None)
         with suppress(ShishaError):  # no daemon is there: sending will raise
             if not self._link.conversation.introduced:
@@ -157,6 +160,7 @@ class AsyncClient(ConnectedClient):
 
     async def _introduce(self, patience: Patience) -> None:
         """Once per connection, get the daemon's identity and its model's signature; get shared memory if wanted."""
+        self._attach()
         self._settle(self._link.look())
         if self._link.is_to_leave:
             await self._leave(patience)
@@ -211,6 +215,7 @@ class AsyncClient(ConnectedClient):
                     await self._stirred.wait()
 
     async def _ask(self, op: str, arguments: Mapping[str, object], patience: Patience) -> Fields:
+        self._attach()
         self._settle(self._link.look())
         outgoing = self._link.conversation.ask(op, arguments)
         await self._send(outgoing, patience)
@@ -328,15 +333,21 @@ class AsyncStream(FrameStream[AsyncClient]):
         await self.close()
 
     async def close(self) -> None:
-        """Stop reading inputs, and cancel what is still in flight."""
-        if self._feeder is not None:
-            self._feeder.cancel()
-            await asyncio.wait({self._feeder})
-            self._feeder = None
-        while not self._entries.empty():
-            entry = self._entries.get_nowait()
-            if isinstance(entry, tuple):
-                self._client._abandon(entry[0])
+        """Stop reading inputs, cancel what is still in flight, and end a `run` that has not ended."""
+        feeder, entries = self._feeder, self._entries
+        if feeder is None:
+            return
+        feeder.cancel()
+        try:
+            await asyncio.wait({feeder})
+        finally:  # also if the caller is cancelled while the inputs end
+            if self._feeder is feeder:
+                self._feeder = None
+            while not entries.empty():
+                entry = entries.get_nowait()
+                if isinstance(entry, tuple):
+                    self._client._abandon(entry[0])
+            entries.put_nowait(None)
 
     @overload
     def run(
@@ -357,28 +368,37 @@ class AsyncStream(FrameStream[AsyncClient]):
         """
         if self._feeder is not None:
             raise error_for(Error.CLIENT_MISUSED, "the stream is running already; open another")
-        room = asyncio.Semaphore(self._in_flight)
-        self._feeder = asyncio.create_task(self._feed(inputs, room))
+        room, entries = asyncio.Semaphore(self._in_flight), asyncio.Queue[_Entry]()
+        feeder = self._feeder = asyncio.create_task(self._feed(inputs, room, entries))
+        self._entries = entries
         try:
-            while (entry := await self._entries.get()) is not None:
+            while (entry := await entries.get()) is not None:
                 outcome = entry if isinstance(entry, ShishaError) else await self._client._outcome(*entry)
                 if isinstance(outcome, ShishaError) and errors == "raise":
                     raise outcome
                 room.release()
                 yield cast("Answer | ShishaError", outcome)
-            await self._feeder  # raises what `inputs` raised
+            await asyncio.wait({feeder})
+            if not feeder.cancelled():  # by `close`
+                feeder.result()  # raises what `inputs` raised
         finally:
-            await self.close()
+            if self._feeder is feeder:
+                await self.close()
 
-    async def _feed(self, inputs: Iterable[Inputs] | AsyncIterable[Inputs], room: asyncio.Semaphore) -> None:
+    async def _feed(
+        self,
+        inputs: Iterable[Inputs] | AsyncIterable[Inputs],
+        room: asyncio.Semaphore,
+        entries: asyncio.Queue[_Entry],
+    ) -> None:
         try:
             async with aclosing(_each(inputs)) as items:
                 await room.acquire()
                 async for item in items:
-                    self._entries.put_nowait(await self._start(item))
+                    entries.put_nowait(await self._start(item))
                     await room.acquire()
         finally:
-            self._entries.put_nowait(None)
+            entries.put_nowait(None)
 
     async def _start(self, inputs: Inputs) -> _Entry:
         client = self._client

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -18,10 +19,27 @@ from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.frame_tensors import Answer, Array, Inputs, Shape
 
 
+class _OneThread:
+    """Refuses a thread while another is within: two at once would take each other's answers, and hang."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise error_for(
+                Error.CLIENT_MISUSED, "another thread is in a call of this client; expected a client for each thread"
+            )
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 class Client(ConnectedClient):
     """The blocking client of one daemon."""
 
     def _begin(self) -> None:
+        self._alone = _OneThread()
         self._settled: dict[str, Outcome] = {}
 
     def __enter__(self) -> Self:
@@ -31,9 +49,13 @@ class Client(ConnectedClient):
         self.close()
 
     def close(self) -> None:
-        """Disconnect. Requests in flight end `Unavailable`; arrays of `empty` stay valid."""
-        self._link.close()
-        self._settle(self._link.drain())
+        """Disconnect. Requests in flight end `Unavailable`; arrays of `empty` stay valid.
+
+        Raises `FailedPrecondition` while another thread is in a call.
+        """
+        with self._alone:
+            self._link.close()
+            self._settle(self._link.drain())
 
     def infer(
         self,
@@ -55,13 +77,14 @@ class Client(ConnectedClient):
         `outputs`: names of the outputs to return; empty for all. `request_id`: an id for `cancel`. `traceparent` (W3C):
         the trace that the frame is part of.
         """
-        patience = self._patience(timeout_s)
-        self._introduce(patience)
-        terms = FrameTerms(stream, sequence, deadline_s, priority, traceparent)
-        outgoing = self._link.conversation.infer(inputs, terms, outputs=outputs, request_id=request_id)
-        # No copy: the caller waits in this call, so its arrays do not change meanwhile.
-        self._send(outgoing, patience, copy=False)
-        return cast("Answer", self._result(outgoing.id, patience))
+        with self._alone:
+            patience = self._patience(timeout_s)
+            self._introduce(patience)
+            terms = FrameTerms(stream, sequence, deadline_s, priority, traceparent)
+            outgoing = self._link.conversation.infer(inputs, terms, outputs=outputs, request_id=request_id)
+            # No copy: the caller waits in this call, so its arrays do not change meanwhile.
+            self._send(outgoing, patience, copy=False)
+            return cast("Answer", self._result(outgoing.id, patience))
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Array:
         """Return an array to fill with an input, in memory shared with the daemon if there is any: it is sent uncopied.
@@ -73,15 +96,16 @@ class Client(ConnectedClient):
         """
         if not self._link.might_lend(shape, dtype):
             return np.empty(shape, dtype)
-        patience = self._patience(None)
-        with suppress(ShishaError):  # no daemon is there: sending will raise
-            if not self._link.conversation.introduced:
-                self._introduce(patience)
-        array = self._link.empty(shape, dtype)
-        if array is None:
-            self._share(patience)
+        with self._alone:
+            patience = self._patience(None)
+            with suppress(ShishaError):  # no daemon is there: sending will raise
+                if not self._link.conversation.introduced:
+                    self._introduce(patience)
             array = self._link.empty(shape, dtype)
-        return np.empty(shape, dtype) if array is None else array
+            if array is None:
+                self._share(patience)
+                array = self._link.empty(shape, dtype)
+            return np.empty(shape, dtype) if array is None else array
 
     def stream(
         self,
@@ -98,7 +122,8 @@ class Client(ConnectedClient):
 
     def call(self, op: str, *, timeout_s: float | None = None, **arguments: object) -> Fields:
         """Run any other operation of the wire protocol; return the fields of its answer."""
-        return self._ask(op, arguments, self._patience(timeout_s))
+        with self._alone:
+            return self._ask(op, arguments, self._patience(timeout_s))
 
     def live(self) -> bool:
         """Return True once the daemon answers, also while it is not ready."""
@@ -221,11 +246,13 @@ class Stream(FrameStream[Client]):
         self.close()
 
     def close(self) -> None:
-        """Cancel what is still in flight."""
-        while self._pending:
-            entry = self._pending.popleft()
+        """Cancel what is still in flight, and end a `run` that has not ended."""
+        pending, self._pending = self._pending, deque()
+        while pending:
+            entry = pending.popleft()
             if not isinstance(entry, ShishaError):
-                self._client._abandon(entry[0])
+                with self._client._alone:
+                    self._client._abandon(entry[0])
 
     @overload
     def run(self, inputs: Iterable[Inputs], *, errors: Literal["raise"] = "raise") -> Generator[Answer, None, None]: ...
@@ -244,26 +271,31 @@ class Stream(FrameStream[Client]):
         """
         if self._pending:
             raise error_for(Error.CLIENT_MISUSED, "the stream is running already; open another")
+        pending = self._pending = deque()
         try:
             for item in inputs:
-                self._pending.append(self._start(item))
-                while len(self._pending) >= self._in_flight or self._head_is_settled():
+                pending.append(self._start(item))
+                while len(pending) >= self._in_flight or self._head_is_settled():
                     yield self._finish(errors)
-            while self._pending:
+                    if self._pending is not pending:  # the stream was closed meanwhile
+                        return
+            while pending:
                 yield self._finish(errors)
         finally:
-            self.close()
+            if self._pending is pending:
+                self.close()
 
     def _start(self, inputs: Inputs) -> tuple[str, Patience] | ShishaError:
         client = self._client
-        patience = client._patience(self._timeout_s)
-        try:
-            client._introduce(patience)
-            outgoing = client._link.conversation.infer(inputs, self._terms)
-            client._send(outgoing, patience)
-        except ShishaError as error:
-            return error
-        return outgoing.id, patience
+        with client._alone:
+            patience = client._patience(self._timeout_s)
+            try:
+                client._introduce(patience)
+                outgoing = client._link.conversation.infer(inputs, self._terms)
+                client._send(outgoing, patience)
+            except ShishaError as error:
+                return error
+            return outgoing.id, patience
 
     def _head_is_settled(self) -> bool:
         if not self._pending:
@@ -272,9 +304,10 @@ class Stream(FrameStream[Client]):
         return isinstance(head, ShishaError) or head[0] in self._client._settled
 
     def _finish(self, errors: Literal["raise", "return"]) -> Answer | ShishaError:
-        head = self._pending[0]
-        outcome = head if isinstance(head, ShishaError) else self._client._outcome(*head)
-        self._pending.popleft()
+        with self._client._alone:
+            head = self._pending[0]
+            outcome = head if isinstance(head, ShishaError) else self._client._outcome(*head)
+            self._pending.popleft()
         if isinstance(outcome, ShishaError) and errors == "raise":
             raise outcome
         return cast("Answer | ShishaError", outcome)

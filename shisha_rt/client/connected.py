@@ -38,6 +38,8 @@ class ConnectedClient:
         probed once a second, counts as lost (`Unavailable`). Keep it above the time that sending the largest requests
         takes.
         """
+        if not silence_s > 0:
+            raise error_for(Error.MALFORMED_REQUEST, f"silence_s is {silence_s}; expected seconds above 0, or inf")
         try:
             keys = client_keys(secret_key, server_key)
         except BadInput as error:
@@ -68,7 +70,7 @@ class FrameStream(Generic[ClientT]):
     """An ordered series of frames of a client, up to `in_flight` of them at once, each sent with `terms`."""
 
     def __init__(self, client: ClientT, terms: FrameTerms, in_flight: int, timeout_s: float | None) -> None:
-        if in_flight < 1:
+        if not in_flight >= 1:  # nor is nan
             raise ValueError(f"in_flight {in_flight}; expected 1 or more")
         self.name = client._link.conversation.new_stream() if terms.stream is None else terms.stream
         self._client = client

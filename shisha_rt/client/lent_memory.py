@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
-import math
 import mmap
 import os
 import socket
@@ -30,8 +29,9 @@ from numpy.typing import DTypeLike
 
 from shisha_rt.client.local_socket import LONGEST_ANSWER_BYTES, Question
 from shisha_rt.errors import Code
-from shisha_rt.protocol.frame_tensors import Array, Shape
+from shisha_rt.protocol.frame_tensors import Array, Shape, bytes_of
 from shisha_rt.protocol.header import ErrorBody, TensorData
+from shisha_rt.protocol.limits import MAX_INTEGER
 
 _AGAIN_S: Final = 1.0
 """Pause before a daemon that had no memory left is asked again."""
@@ -117,9 +117,10 @@ def _exporter_type(room_bytes: int) -> Any:
     """Return a ctypes type of `room_bytes` bytes, whose instances return their piece when collected."""
 
     def returns(exporter: Any) -> None:
-        exporter.lent.returned.append(exporter.lent.piece)
+        if exporter.lent is not None:  # as it is where Ctrl-C came in between
+            exporter.lent.returned.append(exporter.lent.piece)
 
-    return type("_Exporter", (ctypes.c_uint8 * room_bytes,), {"__del__": returns})
+    return type("_Exporter", (ctypes.c_uint8 * room_bytes,), {"__del__": returns, "lent": None})
 
 
 class LentMemory:
@@ -163,13 +164,12 @@ class LentMemory:
 
     def want(self, size_bytes: int) -> None:
         """Note that arrays of `size_bytes` in all will be needed at once."""
-        if not self._wanted_bytes and self._path is not None:
+        if not self._wanted_bytes and self._path is not None and size_bytes <= MAX_INTEGER:
             self._wanted_bytes = size_bytes
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Array | None:
         """Return an array in a region; None if no piece is free. This, or taking the last piece, makes `wants` true."""
-        sizes = (shape,) if isinstance(shape, int) else shape
-        size_bytes = math.prod(sizes) * np.dtype(dtype).itemsize
+        size_bytes = bytes_of(shape, dtype)
         piece = self._piece(_room_bytes(size_bytes))
         if piece is None:
             return None
@@ -187,7 +187,7 @@ class LentMemory:
         piece = self._piece(_room_bytes(array.nbytes))
         if piece is None:
             return None
-        np.copyto(np.ndarray(array.shape, array.dtype, piece.buffer), array)
+        np.copyto(np.ndarray(array.shape, array.dtype, piece.buffer), np.asarray(array))  # no code of a subclass
         place = piece.place(array.nbytes)
         return place, _Copy(piece, place, self._returned)
 
@@ -314,7 +314,7 @@ class LentMemory:
         if self._asked_bytes > self._wanted_bytes:
             self._asked_bytes = max(self._wanted_bytes, self._asked_bytes // 4)
         else:
-            self._asked_bytes = 0
+            self._asked_bytes = self._wanted_bytes = 0  # what is wanted next may be less
             self._again_s = time.monotonic() + _AGAIN_S
 
 

@@ -7,6 +7,7 @@ and asyncio, use this class.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -221,8 +222,10 @@ class Conversation:
             raise RuntimeError("the model's signature is not known yet")
         if request_id is None:
             request_id = self._new_id()
-        elif request_id in self._in_flight or request_id in self._abandoned:
-            raise error_for(Error.ID_IN_USE, f"request id {request_id!r} is already in flight")
+        elif not isinstance(request_id, str):
+            raise error_for(Error.MALFORMED_REQUEST, f"request_id {request_id!r}; expected a str")
+        self._check_id(request_id)
+        outputs = (outputs,) if isinstance(outputs, str) else tuple(outputs)
         parts, lent = self._frames.request(request_id, inputs, terms.parameters(), outputs)
         return Outgoing(request_id, INFER, parts, lent, self._losses)
 
@@ -238,9 +241,10 @@ class Conversation:
         return Outgoing(request_id, _PROBE, [encode_operation(_SERVER_METADATA, request_id)])
 
     def check(self, outgoing: Outgoing) -> None:
-        """Check a request to be sent. Raises `InvalidArgument` if its header is too large, and `Unavailable` if it uses
-        memory that was lent on a connection lost since.
+        """Check a request to be sent. Raises `InvalidArgument` if its header is too large or its id in flight, and
+        `Unavailable` if it uses memory that was lent on a connection lost since.
         """
+        self._check_id(outgoing.id)  # another may have been sent with it since this one was made
         if (header_bytes := len(outgoing.parts[0])) > MAX_HEADER_BYTES:
             too_large = f"header: {header_bytes} bytes; expected at most {MAX_HEADER_BYTES}"
             raise error_for(Error.REQUEST_TOO_LARGE, too_large, outgoing.id)
@@ -334,10 +338,14 @@ class Conversation:
         return lost
 
     def _freeze(self, array: Array) -> None:
-        """Make an array read-only, so that numpy refuses writes. The owner's existing views stay writeable."""
+        """Make an array read-only, so that numpy refuses writes. The owner's existing views stay writeable, and so does
+        an array whose base is no buffer (from `as_strided` or DLPack): that could not be made writeable again.
+        """
         if array.flags.writeable:
-            array.flags.writeable = False
-            self._frozen[id(array)] = 1
+            with contextlib.suppress(ValueError):
+                array.flags.writeable = True  # numpy refuses where it could not undo the next line
+                array.flags.writeable = False
+                self._frozen[id(array)] = 1
         elif id(array) in self._frozen:
             self._frozen[id(array)] += 1
 
@@ -374,6 +382,10 @@ class Conversation:
     def new_stream(self) -> str:
         """Return a new stream name each time."""
         return f"stream-{next(self._stream_numbers)}"
+
+    def _check_id(self, request_id: str) -> None:
+        if request_id in self._in_flight or request_id in self._abandoned:
+            raise error_for(Error.ID_IN_USE, f"request id {request_id!r} is already in flight")
 
     def _new_id(self) -> str:
         while (name := str(next(self._numbers))) in self._in_flight or name in self._abandoned:

@@ -8,8 +8,9 @@ beforehand.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, SupportsIndex, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -182,9 +183,13 @@ class FrameTensors:
 
 def is_large(shape: Shape, dtype: DTypeLike) -> bool:
     """Whether a tensor is large enough to be worth lending, and of a dtype that a model can have."""
-    kind = np.dtype(dtype)
-    sizes = (shape,) if isinstance(shape, int) else shape
-    return kind in NAME_OF and math.prod(sizes) * kind.itemsize >= LEAST_LENT_BYTES
+    return np.dtype(dtype) in NAME_OF and bytes_of(shape, dtype) >= LEAST_LENT_BYTES
+
+
+def bytes_of(shape: Shape, dtype: DTypeLike) -> int:
+    """The size of an array. Raises `TypeError` for what is no shape."""
+    sizes = (shape,) if isinstance(shape, SupportsIndex) else shape
+    return math.prod(map(operator.index, sizes)) * np.dtype(dtype).itemsize
 
 
 def _place(lender: Lender, array: Array, lent: LentTensors) -> TensorData | None:
@@ -201,7 +206,10 @@ def _place(lender: Lender, array: Array, lent: LentTensors) -> TensorData | None
 
 
 def arrays_of(inputs: Inputs, signature: Signature) -> list[Array]:
-    """`inputs` in the model's order. Values are never converted, and shapes not checked. Raises `InvalidArgument`."""
+    """`inputs` in the model's order. Values are never converted, but for booleans to 0 or 1, and shapes not checked.
+
+    Raises `InvalidArgument`.
+    """
     tensors = signature.inputs
     if not isinstance(inputs, Mapping):
         if len(tensors) != 1:
@@ -210,17 +218,25 @@ def arrays_of(inputs: Inputs, signature: Signature) -> list[Array]:
         return [_checked(inputs, tensors[0])]
     if len(inputs) != len(tensors) or any(tensor.name not in inputs for tensor in tensors):
         expected = sorted(tensor.name for tensor in tensors)
-        raise error_for(Error.MISSING_TENSOR, f"inputs {sorted(inputs)} do not match the model's; expected {expected}")
+        given = sorted(map(str, inputs))
+        raise error_for(Error.MISSING_TENSOR, f"inputs {given} do not match the model's; expected {expected}")
     return [_checked(inputs[tensor.name], tensor) for tensor in tensors]
 
 
 def _checked(array: Array, tensor: Tensor) -> Array:
     if not isinstance(array, np.ndarray):
         raise error_for(Error.WRONG_DATATYPE, f"input {tensor.name!r}: {type(array).__name__}; expected a numpy array")
+    if isinstance(array, np.ma.MaskedArray):  # its mask would be lost
+        expected = "expected a numpy array, as from array.filled()"
+        raise error_for(Error.WRONG_DATATYPE, f"input {tensor.name!r}: a masked array; {expected}")
     dtype = NUMPY_OF[tensor.datatype]
     if array.dtype != dtype:
         expected = f"expected {dtype}, as in array.astype({dtype.name!r})"
         raise error_for(Error.WRONG_DATATYPE, f"input {tensor.name!r}: dtype {array.dtype}; {expected}")
+    if dtype == np.bool_:
+        values: Array = array.view(np.uint8)
+        if values.max(initial=0) > 1:  # as of a mask of 0 and 255: true for numpy, anything for an engine
+            return np.not_equal(values, 0)
     return array
 
 

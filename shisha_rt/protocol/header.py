@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
+import numpy as np
 from msgspec import Meta, Struct
 
+from shisha_rt.errors import Error
 from shisha_rt.model.graph import Tensor
-from shisha_rt.protocol.exceptions import ShishaError
+from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_NAME_LENGTH, MAX_PRIORITY
 from shisha_rt.protocol.operations import INFER, Count
 
@@ -140,7 +142,14 @@ class AnswerHead(Struct, frozen=True):
     moved: bool = False
 
 
-_ENCODER: Final = msgspec.json.Encoder()
+def _number_of(value: object) -> object:
+    """A numpy scalar as Python's own number or text. Raises `TypeError` for anything else."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} has no place in JSON")
+
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=_number_of)
 decode_head: Final = msgspec.json.Decoder(AnswerHead).decode
 """Decode an answer's id, and its error if it is one. Raises `msgspec.MsgspecError` if it is no answer."""
 decode_infer_answer: Final = msgspec.json.Decoder(InferAnswerHeader).decode
@@ -155,8 +164,11 @@ def encode_infer(
     parameters: InferParameters | None = None,
     outputs: Sequence[RequestedOutput] = (),
 ) -> bytes:
-    """The header of an `infer` request. The raw parts of `inputs` outside lent memory follow, in order."""
-    return _ENCODER.encode(
+    """The header of an `infer` request. The raw parts of `inputs` outside lent memory follow, in order.
+
+    Raises `InvalidArgument` for what JSON cannot have.
+    """
+    return _encode(
         InferHeader(
             op=INFER,
             id=request_id,
@@ -169,8 +181,18 @@ def encode_infer(
 
 
 def encode_operation(op: str, request_id: str, arguments: Mapping[str, object] | None = None) -> bytes:
-    """The header of any other request. Arguments are at the top level."""
-    return _ENCODER.encode({"op": op, "id": request_id, **(arguments or {})})
+    """The header of any other request. Arguments are at the top level; none is called `op` or `id`.
+
+    Raises `InvalidArgument` for what JSON cannot have.
+    """
+    return _encode({**(arguments or {}), "op": op, "id": request_id})
+
+
+def _encode(header: object) -> bytes:
+    try:
+        return _ENCODER.encode(header)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise error_for(Error.MALFORMED_REQUEST, f"header: {error}") from None
 
 
 def encode_outputs(outputs: Sequence[TensorHeader]) -> msgspec.Raw:

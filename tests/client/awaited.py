@@ -45,6 +45,9 @@ class AwaitedStream:
     def __exit__(self, *raised: object) -> None:
         self._runner.run(self._stream.__aexit__(*raised))
 
+    def close(self) -> None:
+        self._runner.run(self._stream.close())
+
     def run(self, frames: Any, **options: Any) -> Iterator[Answer | ShishaError]:
         answers = self._stream.run(frames, **options)
 

@@ -168,6 +168,8 @@ def test_the_metadata_is_fetched_once(client_of: Connect) -> None:
         ({"z": np.zeros((1, 3), np.float32)}, "'z'"),
         ({}, "'x'"),
         ({"x": [1.0, 2.0, 3.0]}, "list"),
+        ({1: np.zeros((1, 3), np.float32), "x": np.zeros((1, 3), np.float32)}, "'1'"),
+        (np.ma.masked_array(np.zeros((1, 3), np.float32), mask=True), "filled"),
     ],
 )
 def test_inputs_that_the_model_does_not_take_are_not_sent(
@@ -192,6 +194,35 @@ def test_a_deadline_must_be_a_time(client_of: Connect, deadline_s: float) -> Non
         raised(InvalidArgument, Error.MALFORMED_REQUEST, match="deadline_s"),
     ):
         client.infer(frame_of(1), deadline_s=deadline_s)
+
+
+def test_numbers_and_names_may_be_numpys(client_of: Connect) -> None:
+    with Gateway() as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
+        terms = {
+            "sequence": np.int64(3),
+            "priority": np.int8(2),
+            "deadline_s": np.float32(20),
+            "outputs": np.array(["y"]),
+        }
+        assert client.infer(frame_of(1), stream=np.str_("s"), **terms).sequence == 3
+        assert client.empty(np.int64(100_000), np.float32).shape == (100_000,)
+
+
+@pytest.mark.parametrize("odd", [{"request_id": 5}, {"request_id": b"a"}, {"stream": "\ud800"}, {"sequence": object()}])
+def test_what_has_no_place_in_a_header_is_not_sent(client_of: Connect, odd: dict[str, Any]) -> None:
+    """A daemon cannot answer a request whose id is none: its call waited for nothing, and others raised TypeError."""
+    with Gateway() as gateway, client_of(gateway.endpoint, timeout_s=1) as client:
+        with raised(InvalidArgument, Error.MALFORMED_REQUEST):
+            client.infer(frame_of(1), **odd)
+        with raised(InvalidArgument, Error.MALFORMED_REQUEST):
+            client.call("events", since=object())
+        assert client.call("server_live", id="another")["live"] is True
+
+
+@pytest.mark.parametrize("silence_s", [0, -1, math.nan])
+def test_a_silence_is_a_time(client_of: Connect, silence_s: float) -> None:
+    with raised(InvalidArgument, Error.MALFORMED_REQUEST):
+        client_of("tcp://127.0.0.1:1", silence_s=silence_s)
 
 
 def test_what_no_daemon_would_read_is_not_sent(client_of: Connect) -> None:
@@ -414,6 +445,22 @@ def test_leaving_a_stream_cancels_what_is_in_flight(client_of: Connect) -> None:
         assert gateway.cancelled.wait(LONG_S)
 
 
+def test_a_stream_that_is_closed_as_it_runs_has_ended(client_of: Connect) -> None:
+    """It went on without the answers that had been in flight, or for ever waited for them."""
+    with (
+        Gateway() as gateway,
+        client_of(gateway.endpoint, timeout_s=LONG_S) as client,
+        client.stream(in_flight=3) as stream,
+    ):
+        answers = stream.run(frames(9))
+        assert next(answers).frame == 0
+        stream.close()
+        again = stream.run(frames(2))
+        assert next(again).frame == 0
+        assert list(answers) == []
+        assert [answer.frame for answer in again] == [1]
+
+
 def test_operations(client_of: Connect) -> None:
     with Gateway() as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
         assert client.live() is True
@@ -447,6 +494,34 @@ def test_clients_in_threads() -> None:
         for thread in threads:
             thread.join()
     assert results == [list(range(20))] * 4
+
+
+def test_two_threads_at_once_are_refused_and_the_first_goes_on() -> None:
+    """They read each other's answers from one socket, and both could wait for ever."""
+    frozen = Frozen()
+    came = threading.Event()
+    outputs: list[Array] = []
+
+    def script(gateway: Gateway, frame: Frame) -> None:
+        came.set()
+        frozen(gateway, frame)
+
+    with Gateway(script) as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        first = threading.Thread(target=lambda: outputs.append(client.infer(frame_of(1)).output))
+        first.start()
+        assert came.wait(LONG_S)
+        for call in (
+            client.live,
+            client.close,
+            lambda: client.infer(frame_of(2)),
+            lambda: next(client.stream().run([frame_of(2)])),
+        ):
+            with raised(FailedPrecondition, Error.CLIENT_MISUSED):
+                call()
+        frozen.thaws.set()
+        first.join()
+        np.testing.assert_array_equal(outputs, [frame_of(2)])
+        np.testing.assert_array_equal(client.infer(frame_of(3)).output, frame_of(6))  # one after the other may
 
 
 def test_a_bad_endpoint_is_refused_at_once(client_of: Connect) -> None:

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from shisha_rt.client import (
+    Answer,
     Array,
     AsyncClient,
     FailedPrecondition,
+    InvalidArgument,
     Unavailable,
 )
 from shisha_rt.client.lent_memory import LentMemory
@@ -145,6 +147,74 @@ def test_a_client_belongs_to_one_loop() -> None:
 
         run(use())
         run(use_elsewhere())
+
+
+def test_a_client_whose_loop_runs_is_of_no_use_to_another_thread() -> None:
+    """Its answers came to futures of the wrong loop, and its sockets were closed under it."""
+
+    async def elsewhere(client: AsyncClient) -> None:
+        for call in client.live(), client.infer(frame_of(2)), client.empty((1 << 20,), np.float32), client.close():
+            with raised(FailedPrecondition, Error.CLIENT_MISUSED):
+                await call
+
+    async def main() -> None:
+        with Gateway() as gateway:
+            async with AsyncClient(gateway.endpoint) as client:
+                assert await client.live()
+                await asyncio.to_thread(asyncio.run, elsewhere(client))
+                np.testing.assert_array_equal((await client.infer(frame_of(1))).output, frame_of(2))
+
+    run(main())
+
+
+def test_one_id_given_twice_before_either_is_sent_is_refused_once() -> None:
+    """Both were sent, and one of both calls never ended, whatever its timeout."""
+
+    async def main() -> None:
+        with Gateway() as gateway:
+            async with AsyncClient(gateway.endpoint) as client:
+                await client.infer(frame_of(0))
+                client._link.connected = False  # as it seems before a handshake
+                calls = [asyncio.create_task(client.infer(frame_of(i), request_id="mine")) for i in (1, 2)]
+                await asyncio.sleep(0.01)
+                client._link.connected = True
+                client._stirred.set()
+                first, second = await asyncio.gather(*calls, return_exceptions=True)
+                assert isinstance(first, Answer)
+                np.testing.assert_array_equal(first.output, frame_of(2))
+                assert isinstance(second, InvalidArgument)
+                assert second.kind == Error.ID_IN_USE
+
+    run(main())
+
+
+def test_a_stream_that_is_cancelled_as_it_closes_cancels_its_frames() -> None:
+    """As by a second Ctrl-C: an input that takes its time to end held up what was in flight."""
+
+    async def source() -> AsyncIterator[Array]:
+        try:
+            for frame in frames(3):
+                yield frame
+            await asyncio.sleep(LONG_S)
+        finally:
+            await asyncio.sleep(0.1)
+
+    async def main() -> None:
+        with Gateway(never) as gateway:
+            async with AsyncClient(gateway.endpoint) as client:
+                stream = client.stream()
+                task = asyncio.create_task(anext(stream.run(source())))
+                while len(gateway.held) < 3:
+                    await client.live()
+                task.cancel()
+                await asyncio.sleep(0.01)
+                task.cancel()
+                await asyncio.wait({task})
+                assert await client.live()
+            targets = {arguments.target for _, arguments in gateway.asked if isinstance(arguments, Cancel)}
+            assert len(targets) == 3
+
+    run(main())
 
 
 async def slowly(count: int) -> AsyncIterator[Array]:

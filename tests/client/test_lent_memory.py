@@ -6,6 +6,7 @@ import fcntl
 import gc
 import pickle
 import random
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from shisha_rt.client import local_socket
-from shisha_rt.client.lent_memory import LentMemory
+from shisha_rt.client.lent_memory import LentMemory, _exporter_type
 from shisha_rt.protocol.frame_tensors import Array
 from tests.protocol.region_socket import INSTANCE, SEALS, RegionSocket, Say, grant, memory
 
@@ -179,6 +180,39 @@ def test_a_daemon_that_has_no_room_is_asked_for_less_and_again_later(
         assert lent.wants
         lent.advance(WAIT_S)
         assert len(regions.asked) == asked + 1
+
+
+def test_who_wants_too_much_may_have_less(tmp_path: Path, lent: LentMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array larger than memory was wanted for ever, and so no other; one beyond all numbers ended the sharing."""
+    with RegionSocket(tmp_path, refuse_much) as regions:
+        lent.meet(regions.path, INSTANCE)
+        for shape in 3 * BYTES, 1 << 62, SHAPE:
+            monkeypatch.setattr(lent, "_again_s", 0.0)
+            assert lent.empty(shape, np.float32) is None
+            while lent.wants:
+                lent.advance(WAIT_S)
+        assert lent.shared
+
+
+def test_an_array_that_ctrl_c_left_half_made_goes_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    complaints: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    _exporter_type(4096).from_buffer(bytearray(4096))
+    gc.collect()
+    assert complaints == []
+
+
+class _Peculiar(np.ndarray[Any, Any]):
+    """An array with arithmetic of its own, as one with units."""
+
+    def __array_function__(self, *_: object, **__: object) -> Any:
+        raise AssertionError
+
+
+def test_a_subclass_is_copied_as_the_array_that_it_is(regions: RegionSocket, lent: LentMemory) -> None:
+    lent.meet(regions.path, INSTANCE)
+    new(lent)
+    assert lent.copy(np.zeros(SHAPE, np.float32).view(_Peculiar)) is not None
 
 
 def fault(**changed: Any) -> Say:

@@ -161,6 +161,23 @@ def test_only_the_outputs_that_are_asked_for_have_room() -> None:
     assert (request.outputs, list(request.lent_out)) == (("boxes", "pixels"), ["pixels"])
 
 
+def test_what_numpy_takes_for_true_is_sent_as_1() -> None:
+    """An engine computed something else for other bytes."""
+    flags = Signature("m", (Tensor("flags", (2, 2), "BOOL"),), (CLASS,))
+    conversation = Conversation()
+    conversation.signature = flags
+    seen = np.array([[255, 0], [1, 2]], np.uint8).view(np.bool_)
+    for array in seen, seen.T, np.asfortranarray(seen):
+        _, raw = conversation.infer(array).parts
+        np.testing.assert_array_equal(np.frombuffer(raw, np.uint8).reshape(2, 2), np.array(array != 0, np.uint8))
+
+
+@pytest.mark.parametrize("names", ["class", iter(["class"])])
+def test_outputs_may_be_a_name_or_an_iterator(names: Any) -> None:
+    """Of an iterator nothing was left for the header, so that all outputs were sent."""
+    assert read(talking(Shelf()).infer(inputs(), outputs=names)).outputs == ("class",)
+
+
 def test_an_answers_array_is_the_room_that_it_was_asked_into() -> None:
     shelf = Shelf()
     conversation = talking(shelf)

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -109,6 +109,27 @@ def test_an_array_that_is_lent_cannot_be_written_to_by_mistake(client: Client) -
     with client.stream(in_flight=2) as stream, pytest.raises(ValueError, match="read-only"):
         list(stream.run(frames()))
     assert is_frame(client.infer(filled(client, 3)), 3)
+
+
+class _Interface:
+    """What numpy makes an array of that has no base to ask whether it may be written to."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.__array_interface__ = array.__array_interface__
+
+
+@pytest.mark.parametrize(
+    "same", [np.lib.stride_tricks.as_strided, np.from_dlpack, lambda array: np.asarray(_Interface(array))]
+)
+def test_an_array_that_could_not_be_made_writeable_again_stays_so(
+    client: Client, same: Callable[[Array], Array]
+) -> None:
+    """It was made read-only, and its answer was lost as that could not be undone."""
+    array = same(filled(client, 1))
+    was_writeable = array.flags.writeable
+    assert is_frame(client.infer(array, timeout_s=5), 1)
+    assert array.flags.writeable == was_writeable
 
 
 def test_an_output_may_be_the_next_input(client: Client) -> None:

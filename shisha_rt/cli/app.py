@@ -31,6 +31,12 @@ _NAME = "shisha-rt"
 _OF_PATHS: Final = frozenset(
     {errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS}
 )
+_OF_THE_SYSTEM: Final[Mapping[int, str]] = {
+    errno.EAGAIN: "expected a limit that allows more processes and threads (ulimit -u, pids.max)",
+    errno.ENOENT: "expected a folder that may be written, which TMPDIR names",  # of tempfile, which lists those
+    errno.ENOMEM: "expected more memory, or a limit that allows more (ulimit -v)",
+}
+_NO_THREAD: Final = "can't start new thread"  # Python's words
 _EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED, _EXIT_TERMINATED = 1, 2, 130, 143
 
 _STATUSES: Final = "Exit status: 0 done; 1 {}; 2 bad input: one line says what, and what was expected."
@@ -144,6 +150,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _abandon_output()
     except OSError as error:  # which no command has expected: of a path, or as the output was written
         return _say_os_error(error, argv)
+    except RuntimeError as error:
+        if str(error) != _NO_THREAD:
+            raise
+        return _say_error(Failure(f"{error}; {_OF_THE_SYSTEM[errno.EAGAIN]}"), _EXIT_FAILURE, argv)
     return status
 
 
@@ -161,6 +171,9 @@ def _say_os_error(error: OSError, argv: Sequence[str] | None) -> int:
         return _say_error(
             Failure(f"{error.strerror}; expected a limit that allows more (ulimit -n)"), _EXIT_FAILURE, argv
         )
+    expected = _OF_THE_SYSTEM.get(error.errno or 0)
+    if error.filename is None and expected is not None:
+        return _say_error(Failure(f"{error.strerror}; {expected}"), _EXIT_FAILURE, argv)
     if error.filename is None:
         _abandon_output()  # it is what could not be written
         return _say(f"{_NAME}: standard output: {error.strerror or error}", Error.FAILED, _EXIT_FAILURE)

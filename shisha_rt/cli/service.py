@@ -199,6 +199,11 @@ def _generates_code(settings: Settings, machine: Machine) -> bool:
 
 
 def _runs_as() -> str | None:
-    """The user who prints the unit (under sudo, the one who called it); None for root."""
-    user = os.environ.get("SUDO_USER") or pwd.getpwuid(os.geteuid()).pw_name
+    """The user who prints the unit (under sudo, the one who called it), by number without a name; None for root."""
+    user = os.environ.get("SUDO_USER")
+    if not user:
+        try:
+            user = pwd.getpwuid(os.geteuid()).pw_name
+        except KeyError:  # as in containers
+            user = str(os.geteuid())
     return None if user == "root" else user

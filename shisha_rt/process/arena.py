@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from shisha_rt.errors import Failure
 from shisha_rt.process.board import MAX_DEVICES, RECORD_WORDS, Sign
 from shisha_rt.process.layout import MAX_RANK, SHAPE_BYTES, Layout, Region, page_aligned
 from shisha_rt.tensors import NUMPY_OF, size_bytes
@@ -46,7 +47,8 @@ class NoRoom(ValueError):
 class Arena:
     """A mapping of the shared memory; the same class serves the daemon, which creates it, and its workers.
 
-    `layout` is that of the model's first shape; `further` are those of its other shapes.
+    `layout` is that of the model's first shape; `further` are those of its other shapes. Raises Failure where the
+    memory is not to be had.
     """
 
     def __init__(
@@ -59,9 +61,15 @@ class Arena:
         self._slot_bytes = sum(layout.slot_bytes for layout in self.layouts)
         self._slots_at = page_aligned(place_count * RECORD_WORDS * 8)
         self.size_bytes = self._slots_at + slot_count * self._slot_bytes
-        if os.fstat(fd).st_size == 0:
-            os.ftruncate(fd, self.size_bytes)
-        self._map = mmap.mmap(fd, self.size_bytes)
+        try:
+            if os.fstat(fd).st_size == 0:
+                os.ftruncate(fd, self.size_bytes)
+            self._map = mmap.mmap(fd, self.size_bytes)
+        except OSError as error:
+            raise Failure(
+                f"{self.size_bytes / 1e6:.0f} MB of shared memory for {slot_count} frames: {error.strerror}; "
+                "expected limits of memory and of files that allow it (ulimit -v, ulimit -f)"
+            ) from None
         self._bytes = np.frombuffer(self._map, dtype=np.uint8)
         self._view = memoryview(self._map)
         self._board = self._bytes[: place_count * RECORD_WORDS * 8].view(np.uint64).reshape(place_count, -1)
@@ -76,7 +84,7 @@ class Arena:
         try:
             arena = cls(fd, layout, slot_count, place_count, further)
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
-        except OSError:
+        except (Failure, OSError):
             os.close(fd)
             raise
         arena._device_speeds[:] = 1.0

@@ -107,6 +107,25 @@ def test_no_open_file_left_is_said_without_a_file(run: Run, monkeypatch: pytest.
     assert "ulimit -n" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("error", "names"),
+    [
+        (OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), os.strerror(errno.ENOMEM)),
+        (BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)), "pids.max"),
+        (RuntimeError("can't start new thread"), "pids.max"),
+        (FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"), "TMPDIR"),
+    ],
+)
+def test_what_the_system_refuses_is_not_said_of_standard_output(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception, names: str
+) -> None:
+    ended_by(monkeypatch, error)
+    ran = run("plan", "--costs", "c.json", "--json")
+    assert (ran.status, ran.object["error"]["kind"]) == (1, Error.FAILED)
+    assert names in ran.err
+    assert "standard output" not in ran.err
+
+
 def ended_by(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     """Let `plan --costs` end with `error`."""
 

@@ -151,6 +151,12 @@ def test_root_gets_a_user_made_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     assert has(run("service", "zoo:squeezenet"), "DynamicUser=yes")
 
 
+def test_a_user_without_a_name_is_a_number(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 4_000_000_123)
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    assert has(run("service", "zoo:squeezenet"), "User=4000000123")
+
+
 def test_what_a_user_made_up_cannot_reach_is_told(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.delenv("SUDO_USER")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import itertools
+import mmap
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 
 from shisha_rt.daemon.sweep import passing_tensors
+from shisha_rt.errors import Error, Failure
 from shisha_rt.model.index import Crossing, ModelIndex
 from shisha_rt.model.spans import Span
 from shisha_rt.plan.plan import Plan, Stage
@@ -22,6 +25,7 @@ from shisha_rt.process.board import MAX_DEVICES, Sign
 from shisha_rt.process.layout import SHAPE_BYTES, Layout, layout_of
 from shisha_rt.process.output_room import OUTPUT_BYTES
 from shisha_rt.tensors import Tensor
+from tests.wording import raised
 
 _PAGE = 4096
 INDEX = ModelIndex(
@@ -198,6 +202,18 @@ def test_only_what_passes_between_stages_and_is_no_end_of_the_model(
 def test_what_each_layer_needs() -> None:
     assert list(map(set, INDEX.needs)) == [set(), {0}, {0, 1}]
     assert [entry.last_read for entry in INDEX.crossing] == [1, 2, 2]
+
+
+def test_memory_that_a_limit_refuses_is_a_failure_and_leaves_no_file() -> None:
+    open_before = set(Path("/proc/self/fd").iterdir())
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (mmap.PAGESIZE, limits[1]))
+    try:
+        with raised(Failure, Error.FAILED, match=f"{os.strerror(errno.EFBIG)}; "):
+            Arena.create(LAYOUT, slot_count=64, place_count=64)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert set(Path("/proc/self/fd").iterdir()) == open_before
 
 
 def _resident_bytes(arena: Arena) -> int:

@@ -24,7 +24,7 @@ from shisha_rt.model.batches import MixesFrames
 from shisha_rt.plan.engine import StageEngine
 from stages.built.batched import BatchedStage, Together
 from stages.engines.openvino.session import CompiledNetwork
-from stages.engines.openvino.whole import WholeOnOpenVino
+from stages.engines.openvino.whole import WholeOnOpenVino, load_for_all_of
 from stages.engines.session import Threads, untimed
 from stages.noise import moved
 from tests.model.networks import network, weight, write
@@ -178,6 +178,28 @@ def test_a_network_that_mixes_frames_has_no_runs_of_several(tmp_path: Path) -> N
     whole = WholeOnOpenVino(compiled.model_folder, compiled.index, Threads(), weight_bytes=0)
     with pytest.raises(MixesFrames):
         whole.of_frames(4)
+
+
+NO_CORE = 4095  # as good as one that was taken away: the kernel refuses both alike
+
+
+@two_cores
+def test_a_team_on_openvino_outlives_its_cores(tmp_path: Path) -> None:
+    """A control group may be moved to other cores at any time."""
+    compiled = compile_model(residual(tmp_path))
+    with arena_for(compiled, slot_count=1) as arena, worker(compiled, arena) as (channel, _):
+        arena.set_speed(0, 1.0)
+        (inputs,), talk = fill(arena, compiled), Talk(channel)
+        answer = talk.ask(order_on("openvino", compiled, (CORES[0], NO_CORE)))
+        assert isinstance(answer, Prepared), answer
+        talk.run(1, 0, 0)
+        assert_close(outputs_in(arena, 0, compiled), plainly(compiled, inputs))
+
+
+def test_openvino_loads_though_the_cores_of_the_start_were_taken_away() -> None:
+    before = os.sched_getaffinity(0)
+    load_for_all_of({NO_CORE})
+    assert os.sched_getaffinity(0) == before
 
 
 @two_cores

@@ -51,7 +51,7 @@ class _Threads:
             # Some existed only during a build, and their ids may be those of other processes by now.
             self._ids &= _thread_ids()
             for thread in self._ids:
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(OSError):  # it has ended, or may use none of the cores any more
                     os.sched_setaffinity(thread, cores)
 
 

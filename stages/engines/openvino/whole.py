@@ -7,6 +7,7 @@ may round differently, but must not compute something else.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection
 from dataclasses import replace
@@ -81,11 +82,13 @@ def load_for_all_of(cores: Collection[int]) -> None:
     """
     first_thread = os.getpid()
     own = os.sched_getaffinity(first_thread)
-    os.sched_setaffinity(first_thread, cores)
     try:
+        with contextlib.suppress(OSError):  # the control group was moved to other cores
+            os.sched_setaffinity(first_thread, cores)
         load_openvino()
     finally:
-        os.sched_setaffinity(first_thread, own)
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(first_thread, own)
 
 
 def network_of_frames(folder: Path, least: int, most: int) -> Any:

@@ -150,11 +150,11 @@ def test_clients_are_led_to_their_models_daemon(host: HostProcess) -> None:
         unnamed.infer(X)
 
 
-def test_daemons_have_a_short_folder_where_paths_are_too_long(models: Path, tmp_path: Path) -> None:
+def test_daemons_have_a_short_folder_where_paths_are_too_long(tmp_path: Path) -> None:
     """Paths of UNIX sockets have at most 107 bytes; no model could be served."""
     folder = tmp_path / ("d" * 100)
     folder.mkdir()
-    files = write_identity_model(models), write_times(models, 2.0)
+    files = write_identity_model(tmp_path), write_times(tmp_path, 2.0)
     with HostProcess(folder, *files) as host, host.model("identity") as client:
         assert (client.infer(frame_of(3)).output == frame_of(3)).all()
         daemons = Path(client._link.at.removeprefix("ipc://")).parent

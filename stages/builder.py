@@ -7,7 +7,7 @@ moment between two frames. The idle thread must have run a little before the nex
 it time, and gives it a tick.
 
 If other processes want the core too, an idle thread may starve, and with it any thread that waits for a lock it holds.
-In that case, or if no frames flow, a thread of nice 5 builds stages: it gives way, but does not starve (at nice 19 it
+In that case, or if no frames flow, a thread nicer by 5 builds stages: it gives way, but does not starve (at nice 19 it
 would take many times as long). If other processes appear while the idle thread is at work, its orders are taken from
 it, and it abandons the build that it has begun at its next check.
 
@@ -31,7 +31,7 @@ from typing import Final, TypeAlias
 from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
 from stages.built.stage import BuiltStage
 
-_NICE: Final = 5
+_NICER: Final = 5  # than the threads that compute frames
 _FLOWING_S: Final = 0.5  # frames count as flowing for so long after the last one
 _LEAST_SHARE: Final = 0.65  # of frames on their core: less if a process that is always at work takes half
 _REMEMBERED: Final = 31 / 32  # weight of earlier frames' times when one is added
@@ -115,7 +115,7 @@ class Builder:
 
     def _build_all(self) -> None:
         if self._manner is not Manner.TEAM:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+            os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) + _NICER)  # of this thread
         if self._manner is Manner.IDLE:
             with contextlib.suppress(OSError):  # some sandboxes refuse it: then the thread stays nice
                 os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

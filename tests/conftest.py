@@ -15,6 +15,11 @@ from tests import dealing, kinds
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # as stages.engines does, for tests that use the engine directly
 
+_LONGEST_TEMPORARY = len("/var/tmp")
+# Tests have sockets in their folders, under names of theirs, and a UNIX socket's path has at most 107 bytes.
+if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TEMPORARY:
+    os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
+
 _LEASES = tempfile.TemporaryDirectory(prefix="shisha-rt-tests-")
 os.environ["SHISHA_LEASES"] = _LEASES.name
 

@@ -43,7 +43,7 @@ from shisha_rt.repository.entries import ModelEntry
 from shisha_rt.repository.fleet import ENDS_WITHIN_S, Fleet, ServedModel
 from shisha_rt.repository.front import LIMITS, Front
 from shisha_rt.repository.hosted import StartOptions
-from shisha_rt.repository.model_daemon import DaemonEnded, DaemonReady, Home, ModelDaemon
+from shisha_rt.repository.model_daemon import LONGEST_SOCKET, DaemonEnded, DaemonReady, Home, ModelDaemon
 from shisha_rt.repository.versions import Versions, names_of
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class ModelHost:
             security = self._access.security
             front = Front(self._context, settings.endpoint, self._count, security, self._poller, self._leads)
             self.front = closing.enter_context(contextlib.closing(front))
-            folder = folder_of(self.front.endpoint, ".models").absolute()
+            folder = folder_of(self.front.endpoint, ".models", LONGEST_SOCKET)
             make_private(folder)
             closing.callback(remove_empty, folder)
             home = Home(folder, self._poller, self._context)

@@ -44,6 +44,8 @@ _MODULE: Final = "shisha_rt.repository.hosted"
 _ANY_PORT: Final = "127.0.0.1:0"
 _SILENCE_S: Final = 20.0
 """A daemon that answers nothing and uses no CPU for so long hangs; while it starts, if it is stopped, too."""
+LONGEST_SOCKET: Final = "99999.share/socket"
+"""Path of a daemon's socket for shared memory, in `Home.folder`: longer than that of its endpoint."""
 
 
 Fields: TypeAlias = Mapping[str, Any]

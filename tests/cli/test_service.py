@@ -16,7 +16,14 @@ from shisha_rt.errors import Error
 from shisha_rt.show.systemd_unit import STOP_S, Unit, quoted
 from tests.cli.conftest import Ran, Run
 
-START = [sys.executable, "-P", "-m", "shisha_rt", "serve"]
+INTERPRETER = "/bin/sh"
+START = [INTERPRETER, "-P", "-m", "shisha_rt", "serve"]
+
+
+@pytest.fixture(autouse=True)
+def _interpreter_that_private_tmp_does_not_hide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it would the one that runs here, if the project is in /tmp."""
+    monkeypatch.setattr(sys, "executable", INTERPRETER)
 
 
 def value(ran: Ran, key: str) -> str:
@@ -160,7 +167,6 @@ def test_a_user_without_a_name_is_a_number(run: Run, monkeypatch: pytest.MonkeyP
 def test_what_a_user_made_up_cannot_reach_is_told(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.delenv("SUDO_USER")
-    monkeypatch.setattr(sys, "executable", "/bin/sh")
     here.chmod(0o700)
     ran = run("service", "m.onnx")
     assert ran.status == 0

@@ -13,7 +13,7 @@ import zmq
 
 from shisha_rt.daemon.front.addresses import check_endpoint
 from shisha_rt.daemon.front.gateway import Gateway
-from shisha_rt.daemon.front.ipc_socket import IpcSocket
+from shisha_rt.daemon.front.ipc_socket import IpcSocket, fits_socket
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.protocol.limits import Limits
@@ -32,6 +32,11 @@ def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     yield context
     context.destroy(linger=0)
+
+
+def test_sockets_fit_in_the_folders_of_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever TMPDIR is: tests/conftest.py."""
+    assert fits_socket(tmp_path_factory.getbasetemp() / f"{'t' * 30}0" / "daemon.sock.share" / "socket")
 
 
 def serve(context: zmq.Context[zmq.Socket[bytes]], path: Path) -> Gateway:

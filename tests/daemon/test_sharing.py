@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,16 @@ def test_it_is_there_in_a_folder_that_gives_its_group_to_what_is_made_in_it(tmp_
     with LocalGateway(f"ipc://{tmp_path}/daemon") as gateway:
         assert gateway.sharing.path == tmp_path / "daemon.share" / "socket"
         assert gateway.sharing.path.parent.stat().st_mode & 0o7777 == 0o2700
+
+
+def test_where_paths_are_too_long_it_is_in_a_short_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths of UNIX sockets have at most 107 bytes."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("d" * 100)))
+    endpoints = f"ipc://{tmp_path}/{'d' * (100 - len(str(tmp_path)))}", "tcp://127.0.0.1:0"
+    for endpoint in endpoints:
+        with LocalGateway(endpoint) as gateway:
+            assert gateway.sharing.path is not None
+            assert gateway.sharing.path.parent.parent == Path(f"/tmp/shisha-rt-{os.geteuid()}")
+            gateway.line().close()
+        assert not gateway.sharing.path.parent.exists()
+    assert not [*tmp_path.iterdir()]

@@ -150,6 +150,19 @@ def test_clients_are_led_to_their_models_daemon(host: HostProcess) -> None:
         unnamed.infer(X)
 
 
+def test_daemons_have_a_short_folder_where_paths_are_too_long(tmp_path: Path) -> None:
+    """Paths of UNIX sockets have at most 107 bytes; no model could be served."""
+    folder = tmp_path / ("d" * 100)
+    folder.mkdir()
+    files = write_identity_model(tmp_path), write_times(tmp_path, 2.0)
+    with HostProcess(folder, *files) as host, host.model("identity") as client:
+        assert (client.infer(frame_of(3)).output == frame_of(3)).all()
+        daemons = Path(client._link.at.removeprefix("ipc://")).parent
+        assert daemons.parent == Path(f"/tmp/shisha-rt-{os.geteuid()}")
+        assert client.metadata()["server"]["shared_memory_socket"].startswith(f"{daemons}/")
+    assert not daemons.exists()
+
+
 def test_an_address_that_is_taken_is_told_at_once(host: HostProcess, tmp_path: Path) -> None:
     """A second host process there closed what it had not yet, and then waited for ever without a word."""
     models = write_identity_model(tmp_path), write_times(tmp_path, 2.0)

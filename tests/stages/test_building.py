@@ -8,6 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import Hashable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -75,10 +76,11 @@ def nothing(order: Ordered) -> Built:
     return Built(PrepareFailed(order.prepare.epoch, order.prepare.stage, 1, "nothing is built here"), None)
 
 
+@pytest.mark.parametrize("nicer", [0, 7])
 @pytest.mark.parametrize("manner", Manner)
-def test_a_builder_is_as_urgent_as_it_should_be(manner: Manner) -> None:
-    """And those that it starts with it: a team's threads are not to be nicer than others."""
-    nice, found = os.getpriority(os.PRIO_PROCESS, 0), []
+def test_a_builder_is_as_urgent_as_it_should_be(manner: Manner, nicer: int) -> None:
+    """And those that it starts with it: a team's threads are not to be nicer than others. `nicer`: its daemon is."""
+    nice, found = min(19, os.getpriority(os.PRIO_PROCESS, 0) + nicer), []
 
     def build(order: Ordered) -> Built:
         found.append((os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())))
@@ -86,7 +88,13 @@ def test_a_builder_is_as_urgent_as_it_should_be(manner: Manner) -> None:
 
     finished: Finished = queue.SimpleQueue()
     woken = threading.Semaphore(0)
-    builder = Builder(manner, build, finished, woken.release)
+
+    def builder_of_nice() -> Builder:
+        os.setpriority(os.PRIO_PROCESS, 0, nice)  # this thread's, which the builder's inherits
+        return Builder(manner, build, finished, woken.release)
+
+    with ThreadPoolExecutor(1) as nice_thread:
+        builder = nice_thread.submit(builder_of_nice).result()
     assert not builder.busy
     for epoch in (1, 2):
         builder.ask(Prepare(epoch, 0, ((0, 0),)))

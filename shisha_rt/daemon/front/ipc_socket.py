@@ -32,9 +32,8 @@ def check_ipc_path(endpoint: str) -> Path:
     path = Path(endpoint.removeprefix("ipc://").removeprefix("unix:"))
     if any("\ud800" <= character <= "\udfff" for character in endpoint):
         raise BadInput(f"endpoint {endpoint!r}: expected a path in UTF-8", Error.BAD_ENDPOINT)
-    size_bytes = len(os.fsencode(path))
-    if size_bytes > _MAX_PATH_BYTES:
-        limit = f"expected at most {_MAX_PATH_BYTES}, as UNIX sockets have it"
+    if not fits_socket(path):
+        size_bytes, limit = len(os.fsencode(path)), f"expected at most {_MAX_PATH_BYTES}, as UNIX sockets have it"
         raise BadInput(f"endpoint {endpoint}: a path of {size_bytes} bytes; {limit}", Error.BAD_ENDPOINT)
     if "\0" in endpoint:
         raise BadInput(f"endpoint {endpoint!r}: no path has a zero byte in it; {_EXPECTED}", Error.BAD_ENDPOINT)
@@ -42,6 +41,11 @@ def check_ipc_path(endpoint: str) -> Path:
     if mode is not None and not stat.S_ISSOCK(mode):
         raise BadInput(f"endpoint {endpoint}: there is {_kind(mode)}; {_EXPECTED}", Error.BAD_ENDPOINT)
     return path
+
+
+def fits_socket(path: Path) -> bool:
+    """Whether `path` is short enough for a UNIX socket."""
+    return len(os.fsencode(path)) <= _MAX_PATH_BYTES
 
 
 class IpcSocket:

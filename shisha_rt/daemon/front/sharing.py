@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import contextlib
 import functools
+import hashlib
 import logging
 import os
 import socket
@@ -21,7 +22,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from shisha_rt.daemon.front.ipc_socket import IpcSocket, peer_of
+from shisha_rt.daemon.front.ipc_socket import IpcSocket, fits_socket, peer_of
 from shisha_rt.daemon.front.lines import Lines
 from shisha_rt.daemon.front.regions import LentRegion, Regions
 from shisha_rt.daemon.loop.poller import Poller
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 _LONGEST_BYTES: Final = 4096
 _SPARE_CONNECTIONS: Final = 16  # connections that have no region yet
 _PRIVATE: Final = 0o700
+_SHORT: Final = Path("/tmp")
 _USUAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "0.0.0.0", "*"})
 
 
@@ -62,7 +64,7 @@ class Sharing:
         self._poller = poller
         self._connections: dict[int, tuple[socket.socket, int, LentRegion | None]] = {}
         self._watched = False
-        path = folder_of(endpoint, ".share" if endpoint.startswith("ipc://") else "") / "socket"
+        path = folder_of(endpoint, ".share" if endpoint.startswith("ipc://") else "", "socket") / "socket"
         try:
             make_private(path.parent)
             self._bound = IpcSocket(f"ipc://{path}", socket.SOCK_SEQPACKET)
@@ -70,7 +72,7 @@ class Sharing:
             log.warning("clients cannot share memory, and send bytes: %s", error)
             remove_empty(path.parent)
             return
-        self.path = path.absolute()  # clients may have another working directory
+        self.path = path
         self._listening = socket.socket(fileno=self._bound.hand_over())
         self._listen()
 
@@ -180,14 +182,22 @@ def _say(end: socket.socket, said: object, fd: int | None = None) -> None:
         end.sendmsg([msgspec.json.encode(said)], beside)
 
 
-def folder_of(endpoint: str, suffix: str) -> Path:
-    """Folder of the process that serves at `endpoint`: beside an ipc endpoint, else in the user's runtime folder."""
+def folder_of(endpoint: str, suffix: str, longest: str) -> Path:
+    """Folder of the process that serves at `endpoint`: beside an ipc endpoint, else in the user's runtime folder.
+
+    If a socket named `longest` does not fit there, the folder is in /tmp. The path is absolute, as clients may have
+    another working directory.
+    """
     if endpoint.startswith("ipc://"):
-        return Path(f"{endpoint.removeprefix('ipc://')}{suffix}")
-    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
-    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
-    beside = "" if host in _USUAL_HOSTS else f"-{host.strip('[]')}"
-    return runtime / _name_for_all() / f"{port}{beside}{suffix}"
+        folder = Path(f"{endpoint.removeprefix('ipc://')}{suffix}").absolute()
+        short = f"{hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]}{suffix}"
+    else:
+        host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+        beside = "" if host in _USUAL_HOSTS else f"-{host.strip('[]')}"
+        short = f"{port}{beside}{suffix}"
+        runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+        folder = runtime.absolute() / _name_for_all() / short
+    return folder if fits_socket(folder / longest) else _SHORT / _name_for_all() / short
 
 
 def _ours(folder: Path) -> Sequence[Path]:

@@ -275,9 +275,9 @@ except (ConnectionResetError, BrokenPipeError):
         folder.chmod(0o700)
 
 
-def test_where_the_socket_has_no_room_clients_send_bytes(identity: Path, tmp_path: Path) -> None:
-    """The paths of UNIX sockets are short."""
-    endpoint = f"ipc://{tmp_path}/{'d' * (100 - len(str(tmp_path)))}"
+def test_where_others_may_enter_the_folder_clients_send_bytes(identity: Path, tmp_path: Path) -> None:
+    endpoint = f"ipc://{tmp_path}/daemon"
+    Path(f"{tmp_path}/daemon.share").mkdir(mode=0o755)
     with DaemonProcess(tmp_path, identity, "--machine", machine_file(tmp_path, ["a"]), endpoint=endpoint) as daemon:
         with Client(endpoint) as client:
             assert client.metadata()["server"]["shared_memory_socket"] is None

@@ -32,6 +32,7 @@ class ModelFiles:
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self._held: dict[Path, dict[str, int]] = {}
+        self._missing: set[Path] = set()
         self._said = ""
         self._ended = False
         self._wake = threading.Event()
@@ -45,11 +46,14 @@ class ModelFiles:
         self._thread.start()
 
     def need(self) -> None:
-        """Raises OSError if a file is missing, and has it put back at once in place of at the next look."""
-        for folder in self._held:
-            if self._lacks(folder):
-                self._wake.set()
-                raise FileNotFoundError(errno.ENOENT, f"{folder} has been removed", str(folder))
+        """Raises OSError if a file was missing at the last look; has the next look take place at once.
+
+        It does not look itself: on a network file system that is gone the daemon's loop would stand still.
+        """
+        self._wake.set()
+        missing = tuple(self._missing)  # the thread may change it
+        if missing:
+            raise FileNotFoundError(errno.ENOENT, f"{missing[0]} has been removed", str(missing[0]))
 
     def close(self) -> None:
         """Return once nothing is written any more."""
@@ -66,7 +70,10 @@ class ModelFiles:
                 return
             for folder in self._held:
                 if self._lacks(folder):
+                    self._missing.add(folder)
                     self._put_back(folder)
+                else:
+                    self._missing.discard(folder)
 
     def _lacks(self, folder: Path) -> bool:
         return not all((folder / name).exists() for name in self._held[folder])
@@ -82,6 +89,7 @@ class ModelFiles:
         try:
             publish(folder, copy)
             self._hold(folder)  # the new files, as later workers read these
+            self._missing.discard(folder)
             log.warning("%s: was removed while its model is served; it is there again", folder)
         except (Failure, OSError) as problem:  # tried again at the next look
             if str(problem) != self._said:

@@ -46,6 +46,8 @@ _ONE_FD: Final = socket.CMSG_LEN(_FD_BYTES)  # CMSG_SPACE would have room for tw
 _CUT: Final = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _WAITING: Final = int(socket.MSG_CMSG_CLOEXEC)
 _NOW: Final = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
+_PEEKED: Final = int(_NOW | socket.MSG_PEEK)
+_LOST: Final = int(socket.MSG_CTRUNC)
 _LATER: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ETOOMANYREFS})
 """What the system lacks for a large message now may be there again later."""
 GONE: Final = "the other end is gone"
@@ -80,6 +82,8 @@ class Channel:
     `largest_bytes`: of a message to receive; a larger one breaks the channel. `most_unread_bytes`: of large messages
     that `try_send` has sent and the other end may leave unread; the socket's buffer counts only their descriptors.
     `lacks`: whether the last `try_send` failed as the system lacks something, which no descriptor signals the end of.
+    `peeks`: `take` leaves a message unread, and sets `lacks_descriptor`, while this process may not have the message's
+    descriptor; at one more system call a message. Without, such a message is lost and breaks the channel.
     """
 
     def __init__(
@@ -103,6 +107,7 @@ class Channel:
         self._beside: deque[int] = deque()
         self.open = True
         self.lacks = False
+        self.peeks = self.lacks_descriptor = False
         self.beats = 0
 
     @classmethod
@@ -280,13 +285,20 @@ class Channel:
 
         None also after many signs of life: whoever gives them without pause must not hold the caller.
         """
+        flags = _PEEKED if self.peeks else _NOW
+        self.lacks_descriptor = False
         for _ in range(_BEATS_AT_ONCE):
             try:
-                size, beside, said, _ = self._end.recvmsg_into(self._buffers, _ONE_FD, _NOW)
+                size, beside, said, _ = self._end.recvmsg_into(self._buffers, _ONE_FD, flags)
             except BlockingIOError:
                 return None
             except ConnectionResetError:  # the other end went with unread messages; its own are still there
                 continue
+            if self.peeks:
+                if said & _LOST and not beside:
+                    self.lacks_descriptor = True
+                    return None
+                self._end.recv(1, _NOW)  # what has just been read
             data = self._message(size, beside, said)
             if data is not BEAT:
                 return data

@@ -26,33 +26,37 @@ class Pulse:
     """What has been seen of one child, by its process id, since it was started.
 
     The child hangs if it is silent for `silence_s`; unless it is stopped, only for `patience_s` if that is longer.
+    `silent_s`: for how long it has been, as of the last look.
     """
 
     def __init__(self, pid: int, silence_s: float = SILENCE_S, *, patience_s: float = 0.0) -> None:
         self._pid = pid
         self._silence_s = silence_s
         self._patience_s = patience_s
-        self._beats = 0
-        self._cpu_ticks = 0
-        self._silent_s = 0.0
+        self._signs = (-1, -1)
         self._look_s = time.monotonic()
+        self.silent_s = 0.0
 
     def look(self, beats: int = 0) -> str | None:
-        """Why the child counts as hung, or None. `beats`: how many signs of life have come on its line so far."""
+        """Why the child counts as hung, or None. `beats`: how many signs of life have come on its line so far.
+
+        Each look takes the CPU time in, not only the one after `silence_s`: what the child computed before it hung
+        would count as a sign of life then, and double the time.
+        """
         now_s = time.monotonic()
-        self._silent_s += min(now_s - self._look_s, _SEEN_S)
+        self.silent_s += min(now_s - self._look_s, _SEEN_S)
         self._look_s = now_s
-        if beats != self._beats:
-            self._beats, self._silent_s = beats, 0.0
-        if self._silent_s < self._silence_s:
+        signs = beats, cpu_ticks(self._pid)
+        if signs != self._signs:
+            self._signs, self.silent_s = signs, 0.0
+        if self.silent_s < self._silence_s:
             return None
-        ticks = cpu_ticks(self._pid)
-        if ticks != self._cpu_ticks or wants_core(self._pid):
-            self._cpu_ticks, self._silent_s = ticks, 0.0
+        if wants_core(self._pid):
+            self.silent_s = 0.0
             return None
-        if self._silent_s < self._patience_s and not _is_stopped(self._pid):
+        if self.silent_s < self._patience_s and not _is_stopped(self._pid):
             return None
-        return f"it hangs: no sign of life for {self._silent_s:.0f} s"
+        return f"it hangs: no sign of life for {self.silent_s:.0f} s"
 
 
 def cpu_ticks(pid: int) -> int:

@@ -83,8 +83,18 @@ class ServedModel:
 
     @property
     def ready(self) -> bool:
-        """Whether a request would be computed now: the daemon serves, and has said that its plan can run."""
-        return self.serving is not None and bool(self.said.get("ready", True))
+        """Whether a request would be computed now: the daemon answers, and has said that its plan can run."""
+        serving = self.serving
+        return serving is not None and not serving.is_silent and bool(self.said.get("ready", True))
+
+    @property
+    def why_not_ready(self) -> str:
+        """The reason, in one line; empty if it is ready."""
+        if self.ready:
+            return ""
+        if self.serving is not None and self.serving.is_silent:
+            return "its daemon does not answer: it may be stopped"
+        return self.reason or "no worker can run a stage of its plan now"
 
     @property
     def daemons(self) -> list[ModelDaemon]:

@@ -296,7 +296,7 @@ class ModelHost:
                 "name": name,
                 "version": served.entry.version,
                 "state": self._state(served),
-                "reason": "" if served.ready else served.reason or "no worker can run a stage of its plan now",
+                "reason": served.why_not_ready,
             }
             for name, served in self.fleet.models.items()
         ]

@@ -46,6 +46,8 @@ _SILENCE_S: Final = 20.0
 """A daemon that answers nothing and uses no CPU for so long hangs; while it starts, if it is stopped, too."""
 LONGEST_SOCKET: Final = "99999.share/socket"
 """Path of a daemon's socket for shared memory, in `Home.folder`: longer than that of its endpoint."""
+_ANSWERS_WITHIN_S: Final = 2.0
+"""One that does neither for so long is not ready meanwhile."""
 
 
 Fields: TypeAlias = Mapping[str, Any]
@@ -155,6 +157,11 @@ class ModelDaemon:
         self._said = b""
         self._reason = ""
         self._last_lines: deque[str] = deque(maxlen=5)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it does not answer now. It may yet: requests still go to it."""
+        return self._pulse is not None and self._pulse.silent_s > _ANSWERS_WITHIN_S
 
     def ask(self, op: str, then: Then, **arguments: object) -> None:
         """Send an operation, if the daemon is there."""

@@ -18,6 +18,7 @@ from shisha_rt.protocol.header import encode_operation
 from shisha_rt.protocol.line import pack, unpack
 from tests.daemon.guarded import Guarded
 from tests.daemon.local_gateway import LIMITS, LocalGateway
+from tests.process.descriptors import descriptors_to_be_had
 
 
 @pytest.fixture
@@ -87,6 +88,43 @@ def test_a_message_of_any_allowed_size_comes_through(here: LocalGateway) -> None
     message = ours.take()
     assert message is not None
     assert len(unpack(message)[0]) > 100_000
+
+
+def test_a_large_message_waits_for_a_descriptor_and_others_do_not(here: LocalGateway) -> None:
+    """The kernel drops a descriptor that the process may not have, and with it the message; the line was cut."""
+    line, other = Channel(here.line()), here.line()
+    with descriptors_to_be_had(2):
+        here.sharing.look()
+        assert line.try_send(pack([encode_operation("status", "large") + b" " * 50_000]))
+        assert line.try_send(asked("next"))
+        with descriptors_to_be_had(0):
+            for turns in range(3):
+                other.send(asked(f"small {turns}"))
+                here.turn()
+                here.turn()
+                here.sharing.look()
+            assert [arrived.request.id for arrived in here.arrived] == ["small 0", "small 1", "small 2"]
+        here.sharing.look()
+        for _ in range(3):
+            here.turn()
+    assert [arrived.request.id for arrived in here.arrived[3:]] == ["large", "next"]
+    before = open_descriptors()
+    here.sharing.look()
+    assert line.try_send(pack([encode_operation("status", "again") + b" " * 50_000]))
+    here.turn()
+    assert here.arrived[-1].request.id == "again"
+    assert open_descriptors() == before
+
+
+def test_lines_that_wait_for_a_descriptor_can_be_closed(tmp_path: Path) -> None:
+    with LocalGateway(f"ipc://{tmp_path}/daemon") as here:
+        line = Channel(here.line())
+        with descriptors_to_be_had(2):
+            here.sharing.look()
+            assert line.try_send(pack([encode_operation("status", "large") + b" " * 50_000]))
+            with descriptors_to_be_had(0):
+                here.turn()
+    assert not here.arrived
 
 
 def sent_too_much(end: socket.socket) -> None:

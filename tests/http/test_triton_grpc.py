@@ -29,6 +29,7 @@ from shisha_rt.http.grpc.infer import read_request
 from shisha_rt.http.grpc.messages import MESSAGES, METHODS, SERVICE
 from shisha_rt.http.grpc.service import _handlers
 from shisha_rt.http.inference.inferences import Inferences
+from shisha_rt.http.inference.room import Room
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.exceptions import InvalidArgument
 from shisha_rt.protocol.frame_tensors import Answer
@@ -315,16 +316,17 @@ def test_a_fault_of_ours_is_told_and_counted_and_ends_no_stream(monkeypatch: pyt
 
 
 @contextlib.asynccontextmanager
-async def asked_alone() -> AsyncIterator[tuple[Any, Any]]:
-    """A caller of the service without a daemon behind it, and a request of one frame."""
+async def asked_alone() -> AsyncIterator[tuple[Any, Any, Room, int]]:
+    """A caller of the service without a daemon behind it, and a request of one frame; the service's room and port."""
     app_state = AppState(ServeHttp("tcp://127.0.0.1:1", ()))
-    server = grpc.aio.server(handlers=[_handlers(app_state, Inferences(app_state), 1 << 20)])
+    inferences = Inferences(app_state)
+    server = grpc.aio.server(handlers=[_handlers(app_state, inferences, 1 << 20)])
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     request = stubs.ModelInferRequest(model_name="m", raw_input_contents=[bytes(8)])
     request.inputs.add(name="x", datatype="FP32", shape=[1, 2])
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield stub_methods.GRPCInferenceServiceStub(channel), request
+        yield stub_methods.GRPCInferenceServiceStub(channel), request, inferences.room, port
     await server.stop(None)
     await app_state.close()
 
@@ -354,7 +356,7 @@ def test_a_request_is_freed_before_its_frame_is_computed(monkeypatch: pytest.Mon
         return Signature("m", (Tensor("x", (1, 2), "FP32"),), (Tensor("y", (1, 2), "FP32"),))
 
     async def run() -> None:
-        async with asked_alone() as (stub, request):
+        async with asked_alone() as (stub, request, *_):
             await stub.ModelInfer(request)
             assert [answer.error_message async for answer in stub.ModelStreamInfer(iter([request]))] == [""]
 
@@ -365,29 +367,67 @@ def test_a_request_is_freed_before_its_frame_is_computed(monkeypatch: pytest.Mon
     assert freed == [True, True]
 
 
-def test_a_stream_that_is_not_read_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    outputs = {"y": np.zeros((1, 1 << 18), np.float32)}
+OUTPUT_BYTES = 1 << 20
+
+
+@pytest.fixture
+def _large_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = OUTPUT_BYTES // 4
+    outputs = {"y": np.zeros((1, values), np.float32)}
 
     async def infer(*_: object, **__: object) -> Answer:
         return Answer("1", outputs, 1, 1, None, 0.0, 0.0)
 
     async def known(*_: object, **__: object) -> Signature:
-        return Signature("m", (Tensor("x", (1, 2), "FP32"),), (Tensor("y", (1, 1 << 18), "FP32"),))
+        return Signature("m", (Tensor("x", (1, 2), "FP32"),), (Tensor("y", (1, values), "FP32"),))
 
-    async def run() -> None:
-        async with asked_alone() as (stub, request):
-            call = stub.ModelStreamInfer(iter([request] * 32))
-            async with asyncio.timeout(PATIENCE_S):
-                await asyncio.sleep(1)
-                with contextlib.suppress(grpc.RpcError):
-                    while await call.read() is not grpc.aio.EOF:
-                        pass
-            assert dict(await call.trailing_metadata())["shisha-kind"] == Error.TOO_SLOW
-
-    monkeypatch.setattr(service, "_UNREAD_S", 0.2)
     monkeypatch.setattr(service, "SLOWEST_BYTES_PER_S", 1 << 30)
     monkeypatch.setattr(AsyncClient, "signature", known)
     monkeypatch.setattr(AsyncClient, "infer", infer)
+
+
+def called(method: str, number: int, message: bytes) -> bytes:
+    """A call in HTTP/2's frames."""
+
+    def frame(kind: int, flags: int, data: bytes) -> bytes:
+        return len(data).to_bytes(3, "big") + bytes([kind, flags]) + number.to_bytes(4, "big") + data
+
+    fields = {":method": "POST", ":scheme": "http", ":path": f"/{SERVICE}/{method}", ":authority": "x"}
+    fields |= {"content-type": "application/grpc", "te": "trailers"}
+    pairs = [(name.encode(), value.encode()) for name, value in fields.items()]
+    head = b"".join(b"\0%c%b%c%b" % (len(name), name, len(value), value) for name, value in pairs)
+    return frame(1, 4, head) + frame(0, 1, b"\0" + len(message).to_bytes(4, "big") + message)
+
+
+_TAKES_NOTHING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0])
+"""A connection's begin, and settings by which nothing of an answer may be sent."""
+
+
+@pytest.mark.usefixtures("_large_answers")
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])
+def test_answers_that_are_not_read_are_counted_and_their_connection_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr(service, "_UNREAD_S", 2.0)
+
+    async def run() -> None:
+        async with asked_alone() as (stub, request, room, port), asyncio.timeout(PATIENCE_S):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(_TAKES_NOTHING)
+            for number in range(1, 9, 2):
+                writer.write(called(method, number, request.SerializeToString()))
+            while room.taken_bytes < 4 * OUTPUT_BYTES:
+                await asyncio.sleep(0.01)
+            monkeypatch.setattr(room, "_limit_bytes", 4 * OUTPUT_BYTES)
+            with pytest.raises(grpc.RpcError) as caught:
+                await stub.ModelInfer(request)
+            assert dict(caught.value.trailing_metadata())["shisha-kind"] == Error.TOO_MANY_BYTES
+            await reader.read()
+            while room.taken_bytes:
+                await asyncio.sleep(0.01)
+            await stub.ModelInfer(request)
+            writer.close()
+
     asyncio.run(run())
 
 

@@ -461,12 +461,28 @@ def test_a_daemon_that_is_unwanted_as_soon_as_it_is_started_ends(host: HostProce
     assert host.told("times")["state"] == "READY"
 
 
+def test_a_daemon_that_was_stopped_for_a_while_is_ready_again(host: HostProcess) -> None:
+    pid = host.told("times")["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        host.wait_for("times", lambda says: says["state"] == "UNAVAILABLE", "it is stopped")
+        assert host.control.call("server_ready") == {"ready": False}
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    host.wait_for("times", lambda says: (says["pid"], says["state"]) == (pid, "READY"), "it goes on")
+
+
 @pytest.mark.long
-def test_a_daemon_that_hangs_is_replaced(host: HostProcess) -> None:
+def test_a_daemon_that_hangs_is_not_ready_and_replaced(host: HostProcess) -> None:
     pid = host.told("times")["pid"]
     with host.model("times") as client:
         before = client.infer(X).output
         os.kill(pid, signal.SIGSTOP)
+        said = host.wait_for("times", lambda says: says["state"] == "UNAVAILABLE", "it is stopped")
+        assert (said["pid"], said["reason"] != "") == (pid, True)
+        assert host.control.call("server_ready") == {"ready": False}
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            urllib.request.urlopen(f"{host.http[0]}/v2/health/ready", timeout=PATIENCE_S)
         host.wait_for("times", lambda says: says["pid"] not in (pid, None) and says["state"] == "READY", "another")
     with host.model("times") as client:
         assert (client.infer(X).output == before).all()

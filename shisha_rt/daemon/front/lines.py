@@ -22,9 +22,12 @@ from shisha_rt.process.channel import LARGEST_BYTES, Channel, ChannelBroken
 from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.limits import REFUSED_BYTES
 from shisha_rt.protocol.line import unpack
+from shisha_rt.protocol.multipart import are_descriptors_left
 
 _AT_ONCE: Final = 64
 """Most lines that one look reports."""
+_SPARE_DESCRIPTORS: Final = 32
+"""With fewer left, lines are read with care, as large messages bring descriptors."""
 _MOST_UNREAD_BYTES: Final = 16 << 20
 """Of large answers in the socket of one line; more wait in the outbox, whose limits hold for them."""
 
@@ -42,6 +45,8 @@ class Lines:
         self._most = most if fits and gateway.security is None else 0
         self._lines: dict[int, tuple[Channel, int]] = {}
         self._ready: deque[int] = deque()  # descriptors of lines that have not been read since they were reported
+        self._put_off: list[int] = []  # lines whose next message has a descriptor that could not be had
+        self._careful = False
         self._epoll = select.epoll()
         poller.watch(self._epoll.fileno(), self.read)
 
@@ -53,6 +58,13 @@ class Lines:
     @property
     def has_room(self) -> bool:
         return len(self._lines) < self._most
+
+    def look(self) -> None:
+        """Called periodically: note whether descriptors are short, and read again the lines that wait for one."""
+        self._careful = bool(self._lines) and not are_descriptors_left(_SPARE_DESCRIPTORS)
+        for fd in self._put_off:
+            self._epoll.register(fd, select.EPOLLIN)
+        self._put_off.clear()
 
     def add(self, end: socket.socket, process: int) -> None:
         """Make a line of a connection from `process`, and own it."""
@@ -77,6 +89,7 @@ class Lines:
 
     def _read(self, fd: int) -> Arrived | None:
         line, _ = self._lines[fd]
+        line.peeks = self._careful
         try:
             data = line.take()
         except ChannelBroken:
@@ -85,6 +98,9 @@ class Lines:
             self._end(fd)
             return None
         if data is None:
+            if line.lacks_descriptor:  # the line stays readable, so the loop would try again without end
+                self._epoll.unregister(fd)
+                self._put_off.append(fd)
             return None
         if self._gateway.leaves_unread(line):
             return None
@@ -103,6 +119,7 @@ class Lines:
         self._gateway.unfollow(line)
 
     def close(self) -> None:
+        self.look()
         for fd in list(self._lines):
             self._end(fd)
         self._poller.unwatch(self._epoll.fileno())

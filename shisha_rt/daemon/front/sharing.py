@@ -82,7 +82,8 @@ class Sharing:
         return {process for _, process, _ in self._connections.values()} | self._lines.pids
 
     def look(self) -> None:
-        """Called periodically: accept connections again after descriptors ran out."""
+        """Called periodically: accept connections, and read lines, again after descriptors ran out."""
+        self._lines.look()
         if self.path is not None and not self._watched:
             self._listen()
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
 
 import grpc
 import grpc.aio
@@ -42,6 +47,7 @@ _PING_S: Final = 30
 """A caller from whom nothing has come for so long is asked whether it is there, and has as long to answer. Of a host
 that has vanished the kernel tells nothing, and its streams would be open for hours.
 """
+_FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 _KIND: Final = "shisha-kind"
 """The key of an error's kind in its trailing metadata."""
 
@@ -120,7 +126,7 @@ class _Guard:
                 code = "CANCELLED"
                 raise
             except Exception as failed:
-                if context.cancelled() and not isinstance(failed, ShishaError):  # the answer could not be written
+                if isinstance(failed, grpc.aio.BaseError):  # the answer could not be written
                     code = "CANCELLED"
                     raise
                 error = _told(failed)
@@ -182,7 +188,18 @@ class _Inference:
             raise error_for(Error.MALFORMED_REQUEST, "there is no request; expected one")
         infer = self._infer(request, caller, context)
         del request
-        return await infer
+        answer = await infer
+        self._count_until_read(answer.ByteSize(), context)
+        return answer
+
+    def _count_until_read(self, size_bytes: int, context: _Context) -> None:
+        """Count the answer that this call is about to return until gRPC has sent it, when the call's task is done."""
+        call = asyncio.current_task()
+        assert call is not None
+        with ExitStack() as counted:
+            counted.enter_context(self._inferences.room.taken())(size_bytes)
+            counted.enter_context(_cut_off_unless_read(context, size_bytes))
+            call.add_done_callback(partial(_close, counted.pop_all()))
 
     async def stream(self, _requests: Any, caller: Caller, context: _Context) -> None:
         """Answer requests in order. A request's error is sent as its answer, and does not end the stream.
@@ -213,21 +230,22 @@ class _Inference:
         answer = MESSAGES["ModelStreamInferResponse"]()
         request_id, infer = request.id, self._infer(request, caller, context)
         del request
-        try:
-            answer.infer_response.CopyFrom(await infer)
-            answer.infer_response.parameters["triton_final_response"].bool_param = True  # as Triton: one response each
-        except Exception as failed:
-            error = _told(failed)
-            answer.error_message = error.message
-            answer.infer_response.id = request_id
-            self._app_state.count_rpc(grpc_status(error).name)
-        if before is not None:
-            await asyncio.wait({before})
-        try:
-            async with asyncio.timeout(_UNREAD_S + answer.ByteSize() / SLOWEST_BYTES_PER_S):
+        with self._inferences.room.taken() as take:
+            try:
+                message = await infer
+                take(message.ByteSize())
+                answer.infer_response.CopyFrom(message)
+                del message
+                answer.infer_response.parameters["triton_final_response"].bool_param = True  # as Triton
+            except Exception as failed:
+                error = _told(failed)
+                answer.error_message = error.message
+                answer.infer_response.id = request_id
+                self._app_state.count_rpc(grpc_status(error).name)
+            if before is not None:
+                await asyncio.wait({before})
+            with _cut_off_unless_read(context, answer.ByteSize()):
                 await context.write(answer)
-        except TimeoutError:
-            raise error_for(Error.TOO_SLOW, f"nothing was read of the answers for {_UNREAD_S:g} s") from None
 
     async def _infer(self, request: Any, caller: Caller, context: _Context) -> Any:
         client, signature = await self._app_state.model_of(path_of(request.model_name, request.model_version))
@@ -248,3 +266,36 @@ class _Inference:
         del frame
         self._inferences.write(asked, answer, caller)
         return answer_message(signature, asked, answer)
+
+
+@contextmanager
+def _cut_off_unless_read(context: _Context, size_bytes: int) -> Iterator[None]:
+    """End the caller's connection if this lasts longer than the caller may take to read so much.
+
+    gRPC keeps what is not read of a call, however that is ended, for as long as the connection is there.
+    """
+    may_take_s = _UNREAD_S + size_bytes / SLOWEST_BYTES_PER_S
+    unread = asyncio.get_running_loop().call_later(may_take_s, _cut_off, context.peer())
+    try:
+        yield
+    finally:
+        unread.cancel()
+
+
+def _cut_off(peer: str) -> None:
+    """Shut the connection of `peer` ("ipv4:HOST:PORT", "ipv6:%5BHOST%5D:PORT") down, which gRPC gives no way to do."""
+    host, _, port = unquote(peer).partition(":")[2].rpartition(":")
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(OSError), socket.socket(fileno=os.dup(int(path.name))) as end:
+            if end.family in _FAMILIES and _told_peer(end) == (host.strip("[]"), port):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+def _told_peer(end: socket.socket) -> tuple[str, str]:
+    """Raises OSError if nobody is at the other end."""
+    host, port, *_ = end.getpeername()
+    return host.removeprefix("::ffff:"), str(port)
+
+
+def _close(resources: ExitStack, _: object) -> None:
+    resources.close()

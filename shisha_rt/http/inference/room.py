@@ -1,4 +1,4 @@
-"""A limit on the bytes of request bodies in this process at once, over all connections."""
+"""A limit on the bytes of request bodies, and of gRPC's answers, in this process at once, over all connections."""
 
 from __future__ import annotations
 

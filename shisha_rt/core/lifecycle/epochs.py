@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from shisha_rt.core.lifecycle import events as ev
@@ -115,9 +115,17 @@ class Epochs:
     @property
     def can_run(self) -> bool:
         """Whether every stage of the newest epoch has a team whose worker has it loaded."""
+        return self._is_loaded_by(any)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each team of the newest epoch has a worker that has its stages loaded."""
+        return self._is_loaded_by(all)
+
+    def _is_loaded_by(self, enough: Callable[[Iterable[bool]], bool]) -> bool:
         newest, serving = self.newest, self._places.serving
         return newest is not None and all(
-            any(lead in serving and (newest.number, stage) in serving[lead].loaded for lead in pool.leads)
+            enough(lead in serving and (newest.number, stage) in serving[lead].loaded for lead in pool.leads)
             for pool in newest.pools
             for stage in pool.stages
         )

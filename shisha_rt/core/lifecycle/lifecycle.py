@@ -133,6 +133,11 @@ class Lifecycle:
         return any(epoch.frames for epoch in self.epochs.live.values() if epoch is not newest)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether each team of the live plan has a worker that has its stages loaded."""
+        return self.epochs.is_whole
+
+    @property
     def beside(self) -> int | None:
         """The epoch that is compared with the live one."""
         return None if self.epochs.beside is None else self.epochs.beside.number

@@ -193,7 +193,9 @@ class Contests:
         duel, live = contest.duel, self._serving.live
         if live is None or event.epoch != live[0] or event.epoch != contest.epochs[duel.turn] or self._serving.changing:
             return
-        if isinstance(event, ev.FrameAlone):
+        if not self._serving.is_whole:
+            duel.interrupt(now_s)
+        elif isinstance(event, ev.FrameAlone):
             self._go_on(contest, duel.alone(event.latency_s, now_s))
         else:
             contest.in_flight = max(contest.in_flight, event.in_flight)

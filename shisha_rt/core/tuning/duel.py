@@ -97,6 +97,12 @@ class Duel:
         self._answers = self._waited = 0
         self._alone_s: list[float] = []
 
+    def interrupt(self, now_s: float) -> None:
+        """Begin the window anew: a worker is gone, without which the plan is slower."""
+        before = self._before
+        self._start(now_s)
+        self._before, self.last_s = before, now_s
+
     @property
     def pairs(self) -> int:
         return min(map(len, self._figures))

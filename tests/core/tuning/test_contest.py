@@ -5,14 +5,17 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from shisha_rt.core.lifecycle import events as le
+from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning.awaited_load import Pauses
 from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.core.tuning.candidates import candidates
+from shisha_rt.core.tuning.cores import CoreEvent
 from shisha_rt.core.tuning.duel import Duel, Verdict
 from shisha_rt.core.tuning.profiler_messages import EnginesCompared, NotProfiled
 from shisha_rt.core.tuning.state import WAITING, State
@@ -677,3 +680,25 @@ def test_a_comparison_of_batches_begins_no_search_where_the_other_load_never_com
     world.serve(50, in_flight=40)
     assert str(world.plan) == "core0, core1: 0-3 x4"
     assert world.state is State.WATCHING
+
+
+def test_a_worker_that_dies_amid_a_window_does_not_decide_a_comparison() -> None:
+    """The challenger is half as fast until it is back."""
+    world, starting = World(OPENVINO_FASTER), list[le.WorkerReady]()
+    carry_out, challenger = world._carry_out, copies("openvino")
+
+    def slowly(instruction: Any) -> list[CoreEvent]:
+        if isinstance(instruction, do.Start):
+            starting.append(le.WorkerReady(instruction.incarnation))
+            return []
+        return carry_out(instruction)
+
+    world._carry_out = slowly  # type: ignore[method-assign]
+    while not world.told("plans_compared"):
+        world.serve(5, until=lambda: world.plan == challenger)
+        world.kill("core0")
+        world.serve(1.0, until=lambda: world.plan != challenger)
+        while starting:
+            world.post(starting.pop())
+        world.serve(5, until=lambda: world.plan != challenger)
+    assert world.told("plans_compared")[0]["verdict"] == "better"

@@ -116,6 +116,7 @@ class NeverChanging(NamedTuple):
     live: tuple[int, Plan]
     available: tuple[str, ...]
     changing: bool = False
+    is_whole: bool = True
     beside: int | None = None
     proposals: tuple[PlanProposed, ...] = ()
 

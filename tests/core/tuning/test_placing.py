@@ -73,6 +73,7 @@ class World:
         self.now_s = 0.0
         self.live: tuple[int, Plan] | None = None
         self.changing = False
+        self.is_whole = True
         self.beside = None
         self.proposals: tuple[PlanProposed, ...] = ()
         self.available: tuple[str, ...] = ("left", "right")

@@ -38,6 +38,7 @@ from shisha_rt.tensors import NUMPY_OF
 from tests.daemon.test_http_address import certificate_in
 from tests.http.http_caller import HttpCaller
 from tests.http.test_process import http_pid
+from tests.process.descriptors import open_descriptors
 from tests.serving.daemon_process import DaemonProcess
 from tests.serving.host_process import HostProcess
 from tests.serving.identity_model import NAME, Array, frame_of, write_identity_model
@@ -413,6 +414,8 @@ def test_answers_that_are_not_read_are_counted_and_their_connection_is_cut_off(
     async def run() -> None:
         async with asked_alone() as (stub, request, room, port), asyncio.timeout(PATIENCE_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            await stub.ModelInfer(request)
+            before = len(open_descriptors())
             writer.write(_TAKES_NOTHING)
             for number in range(1, 9, 2):
                 writer.write(called(method, number, request.SerializeToString()))
@@ -427,6 +430,7 @@ def test_answers_that_are_not_read_are_counted_and_their_connection_is_cut_off(
                 await asyncio.sleep(0.01)
             await stub.ModelInfer(request)
             writer.close()
+            assert len(open_descriptors()) <= before
 
     asyncio.run(run())
 

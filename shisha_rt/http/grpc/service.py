@@ -286,12 +286,15 @@ def _cut_off(peer: str) -> None:
     """Shut the connection of `peer` ("ipv4:HOST:PORT", "ipv6:%5BHOST%5D:PORT") down, which gRPC gives no way to do."""
     host, _, port = unquote(peer).partition(":")[2].rpartition(":")
     for path in Path("/proc/self/fd").iterdir():
-        with suppress(OSError), socket.socket(fileno=os.dup(int(path.name))) as end:
-            if end.family in _FAMILIES and _told_peer(end) == (host.strip("[]"), port):
-                end.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):
+            if not path.is_socket():
+                continue
+            with socket.socket(fileno=os.dup(int(path.name))) as end:
+                if end.family in _FAMILIES and _peer(end) == (host.strip("[]"), port):
+                    end.shutdown(socket.SHUT_RDWR)
 
 
-def _told_peer(end: socket.socket) -> tuple[str, str]:
+def _peer(end: socket.socket) -> tuple[str, str]:
     """Raises OSError if nobody is at the other end."""
     host, port, *_ = end.getpeername()
     return host.removeprefix("::ffff:"), str(port)

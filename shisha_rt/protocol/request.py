@@ -335,12 +335,10 @@ def _read_header(part: Buffer) -> dict[str, Any]:
     fault = None
     try:
         header = msgspec.json.decode(part)
-    except UnicodeDecodeError:
-        fault = "header: it is not UTF-8; expected a JSON object in UTF-8"
     except RecursionError:
         fault = "header: it is nested too deeply; expected one flat JSON object"
     except (msgspec.MsgspecError, ValueError):  # also a number that is out of range
-        fault = "header: it is not JSON; expected one JSON object"
+        fault = "header: it is not JSON; expected one JSON object in UTF-8"
     if fault is not None:
         raise error_for(Error.MALFORMED_REQUEST, fault, _id_alone(part))
     if not isinstance(header, dict):

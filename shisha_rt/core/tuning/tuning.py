@@ -228,8 +228,8 @@ class Tuning:
     def _begin(self, why: str, start: Plan | None = None) -> None:
         """End any search in progress, and begin anew: compare candidates if that is due, else search.
 
-        `start`: where to search from. None: from the best candidate that can be cut, if that is worth searching, else
-        the best plan serves; from the live plan, if no candidates were compared.
+        `start`: where to search from, and what serves while load is awaited. None: from the best candidate that can be
+        cut, if that is worth searching, else the best plan serves; from the live plan, if no candidates were compared.
         """
         if self._serving.live is None or self.options is None:
             return

@@ -7,6 +7,7 @@ import select
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -46,8 +47,9 @@ def test_a_process_that_cannot_join_says_so_and_ends_so_that_another_may_try() -
 def test_a_process_that_dies_while_it_joins_is_a_failure_of_one_line() -> None:
     def kill(_line: str) -> None:
         for process in psutil.Process().children():
-            if PROCESS in process.cmdline():
-                process.kill()
+            with suppress(psutil.NoSuchProcess):  # another test's, which has just ended
+                if PROCESS in process.cmdline():
+                    process.kill()
 
     with socket.create_server(("127.0.0.1", 0)) as silent:  # so that it is still joining by then
         port = silent.getsockname()[1]

@@ -80,10 +80,10 @@ def nothing(order: Ordered) -> Built:
 @pytest.mark.parametrize("manner", Manner)
 def test_a_builder_is_as_urgent_as_it_should_be(manner: Manner, nicer: int) -> None:
     """And those that it starts with it: a team's threads are not to be nicer than others. `nicer`: its daemon is."""
-    nice, found = min(19, os.getpriority(os.PRIO_PROCESS, 0) + nicer), []
+    nice, built_at = min(19, os.getpriority(os.PRIO_PROCESS, 0) + nicer), []
 
     def build(order: Ordered) -> Built:
-        found.append((os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())))
+        built_at.append((os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())))
         return nothing(order)
 
     finished: Finished = queue.SimpleQueue()
@@ -107,7 +107,7 @@ def test_a_builder_is_as_urgent_as_it_should_be(manner: Manner, nicer: int) -> N
         Manner.NICE: (os.SCHED_OTHER, min(19, nice + 5)),
         Manner.TEAM: (os.SCHED_OTHER, nice),
     }
-    assert found == [expected[manner]] * 2
+    assert built_at == [expected[manner]] * 2
 
 
 def test_what_a_builder_does_not_get_on_with_is_taken_from_it() -> None:

@@ -145,7 +145,8 @@ class PlanProposed(Event, frozen=True):
     proposal is out of date, and dropped, unless a client made it.
 
     `beside`: the plan that it supersedes stays loaded, to be compared with it. `Lead` says which of the two new frames
-    use, until one is let go (`LetGo`), a place is lost, or somebody proposes another plan.
+    use, until one is let go (`LetGo`), a place is lost, or somebody proposes another plan: then they use the older one.
+    If one is proposed before both are live, this one is dropped.
     """
 
     owner: Owner

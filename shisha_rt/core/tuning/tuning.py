@@ -153,7 +153,7 @@ class Tuning:
 
     def _plan_live(self, owner: Owner, intent: Intent | None) -> None:
         stays = intent is not None and intent.purpose is Purpose.STAY and intent.run == self.search.number
-        is_late = intent is not None and intent.purpose is Purpose.TRIAL  # of an earlier search, unless it is awaited
+        is_late = intent is not None and intent.purpose is Purpose.TRIAL  # asked where none is awaited
         measuring = self.measuring.epoch is not None
         self.measuring.end()
         if owner is Owner.CLIENT:

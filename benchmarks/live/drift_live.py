@@ -36,7 +36,7 @@ from benchmarks.rigs.journal import events_since, next_event
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client, plan_of
-from shisha_rt.core.tuning.tuning import DISTURBANCE_S
+from shisha_rt.core.tuning.drift import DISTURBANCE_S
 from shisha_rt.costs.layer_costs import LayerCosts, RawCosts
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine

@@ -71,7 +71,7 @@ class OwnFrames:
         if self.sending:
             self._spent_s, self._sending_since_s = self._spent_s + now_s - self._sending_since_s, now_s
         is_wanted = tuning.wants_load is not None and tuning.choice.profiles is not Profiles.COMING
-        may = not (self._draining or self._failed or tuning.is_disturbed) and self._spent_s < BUDGET_S
+        may = not (self._draining or self._failed or tuning.drift.is_disturbed) and self._spent_s < BUDGET_S
         may = may and now_s - self._client_s >= CALM_S
         if may and is_wanted:
             self._begin(now_s)

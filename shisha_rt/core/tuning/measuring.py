@@ -1,33 +1,27 @@
-"""How the live plan's frames become measurements, how well measurements repeat, and when the plan leaves its baseline.
+"""How the live plan's frames become measurements.
 
 A window skips its first frames: they meet cold caches, and page faults in tensors that cross new cuts, once for each
 slot. Then frames are counted until every stage has enough. While the band is too wide, more frames are taken, and only
 the newest `KEPT_FRAMES` count, so that a disturbance passes instead of spoiling the trial. At a limit of frames or of
 time all frames count: a disturbance that has not passed by then is there to stay.
-
-A host drifts over seconds, as other work comes and goes in its caches and on its cores. A window shorter than that
-cannot see the drift, so its own spread would promise more precision than there is. But a move leaves most stages as
-they were, and a stage of the same layers on the same place should take the same time as before: bands allow for the
-differences seen between measurements of the same stage.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import NormalDist
 from typing import Final
 
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning.choice import Choice
+from shisha_rt.core.tuning.repeatability import Repeatability
 from shisha_rt.core.tuning.state import Serving
 from shisha_rt.plan.energy import frame_joules
 from shisha_rt.plan.measure import StageFrames, measure_window
 from shisha_rt.plan.measurement import Measurement
-from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.plan import Plan
 
 FRAMES: Final = 32
 KEPT_FRAMES: Final = 128
@@ -36,27 +30,6 @@ MAX_S: Final = 5.0
 LEAST_PERIODS: Final = 5
 """Periods of a CPU quota that a window must have for its fraction of throttled periods to mean something."""
 WIDE_BAND: Final = 0.03
-
-ASSUMED: Final = 0.02
-"""Assumed relative difference of two measurements of one stage, until enough have been seen."""
-
-_ASSUMED_COUNT: Final = 8
-_KEPT: Final = 96  # differences of two measurements
-_COMPARED: Final = 6  # earlier measurements of a stage: the last alone would see drift over one trial only
-_MATTERS: Final = 0.5  # of the bottleneck; shorter stages repeat worse, and it does not matter
-
-# The largest fifth of differences, measured while something else ran, cannot move this quantile.
-_QUANTILE: Final = 0.8
-_TO_95_IN_100: Final = NormalDist().inv_cdf(0.975) / NormalDist().inv_cdf((1 + _QUANTILE) / 2)
-
-LEAVING_FACTOR: Final = 1.0
-LEAVING_FLOOR: Final = 0.1
-WINDOWS_TO_LEAVE: Final = 3
-"""A stage has left its band if it was outside it, by these limits, for so many windows in a row."""
-SLOWER_BY_LOAD: Final = 1.5
-"""At another load a plan may take up to so many times as long without being a drift: longer if frames come seldom (a
-seventh longer was seen), less if copies do not compete for one memory then."""
-_LEVELS: Final = 4
 
 
 class Measuring:
@@ -233,105 +206,3 @@ class Window:
             alike or len(set(ran)) == len(teams)
             for alike, ran, teams in zip(self._alike, self._ran, self._team_of, strict=True)
         )
-
-
-class Repeatability:
-    """Repeatability of measurements on one machine, whatever the plans."""
-
-    def __init__(self) -> None:
-        self._differences = deque([ASSUMED] * _ASSUMED_COUNT, _KEPT)
-        self._seen_s: defaultdict[Stage, deque[float]] = defaultdict(lambda: deque(maxlen=_COMPARED))
-
-    @property
-    def band(self) -> float:
-        """Relative difference that 95 in 100 pairs of measurements of one stage do not exceed."""
-        ascending = sorted(self._differences)
-        return _TO_95_IN_100 * ascending[math.ceil(_QUANTILE * len(ascending)) - 1]
-
-    def widen(self, measurement: Measurement) -> Measurement:
-        """The same measurement with a band that allows for drift as well."""
-        return replace(measurement, band=max(measurement.band, self.band))
-
-    def observe(self, plan: Plan, measurement: Measurement) -> None:
-        """Learn from the stages of `plan` that have been measured before."""
-        if not measurement.can_run:
-            return
-        for stage, service_s in zip(plan.stages, measurement.service_s, strict=True):
-            if service_s < _MATTERS * measurement.bottleneck_s or service_s == 0:
-                continue
-            self._differences.extend(abs(math.log(service_s / before_s)) for before_s in self._seen_s[stage])
-            self._seen_s[stage].append(service_s)
-
-    def machine_changed(self) -> None:
-        """Forget what stages took; how well measurements repeat may still hold."""
-        self._seen_s.clear()
-
-
-def leaving_stage(baseline: Measurement, measurement: Measurement) -> int | None:
-    """The stage whose time, on one of its teams, is furthest outside its band: the noise of both measurements, at least
-    10%. None: no stage is.
-
-    Each band is for a difference of two measurements, so the root of the sum of their squares is 1.4 times what 95 in
-    100 differences stay within. Demanding more would miss a busy process on a core, which makes a stage half as slow
-    again, and noisier. A band is relative to the bottleneck, which is less than the time of each of several teams; so
-    it is applied to the team's time if that is longer. A team has run only its share of the frames, and is only that
-    share of the rate; so its limit is wider by the root of the number of teams.
-    """
-    excess = [
-        max(_excess_s(baseline, measurement, pair, len(before_s)) for pair in zip(before_s, now_s, strict=True))
-        for before_s, now_s in zip(_by_team(baseline), _by_team(measurement), strict=True)
-    ]
-    worst = max(range(len(excess)), key=excess.__getitem__)
-    return worst if excess[worst] > 0 else None
-
-
-def _by_team(measurement: Measurement) -> Sequence[Sequence[float]]:
-    return measurement.team_s or [(seconds,) for seconds in measurement.service_s]
-
-
-def _excess_s(baseline: Measurement, measurement: Measurement, pair: tuple[float, float], teams: int) -> float:
-    before_s, now_s = pair
-    if not math.isfinite(before_s) or not math.isfinite(now_s):
-        return -math.inf  # a team that ran nothing says nothing
-    noise_s = math.hypot(
-        baseline.band * max(baseline.bottleneck_s, before_s), measurement.band * max(measurement.bottleneck_s, now_s)
-    )
-    return abs(now_s - before_s) - math.sqrt(teams) * max(LEAVING_FACTOR * noise_s, LEAVING_FLOOR * before_s)
-
-
-@dataclass(slots=True)
-class Baseline:
-    """Known times of a watched plan. `outside`: for how many windows in a row a stage has been outside its band.
-
-    `measured`: None until a first window. At another level of load the plan may take more or less time: there the first
-    window is the baseline, unless it is far slower than `measured`.
-    """
-
-    measured: Measurement | None = None
-    outside: int = 0
-    _by_level: dict[int, Measurement] = field(default_factory=dict)
-
-    def like(self, measurement: Measurement) -> Measurement | None:
-        """The plan's known times at the level of load of this window."""
-        known, level = self.measured, _level(measurement)
-        if known is None or level == _level(known):
-            return known
-        is_slow = measurement.bottleneck_s > SLOWER_BY_LOAD * known.bottleneck_s
-        return known if is_slow else self._by_level.setdefault(level, measurement)
-
-    def left_by(self, measurement: Measurement) -> int | None:
-        """Judge a window; return the stage (index) that has been outside its band for long enough, None if none has."""
-        if self.measured is None or len(self.measured.service_s) != len(measurement.service_s):
-            self.measured = measurement
-            return None
-        if not measurement.is_throttled_like(self.measured):  # what has changed is the quota, or who else uses it up
-            return None
-        known = self.like(measurement)
-        stage = None if known is None else leaving_stage(known, measurement)
-        self.outside = self.outside + 1 if stage is not None else 0
-        return stage if self.outside >= WINDOWS_TO_LEAVE else None
-
-
-def _level(measurement: Measurement) -> int:
-    """Each level of load is half the one before; below the last level frames hardly become slower any more."""
-    return min(_LEVELS - 1, math.floor(-math.log2(measurement.load))) if measurement.load > 0 else _LEVELS - 1

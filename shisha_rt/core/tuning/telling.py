@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shisha_rt.core import event_log
+from shisha_rt.core.tuning.drift import Drift
 from shisha_rt.core.tuning.profiler_messages import ModelProfiled, NotProfiled
 from shisha_rt.core.tuning.state import State
 from shisha_rt.costs.engine_trials import EnginesTried, usable, why_not
-from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.strategies import DEFAULT_ALPHA, DEFAULT_BALANCE
 
@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from shisha_rt.core.tuning.tuning import Tuning
 
 
-def drift_record(plan: Plan, stage: int, before: Measurement, measurement: Measurement) -> event_log.Drifted:
-    """Record that the time of `stage` (index) of a watched plan has changed."""
-    place = ", ".join(plan.stages[stage].leads)
+def drift_record(plan: Plan, drift: Drift) -> event_log.Drifted:
+    """Record that the time of a stage of a watched plan has changed."""
+    stage = drift.stage
     return event_log.Drifted(
-        stage=stage, place=place, before_s=before.service_s[stage], service_s=measurement.service_s[stage]
+        stage=stage,
+        place=", ".join(plan.stages[stage].leads),
+        before_s=drift.before.service_s[stage],
+        service_s=drift.measurement.service_s[stage],
     )
 
 

@@ -14,7 +14,6 @@ If no live plan can serve, the plan to fall back on is proposed here, too. Which
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from enum import Enum
@@ -29,11 +28,13 @@ from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.core.tuning.candidates import Candidate
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.contest import Contests
+from shisha_rt.core.tuning.drift import DriftWatch
 from shisha_rt.core.tuning.findings import WORTH_SEARCHING, Contest, Findings
 from shisha_rt.core.tuning.instructions import CountTrial, Decided, Keep, TellProfiler, TellTuner, TuningOutbox
-from shisha_rt.core.tuning.measuring import Baseline, Measuring
+from shisha_rt.core.tuning.measuring import Measuring
 from shisha_rt.core.tuning.objective_switching import ObjectiveSwitching
 from shisha_rt.core.tuning.profiler_messages import EnginesCompared, MeasureLayers, ModelProfiled
+from shisha_rt.core.tuning.profiling_turn import ProfilingTurn
 from shisha_rt.core.tuning.run import SearchOptions, SearchRun, beginning, never_ran, walk_order
 from shisha_rt.core.tuning.state import ATTEMPTS, WAITING, Intent, Profiles, Purpose, Serving, State
 from shisha_rt.core.tuning.telling import (
@@ -43,20 +44,13 @@ from shisha_rt.core.tuning.telling import (
     profiled_record,
 )
 from shisha_rt.costs.engine_trials import EnginesTried
-from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
 
 QUIET_S: Final = 2.0
-PROFILER_WAITS_S: Final = 2.0
-"""If no comparison goes on for so long, layers are measured even if one is due: its load may not come for long."""
-WINNER_S: Final = 10.0
-"""For which layers wait for the winner of a comparison to be measured, which takes frames."""
 AFTER_LOSER_S: Final = 0.5
 """From the end of a comparison until its winner is measured: the loser and its spinning threads end meanwhile."""
-DISTURBANCE_S: Final = 60.0
-"""While other processes use the cores, a stage outside its band counts as drift only after so long."""
 FLOWING_LOOKS: Final = 12
 """Frames must have come in so many looks in a row before cuts are searched, or plans with batches compared: by then the
 objective has followed the load."""
@@ -71,10 +65,7 @@ class _Then(Enum):
 
 
 class Tuning:
-    """Follows the tuner's process and watches the live plan. `options` None: the daemon has no tuner.
-
-    `baseline`: measured times of the watched plan.
-    """
+    """Follows the tuner's process and watches the live plan. `options` None: the daemon has no tuner."""
 
     def __init__(self, serving: Serving, choice: Choice, options: SearchOptions | None, warm_up: int) -> None:
         self.choice = choice
@@ -82,12 +73,12 @@ class Tuning:
         self.state = State.OFF
         self.search = SearchRun(0)
         self.trials = self.moves = 0
-        self.baseline = Baseline()
         self.fault: Settled | None = None
         self.following = ObjectiveSwitching(serving, choice)
         self._serving = serving
         self._outbox = TuningOutbox()
         self.measuring = Measuring(serving, choice, warm_up)
+        self.drift = DriftWatch()
         self.findings = Findings(serving, choice, self._outbox)
         self.contests = Contests(serving, choice, self._outbox, self.findings, warm_up)
         self._then: _Then | None = None
@@ -97,11 +88,9 @@ class Tuning:
         self._decided: set[tuple[Objective, tuple[str, ...]]] = set()
         self._flowing = 0
         self._in_flight: tuple[int, ...] = ()  # at the last looks
-        self._disturbed_since_s = math.inf
         self._crowded: tuple[str, ...] = ()
         self._put_off: tuple[str, Plan | None] | None = None
-        self._profiler_waits = self._measuring_layers = False
-        self._compared_s = self._busy_s = -math.inf
+        self._profiling = ProfilingTurn()
 
     def handle(self, event: ev.Heard, now_s: float) -> list[Decided]:
         """Apply one event; the decisions are to be carried out in their order before the next event."""
@@ -160,7 +149,8 @@ class Tuning:
             self.choice.of_client = None if self._serving.live is None else self._serving.live[1]
             self._pause("a client sets the plan")
         elif self.state is State.TUNING and measuring:
-            self._begin("another plan has gone live", self._search_from if is_late else None)
+            goes_on = is_late or owner is Owner.PLACER  # the same stages on other devices
+            self._begin("another plan has gone live", self._search_from if goes_on else None)
         elif self.state is State.WATCHING and stays:
             self._watch_live()
         elif self.state is State.WATCHING and owner is Owner.TUNER:
@@ -378,7 +368,7 @@ class Tuning:
             self._contest_went_on()
         elif self.awaits_load and self._then is None and not self._has_proposed(Purpose.STAY):
             objective = contests.load_seen(event, self._outbox.now_s)
-            if objective == "latency" and self._measuring_layers:
+            if objective == "latency" and self._profiling.goes_on:
                 return
             if objective is not None:
                 self._new_run(objective)
@@ -433,7 +423,7 @@ class Tuning:
         if self._then is _Then.RETURN and live is not None:
             self._watch_best(live)
             return
-        settled = self._outbox.now_s - self._compared_s >= AFTER_LOSER_S
+        settled = self._profiling.since_compared_s(self._outbox.now_s) >= AFTER_LOSER_S
         if self._then is _Then.MEASURE and self.measuring.epoch is None and settled:
             if live is not None and self._judged is not None and live[1] == self._judged.serving:
                 self.measuring.begin(self._outbox.now_s, None)
@@ -478,7 +468,7 @@ class Tuning:
             self._engines_tried(said.message.tried)
             return
         self.findings.awaited = False  # if it is still True, engines could not be tried
-        self._profiler_waits = self._measuring_layers = False
+        self._profiling.ended()
         again, profiled = self.choice.profiles is Profiles.KNOWN, isinstance(said.message, ModelProfiled)
         if not (profiled if again else self.choice.profiles is Profiles.COMING):
             return
@@ -495,22 +485,15 @@ class Tuning:
     def _engines_tried(self, tried: EnginesTried) -> None:
         self.choice.tried, self.findings.awaited = tried, False
         self._outbox.write(engines_record(tried))
-        self._profiler_waits, self._busy_s = True, self._outbox.now_s
+        self._profiling.wait(self._outbox.now_s)
 
     def _let_profile(self) -> None:
-        """Have layers measured once plans have been compared: during a comparison a team would wait for the core that
-        is measured, and look slower than it is.
-        """
-        now_s = self._outbox.now_s
+        """Have layers measured once plans have been compared."""
         if self.contests.running is not None:
-            self._compared_s = self._busy_s = now_s
-            return
-        measures = self._then is _Then.MEASURE
-        if measures and now_s - self._compared_s < WINNER_S:
-            self._busy_s = now_s
-        is_done = not self._compares and not measures
-        if self._profiler_waits and (is_done or now_s - self._busy_s >= PROFILER_WAITS_S):
-            self._profiler_waits, self._measuring_layers = False, True
+            self._profiling.comparing(self._outbox.now_s)
+        elif self._profiling.begins(
+            self._outbox.now_s, measures_winner=self._then is _Then.MEASURE, compares=self._compares
+        ):
             self._outbox.decide(TellProfiler(MeasureLayers()))
 
     # --- what the tuner says ----------------------------------------------------------------------------------
@@ -625,7 +608,7 @@ class Tuning:
     def _watch(self, baseline: Measurement | None) -> None:
         """Watch the live plan. `baseline`: its measurement when it was chosen; None: measure it now."""
         self.state, self._then = State.WATCHING, None
-        self.baseline = Baseline(baseline)
+        self.drift.begin(baseline)
         self.measuring.begin(self._outbox.now_s, baseline)
 
     def _watch_live(self) -> None:
@@ -651,26 +634,22 @@ class Tuning:
 
     def _compare(self, measurement: Measurement) -> None:
         """Compare a window of the live plan with its baseline; search again if a stage has drifted."""
-        live, known = self._serving.live, self.baseline.measured
+        live = self._serving.live
         assert live is not None
-        self.measuring.begin(self._outbox.now_s, known, is_warm=True)
+        self.measuring.begin(self._outbox.now_s, self.drift.baseline.measured, is_warm=True)
         measurement = self.measuring.repeatability.widen(measurement)
-        if self._is_crowded or self._measuring_layers:
+        if self._is_crowded or self._profiling.goes_on:
             return
         self.following.watched(live[1], measurement)
-        stage = self.baseline.left_by(measurement)
-        passes = 0 <= self._outbox.now_s - self._disturbed_since_s < DISTURBANCE_S
-        if stage is not None and known is not None and not passes:
+        drift = self.drift.judge(measurement, self._outbox.now_s)
+        if drift is not None:
             self.measuring.repeatability.machine_changed()
-            before = self.baseline.like(measurement) or known
-            drifted = drift_record(live[1], stage, before, measurement)
-            self._outbox.write(drifted)
-            ratio = drifted.service_s / drifted.before_s if drifted.before_s else 1.0
-            now = measurement if before is known else known.scaled(ratio)
-            self.choice.correct(live[1], now, stage, ratio, self._serving.available)
+            record = drift_record(live[1], drift)
+            self._outbox.write(record)
+            self.choice.correct(live[1], drift.plan_now, drift.stage, drift.ratio, self._serving.available)
             self.following.corrected()
             self._look_anew()
-            self._begin(drift_in_words(drifted))
+            self._begin(drift_in_words(record))
             self.search.at_start = measurement
 
     @property
@@ -689,17 +668,11 @@ class Tuning:
             self._begin(why, start)
 
     def _others_seen(self, seen: ev.OthersSeen) -> None:
-        disturbed = seen.others_ratio > DISTURBED
-        self._disturbed_since_s = min(self._disturbed_since_s, self._outbox.now_s) if disturbed else math.inf
+        self.drift.others_seen(seen.others_ratio, self._outbox.now_s)
         self.contests.others_seen(seen.others_ratio)
         if self.state is State.WATCHING:
             again = self.findings.drop_disturbed(seen.others_ratio)
             self._searched = {key for key in self._searched if key[0] not in again}
-
-    @property
-    def is_disturbed(self) -> bool:
-        """Whether other processes have more of the cores than measurements bear."""
-        return self._disturbed_since_s < math.inf
 
     # --- as the load asks -------------------------------------------------------------------------------------
 

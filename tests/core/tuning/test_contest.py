@@ -18,9 +18,9 @@ from shisha_rt.core.tuning.candidates import candidates
 from shisha_rt.core.tuning.cores import CoreEvent
 from shisha_rt.core.tuning.duel import Duel, Verdict
 from shisha_rt.core.tuning.profiler_messages import EnginesCompared, NotProfiled
+from shisha_rt.core.tuning.profiling_turn import PROFILER_WAITS_S
 from shisha_rt.core.tuning.state import WAITING, State
 from shisha_rt.core.tuning.telling import description
-from shisha_rt.core.tuning.tuning import PROFILER_WAITS_S
 from shisha_rt.costs.engine_trials import BatchTime, EnginesTried, EngineTime, EngineTrial
 from shisha_rt.plan.engine import STAGE_ENGINES
 from shisha_rt.plan.plan import Plan, Stage

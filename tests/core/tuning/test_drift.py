@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from shisha_rt.core.tuning.measuring import SLOWER_BY_LOAD, WINDOWS_TO_LEAVE, Baseline, leaving_stage
+from shisha_rt.core.tuning.drift import SLOWER_BY_LOAD, WINDOWS_TO_LEAVE, Baseline, leaving_stage
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import rate_of, stage_seconds

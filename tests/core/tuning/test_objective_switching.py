@@ -62,7 +62,7 @@ def test_the_plan_changes_with_the_load_and_nothing_is_measured_for_it(world: Wo
     busy(world)
     assert (world.plan, world.tuning.state, told(world)["serves"]) == (BEST, State.WATCHING, "throughput")
     assert told(world)["best_plan"] == str(BEST) == str(world.tuning.watched)
-    assert world.tuning.baseline.measured == MOST.measurement
+    assert world.tuning.drift.baseline.measured == MOST.measurement
     calm(world)
     assert (world.plan, world.tuning.state, told(world)["serves"]) == (ONLY_FAST, State.WATCHING, "latency")
     busy(world)

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import pytest
 
-from shisha_rt.core.tuning.measuring import ASSUMED, Repeatability
+from shisha_rt.core.tuning.repeatability import ASSUMED, Repeatability
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 

@@ -9,9 +9,10 @@ from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.best import BestPlan, key_of
-from shisha_rt.core.tuning.measuring import FRAMES, MAX_FRAMES, WINDOWS_TO_LEAVE, leaving_stage
+from shisha_rt.core.tuning.drift import DISTURBANCE_S, WINDOWS_TO_LEAVE, leaving_stage
+from shisha_rt.core.tuning.measuring import FRAMES, MAX_FRAMES
 from shisha_rt.core.tuning.state import ATTEMPTS, WAITING, State
-from shisha_rt.core.tuning.tuning import DISTURBANCE_S, QUIET_S
+from shisha_rt.core.tuning.tuning import QUIET_S
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from tests.core.tuning.tuned_world import BEST, MACHINE, ONLY_FAST, SEED, WARM_UP, World

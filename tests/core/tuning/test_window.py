@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from shisha_rt.core.tuning import measuring
+from shisha_rt.core.tuning.drift import WINDOWS_TO_LEAVE, Baseline
 from shisha_rt.core.tuning.measuring import (
     FRAMES,
     KEPT_FRAMES,
@@ -18,8 +19,6 @@ from shisha_rt.core.tuning.measuring import (
     MAX_FRAMES,
     MAX_S,
     WIDE_BAND,
-    WINDOWS_TO_LEAVE,
-    Baseline,
     Conditions,
     Window,
 )

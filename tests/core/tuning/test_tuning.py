@@ -166,6 +166,15 @@ def test_a_trial_that_another_plan_came_before_is_tried_again(world: World) -> N
     assert (world.plan, world.tuning.search.number) == (BEST, 1)
 
 
+def test_a_search_goes_on_from_its_best_plan_when_the_live_one_is_placed_anew(world: World) -> None:
+    world.serve_until(3)
+    assert world.plan != world.best()  # it was one too many
+    world.propose(world.plan, le.Owner.PLACER)
+    assert (world.tuning.search.number, world.tuning.search.start) == (2, BEST)
+    world.serve_until(State.WATCHING)
+    assert world.plan == BEST
+
+
 def test_pausing_leaves_the_best_plan_live(world: World) -> None:
     world.serve_until(3)
     assert world.plan != world.best()  # it was one too many

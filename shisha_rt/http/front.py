@@ -8,7 +8,7 @@ from typing import Final
 
 from shisha_rt.daemon.front.http_messages import Listener
 from shisha_rt.http.app_state import AppState
-from shisha_rt.http.connection import Exchange
+from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.faults import CLIENT_CLOSED, HttpFault, fault_of
 from shisha_rt.http.guard import Guard
 from shisha_rt.http.inference.body import HungUp

@@ -16,7 +16,7 @@ from typing import Final
 from shisha_rt.daemon.front.http_messages import Listener
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller
-from shisha_rt.http.connection import Exchange
+from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.faults import HttpFault
 from shisha_rt.http.page.routes import is_open
 from shisha_rt.http.page.sessions import session_of

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from shisha_rt.http.app_state import Caller, Path
-from shisha_rt.http.connection import Exchange
+from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.faults import HttpFault
 from shisha_rt.http.routing import HttpReply, HttpRoute
 

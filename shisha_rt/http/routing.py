@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import msgspec
 
 from shisha_rt.http.app_state import Caller, Path
-from shisha_rt.http.connection import Exchange, Header
+from shisha_rt.http.exchange import Exchange, Header
 from shisha_rt.http.faults import HttpFault
 
 _ALIKE: Final = {"GET": ("GET", "HEAD")}

@@ -8,7 +8,8 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from shisha_rt.http.connection import Answering, HttpConnections
+from shisha_rt.http.connection import HttpConnections
+from shisha_rt.http.exchange import Answering
 
 _MOST_CONNECTIONS: Final = 512
 _HANDSHAKE_S: Final = 10.0

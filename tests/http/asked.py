@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
-from shisha_rt.http.connection import Exchange, HttpConnection
+from shisha_rt.http.connection import HttpConnection
+from shisha_rt.http.exchange import Exchange
 
 
 class Line:

@@ -21,7 +21,8 @@ from shisha_rt.client import AsyncClient
 from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState
-from shisha_rt.http.connection import Exchange, HttpConnections
+from shisha_rt.http.connection import HttpConnections
+from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.front import HttpFront, http_routes
 from shisha_rt.http.inference.inferences import Inferences
 from shisha_rt.http.server import serve_connections

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from shisha_rt.http.app_state import Caller, Path
-from shisha_rt.http.connection import Exchange
+from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.faults import HttpFault
 from shisha_rt.http.routing import HttpReply, HttpRoute, answer_by, json_reply
 from tests.http.asked import Line, asked

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Final
 
 from shisha_rt.http.app_state import AppState, Caller, Path
-from shisha_rt.http.connection import Exchange
+from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.faults import HttpFault
 from shisha_rt.http.inference.answer import answer_parts
 from shisha_rt.http.inference.body import Body, HungUp

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller, Path
-from shisha_rt.http.connection import Exchange
+from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.inference.about import About, no_cuda, no_logging, no_tracing
 from shisha_rt.http.inference.body import read_json
 from shisha_rt.http.inference.infer import Infer

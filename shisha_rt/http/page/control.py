@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from shisha_rt.http.connection import Exchange
+from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.faults import HttpFault
 from shisha_rt.protocol.operations import OPERATIONS
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from shisha_rt.http.connection import Exchange
+from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.page.files import HEADERS
 from shisha_rt.http.page.watching import Watching
 from shisha_rt.protocol.exceptions import ShishaError

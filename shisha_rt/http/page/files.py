@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from shisha_rt.http.connection import Header
+from shisha_rt.http.exchange import Header
 from shisha_rt.http.routing import HttpReply
 
 FOLDER: Final = Path(__file__).parent / "static"

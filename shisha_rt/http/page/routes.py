@@ -9,7 +9,7 @@ import msgspec
 
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller, Path
-from shisha_rt.http.connection import Exchange
+from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.faults import HttpFault
 from shisha_rt.http.inference.body import read_json
 from shisha_rt.http.page.control import MOST_BYTES, check_sender, order_of

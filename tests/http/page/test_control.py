@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shisha_rt.errors import Error
-from shisha_rt.http.connection import Exchange
+from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.faults import HttpFault
 from shisha_rt.http.page.control import check_sender, order_of
 from tests.http.asked import Line, asked

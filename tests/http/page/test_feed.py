@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from shisha_rt.http.connection import Exchange
+from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.page.feed import Cursor, Feed
 from shisha_rt.http.page.watching import Watching
 from tests.cli.statuses import FORK, FORK_S, status_of

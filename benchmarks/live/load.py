@@ -8,6 +8,7 @@ round.
 
 - `daemon_auto`: `--objective auto`, after it has found a plan for each objective, under load and without.
 - `daemon_latency`, `daemon_throughput`: those two plans, set by a client, in daemons that keep them.
+- `daemon_single`: as `daemon_auto`, but no frames share a run (`--batch 1`).
 - `ort_threads`, `ort_copies`: an engine in one process behind a queue, without a daemon: one session with a thread for
   each core; a session with one thread for each core.
 - servers: see `benchmarks/servers`. A server with a limit of waiting requests gets the daemon's limit.
@@ -29,7 +30,7 @@ from typing import Annotated, Final
 
 import typer
 
-from benchmarks.lists import words_in
+from benchmarks.lists import numbers_in, words_in
 from benchmarks.live.load_figures import AUTO, FIXED, AtRate, Heard, Step, poisson, step_row
 from benchmarks.live.race import versions
 from benchmarks.report.facts import facts
@@ -49,11 +50,13 @@ from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.rate import OBJECTIVES
 
-PERCENTS: Final = (5.0, 30.0, 60.0, 90.0, 120.0)
+PERCENTS: Final = "5,30,60,90,120"
 LEAD_S: Final = 2.5
 """The first part of each side's turn at each rate, not counted: a daemon that follows the load has to observe it."""
 CALM, BUSY = 10.0, 90.0
-SIDES: Final = (AUTO, *FIXED, THREADS, COPIES, *SERVERS)
+SINGLE: Final = "daemon_single"
+RIVALS: Final = (THREADS, COPIES, *SERVERS)
+SIDES: Final = (AUTO, *FIXED, SINGLE, *RIVALS)
 
 _BURST_S: Final = 2.0
 _TUNING_TIMEOUT_S: Final = 480.0
@@ -120,7 +123,11 @@ def _all_sides(
             found.append(Loaded(name, asked))
         for name in names:
             tell(f"{network.model}: starting {name}")
-            if name in (THREADS, COPIES):
+            if name == SINGLE:
+                single, asked = closing.enter_context(daemon_side(network, machine, "auto", "--batch", "1"))
+                _find_plans(single, asked)
+                found.append(Loaded(name, asked))
+            elif name in (THREADS, COPIES):
                 engine, _ = closing.enter_context(
                     child_process(
                         "benchmarks.rigs.queue_process",
@@ -191,25 +198,29 @@ def load(
     models: Annotated[str, typer.Option(help="Networks of the zoo, separated by commas.")] = "squeezenet,resnet50",
     machine: Annotated[str, typer.Option(help="A machine whose places are unthrottled.")] = "this-machine",
     rivals: Annotated[str, typer.Option(help="Besides the daemon, separated by commas; none: no rival.")] = ",".join(
-        (THREADS, COPIES, *SERVERS)
+        RIVALS
     ),
+    percents: Annotated[str, typer.Option(help="Loads, in percent of capacity.")] = PERCENTS,
     seconds: Annotated[float, typer.Option(min=0.2, help="For each side at each rate in each round.")] = 5.0,
     frames: Annotated[int, typer.Option(min=1, help="As many arrivals at least, however long that takes.")] = 40,
     count: Annotated[int, typer.Option("--rounds", min=0, help="Rounds; 0: no sweep.")] = 3,
     steps: Annotated[int, typer.Option(min=0, help="Steps from 10 to 90% of capacity and back; 0: none.")] = 50,
     hold: Annotated[float, typer.Option(min=0.5, help="Seconds that each of both loads lasts, at least.")] = 4.0,
+    name: Annotated[str, typer.Option(help="Results: load_NAME.csv, load_NAME_steps.csv.")] = "",
     server_python: ServerPython = None,
 ) -> None:
     """Latency from 5 to 120% of capacity, open loop, and how the daemon follows steps of the load."""
     described = load_machine(machine)
     check_runnable(described)
     interpreters = pythons(server_python or [])
-    names = [] if rivals == "none" else words_in("--rivals", rivals, SIDES[3:])
+    names = [] if rivals == "none" else words_in("--rivals", rivals, (SINGLE, *RIVALS))
+    loads = numbers_in("--percents", percents)
     absent = {name: why for name in names if name in SERVERS and (why := missing(name, interpreters[name]))}
     notes = {name: f"left out: {why}" for name, why in absent.items()}
     names = [name for name in names if name not in absent]
     about = facts() | versions([name for name in names if name in SERVERS], interpreters)
     progress = Progress("load")
+    stem = f"load_{name}" if name else "load"
     found: list[AtRate] = []
     stepped: list[Row] = []
     for model in models.split(","):
@@ -220,27 +231,27 @@ def load(
             by_name = {side.name: side for side in sides}
             busy = by_name[FIXED[1]].asked.ask(seconds=_CAPACITY_S, in_flight=IN_FLIGHT)
             capacity_fps: float = busy["fps"]
-            sweep = Sweep(PERCENTS if count else (), count, seconds, frames)
+            sweep = Sweep(loads if count else (), count, seconds, frames)
             for its in sweep.over(model, sides, capacity_fps, progress.glance):
                 found.append(its)
-                save_csv("load", _rows(found), about)
+                save_csv(stem, _rows(found), about)
             if steps:
                 stepped.append(_climb(model, by_name[AUTO], control, capacity_fps, steps, hold, progress.glance))
-                save_csv("load_steps", stepped, about)
+                save_csv(f"{stem}_steps", stepped, about)
     progress.done()
-    _report(found, stepped, notes)
+    _report(found, stepped, notes, stem)
 
 
 def _rows(found: Sequence[AtRate]) -> list[Row]:
     return [its.row(side) for its in found for side in SIDES if side in its.rounds[0]]
 
 
-def _report(found: Sequence[AtRate], stepped: Sequence[Row], notes: Mapping[str, str]) -> None:
+def _report(found: Sequence[AtRate], stepped: Sequence[Row], notes: Mapping[str, str], stem: str) -> None:
     if found:
         show("Latency by load, Poisson arrivals, from when a frame was to be sent", _rows(found))
     if stepped:
         show(f"Steps of the load, {CALM:g} to {BUSY:g}% of capacity and back", stepped)
     for name, note in notes.items():
         print(f"load: {name}: {note}", file=sys.stderr)
-    files = ["load.csv"] * bool(found) + ["load_steps.csv"] * bool(stepped)
+    files = [f"{stem}.csv"] * bool(found) + [f"{stem}_steps.csv"] * bool(stepped)
     print(f"written to {RESULTS}: {', '.join(files)}")

@@ -10,6 +10,7 @@ from itertools import count
 from typing import NoReturn
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import dealing, kinds
 
@@ -28,6 +29,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 platform.processor()  # starts a process at its first call, and remembers: no unit test is to be the first
+
+# No timing decides a test's outcome, also where the machine has other things to do.
+settings.register_profile(
+    "untimed",
+    settings.get_profile(settings.get_current_profile_name()),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("untimed")
 
 _numbers = count()
 

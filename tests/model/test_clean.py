@@ -229,7 +229,7 @@ def test_initialisers_listed_as_inputs_and_unread_inputs_go() -> None:
     assert result.ir_version >= 8
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.sampled_from(["Conv", "BatchNormalization", "Identity", "Dropout", "Relu"]), min_size=1, max_size=8))
 def test_any_chain_computes_the_same(ops: list[str]) -> None:
     nodes = []

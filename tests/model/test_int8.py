@@ -129,7 +129,7 @@ def _nodes(draw: st.DrawFn) -> list[LayeredNode]:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(_nodes())
 def test_layers_never_fall_whatever_waits_and_nothing_waits_beyond_its_first_reader(nodes: list[LayeredNode]) -> None:
     found = largest_layers(nodes, ["x"])
@@ -147,7 +147,7 @@ def test_layers_never_fall_whatever_waits_and_nothing_waits_beyond_its_first_rea
             assert found[i] == node.own
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(_nodes())
 def test_runs_of_operators_are_the_layers_of_a_cleaned_graph(drawn: list[LayeredNode]) -> None:
     """In the order of their layers, each layer begins with what waits for its heavy operator, or with that."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx.helper import make_node
 
@@ -212,7 +212,6 @@ def test_the_layers_of_a_cleaned_graph_follow_the_rule_and_its_answers_stay(seed
         np.testing.assert_allclose(after, before, rtol=1e-5)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.lists(st.integers(0, 30), max_size=3), st.integers(0, 9)), max_size=30))
 def test_layers_never_fall_along_an_edge(drawn: list[tuple[list[int], int]]) -> None:
     """Node i makes tensor i and reads any; those that are made later are not there yet, and count for nothing."""

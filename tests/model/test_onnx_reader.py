@@ -93,7 +93,7 @@ def test_a_model_of_too_long_a_name_is_refused(tmp_path: Path) -> None:
             take(path)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_damage_is_refused_as_bad_input_or_does_no_harm(data: st.DataObject) -> None:
     content = bytearray(product().SerializeToString())

@@ -151,6 +151,7 @@ def test_of_a_long_refusal_the_cause_is_told() -> None:
     )
     assert len(one_engine._in_a_line(RuntimeError("y" * 300))) == 200
     assert one_engine._in_a_line(RuntimeError("a\n b")) == "a b"
+    assert one_engine._in_a_line(RuntimeError("\n".join([*where, "Summary:", "-- If-13", ""]))) == "If-13"
 
 
 @WITHOUT_OPENVINO

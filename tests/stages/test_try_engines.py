@@ -37,7 +37,7 @@ from tests.real import REAL
 from tests.stages.test_calibrate import CORE, busy
 from tests.stages.test_profile_devices import WITHOUT_OPENVINO
 from tests.stages.test_segments import residual
-from tests.wild.odd_networks import SERVED
+from tests.wild.odd_networks import SERVED, thresholds_as_inputs
 
 
 def job_of(compiled: Compiled, threads: int = 1, **changed: Any) -> EnginesJob:
@@ -141,6 +141,13 @@ def test_what_an_engine_does_not_run_is_an_outcome(tmp_path: Path) -> None:
     assert (right.runs, len(right.times)) == (True, 1)
     assert (other.runs, other.times) == (False, ())
     assert "Det" in why_not(other)
+
+
+@WITHOUT_OPENVINO
+def test_thresholds_and_divisors_that_noise_does_not_hit(tmp_path: Path) -> None:
+    right, _ = tried(job_of(compiled_tiny(thresholds_as_inputs(), tmp_path))).engines
+    assert right.runs
+    assert not right.reason
 
 
 def test_of_a_long_refusal_the_cause_is_told() -> None:

@@ -17,7 +17,17 @@ from shisha_rt.tensors import NUMPY_OF, Tensor
 
 Array: TypeAlias = npt.NDArray[Any]
 _Result = TypeVar("_Result")
-_CHANGES: Final[tuple[Callable[[Array], Array], ...]] = (np.zeros_like, lambda values: values, np.abs, np.ones_like)
+
+
+def _middling(values: Array) -> Array:
+    """Halves, as of thresholds, which rounding may move to either side; integers of 1."""
+    return np.full_like(values, 0.5 if values.dtype.kind == "f" else 1)
+
+
+_CHANGES: Final[tuple[Callable[[Array], Array], ...]] = (
+    *(np.zeros_like, lambda values: values, np.abs, np.ones_like),
+    _middling,
+)
 _MOVED: Final = 2.0**-16
 """Largest relative change of each float: about what rounding adds up to over the layers of a network."""
 _MOVED_ULPS: Final = 2
@@ -103,14 +113,19 @@ def moved(inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 @contextlib.contextmanager
-def arena_of_own(index: ModelIndex) -> Iterator[Arena]:
-    """A private arena of one slot, which holds a frame's inputs: made-up numbers, or noise."""
+def arena_of_own(index: ModelIndex, first_run: Callable[[Arena], object] = lambda _arena: None) -> Iterator[Arena]:
+    """A private arena of one slot, which holds a frame's inputs: made-up numbers, or values on which `first_run` does
+    not fail, noise if it can.
+    """
     arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
-    generator = np.random.default_rng(0)
+
+    def run(inputs: Mapping[str, Array]) -> None:
+        for name, values in inputs.items():
+            arena.view(0, arena.layout.regions[name])[...] = values
+        first_run(arena)
+
     try:
-        for spec in index.inputs:
-            value = spec.made_up or noise(spec.shape, spec.datatype, generator)
-            arena.view(0, arena.layout.regions[spec.name])[...] = value
+        run_on_something(run, index.inputs, first=1)
         yield arena
     finally:
         arena.close()

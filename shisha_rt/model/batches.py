@@ -30,7 +30,7 @@ Axes: TypeAlias = tuple["int | None", ...]
 """Batch axis of each tensor of an operator; None for a tensor that is the same for all frames, or absent."""
 
 _MOST_NAMED: Final = 8
-_TO_THE_END: Final = 1 << 31  # an end of a Slice this large, or one less, means the end of the axis
+_MORE_FRAMES: Final = 1024  # than any batch has: a Slice up to the end of so many is to the end of the axis
 
 
 class MixesFrames(Exception):
@@ -401,12 +401,12 @@ def _concat(ends: _Ends) -> Axes:
 
 
 def _slice(ends: _Ends) -> Axes:
-    batch, rank = ends.along(0), len(ends.shape(0))
+    batch, shape = ends.along(0), ends.shape(0)
     starts, to = ends.listed("starts", 1) or (), ends.listed("ends", 2) or ()
     steps = ends.listed("steps", 4) or (1,) * len(starts)
     axes = ends.listed("axes", 3) or tuple(range(len(starts)))
     for axis, start, end, step in zip(axes, starts, to, steps, strict=True):
-        if axis % rank == batch and (start != 0 or step != 1 or end < _TO_THE_END - 1):
+        if axis % len(shape) == batch and (start != 0 or step != 1 or end < shape[batch] * _MORE_FRAMES):
             raise MixesFrames("it cuts the axis of frames")
     return (batch,)
 

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -92,9 +93,8 @@ def threads_of(job: MeasuringJob, device: Device | None = None) -> Threads:
 def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrated:
     """Time the job's spans in this process, on the cores that it already runs on."""
     index = index_file.read_index(Path(job.engine_folder))
-    with arena_of_own(index) as arena:
-        model = OptimisedModel(Path(job.engine_folder), index)
-        _run_through(model, index, arena)
+    model = OptimisedModel(Path(job.engine_folder), index)
+    with arena_of_own(index, partial(_run_through, model, index)) as arena:
         threads = threads_of(job)
         # With one thread the engine computes in the calling thread, else in its own; nothing else runs in this process.
         cpu_clock = time.thread_time if job.threads == 1 else time.process_time

@@ -7,12 +7,14 @@ two. If the engine crashes, only this process dies, before anybody uses TARGET a
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
 from shisha_rt.model import index as model_index
 from shisha_rt.model.reader import index_file
 from shisha_rt.model.spans import groups_of
+from shisha_rt.process.arena import Arena
 from stages.engines.onnxruntime.compile import compile_into
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.session import untimed
@@ -31,10 +33,13 @@ def try_out(folder: Path) -> None:
     index = index_file.read_index(folder)
     model = OptimisedModel(folder, index)
     middle = index.legal_cuts[len(index.legal_cuts) // 2 :][:1]
-    with arena_of_own(index) as arena:
-        for cuts in ((), middle):
-            for run in groups_of(index.layer_count, cuts):
-                model.segment((run,)).on_slot(arena, 0)(untimed)
+
+    def run_through(arena: Arena, cuts: Sequence[int] = ()) -> None:
+        for run in groups_of(index.layer_count, cuts):
+            model.segment((run,)).on_slot(arena, 0)(untimed)
+
+    with arena_of_own(index, run_through) as arena:
+        run_through(arena, middle)
 
 
 if __name__ == "__main__":

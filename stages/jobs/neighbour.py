@@ -68,8 +68,9 @@ def main(arguments: list[str]) -> NoReturn:
     folder = Path(job.folder)
     if (folder / PARTS_FILE).exists():
         index = index_file.read_index(folder)
-        with arena_of_own(index) as arena:
-            _keep_at_work(OptimisedModel(folder, index).segment(((0, index.layer_count - 1),)).on_slot(arena, 0))
+        network = OptimisedModel(folder, index).segment(((0, index.layer_count - 1),))
+        with arena_of_own(index, lambda arena: network.on_slot(arena, 0)(untimed)) as arena:
+            _keep_at_work(network.on_slot(arena, 0))
     model = CleanModel.read(folder)
     whole = segment(model.graph, 0, len(model.graph.operators) - 1, device="")
     session = build_session(model, whole, EXACT)

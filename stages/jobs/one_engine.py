@@ -139,11 +139,11 @@ class _Shape:
 
 
 def _in_a_line(error: Exception) -> str:
-    """The message as one line, without the positions in OpenVINO's sources with which its messages begin.
+    """The message as one line, without bullets and the positions in OpenVINO's sources with which its messages begin.
 
     Of a long message its last line, which says the cause.
     """
-    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [line.strip().removeprefix("-- ") for line in str(error).splitlines()]
     said = [line for line in lines if line and not line.startswith(("Exception from", "Check '"))] or [repr(error)]
     message = " ".join(said)
     return message if len(message) <= _MOST_SAID else said[-1][:_MOST_SAID]

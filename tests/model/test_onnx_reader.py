@@ -548,6 +548,16 @@ def test_default_domain_may_be_spelled_out(tmp_path: Path) -> None:
     assert [operator.domain for operator in read_model(write(model, tmp_path)).graph.operators] == [""]
 
 
+def test_an_opset_may_be_stated_twice_but_not_in_two_versions(tmp_path: Path) -> None:
+    """As tools write it that merge graphs, and as ONNX Runtime takes it."""
+    model = relu()
+    version = model.opset_import[0].version
+    model.opset_import.append(helper.make_opsetid("ai.onnx", version))
+    read_model(write(model, tmp_path))
+    model.opset_import.append(helper.make_opsetid("", version - 1))
+    assert "2 opset versions" in refusal(write(model, tmp_path))
+
+
 def test_functions_that_stand_for_more_than_memory_holds_are_refused(tmp_path: Path) -> None:
     """Sixty that each call the next one twice."""
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]

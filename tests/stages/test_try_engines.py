@@ -37,7 +37,7 @@ from tests.real import REAL
 from tests.stages.test_calibrate import CORE, busy
 from tests.stages.test_profile_devices import WITHOUT_OPENVINO
 from tests.stages.test_segments import residual
-from tests.wild.odd_networks import SERVED
+from tests.wild.odd_networks import SERVED, thresholds_as_inputs
 
 
 def job_of(compiled: Compiled, threads: int = 1, **changed: Any) -> EnginesJob:
@@ -143,6 +143,13 @@ def test_what_an_engine_does_not_run_is_an_outcome(tmp_path: Path) -> None:
     assert "Det" in why_not(other)
 
 
+@WITHOUT_OPENVINO
+def test_thresholds_and_divisors_that_noise_does_not_hit(tmp_path: Path) -> None:
+    right, _ = tried(job_of(compiled_tiny(thresholds_as_inputs(), tmp_path))).engines
+    assert right.runs
+    assert not right.reason
+
+
 def test_of_a_long_refusal_the_cause_is_told() -> None:
     """As OpenVINO refuses a node whose inputs it names: it was cut before the cause."""
     where = ["Exception from src/core/node.cpp:1:", "Check 'a < b' failed at src/op.cpp:2:", f"While {'x' * 300}:"]
@@ -151,6 +158,7 @@ def test_of_a_long_refusal_the_cause_is_told() -> None:
     )
     assert len(one_engine._in_a_line(RuntimeError("y" * 300))) == 200
     assert one_engine._in_a_line(RuntimeError("a\n b")) == "a b"
+    assert one_engine._in_a_line(RuntimeError("\n".join([*where, "Summary:", "-- If-13", ""]))) == "If-13"
 
 
 @WITHOUT_OPENVINO

@@ -138,6 +138,23 @@ def suppressed_boxes() -> onnx.ModelProto:
     return image_to({"selected": (INT64, ["n", 3]), "kept": (FLOAT, ["n", 4])}, net)
 
 
+def thresholds_as_inputs() -> onnx.ModelProto:
+    """A detector that is told by its caller what to leave out, and into how many rows to sort what is left.
+
+    Its engine takes no overlap but one from 0 to 1, and cannot divide by 0.
+    """
+    net = Sketch()
+    net.stem()
+    net.conv("features", "scores_and_boxes")
+    net.add("Reshape", ["scores_and_boxes", net.number("as_boxes", [1, 64, 4])], "boxes")
+    net.add("Reshape", ["scores_and_boxes", net.number("as_scores", [1, 4, 64])], "raw")
+    net.add("Sigmoid", ["raw"], "scores")
+    net.add("NonMaxSuppression", ["boxes", "scores", net.number("most", [5]), "overlap", "least"], "selected")
+    net.add("Mod", ["selected", "rows"], "row")
+    limits: dict[str, tuple[int, Dims]] = {"overlap": (FLOAT, [1]), "least": (FLOAT, [1]), "rows": (INT64, [1])}
+    return net.model({"x": (FLOAT, IMAGE), **limits}, {"row": (INT64, ["n", 3]), "boxes": (FLOAT, [1, 64, 4])})
+
+
 def topk_of_a_computed_number() -> onnx.ModelProto:
     net = Sketch()
     net.stem()

@@ -44,6 +44,7 @@ from tests.wild.odd_networks import (
     in_opset,
     loop_without_end,
     spectrograms,
+    thresholds_as_inputs,
     two_rates,
 )
 from tests.wording import raised
@@ -193,6 +194,23 @@ def test_an_input_that_has_to_be_a_number_of_the_networks(form: Form, tmp_path: 
             OptimisedModel(compiled.engine_folder, compiled.index).segment(work).apart()(untimed)
         (found,) = in_stages(compiled, [frame], stages)
         np.testing.assert_allclose(found["y"], plain(path, [frame])[0]["y"], rtol=1e-4, atol=1e-4)
+    with neighbours(str(compiled.engine_folder), usable_cores()[:1]):  # raises if one cannot run the network
+        pass
+
+
+def test_a_network_that_fails_on_most_made_up_values(tmp_path: Path) -> None:
+    """It was refused: the engine was said to run it in no form."""
+    path = saved(thresholds_as_inputs(), tmp_path, "thresholds_as_inputs")
+    compiled = next(compiled_here(path, ["prepacked"]))
+    limits: Arrays = {
+        "overlap": np.array([0.5], np.float32),
+        "least": np.array([0.6], np.float32),
+        "rows": np.array([8]),
+    }
+    frames = [limits | {"x": made_up(compiled.index.inputs[0], seed)} for seed in range(FRAMES)]
+    for stages in plans(compiled, random.Random(0)):
+        for answers, right in zip(in_stages(compiled, frames, stages), plain(path, frames), strict=True):
+            np.testing.assert_array_equal(answers["row"], right["row"])
     with neighbours(str(compiled.engine_folder), usable_cores()[:1]):  # raises if one cannot run the network
         pass
 

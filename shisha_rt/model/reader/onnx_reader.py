@@ -257,11 +257,17 @@ def _is_name(value: str | bytes) -> bool:
 
 
 def _check_header(model: onnx.ModelProto) -> None:
-    """Check opsets, and that weights are dense. Replace `ai.onnx`, the other name of the default domain, by ''."""
+    """Check opsets, and that weights are dense. Replace `ai.onnx`, the other name of the default domain, by ''.
+
+    A version of a domain that is stated twice, as tools do that merge graphs, is kept once.
+    """
     for part in (*model.opset_import, *all_nodes(model.graph.node)):
         if part.domain == "ai.onnx":
             part.domain = ""
-    for domain, count in Counter(opset.domain for opset in model.opset_import).items():
+    versions = {(opset.domain, opset.version): opset for opset in model.opset_import}
+    del model.opset_import[:]
+    model.opset_import.extend(versions.values())
+    for domain, count in Counter(domain for domain, _ in versions).items():
         if count > 1:
             raise BadInput(f"{count} opset versions of domain {domain or 'ai.onnx'!r}; expected one", Error.NOT_ONNX)
     version = next((opset.version for opset in model.opset_import if not opset.domain), None)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
-from shisha_rt.model.batches import Integers
+from shisha_rt.model.batch_axes import Integers
 from shisha_rt.model.subgraphs import new_name
 
 _MOST_INTEGERS: Final = 64  # axes, starts and the like have one entry for each axis of a tensor

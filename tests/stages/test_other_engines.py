@@ -20,7 +20,7 @@ from shisha_rt.costs.engine_trials import MOST_APART, MOST_UNLIKE, why_apart
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
-from shisha_rt.model.batches import MixesFrames
+from shisha_rt.model.batch_axes import MixesFrames
 from shisha_rt.plan.engine import StageEngine
 from stages.built.batched import BatchedStage, Together
 from stages.engines.openvino.session import CompiledNetwork

@@ -18,7 +18,8 @@ import onnx
 
 from shisha_rt.costs.agreement import how_far_apart
 from shisha_rt.costs.engine_trials import why_apart
-from shisha_rt.model.batches import MixesFrames, follow_batch
+from shisha_rt.model.batch_axes import MixesFrames
+from shisha_rt.model.batches import follow_batch
 from shisha_rt.model.free_batch import integers_of, open_shape
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean

@@ -91,7 +91,7 @@ def visits(dcg: Dcg, known: Collection[int], paths: Paths) -> Iterator[Visit]:
     """
     bit = [[[0 if n is None else 1 << n for n in row] for row in numbers] for numbers in dcg.number]
     tensors, inputs = dcg.problem.tensors, dcg.problem.inputs
-    before = [ProfiledList(_bits(known), START)]
+    before = [ProfiledList(sum(1 << number for number in known), START)]
     for operator, devices in enumerate(dcg.capable):
         # For each list so far and each tensor that is read: (devices,) bits of the DA edges crossed to each device.
         moved = [
@@ -111,10 +111,6 @@ def visits(dcg: Dcg, known: Collection[int], paths: Paths) -> Iterator[Visit]:
         before = after
     at_end = dict(reversed(before))
     yield Visit(dcg.end, [ProfiledList(crossed, at_end[crossed]) for crossed in _summarized(at_end)])
-
-
-def _bits(numbers: Iterable[int]) -> int:
-    return sum(1 << number for number in numbers)
 
 
 def _summarized(lists: Iterable[int]) -> list[int]:

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from shisha_rt.arrays import Bools, Floats, Ints
+from shisha_rt.arrays import Bools, Floats, Ints, sums_before
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.room import held_up_to
 from shisha_rt.costs.team_costs import team_costs
@@ -93,8 +93,8 @@ class _Room:
         if layers_s is None:
             return np.full((positions, positions), np.inf)
         time_s = shared(self.pieces, layers_s)
-        sum_s = _sums(np.nan_to_num(time_s))
-        join_s = _sums(np.where(self.joins[:-1], np.nan_to_num(time_s), 0.0))
+        sum_s = sums_before(np.nan_to_num(time_s))
+        join_s = sums_before(np.where(self.joins[:-1], np.nan_to_num(time_s), 0.0))
         shards_s = sum_s - join_s
         entry_s = np.array([*(_entry_s(costs, piece) for piece in self.pieces), 0.0])
         factor = costs.splits.factor
@@ -109,7 +109,7 @@ class _Room:
             entry=entry_s,
             sums=sum_s,
         )
-        unable = _sums(np.isnan(time_s).astype(np.float64))
+        unable = sums_before(np.isnan(time_s).astype(np.float64))
         able = np.triu(np.ones_like(totals, dtype=bool), 1) & (unable[:, None] == unable)
         room_bytes = costs.places[costs.place_index(lead)].room_bytes
         if math.isfinite(room_bytes):
@@ -122,7 +122,7 @@ class _Room:
         rows = np.array(
             [*(piece.splittable is not None and piece.splittable.axis == "rows" for piece in self.pieces), False]
         )
-        sums = _sums(whole[:-1] * [piece.part for piece in self.pieces])
+        sums = sums_before(whole[:-1] * [piece.part for piece in self.pieces])
         rows, whole = rows[self.before], whole[self.before]
         held = self._add_up(
             head=np.where(rows & ~self.joins, whole, _whole_bytes(sums[self.behind] - sums)),
@@ -146,11 +146,6 @@ class _Room:
         middle = np.where(first < last, entry[first] + sums[last] - sums[first], 0.0)
         ends = np.where(self.inside, head, 0.0)[:, None] + np.where(self.inside, tail, 0.0)
         return np.where(first <= last, ends + middle, between)
-
-
-def _sums(terms: Floats) -> Floats:
-    """(positions,): the sum of the terms before each position."""
-    return np.concatenate([[0.0], np.cumsum(terms)])
 
 
 def _whole_bytes(shares: Floats) -> Floats:

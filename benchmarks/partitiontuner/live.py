@@ -59,7 +59,7 @@ class Measured:
 class Asked:
     """A daemon that gets one frame at a time. `scale`: the machine's `time_scale`.
 
-    `metrics`: address of its metrics, which include times of stages.
+    `metrics`: address of its metrics, which include times of stages. `sent`: figures of each frame, as in `Measured`.
     """
 
     client: Client
@@ -67,32 +67,27 @@ class Asked:
     plan: Plan
     scale: float
     frame: Mapping[str, Any]
-    daemon_s: list[float] = field(default_factory=list)
-    client_s: list[float] = field(default_factory=list)
-    in_stages_s: list[float] = field(default_factory=list)
+    sent: list[tuple[float, float, float]] = field(default_factory=list)
 
     def send(self) -> None:
         before_ns, before_s = self._answered_ns(), self._service_s()
         start_s = time.perf_counter()
         self.client.infer(self.frame)
-        self.client_s.append((time.perf_counter() - start_s) / self.scale)
-        self.daemon_s.append((self._answered_ns() - before_ns) / 1e9 / self.scale)
+        client_s = (time.perf_counter() - start_s) / self.scale
+        daemon_s = (self._answered_ns() - before_ns) / 1e9 / self.scale
         after_s = self._service_s()
         taken_s = [after_s[index] - before_s[index] for index in range(len(self.plan.stages))]
-        self.in_stages_s.append(latency_s(self.plan, [(s,) for s in taken_s]))
-
-    def forget(self) -> None:
-        """Do not count the frames so far, which were for warming up."""
-        self.daemon_s.clear()
-        self.client_s.clear()
-        self.in_stages_s.clear()
+        self.sent.append((daemon_s, client_s, latency_s(self.plan, [(s,) for s in taken_s])))
 
     def measured(self) -> Measured:
-        """Figures of all frames since. Raises RuntimeError if another plan than the wanted one has run."""
+        """Figures of all frames but the first, which is for warming up.
+
+        Raises RuntimeError if another plan than the wanted one has run.
+        """
         live = plan_of(self.client.plan()["stages"])
         if live != self.plan:
             raise RuntimeError(f"the daemon runs {live}, expected {self.plan}")
-        return Measured(tuple(self.daemon_s), tuple(self.client_s), tuple(self.in_stages_s))
+        return Measured(*zip(*self.sent[1:], strict=True))
 
     def _answered_ns(self) -> int:
         """Total time of all frames until now, from receipt to answer."""
@@ -131,7 +126,6 @@ def executed(plans: Sequence[Planned], machine: str, rounds: int) -> dict[str, M
                 side = closing.enter_context(asked(str(its.case.path), machine, its.scheme))
                 side.plan = its.found.plan
                 side.send()
-                side.forget()
                 sides[its.scheme] = side
         for number in range(rounds):
             print(f"  round {number + 1} of {rounds}", flush=True)

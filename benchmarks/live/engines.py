@@ -104,7 +104,7 @@ def measure(model: str, machine: Machine, effort: Effort) -> Measured:
     # Operators that an engine cannot run go to the other one, as a user of that engine would have it.
     sides = {device.name: by_order(costs, (i, 1 - i)) for i, device in enumerate(costs.devices)}
     with network.rig(_SLOTS) as rig:
-        stages = {side: network.load(rig, its) for side, its in {**sides, PLACEMENT: placement.devices}.items()}
+        stages = {side: network.load(rig, devices) for side, devices in {**sides, PLACEMENT: placement.devices}.items()}
         expected_s = {side: rig.alone(stage, _GLANCE_S).service_s for side, stage in stages.items()}
         rounds = tuple(
             {

@@ -121,32 +121,32 @@ def executed(plans: Sequence[Planned], machine: str, rounds: int) -> dict[str, M
     """Results by scheme; a scheme that does not run is reported and left out. `plans`: all of one case."""
     with contextlib.ExitStack() as closing:
         sides: dict[str, Asked] = {}
-        for its in plans:
-            with _said(its):
-                side = closing.enter_context(asked(str(its.case.path), machine, its.scheme))
-                side.plan = its.found.plan
+        for planned in plans:
+            with _failure_reported(planned):
+                side = closing.enter_context(asked(str(planned.case.path), machine, planned.scheme))
+                side.plan = planned.found.plan
                 side.send()
-                sides[its.scheme] = side
+                sides[planned.scheme] = side
         for number in range(rounds):
             print(f"  round {number + 1} of {rounds}", flush=True)
-            for its in plans:
-                if its.scheme in sides:
-                    with _said(its, sides):
-                        sides[its.scheme].send()
+            for planned in plans:
+                if planned.scheme in sides:
+                    with _failure_reported(planned, sides):
+                        sides[planned.scheme].send()
         found: dict[str, Measured] = {}
-        for its in plans:
-            if its.scheme in sides:
-                with _said(its):
-                    found[its.scheme] = sides[its.scheme].measured()
+        for planned in plans:
+            if planned.scheme in sides:
+                with _failure_reported(planned):
+                    found[planned.scheme] = sides[planned.scheme].measured()
         return found
 
 
 @contextlib.contextmanager
-def _said(its: Planned, sides: dict[str, Asked] | None = None) -> Iterator[None]:
+def _failure_reported(planned: Planned, sides: dict[str, Asked] | None = None) -> Iterator[None]:
     """Report a scheme that fails, so that the others go on."""
     try:
         yield
     except NOT_RUN as error:
-        print(f"  {its.case}, {its.scheme}: left out: {error}", flush=True)
+        print(f"  {planned.case}, {planned.scheme}: left out: {error}", flush=True)
         if sides is not None:
-            del sides[its.scheme]
+            del sides[planned.scheme]

@@ -24,7 +24,7 @@ from benchmarks.report.results import Row
 from benchmarks.rigs.forced import set_live
 from benchmarks.rigs.journal import events_since
 from benchmarks.rigs.profiled import profiled
-from benchmarks.rigs.steady_load import SteadyLoad
+from benchmarks.rigs.steady_load import SteadyLoad, Tally
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client
@@ -102,10 +102,7 @@ def served_row(case: Served) -> Row:
             before = _difference(whole, _answers(control))
             with SteadyLoad(daemon.endpoint, case.in_flight) as load:
                 began_s = time.time()
-                load.wait(
-                    lambda: _has_tuned_once(control) and control.call("tuner_get")["tuner"]["state"] == "watching",
-                    case.tuning_s,
-                )
+                load.wait(lambda: _has_tuned(control), case.tuning_s)
                 control.call("tuner_set", pause=True)
                 found["tuned s"] = time.time() - began_s
                 found["to its end"] = "yes" if _has_tuned_once(control) else "no: the plan kept was being tried"
@@ -127,12 +124,7 @@ def served_row(case: Served) -> Row:
         "frame ms, first plan": 1e3 * before_s,
         "frame ms, plan kept": 1e3 * after_s,
         "kept / first": after_s / before_s,
-        "sent": tally.sent,
-        "answered": tally.answered,
-        "lost": tally.lost,
-        "refused": tally.errors,
-        "out of order": tally.out_of_order,
-        "different": tally.different,
+        **_counts(tally),
         "first plan": str(first),
         "plan kept": str(last),
     }
@@ -177,6 +169,10 @@ def _has_tuned_once(control: Client) -> bool:
     return any(event["kind"] == "tuning_ended" for event in events_since(control))
 
 
+def _has_tuned(control: Client) -> bool:
+    return _has_tuned_once(control) and control.call("tuner_get")["tuner"]["state"] == "watching"
+
+
 def _frame_s(control: Client, load: SteadyLoad, plan: Plan, seconds: float) -> float:
     """Seconds per frame under a plan, by its answers."""
     epoch = set_live(control, plan)
@@ -188,3 +184,14 @@ def _frame_s(control: Client, load: SteadyLoad, plan: Plan, seconds: float) -> f
     load.wait(lambda: time.time() > end_s and len(times_s()) > _LEFT_OUT, _TIMEOUT_S)
     found = times_s()
     return (found[-1] - found[0]) / (len(found) - 1)
+
+
+def _counts(tally: Tally) -> dict[str, object]:
+    return {
+        "sent": tally.sent,
+        "answered": tally.answered,
+        "lost": tally.lost,
+        "refused": tally.errors,
+        "out of order": tally.out_of_order,
+        "different": tally.different,
+    }

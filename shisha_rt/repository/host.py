@@ -82,10 +82,8 @@ class ModelHost:
             self._poller = closing.enter_context(contextlib.closing(Poller()))
             self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
             closing.callback(self._context.term)
-            security = self._access.security
-            front = Front(
-                self._context, settings.endpoint, partial(log.info, "%s"), security, self._poller, self._leads
-            )
+            count = partial(log.info, "%s")
+            front = Front(self._context, settings.endpoint, count, self._access.security, self._poller, self._leads)
             self.front = closing.enter_context(contextlib.closing(front))
             folder = folder_of(self.front.endpoint, ".models", LONGEST_SOCKET)
             make_private(folder)

@@ -2,8 +2,9 @@
 
 The paper's four schemes solve its problem, in which an operator's cost includes transfers; all but `partitiontuner` run
 everything in sequence (Section 4.2.1). `forkjoin` takes the plan of the least predicted latency among several: its own
-schedule, with computing and moving apart, and those of `partitiontuner` and `baseline`, each with and without barriers
-and with or without whole lanes as stages; a list schedule; and for few nodes a schedule without barriers.
+schedule, in which transfers are apart from operators, and those of `partitiontuner` and `baseline`, each with and
+without barriers and with or without whole lanes as stages; a list schedule; and for few nodes a schedule without
+barriers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The exact best begins and ends of stages in a chain over pieces, for a given order of teams.
 
-A stage's time here is the sum of the times of its shards and whole layers, each a stage of the plan and a part of its
-own. Among the positions of the least bottleneck, those that part the fewest layers are chosen.
+A stage here may begin and end within split layers: in the plan it becomes several, one for each shard and one for the
+whole layers between, and takes the sum of their times. Among the positions of the least bottleneck, those that part the
+fewest layers are chosen.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _forward(stages_s: Sequence[Floats], together: Callable[[Floats, Floats], Fl
 class _Room:
     """(positions,) each. `inside`: whether the position parts split layers; `joins`: shards from their join.
 
-    `behind` and `before`: the nearest position that does not, from there on and up to there.
+    `behind` and `before`: the nearest position that parts none, at or after this one, and at or before it.
     """
 
     pieces: Sequence[Piece]

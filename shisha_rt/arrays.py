@@ -1,4 +1,4 @@
-"""Names of array types. Pure."""
+"""Array types, and a running sum. Pure."""
 
 from __future__ import annotations
 
@@ -8,3 +8,8 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+
+
+def sums_before(terms: Floats) -> Floats:
+    """(terms + 1,): the sum of the terms before each position."""
+    return np.concatenate([[0.0], np.cumsum(terms)])

@@ -90,7 +90,7 @@ def fault_in(folder: Path) -> str | None:
             if status.st_size != expected.size_bytes:
                 return f"{name} has {status.st_size} bytes, expected {expected.size_bytes}"
             untouched = status.st_size > _LARGE_BYTES and status.st_mtime_ns == expected.time_ns
-            if expected.sha256 is not None and not untouched and _sha256(folder / name) != expected.sha256:
+            if expected.sha256 is not None and not untouched and sha256_of(folder / name) != expected.sha256:
                 return f"{name} is not what was written there"
         except OSError as error:
             return f"{name} cannot be read ({error.strerror})"
@@ -151,7 +151,7 @@ def _bring_to_disk(folder: Path) -> None:
     listed: dict[str, _Listed] = {}
     for file in sorted(folder.iterdir()):
         status = file.stat()
-        listed[file.name] = _Listed(status.st_size, _sha256(file), status.st_mtime_ns)
+        listed[file.name] = _Listed(status.st_size, sha256_of(file), status.st_mtime_ns)
         _sync(file)
     (folder / LIST_FILE).write_bytes(msgspec.json.encode(listed))
     for path in (folder / LIST_FILE, folder):
@@ -166,7 +166,7 @@ def _sync(path: Path) -> None:
         os.close(fd)
 
 
-def _sha256(file: Path) -> str:
+def sha256_of(file: Path) -> str:
     with file.open("rb") as data:
         return hashlib.file_digest(data, "sha256").hexdigest()
 

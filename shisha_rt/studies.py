@@ -27,7 +27,7 @@ HOMES: Final[Mapping[str, str]] = MappingProxyType(
         "processor_costs": "partitiontuner.measured_processors",
         "profile_partitions": "partitiontuner.partition_profile",
         "schedule_partitions": "partitiontuner.plan_partitions",
-        "side_by_side": "partitiontuner.side_by_side",
+        "side_by_side": "partitiontuner.scheme_plans",
         "scheme_plan": "partitiontuner.scheme_plans",
         "rival_tuner": "shisha.rivals",
     }

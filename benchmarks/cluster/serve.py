@@ -97,14 +97,14 @@ def _rows(
     progress: Progress,
     memory: str | None = None,
 ) -> list[Row]:
-    names = list(sides)
     rounds: list[dict[str, float]] = []
-    for turn, order in enumerate(in_turns(names, count)):
+    for turn, order in enumerate(in_turns(list(sides), count)):
         found = {}
         for name in order:
             progress.glance(f"{model}, {number} hosts: round {turn + 1} of {count}, {name}")
             found[name] = sides[name].ask(seconds=seconds)["frame_s"]
         rounds.append(found)
+    like = {name: other for name, other in _LIKE.items() if other in sides}
     return [
         {
             "network": model,
@@ -112,13 +112,11 @@ def _rows(
             "memory": memory,
             "side": name,
             "frames/s": Spread.of(1 / its[name] for its in rounds),
-            "over": _LIKE.get(name) if _LIKE.get(name) in names else None,
-            "rate over it": Spread.of(its[_LIKE[name]] / its[name] for its in rounds)
-            if _LIKE.get(name) in names
-            else None,
+            "over": like.get(name),
+            "rate over it": Spread.of(its[like[name]] / its[name] for its in rounds) if name in like else None,
             "plan": plan if name in _LIKE else None,
         }
-        for name in names
+        for name in sides
     ]
 
 

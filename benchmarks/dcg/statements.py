@@ -54,10 +54,6 @@ def _list(figures: Figures) -> str:
     return ", ".join(f"{figure:.4g}" for figure in figures)
 
 
-def _yes_or_no(figures: Figures) -> str:
-    return "yes" if all(figures) else "no"
-
-
 def _span(figures: Figures) -> str:
     return " to ".join(f"{figure:.2f}" for figure in figures)
 
@@ -185,7 +181,7 @@ def figure_9_statements(results: Sequence[Placed]) -> list[Statement]:
             [1],
             [int(duet_is_better > len(SETTINGS) / 2)],
             None,
-            _yes_or_no,
+            lambda figures: "yes" if all(figures) else "no",
         ),
         counted(
             "DUET gains with every more x",

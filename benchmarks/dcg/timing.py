@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from statistics import median
 
 from shisha_rt.placement.problem import Problem
@@ -24,9 +23,4 @@ def median_s(repeats: int, call: Callable[[], object]) -> float:
 
 
 def solve_time_s(repeats: int, solver: Solver, problem: Problem) -> float:
-    return median_s(repeats, partial(_solve_anew, solver, problem))
-
-
-def _solve_anew(solver: Solver, problem: Problem) -> None:
-    """Solve a copy of the problem, as its cached properties are part of the work."""
-    solver(replace(problem))
+    return median_s(repeats, lambda: solver(replace(problem)))  # a copy: its cached properties are part of the work

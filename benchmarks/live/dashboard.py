@@ -19,7 +19,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -99,12 +99,9 @@ class Story:
         """Wait until a search has begun and ended, and the daemon has been quiet for a while."""
         end_s = time.monotonic() + _PATIENCE_S
         self._rest(2.0)
-        while self._state() != "watching" and time.monotonic() < end_s:
+        while self._control.call("tuner_get")["tuner"]["state"] != "watching" and time.monotonic() < end_s:
             self._rest(0.5)
         self._rest(self._seconds)
-
-    def _state(self) -> Any:
-        return self._control.call("tuner_get")["tuner"]["state"]
 
     def _rest(self, seconds: float) -> None:
         """Wait; meanwhile the page is requested, also from another site's origin."""

@@ -91,10 +91,6 @@ class Measured:
     rounds: tuple[Round, ...]
 
     @property
-    def costs(self) -> OperatorCosts:
-        return self.profiled.profile.costs
-
-    @property
     def gain(self) -> Gain:
         return gain(self.rounds, self.placement.devices)
 
@@ -108,7 +104,7 @@ def measure(model: str, machine: Machine, effort: Effort) -> Measured:
     # Operators that an engine cannot run go to the other one, as a user of that engine would have it.
     sides = {device.name: by_order(costs, (i, 1 - i)) for i, device in enumerate(costs.devices)}
     with network.rig(_SLOTS) as rig:
-        stages = {side: network.load(rig, its) for side, its in {**sides, PLACEMENT: placement.devices}.items()}
+        stages = {side: network.load(rig, devices) for side, devices in {**sides, PLACEMENT: placement.devices}.items()}
         expected_s = {side: rig.alone(stage, _GLANCE_S).service_s for side, stage in stages.items()}
         rounds = tuple(
             {
@@ -153,7 +149,7 @@ def engine_row(measured: Measured) -> Row:
         "itself / placement": measured.gain.itself,
         "segments": len(segments(measured.network.graph, 0, placement.devices)),
         "predicted ms": predicted_ms,
-        "transfers ms": 1e3 * transfers_s(measured.costs, placement),
+        "transfers ms": 1e3 * transfers_s(profiled.profile.costs, placement),
         "error %": 100 * (placed_ms / predicted_ms - 1),
         "outcome": str(placement.outcome),
         "node runs": profiled.profile.node_runs,
@@ -186,9 +182,7 @@ def engines(
     """ONNX Runtime alone, OpenVINO alone, and the exact placement over both, on one core."""
     machine = one_core()
     chosen = models or (QUICK_MODELS if quick else MODELS)
-    about = facts() | {
-        "openvino": importlib.metadata.version("openvino"),
-    }
+    about = facts() | {"openvino": importlib.metadata.version("openvino")}
     gains: list[Gain] = []
     rows: list[Row] = []
     for model in chosen.split(","):
@@ -198,9 +192,5 @@ def engines(
         rows.append(engine_row(measured))
         # After each network, so that results are kept if a later one fails.
         written = save_csv("engines", rows, about, results_of(quick=quick))
-    show(
-        "Two engines on one core, and the exact placement over both",
-        rows,
-        verdicts(gains),
-    )
+    show("Two engines on one core, and the exact placement over both", rows, verdicts(gains))
     print(f"written to {written}")

@@ -34,7 +34,6 @@ from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.model.zoo import zoo_path
 from shisha_rt.placement.build import build_problem
 from shisha_rt.placement.check import cost
-from shisha_rt.placement.problem import Assignment
 from shisha_rt.placement.segments import segments
 from shisha_rt.placement.stage_problem import place_stage
 
@@ -93,10 +92,7 @@ class Board:
         graph = self._case.graph
         if scheme == AS_RUN:
             return place_stage(graph, 0, len(graph.operators) - 1, self._costs).devices
-        return self._named(place(self._case.problem, scheme))
-
-    def _named(self, assignment: Assignment) -> tuple[str, ...]:
-        return tuple(self._case.problem.devices[device] for device in assignment)
+        return tuple(self._case.problem.devices[device] for device in place(self._case.problem, scheme))
 
 
 # --- tables -------------------------------------------------------------------------------------------------------

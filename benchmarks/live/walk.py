@@ -137,13 +137,8 @@ class Walked:
 
     def _lines(self) -> Iterator[tuple[str, list[list[Any]]]]:
         for path in sorted(self.folder.glob("*.jsonl")):
-            first, *rest = map(json.loads, path.read_text().splitlines())
-            yield _role(first), rest
-
-
-def _role(command: Sequence[str]) -> str:
-    """The module that a process runs."""
-    return command[command.index("-m") + 1] if "-m" in command else "shisha_rt"
+            command, *rest = map(json.loads, path.read_text().splitlines())
+            yield command[command.index("-m") + 1] if "-m" in command else "shisha_rt", rest
 
 
 def _file(name: str) -> str:

@@ -25,10 +25,10 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from multiprocessing import get_context
 from statistics import fmean, median
 from typing import Annotated, Any, Final
@@ -39,7 +39,6 @@ import typer
 
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
-from benchmarks.rigs.optimum import best_chain
 from benchmarks.rigs.paper_daemon import PaperDaemon
 from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle import events as le
@@ -62,6 +61,7 @@ from shisha_rt.daemon.children.tuner import Layers, tuner_for
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.model.layers import group_layers
 from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.model.spans import starts_of
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.papers.simulate.paper_machines import paper_machine
 from shisha_rt.papers.simulate.roofline import roofline_costs
@@ -442,6 +442,47 @@ class Job:
 
 def _done(job: Job) -> tuple[Job, Case, list[Run]]:
     return job, *job.runs
+
+
+def best_chain(
+    layer_count: int,
+    legal_cuts: Collection[int],
+    places: Sequence[str],
+    stage_time_s: Callable[[int, int, str], float],
+) -> Plan:
+    """The chain of the least bottleneck over all orders and choices of places, for any times of stages.
+
+    `stage_time_s(first layer, last layer, place)`: seconds for a frame; as these are no sums of layers, a place may
+    cost something to enter, which `exact` does not know. What sharing a memory costs depends on the whole plan and is
+    left out. Places with equal times for everything are one kind, named by the first of them.
+    """
+    starts = starts_of(layer_count, legal_cuts)
+    groups = len(starts) - 1
+    times_s = {
+        place: {
+            (first, end): stage_time_s(starts[first], starts[end] - 1, place)
+            for first, end in combinations(range(groups + 1), 2)
+        }
+        for place in places
+    }
+    kinds: dict[str, list[str]] = {}
+    for place in places:
+        same = (kind for kind in kinds if times_s[kind] == times_s[place])
+        kinds.setdefault(next(same, place), []).append(place)
+    # By the end: kinds used (ascending) -> the least bottleneck, and its stages (first group, end, kind).
+    best: list[dict[tuple[str, ...], tuple[float, tuple[tuple[int, int, str], ...]]]] = [{} for _ in range(groups + 1)]
+    best[0][()] = (0.0, ())
+    for first in range(groups):
+        for used, (before_s, stages) in best[first].items():
+            for kind in (kind for kind, alike in kinds.items() if used.count(kind) < len(alike)):
+                now_used = tuple(sorted((*used, kind)))
+                for end in range(first + 1, groups + 1):
+                    bottleneck_s = max(before_s, times_s[kind][first, end])
+                    if bottleneck_s < best[end].get(now_used, (math.inf, ()))[0]:
+                        best[end][now_used] = (bottleneck_s, (*stages, (first, end, kind)))
+    _, stages = min(best[groups].values(), key=lambda reached: reached[0])
+    names = {kind: iter(alike) for kind, alike in kinds.items()}
+    return Plan.of((starts[first], starts[end] - 1, next(names[kind])) for first, end, kind in stages)
 
 
 def drift(

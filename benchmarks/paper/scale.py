@@ -65,9 +65,9 @@ def planned(network: str, hosts: int) -> list[Row]:
         taken_s = time.process_time() - begun_s
         if solution.plan is None or not solution.lower_bound_s:
             raise RuntimeError(f"{network} on {hosts} hosts: exact ended as {solution.outcome}")
-        told = team_costs(costs)
-        team_s = told.team_s(solution.plan)
-        rate = told.rate(solution.plan)
+        predicted = team_costs(costs)
+        team_s = predicted.team_s(solution.plan)
+        rate = predicted.rate(solution.plan)
         load = router_load(solution.plan, team_s, costs.tensors, costs.far)
         ends = load.ends(Router())
         per_s = 1 / rate.bottleneck_s
@@ -104,20 +104,20 @@ def _in_one_stage_per_s(costs: Costs) -> float | None:
     return None if plan is None else 1 / team_costs(costs).rate(plan).bottleneck_s
 
 
-def _about(service_s: float, places: int) -> list[float]:
-    """Service times that are nearly equal; with equal ones all places would end at the same moment again and again."""
+def _nearly_equal(service_s: float, places: int) -> list[float]:
+    """(places,): service times, up to 10% apart: with equal ones all places would end at the same moment each time."""
     return [service_s * (1 + index / places / 10) for index in range(places)]
 
 
 def core_cost(places: int) -> Row:
     """CPU time of the lifecycle alone."""
-    alike = VirtualDaemon(_about(SERVICE_S, places))
+    alike = VirtualDaemon(_nearly_equal(SERVICE_S, places))
     start_s = alike.begin()
     alike.serve(3 * places)
     alike_s = alike.serve(_FRAMES) / _FRAMES
     alike.lose()
     lost_s = alike.serve(_LOST) / _LOST
-    unlike = VirtualDaemon([own * (1 + index % 5 / 2) for index, own in enumerate(_about(SERVICE_S, places))])
+    unlike = VirtualDaemon([own * (1 + index % 5 / 2) for index, own in enumerate(_nearly_equal(SERVICE_S, places))])
     unlike.begin()
     unlike.serve(3 * places)
     unlike_s = unlike.serve(_FRAMES) / _FRAMES
@@ -134,7 +134,7 @@ def saturated(places: int) -> Row:
     """Frames per second in virtual time, behind a loop that takes time for each event."""
     router = Router()
     loop_s: dict[type, float] = {ev.FrameArrived: router.frame_s, ev.PartDone: router.part_s}
-    daemon = VirtualDaemon(_about(SERVICE_S, places), loop_s)
+    daemon = VirtualDaemon(_nearly_equal(SERVICE_S, places), loop_s)
     daemon.begin()
     daemon.serve(3 * places)
     begun_s, frames = daemon.now_s, max(_FRAMES, 4 * places)
@@ -142,7 +142,7 @@ def saturated(places: int) -> Row:
     per_s = frames / (daemon.now_s - begun_s)
     return {
         "places": places,
-        "places could, frames/s": sum(1 / own for own in _about(SERVICE_S, places)),
+        "places could, frames/s": sum(1 / own for own in _nearly_equal(SERVICE_S, places)),
         "loop could, frames/s": 1 / (router.frame_s + router.part_s),
         "served, frames/s": per_s,
     }

@@ -59,7 +59,7 @@ class Measured:
 class Asked:
     """A daemon that gets one frame at a time. `scale`: the machine's `time_scale`.
 
-    `metrics`: address of its metrics, which include times of stages.
+    `metrics`: address of its metrics, which include times of stages. `sent`: figures of each frame, as in `Measured`.
     """
 
     client: Client
@@ -67,32 +67,27 @@ class Asked:
     plan: Plan
     scale: float
     frame: Mapping[str, Any]
-    daemon_s: list[float] = field(default_factory=list)
-    client_s: list[float] = field(default_factory=list)
-    in_stages_s: list[float] = field(default_factory=list)
+    sent: list[tuple[float, float, float]] = field(default_factory=list)
 
     def send(self) -> None:
         before_ns, before_s = self._answered_ns(), self._service_s()
         start_s = time.perf_counter()
         self.client.infer(self.frame)
-        self.client_s.append((time.perf_counter() - start_s) / self.scale)
-        self.daemon_s.append((self._answered_ns() - before_ns) / 1e9 / self.scale)
+        client_s = (time.perf_counter() - start_s) / self.scale
+        daemon_s = (self._answered_ns() - before_ns) / 1e9 / self.scale
         after_s = self._service_s()
         taken_s = [after_s[index] - before_s[index] for index in range(len(self.plan.stages))]
-        self.in_stages_s.append(latency_s(self.plan, [(s,) for s in taken_s]))
-
-    def forget(self) -> None:
-        """Do not count the frames so far, which were for warming up."""
-        self.daemon_s.clear()
-        self.client_s.clear()
-        self.in_stages_s.clear()
+        self.sent.append((daemon_s, client_s, latency_s(self.plan, [(s,) for s in taken_s])))
 
     def measured(self) -> Measured:
-        """Figures of all frames since. Raises RuntimeError if another plan than the wanted one has run."""
+        """Figures of all frames but the first, which is for warming up.
+
+        Raises RuntimeError if another plan than the wanted one has run.
+        """
         live = plan_of(self.client.plan()["stages"])
         if live != self.plan:
             raise RuntimeError(f"the daemon runs {live}, expected {self.plan}")
-        return Measured(tuple(self.daemon_s), tuple(self.client_s), tuple(self.in_stages_s))
+        return Measured(*zip(*self.sent[1:], strict=True))
 
     def _answered_ns(self) -> int:
         """Total time of all frames until now, from receipt to answer."""
@@ -126,33 +121,32 @@ def executed(plans: Sequence[Planned], machine: str, rounds: int) -> dict[str, M
     """Results by scheme; a scheme that does not run is reported and left out. `plans`: all of one case."""
     with contextlib.ExitStack() as closing:
         sides: dict[str, Asked] = {}
-        for its in plans:
-            with _said(its):
-                side = closing.enter_context(asked(str(its.case.path), machine, its.scheme))
-                side.plan = its.found.plan
+        for planned in plans:
+            with _failure_reported(planned):
+                side = closing.enter_context(asked(str(planned.case.path), machine, planned.scheme))
+                side.plan = planned.found.plan
                 side.send()
-                side.forget()
-                sides[its.scheme] = side
+                sides[planned.scheme] = side
         for number in range(rounds):
             print(f"  round {number + 1} of {rounds}", flush=True)
-            for its in plans:
-                if its.scheme in sides:
-                    with _said(its, sides):
-                        sides[its.scheme].send()
+            for planned in plans:
+                if planned.scheme in sides:
+                    with _failure_reported(planned, sides):
+                        sides[planned.scheme].send()
         found: dict[str, Measured] = {}
-        for its in plans:
-            if its.scheme in sides:
-                with _said(its):
-                    found[its.scheme] = sides[its.scheme].measured()
+        for planned in plans:
+            if planned.scheme in sides:
+                with _failure_reported(planned):
+                    found[planned.scheme] = sides[planned.scheme].measured()
         return found
 
 
 @contextlib.contextmanager
-def _said(its: Planned, sides: dict[str, Asked] | None = None) -> Iterator[None]:
+def _failure_reported(planned: Planned, sides: dict[str, Asked] | None = None) -> Iterator[None]:
     """Report a scheme that fails, so that the others go on."""
     try:
         yield
     except NOT_RUN as error:
-        print(f"  {its.case}, {its.scheme}: left out: {error}", flush=True)
+        print(f"  {planned.case}, {planned.scheme}: left out: {error}", flush=True)
         if sides is not None:
-            del sides[its.scheme]
+            del sides[planned.scheme]

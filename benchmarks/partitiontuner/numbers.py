@@ -67,7 +67,7 @@ def numbers_of(devices: tuple[Device, Device]) -> Numbers:
     cpu, npu = devices
 
     def first_s(op: str) -> list[float]:
-        return [term.seconds for family in cpu.families if op in family.ops for term in family.terms]
+        return [term.amount for family in cpu.families if op in family.ops for term in family.terms]
 
     (others,) = (family for family in cpu.families if not family.ops)
     mac_s, _, grouped_s = first_s("Conv")
@@ -77,8 +77,8 @@ def numbers_of(devices: tuple[Device, Device]) -> Numbers:
         grouped_mac_s=grouped_s,
         weight_s=first_s("Gemm")[1],
         lrn_s=first_s("LRN")[0],
-        element_s=others.terms[0].seconds,
-        npu_mac_s=npu.families[0].terms[0].seconds,
+        element_s=others.terms[0].amount,
+        npu_mac_s=npu.families[0].terms[0].amount,
         npu_call_s=npu.call_s,
         npu_byte_s=1 / npu.transfer_in.bandwidth_bytes_per_s,
     )
@@ -102,7 +102,7 @@ def _with_seconds(device: Device, new: Mapping[float, float]) -> Device:
     families = tuple(
         replace(
             family,
-            terms=tuple(replace(term, seconds=new.get(term.seconds, term.seconds)) for term in family.terms),
+            terms=tuple(replace(term, amount=new.get(term.amount, term.amount)) for term in family.terms),
         )
         for family in device.families
     )

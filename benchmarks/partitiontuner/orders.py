@@ -20,7 +20,8 @@ def order_rows(count: int) -> list[Row]:
         least_s = least_of_any_order_s(problem)
         for way, found in zip(ways, (fork_join_blocks(problem), forkjoin(problem)), strict=True):
             assert found.schedule is not None
-            ways[way].append(_over(found.schedule.makespan_s, least_s))
+            makespan_s = found.schedule.makespan_s
+            ways[way].append(makespan_s / least_s if least_s else 1.0 if makespan_s == 0 else math.inf)
     return [
         {
             "schedules": way,
@@ -32,7 +33,3 @@ def order_rows(count: int) -> list[Row]:
         }
         for way, over in ways.items()
     ]
-
-
-def _over(makespan_s: float, bound_s: float) -> float:
-    return makespan_s / bound_s if bound_s else 1.0 if makespan_s == 0 else math.inf

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from benchmarks.partitiontuner.board import Cell
 from benchmarks.partitiontuner.cases import GIVEN, OURS, SUNK, TITLES
@@ -33,6 +33,7 @@ Cells = Mapping[Key, Cell]
 Times = Mapping[Key, float]
 """Milliseconds."""
 Figures = Sequence[float]
+_Item = TypeVar("_Item", str, Key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,14 @@ def statements(found: Found) -> list[Statement]:
 
 def _fitted(network: str, scheme: SchemeName) -> bool:
     return network in FITTED.get(scheme, ())
+
+
+def _apart(items: Sequence[_Item], others: Sequence[_Item], kind: Kind) -> Iterator[tuple[Kind, Sequence[_Item]]]:
+    """Those of `items` that are predicted, then the `others`, of another kind; a kind without any is left out."""
+    if predicted := [item for item in items if item not in others]:
+        yield "predicted", predicted
+    if others:
+        yield kind, others
 
 
 # --- times ------------------------------------------------------------------------------------------------------------
@@ -234,10 +243,8 @@ def _orders(found: Found) -> Iterator[Statement]:
     for what, networks, schemes, holds, reason in _ORDERS:
         its = found.of(networks, *schemes)
         fitted = [network for network in its if all(_fitted(network, scheme) for scheme in schemes)]
-        kinds: Mapping[Kind, list[str]] = {"predicted": [one for one in its if one not in fitted], "fitted": fitted}
-        for kind, own in kinds.items():
-            if own:
-                yield _held(found, "Section 4.3", what, kind, own, schemes, holds, reason)
+        for kind, own in _apart(its, fitted, "fitted"):
+            yield _held(found, "Section 4.3", what, kind, own, schemes, holds, reason)
 
 
 def _held(
@@ -292,25 +299,20 @@ def _reductions(found: Found) -> Iterator[Statement]:
         keys = [
             (network, scheme) for network in networks for scheme in schemes if found.has(network, ("baseline", scheme))
         ]
-        kinds: Mapping[Kind, list[Key]] = {
-            "predicted": [key for key in keys if not _fitted(*key)],
-            "fitted": [key for key in keys if _fitted(*key)],
-        }
-        for kind, own in kinds.items():
-            if own:
-                yield _timed(
-                    found,
-                    "Figure 6",
-                    what + (", TypeSeq and OpSeq of ResNet-50 and SqueezeNet" if kind == "fitted" else ""),
-                    paper,
-                    kind,
-                    [*own, *((network, "baseline") for network, _ in own)],
-                    lambda ms, own=own: [reduction(ms[key], ms[key[0], "baseline"]) for key in own],  # type: ignore[misc]
-                    lambda figures: f"{min(figures):.1f} to {max(figures):.1f}%",
-                    lambda figures, least=least, most=most: each(least < one < most for one in figures),  # type: ignore[misc]
-                    "times of single operators are not printed; only whole networks were fitted",
-                    _together,
-                )
+        for kind, own in _apart(keys, [key for key in keys if _fitted(*key)], "fitted"):
+            yield _timed(
+                found,
+                "Figure 6",
+                what + (", TypeSeq and OpSeq of ResNet-50 and SqueezeNet" if kind == "fitted" else ""),
+                paper,
+                kind,
+                [*own, *((network, "baseline") for network, _ in own)],
+                lambda ms, own=own: [reduction(ms[key], ms[key[0], "baseline"]) for key in own],  # type: ignore[misc]
+                lambda figures: f"{min(figures):.1f} to {max(figures):.1f}%",
+                lambda figures, least=least, most=most: each(least < one < most for one in figures),  # type: ignore[misc]
+                "times of single operators are not printed; only whole networks were fitted",
+                _together,
+            )
 
 
 # --- counts -----------------------------------------------------------------------------------------------------------
@@ -371,13 +373,8 @@ def _counts(found: Found) -> Iterator[Statement]:
     for its in _COUNTED:
         known = found.of(NETWORKS, its.scheme)
         made = [network for network in known if network in its.made_from and found.form in its.forms]
-        kinds: Mapping[Kind, list[str]] = {
-            "predicted": [network for network in known if network not in made],
-            "by construction": made,
-        }
-        for kind, networks in kinds.items():
-            if networks:
-                yield _count(found, its, kind, networks)
+        for kind, networks in _apart(known, made, "by construction"):
+            yield _count(found, its, kind, networks)
 
 
 def _count(found: Found, its: _Counted, kind: Kind, networks: Sequence[str]) -> Statement:

@@ -23,7 +23,7 @@ _LEFT, _TOP, _PANEL, _ROW, _BAR = 16, 56, 214, 19, 16
 
 def copies() -> Sheet:
     chain, copied = (_exact(replicate) for replicate in (False, True))
-    rates = [_fps(plan) for plan in (chain, copied)]
+    rates = [CostsEvaluator(equal().costs).measurement_of(plan).throughput_fps for plan in (chain, copied)]
     sheet = Sheet(
         "Copies and a chain",
         f"SynthNet on machine {EQUAL} of the Shisha paper, eight equal places, simulated from roofline costs. The best "
@@ -46,10 +46,6 @@ def _exact(replicate: bool) -> Plan:
     plan = exact_plan(equal().costs, Goal(replicate=replicate)).plan
     assert plan is not None  # every place runs every layer, and no memory is limited
     return plan
-
-
-def _fps(plan: Plan) -> float:
-    return CostsEvaluator(equal().costs).measurement_of(plan).throughput_fps
 
 
 def _panel(sheet: Sheet, top: float, title: str, plan: Plan) -> Rows:

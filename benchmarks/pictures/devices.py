@@ -54,7 +54,7 @@ def devices() -> Sheet:
     sheet.text(_BAR_LEFT, _BARS - 16, "computing", "s b")
     sheet.text(_BAR_LEFT + 80, _BARS - 16, "moving tensors", "s b h")
     for number, (scheme, one) in enumerate(zip(SHOWN_SCHEMES, placed, strict=True)):
-        _bar(sheet, number, scheme, costs[number], max(each.total_s for each in costs), _moves(case, one))
+        _bar(sheet, number, scheme, costs[number], max(each.total_s for each in costs), len(_moved(case, one)))
     return sheet
 
 
@@ -108,10 +108,6 @@ def _moved(case: Case, one: Assignment) -> list[tuple[int, int]]:
         for consumer in tensor.consumers
         if memory_of[one[tensor.producer]] != memory_of[one[consumer]]
     ]
-
-
-def _moves(case: Case, one: Assignment) -> int:
-    return len(_moved(case, one))
 
 
 def _bar(sheet: Sheet, number: int, scheme: str, paid: Cost, most_s: float, moves: int) -> None:

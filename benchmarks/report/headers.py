@@ -85,8 +85,5 @@ def stale() -> None:
     rows = stale_rows(headers, host())
     if rows:
         show("To be taken again, by the headers of benchmarks/results", rows)
-    print(f"{len(headers)} files; of this code and a machine like this one: {len(headers) - _count(rows)}")
-
-
-def _count(rows: list[Row]) -> int:
-    return sum(len(str(row["files"]).split()) for row in rows)
+    older = sum(len(str(row["files"]).split()) for row in rows)
+    print(f"{len(headers)} files; of this code and a machine like this one: {len(headers) - older}")

@@ -28,13 +28,8 @@ def save_page(name: str, head: str, sections: Mapping[str, Sequence[Row] | str],
 def table(rows: Sequence[Row]) -> str:
     """Rows as a Markdown table; the columns are those of the first row."""
     names = list(rows[0])
-    lines = [names, ["---"] * len(names), *([_cell(row[name]) for name in names] for row in rows)]
+    lines = [names, ["---"] * len(names), *([written(row[name]).replace("|", "\\|") for name in names] for row in rows)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def _cell(value: object) -> str:
-    """Text of a cell; bars, which separate stages of plans, are escaped."""
-    return written(value).replace("|", "\\|")
 
 
 def tables_of(text: str) -> dict[str, list[dict[str, str]]]:

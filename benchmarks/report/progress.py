@@ -19,7 +19,7 @@ class Progress:
 
     def step(self, what: str) -> None:
         """Write a line that stays, for a step of minutes."""
-        self._clear()
+        self.done()
         print(f"{self._name}: {what} ...", flush=True)
 
     def glance(self, what: str) -> None:
@@ -30,9 +30,6 @@ class Progress:
             sys.stderr.flush()
 
     def done(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
         if self._is_terminal:
             sys.stderr.write(_CLEAR)
             sys.stderr.flush()

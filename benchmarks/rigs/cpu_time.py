@@ -17,10 +17,6 @@ class CpuTime:
     main_s: float
     rest_s: float
 
-    @property
-    def total_s(self) -> float:
-        return self.main_s + self.rest_s
-
     def since(self, earlier: CpuTime) -> CpuTime:
         return CpuTime(self.main_s - earlier.main_s, self.rest_s - earlier.rest_s)
 

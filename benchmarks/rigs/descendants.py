@@ -20,8 +20,10 @@ _LOOK_AGAIN_S: Final = 0.002
 
 
 def keep_descendants() -> None:
-    """Make this process the subreaper of its descendants."""
+    """Make this process the subreaper of its descendants; SIGTERM raises KeyboardInterrupt, so that it can end them."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the terminal: the benchmark ends this process itself
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def signal_all(number: signal.Signals) -> None:

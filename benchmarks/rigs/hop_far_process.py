@@ -72,20 +72,17 @@ def _serve_carrier(carrier: Carrier) -> None:
             answer(carrier, carried, slots)
 
 
-def _serve_channel(channel: Channel) -> None:
-    while True:
-        message = messages.TO_WORKER.decode(channel.wait())
-        assert isinstance(message, messages.Run), message
-        channel.send(messages.FROM_WORKER.encode(done_of(message)))
-
-
 def child(**settings: Any) -> Child:
     yield from ()
     die_with(os.getppid())
     try:
         match settings:
             case {"way": "local", "fd": int(fd)}:
-                _serve_channel(Channel.inherited(fd))
+                channel = Channel.inherited(fd)
+                while True:
+                    message = messages.TO_WORKER.decode(channel.wait())
+                    assert isinstance(message, messages.Run), message
+                    channel.send(messages.FROM_WORKER.encode(done_of(message)))
             case {"way": "zmq_curve", "address": str(address), "key": str(key)}:
                 end = FarEnd(address, key)
                 say(endpoint=end.endpoint, key=end.key)

@@ -26,8 +26,6 @@ from benchmarks.rigs.descendants import keep_descendants, kill_all
 def child(**settings: Any) -> Child:
     os.environ.update(settings["environment"])
     keep_descendants()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the terminal: the benchmark ends this process itself
-    signal.signal(signal.SIGTERM, _leave)
     try:
         with quiet_output():
             its = _start(settings)
@@ -71,7 +69,3 @@ def _join(group: Path) -> None:
     for one in psutil.Process().children(recursive=True):
         with contextlib.suppress(OSError):  # it has ended
             group.write_text(str(one.pid))
-
-
-def _leave(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt

@@ -24,8 +24,6 @@ def child(command: list[str], environment: dict[str, str], folder: str) -> Child
     the server has ended, or null if it has not.
     """
     keep_descendants()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the terminal: the benchmark ends this process itself
-    signal.signal(signal.SIGTERM, _leave)
     with tempfile.TemporaryFile() as told:
         server = subprocess.Popen(
             command,
@@ -46,7 +44,3 @@ def child(command: list[str], environment: dict[str, str], folder: str) -> Child
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             end_all(_PATIENCE_S)
-
-
-def _leave(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt

@@ -354,18 +354,14 @@ def file_of(minutes: float, *, ipc: bool, clock: bool) -> str:
     return "campaign" + "_hour" * (minutes >= 60) + "_ipc" * ipc + "_clock" * clock
 
 
-def _of_no_epoch(load: Load, last: int) -> int:
-    """Number of answers of epochs that were never live: later than the last, or before the first."""
-    return sum(not 1 <= epoch <= last for epoch in load.epochs)
-
-
 def _rows(going: _Campaign, loads: list[Load], http: HttpClients, grpc: _GrpcLoad, seconds: float) -> list[Row]:
     faults = [fault for load in loads for fault in load.faults]
     wrong = [fault for fault in faults if "a wrong answer" in fault or "sequence" in fault]
     unordered = [fault for fault in faults if "was answered before" in fault]
     unasked = [fault for fault in faults if "an answer to nothing" in fault]
     codes = sum((load.codes for load in loads), Counter[str]())
-    status_s = [seconds for seconds, _ in going.status_s]
+    slowest = sorted(going.status_s, reverse=True)
+    status_s = [seconds for seconds, _ in slowest]
     private, descriptors = settled(going.private_bytes), settled(going.descriptors)
     figures: dict[str, object] = {
         "seconds": seconds,
@@ -377,7 +373,7 @@ def _rows(going: _Campaign, loads: list[Load], http: HttpClients, grpc: _GrpcLoa
         "doubled or unasked": len(unasked),
         "out of order": len(unordered),
         "wrong": len(wrong) + grpc.wrong + http.wrong + sum(one.version != 1 for one in http.all_answers),
-        "of no epoch": sum(_of_no_epoch(load, going.epoch) for load in loads),
+        "of no epoch": sum(not 1 <= epoch <= going.epoch for load in loads for epoch in load.epochs),
         "other faults": len(faults) - len(wrong) - len(unordered) - len(unasked),
         **{f"errors, {code}": count for code, count in sorted(codes.items())},
         "HTTP lost": http.lost,
@@ -390,7 +386,7 @@ def _rows(going: _Campaign, loads: list[Load], http: HttpClients, grpc: _GrpcLoa
         "events": going.events,
         "status ms, median": 1e3 * percentile(status_s, 50),
         "status ms, 99th percentile": 1e3 * percentile(status_s, 99),
-        **{f"status ms, {nth}, after {act}": 1e3 * s for nth, (s, act) in zip(_MOST, _longest(going), strict=False)},
+        **{f"status ms, {nth}, after {act}": 1e3 * s for nth, (s, act) in zip(_MOST, slowest, strict=False)},
         "longest gap s": max(load.longest_gap_s for load in loads),
         "growth MiB": (private[-1] - private[0]) / 2**20,
         **{f"private MiB, {when}": size / 2**20 for when, size in zip(_WHEN, private, strict=True)},
@@ -400,10 +396,6 @@ def _rows(going: _Campaign, loads: list[Load], http: HttpClients, grpc: _GrpcLoa
 
 
 _MOST: Final = ("most", "second", "third")
-
-
-def _longest(going: _Campaign) -> list[tuple[float, str]]:
-    return sorted(going.status_s, reverse=True)[: len(_MOST)]
 
 
 _WHEN: Final = ("after a minute", "at a quarter", "at half", "at three quarters", "at the end")

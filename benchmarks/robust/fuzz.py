@@ -56,7 +56,7 @@ def fuzz(
         counts, found = fuzzed(name, seed, first, share)
         seconds = time.monotonic() - begun_s
         print(f"{name}: {share} cases, {counts['defects']} defects", file=sys.stderr, flush=True)
-        for defect in _first_of_each(found):
+        for defect in {each["where"]: each for each in reversed(found)}.values():  # the first at each place of the code
             print(f"{name} {seed} {defect['number']}: {defect['where']}: {defect['what']}", file=sys.stderr, flush=True)
             if keep is not None:
                 folder = keep / name
@@ -127,8 +127,3 @@ def _run(name: str, seed: int, first: int, count: int, fd: int) -> Iterator[dict
             yield json.loads(line)
         if process.returncode:
             yield "it hangs" if hung else f"it ended with status {process.returncode}"
-
-
-def _first_of_each(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One defect for each location in the code."""
-    return list({defect["where"]: defect for defect in reversed(found)}.values())

@@ -24,13 +24,13 @@ class Runner(Worker):
 
 
 def main() -> None:
-    its = settings()
-    sys.argv[1:] = ["--address", "127.0.0.1", "--port", str(its["ports"][0]), "--log-level", "warning"]
-    sys.argv += ["--timeout", str(its["timeout_ms"])]
-    if its["waiting"] is not None:
-        sys.argv += ["--capacity", str(its["waiting"])]
+    options = settings()
+    sys.argv[1:] = ["--address", "127.0.0.1", "--port", str(options["ports"][0]), "--log-level", "warning"]
+    sys.argv += ["--timeout", str(options["timeout_ms"])]
+    if options["waiting"] is not None:
+        sys.argv += ["--capacity", str(options["waiting"])]
     server = Server()
-    server.append_worker(Runner, num=its["workers"])
+    server.append_worker(Runner, num=options["workers"])
     server.run()
 
 

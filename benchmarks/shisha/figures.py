@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from benchmarks.report.results import Row, number, only
-from benchmarks.shisha.cases import Case, Run
+from benchmarks.shisha.cases import Case
 from benchmarks.shisha.searches import SHISHA, Runs, kept
 from benchmarks.shisha.seeds import Seeds
 
@@ -36,7 +36,8 @@ def convergence_figure(case: Case, found: Runs) -> Figure:
         heights = [fps / case.optimum_fps for _, fps in gains] + [gains[-1][1] / case.optimum_fps]
         own = search == SHISHA
         style = {"color": "black", "linewidth": 2.5, "zorder": 3} if own else {"color": f"C{index - 1}"}
-        axes.step(times_s, heights, where="post", label=_with_runs(search, runs), **style)
+        label = search if len(runs) == 1 else f"{search}, best of {len(runs)}"
+        axes.step(times_s, heights, where="post", label=label, **style)
         axes.plot(times_s[-2], heights[-1], "o", markersize=6, **style)
         middle_s, middle_fps = median(run.time_to_best_s for run in runs), median(run.fps for run in runs)
         if len(runs) > 1:
@@ -51,10 +52,6 @@ def convergence_figure(case: Case, found: Runs) -> Figure:
     axes.grid(color="0.92")
     figure.legend(fontsize=9, loc="outside right center", frameon=False)
     return figure
-
-
-def _with_runs(search: str, runs: Sequence[Run]) -> str:
-    return search if len(runs) == 1 else f"{search}, best of {len(runs)}"
 
 
 def optimality_figure(rows: Sequence[Row]) -> Figure:

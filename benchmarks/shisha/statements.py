@@ -98,7 +98,7 @@ def _optimality(rows: Sequence[Row]) -> list[Statement]:
         _stated(
             "explored, large",
             _listed({network: explored[network] for network in large}, ".2f", "%"),
-            # Given with one digit, so half of it is how exact it is.
+            # The paper prints 0.1%: one digit, so anything that rounds to it.
             each([0.05 <= explored[network] < 0.15 for network in large]),
         ),
         _stated("explored, small", f"{explored[SYNTHNET]:.1f}%", holds(_is_near(explored[SYNTHNET], 2.5))),

@@ -124,7 +124,7 @@ def served_row(case: Served) -> Row:
         "frame ms, first plan": 1e3 * before_s,
         "frame ms, plan kept": 1e3 * after_s,
         "kept / first": after_s / before_s,
-        **_told(tally),
+        **_counts(tally),
         "first plan": str(first),
         "plan kept": str(last),
     }
@@ -186,7 +186,7 @@ def _frame_s(control: Client, load: SteadyLoad, plan: Plan, seconds: float) -> f
     return (found[-1] - found[0]) / (len(found) - 1)
 
 
-def _told(tally: Tally) -> dict[str, object]:
+def _counts(tally: Tally) -> dict[str, object]:
     return {
         "sent": tally.sent,
         "answered": tally.answered,

@@ -51,7 +51,12 @@ def trace_row(trace: LayerTrace) -> Row:
     """A row for one trace: GP, condensed again, and the best whole shares."""
     best = split_layer(trace.problem, trace.problem.layers[0])
     answers = (("GP", trace.found), ("condensed again", trace.again))
-    costs = {name: _cost(trace, its.rounded.shares[0]) for name, its in answers if its.rounded is not None}
+    layer = trace.problem.layers[0]
+    costs = {
+        name: layer_cost(trace.problem, layer, answer.rounded.shares[0]).value
+        for name, answer in answers
+        if answer.rounded is not None
+    }
     assert best is not None
     return {
         "figure": trace.title,
@@ -103,7 +108,3 @@ def _shares(found: GeometricSplit) -> str:
         return str(found.reason)
     whole = "/".join(map(str, found.rounded.shares[0]))
     return f"{'/'.join(f'{units:.2f}' for units in found.real[0])} -> {whole}"
-
-
-def _cost(trace: LayerTrace, shares: tuple[int, ...]) -> float:
-    return layer_cost(trace.problem, trace.problem.layers[0], shares).value

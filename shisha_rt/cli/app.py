@@ -7,18 +7,15 @@ answers at once.
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import errno
 import importlib
 import io
 import json
 import os
-import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Final
 
 import typer
@@ -26,6 +23,7 @@ import typer
 from shisha_rt import __version__
 from shisha_rt.cli.grouped_help import GroupedCommand, GroupedCommands
 from shisha_rt.errors import BadInput, Error, Failure
+from shisha_rt.process.parent import exit_at_sigterm
 
 _NAME = "shisha-rt"
 _OF_PATHS: Final = frozenset(
@@ -137,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
             stream.reconfigure(errors="replace")  # it may have no character for a box or a bar
     try:
-        with _put_away_at_sigterm():
+        with exit_at_sigterm(_EXIT_TERMINATED):
             status = _run(argv)
         sys.stdout.flush()  # here, where a BrokenPipeError is still handled
     except BadInput as error:
@@ -181,20 +179,6 @@ def _say_os_error(error: OSError, argv: Sequence[str] | None) -> int:
     if error.errno in _OF_PATHS:
         return _say_error(BadInput(f"{said}; expected another path"), _EXIT_BAD_INPUT, argv)
     return _say_error(Failure(said), _EXIT_FAILURE, argv)
-
-
-@contextlib.contextmanager
-def _put_away_at_sigterm() -> Iterator[None]:
-    """Turn SIGTERM into SystemExit, so that cleanup runs: else temporary copies of weights would stay on disk."""
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(_EXIT_TERMINATED)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _run(argv: Sequence[str] | None) -> int:

@@ -28,7 +28,7 @@ from shisha_rt.daemon.settings import (
     setting_keys,
 )
 from shisha_rt.endpoint import submit_command
-from shisha_rt.process.parent import sigterm_ends_a_start
+from shisha_rt.process.parent import exit_at_sigterm
 
 if TYPE_CHECKING:
     from shisha_rt.daemon.front.web import Web
@@ -117,7 +117,7 @@ def serve(
     _allow_more_descriptors()
     manager = ServiceManager(os.environ)  # before any other process is started
     run = _serve_several if names_several(source) else _serve_one
-    with sigterm_ends_a_start(), contextlib.closing(manager):
+    with exit_at_sigterm(), contextlib.closing(manager):
         run(context.params, manager, log)
 
 

@@ -77,8 +77,9 @@ def _show(daemon_status: Mapping[str, Any]) -> None:
     if lines:
         console.print("\n".join(lines), end="\n\n", soft_wrap=True, markup=False)
     console.print(_places(daemon_status["places"]))
-    for line in _last_errors(daemon_status["places"]):
-        console.print(line, soft_wrap=True, markup=False)
+    for place in daemon_status["places"]:
+        if place["last_error"]:
+            console.print(f"last error of {place['name']}: {place['last_error']}", soft_wrap=True, markup=False)
     console.print()
     console.print(_frames(daemon_status["frames"]), soft_wrap=True, markup=False)
     shapes_served = daemon_status["model"]["shapes"]
@@ -155,10 +156,6 @@ def _places(places: Sequence[Mapping[str, Any]]) -> Any:
         ]
         table.add_row(*row)
     return table
-
-
-def _last_errors(places: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [f"last error of {place['name']}: {place['last_error']}" for place in places if place["last_error"]]
 
 
 def _frames(frames: Mapping[str, Any]) -> str:

@@ -323,12 +323,12 @@ class Dealer:
         for name, dealt in self.models.items():
             must_move = dealt.all.isdisjoint(dealt.usable(self.places))
             for place in sorted(target[name] - dealt.all):
-                if self._is_free(place, name, target) and (must_move or self._may_move(place, now_s)):
+                if self._is_free(place, target) and (must_move or self._may_move(place, now_s)):
                     self._note_move(place, now_s)
                     dealt.taking.add(place)
                     self._said.append(Take(name, place))
 
-    def _is_free(self, place: str, model: str, target: Mapping[str, set[str]]) -> bool:
+    def _is_free(self, place: str, target: Mapping[str, set[str]]) -> bool:
         """Whether the target lets all models that have the place keep it."""
         return all(place in target[other.name] for other in self.models.values() if place in other.all)
 

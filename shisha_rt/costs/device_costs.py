@@ -6,10 +6,10 @@ A dimension of 0 (an empty tensor) counts as 1: so nothing is free, and no power
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from shisha_rt.machine.device import ELEMENT_BYTES, Device, Family, Fusion, Multiple, Resource, Term, Transfer
+from shisha_rt.machine.device import ELEMENT_BYTES, Device, Family, Fusion, Multiple, Term, Transfer
 from shisha_rt.model.dimensions import Dimension, channel_counts, dimensions
 from shisha_rt.model.graph import Graph, Operator, Tensor
 from shisha_rt.model.heavy import HEAVY
@@ -26,9 +26,9 @@ def operator_cost_s(graph: Graph, operator: Operator, device: Device, more: Sequ
     if family is None:
         return math.inf
     sizes = dimensions(graph, operator)
-    if operator.op_type in HEAVY and any(_used(resource, sizes) > resource.limit for resource in device.resources):
+    if operator.op_type in HEAVY and any(math.fsum(_amounts(r.terms, sizes)) > r.limit for r in device.resources):
         return math.inf
-    return math.fsum([device.call_s, *(_term_s(term, sizes) for term in (*family.terms, *more))])
+    return math.fsum([device.call_s, *_amounts((*family.terms, *more), sizes)])
 
 
 def fused_costs(graph: Graph, device: Device) -> Iterator[tuple[Span, float]]:
@@ -123,13 +123,7 @@ def _is_multiple(multiples: Sequence[Multiple], graph: Graph, operator: Operator
     return all(counts[multiple.count] % multiple.of == 0 for multiple in multiples)
 
 
-def _term_s(term: Term, sizes: Mapping[Dimension, int]) -> float:
-    return term.seconds * _product(term.exponents, sizes)
-
-
-def _used(resource: Resource, sizes: Mapping[Dimension, int]) -> float:
-    return math.fsum(term.amount * _product(term.exponents, sizes) for term in resource.terms)
-
-
-def _product(exponents: Sequence[tuple[Dimension, float]], sizes: Mapping[Dimension, int]) -> float:
-    return math.prod(math.pow(max(1, sizes[dimension]), exponent) for dimension, exponent in exponents)
+def _amounts(terms: Iterable[Term], sizes: Mapping[Dimension, int]) -> Iterator[float]:
+    for term in terms:
+        powers = (math.pow(max(1, sizes[dimension]), exponent) for dimension, exponent in term.exponents)
+        yield term.amount * math.prod(powers)

@@ -75,12 +75,6 @@ class OperatorCosts:
         groups = tuple(replace(group, time_s=group.time_s * factors[group.device]) for group in self.groups)
         return OperatorCosts(tuple(devices), self.time_s * np.array(factors), groups)
 
-    def only(self, keep: Sequence[bool]) -> OperatorCosts:
-        """The costs on the devices for which `keep` (devices,) is true."""
-        left = [index for index, kept in enumerate(keep) if kept]
-        groups = (replace(group, device=left.index(group.device)) for group in self.groups if keep[group.device])
-        return OperatorCosts(tuple(self.devices[index] for index in left), self.time_s[:, left], tuple(groups))
-
 
 def beside(costs: Iterable[OperatorCosts]) -> OperatorCosts:
     """The costs of operators on the devices of several places, as if these were one place's. Not for no places."""

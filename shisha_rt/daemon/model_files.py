@@ -69,14 +69,11 @@ class ModelFiles:
             if self._ended:
                 return
             for folder in self._held:
-                if self._lacks(folder):
+                if not all((folder / name).exists() for name in self._held[folder]):
                     self._missing.add(folder)
                     self._put_back(folder)
                 else:
                     self._missing.discard(folder)
-
-    def _lacks(self, folder: Path) -> bool:
-        return not all((folder / name).exists() for name in self._held[folder])
 
     def _put_back(self, folder: Path) -> None:
         held = self._held[folder]

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from shisha_rt.cache import LIST_FILE, cache_folder, fault_in, publish
+from shisha_rt.cache import LIST_FILE, cache_folder, fault_in, publish, sha256_of
 from shisha_rt.errors import Error, Failure
 from shisha_rt.measure.compiled import Compiled
 
@@ -65,16 +65,11 @@ def manifest_of(compiled: Compiled, engine_key: str) -> ModelManifest:
 
 def _entry(folder: Path) -> FolderEntry:
     files = tuple(
-        FileEntry(file.name, file.stat().st_size, _digest(file))
+        FileEntry(file.name, file.stat().st_size, sha256_of(file))
         for file in sorted(folder.iterdir())
         if file.name != LIST_FILE
     )
     return FolderEntry(folder.relative_to(cache_folder()).parts, files)
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def file_pieces(folder: FolderEntry) -> Iterator[ModelPiece]:

@@ -25,9 +25,9 @@ _NOT_COMPUTED: Final[Mapping[EngineName, frozenset[str]]] = {"openvino": frozens
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """`seconds` times the product of dimensions raised to their exponents."""
+    """`amount` (seconds, or units of a resource) times the product of dimensions raised to their exponents."""
 
-    seconds: float
+    amount: float
     exponents: tuple[tuple[Dimension, float], ...] = ()
 
 
@@ -100,20 +100,12 @@ class Power:
 
 
 @dataclass(frozen=True, slots=True)
-class ResourceTerm:
-    """`amount` times the product of dimensions raised to their exponents."""
-
-    amount: float
-    exponents: tuple[tuple[Dimension, float], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Resource:
     """A resource of which the device has `limit`; a product placed there occupies the sum of the terms."""
 
     name: str
     limit: float
-    terms: tuple[ResourceTerm, ...]
+    terms: tuple[Term, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,8 +69,9 @@ def class_of(place: Place, machine: Machine, compiled: Compiled) -> PlaceClass:
 
     Raises BadInput if this host has fewer cores than the place has threads.
     """
-    ranks = core_ranks(_all_cores())
     usable = usable_cores()
+    # Of all cores of the host: a core's class must not depend on which of them this process may use.
+    ranks = core_ranks(sorted(int(path.name.removeprefix("cpu")) for path in _CPUS.glob("cpu[0-9]*")) or list(usable))
     cores = tuple(core for core in place.cores if core in usable)
     if len(cores) < max(1, place.threads):
         cores = tuple(sorted(usable, key=lambda core: (ranks.get(core, 1), core)))[: place.threads]
@@ -87,11 +88,6 @@ def class_of(place: Place, machine: Machine, compiled: Compiled) -> PlaceClass:
     setting = Setting(name, version, place.threads, kind, processor(), len(neighbours))
     lead_count = machine.place(place.name).core_count
     return PlaceClass(setting, cores, neighbours, cores[:lead_count] if lead_count < place.core_count else ())
-
-
-def _all_cores() -> list[int]:
-    """All cores of the host: a core's class must not depend on which of them this process may use."""
-    return sorted(int(path.name.removeprefix("cpu")) for path in _CPUS.glob("cpu[0-9]*")) or list(usable_cores())
 
 
 def processor() -> str:

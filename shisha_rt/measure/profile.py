@@ -93,10 +93,11 @@ class _ModelProfiles:
             place_class.setting: self._profiles(store, place_class, self._spans, sitting)
             for place_class in self._places_by_class()
         }
+        single = {place.setting: place for place in self._places.values() if place.cores}  # without teams
         shared = {
             frames: {
-                place_class.setting: self._profiles(store, place_class, signed, sitting, frames)
-                for place_class in self._single_places_by_class()
+                setting: self._profiles(store, place_class, signed, sitting, frames)
+                for setting, place_class in single.items()
             }
             for frames in batches
             if (signed := self._spans_in_batches(frames))
@@ -151,10 +152,6 @@ class _ModelProfiles:
         for place in (*self._places.values(), *self._teams.values()):
             place_classes.setdefault(place.setting, place)
         return place_classes.values()
-
-    def _single_places_by_class(self) -> Iterable[PlaceClass]:
-        """One place of this host for each class, without teams."""
-        return {place.setting: place for place in self._places.values() if place.cores}.values()
 
     def _spans_in_batches(self, frames: int) -> dict[Span, str]:
         """The groups of layers that can compute several frames in one run, with fingerprints for runs of `frames`."""

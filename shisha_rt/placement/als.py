@@ -76,13 +76,9 @@ def _solve(problem: Problem, paths: Paths, transfers: _Transfers, should_stop: S
     total_s = min(best_s)
     statistics = {"recurrence_s": total_s}
     assignment = paths.devices(kept[best_s.index(total_s)])
-    if _is_plain_chain(problem):
+    if not problem.groups and all(set(t.consumers) <= {t.producer + 1} for t in problem.tensors):  # a plain chain
         return PlacementSolution(assignment, Outcome.OPTIMAL, total_s, statistics=statistics)
     return PlacementSolution(assignment, Outcome.FEASIBLE, None, HEURISTIC, statistics)
-
-
-def _is_plain_chain(problem: Problem) -> bool:
-    return not problem.groups and all(set(t.consumers) <= {t.producer + 1} for t in problem.tensors)
 
 
 class _AlongPath:

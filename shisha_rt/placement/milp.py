@@ -149,8 +149,14 @@ class _Program:
         self.column: list[int] = []
         self.coefficient: list[float] = []
         self._place: list[dict[int, list[int]]] = [{} for _ in problem.nodes]
-        self._nodes(problem)
-        self._groups(problem)
+        for node, place, node_s in zip(problem.nodes, self._place, least_s, strict=True):
+            for device in node.capable:
+                place[device] = self._choice(node.cost_s[device] - node_s)
+        for group in problem.groups:
+            use = self._choice(group.cost_s - math.fsum(least_s[list(group.nodes)]))
+            if use:
+                for member in group.nodes:
+                    self._place[member].setdefault(group.device, []).extend(use)
         for place in self._place:
             self._row(chain.from_iterable(place.values()), (), 1, 1)
         self._tensors(problem)
@@ -158,19 +164,6 @@ class _Program:
     def assignment(self, columns: Floats) -> tuple[int, ...]:
         """Assign each node to the device with the largest value."""
         return tuple([max(place, key=lambda device: columns[place[device]].sum()) for place in self._place])
-
-    def _nodes(self, problem: Problem) -> None:
-        for node, place, least_s in zip(problem.nodes, self._place, self._least_s, strict=True):
-            for device in node.capable:
-                place[device] = self._choice(node.cost_s[device] - least_s)
-
-    def _groups(self, problem: Problem) -> None:
-        for group in problem.groups:
-            more_s = group.cost_s - math.fsum(self._least_s[list(group.nodes)])
-            use = self._choice(more_s)
-            if use:
-                for node in group.nodes:
-                    self._place[node].setdefault(group.device, []).extend(use)
 
     def _tensors(self, problem: Problem) -> None:
         memory_of = problem.memory_of

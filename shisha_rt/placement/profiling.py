@@ -76,22 +76,16 @@ class ProfiledList(NamedTuple):
     path: int
 
 
-class Visit(NamedTuple):
-    """Lines 10-26 for one node of the DCG: its lists, the fullest first, none a subset of another."""
-
-    vertex: Vertex
-    lists: Sequence[ProfiledList]
-
-
-def visits(dcg: Dcg, known: Collection[int], paths: Paths) -> Iterator[Visit]:
+def visits(dcg: Dcg, known: Collection[int], paths: Paths) -> Iterator[tuple[Vertex, Sequence[ProfiledList]]]:
     """Algorithm 1's walk from the start node, whose list has the DA edges `known`, to the end node.
 
+    Lines 10-26: with each node of the DCG come its lists, the fullest first, none a subset of another.
     Nodes of one operator come in Figure 5's order, the last device first. A node's predecessors are the previous
     operator's nodes, whether or not data flows between them: operators run in the order of the graph.
     """
     bit = [[[0 if n is None else 1 << n for n in row] for row in numbers] for numbers in dcg.number]
     tensors, inputs = dcg.problem.tensors, dcg.problem.inputs
-    before = [ProfiledList(_bits(known), START)]
+    before = [ProfiledList(sum(1 << number for number in known), START)]
     for operator, devices in enumerate(dcg.capable):
         # For each list so far and each tensor that is read: (devices,) bits of the DA edges crossed to each device.
         moved = [
@@ -106,15 +100,11 @@ def visits(dcg: Dcg, known: Collection[int], paths: Paths) -> Iterator[Visit]:
                     crossed |= row[device]
                 choice.setdefault(crossed, path)
             lists = [ProfiledList(crossed, paths.then(choice[crossed], device)) for crossed in _summarized(choice)]
-            yield Visit(Vertex(operator, device), lists)
+            yield Vertex(operator, device), lists
             after = lists + after
         before = after
     at_end = dict(reversed(before))
-    yield Visit(dcg.end, [ProfiledList(crossed, at_end[crossed]) for crossed in _summarized(at_end)])
-
-
-def _bits(numbers: Iterable[int]) -> int:
-    return sum(1 << number for number in numbers)
+    yield dcg.end, [ProfiledList(crossed, at_end[crossed]) for crossed in _summarized(at_end)]
 
 
 def _summarized(lists: Iterable[int]) -> list[int]:

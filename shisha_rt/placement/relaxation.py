@@ -61,17 +61,13 @@ def relaxed(
                     break
                 passing.visit(variable, direction)
         guess = passing.guess()
-        total = _total(factors, guess)
+        total = sum([float(table[tuple([guess[variable] for variable in scope])]) for scope, table in factors])
         if total < best:
             best, values = total, guess
         gap = min(known, best) - passing.least
         if stopped or passing.least - before <= _STALLED * gap:
             break
     return Relaxed(passing.proven, values, passing.least_with)
-
-
-def _total(factors: Sequence[Factor], values: Sequence[int]) -> float:
-    return sum([float(table[tuple([values[variable] for variable in scope])]) for scope, table in factors])
 
 
 class _Side(NamedTuple):

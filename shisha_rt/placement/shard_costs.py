@@ -30,7 +30,9 @@ def shard_times(
     `node_layers` (operators,) of the cleaned graph; `devices`: by place, for places whose only device is a described
     one. Each time is a line through those of the smallest shard and of the largest that the device can run.
     """
-    first_with = {place: _first_with(device, devices) for place, device in devices.items()}
+    first_with = {
+        place: next(first for first, other in devices.items() if other == device) for place, device in devices.items()
+    }
     times_of: dict[PricedSplit, ShardTime] = {}
     for splittable in splittables:
         if splittable.summed or splittable.axis not in _PRICED:
@@ -42,11 +44,6 @@ def shard_times(
             else:
                 times_of[span, axis, place] = times_of[span, axis, first]
     return times_of
-
-
-def _first_with(device: Device, devices: Mapping[str, Device]) -> str:
-    """The first place that has this device or one that is equal."""
-    return next(place for place, other in devices.items() if other == device)
 
 
 def _shard_time(graph: Graph, node_layers: Sequence[int], splittable: Splittable, device: Device) -> ShardTime:

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from shisha_rt.arrays import Floats, Ints
+from shisha_rt.arrays import Floats, Ints, sums_before
 
 
 class Scales(NamedTuple):
@@ -85,7 +85,7 @@ def believe(told_s: Floats, seen: Sequence[Sighting], scales: Scales) -> Belief:
     layers_s, off_s, error_s = _columns(told_s, seen)
     stages_s = layers_s.sum(axis=1)
     own_s2 = scales.layer**2 * np.cumsum(np.pad(layers_s**2, ((0, 0), (1, 0))), axis=1)
-    covariance_s2 = scales.place**2 * np.outer(stages_s, _before(told_s)) + own_s2
+    covariance_s2 = scales.place**2 * np.outer(stages_s, sums_before(told_s)) + own_s2
     among_s2 = scales.place**2 * np.outer(stages_s, stages_s) + scales.layer**2 * layers_s @ layers_s.T
     factor_s = np.linalg.cholesky(among_s2 + np.diag(error_s**2))
     explained_s = np.linalg.solve(factor_s, covariance_s2)
@@ -119,12 +119,7 @@ def _columns(told_s: Floats, seen: Sequence[Sighting]) -> tuple[Floats, Floats, 
 
 def _covariance_s2(told_s: Floats, scales: Scales, some: Ints, others: Ints) -> Floats:
     """Prior covariance of the layers before one position with those before another (broadcast)."""
-    before_s = _before(told_s)
+    before_s = sums_before(told_s)
     shared_s2 = scales.place**2 * before_s[some] * before_s[others]
-    own_s2 = scales.layer**2 * _before(told_s**2)[np.minimum(some, others)]
+    own_s2 = scales.layer**2 * sums_before(told_s**2)[np.minimum(some, others)]
     return np.asarray(shared_s2 + own_s2)
-
-
-def _before(terms: Floats) -> Floats:
-    """(positions,): the sum of the terms before each position."""
-    return np.concatenate([[0.0], np.cumsum(terms)])

@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from shisha_rt.arrays import Floats
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.outcome import Outcome
@@ -157,7 +156,7 @@ def _search(space: Chains, bound_s: float, goal: Goal) -> _Found:
 
 def _fastest(space: Chains, widest: Need, bound_s: float, goal: Goal) -> _Found:
     traced, upper_s, probes = widest.trace(), space.bottleneck_s(widest.trace()), 0
-    periods = _between(space.period_s, bound_s, upper_s)
+    periods = np.unique(space.period_s[(space.period_s >= bound_s) & (space.period_s < upper_s)])
     low, high, ahead = 0, len(periods), _AHEAD
     while low < high:
         # The lower end is often the closer one, and probes far above it are wasted.
@@ -189,11 +188,6 @@ def _is_as_fast(space: Chains, stages: Sequence[SharedStage], others: Sequence[S
         return True
     own, theirs = (rate_by(costs, over_hosts(costs, space.plan(stages_tried))) for stages_tried in (stages, others))
     return own.link_s <= max(theirs.bottleneck_s, own.period_s[own.slowest_stage]) * (1 + TOLERANCE)
-
-
-def _between(period_s: Floats, lower_s: float, upper_s: float) -> Floats:
-    """Periods from `lower_s` up to and without `upper_s`, ascending."""
-    return np.unique(period_s[(period_s >= lower_s) & (period_s < upper_s)])
 
 
 def _latency_s(space: Chains, stages: list[SharedStage]) -> float:

@@ -321,13 +321,13 @@ def over_links(model: StageCosts, teams: Sequence[TeamKind], computing_s: Floats
     busy_s, alone_s = computing_s.copy(), computing_s.copy()
     for number, link in enumerate(links):
         if link is not None:
-            there_s, back_s = _way_s(link.there, there_bytes), _way_s(link.back, back_bytes)
+            there_s, back_s = way_s(link.there, there_bytes), way_s(link.back, back_bytes)
             busy_s[number] = np.maximum(np.maximum(there_s, computing_s[number]), back_s)
             alone_s[number] += there_s + back_s
     return StageSeconds(busy_s, alone_s)
 
 
-def _way_s(way: OneWay, size_bytes: Bytes) -> Floats:
+def way_s(way: OneWay, size_bytes: Bytes) -> Floats:
     return np.where(size_bytes > 0, way.latency_s + size_bytes / way.bytes_per_s, 0.0)
 
 

@@ -48,9 +48,8 @@ class _Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lattice:
-    """All states with up to len(steps) - 1 places in use. `counts` (kinds,): the places that there are of each kind."""
+    """All states with up to len(steps) - 1 places in use."""
 
-    counts: Counts
     steps: tuple[_Step, ...]
 
 
@@ -68,7 +67,7 @@ def lattice(counts: Sequence[int], most: int) -> Lattice:
         in_last = used - sum(np.ogrid[tuple(slice(at, at + size) for at, size in zip(low, shape, strict=True))])
         beyond = np.flatnonzero(np.broadcast_to(in_last, shape) == counts[-1] + 1)
         steps.append(_Step(low, shape, moves, beyond))
-    return Lattice(tuple(counts), tuple(steps))
+    return Lattice(tuple(steps))
 
 
 def _span(counts: Sequence[int], used: int) -> tuple[Counts, tuple[int, ...]]:

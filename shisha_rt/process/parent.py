@@ -65,11 +65,11 @@ def show_life(channel: Channel) -> None:
 
 
 @contextlib.contextmanager
-def sigterm_ends_a_start() -> Iterator[None]:
-    """Make SIGTERM raise SystemExit, until a daemon's loop takes signals: what it has begun is then cleaned up."""
+def exit_at_sigterm(status: int = 0) -> Iterator[None]:
+    """Turn SIGTERM into SystemExit, so that what has been begun is cleaned up: else files of weights would stay."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(0)
+        raise SystemExit(status)
 
     before = signal.signal(signal.SIGTERM, end)
     try:

@@ -25,8 +25,8 @@ _SEEN_S: Final = 1.0
 class Pulse:
     """What has been seen of one child, by its process id, since it was started.
 
-    The child hangs if it is silent for `silence_s`; unless it is stopped, only for `patience_s` if that is longer.
-    `silent_s`: for how long it has been, as of the last look.
+    The child hangs if it is silent for the longer of `silence_s` and `patience_s`; for `silence_s` if it is stopped.
+    `silent_s`: for how long it has been silent, as of the last look.
     """
 
     def __init__(self, pid: int, silence_s: float = SILENCE_S, *, patience_s: float = 0.0) -> None:

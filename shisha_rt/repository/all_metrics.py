@@ -11,7 +11,6 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 
 _PATIENCE_S: Final = 2.0
 _OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0"
@@ -46,7 +45,9 @@ class ModelsCollector(Collector):
         for model, page in self._pages().items():
             for family in _families(page):
                 metric = merged.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-                metric.samples += [_of_model(sample, model) for sample in family.samples]
+                metric.samples += [
+                    sample._replace(labels={"model": model, **sample.labels}) for sample in family.samples
+                ]
         yield from merged.values()
 
 
@@ -62,7 +63,3 @@ def _families(page: str) -> Iterable[Metric]:
     except (OSError, ValueError, HTTPException):  # the last: it ended amid its answer
         return ()
     return [family for family in families if family.name.startswith("shisha_")]
-
-
-def _of_model(sample: Sample, model: str) -> Sample:
-    return sample._replace(labels={"model": model, **sample.labels})

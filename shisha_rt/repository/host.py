@@ -82,8 +82,8 @@ class ModelHost:
             self._poller = closing.enter_context(contextlib.closing(Poller()))
             self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
             closing.callback(self._context.term)
-            security = self._access.security
-            front = Front(self._context, settings.endpoint, self._count, security, self._poller, self._leads)
+            count = partial(log.info, "%s")
+            front = Front(self._context, settings.endpoint, count, self._access.security, self._poller, self._leads)
             self.front = closing.enter_context(contextlib.closing(front))
             folder = folder_of(self.front.endpoint, ".models", LONGEST_SOCKET)
             make_private(folder)
@@ -189,9 +189,6 @@ class ModelHost:
         """Pids of this process, of the models' daemons and of all their children; pids of clients are not known."""
         children = *(daemon.pid for daemon in self.fleet.daemons), self.web.pid
         return [os.getpid(), *(pid for child in filter(None, children) for pid in family(child))], ()
-
-    def _count(self, name: str) -> None:
-        log.info("%s", name)
 
     # --- requests ---------------------------------------------------------------------------------------------
 

@@ -40,7 +40,8 @@ def _headline(slow: Mapping[str, Any]) -> str:
 
 def _words_of(step: Mapping[str, Any], before: Mapping[str, Any] | None, slots: int) -> str:
     """A step in words. `before`: the step before it; `slots`: how many frames may be in flight."""
-    what, where = step["what"], _where(step)
+    what = step["what"]
+    where = f"stage {step['stage']} on {step['place']}" if "stage" in step else ""
     changed = before is not None and "epoch" in step and before.get("epoch", step["epoch"]) != step["epoch"]
     again = "again " * (what == "wait" and before is not None and before["what"] == "lost")
     beside = f", together with {step['frames'] - 1} more" if what == "run" and step["frames"] > 1 else ""
@@ -65,7 +66,3 @@ _WORDS: Final = {
     "order": ("waiting for earlier frames of its stream", "waiting for earlier frames of its stream"),
 }
 """By what a step is: what most of a frame's time went to, and a line."""
-
-
-def _where(step: Mapping[str, Any]) -> str:
-    return f"stage {step['stage']} on {step['place']}" if "stage" in step else ""

@@ -129,7 +129,8 @@ class _Calibration:
             case "BatchNormalization":
                 self._set_normalization(node)
             case "Gather" if self._is_weight(node.input[0]):
-                self._set_table(node.input[0])
+                name = node.input[0]
+                self._weights[name] = self._rng.standard_normal(self._constants[name].dims, np.float32)
             case "Mul" if self._is_weight(node.input[1]):
                 self._set_scale(node.input[1])
             case "Add" if self._is_weight(node.input[1]):
@@ -174,9 +175,6 @@ class _Calibration:
         """Set a bias for a zero mean, where the heavy operator before has no bias of its own."""
         mean, _ = _statistics(self._values[node.input[0]], _channel_axis(self._producers[node.input[0]]))
         self._weights[node.input[1]] = np.broadcast_to(-mean, tuple(self._constants[node.input[1]].dims))
-
-    def _set_table(self, name: str) -> None:
-        self._weights[name] = self._rng.standard_normal(self._constants[name].dims, np.float32)
 
     def _set_scale(self, name: str) -> None:
         self._weights[name] = self._rng.uniform(0.8, 1.2, self._constants[name].dims).astype(np.float32)

@@ -40,6 +40,6 @@ def test_places_of_the_same_devices_and_costs() -> None:
     one = Device("one", "one.toml", "onnxruntime", "dram", "fp32", 1.0, (Family(frozenset(), (), (Term(2.0),)),))
     costs = OperatorCosts((one, replace(one, name="other")), np.array([[1.0, np.inf], [2.0, 4.0]]))
     same = OperatorCosts(costs.devices, costs.time_s.copy())
-    others = {"slower": costs.slowed({"one": 2.0}), "fewer": costs.only([True, False])}
+    others = {"slower": costs.slowed({"one": 2.0}), "fewer": OperatorCosts(costs.devices[:1], costs.time_s[:, :1])}
     others["fused"] = replace(costs, groups=(GroupCost((0, 1), 0, 2.5),))
     assert first_alike({"a": costs, **others, "b": same}) == {"a": "a", "b": "a"} | {name: name for name in others}

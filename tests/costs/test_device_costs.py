@@ -25,7 +25,6 @@ from shisha_rt.machine.device import (
     Fusion,
     Multiple,
     Resource,
-    ResourceTerm,
     Term,
     Transfer,
 )
@@ -66,7 +65,7 @@ class TestFormulas:
         assert cost_s(graph, device(any_of(Term(2.0, (("elements_out", -1),))))) == 3.0
 
     def test_a_product_that_takes_more_than_there_is_cannot_run(self) -> None:
-        of_weights = Resource("cells", 15.0, (ResourceTerm(0.5, (("inner", 1), ("columns", 1))), ResourceTerm(5.0)))
+        of_weights = Resource("cells", 15.0, (Term(0.5, (("inner", 1), ("columns", 1))), Term(5.0)))
         limited = device(any_of(), resources=(of_weights,))
         assert cost_s(single_operator("MatMul", [(9, 4), (4, 5)], (9, 5)), limited) == 1.0
         assert cost_s(single_operator("MatMul", [(1, 3), (3, 7)], (1, 7)), limited) == math.inf

@@ -34,12 +34,6 @@ def test_slower_devices() -> None:
     assert COSTS.time_s[1, 1] == 4
 
 
-def test_some_devices_only() -> None:
-    kept = COSTS.only([False, True])
-    assert kept.devices == (RELU,)
-    assert kept.time_s.tolist() == [[INF], [4], [INF]]
-
-
 def test_formulas_of_every_operator_and_nothing_known_of_an_engine() -> None:
     costs = described_costs(chain([4, 4]), [ANY, ENGINE, RELU])  # Conv, Relu
     assert costs.devices == (ANY, ENGINE, RELU)
@@ -52,7 +46,7 @@ class TestGroups:
     def test_all_that_described_devices_run_as_one(self) -> None:
         costs = described_costs(chain([4, 4, 4]), [ENGINE, self.NPU])  # Conv, Relu, Conv, Relu
         assert costs.groups == (GroupCost((0, 1), 1, 0.5), GroupCost((2, 3), 1, 0.5))
-        only_npu = costs.only([False, True])
+        only_npu = described_costs(chain([4, 4, 4]), [self.NPU])
         assert only_npu.groups == (GroupCost((0, 1), 0, 0.5), GroupCost((2, 3), 0, 0.5))
         assert only_npu.capable.tolist() == [True] * 4
         assert only_npu.capable_alone.tolist() == [True, False] * 2

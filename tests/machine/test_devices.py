@@ -21,7 +21,6 @@ from shisha_rt.machine.device import (
     Multiple,
     Power,
     Resource,
-    ResourceTerm,
     Term,
     Transfer,
 )
@@ -118,7 +117,7 @@ def test_every_key_is_read() -> None:
     assert others == Family(frozenset(), (), (Term(3e-9, (("bytes_out", 1.0),)),))
     assert (device.transfer_in, device.transfer_out) == (Transfer(1e-6, 1e9), Transfer(2e-6, 5e8))
     assert device.power == Power(4.0, 2.5)
-    used = ResourceTerm(0.5, (("inner", 1.0), ("columns", 1.0))), ResourceTerm(7.0)
+    used = Term(0.5, (("inner", 1.0), ("columns", 1.0))), Term(7.0)
     assert device.resources == (Resource("ALM", 1e4, used),)
 
 

@@ -95,9 +95,9 @@ class TestRuns:
     def test_a_far_edge_whose_source_every_kept_path_has_lost(self) -> None:
         # n1 reads nothing and has one device, so all paths through it are alike; from then on n0 is on device 0.
         dcg = graph_of([BOTH, ONLY_0, BOTH], [(0, (2,))])
-        at_end = list(visits(dcg, (), paths := Paths()))[-1]
-        assert at_end.vertex == Vertex(3, -1)
-        assert [(crossed, paths.devices(path)) for crossed, path in at_end.lists] == [(0b01, (0, 0, 1))]
+        vertex, lists = list(visits(dcg, (), paths := Paths()))[-1]
+        assert vertex == Vertex(3, -1)
+        assert [(crossed, paths.devices(path)) for crossed, path in lists] == [(0b01, (0, 0, 1))]
         found = profile_runs(dcg)
         assert found.left_after_node_runs == 2
         assert [(run.assignment, run.newly_measured) for run in found.edge_runs] == [

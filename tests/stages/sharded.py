@@ -70,7 +70,7 @@ class Whole:
     def unsplit(self, operators: Sequence[int], given: Arrays) -> Arrays:
         """What operators make as they are."""
         reads, makes = ends_of(self.graph, [(operator, operator) for operator in operators])
-        everything = SplitRun("rows", (), (), Join(None, tuple(operators), reads, makes))
+        everything = SplitRun((), (), Join(None, tuple(operators), reads, makes))
         return _run(self.sharded.join(everything), self.folder, given)
 
     def _cut(self, whole: Array, its: Excerpt) -> Array:

@@ -49,7 +49,7 @@ class Cores:
             return self._handle_frames(event, now_s)
         is_of_lifecycle = isinstance(event, le.Event)
         outward = self._handle_frames(event, now_s) if is_of_lifecycle else self._plan(event, now_s, cause)
-        for said in outward:  # it grows
+        for said in outward:  # the list grows within the loop
             if type(said) in self._heard_by:
                 outward += self._plan(said, now_s, cause)
         return outward

@@ -25,7 +25,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 
 FILLS: Final = 2
-"""What batches gain shows only with so many full batches in flight for each team: one being computed, one waiting."""
+"""Full batches in flight for each team, from which on their gain can be measured: one being computed, one waiting."""
 WORTH_SEARCHING: Final = 1.15
 """If the best candidate that can be cut is slower than the best of all by more than this, no cuts are searched."""
 

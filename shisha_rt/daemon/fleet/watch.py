@@ -72,9 +72,7 @@ class Watch:
             self.silent_s = 0.0
         else:
             self.silent_s += seen_s
-        same_frame = last is not None and sign.frame is not None
-        same_frame = same_frame and last is not None and (sign.frame, sign.started_ns) == (last.frame, last.started_ns)
-        if not same_frame:
+        if last is None or sign.frame is None or (sign.frame, sign.started_ns) != (last.frame, last.started_ns):
             self.busy_s = 0.0
         elif now_ns >= sign.paced_until_ns:
             self.busy_s += seen_s

@@ -67,7 +67,7 @@ class _Page:
             where = f"/?{urlencode({'model': models[0]})}"
             return HttpReply(307, [(b"location", where.encode()), (b"cache-control", b"no-store")], b"")
         answer = static_files()[_INDEX].answer(exchange.headers_by_name.get(b"if-none-match", b""))
-        self._know_again(exchange, caller, answer)
+        self._begin_session(exchange, caller, answer)
         return answer
 
     async def file(self, exchange: Exchange, _: Caller | None, path: Path) -> HttpReply:
@@ -107,7 +107,7 @@ class _Page:
             "models": [] if named is None else self._app_state.models or [],
         }
         answer = _json(about)
-        self._know_again(exchange, caller, answer)
+        self._begin_session(exchange, caller, answer)
         return answer
 
     async def control(self, exchange: Exchange, _: Caller | None, __: Path) -> HttpReply:
@@ -148,7 +148,7 @@ class _Page:
     def _of_session(self, exchange: Exchange) -> Caller | None:
         return self._app_state.sessions.caller(session_of(exchange.headers_by_name), self._app_state.users)
 
-    def _know_again(self, exchange: Exchange, caller: Caller | None, answer: HttpReply) -> None:
+    def _begin_session(self, exchange: Exchange, caller: Caller | None, answer: HttpReply) -> None:
         """Begin a session for a caller who loads the page, if nobody has to log in."""
         if self._app_state.users is None and caller is not None and self._of_session(exchange) is None:
             _give_cookie(exchange, answer, self._app_state.sessions.begin(caller))

@@ -32,7 +32,6 @@ from shisha_rt.machine.device import (
     Power,
     Precision,
     Resource,
-    ResourceTerm,
     Term,
     Transfer,
 )
@@ -262,7 +261,7 @@ def _term(term: _Term) -> Term:
 
 
 def _resource(resource: _Resource) -> Resource:
-    terms = (ResourceTerm(term.amount, term.exponents) for term in resource.use)
+    terms = (Term(term.amount, term.exponents) for term in resource.use)
     return Resource(resource.name, resource.limit, tuple(terms))
 
 

@@ -283,7 +283,8 @@ def _check_header(model: onnx.ModelProto) -> None:
 def _check_operators(model: onnx.ModelProto) -> None:
     version = next(opset.version for opset in model.opset_import if not opset.domain)
     for node in all_nodes(model.graph.node):
-        what = f"operator {node.op_type} ({_label(node)!r})"
+        label = node.name or next((name for name in node.output if name), "")
+        what = f"operator {node.op_type} ({label!r})"
         if node.domain not in _DOMAINS:
             raise BadInput(
                 f"{what} is of domain {node.domain!r}; expected ai.onnx or com.microsoft", Error.MODEL_UNSUPPORTED
@@ -313,10 +314,6 @@ def _state_onesided(model: onnx.ModelProto) -> None:
     for node in all_nodes(model.graph.node):
         if node.op_type == "STFT" and not node.domain and all(given.name != "onesided" for given in node.attribute):
             node.attribute.append(onnx.helper.make_attribute("onesided", 1))
-
-
-def _label(node: onnx.NodeProto) -> str:
-    return node.name or next((name for name in node.output if name), "")
 
 
 # Inputs and outputs

@@ -78,7 +78,7 @@ def _split(operators: Sequence[int], course: Course, shares: Sequence[int]) -> S
     if course.partial is not None and made:
         raise NotSplit(f"{made[0]!r} is needed beside the sum")
     shards = tuple(_ShardBuilder(course, part, span).shard(made) for part, span in enumerate(spans))
-    return SplitRun(course.axis, tuple(end - first for first, end in spans), shards, join)
+    return SplitRun(tuple(end - first for first, end in spans), shards, join)
 
 
 def _unit_spans(course: Course, shares: Sequence[int]) -> list[Span]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from shisha_rt.model.graph import Tensor
-from shisha_rt.model.split import Axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +142,8 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class SplitRun:
-    """A run of operators in shards, one for each of `shares` (units of `axis`), and the join."""
+    """A run of operators in shards, one for each of `shares` (units), and the join."""
 
-    axis: Axis
     shares: tuple[int, ...]
     shards: tuple[Shard, ...]
     join: Join

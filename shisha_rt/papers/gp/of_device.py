@@ -93,7 +93,7 @@ def _of_convolutions(device: Device) -> tuple[Formula, ...]:
         if not family.ops or "Conv" in family.ops:
             groups = next((condition.value for condition in family.conditions), None)
             of = {multiple.count: multiple.of for multiple in family.multiples}
-            seconds = _sum(device, [(device.call_s, ()), *((term.seconds, term.exponents) for term in family.terms)])
+            seconds = _sum(device, [(device.call_s, ()), *((term.amount, term.exponents) for term in family.terms)])
             formulas.append(Formula(seconds, groups, of.get("in_channels", 1), of.get("filters", 1)))
             if groups is None and not of:
                 break

@@ -76,12 +76,13 @@ class SplitAnswer:
 
     def _layer_object(self, row: SplitRow) -> dict[str, object]:
         share, names = row.share, [device.name for device in self.problem.devices]
+        able = [other.index for other in self.rows if other.reason is None]  # of the layers that can be split
         return {
             "index": row.index,
             "name": row.name,
             "units": row.units if share is None else sum(share.shares),
             "variable": share and share.variable,
-            "fused": share and share.fused and [self._index(layer) for layer in share.fused],
+            "fused": share and share.fused and [able[layer] for layer in share.fused],
             "shares": share and dict(zip(names, share.shares, strict=True)),
             "cost_s": share and share.cost_s,
             "compute_s": share and dict(zip(names, share.compute_s, strict=True)),
@@ -89,10 +90,6 @@ class SplitAnswer:
             "energy_j": share.energy_j if share is not None and self.powered else None,
             "reason": row.reason,
         }
-
-    def _index(self, able: int) -> int:
-        """Index in the model of a layer, given its position among the layers that can be split."""
-        return [row.index for row in self.rows if row.reason is None][able]
 
     def show(self) -> None:
         """Print the answer for people to standard output."""

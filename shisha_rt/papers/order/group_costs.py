@@ -14,11 +14,11 @@ import numpy as np
 from shisha_rt.arrays import Floats, Ints
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import Costs, CostTeam
-from shisha_rt.costs.link_speed import OneWay
 from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
 from shisha_rt.costs.room import held_within
 from shisha_rt.model.spans import Span
 from shisha_rt.papers.order.downsets import Downset
+from shisha_rt.planner.chains import way_s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,10 +153,6 @@ class Downsets:
             back_bytes = makes @ traffic.size_bytes
             for kind, link in enumerate(costs.links):
                 if link is not None:
-                    np.maximum(time_s[:, kind], _seconds(link.there, there_bytes), out=time_s[:, kind])
-                    np.maximum(time_s[:, kind], _seconds(link.back, back_bytes), out=time_s[:, kind])
+                    np.maximum(time_s[:, kind], way_s(link.there, there_bytes), out=time_s[:, kind])
+                    np.maximum(time_s[:, kind], way_s(link.back, back_bytes), out=time_s[:, kind])
         return np.where(able, time_s, np.inf)
-
-
-def _seconds(way: OneWay, size_bytes: Floats) -> Floats:
-    return np.where(size_bytes > 0, way.latency_s + size_bytes / way.bytes_per_s, 0.0)

@@ -14,20 +14,19 @@ from shisha_rt.model.spans import runs_of
 from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
 from shisha_rt.placement.schedule import Partition, Schedule, Section
 from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.plan.rate import Rate, latency_s, rate_of
+from shisha_rt.plan.rate import latency_s
 
 
 @dataclass(frozen=True, slots=True)
 class Foretold:
     """Predicted times of a plan of partitions: `stage_s` (stages,) without hand-overs, `latency_s` with them.
 
-    `handover_s`: what hand-overs add to the latency. `rate`: without hand-overs.
+    `handover_s`: what hand-overs add to the latency.
     """
 
     stage_s: tuple[float, ...]
     latency_s: float
     handover_s: float
-    rate: Rate
 
 
 def plan_in_sections(costs: ProcessorCosts, schedule: Schedule) -> Plan:
@@ -103,7 +102,7 @@ def foretold(costs: ProcessorCosts, plan: Plan) -> Foretold:
     )
     pure_s = latency_s(plan, [(s,) for s in stage_s])
     with_handovers_s = latency_s(plan, [(s + costs.handover_s,) for s in stage_s])
-    return Foretold(stage_s, with_handovers_s, with_handovers_s - pure_s, rate_of(plan, [(s,) for s in stage_s]))
+    return Foretold(stage_s, with_handovers_s, with_handovers_s - pure_s)
 
 
 def nodes_of_stage(costs: ProcessorCosts, stage: Stage) -> Iterator[int]:

@@ -100,10 +100,5 @@ def _moving_s(around: Sequence[Sequence[Passed]], nodes: Sequence[int], place: i
     return math.fsum(
         tensor.in_s[place] if tensor.maker not in nodes else tensor.out_s[place]
         for tensor in tensors.values()
-        if _crosses(tensor, nodes)
+        if tensor.maker not in nodes or tensor.leaves or any(reader not in nodes for reader in tensor.readers)
     )
-
-
-def _crosses(tensor: Passed, nodes: Sequence[int]) -> bool:
-    """Whether a tensor of these nodes crosses the border of their partition: made, read or handed out elsewhere."""
-    return tensor.maker not in nodes or tensor.leaves or any(reader not in nodes for reader in tensor.readers)

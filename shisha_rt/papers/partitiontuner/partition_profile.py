@@ -29,7 +29,6 @@ from shisha_rt.measure.place_class import PlaceClass, class_of
 from shisha_rt.measure.profile import profile_of
 from shisha_rt.measure.profile_store import ProfileStore
 from shisha_rt.measure.sitting import known_or_measured, measure
-from shisha_rt.messages.calibration import SpanTime
 from shisha_rt.messages.partition_profiling import PartitionProfilingJob, PartitionsTimed
 from shisha_rt.papers.partitiontuner.partition_ids import operator_ids, partition_id
 from shisha_rt.placement.operator_groups import DEFAULT_PATTERNS, Pattern, operator_groups
@@ -55,12 +54,6 @@ class PartitionProfile:
     distinct: int
     measured: int
     seconds: float
-
-    @property
-    def in_words(self) -> str:
-        """One line."""
-        new = f"{self.measured} measured in {self.seconds:.3g} s" if self.measured else "all measured before"
-        return f"{self.partitions} partitions, {self.distinct} of them distinct, {new}"
 
 
 def profile_partitions(
@@ -158,7 +151,7 @@ class _Kept:
             times = self._timed([partition for _, partition in some], len(missing)).times
             for column, (device, setting) in enumerate(self._settings()):
                 profiles = {
-                    _signed(partition_key, device): _profile(row[column])
+                    _signed(partition_key, device): _CANNOT if (time := row[column]) is None else profile_of(time)
                     for (partition_key, _), row in zip(some, times, strict=True)
                 }
                 self.store.add(setting, profiles)
@@ -181,10 +174,6 @@ class _Kept:
 
 def _signed(partition_key: str, device: Device) -> str:
     return fingerprint_within(partition_key, "partition", device.engine, device.precision)
-
-
-def _profile(time: SpanTime | None) -> Profile:
-    return _CANNOT if time is None else profile_of(time)
 
 
 def _time_s(profile: Profile, setting: Setting) -> float:

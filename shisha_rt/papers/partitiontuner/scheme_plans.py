@@ -2,15 +2,18 @@
 
 The paper's four schemes solve its problem, in which an operator's cost includes transfers; all but `partitiontuner` run
 everything in sequence (Section 4.2.1). `forkjoin` takes the plan of the least predicted latency among several: its own
-schedule, with computing and moving apart, and those of `partitiontuner` and `baseline`, each with and without barriers
-and with or without whole lanes as stages; a list schedule; and for few nodes a schedule without barriers.
+schedule, in which transfers are apart from operators, and those of `partitiontuner` and `baseline`, each with and
+without barriers and with or without whole lanes as stages; a list schedule; and for few nodes a schedule without
+barriers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from shisha_rt.costs.costs import Costs
 from shisha_rt.outcome import LeftSeconds, forever, within
 from shisha_rt.papers.partitiontuner.forkjoin import fork_join_blocks
 from shisha_rt.papers.partitiontuner.listed import listed
@@ -23,7 +26,7 @@ from shisha_rt.papers.partitiontuner.partition_plan import (
     plan_in_turn,
 )
 from shisha_rt.papers.partitiontuner.partition_problem import apart_problem, whole_problem
-from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
+from shisha_rt.papers.partitiontuner.processors import ProcessorCosts, costs_of_layers
 from shisha_rt.papers.partitiontuner.schemes import baseline, opseq, partitiontuner, typeseq
 from shisha_rt.papers.partitiontuner.unbarred import any_order_bound_s, can_be_tried, unbarred
 from shisha_rt.placement.branches import parallel_branches
@@ -31,6 +34,9 @@ from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.schedule import schedule_of
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.strategies import SchemeName
+
+_MOST_BRANCHES: Final = 4
+"""Most places that branches are spread over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,25 @@ def scheme_plan(scheme: SchemeName, costs: ProcessorCosts, left_s: LeftSeconds =
     plan, assignment, prediction = min(candidates, key=lambda option: (option[2].latency_s, len(option[0].stages)))
     parallel = parallel_branches(problem)
     return SchemePlan(scheme, plan, assignment, prediction, any_order_bound_s(apart), parallel, _overlapping(plan))
+
+
+def side_by_side(
+    costs: Costs, needs: Sequence[frozenset[int]], handover_s: float, far: frozenset[str]
+) -> SchemePlan | None:
+    """The plan of `forkjoin` by costs of layers, over the fastest places of this host; None without one.
+
+    `needs` (layers,): the earlier layers from which each reads a tensor. `far`: places of other hosts.
+    """
+    processors = costs_of_layers(costs, needs, handover_s)
+    return scheme_plan("forkjoin", processors.on(_quickest(processors, far)))
+
+
+def _quickest(processors: ProcessorCosts, far: frozenset[str]) -> list[str]:
+    """The places of this host that take the least time for the whole network; more of them seldom help."""
+    whole_s = [sum(row[place] for row in processors.time_s) for place in range(len(processors.places))]
+    near = (place for place, name in enumerate(processors.places) if name not in far)
+    order = sorted(near, key=whole_s.__getitem__)
+    return [processors.places[place] for place in order[:_MOST_BRANCHES]]
 
 
 _Found = tuple[Plan, tuple[int, ...]]

@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.costs.costs import CostPlace, Costs
-from shisha_rt.costs.link_speed import OneWay
+from shisha_rt.costs.link_speed import LinkSpeed, OneWay
 from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.model.graph import Graph
@@ -34,20 +34,11 @@ _GBIT: Final = 1e9 / 8
 """Bytes per second."""
 
 
-@dataclass(frozen=True, slots=True)
-class LinkClass:
-    """A class of equal links between the daemon's host and other hosts."""
-
-    name: str
-    there: OneWay
-    back: OneWay
-
-
-RACK_100: Final = LinkClass("rack100", OneWay(50e-6, 100 * _GBIT), OneWay(50e-6, 100 * _GBIT))
-RACK_25: Final = LinkClass("rack25", OneWay(50e-6, 25 * _GBIT), OneWay(50e-6, 25 * _GBIT))
-REGION: Final = LinkClass("region", OneWay(1e-3, 10 * _GBIT), OneWay(1e-3, 10 * _GBIT))
-CONTINENT: Final = LinkClass("continent", OneWay(30e-3, 1 * _GBIT), OneWay(30e-3, 1 * _GBIT))
-HOME: Final = LinkClass("home", OneWay(20e-3, 0.1 * _GBIT), OneWay(20e-3, 0.02 * _GBIT))
+RACK_100: Final = LinkSpeed(OneWay(50e-6, 100 * _GBIT), OneWay(50e-6, 100 * _GBIT))
+RACK_25: Final = LinkSpeed(OneWay(50e-6, 25 * _GBIT), OneWay(50e-6, 25 * _GBIT))
+REGION: Final = LinkSpeed(OneWay(1e-3, 10 * _GBIT), OneWay(1e-3, 10 * _GBIT))
+CONTINENT: Final = LinkSpeed(OneWay(30e-3, 1 * _GBIT), OneWay(30e-3, 1 * _GBIT))
+HOME: Final = LinkSpeed(OneWay(20e-3, 0.1 * _GBIT), OneWay(20e-3, 0.02 * _GBIT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +55,7 @@ class HostKind:
     speed: float
     bandwidth_bytes_per_s: float
     memory_bytes: int
-    links: tuple[tuple[LinkClass, float], ...]
+    links: tuple[tuple[LinkSpeed, float], ...]
     share: float
 
 
@@ -83,7 +74,7 @@ class Host:
     name: str
     kind: HostKind
     generation: float
-    link: LinkClass
+    link: LinkSpeed
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -147,7 +138,7 @@ def cluster_costs(graph: Graph, layers: Sequence[Layer], hosts: Sequence[Host]) 
         time_s=time_s,
         transfer_s=transfer_s,
         tensors=tensors_of(graph, layers),
-        links=tuple(HostLink(host.name, host.link.there, host.link.back) for host in hosts),
+        links=tuple(HostLink(host.name, *host.link) for host in hosts),
     )
 
 

@@ -53,7 +53,9 @@ def work_of(graph: Graph, layer: Layer) -> Work:
         return Work(0, 0, 0)
     operators = graph.operators[layer.first_operator : layer.last_operator + 1]
     heavy = next(operator for operator in operators if operator.name == layer.name and operator.op_type == layer.op)
-    weights, read, made = _weight_bytes(graph, heavy), _read_bytes(graph, heavy), _made_bytes(graph, heavy)
+    weights = sum(graph.constants[name].size_bytes for name in heavy.inputs if name in graph.constants)
+    read = sum(graph.tensors[name].size_bytes for name in heavy.inputs if name in graph.tensors)
+    made = sum(graph.tensors[name].size_bytes for name in heavy.outputs if name)
     columns = _column_bytes(graph, heavy)
     return Work(
         im2col_bytes=read + columns if columns else 0,
@@ -108,15 +110,3 @@ def _column_bytes(graph: Graph, operator: Operator) -> int:
         return 0
     element_bytes = graph.tensors[operator.inputs[0]].size_bytes // (batch * channels * math.prod(sizes))
     return batch * channels * window * math.prod(made_sizes) * element_bytes
-
-
-def _weight_bytes(graph: Graph, operator: Operator) -> int:
-    return sum(graph.constants[name].size_bytes for name in operator.inputs if name in graph.constants)
-
-
-def _read_bytes(graph: Graph, operator: Operator) -> int:
-    return sum(graph.tensors[name].size_bytes for name in operator.inputs if name in graph.tensors)
-
-
-def _made_bytes(graph: Graph, operator: Operator) -> int:
-    return sum(graph.tensors[name].size_bytes for name in operator.outputs if name)

@@ -1,7 +1,8 @@
 """The exact best begins and ends of stages in a chain over pieces, for a given order of teams.
 
-A stage's time here is the sum of the times of its shards and whole layers, each a stage of the plan and a part of its
-own. Among the positions of the least bottleneck, those that part the fewest layers are chosen.
+A stage here may begin and end within split layers: in the plan it becomes several, one for each shard and one for the
+whole layers between, and takes the sum of their times. Among the positions of the least bottleneck, those that part the
+fewest layers are chosen.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from shisha_rt.arrays import Bools, Floats, Ints
+from shisha_rt.arrays import Bools, Floats, Ints, sums_before
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.room import held_up_to
 from shisha_rt.costs.team_costs import team_costs
@@ -70,7 +71,7 @@ def _forward(stages_s: Sequence[Floats], together: Callable[[Floats, Floats], Fl
 class _Room:
     """(positions,) each. `inside`: whether the position parts split layers; `joins`: shards from their join.
 
-    `behind` and `before`: the nearest position that does not, from there on and up to there.
+    `behind` and `before`: the nearest position that parts none, at or after this one, and at or before it.
     """
 
     pieces: Sequence[Piece]
@@ -93,8 +94,8 @@ class _Room:
         if layers_s is None:
             return np.full((positions, positions), np.inf)
         time_s = shared(self.pieces, layers_s)
-        sum_s = _sums(np.nan_to_num(time_s))
-        join_s = _sums(np.where(self.joins[:-1], np.nan_to_num(time_s), 0.0))
+        sum_s = sums_before(np.nan_to_num(time_s))
+        join_s = sums_before(np.where(self.joins[:-1], np.nan_to_num(time_s), 0.0))
         shards_s = sum_s - join_s
         entry_s = np.array([*(_entry_s(costs, piece) for piece in self.pieces), 0.0])
         factor = costs.splits.factor
@@ -109,7 +110,7 @@ class _Room:
             entry=entry_s,
             sums=sum_s,
         )
-        unable = _sums(np.isnan(time_s).astype(np.float64))
+        unable = sums_before(np.isnan(time_s).astype(np.float64))
         able = np.triu(np.ones_like(totals, dtype=bool), 1) & (unable[:, None] == unable)
         room_bytes = costs.places[costs.place_index(lead)].room_bytes
         if math.isfinite(room_bytes):
@@ -122,7 +123,7 @@ class _Room:
         rows = np.array(
             [*(piece.splittable is not None and piece.splittable.axis == "rows" for piece in self.pieces), False]
         )
-        sums = _sums(whole[:-1] * [piece.part for piece in self.pieces])
+        sums = sums_before(whole[:-1] * [piece.part for piece in self.pieces])
         rows, whole = rows[self.before], whole[self.before]
         held = self._add_up(
             head=np.where(rows & ~self.joins, whole, _whole_bytes(sums[self.behind] - sums)),
@@ -146,11 +147,6 @@ class _Room:
         middle = np.where(first < last, entry[first] + sums[last] - sums[first], 0.0)
         ends = np.where(self.inside, head, 0.0)[:, None] + np.where(self.inside, tail, 0.0)
         return np.where(first <= last, ends + middle, between)
-
-
-def _sums(terms: Floats) -> Floats:
-    """(positions,): the sum of the terms before each position."""
-    return np.concatenate([[0.0], np.cumsum(terms)])
 
 
 def _whole_bytes(shares: Floats) -> Floats:

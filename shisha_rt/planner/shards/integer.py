@@ -33,15 +33,12 @@ Combine: TypeAlias = Callable[[Floats, Floats], Floats]
 class BlockShares:
     """`blocks` (devices,): each device's share. `odd`: the device that also has the remainder; None if there is none.
 
-    `value`: the cost of these shares. `alone`: the device that is best for the whole layer, None if none has the
-    memory; `alone_value`: its cost there, else inf. If no split is better, the whole layer is on that device.
+    `value`: the cost of these shares. If no split is better, the whole layer is on the device that is best for it.
     """
 
     blocks: tuple[int, ...]
     odd: int | None
     value: float
-    alone: int | None
-    alone_value: float
 
     @property
     def is_split(self) -> bool:
@@ -81,11 +78,11 @@ def best_blocks(
         costs = [float(tables[d == odd][d, n]) for d, n in enumerate(blocks)]
         value = max(costs) if execution == "parallel" else math.fsum(costs)
         if value * _SAME < alone_value:
-            return BlockShares(blocks, odd, value, alone if math.isfinite(alone_value) else None, alone_value)
+            return BlockShares(blocks, odd, value)
     if not math.isfinite(alone_value):
         return None
     blocks = tuple(most_blocks if d == alone else 0 for d in range(devices))
-    return BlockShares(blocks, None if with_remainder is None else alone, alone_value, alone, alone_value)
+    return BlockShares(blocks, None if with_remainder is None else alone, alone_value)
 
 
 def best_shares(

@@ -31,9 +31,9 @@ def with_splits_tried(costs: Costs, done: Sequence[tuple[Plan, Measurement]], ob
             for stage, *service in zip(plan.stages, predicted_s, measurement.service_s, strict=True)
             if stage.split is not None and not stage.split.joins
         ]
-        told_s, taken_s = (math.fsum(times) for times in zip(*pairs, strict=True))
-        if 0 < told_s < math.inf and taken_s > 0:
-            return replace(costs, splits=replace(costs.splits, factor=costs.splits.factor * taken_s / told_s))
+        predicted_sum_s, taken_s = (math.fsum(times) for times in zip(*pairs, strict=True))
+        if 0 < predicted_sum_s < math.inf and taken_s > 0:
+            return replace(costs, splits=replace(costs.splits, factor=costs.splits.factor * taken_s / predicted_sum_s))
     return costs
 
 

@@ -11,7 +11,6 @@ from benchmarks.partitiontuner.tables import Result
 from shisha_rt.papers.partitiontuner.partition_plan import Foretold
 from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import rate_of
 from shisha_rt.planner.strategies import SchemeName
 
 
@@ -28,7 +27,7 @@ def result(
     """One whose plan is told by its number of partitions; `on_npu`: Convs and Relus."""
     plan = Plan.chain([(index, index, [["cpu"]]) for index in range(partitions)])
     stage_s = (1e-3 * predicted_ms / partitions,) * partitions
-    told = Foretold(stage_s, 1e-3 * predicted_ms, 0.0, rate_of(plan, [(s,) for s in stage_s]))
+    told = Foretold(stage_s, 1e-3 * predicted_ms, 0.0)
     found = SchemePlan(scheme, plan, (0,) * partitions, told, 1e-3 * predicted_ms / 2, 0, 0)
     measured = None if executed_ms is None else Measured(*[(1e-3 * executed_ms,)] * 3)
     cell = Cell(predicted_ms, plan, *on_npu, partitions, 0, 0)

@@ -19,7 +19,6 @@ from shisha_rt.machine.device import (
     Multiple,
     Power,
     Resource,
-    ResourceTerm,
     Term,
     Transfer,
 )
@@ -64,7 +63,7 @@ def random_device(rng: random.Random, name: str, rule: Sequence[int | None]) -> 
     """Some behind a link, some with a limit of columns over all groups."""
     far = rng.random() < 0.6
     transfer = Transfer(rng.uniform(0, 30), rng.uniform(0.1, 10)) if far else None
-    use = ResourceTerm(1.0, (("batch", 1.0), ("columns", 1.0)))
+    use = Term(1.0, (("batch", 1.0), ("columns", 1.0)))
     return Device(
         name,
         f"{name}.toml",

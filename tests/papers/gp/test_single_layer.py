@@ -43,13 +43,11 @@ def _compare(problem: SplitProblem) -> None:
     assert layer_cost(problem, layer, shares).value == pytest.approx(its.value)
     assert its.value == pytest.approx(best, rel=1e-9)
     alone = [table[layer.units] for table in tables]
-    assert its.alone_value == pytest.approx(min(alone))
     assert its.is_split == (sum(n > 0 for n in shares) > 1)
     if its.is_split:
-        assert its.value < its.alone_value
+        assert its.value < min(alone)
     else:
-        assert its.alone is not None
-        assert shares[its.alone] == layer.units
+        assert its.value == pytest.approx(min(alone))
 
 
 def _by_the_checker(problem: SplitProblem, layer: SplitLayer, device: int, units: set[int]) -> dict[int, float]:
@@ -68,7 +66,7 @@ def linear(slopes: Sequence[float], blocks: int, start: float = 0.0) -> list[lis
 def test_side_by_side_devices_end_together() -> None:
     found = best_blocks(linear((1, 2, 4), 7), "parallel")
     assert found is not None
-    assert (found.blocks, found.value, found.alone, found.alone_value) == ((4, 2, 1), 4, 0, 7)
+    assert (found.blocks, found.value) == ((4, 2, 1), 4)
 
 
 def test_one_after_the_other_the_fastest_has_it_all() -> None:
@@ -81,7 +79,7 @@ def test_a_split_whose_transfers_eat_its_gain_is_refused() -> None:
     alike = linear((1, 1), 8, start=4)
     split = best_blocks(alike, "parallel")
     assert split is not None
-    assert (split.blocks, split.value, split.alone_value) == ((4, 4), 8, 12)
+    assert (split.blocks, split.value) == ((4, 4), 8)
     dearer = best_blocks(linear((1, 1), 8, start=4)[:1] + linear((1,), 8, start=12), "parallel")
     assert dearer is not None
     assert (dearer.blocks, dearer.is_split, dearer.value) == ((8, 0), False, 12)
@@ -101,7 +99,7 @@ def test_what_has_no_room_anywhere() -> None:
     assert best_blocks(tables, "parallel") is None
     found = best_blocks([*tables, tables[0]], "parallel")
     assert found is not None
-    assert (found.blocks, found.alone, found.alone_value) == ((1, 1, 1), None, math.inf)
+    assert found.blocks == (1, 1, 1)
 
 
 def test_costs_may_fall_and_jump() -> None:

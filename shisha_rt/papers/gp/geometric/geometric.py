@@ -70,8 +70,8 @@ def geometric_split(
     at = balanced_parts(problem)
     steps: tuple[TighteningStep, ...] = ()
     moved = False
-    for number in range(_MOST_ROUNDS if again else 1):
-        answer = tightened(costs, program, at, rule, number)
+    for number in range(_MOST_ROUNDS if again else 1):  # noqa: B007 (the last is counted below)
+        answer = tightened(costs, program, at, rule)
         steps += answer.steps
         if answer.parts is None:
             break

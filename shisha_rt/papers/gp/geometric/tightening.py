@@ -26,11 +26,9 @@ class TighteningRule:
 class TighteningStep:
     """One solved program. `alpha` (layers,): in the unit of the costs; `shares` (layers, devices): units.
 
-    `sums` (layers,): sums of shares; 1 is the whole. `cost`: the objective without the penalty. `round`: number of
-    earlier rounds of condensation.
+    `sums` (layers,): sums of shares; 1 is the whole. `cost`: the objective without the penalty.
     """
 
-    round: int
     alpha: tuple[float, ...]
     shares: tuple[tuple[float, ...], ...]
     sums: tuple[float, ...]
@@ -46,9 +44,7 @@ class Tightened:
     reason: str | None = None
 
 
-def tightened(
-    costs: ShareCosts, program: PenalisedProgram, start: Floats, rule: TighteningRule, number: int = 0
-) -> Tightened:
+def tightened(costs: ShareCosts, program: PenalisedProgram, start: Floats, rule: TighteningRule) -> Tightened:
     """Tighten from a starting point (layers, devices). The alpha of a layer is not raised while its sum is whole."""
     sums = condensed(start)
     at_start = costs.of_layers(start)
@@ -59,7 +55,7 @@ def tightened(
         solved = program.solve(alpha, sums)
         if solved.parts is None:
             return Tightened(None, tuple(steps), f"Clarabel says {solved.status} at step {len(steps) + 1}")
-        steps.append(_step(costs, number, alpha, solved.parts))
+        steps.append(_step(costs, alpha, solved.parts))
         open_layers = solved.parts.sum(axis=1) < 1 - rule.tolerance
         if not open_layers.any():
             return Tightened(solved.parts, tuple(steps))
@@ -68,10 +64,9 @@ def tightened(
     return Tightened(None, tuple(steps), f"after {len(steps)} steps layer {names[0]} is not whole")
 
 
-def _step(costs: ShareCosts, number: int, alpha: Floats, parts: Floats) -> TighteningStep:
+def _step(costs: ShareCosts, alpha: Floats, parts: Floats) -> TighteningStep:
     units = np.array([[layer.units] for layer in costs.problem.layers])
     return TighteningStep(
-        number,
         tuple(alpha.tolist()),
         tuple(tuple(row) for row in (parts * units).tolist()),
         tuple(parts.sum(axis=1).tolist()),

@@ -81,7 +81,11 @@ class Operations:
                         self._shell.post(FrameCancelled(frame), "a client cancels")
                     reply.send_fields({"cancelled": bool(frames)})
                 case ops.ModelLoad() | ops.ModelUnload():
-                    raise error_for(Error.ONE_MODEL, f"{request.op}: this daemon has one model, {self._model.name!r}")
+                    raise error_for(
+                        Error.ONE_MODEL,
+                        f"{request.op}: this daemon was started for {self._model.name!r} alone, "
+                        "expected one of a folder or several models: shisha-rt serve FOLDER",
+                    )
                 case ops.Shadow(endpoint=endpoint, frames=frames):
                     self._shadow(endpoint, frames, reply)
                 case ops.PlanSet(stages=stages):

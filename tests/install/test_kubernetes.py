@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,15 @@ def test_every_path_that_it_names_is_in_a_volume() -> None:
     for folder in ("XDG_CACHE_HOME=/cache", "XDG_RUNTIME_DIR=/run/shisha-rt"):
         assert folder in containerfile
         assert Path(folder.partition("=")[2]) in mounts.values()  # the root file system is read-only
+
+
+def test_every_secret_is_made_by_a_command_of_the_page() -> None:
+    page = (MANIFEST.parents[2] / "docs" / "kubernetes.md").read_text()
+    (monitor,) = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (endpoint,) = yaml.safe_load(monitor)["spec"]["endpoints"]
+    named = {endpoint["authorization"]["credentials"]["name"], endpoint["tlsConfig"]["ca"]["secret"]["name"]}
+    named |= {volume["secret"]["secretName"] for volume in POD["volumes"] if "secret" in volume}
+    assert named <= set(re.findall(r"kubectl create secret \w+ ([\w-]+)", page))
 
 
 def test_its_cores_can_be_its_own() -> None:

@@ -77,7 +77,6 @@ PRESUMED: Final[Mapping[str, Mapping[str, Sequence[str]]]] = MappingProxyType(
         "metrics.md": {"shisha-rt serve *": [_CERTIFICATE, _ALLOWED, _ALLOW]},
         "python.md": {"import numpy*": ["shisha-rt serve zoo:squeezenet"]},
         "plans.md": {"from shisha_rt.client import Client, Plan, Stage*": ["shisha-rt serve zoo:squeezenet"]},
-        "research.md": {"import random*from pathlib*": ["shisha-rt costs zoo:squeezenet --json > costs.json"]},
         "security.md": {"shisha-rt serve zoo:squeezenet *": [_ALLOWED, _ALLOW]},
         "sizing.md": {"ps *": ["shisha-rt serve model.onnx"]},
         "traces.md": {"shisha-rt status --why": ["shisha-rt serve model.onnx", "shisha-rt submit --frames 50"]},

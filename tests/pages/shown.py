@@ -77,6 +77,12 @@ class Program(Shown):
     """In Python."""
 
     @property
+    def saved_as(self) -> str | None:
+        """The file that the reader makes of it, if its first line is a comment with that name alone."""
+        named = re.match(r"# (\w+\.py)\n", self.text)
+        return None if named is None else named[1]
+
+    @property
     def imports(self) -> list[tuple[str, str | None]]:
         """Each module with a name that is taken of it, or with None."""
         found: list[tuple[str, str | None]] = []

@@ -87,7 +87,11 @@ class Reader:
             self._run(["bash", "-ec", text], text)
 
     def run_program(self, program: Program) -> None:
-        self._run([sys.executable, "-c", program.text], str(program))
+        if program.saved_as is None:
+            self._run([sys.executable, "-c", program.text], str(program))
+        else:
+            (self._folder / program.saved_as).write_text(program.text)
+            self._run([sys.executable, program.saved_as], str(program))
 
     def end_daemon(self) -> None:
         daemon, self._daemon = self._daemon, None

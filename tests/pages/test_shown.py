@@ -96,12 +96,24 @@ def test_the_command_that_takes_a_result_again_is_taken(path: Path) -> None:
 @pytest.mark.parametrize("program", [shown for shown in SHOWN if isinstance(shown, Program)], ids=str)
 def test_programs_compile_and_what_they_import_is_there(program: Program) -> None:
     compile(program.text, str(program), "exec")
+    saved = {shown.saved_as for shown in shown_on(program.page) if isinstance(shown, Program)}
     for module, name in program.imports:
+        if f"{module}.py" in saved:
+            continue
         if find_spec(module.partition(".")[0]) is None:
             assert module.startswith("tritonclient"), f"{module} is in no extra"
             continue
         imported = importlib.import_module(module)
         assert name is None or hasattr(imported, name) or find_spec(f"{module}.{name}"), f"{module}.{name}"
+
+
+def test_extras_are_added_to_what_is_installed_by_its_name() -> None:
+    """The only way that a checkout and a wheel have in common; `--upgrade` would take another project from an index."""
+    texts = [shown.text for shown in COMMANDS if re.match(r"pip install .*(?:\.|shisha-rt)\[", shown.text)]
+    later = [text for text in texts if not text.startswith("pip install '.[openvino,real]'")]  # the README's first one
+    assert later
+    by_name = re.compile(r"""pip install (['"])shisha-rt\[[a-z,]+\]\1(?: +#.*)?""")
+    assert [text for text in later if not by_name.fullmatch(text)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -15,13 +15,15 @@ import numpy as np
 import pytest
 import zmq
 
-from shisha_rt.client import Client
+from shisha_rt.client import Client, Unimplemented
+from shisha_rt.errors import Error
 from shisha_rt.protocol.limits import REFUSED_BYTES
 from tests.serving.daemon_process import PATIENCE_MS, DaemonProcess, machine_file
 from tests.serving.identity_model import NAME, SHAPE, frame_of, write_identity_model
 from tests.serving.load import Load, assert_kept
 from tests.serving.page import counter
 from tests.waiting import PATIENCE_S, until
+from tests.wording import raised
 
 FRAME_BYTES: Final = 4 * int(np.prod(SHAPE))
 X: Final[dict[str, Any]] = {
@@ -175,6 +177,11 @@ def test_an_empty_message(socket: zmq.Socket[bytes]) -> None:
 def test_a_request_that_makes_no_sense(socket: zmq.Socket[bytes], changes: dict[str, Any], code: str) -> None:
     send(socket, "7", **changes)
     refusal(socket, "7", code)
+
+
+def test_another_version_is_for_a_daemon_that_was_started_with_a_folder(daemon: DaemonProcess) -> None:
+    with Client(daemon.endpoint) as client, raised(Unimplemented, Error.ONE_MODEL, match="serve FOLDER"):
+        client.call("model_load", model_name=NAME)
 
 
 def test_a_sequence_with_a_gap(socket: zmq.Socket[bytes]) -> None:

@@ -134,6 +134,15 @@ def post(host: HostProcess, path: str, body: object = None) -> Any:
         return json.loads(answer.read() or b"null")
 
 
+def test_a_folder_of_a_single_model_takes_another_version(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    write_times(folder, 2.0)
+    with HostProcess(tmp_path, folder) as host, host.model("times") as client:
+        newer = write_times(folder, 3.0, "newer")
+        host.control.call("model_load", model_name="times", model=str(newer), version="2")
+        assert (client.infer(X).output == 3 * X).all()
+
+
 def test_clients_are_led_to_their_models_daemon(host: HostProcess) -> None:
     with host.model("identity") as one, host.model("times") as other:
         assert (one.infer(frame_of(3)).output == frame_of(3)).all()

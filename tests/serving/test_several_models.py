@@ -221,7 +221,7 @@ def test_models_come_and_go(host: HostProcess, models: Path, tmp_path: Path) -> 
     assert host.control.call("model_load", model_name="three", model=str(three)) == {"model_name": "three"}
     with host.model("three") as client:
         assert (client.infer(X).output == 3 * X).all()
-        assert post(host, "/v2/models/three/ready") == {"ready": True}
+        assert post(host, "/v2/models/three/ready") == {"name": "three", "ready": True}
         host.wait_for("three", lambda says: says["frames"], "what it has done")
         assert http.num_fds() > held
         with pytest.raises(urllib.error.HTTPError, match="400"):  # it would not be heeded

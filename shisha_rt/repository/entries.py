@@ -50,17 +50,21 @@ class ModelEntry:
         """The same entry with a different model file and version."""
         return replace(self, version=version, settings=with_settings_of(self.settings, model=model))
 
-    def newest(self) -> ModelEntry:
-        """The entry with the newest version in `folder`; unchanged without a folder. Raises BadInput if there is none,
-        and OSError.
+    def in_folder(self, version: str | None = None) -> ModelEntry:
+        """The entry with a version in `folder`, by default the newest; unchanged without a folder. Raises BadInput if
+        there is none, and OSError.
         """
         if self.folder is None:
             return self
         versions = _versions(self.folder)
         if not versions:
             raise BadInput(f"{self.folder}: no version in it; expected VERSION/model.onnx")
-        version, path = versions[-1]
-        return self.as_version(str(path), version)
+        files = dict(versions)
+        if version is None:
+            version = versions[-1][0]
+        elif version not in files:
+            raise BadInput(f"{self.folder}: no version {version!r} in it; expected one of {', '.join(files)}")
+        return self.as_version(str(files[version]), version)
 
 
 def names_several(sources: Sequence[str]) -> bool:
@@ -146,9 +150,9 @@ def _entry(model: str, settings: Settings) -> ModelEntry:
     return ModelEntry(name, FIRST_VERSION, with_settings_of(settings, model=model), Terms())
 
 
-def _newest_in(folder: Path, settings: Settings) -> ModelEntry:
-    """The newest version of the model whose versions are in `folder`."""
-    return ModelEntry(folder.name, "", settings, Terms(), folder).newest()
+def _of_versions(folder: Path, settings: Settings, version: str | None = None) -> ModelEntry:
+    """A version, by default the newest, of the model whose versions are in `folder`."""
+    return ModelEntry(folder.name, "", settings, Terms(), folder).in_folder(version)
 
 
 def _in_folder(folder: Path) -> list[ModelEntry]:
@@ -156,7 +160,7 @@ def _in_folder(folder: Path) -> list[ModelEntry]:
     entries = [_entry(str(path), Settings("")) for path in sorted(folder.glob("*.onnx"))]
     for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
         if _versions(inner):
-            entries.append(_newest_in(inner, Settings("")))
+            entries.append(_of_versions(inner, Settings("")))
     if not entries:
         raise BadInput(f"{folder}: no model in it; expected NAME.onnx, or NAME/VERSION/model.onnx")
     return entries
@@ -189,9 +193,7 @@ def _in_file(path: Path) -> tuple[Settings, list[ModelEntry]]:
             raise BadInput(f"{where}.most: {terms.most}; expected no less than {terms.least} (least)")
         settings = settings_in({**_of_model(raw), **table}, path, where)
         if Path(settings.model).is_dir():
-            if "version" in own:
-                raise BadInput(f"{where}.version: {terms.version!r}; expected none, as the folder's newest is served")
-            entry = _newest_in(Path(settings.model), settings)
+            entry = _of_versions(Path(settings.model), settings, terms.version if "version" in own else None)
         else:
             entry = _entry(settings.model, settings).as_version(settings.model, terms.version)
         own_terms = Terms(terms.share, terms.least, terms.most)

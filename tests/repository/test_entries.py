@@ -103,7 +103,11 @@ def test_a_table_may_name_a_folder_of_versions(tmp_path: Path) -> None:
     assert (entry.name, entry.version, entry.terms.share) == ("detector", "10", 2)
     assert (entry.folder, entry.settings.model) == (folder, str(folder / "10" / "model.onnx"))
     file.write_text(f"{table}version = '2'\n")
-    with pytest.raises(BadInput, match=r"model\[0\]\.version"):
+    (entry,) = entries_of([str(file)], {})[1]
+    assert (entry.version, entry.settings.model) == ("2", str(folder / "2" / "model.onnx"))
+    assert entry.in_folder().version == "10"
+    file.write_text(f"{table}version = '3'\n")
+    with pytest.raises(BadInput, match="2, 10"):
         entries_of([str(file)], {})
 
 

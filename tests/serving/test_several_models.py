@@ -409,6 +409,20 @@ def test_a_file_that_is_written_anew_is_another_version_and_none_to_go_back_to(h
         host.control.call("model_undo", model_name="anew")
 
 
+def test_a_version_of_a_folder_is_the_file_that_is_in_it(tmp_path: Path) -> None:
+    """A load of version 1 served the newest file by that name."""
+    for version, factor in (("1", 2.0), ("3", 6.0)):
+        write_times(tmp_path / "repository" / "times" / version, factor)
+    with HostProcess(tmp_path, tmp_path / "repository") as host, host.model("times") as client:
+        for asked, served, factor in ((None, "3", 6), ("1", "1", 2), (None, "3", 6)):
+            host.control.call("model_load", model_name="times", version=asked)
+            assert host.told("times")["version"] == served
+            assert (client.infer(X).output == factor * X).all()
+        with raised(FailedPrecondition, Error.LOAD_FAILED):
+            host.control.call("model_load", model_name="times", version="2")
+        assert host.told("times")["version"] == "3"
+
+
 def test_a_load_whose_model_is_unloaded_meanwhile_is_answered(host: HostProcess, models: Path) -> None:
     file = write_times(models, 4.0, "brief")
 

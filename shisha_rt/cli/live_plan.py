@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from shisha_rt.cli.options import DaemonOptions, Json, takes
+from shisha_rt.cli.options import DaemonOptions, Json, PrintsJson, takes
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.machine import MIN_SPEED
 
@@ -17,8 +17,13 @@ _PLAN_S: Final = 120.0
 """Longest time until a plan is live: stages of large networks are built while the present plan serves."""
 
 
-@takes(DaemonOptions)
-def plan_get(options: DaemonOptions) -> None:
+@dataclass(frozen=True, slots=True)
+class PlanGetOptions(DaemonOptions):
+    as_json: PrintsJson = False
+
+
+@takes(PlanGetOptions)
+def plan_get(options: PlanGetOptions) -> None:
     """Print a daemon's live plan, to be kept in a file.
 
     `plan set` and `serve --plan` take such a file.

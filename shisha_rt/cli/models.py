@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from shisha_rt.cli.options import DaemonOptions, Json, takes
+from shisha_rt.cli.options import DaemonOptions, Json, PrintsJson, takes
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.protocol.limits import MAX_SHADOW_FRAMES
 
@@ -106,6 +106,7 @@ class LoadOptions(DaemonOptions):
             help="First have it compute N frames that are answered, and compare.",
         ),
     ] = 0
+    as_json: PrintsJson = False
 
 
 @takes(LoadOptions)
@@ -128,6 +129,7 @@ def models_load(options: LoadOptions) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameOptions(DaemonOptions):
     name: ModelName
+    as_json: PrintsJson = False
 
 
 @takes(NameOptions)

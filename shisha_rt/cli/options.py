@@ -38,6 +38,8 @@ MachineFile = Annotated[
     typer.Option(metavar="FILE", help="A machine file or a shipped name, such as demo.", autocompletion=offer_machines),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+PrintsJson = Annotated[bool, typer.Option("--json", help="Print errors as JSON, too: the result is one object anyway.")]
+"""Of a command whose result is JSON without it, too."""
 Dims = Annotated[
     list[str] | None, typer.Option("--dim", metavar="NAME=8", help="Set an unknown dimension of the model; repeatable.")
 ]

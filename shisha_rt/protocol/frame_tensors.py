@@ -68,7 +68,8 @@ class Lender(Protocol):
 class Answer(Struct, frozen=True, eq=False):
     """A request's result: read-only arrays, in the shapes that the daemon sent.
 
-    `epoch`: the plan that computed it. `frame`: the daemon's own number. `sequence`: as given in the request.
+    `epoch`: the plan that computed it. `frame`: the daemon's own number. `sequence`: as given in the request. `epochs`:
+    that of each frame, if a request of several frames was computed by several plans.
     """
 
     request_id: str
@@ -78,6 +79,7 @@ class Answer(Struct, frozen=True, eq=False):
     sequence: int | None
     queue_s: float
     compute_s: float
+    epochs: tuple[int, ...] | None = None
 
     @property
     def output(self) -> Array:
@@ -264,6 +266,7 @@ def answer_of(
         sequence=parameters.sequence,
         queue_s=parameters.queue_ms * 1e-3,
         compute_s=parameters.compute_ms * 1e-3,
+        epochs=parameters.epochs,
     )
     if next(parts, None) is not None:
         raise ValueError("more raw parts than outputs")

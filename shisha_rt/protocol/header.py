@@ -36,12 +36,17 @@ class TensorData(Struct, frozen=True, omit_defaults=True):
     shared_memory_offset: Count = 0
 
 
-class TensorHeader(Struct, frozen=True):
-    """One tensor of a message; its bytes are a part of their own, unless they are in lent memory."""
+class DescribedTensor(Struct, frozen=True):
+    """What one tensor of a message is."""
 
     name: str
     shape: tuple[int, ...]
     datatype: str
+
+
+class TensorHeader(DescribedTensor, frozen=True):
+    """One tensor of a message; its bytes are a part of their own, unless they are in lent memory."""
+
     parameters: TensorData
 
     @classmethod

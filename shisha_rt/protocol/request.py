@@ -21,6 +21,7 @@ from shisha_rt.model.input_sizes import shapes_in_words
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.header import (
     Buffer,
+    DescribedTensor,
     InferHeader,
     InferParameters,
     RequestedOutput,
@@ -462,7 +463,7 @@ def _usual_tensors(
     return (0, 1, tensors, lent) if len(tensors) == len(raw) else None
 
 
-def arrange(headers: Sequence[TensorHeader], signature: Signature) -> tuple[int, int, list[int]]:
+def arrange(headers: Sequence[DescribedTensor], signature: Signature) -> tuple[int, int, list[int]]:
     """Return the layout, the number of frames, and for each of the model's inputs the index of its header.
 
     Checks names, datatypes and shapes. Raises `InvalidArgument`.

@@ -50,17 +50,21 @@ class ModelEntry:
         """The same entry with a different model file and version."""
         return replace(self, version=version, settings=with_settings_of(self.settings, model=model))
 
-    def newest(self) -> ModelEntry:
-        """The entry with the newest version in `folder`; unchanged without a folder. Raises BadInput if there is none,
-        and OSError.
+    def in_folder(self, version: str | None = None) -> ModelEntry:
+        """The entry with a version in `folder`, by default the newest; unchanged without a folder. Raises BadInput if
+        there is none, and OSError.
         """
         if self.folder is None:
             return self
         versions = _versions(self.folder)
         if not versions:
             raise BadInput(f"{self.folder}: no version in it; expected VERSION/model.onnx")
-        version, path = versions[-1]
-        return self.as_version(str(path), version)
+        files = dict(versions)
+        if version is None:
+            version = versions[-1][0]
+        elif version not in files:
+            raise BadInput(f"{self.folder}: no version {version!r} in it; expected one of {', '.join(files)}")
+        return self.as_version(str(files[version]), version)
 
 
 def names_several(sources: Sequence[str]) -> bool:
@@ -87,13 +91,8 @@ def entries_of(sources: Sequence[str], given: Mapping[str, Any]) -> tuple[Settin
             host, entries = _in_file(Path(source))
         elif Path(source).is_dir():
             entries += _in_folder(Path(source))
-        elif source.startswith("zoo:") or Path(source).is_file():
-            entries.append(_entry(source))
         else:
-            raise BadInput(
-                f"{source}: there is no such file; expected an ONNX file, a folder of them, or zoo:NAME",
-                Error.MODEL_UNREADABLE,
-            )
+            entries.append(_entry(source, Settings("")))
     of_all = {key: value for key, value in _of_model(given).items() if key not in ("dims", "shape")}
     entries = [replace(entry, settings=with_settings_of(entry.settings, **of_all)) for entry in entries]
     entries = _sized(entries, given.get("dims", {}), given.get("shape", ()))
@@ -140,17 +139,28 @@ def _of_model(given: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in given.items() if key not in OF_THE_HOST}
 
 
-def _entry(model: str, settings: Settings | None = None) -> ModelEntry:
+def _entry(model: str, settings: Settings) -> ModelEntry:
+    """Raises BadInput if there is no such file."""
+    if not (model.startswith("zoo:") or Path(model).is_file()):
+        raise BadInput(
+            f"{model}: there is no such file; expected an ONNX file, a folder of them, or zoo:NAME",
+            Error.MODEL_UNREADABLE,
+        )
     name = model.removeprefix("zoo:") if model.startswith("zoo:") else Path(model).stem
-    return ModelEntry(name, FIRST_VERSION, with_settings_of(settings or Settings(""), model=model), Terms())
+    return ModelEntry(name, FIRST_VERSION, with_settings_of(settings, model=model), Terms())
+
+
+def _of_versions(folder: Path, settings: Settings, version: str | None = None) -> ModelEntry:
+    """A version, by default the newest, of the model whose versions are in `folder`."""
+    return ModelEntry(folder.name, "", settings, Terms(), folder).in_folder(version)
 
 
 def _in_folder(folder: Path) -> list[ModelEntry]:
     """One entry for each `NAME.onnx`, and one for each `NAME/VERSION/FILE.onnx`, with its newest version."""
-    entries = [_entry(str(path)) for path in sorted(folder.glob("*.onnx"))]
+    entries = [_entry(str(path), Settings("")) for path in sorted(folder.glob("*.onnx"))]
     for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
         if _versions(inner):
-            entries.append(ModelEntry(inner.name, "", Settings(""), Terms(), inner).newest())
+            entries.append(_of_versions(inner, Settings("")))
     if not entries:
         raise BadInput(f"{folder}: no model in it; expected NAME.onnx, or NAME/VERSION/model.onnx")
     return entries
@@ -182,9 +192,12 @@ def _in_file(path: Path) -> tuple[Settings, list[ModelEntry]]:
         if terms.most is not None and terms.most < terms.least:
             raise BadInput(f"{where}.most: {terms.most}; expected no less than {terms.least} (least)")
         settings = settings_in({**_of_model(raw), **table}, path, where)
-        entry = _entry(settings.model, settings)
-        name = settings.name or entry.name
-        entries.append(ModelEntry(name, terms.version, settings, Terms(terms.share, terms.least, terms.most)))
+        if Path(settings.model).is_dir():
+            entry = _of_versions(Path(settings.model), settings, terms.version if "version" in own else None)
+        else:
+            entry = _entry(settings.model, settings).as_version(settings.model, terms.version)
+        own_terms = Terms(terms.share, terms.least, terms.most)
+        entries.append(replace(entry, name=settings.name or entry.name, terms=own_terms))
     return host, entries
 
 

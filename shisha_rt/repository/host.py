@@ -36,7 +36,7 @@ from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.host.cpu_use import family
 from shisha_rt.protocol import operations as ops
 from shisha_rt.protocol.exceptions import ShishaError, error_for
-from shisha_rt.protocol.operations import LOADING_OPS, OPERATIONS
+from shisha_rt.protocol.operations import INFER, LOADING_OPS, OPERATIONS
 from shisha_rt.protocol.request import RequestRoute, read_operation
 from shisha_rt.repository.all_metrics import ModelsCollector
 from shisha_rt.repository.entries import ModelEntry
@@ -50,6 +50,7 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 0.25
 _DRAIN_S: Final = 30.0
+_DRAINING: Final = "the daemons are draining and admit no more"
 _OWN_COUNTERS: Final = ("shisha_http_requests", "shisha_grpc_requests", "shisha_access_refused")
 _WHOLE: Final = frozenset({"server_live", "server_ready", "server_metadata", "repository_index"})
 """Operations about all models, which name none. Those of `_OF_ALL` are about all models if they name none."""
@@ -205,15 +206,15 @@ class ModelHost:
 
     def _arrived(self, message: Message, route: RequestRoute, now_s: float) -> None:
         try:
-            if self._stopping:
-                raise error_for(Error.DRAINING, "the daemons are draining and admit no more")
+            if self._stopping and (route.op == INFER or route.op in LOADING_OPS):
+                raise error_for(Error.DRAINING, _DRAINING)
             if route.op in LOADING_OPS or route.op in _WHOLE or (route.op in _OF_ALL and route.model_name is None):
                 self._answer(message, route)
                 return
             model = route.model_name
             if model is None and len(self.fleet.models) == 1:
                 model = next(iter(self.fleet.models))
-            if model is None and route.op not in ("infer", "cancel", *OPERATIONS):
+            if model is None and route.op not in (INFER, "cancel", *OPERATIONS):
                 read_operation(message.payload)  # raises an error that says what is wrong
             if model is None:
                 raise error_for(
@@ -255,7 +256,7 @@ class ModelHost:
         models, journal = self.fleet.models, self.fleet.journal
         return {
             "server_live": lambda _: {"live": True},
-            "server_ready": lambda _: {"ready": self._ready},
+            "server_ready": lambda _: {"ready": self._ready and not self._stopping},
             "server_metadata": lambda _: self._metadata(),
             "repository_index": lambda a: {
                 "models": [e for e in self._index() if e["state"] == "READY" or not a.ready]
@@ -364,7 +365,7 @@ class ModelHost:
 
     def _refuse_what_comes(self) -> None:
         for message, route in self.front.receive():
-            self._arrived(message, route, time.monotonic())
+            self.front.refuse(message, error_for(Error.DRAINING, _DRAINING, route.id))
         self.front.outbox.flush(math.inf)
 
     def _end_daemons(self) -> None:
@@ -383,7 +384,7 @@ class ModelHost:
                 elif isinstance(event, Signalled):
                     until_s = until_s if event.read_again else 0.0
                 else:
-                    self._hear(event, time.monotonic())  # requests are refused
+                    self._hear(event, time.monotonic())
             self.front.tend(time.monotonic())
         for daemon in self.fleet.daemons:
             daemon.terminate(signal.SIGKILL)

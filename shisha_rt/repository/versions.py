@@ -83,9 +83,10 @@ class Versions:
             self._fleet.deal(de.ModelCame(name, entry.terms))
             return
         served.shadowed = {}
-        entry, serving = served.entry.newest(), served.serving
+        entry, serving = served.entry.in_folder(asked.version if asked.model is None else None), served.serving
         is_written_anew = serving is not None and entry == served.entry and told(entry) != serving.told
-        if asked.model is not None or asked.version is not None or (is_written_anew and entry.folder is None):
+        is_named = entry.folder is None and (asked.version is not None or is_written_anew)
+        if asked.model is not None or is_named:
             version = asked.version or _next_version(served.entry.version)
             entry = served.entry.as_version(asked.model or served.entry.settings.model, version)
         if served.is_unloaded:

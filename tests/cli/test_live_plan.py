@@ -25,6 +25,13 @@ def test_a_plan_there_and_back(run: Run, daemon: DaemonProcess, tmp_path: Path) 
     )
 
 
+@pytest.mark.parametrize("command", ["plan get", "models load m", "models undo m", "models unload m"])
+def test_commands_whose_result_is_json_anyway_take_json_for_their_errors(run: Run, command: str) -> None:
+    ran = run(*command.split(), "--json", "--endpoint", "nowhere")
+    assert ran.complaint_of(Error.BAD_ENDPOINT)
+    assert ran.object["error"]["kind"] == Error.BAD_ENDPOINT
+
+
 def test_a_plan_that_is_refused(run: Run, daemon: DaemonProcess, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     file.write_text(json.dumps([{"first": 0, "last": 0, "places": ["nowhere"]}]))

@@ -215,6 +215,24 @@ def test_a_request_of_as_many_frames_as_are_allowed_fits_in_json() -> None:
     assert len(body) <= longest_body(several)
 
 
+@pytest.mark.parametrize(
+    ("data", "where"), [("[1, 2, 128]", "$[2]"), (" [ 1, true, 2]", "$[1]"), ("[[1, 2, 128]]", "$[0][2]")]
+)
+def test_a_value_that_does_not_fit_is_told_by_its_place(data: str, where: str) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        array_of(InputTensor("x", (1, 3), "INT8", data=msgspec.Raw(data.encode())))
+    assert where in str(refused.value)
+
+
+def test_null_is_as_good_as_left_out() -> None:
+    tensor = {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2], "parameters": None}
+    rest = {"id": None, "parameters": None}
+    asked = read_header(asking(inputs=[tensor], outputs=None, **rest), ONE)
+    assert (asked.id, asked.outputs, asked.parameters.stream_name) == ("", (), None)
+    (wanted,) = read_header(asking(outputs=[{"name": "y", "parameters": None}]), ONE).outputs
+    assert not wanted.binary
+
+
 # --- what is sent on to the daemon ------------------------------------------------------------------------------------
 
 
@@ -285,8 +303,13 @@ def asking(**changes: Any) -> bytes:
     return json.dumps({"inputs": [tensor], **changes}).encode()
 
 
-def answer_of(asked: InferenceAsked, array: npt.NDArray[Any], sequence: int | None = None) -> tuple[Any, bytes]:
-    answer = Answer("1", {"y": array}, 3, 41, sequence, 0.0004, 0.0032)
+def answer_of(
+    asked: InferenceAsked,
+    array: npt.NDArray[Any],
+    sequence: int | None = None,
+    epochs: tuple[int, ...] | None = None,
+) -> tuple[Any, bytes]:
+    answer = Answer("1", {"y": array}, 3, 41, sequence, 0.0004, 0.0032, epochs)
     header, raw = answer_parts(Signature("m", (), ()), asked, answer)
     return json.loads(header), b"".join(raw)
 
@@ -304,6 +327,8 @@ def test_an_answer_says_what_made_it() -> None:
     }
     told, raw = answer_of(read_header(asking(), ONE), array)
     assert (told["outputs"][0]["data"], raw, "id" in told) == ([0.0, 1.0], b"", False)
+    told, _ = answer_of(read_header(asking(), ONE), array, epochs=(2, 3))
+    assert told["parameters"]["epochs"] == [2, 3]
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_what_the_server_says_of_itself(client: Any) -> None:
     tensor = {"datatype": "FP32", "shape": [-1, *SHAPE[1:]]}  # the first axis has the frames of a request
     for version in ("", "1"):
         model = client.get_model_metadata(NAME, version, headers=token())
-        assert (model["versions"], model["platform"]) == (["1"], "onnx")
+        assert (model["versions"], model["platform"], model["max_batch_size"]) == (["1"], "onnx", 32)
         assert (model["inputs"], model["outputs"]) == ([{"name": "x", **tensor}], [{"name": "y", **tensor}])
         config = client.get_model_config(NAME, version, headers=token())
         assert (config["name"], config["max_batch_size"]) == (NAME, 32)

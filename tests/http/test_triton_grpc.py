@@ -25,10 +25,11 @@ from shisha_rt.daemon.front.http_messages import GrpcListener, ServeHttp
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState
 from shisha_rt.http.grpc import service
-from shisha_rt.http.grpc.infer import read_request
+from shisha_rt.http.grpc.infer import answer_message, read_request
 from shisha_rt.http.grpc.messages import MESSAGES, METHODS, SERVICE
 from shisha_rt.http.grpc.service import _handlers
 from shisha_rt.http.inference.inferences import Inferences
+from shisha_rt.http.inference.request import AskedParameters, InferenceAsked
 from shisha_rt.http.inference.room import Room
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.exceptions import InvalidArgument
@@ -366,6 +367,13 @@ def test_a_request_is_freed_before_its_frame_is_computed(monkeypatch: pytest.Mon
     monkeypatch.setattr(AsyncClient, "infer", infer)
     asyncio.run(run())
     assert freed == [True, True]
+
+
+def test_epochs_of_several_frames_are_a_text_as_a_parameter_is_no_list() -> None:
+    signature = Signature("m", (Tensor("x", (1, 2), "FP32"),), (Tensor("y", (2, 2), "FP32"),))
+    asked = InferenceAsked("7", (), parameters=AskedParameters(binary_data_output=True))
+    answer = Answer("1", {"y": np.zeros((2, 2), np.float32)}, 3, 1, None, 0.0, 0.0, epochs=(2, 3))
+    assert answer_message(signature, asked, answer).parameters["epochs"].string_param == "2,3"
 
 
 OUTPUT_BYTES = 1 << 20

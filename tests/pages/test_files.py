@@ -45,5 +45,7 @@ def test_a_daemon_file_of_several_models(tmp_path: Path) -> None:
     (several,) = in_toml("several-models.md")
     path = tmp_path / "models.toml"
     path.write_text(several, encoding="utf-8")
+    for model in ("detector.onnx", "recogniser.onnx"):
+        (tmp_path / model).touch()
     _, entries = entries_of([str(path)], {})
     assert [(entry.name, entry.version) for entry in entries] == [("detector", "3"), ("recogniser", "1")]

@@ -61,7 +61,7 @@ def frame(conversation: Conversation) -> Outgoing:
 
 
 def result(request_id: str) -> list[bytes]:
-    header = encode_infer_answer(request_id, "m", [TensorHeader.of(Y)], AnswerParameters(3, 4, 5, 6))
+    header = encode_infer_answer(request_id, "m", [TensorHeader.of(Y)], AnswerParameters(3, 4, 5, 6, epochs=(2, 3)))
     return [header, np.int64(7).tobytes()]
 
 
@@ -77,7 +77,7 @@ def test_a_result_settles_its_frame_once() -> None:
     outcome = outcome_of(conversation.receive(result(request_id)), request_id)
     assert isinstance(outcome, Answer)
     assert outcome.output == 7
-    assert (outcome.epoch, outcome.frame, outcome.sequence) == (3, 4, None)
+    assert (outcome.epoch, outcome.frame, outcome.sequence, outcome.epochs) == (3, 4, None, (2, 3))
     assert conversation.in_flight == 0
     assert conversation.receive(result(request_id)) == []
 

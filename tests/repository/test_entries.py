@@ -83,6 +83,34 @@ def test_no_model_has_at_least_more_places_than_at_most(tmp_path: Path, sources:
         entries_of([str(file)], {})
 
 
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path, sources: list[str]) -> None:
+    file = tmp_path / "daemon.toml"
+    file.write_text(f"[[model]]\nmodel = {sources[0]!r}\n[[model]]\nmodel = 'none.onnx'\n")
+    for given in ([str(file)], [sources[0], "none.onnx"]):
+        with raised(BadInput, Error.MODEL_UNREADABLE):
+            entries_of(given, {})
+
+
+def test_a_table_may_name_a_folder_of_versions(tmp_path: Path) -> None:
+    folder = tmp_path / "repository" / "detector"
+    for version in ("2", "10"):
+        (folder / version).mkdir(parents=True)
+        write(folder / version, "model", image=[1])
+    file = tmp_path / "daemon.toml"
+    table = "[[model]]\nmodel = 'repository/detector'\nshare = 2\n"
+    file.write_text(table)
+    (entry,) = entries_of([str(file)], {})[1]
+    assert (entry.name, entry.version, entry.terms.share) == ("detector", "10", 2)
+    assert (entry.folder, entry.settings.model) == (folder, str(folder / "10" / "model.onnx"))
+    file.write_text(f"{table}version = '2'\n")
+    (entry,) = entries_of([str(file)], {})[1]
+    assert (entry.version, entry.settings.model) == ("2", str(folder / "2" / "model.onnx"))
+    assert entry.in_folder().version == "10"
+    file.write_text(f"{table}version = '3'\n")
+    with pytest.raises(BadInput, match="2, 10"):
+        entries_of([str(file)], {})
+
+
 @pytest.mark.parametrize("name", ["x" * 257, "a\nb", "\udcff"])
 def test_a_name_that_no_request_can_have_is_refused(tmp_path: Path, name: str) -> None:
     for settings in (Settings("net.onnx", name=name), Settings(f"{name}.onnx"), Settings("net.onnx", version=name)):

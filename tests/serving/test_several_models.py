@@ -29,7 +29,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from shisha_rt.client import Client, FailedPrecondition, NotFound, ShishaError, Unavailable, Unimplemented
 from shisha_rt.core.dealer import RESTS_S
 from shisha_rt.errors import Code, Error
-from shisha_rt.protocol.header import encode_operation
+from shisha_rt.protocol.header import decode_head, encode_operation
 from shisha_rt.protocol.keys import new_pair
 from tests.machine.host.control_group import quota_group
 from tests.serving.daemon_process import DaemonEnded, machine_file
@@ -230,7 +230,7 @@ def test_models_come_and_go(host: HostProcess, models: Path, tmp_path: Path) -> 
     assert host.control.call("model_load", model_name="three", model=str(three)) == {"model_name": "three"}
     with host.model("three") as client:
         assert (client.infer(X).output == 3 * X).all()
-        assert post(host, "/v2/models/three/ready") == {"ready": True}
+        assert post(host, "/v2/models/three/ready") == {"name": "three", "ready": True}
         host.wait_for("three", lambda says: says["frames"], "what it has done")
         assert http.num_fds() > held
         with pytest.raises(urllib.error.HTTPError, match="400"):  # it would not be heeded
@@ -418,6 +418,20 @@ def test_a_file_that_is_written_anew_is_another_version_and_none_to_go_back_to(h
         host.control.call("model_undo", model_name="anew")
 
 
+def test_a_version_of_a_folder_is_the_file_that_is_in_it(tmp_path: Path) -> None:
+    """A load of version 1 served the newest file by that name."""
+    for version, factor in (("1", 2.0), ("3", 6.0)):
+        write_times(tmp_path / "repository" / "times" / version, factor)
+    with HostProcess(tmp_path, tmp_path / "repository") as host, host.model("times") as client:
+        for asked, served, factor in ((None, "3", 6), ("1", "1", 2), (None, "3", 6)):
+            host.control.call("model_load", model_name="times", version=asked)
+            assert host.told("times")["version"] == served
+            assert (client.infer(X).output == factor * X).all()
+        with raised(FailedPrecondition, Error.LOAD_FAILED):
+            host.control.call("model_load", model_name="times", version="2")
+        assert host.told("times")["version"] == "3"
+
+
 def test_a_load_whose_model_is_unloaded_meanwhile_is_answered(host: HostProcess, models: Path) -> None:
     file = write_times(models, 4.0, "brief")
 
@@ -448,6 +462,38 @@ def test_a_load_that_the_end_of_the_host_process_cuts_short_is_answered(tmp_path
             for loading in loads:
                 loading.result()
         host.assert_nothing_left()
+
+
+def test_while_it_drains_an_address_says_so_and_admits_no_frames(tmp_path: Path) -> None:
+    with (
+        HostProcess(tmp_path, write_identity_model(tmp_path), write_times(tmp_path, 2.0)) as host,
+        zmq.Context() as context,
+        context.socket(zmq.DEALER) as client,
+    ):
+        client.linger, client.rcvtimeo = 0, round(1e3 * PATIENCE_S)
+        pid = host.told("times")["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            client.connect(host.endpoint)
+            client.send(encode_operation("model_metadata", "forwarded", {"model_name": "times"}))
+            client.send(encode_operation("server_live", "0"))
+            assert decode_head(client.recv_multipart()[0]).id == "0"
+            host.popen.send_signal(signal.SIGTERM)
+            until(lambda: host.control.status()["state"] == "draining", "it drains")
+            assert host.control.call("server_live") == {"live": True}
+            assert host.control.call("server_ready") == {"ready": False}
+            client.send(encode_operation("infer", "1", {"model_name": "times", "inputs": []}))
+            client.send(encode_operation("model_load", "2", {"model_name": "times", "version": "2"}))
+            refused = [decode_head(client.recv_multipart()[0]) for _ in range(2)]
+            assert [(head.id, head.error and head.error.kind) for head in refused] == [
+                ("1", "draining"),
+                ("2", "draining"),
+            ]
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        last = decode_head(client.recv_multipart()[0])
+        assert (last.id, last.error) == ("forwarded", None)
+        assert host.wait() == 0
 
 
 def test_a_daemon_that_is_unwanted_as_soon_as_it_is_started_ends(host: HostProcess, models: Path) -> None:

@@ -84,13 +84,21 @@ def _contents(tensor: Any) -> bytes:
     return np.array(values, dtype).tobytes()
 
 
+def _parameter(value: float | tuple[int, ...]) -> tuple[str, float | str]:
+    """The field of a parameter's message, and its value there: numbers of a list are text, as there are no lists."""
+    if isinstance(value, tuple):
+        return "string_param", ",".join(map(str, value))
+    return ("int64_param" if isinstance(value, int) else "double_param"), value
+
+
 def answer_message(signature: Signature, asked: InferenceAsked, answer: Answer) -> Any:
     """The message of an answer. As with Triton, an output that went to a region has an empty raw content."""
     message = MESSAGES["ModelInferResponse"](
         model_name=signature.model_name, model_version=signature.version, id=asked.id
     )
     for name, value in told_parameters(answer).items():
-        setattr(message.parameters[name], "int64_param" if isinstance(value, int) else "double_param", value)
+        field, scalar = _parameter(value)
+        setattr(message.parameters[name], field, scalar)
     outputs, raw = told_outputs(asked, answer)
     pieces = iter(raw)
     for output in outputs:

@@ -61,7 +61,7 @@ class About:
         metadata = await self._ask("model_metadata", path)
         if signature.has_batches:  # as Triton: the axis of frames is open
             ends = {ends: [end | {"shape": [-1, *end["shape"][1:]]} for end in metadata[ends]] for ends in _ENDS}
-            metadata |= ends
+            metadata |= ends | {"max_batch_size": signature.most_frames}
         return metadata
 
     async def config(self, path: Path) -> dict[str, Any]:

@@ -44,6 +44,8 @@ def told_parameters(answer: Answer) -> dict[str, Any]:
     }
     if answer.sequence is not None:
         parameters["sequence"] = answer.sequence
+    if answer.epochs is not None:
+        parameters["epochs"] = answer.epochs
     return parameters
 
 

@@ -7,6 +7,7 @@ many bytes may come: by the same rules as those of the wire protocol (`protocol/
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Final
@@ -19,7 +20,7 @@ from msgspec import Meta, Struct
 from shisha_rt.errors import Error
 from shisha_rt.model.input_sizes import MOST_INPUTS
 from shisha_rt.protocol.exceptions import error_for
-from shisha_rt.protocol.header import DeadlineMs, Label, Priority, TensorData, TensorHeader
+from shisha_rt.protocol.header import DeadlineMs, DescribedTensor, Label, Priority, TensorData
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_INTEGER, MAX_NAME_LENGTH
 from shisha_rt.protocol.operations import Count
 from shisha_rt.protocol.request import Signature, arrange, check_outputs
@@ -29,6 +30,7 @@ MAX_HEADER_BYTES: Final = 1 << 20
 MAX_JSON_BYTES_A_VALUE: Final = 32
 """The longest reasonable number in JSON, with its separators."""
 
+_FLAT: Final = re.compile(rb"\s*\[\s*[^\[\s]")
 _Name = Annotated[str, Meta(max_length=MAX_NAME_LENGTH)]
 
 
@@ -55,14 +57,14 @@ class _TensorParameters(TensorData, frozen=True):
         return FilePiece(self.shared_memory_region, self.shared_memory_offset, self.shared_memory_byte_size)
 
 
-class InputTensor(TensorHeader, frozen=True):
+class InputTensor(DescribedTensor, frozen=True):
     """One input, and the one location of its values: `binary_bytes` in the body after the header, `data` (JSON) in the
     header, or a `region`.
     """
 
     name: _Name
     shape: Annotated[tuple[Count, ...], Meta(max_length=32)]
-    parameters: _TensorParameters = _TensorParameters()
+    parameters: _TensorParameters | None = None
     data: msgspec.Raw = msgspec.Raw()  # empty: not given
 
     @property
@@ -71,19 +73,20 @@ class InputTensor(TensorHeader, frozen=True):
 
     @property
     def binary_bytes(self) -> int | None:
-        return self.parameters.binary_data_size
+        return None if self.parameters is None else self.parameters.binary_data_size
 
     @property
     def region(self) -> FilePiece | None:
-        return self.parameters.region
+        return None if self.parameters is None else self.parameters.region
 
 
 class _Output(Struct, frozen=True):
     name: _Name
-    parameters: _TensorParameters = _TensorParameters()
+    parameters: _TensorParameters | None = None
 
     def wanted(self, of_all: AskedParameters) -> WantedOutput:
-        given, region = self.parameters, self.parameters.region
+        given = self.parameters or _TensorParameters()
+        region = given.region
         if region is not None and given.classification:
             what = "classification in shared memory is not supported"
             raise error_for(Error.NOT_OFFERED, f"output {self.name!r}: {what}")
@@ -117,10 +120,12 @@ class AskedParameters(Struct, frozen=True):
 
 
 class _Header(Struct, frozen=True):
+    """What may be left out may be null, too, as MLServer's types write it."""
+
     inputs: Annotated[tuple[InputTensor, ...], Meta(min_length=1, max_length=MOST_INPUTS)]
-    outputs: Annotated[tuple[_Output, ...], Meta(max_length=MOST_INPUTS)] = ()
-    id: _Name = ""
-    parameters: AskedParameters = AskedParameters()
+    outputs: Annotated[tuple[_Output, ...], Meta(max_length=MOST_INPUTS)] | None = None
+    id: _Name | None = None
+    parameters: AskedParameters | None = None
 
 
 _DECODER: Final = msgspec.json.Decoder(_Header)
@@ -166,12 +171,13 @@ def read_fields(fields: Mapping[str, object], signature: Signature) -> Inference
 
 
 def _checked(header: _Header, signature: Signature) -> InferenceAsked:
+    parameters, outputs = header.parameters or AskedParameters(), header.outputs or ()
     arrange(header.inputs, signature)
-    check_outputs([output.name for output in header.outputs], signature)
-    outputs = tuple(output.wanted(header.parameters) for output in header.outputs)
+    check_outputs([output.name for output in outputs], signature)
+    wanted = tuple(output.wanted(parameters) for output in outputs)
     for tensor in header.inputs:
         _check_location(tensor)
-    return InferenceAsked(header.id, header.inputs, outputs, header.parameters)
+    return InferenceAsked(header.id or "", header.inputs, wanted, parameters)
 
 
 def raw_request(size_bytes: int | None, signature: Signature) -> InferenceAsked:
@@ -205,10 +211,7 @@ def array_of(input_tensor: InputTensor) -> npt.NDArray[Any]:
     dtype = input_tensor.dtype
     flat, nested = _values_decoders(dtype, len(input_tensor.shape))
     try:
-        try:
-            values = flat.decode(input_tensor.data)
-        except msgspec.ValidationError:
-            values = nested.decode(input_tensor.data)
+        values = (flat if _FLAT.match(input_tensor.data) else nested).decode(input_tensor.data)
         with np.errstate(over="raise"):
             array = np.array(values, dtype)
     except msgspec.MsgspecError as error:

@@ -65,11 +65,12 @@ def _tell(ask: Callable[[Path], Awaitable[object]]) -> Handler:
 
 
 def _health(field: str, ask: Callable[[Path], Awaitable[bool]]) -> Handler:
-    """The status says the same as the body: 200 for yes, 503 for no."""
+    """The status says the same as the body, which names the model: 200 for yes, 503 for no."""
 
     async def handle(_exchange: Exchange, _caller: Caller | None, path: Path) -> HttpReply:
         is_so = await ask(path)
-        return json_reply({field: is_so}, 200 if is_so else 503)
+        named = {"name": path["model"]} if path else {}
+        return json_reply({**named, field: is_so}, 200 if is_so else 503)
 
     return handle
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Gauges:
-    """`update` is called periodically from the loop."""
+    """`update` is called periodically from the loop, `look` at each of its turns."""
 
     def __init__(self, shell: Shell, budgets: Budgets, share: HostShare) -> None:
         self._shell = shell
@@ -28,6 +28,7 @@ class Gauges:
         self._counted = dict(self._totals())  # by name and label: what each count stood at last
         self._shown: int | None = None
         self._queues: list[Gauge] = []
+        self._shows_frames = False
         self._standings: dict[str, str] = {}
         metrics = shell.counting
         metrics.gauge("shisha_target_seconds").set(shell.counting.target_s)
@@ -47,6 +48,7 @@ class Gauges:
 
     def update(self, now_s: float) -> None:
         cores, metrics = self._shell.cores, self._shell.counting
+        self._shows_frames = bool(self._shell.in_flight)
         metrics.gauge("shisha_frames_in_flight").set(self._shell.in_flight)
         regions = self._shell.requests.regions
         metrics.gauge("shisha_lent_regions").set(regions.count)
@@ -63,6 +65,14 @@ class Gauges:
         live = cores.lifecycle.live
         if live is not None:
             self._show_plan(*live)
+
+    def look(self) -> None:
+        """Show at once that all frames are answered: else a page might have them answered and in flight."""
+        if self._shows_frames and not self._shell.in_flight:
+            self._shows_frames = False
+            self._shell.counting.gauge("shisha_frames_in_flight").set(0)
+            for queue in self._queues:
+                queue.set(0)
 
     def _show_places(self) -> None:
         places = self._shell.cores.lifecycle.places

@@ -15,6 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -183,6 +184,7 @@ def _say_os_error(error: OSError, argv: Sequence[str] | None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    _refuse_empty(words)
     if " ".join(words[:2]) in _TWO_WORDS:
         words[:2] = [" ".join(words[:2])]
     command = typer.main.get_command(command_line(words[0] if words[0] in _NAMES else None))
@@ -198,6 +200,16 @@ def _run(argv: Sequence[str] | None) -> int:
     except SystemExit as end:  # typer's own answer to a broken pipe
         return end.code if isinstance(end.code, int) else _EXIT_FAILURE
     return result if isinstance(result, int) else 0
+
+
+def _refuse_empty(words: Sequence[str]) -> None:
+    """Raises BadInput for an option or argument without text, as of an unset variable: typer makes a folder of it."""
+    for before, word in pairwise(["", *words]):
+        option, equals, value = word.partition("=")
+        if not word and not (before.startswith("--") and "=" not in before):
+            raise BadInput("an argument is empty; expected text", Error.WRONG_OPTION)
+        if not word or (option.startswith("--") and equals and not value):
+            raise BadInput(f"{option or before}: is empty; expected a value", Error.WRONG_OPTION)
 
 
 def _in_our_words(error: typer.TyperException) -> str:

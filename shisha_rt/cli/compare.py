@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from shisha_rt.cli.drive.compared import MeasuredSide, MeasuredSides
 
 
+_LONGEST_S: Final = 3600.0
+"""Of one window, and of tuning. A much longer one, as 1e308, is a mistake that would never end."""
 WATCHING: Final = "watching"
 """State of a tuner that has found its plan."""
 
@@ -70,8 +71,8 @@ def compare(options: CompareOptions) -> None:
     from shisha_rt.model.zoo import resolve_model
 
     for option, value in (("--seconds", options.seconds), ("--tune", options.tune)):
-        if not (value > 0 and math.isfinite(value)):
-            raise BadInput(f"{option} {value:g}: expected a number of seconds above 0")
+        if not 0 < value <= _LONGEST_S:
+            raise BadInput(f"{option} {value:g}: expected seconds, above 0 and at most {_LONGEST_S:g}")
     check_writable("--png", options.png)
     if options.png is not None and find_spec("matplotlib") is None:
         raise BadInput(f"--png: matplotlib is missing: {pip_install('plot')}", Error.EXTRA_MISSING)

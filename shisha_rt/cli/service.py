@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from shisha_rt.machine.machine import Machine
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_LONGEST_NAME: Final = 247
+"""Characters of a unit, as systemd has it: 255 with `.service`."""
 _ADDRESSES: Final = ("ipc://", "unix:")
 """Prefixes of addresses that are paths."""
 _FILES: Final = ("calibration",)
@@ -67,8 +69,9 @@ def service(
     from shisha_rt.machine.config.machine_file import load_machine
     from shisha_rt.model.zoo import check_named
 
-    if not _NAME.fullmatch(unit):
-        raise BadInput(f"--unit {unit}: expected letters, digits, and between them _ . -", Error.WRONG_OPTION)
+    if not _NAME.fullmatch(unit) or len(unit) > _LONGEST_NAME:
+        expected = f"letters, digits, and between them _ . -, at most {_LONGEST_NAME} in all"
+        raise BadInput(f"--unit {unit}: expected {expected}", Error.WRONG_OPTION)
     words, options = _as_serve_reads(arguments)
     settings, served = _settings_of(options)
     of_environment = _of_environment(settings, options)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from shisha_rt.model.graph import Tensor
 
 _FRAMES: Final = 100
+_LEAST_RATE_FPS: Final = 1e-5
+"""About a frame a day: a lower rate is a mistake, and would end in no sleep that a clock can count."""
 _RANDOM_FRAMES: Final = 8  # made beforehand and sent in turn: making them takes longer than running them
 _SHOW_AFTER_S: Final = 2.0
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
@@ -88,8 +90,8 @@ def submit(options: SubmitOptions) -> None:
     from shisha_rt.cli.drive.frames import read_arrays
     from shisha_rt.cli.drive.reach import on_random
 
-    if options.rate is not None and not (options.rate > 0 and math.isfinite(options.rate)):
-        raise BadInput(f"--rate {options.rate:g}: expected a number above 0", Error.WRONG_OPTION)
+    if options.rate is not None and not _LEAST_RATE_FPS <= options.rate < math.inf:
+        raise BadInput(f"--rate {options.rate:g}: expected a number from {_LEAST_RATE_FPS:g}", Error.WRONG_OPTION)
     if options.stream is not None and not 1 <= len(options.stream) <= MAX_NAME_LENGTH:
         raise BadInput(f"--stream: expected a name of 1 to {MAX_NAME_LENGTH} characters", Error.WRONG_OPTION)
     _check_output(options.output)

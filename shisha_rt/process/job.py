@@ -97,7 +97,10 @@ def _listen(child: Child, pulse: Pulse, hear: Callable[[bytes], None], until_s: 
     stdout, begun = child.stdout.fileno(), b""
     watched = [stdout, child.pidfd]
     while watched:
-        can_be_read = select.select(watched, [], [], _LOOK_EVERY_S)[0]
+        poll = select.poll()  # `select.select` takes no descriptor from 1024 on, which the caller may have
+        for fd in watched:
+            poll.register(fd, select.POLLIN)
+        can_be_read = [fd for fd, _ in poll.poll(_LOOK_EVERY_S * 1e3)]
         if stdout in can_be_read:
             data = os.read(stdout, _PIPE_BYTES)
             *lines, begun = (begun + data).split(b"\n")

@@ -50,7 +50,7 @@ def test_a_place_down_and_up(run: Run, daemon: DaemonProcess) -> None:
 
 def test_a_device_without_a_name_slows_down_no_whole_place(run: Run, daemon: DaemonProcess) -> None:
     ran = run("place", "set", "slow0", "--speed", 0.5, "--device", "", "--endpoint", daemon.endpoint)
-    assert ran.complaint_of(Error.MALFORMED_REQUEST)
+    assert ran.complaint_of(Error.WRONG_OPTION)
 
 
 @pytest.mark.parametrize(

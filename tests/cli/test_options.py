@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 
 import pytest
 
 from shisha_rt.cli import options
 from shisha_rt.cli.options import parse_dims, parse_shapes, parse_sizes, progress
 from shisha_rt.errors import BadInput, Error
+from tests.cli.conftest import Run
 from tests.waiting import until
 from tests.wording import raised
 
@@ -76,3 +78,20 @@ def test_a_step_that_lasts_is_told_again(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_most_commands_take_one_shape() -> None:
     with raised(BadInput, Error.WRONG_SIZES, match="--shape: 2 shapes,"):
         parse_sizes(None, ["x=1", "x=2"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "named"),
+    [
+        (("keys", "new", "a", "--folder="), "--folder"),
+        (("service", "zoo:squeezenet", "--leases", ""), "--leases"),
+        (("plan", "zoo:squeezenet", "--machine", ""), "--machine"),
+        (("check", ""), "argument"),
+    ],
+)
+def test_an_empty_value_is_no_path_of_this_folder(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...], named: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert named in run(*argv).complaint_of(Error.WRONG_OPTION)
+    assert not [*tmp_path.iterdir()]

@@ -301,3 +301,8 @@ def test_what_serve_reads_from_the_environment_is_written(
     for name in ("SHISHA_ENDPOINT", "SHISHA_LEASES"):
         monkeypatch.setenv(name, "")
     assert value(run("service", "zoo:squeezenet"), "ExecStart") == " ".join([*START, "zoo:squeezenet"])
+
+
+def test_a_name_longer_than_systemd_takes_is_refused(run: Run, here: Path) -> None:
+    assert run("service", "zoo:squeezenet", "--unit", "a" * 247).status == 0
+    assert "--unit" in run("service", "zoo:squeezenet", "--unit", "a" * 248).complaint_of(Error.WRONG_OPTION)

@@ -182,3 +182,11 @@ def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
     assert engine_of(Settings("m"), of_file(CORE)) == "auto"
     with pytest.raises(BadInput, match=r"not installed; expected it: pip install 'shisha-rt\[openvino\]'$"):
         engine_of(Settings("m", engine="openvino"), of_file(CORE))
+
+
+@pytest.mark.parametrize("key", ["leases", "plan", "machine"])
+def test_an_empty_path_is_not_the_folder_of_the_file(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "daemon.toml"
+    file.write_text(f'model = "m.onnx"\n{key} = ""\n')
+    with raised(BadInput, Error.WRONG_VALUE, match=key):
+        read_settings(file)

@@ -113,3 +113,17 @@ def test_a_job_that_is_stopped_is_ended(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(JobFailed, match=r"^it failed: it hangs: no sign .* for \d+ s$") as failure:
         run_job("stops", failed="it failed")
     assert failure.value.status is None
+
+
+def test_a_job_of_a_process_that_has_many_files_open(tmp_path: Path) -> None:
+    """In a process of its own, which has the descriptors below 1,024 in use, as a program may that embeds us."""
+    code = (
+        "import os, resource\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))\n"
+        "from shisha_rt.process.job import run_job\n"
+        "kept = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]\n"
+        "print(run_job('upper', 'done', failed='x', given=b'all ').decode())\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (ran.stdout, ran.returncode) == ("ALL done\n", 0)

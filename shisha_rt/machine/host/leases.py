@@ -146,8 +146,8 @@ def _holders(inode: int) -> set[int]:
 
 def _own_folder() -> Path:
     """The environment's folder, else this user's own. Raises OSError if others own or may use the latter."""
-    if FOLDER_VARIABLE in os.environ:
-        return Path(os.environ[FOLDER_VARIABLE])
+    if of_environment := os.environ.get(FOLDER_VARIABLE):  # an empty one is as none
+        return Path(of_environment)
     path = Path(tempfile.gettempdir(), f"shisha-rt-cores-{os.getuid()}")  # not of one session: Ray's may differ
     path.mkdir(mode=0o700, exist_ok=True)
     status = path.lstat()

@@ -18,6 +18,7 @@ import typer
 
 from shisha_rt.cli.completion import offer, offer_machines, offer_models
 from shisha_rt.cli.options import Dims, Groups, ManyShapes, parse_dims, parse_shapes, tell_terminal
+from shisha_rt.daemon.loop.log_lines import log_lines, write_line
 from shisha_rt.daemon.settings import (
     Settings,
     check_built,
@@ -108,7 +109,6 @@ def serve(
       shisha-rt serve daemon.toml
       shisha-rt serve detector.onnx recogniser.onnx
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.daemon.loop.log_lines import log_lines
     from shisha_rt.daemon.service_manager import ServiceManager
     from shisha_rt.repository.entries import names_several
 
@@ -137,7 +137,7 @@ def _serve_one(options: Mapping[str, Any], manager: ServiceManager, log: tuple[i
 
     def announce() -> None:
         line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.web.metrics_page}
-        print(json.dumps(line | _told_of(daemon.web)), flush=True)
+        write_line(sys.stdout, json.dumps(line | _told_of(daemon.web)))
         tell_terminal(_what_next(daemon.gateway.endpoint, daemon.web.urls))
 
     daemon.run(announce)
@@ -167,7 +167,7 @@ class _StartProgress:
         now_s = time.monotonic()
         if not sys.stderr.isatty() and now_s >= self._said_s + _SAY_EVERY_S:
             self._said_s = now_s
-            print(f"starting for {now_s - self._started_s:.0f} s: {message}", file=sys.stderr, flush=True)
+            write_line(sys.stderr, f"starting for {now_s - self._started_s:.0f} s: {message}")
 
 
 def _daemon(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int, str]) -> Daemon:
@@ -214,7 +214,7 @@ def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tup
 
     def announce() -> None:
         line = {"ready": True, "endpoint": host.front.endpoint, "metrics": host.web.metrics_page}
-        print(json.dumps(line | _told_of(host.web) | {"models": [*host.fleet.models]}), flush=True)
+        write_line(sys.stdout, json.dumps(line | _told_of(host.web) | {"models": [*host.fleet.models]}))
 
     host.run(announce)
 

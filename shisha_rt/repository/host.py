@@ -34,6 +34,7 @@ from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.host.cpu_use import family
+from shisha_rt.machine.host.leases import keep_folder
 from shisha_rt.protocol import operations as ops
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.operations import INFER, LOADING_OPS, OPERATIONS
@@ -89,6 +90,8 @@ class ModelHost:
             folder = folder_of(self.front.endpoint, ".models", LONGEST_SOCKET)
             make_private(folder)
             closing.callback(remove_empty, folder)
+            if (kept := keep_folder(folder)) is not None:
+                closing.callback(os.close, kept)
             home = Home(folder, self._poller, self._context)
             self.fleet = Fleet(share, home, start, self._models_changed)
             self._versions = Versions(self.fleet, self.front, entries, self._models_changed)

@@ -26,7 +26,7 @@ from shisha_rt.daemon.prepared import Preparation
 from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.start import expect_daemon, start_daemon
 from shisha_rt.errors import BadInput, Failure
-from shisha_rt.machine.host.leases import CoreLeases
+from shisha_rt.machine.host.leases import CoreLeases, keep_folder
 from shisha_rt.process.parent import die_with, exit_at_sigterm, outlive_parent
 
 STARTS_CHILDREN: Final = True
@@ -96,6 +96,7 @@ def _serve(hosted: HostedModel) -> None:
                 hosted.record, DaemonRecord(hosted.told, hosted.number, os.getpid(), daemon.web.metrics_page)
             )
             outlive_parent()
+            keep_folder(hosted.record.parent)  # as long as this process lives
             with contextlib.suppress(BrokenPipeError):  # the host process has just died; the next finds the record
                 print(json.dumps({"ready": True, "metrics": daemon.web.metrics_page}), flush=True)
 

@@ -27,6 +27,7 @@ import psutil
 import zmq
 from msgspec.structs import replace
 
+from shisha_rt.daemon.loop.log_lines import write_line
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.prepared import Preparation
 from shisha_rt.errors import Failure
@@ -247,8 +248,7 @@ class ModelDaemon:
             self._poller.unwatch(pipe.fileno())
         for line in (data or b"").decode(errors="replace").splitlines():
             self._last_lines.append(line)
-            with contextlib.suppress(OSError):  # as on a full disk, or where nobody reads any more
-                print(f"{self.entry.name}: {line}", file=sys.stderr)
+            write_line(sys.stderr, f"{self.entry.name}: {line}")
         return iter(())
 
     def _ended(self) -> Iterator[DaemonEnded]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import logging
 import os
@@ -43,14 +42,10 @@ def test_a_process_that_has_the_id_of_a_daemon_that_ended_is_none(daemon: ModelD
     daemon.terminate()  # nobody: else this process would end
 
 
-class FullDisk(io.StringIO):
-    def write(self, _: str) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 def test_a_line_of_the_log_that_nobody_takes_ends_nothing(daemon: ModelDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", FullDisk())
-    assert list(daemon._read_log(io.BytesIO(b"one\ntwo\n"))) == []
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        assert list(daemon._read_log(io.BytesIO(b"one\ntwo\n"))) == []
     assert [*daemon._last_lines] == ["one", "two"]
 
 

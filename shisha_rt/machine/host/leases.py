@@ -4,6 +4,9 @@ A lease is a lock on a file named after the core, in a folder that all daemons u
 process ends, however that happens. A process that was told which cores to use holds them, together with any others that
 were told the same, and so keeps them from daemons that choose their cores. Containers on one host respect each other's
 leases if they are given the same folder, on a local file system.
+
+A file that is removed leases nothing to whoever opens its name anew. Programs that clean /tmp of old files
+(systemd-tmpfiles) leave a folder that somebody has locked.
 """
 
 from __future__ import annotations
@@ -38,10 +41,12 @@ class CoreLeases:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._locks: dict[int, int] = {}
+        self._kept: int | None = None
         self.fault = ""
         try:
             self.folder = _own_folder() if folder is None else folder
             self.folder.mkdir(parents=True, exist_ok=True)
+            self._kept = keep_folder(self.folder)
         except OSError as error:
             self.folder = folder or Path(tempfile.gettempdir())
             self.fault = f"{error.filename or self.folder}: {error.strerror}" if error.strerror else str(error)
@@ -84,6 +89,9 @@ class CoreLeases:
 
     def close(self) -> None:
         self.release(list(self._locks))
+        if self._kept is not None:
+            os.close(self._kept)
+            self._kept = None
 
     def _lock(self, core: int, how: int) -> bool:
         if core in self._locks:
@@ -118,6 +126,17 @@ def take_cores(count: int) -> Taken:
         return Taken(tuple(sorted(leases.cores)), None, leases)
     leases.close()
     return Taken(usable, leases.fault or f"fewer than {count} are free", leases)
+
+
+def keep_folder(folder: Path) -> int | None:
+    """A descriptor that keeps a folder's files from programs that remove old ones; None where that cannot be."""
+    try:
+        kept = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with contextlib.suppress(OSError):
+        fcntl.flock(kept, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return kept
 
 
 def _open(path: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -148,3 +149,16 @@ def test_cores_that_only_processes_of_ones_own_hold_are_held_beside_them(tmp_pat
             True,
         ]
         assert leases.cores == {3, 5}
+
+
+def test_a_folder_in_use_is_locked_as_cleaners_of_temporary_files_respect(tmp_path: Path) -> None:
+    """tmpfiles.d(5): what somebody has locked is not aged. A removed file would lease its core twice."""
+    leases = CoreLeases(tmp_path)
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        leases.close()
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,16 @@ def test_it_is_there_in_a_folder_that_gives_its_group_to_what_is_made_in_it(tmp_
     with LocalGateway(f"ipc://{tmp_path}/daemon") as gateway:
         assert gateway.sharing.path == tmp_path / "daemon.share" / "socket"
         assert gateway.sharing.path.parent.stat().st_mode & 0o7777 == 0o2700
+
+
+def test_it_is_not_in_a_folder_that_goes_when_its_user_logs_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", f"/run/user/{os.geteuid()}")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with LocalGateway("tcp://127.0.0.1:0") as gateway:
+        assert gateway.sharing.path is not None
+        assert gateway.sharing.path.is_relative_to(tmp_path)
 
 
 def test_where_paths_are_too_long_it_is_in_a_short_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,7 @@ _LONGEST_BYTES: Final = 4096
 _SPARE_CONNECTIONS: Final = 16  # connections that have no region yet
 _PRIVATE: Final = 0o700
 _SHORT: Final = Path("/tmp")
+_OF_LOGINS: Final = Path("/run/user")  # pam_systemd(8)
 _USUAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "0.0.0.0", "*"})
 
 
@@ -184,7 +185,8 @@ def _say(end: socket.socket, said: object, fd: int | None = None) -> None:
 
 
 def folder_of(endpoint: str, suffix: str, longest: str) -> Path:
-    """Folder of the process that serves at `endpoint`: beside an ipc endpoint, else in the user's runtime folder.
+    """Folder of the process that serves at `endpoint`: beside an ipc endpoint, else in the runtime folder that was set,
+    but not in a login's, which goes when its user logs out: a daemon may stay.
 
     If a socket named `longest` does not fit there, the folder is in /tmp. The path is absolute, as clients may have
     another working directory.
@@ -197,6 +199,8 @@ def folder_of(endpoint: str, suffix: str, longest: str) -> Path:
         beside = "" if host in _USUAL_HOSTS else f"-{host.strip('[]')}"
         short = f"{port}{beside}{suffix}"
         runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+        if runtime.parent == _OF_LOGINS:
+            runtime = Path(tempfile.gettempdir())
         folder = runtime.absolute() / _name_for_all() / short
     return folder if fits_socket(folder / longest) else _SHORT / _name_for_all() / short
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from shisha_rt.machine.device import Device
     from shisha_rt.machine.machine import Machine, Place
     from shisha_rt.measure.compiled import Compiled
+    from shisha_rt.papers.partitiontuner.partition_profile import PartitionProfile
     from shisha_rt.placement.operator_groups import Pattern
 
 _PROBLEM_SUFFIX: Final = ".json"
@@ -372,7 +373,7 @@ def _by_partitions(
     patterns: Sequence[Pattern], compiled: Compiled, machine: Machine, place: Place, devices: tuple[Device, ...]
 ) -> tuple[OperatorCosts, str, Mapping[str, float]]:
     """Measure as PartitionTuner does: each partition by itself, with what it moves in and out."""
-    profiled = study("profile_partitions")(compiled, machine, place, devices, patterns, progress)
+    profiled: PartitionProfile = study("profile_partitions")(compiled, machine, place, devices, patterns, progress)
     figures = {
         "partitions": profiled.partitions,
         "distinct": profiled.distinct,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
-
-from prometheus_client import Gauge
 
 from shisha_rt.daemon.host_share import RELEASED, HostShare
 from shisha_rt.daemon.shell import Shell
@@ -19,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class Gauges:
-    """`update` is called periodically from the loop, `look` at each of its turns."""
+    """`update` is called periodically from the loop. The frames in flight are counted as a page is written: no page has a
+    frame both answered and in flight.
+    """
 
     def __init__(self, shell: Shell, budgets: Budgets, share: HostShare) -> None:
         self._shell = shell
@@ -27,10 +28,10 @@ class Gauges:
         self._budgets = budgets
         self._counted = dict(self._totals())  # by name and label: what each count stood at last
         self._shown: int | None = None
-        self._queues: list[Gauge] = []
-        self._shows_frames = False
+        self._queued: Mapping[int, int] = {}  # frames by stage, at the last update
         self._standings: dict[str, str] = {}
         metrics = shell.counting
+        metrics.gauge("shisha_frames_in_flight").set_function(lambda: shell.in_flight)
         metrics.gauge("shisha_target_seconds").set(shell.counting.target_s)
         for place in self._machine.places:  # counters must show 0 first, for queries of their increase
             metrics.count("shisha_worker_restarts", place.name, by=0)
@@ -48,8 +49,6 @@ class Gauges:
 
     def update(self, now_s: float) -> None:
         cores, metrics = self._shell.cores, self._shell.counting
-        self._shows_frames = bool(self._shell.in_flight)
-        metrics.gauge("shisha_frames_in_flight").set(self._shell.in_flight)
         regions = self._shell.requests.regions
         metrics.gauge("shisha_lent_regions").set(regions.count)
         metrics.gauge("shisha_lent_bytes").set(regions.size_bytes)
@@ -65,14 +64,6 @@ class Gauges:
         live = cores.lifecycle.live
         if live is not None:
             self._show_plan(*live)
-
-    def look(self) -> None:
-        """Show at once that all frames are answered: else a page might have them answered and in flight."""
-        if self._shows_frames and not self._shell.in_flight:
-            self._shows_frames = False
-            self._shell.counting.gauge("shisha_frames_in_flight").set(0)
-            for queue in self._queues:
-                queue.set(0)
 
     def _show_places(self) -> None:
         places = self._shell.cores.lifecycle.places
@@ -126,9 +117,7 @@ class Gauges:
         shell, metrics = self._shell, self._shell.counting
         if epoch != self._shown:
             self._show_stages(epoch, plan)
-        queued = shell.cores.lifecycle.frames.queued(epoch)
-        for i, queue in enumerate(self._queues):
-            queue.set(queued.get(i, 0))
+        self._queued = shell.cores.lifecycle.frames.queued(epoch)
         if shell.cores.placing is not None:
             self._show_costs(epoch, plan, shell.cores.placing)
         rate = shell.telemetry.rate(epoch, plan)
@@ -147,9 +136,12 @@ class Gauges:
         for i, stage in enumerate(plan.stages):
             for lead in stage.leads:
                 layers.labels(i, lead).set(stage.layer_count)
-        self._queues = [queue.labels(i, ",".join(stage.leads)) for i, stage in enumerate(plan.stages)]
+            queue.labels(i, ",".join(stage.leads)).set_function(partial(self._in_queue, i))
         metrics.gauge("shisha_plan_epoch").set(epoch)
         self._shown = epoch
+
+    def _in_queue(self, stage: int) -> int:
+        return self._queued.get(stage, 0) if self._shell.in_flight else 0
 
     def _show_costs(self, epoch: int, plan: Plan, placing: Placing) -> None:
         cost = self._shell.counting.gauge("shisha_placement_cost_seconds")

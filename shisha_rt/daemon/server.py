@@ -235,7 +235,6 @@ class Daemon:
             if not ready:
                 ready = self._check_start(on_ready)
             turn()
-            self._gauges.look()
             self.web.show_full(is_full=lifecycle.frames.streams.is_full)
             wake_s = min(look_at_s, self.gateway.tend(now_s), look_at_s if wake_s is None else wake_s)
             wait_s = 0.0 if shell.sweep.some() else max(0.0, wake_s - now_s)

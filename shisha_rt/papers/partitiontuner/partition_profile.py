@@ -55,6 +55,12 @@ class PartitionProfile:
     measured: int
     seconds: float
 
+    @property
+    def in_words(self) -> str:
+        """One line."""
+        new = f"{self.measured} measured in {self.seconds:.3g} s" if self.measured else "all measured before"
+        return f"{self.partitions} partitions, {self.distinct} of them distinct, {new}"
+
 
 def profile_partitions(
     compiled: Compiled,

@@ -93,6 +93,7 @@ def test_a_second_start_measures_nothing(compiled: Compiled, jobs: list[Partitio
     # Both Convs after the first Relu are the same; so are the Relus.
     assert (first.partitions, first.distinct, first.measured) == (9, 7, 7)
     assert first.seconds > 0
+    assert first.in_words == f"9 partitions, 7 of them distinct, 7 measured in {first.seconds:.3g} s"
     assert first.costs.time_s.shape == (8, 2)
     assert ((first.costs.time_s > 0) & (first.costs.time_s < 1)).all()
     np.testing.assert_array_equal(first.costs.time_s[[1, 2]], first.costs.time_s[[5, 3]])

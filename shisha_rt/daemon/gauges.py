@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Gauges:
-    """`update` is called periodically from the loop. The frames in flight are counted as a page is written: no page has a
-    frame both answered and in flight.
+    """`update` is called periodically from the loop. The frames in flight are counted as a page is written: no page has
+    a frame both answered and in flight.
     """
 
     def __init__(self, shell: Shell, budgets: Budgets, share: HostShare) -> None:

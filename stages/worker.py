@@ -17,10 +17,10 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 import msgspec
 
@@ -31,7 +31,7 @@ from shisha_rt.model.reader import index_file
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.layout import layouts_of
-from shisha_rt.process.lent import LentFault, LentPiece, read_lent, write_lent
+from shisha_rt.process.lent import CopyLent, LentFault, reader_of_lent, write_lent
 from shisha_rt.process.parent import belong_to
 from stages.built.orders import CompiledStages, PlacedStages
 from stages.emulate.place import EmulatedMemory, EmulatedPlace, Started
@@ -39,7 +39,6 @@ from stages.engines.session import one_line
 from stages.executor import Executor, Ran
 from stages.memory_limit import WORKERS_SCORE, MemoryLimit, die_before_others, is_for_memory
 
-_CopyLent: TypeAlias = Callable[[Sequence[LentPiece], Mapping[int, int], Arena, int, int], None]
 _HEARTBEAT_S: Final = 0.1
 _LONGEST_POLL_S: Final = 60.0
 _BUILDING_MS: Final = 100  # between two looks after builders while no message comes
@@ -101,6 +100,7 @@ class Worker:
         indexes = [index_file.read_index(Path(folder)) for folder in config.engine_folders]
         layout, *further = layouts_of(indexes, config.output_bytes)
         self._arena = Arena(config.arena_fd, layout, config.slot_count, config.place_count, further)
+        self._read_lent = reader_of_lent(self._arena)
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self._memory = MemoryLimit(config.max_worker_bytes, config.place_count)
         threading.Thread(target=self._sign, name="heartbeat", daemon=True).start()
@@ -196,7 +196,7 @@ class Worker:
         part = run.part
         self._arena.note_start(self._config.place_index, part.frame, int(now_s * 1e9))
         try:
-            self._copy_lent(read_lent, run, "reads")
+            self._copy_lent(self._read_lent, run, "reads")
             demand = self._executor.demand(part)
             started = self._place.start(demand, ready_s, now_s)
             ran = self._executor.run(part, run.layout)
@@ -233,7 +233,7 @@ class Worker:
         if not self._executor.builds:
             self._memory.hold()
 
-    def _copy_lent(self, copy: _CopyLent, run: messages.Run, which: Literal["reads", "writes"]) -> None:
+    def _copy_lent(self, copy: CopyLent, run: messages.Run, which: Literal["reads", "writes"]) -> None:
         pieces = getattr(run, which)
         if pieces:
             copy(pieces, self._lent, self._arena, run.part.slot, run.layout)

@@ -269,7 +269,7 @@ def settings_in(raw: object, path: Path, source: str) -> Settings:
     settings = convert(raw, Settings, source)
     model = settings.model if settings.model.startswith("zoo:") else str(path.parent / settings.model)
     files = {key.name: getattr(settings, key.name) for key in setting_keys() if key.file}
-    for name, file in {**files, "machine": settings.machine}.items():
+    for name, file in {"model": settings.model, **files, "machine": settings.machine}.items():
         if file == "":  # it would be the folder of the daemon file
             raise BadInput(f'{source}: {name} = "": expected a path', Error.WRONG_VALUE)
     return replace(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import select
 from collections.abc import Callable
 from typing import Final
 
@@ -19,6 +18,7 @@ from shisha_rt.messages.calibration import Calibrated, CalibrationJob
 from shisha_rt.process.channel import ChannelBroken
 from shisha_rt.process.child import start_with_channel
 from shisha_rt.process.pulse import Pulse
+from shisha_rt.process.readable import await_ready, is_readable
 
 _SENDS_EVERY_S: Final = 0.1
 
@@ -109,7 +109,7 @@ class Joined:
                 raise self._ended() from None
             if self._pulse.look(channel.beats) is not None:
                 raise self._ended()
-            select.select([channel.fileno(), child.pidfd], [], [], _SENDS_EVERY_S)
+            await_ready([channel.fileno(), child.pidfd], _SENDS_EVERY_S)
 
     def _ended(self) -> Failure:
         child = self.line[0]
@@ -124,6 +124,6 @@ class Joined:
         if channel.open and self._all_there:  # before that, the child waits for Ray and would not read the message
             with contextlib.suppress(ChannelBroken):
                 channel.send(cm.TO_CLUSTER.encode(cm.EndCluster()))
-                select.select([child.pidfd], [], [], cm.LEAVES_WITHIN_S)
+                is_readable(child.pidfd, cm.LEAVES_WITHIN_S)
         child.end()
         channel.close()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import select
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -37,6 +36,7 @@ from shisha_rt.machine.machine import Remote
 from shisha_rt.messages.worker import FarUp
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.parent import ignore_signals, line_to_parent
+from shisha_rt.process.readable import await_ready
 
 _RESERVED_WITHIN_S: Final = 10.0
 _FIRST_DELAY_S: Final = 0.2
@@ -151,7 +151,7 @@ class Cluster:
             for do in due:
                 do()
             wait_s = min((at_s - now_s for at_s, _ in self._timers), default=60.0)
-            if self._woken in select.select([self._channel.fileno(), self._woken], [], [], max(0.0, wait_s))[0]:
+            if self._woken in await_ready([self._channel.fileno(), self._woken], wait_s):
                 os.eventfd_read(self._woken)
 
     def _take(self, message: cm.ToCluster) -> None:

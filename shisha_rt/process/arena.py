@@ -126,6 +126,16 @@ class Arena:
         start = self._start(slot, region)
         self._view[start : start + region.size_bytes] = data
 
+    @property
+    def has_booleans(self) -> bool:
+        return any(region.tensor.datatype == "BOOL" for layout in self.layouts for region in layout.regions.values())
+
+    def make_booleans(self, slot: int, region: Region) -> None:
+        """Make each byte of a tensor of booleans 0 or 1: engines differ in what they take others for."""
+        if region.tensor.datatype == "BOOL":
+            raw = self.raw(slot, region)
+            np.minimum(raw, 1, out=raw)
+
     def shape(self, slot: int, region: Region) -> tuple[int, ...]:
         """Shape of the tensor in `slot`; if it depends on the data, the shape that was last written there."""
         if not region.tensor.open_axes:

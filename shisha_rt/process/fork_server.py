@@ -326,8 +326,11 @@ def _end(code: object) -> NoReturn:
 
 
 def _show_command(module: str, *arguments: str) -> None:
-    """Set the command line that `ps` shows, cut off where the memory for it ends."""
-    start, end = map(int, stat_fields(Path("/proc/self/stat"))[_COMMAND_LINE_FIELD:][:2])
+    """Set the command line that `ps` shows, cut off where the memory for it ends; not where there is no /proc."""
+    try:
+        start, end = map(int, stat_fields(Path("/proc/self/stat"))[_COMMAND_LINE_FIELD:][:2])
+    except OSError:
+        return
     text = " ".join([sys.executable, "-m", module, *arguments]).encode(errors="replace")
     room = end - start - 1
     if room > 0:  # not if the kernel hides the addresses

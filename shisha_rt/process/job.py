@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import select
 import signal
 import subprocess
 import tempfile
@@ -17,6 +16,7 @@ from typing import Final
 from shisha_rt.errors import Failure
 from shisha_rt.process.child import Child, last_line, start_child
 from shisha_rt.process.pulse import JOB_SILENCE_S, SILENCE_S, Pulse
+from shisha_rt.process.readable import await_ready
 
 _OWN_FAULT: Final = f"{Failure.__module__}.{Failure.__qualname__}: "
 """Start of a traceback's last line if the job raised a Failure, whose message says what is wrong."""
@@ -97,10 +97,7 @@ def _listen(child: Child, pulse: Pulse, hear: Callable[[bytes], None], until_s: 
     stdout, begun = child.stdout.fileno(), b""
     watched = [stdout, child.pidfd]
     while watched:
-        poll = select.poll()  # `select.select` takes no descriptor from 1024 on, which the caller may have
-        for fd in watched:
-            poll.register(fd, select.POLLIN)
-        can_be_read = [fd for fd, _ in poll.poll(_LOOK_EVERY_S * 1e3)]
+        can_be_read = await_ready(watched, _LOOK_EVERY_S)
         if stdout in can_be_read:
             data = os.read(stdout, _PIPE_BYTES)
             *lines, begun = (begun + data).split(b"\n")

@@ -1,4 +1,4 @@
-"""Whether a descriptor can be read, and how much a socket holds."""
+"""Whether descriptors can be read, and how much a socket holds."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ import array
 import fcntl
 import math
 import select
+from collections.abc import Iterable
+
+
+def await_ready(to_read: Iterable[int], within_s: float, to_write: Iterable[int] = ()) -> set[int]:
+    """Wait up to `within_s` for one of these descriptors; return those that can be read, or whose other end is gone,
+    and those of `to_write` that can be written.
+
+    By `poll`, as `select.select` takes no descriptor from 1024 on, and a daemon may have thousands. Its children have
+    the descriptors that they are passed under the daemon's numbers.
+    """
+    poll = select.poll()
+    to_read, to_write = set(to_read), set(to_write)
+    for fd in to_read | to_write:
+        poll.register(fd, (select.POLLIN if fd in to_read else 0) | (select.POLLOUT if fd in to_write else 0))
+    return {fd for fd, _ in poll.poll(math.ceil(max(0.0, within_s) * 1e3))}
 
 
 def is_readable(fd: int, within_s: float) -> bool:
-    """Wait up to `within_s` until `fd` can be read, or its other end is gone.
-
-    By `poll`, as `select.select` takes no descriptor from 1024 on, and a daemon may have thousands.
-    """
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(math.ceil(within_s * 1e3)))
+    """Wait up to `within_s` until `fd` can be read, or its other end is gone."""
+    return bool(await_ready([fd], within_s))
 
 
 def queued_bytes(fd: int, queue: int) -> int:

@@ -31,9 +31,9 @@ from shisha_rt.protocol.header import (
     decode_infer_answer,
     encode_operation,
 )
-from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_HEADER_BYTES, MAX_PRIORITY
+from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_HEADER_BYTES, MAX_NAME_LENGTH, MAX_PRIORITY
 from shisha_rt.protocol.operations import INFER
-from shisha_rt.protocol.request import Signature
+from shisha_rt.protocol.request import Signature, check_operation
 from shisha_rt.tensors import NUMPY_OF
 
 Stages: TypeAlias = Plan | Sequence[Mapping[str, Any]]
@@ -74,6 +74,10 @@ class FrameTerms(NamedTuple):
         if deadline_s is not None and not 0 <= deadline_s <= MAX_DEADLINE_MS / 1e3:
             expected = f"expected 0 to {MAX_DEADLINE_MS / 1e3:g}"
             raise error_for(Error.MALFORMED_REQUEST, f"deadline_s {deadline_s}; {expected}")
+        for name, text, least in (("stream", self.stream, 1), ("traceparent", self.traceparent, 0)):
+            if text is not None and not (isinstance(text, str) and least <= len(text) <= MAX_NAME_LENGTH):
+                expected = f"expected text of {least} to {MAX_NAME_LENGTH} characters"
+                raise error_for(Error.MALFORMED_REQUEST, f"{name} {text!r:.80}; {expected}")
         deadline_ms = None if deadline_s is None else deadline_s * 1e3
         return InferParameters(self.stream, self.sequence, deadline_ms, self.priority, self.traceparent, self.caller)
 
@@ -203,11 +207,14 @@ class Conversation:
         return served[0].endpoint if len(served) == 1 else None
 
     def ask(self, op: str, arguments: Mapping[str, object] | None = None) -> Outgoing:
-        """Make a request other than `infer`."""
+        """Make a request other than `infer`. Raises `InvalidArgument` for arguments that it does not take."""
         request_id = self._new_id()
         if self._model is not None and op != _SERVER_METADATA:
             arguments = {"model_name": self._model, **(arguments or {})}
-        return Outgoing(request_id, op, [encode_operation(op, request_id, arguments)])
+        header = encode_operation(op, request_id, arguments)
+        if arguments and len(header) <= MAX_HEADER_BYTES:
+            check_operation(header)
+        return Outgoing(request_id, op, [header])
 
     def infer(
         self,
@@ -224,6 +231,9 @@ class Conversation:
             request_id = self._new_id()
         elif not isinstance(request_id, str):
             raise error_for(Error.MALFORMED_REQUEST, f"request_id {request_id!r}; expected a str")
+        elif len(request_id) > MAX_NAME_LENGTH:
+            too_long = f"request_id: {len(request_id)} characters; expected at most {MAX_NAME_LENGTH}"
+            raise error_for(Error.REQUEST_TOO_LARGE, too_long)
         self._check_id(request_id)
         outputs = (outputs,) if isinstance(outputs, str) else tuple(outputs)
         parts, lent = self._frames.request(request_id, inputs, terms.parameters(), outputs)

@@ -197,7 +197,7 @@ def _encode(header: object) -> bytes:
     try:
         return _ENCODER.encode(header)
     except (TypeError, ValueError, RecursionError) as error:
-        raise error_for(Error.MALFORMED_REQUEST, f"header: {error}") from None
+        raise error_for(Error.MALFORMED_REQUEST, f"{error}; expected plain data") from None
 
 
 def encode_outputs(outputs: Sequence[TensorHeader]) -> msgspec.Raw:

@@ -62,7 +62,7 @@ class ModelLoad(Struct, frozen=True):
     """
 
     model_name: PathName
-    model: str | None = None
+    model: Annotated[str, Meta(min_length=1)] | None = None
     version: PathName | None = None
     shadow: Annotated[int, Meta(ge=0, le=MAX_SHADOW_FRAMES)] = 0
 

@@ -272,6 +272,18 @@ def read_operation(parts: Sequence[Buffer]) -> OpRequest:
         raise
 
 
+def check_operation(header: bytes) -> None:
+    """Check a request other than `infer` before it is sent. Raises `ShishaError`, in words for who gave its arguments.
+
+    An operation that is not known here is left to the daemon.
+    """
+    try:
+        read_operation([header])
+    except ShishaError as error:
+        if error.kind != Error.UNKNOWN_OPERATION:
+            raise type(error)(_OF_HEADER.sub("", error.message), None, error.kind) from None
+
+
 def parse(parts: Sequence[Buffer], signature: Signature, limits: Limits) -> InferRequest | OpRequest:
     """Read one request from its `parts`: header, then raw tensors. Raises `ShishaError`."""
     _check_parts(parts, limits)
@@ -549,7 +561,7 @@ def check_outputs(names: Sequence[str], signature: Signature) -> tuple[str, ...]
 
 
 def _refuse_model(name: str, signature: Signature) -> NoReturn:
-    message = f"header at model_name: no model {_shown(name)}; expected {_shown(signature.model_name)}"
+    message = f"model_name: no model {_shown(name)} is served; expected {_shown(signature.model_name)}"
     raise error_for(Error.UNKNOWN_MODEL, message)
 
 
@@ -561,6 +573,7 @@ def _convert(fields: Mapping[str, Any], kind: type[_Header]) -> _Header:
         raise error_for(Error.MALFORMED_REQUEST, _in_our_words(error)) from None
 
 
+_OF_HEADER: Final = re.compile("^header( at |: )")
 _WHERE: Final = re.compile(r" - at `\$\.?(?P<path>.*)`$")
 
 

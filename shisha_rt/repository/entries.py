@@ -178,7 +178,7 @@ def _in_file(path: Path) -> tuple[Settings, list[ModelEntry]]:
     assert isinstance(tables, list)
     if not tables:
         raise BadInput(f"{path}: model = []: expected a [[model]] table for each model", Error.WRONG_VALUE)
-    host, entries = settings_in({**raw, _TABLE: ""}, path, str(path)), []
+    host, entries = settings_in({**raw, _TABLE: path.name}, path, str(path)), []  # it needs some model
     for index, table in enumerate(tables):
         where = f"{path}: model[{index}]"
         if not isinstance(table, dict):

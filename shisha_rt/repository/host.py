@@ -222,7 +222,7 @@ class ModelHost:
             if model is None:
                 raise error_for(
                     Error.UNKNOWN_MODEL,
-                    f"header at model_name: several models are served; expected {names_of(self.fleet.models)} "
+                    f"several models are served; expected {names_of(self.fleet.models)} as model_name "
                     "(--model of a command)",
                 )
         except ShishaError as error:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from shisha_rt.errors import Error
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
-from shisha_rt.protocol.request import InferRequest, Signature
+from shisha_rt.protocol.request import InferRequest, Lent, Signature
 from shisha_rt.tensors import Tensor
 
 INDEX = ModelIndex(
@@ -95,3 +97,27 @@ def test_an_output_without_room_is_the_error_of_who_asks_for_it(arena: Arena) ->
         "output 'found': 1032 bytes (shape [129, 2]); expected at most 1024, which serve --max-output-bytes sets"
     )
     assert answer_of(arena, ("y",), rows=129).error is None
+
+
+def test_booleans_are_0_or_1_however_they_come() -> None:
+    """Engines differ in what they take other bytes for."""
+    given, x = bytes((0, 1, 2, 255)), Tensor("x", (4,), "BOOL")
+    index = msgspec.structs.replace(INDEX, inputs=(x,), outputs=())
+    arena, regions = (
+        Arena.create(layout_of(index, output_bytes=1024), slot_count=2, place_count=1),
+        Regions(16, 1 << 20),
+    )
+    try:
+        requests, region = Requests(arena, regions), regions.create(1, 4096)
+        os.pwrite(region.fd, given, 0)
+        for sent, lent in (({"x": memoryview(given)}, {}), ({}, {"x": Lent(region.token, 4)})):
+            arena.raw(SLOT, arena.layout.regions["x"])[:] = 0
+            request = InferRequest("7", None, None, None, sent, (), 4, lent_in=lent)
+            ticket = requests.arrived("client", request, lambda _: None, now_s=1.0).ticket
+            requests.fill(ticket, SLOT)
+            requests.read_lent(ticket, SLOT)
+            assert arena.read(SLOT, arena.layout.regions["x"]) == bytes((0, 1, 1, 1))
+            requests.regions.release(ticket.reads)
+    finally:
+        regions.close()
+        arena.close()

@@ -184,9 +184,9 @@ def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
         engine_of(Settings("m", engine="openvino"), of_file(CORE))
 
 
-@pytest.mark.parametrize("key", ["leases", "plan", "machine"])
+@pytest.mark.parametrize("key", ["leases", "plan", "machine", "model"])
 def test_an_empty_path_is_not_the_folder_of_the_file(tmp_path: Path, key: str) -> None:
     file = tmp_path / "daemon.toml"
-    file.write_text(f'model = "m.onnx"\n{key} = ""\n')
+    file.write_text("".join(f'{name} = "{value}"\n' for name, value in {"model": "m.onnx", key: ""}.items()))
     with raised(BadInput, Error.WRONG_VALUE, match=key):
         read_settings(file)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from shisha_rt.daemon.front.sharing import make_private
 from tests.daemon.local_gateway import LocalGateway
 
 
@@ -49,3 +50,28 @@ def test_where_paths_are_too_long_it_is_in_a_short_folder(tmp_path: Path, monkey
             gateway.line().close()
         assert not gateway.sharing.path.parent.exists()
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("step", ["mkdir", "lstat"])
+def test_the_folder_is_made_again_if_a_daemon_that_ends_removes_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    folder = tmp_path / f"shisha-rt-{os.geteuid()}" / "5555"
+    at = folder if step == "mkdir" else folder.parent
+    real, removed = getattr(Path, step), list[Path]()
+
+    def late(path: Path, **given: int) -> object:
+        if path == at and not removed:
+            folder.parent.rmdir()
+            removed.append(path)
+        return real(path, **given)
+
+    monkeypatch.setattr(Path, step, late)
+    make_private(folder)
+    assert removed
+    assert folder.is_dir()
+
+
+def test_the_folder_is_not_made_where_its_parent_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        make_private(tmp_path / "none" / "5555")

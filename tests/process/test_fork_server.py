@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from shisha_rt.process import child as child_module
+from shisha_rt.process import fork_server
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.child import Child, expect_children, last_line, start_child
 from shisha_rt.process.fork_line import SERVER
@@ -258,6 +259,16 @@ def test_a_child_whose_server_ends_while_it_is_forked_ends_without_a_word() -> N
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=PATIENCE_S, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
+
+
+def test_the_command_that_is_shown_stays_as_it_is_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(path: Path) -> list[str]:
+        raise FileNotFoundError(path)
+
+    shown = psutil.Process().cmdline()
+    monkeypatch.setattr(fork_server, "stat_fields", gone)
+    fork_server._show_command("a.module")
+    assert psutil.Process().cmdline() == shown
 
 
 def test_a_process_that_starts_children_has_a_server_of_its_own() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from shisha_rt.errors import Code, Error
 from shisha_rt.model.graph import Tensor
 from shisha_rt.plan.plan import Plan
-from shisha_rt.protocol.conversation import Conversation, Outgoing, RequestOutcome, stages_of
+from shisha_rt.protocol.conversation import Conversation, FrameTerms, Outgoing, RequestOutcome, stages_of
 from shisha_rt.protocol.exceptions import Internal, InvalidArgument, ShishaError, Unavailable, error_for, error_of
 from shisha_rt.protocol.frame_tensors import Answer, arrays_of
 from shisha_rt.protocol.header import (
@@ -26,6 +27,7 @@ from shisha_rt.protocol.header import (
     encode_infer_answer,
 )
 from shisha_rt.protocol.request import Signature
+from tests.wording import raised
 
 X = Tensor("x", (2,), "FP16")
 Y = Tensor("y", (), "INT64")
@@ -259,3 +261,41 @@ def test_an_answer_has_arrays_of_the_shape_that_came() -> None:
     outcome = outcome_of(conversation.receive([header, b"", b"ab"]), request_id)
     assert isinstance(outcome, Answer)
     assert {name: array.shape for name, array in outcome.outputs.items()} == {"boxes": (0, 4), "y": (2, 1)}
+
+
+@pytest.mark.parametrize(
+    ("op", "arguments", "named"),
+    [
+        ("events", {"since": -1}, "since: "),
+        ("model_load", {"model_name": "a/b"}, "model_name: "),
+        ("model_load", {"model_name": "a", "version": 7}, "version: "),
+        ("model_load", {"model_name": "a", "model": ""}, "model: "),
+        ("place_set", {"place": "a" * 257, "up": True}, "place: "),
+        ("plan_set", {"stages": [{"first": -1, "last": 0, "places": ["a"]}]}, "stages[0].first: "),
+        ("tuner_set", {"pause": True, "resume": True}, "tuner_set "),
+    ],
+)
+def test_arguments_are_checked_before_they_are_sent_and_called_as_they_were_given(
+    op: str, arguments: dict[str, Any], named: str
+) -> None:
+    with raised(InvalidArgument, Error.MALFORMED_REQUEST, match=f"^{re.escape(named)}"):
+        introduced().ask(op, arguments)
+
+
+def test_an_operation_of_a_newer_daemon_is_sent() -> None:
+    assert introduced().ask("dance", {"since": -1}).op == "dance"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("stream", ""), ("stream", "s" * 257), ("stream", 5), ("traceparent", "t" * 257)],
+)
+def test_terms_of_a_frame_are_checked_before_it_is_sent(name: str, value: Any) -> None:
+    with raised(InvalidArgument, Error.MALFORMED_REQUEST, match=f"^{name} "):
+        FrameTerms()._replace(**{name: value}).parameters()
+
+
+def test_a_request_id_that_is_too_long_is_not_sent() -> None:
+    conversation = introduced()
+    with raised(InvalidArgument, Error.REQUEST_TOO_LARGE, match=r"^request_id"):
+        conversation.infer(np.zeros(2, np.float16), request_id="r" * 257)

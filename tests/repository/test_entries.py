@@ -143,3 +143,12 @@ def test_a_file_of_no_models_is_refused(tmp_path: Path) -> None:
     file.write_text("model = []\n")
     with raised(BadInput, Error.WRONG_VALUE):
         entries_of([str(file)], {})
+
+
+def test_an_empty_model_of_a_table_is_not_the_folder_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    write(tmp_path / "1", "model", images=["n", 3])
+    file = tmp_path / "daemon.toml"
+    file.write_text('[[model]]\nmodel = ""\n')
+    with raised(BadInput, Error.WRONG_VALUE):
+        entries_of([str(file)], {})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import select
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from shisha_rt.process.channel import ChannelBroken
 from shisha_rt.process.child import start_with_channel
 from shisha_rt.process.job import how_ended
 from shisha_rt.process.pulse import Pulse
+from shisha_rt.process.readable import await_ready
 
 _MODULE: Final = "shisha_rt.daemon.children.preparer"
 _ENDS_WITHIN_S: Final = 5.0
@@ -72,7 +72,7 @@ class PreparerLink:
                 raise Failure(f"the process that prepares the model was ended: {hangs}", Error.CHILD_DIED)
             if self._channel.open:
                 fd = self._channel.fileno()
-                select.select([fd], [fd] if self._channel.waiting else [], [], _LOOK_EVERY_S)
+                await_ready([fd], _LOOK_EVERY_S, [fd] if self._channel.waiting else ())
         raise Failure(
             f"the process that prepares the model has died: {how_ended(self._child.wait())}", Error.CHILD_DIED
         )

@@ -7,7 +7,6 @@ no frame comes for a while, or if the other version fails on one, which shows th
 
 from __future__ import annotations
 
-import select
 import sys
 from collections.abc import Mapping
 from typing import Any, Final
@@ -21,6 +20,7 @@ from shisha_rt.costs.engine_trials import why_apart
 from shisha_rt.messages import shadow as sm
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.parent import line_to_parent
+from shisha_rt.process.readable import is_readable
 from shisha_rt.tensors import NUMPY_OF
 
 Array = npt.NDArray[Any]
@@ -44,7 +44,7 @@ def _compared(channel: Channel, begins: sm.ShadowBegins) -> sm.ShadowEnds:
     with Client(begins.endpoint, timeout_s=_ANSWER_S) as client:
         while compared < begins.frames:
             channel.send(sm.FROM_SHADOW.encode(sm.NextFrame()))
-            if not select.select([channel], [], [], PATIENCE_S)[0]:
+            if not is_readable(channel.fileno(), PATIENCE_S):
                 break
             frame = sm.TO_SHADOW.decode(channel.wait())
             assert isinstance(frame, sm.ShadowFrame)

@@ -19,7 +19,8 @@ from shisha_rt.core.lifecycle.instructions import Collect, Deliver, Refuse
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.errors import Error
 from shisha_rt.process.arena import Arena, NoRoom
-from shisha_rt.process.lent import LentFault, LentPiece, read_lent, write_lent
+from shisha_rt.process.layout import Region
+from shisha_rt.process.lent import LentFault, LentPiece, reader_of_lent, write_lent
 from shisha_rt.protocol.request import InferRequest, Lent, Signature
 from shisha_rt.tensors import Tensor
 
@@ -82,6 +83,8 @@ class Requests:
     def __init__(self, arena: Arena, regions: Regions) -> None:
         self.regions = regions
         self._arena = arena
+        self._write = self._write_with_booleans if arena.has_booleans else arena.write
+        self._read_lent = reader_of_lent(arena)
         self._numbers = itertools.count()
 
     def arrived(
@@ -117,13 +120,17 @@ class Requests:
         """Copy a request's own tensors into a slot."""
         regions = self._arena.layouts[ticket.request.layout].regions
         for name, data in ticket.request.tensors.items():
-            self._arena.write(slot, regions[name], data)
+            self._write(slot, regions[name], data)
         ticket.request.tensors.clear()  # frees the request's own buffers
+
+    def _write_with_booleans(self, slot: int, region: Region, data: memoryview) -> None:
+        self._arena.write(slot, region, data)
+        self._arena.make_booleans(slot, region)
 
     def read_lent(self, ticket: Ticket, slot: int) -> None:
         """Copy a request's lent tensors into a slot; a lent region that is no longer there fails the ticket."""
         try:
-            read_lent(ticket.reads, self.regions.fds, self._arena, slot, ticket.request.layout)
+            self._read_lent(ticket.reads, self.regions.fds, self._arena, slot, ticket.request.layout)
         except LentFault as fault:
             ticket.fail(Error.REGION_FAILED, str(fault))
 

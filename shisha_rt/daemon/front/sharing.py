@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 _LONGEST_BYTES: Final = 4096
 _SPARE_CONNECTIONS: Final = 16  # connections that have no region yet
 _PRIVATE: Final = 0o700
+_TRIES: Final = 10
 _SHORT: Final = Path("/tmp")
 _OF_LOGINS: Final = Path("/run/user")  # pam_systemd(8)
 _USUAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "0.0.0.0", "*"})
@@ -222,6 +223,16 @@ def _name_for_all() -> str:
 
 def make_private(folder: Path) -> None:
     """Make the folder, and its parent if that is ours. Raises BadInput if anybody but this user may enter them."""
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            _make_private(folder)
+            return
+        except FileNotFoundError:  # a daemon that ends has removed the parent, which was empty
+            if not tries_left:
+                raise
+
+
+def _make_private(folder: Path) -> None:
     for our in reversed(_ours(folder)):
         with contextlib.suppress(FileExistsError):
             our.mkdir(mode=_PRIVATE)

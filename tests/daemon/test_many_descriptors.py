@@ -1,0 +1,84 @@
+"""Descriptors with numbers from 1,024 on, which `select.select` refuses: those of a daemon with many clients, and of
+its children, which have what they are passed under its numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shisha_rt.daemon.children import preparer_link
+from shisha_rt.daemon.children.preparer_link import PreparerLink
+from shisha_rt.errors import Error, Failure
+from shisha_rt.messages import shadow as sm
+from shisha_rt.process.channel import Channel
+from shisha_rt.process.child import start_with_channel
+from shisha_rt.process.readable import await_ready
+from tests.protocol.gateway import Gateway
+from tests.waiting import PATIENCE_S
+
+
+@pytest.fixture(autouse=True)
+def _lower_ones_are_in_use() -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
+    fillers = [os.dup(0)]
+    try:
+        while fillers[-1] < 1024:
+            fillers.append(os.dup(0))
+        yield
+    finally:
+        for fd in fillers:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_what_is_ready_is_named() -> None:
+    reads, writes = os.pipe()
+    try:
+        assert await_ready([reads], -1.0, [writes]) == {writes}
+        os.write(writes, b"!")
+        assert await_ready([reads], 0) == {reads}
+    finally:
+        os.close(reads)
+        os.close(writes)
+
+
+def _next(channel: Channel) -> sm.FromShadow:
+    while (data := channel.take()) is None:
+        assert channel.open
+        assert await_ready([channel.fileno()], PATIENCE_S)
+    return sm.FROM_SHADOW.decode(data)
+
+
+def test_answers_are_compared() -> None:
+    with Gateway() as gateway:
+        child, channel = start_with_channel("shisha_rt.daemon.children.shadow")
+        try:
+            channel.send(sm.TO_SHADOW.encode(sm.ShadowBegins(gateway.endpoint, 1)))
+            assert isinstance(_next(channel), sm.NextFrame)
+            x, y = (sm.ShadowTensor("FP32", (1, 3), np.full(3, n, np.float32).tobytes()) for n in (1, 2))
+            channel.send(sm.TO_SHADOW.encode(sm.ShadowFrame({"x": x}, {"y": y})))
+            ended = _next(channel)
+            assert isinstance(ended, sm.ShadowEnds)
+            assert (ended.compared, ended.different, ended.failed) == (1, 0, 0)
+        finally:
+            child.end()
+            channel.close()
+
+
+def test_a_model_is_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that does it ends, which the daemon hears."""
+    (tmp_path / "ends.py").write_text("import time\ntime.sleep(0.2)\nraise SystemExit(3)\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
+    monkeypatch.setattr(preparer_link, "_MODULE", "ends")
+    with closing(PreparerLink()) as link, pytest.raises(Failure) as failure:
+        link.wait(lambda step: None)
+    assert failure.value.kind == Error.CHILD_DIED

@@ -46,13 +46,14 @@ _AT: Final = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>[^`]*)`)?", re.DOTAL
 def convert(raw: object, record: type[T], source: str) -> T:
     """`raw` as a `record` (a msgspec.Struct); `source` names the file in the BadInput that a fault raises.
 
-    A whole number may be written as 16.0, as some programs write all their numbers.
+    A whole number may be written as 16.0 and an optional key as null, as some programs write all of theirs.
     """
     try:
         try:
             record_read = msgspec.convert(raw, type=record)
         except msgspec.ValidationError:
-            record_read = msgspec.convert(_with_whole_numbers(raw), type=record)
+            written = _without_nulls(raw, msgspec.inspect.type_info(record))
+            record_read = msgspec.convert(_with_whole_numbers(written), type=record)
     except msgspec.ValidationError as error:
         raise BadInput(f"{source}: {_explain(str(error), raw, record)}", Error.WRONG_VALUE) from None
     except (OverflowError, RecursionError):
@@ -165,6 +166,28 @@ def _type_at(record: Any, steps: list[str | int]) -> Any:
         if isinstance(record, UnionType):  # a table or None
             record = get_args(record)[0]
     return record
+
+
+def _without_nulls(raw: object, kind: msgspec.inspect.Type) -> object:
+    """Leave out null, at any depth, for optional keys of records for which it is no value of its own."""
+    match kind, raw:
+        case msgspec.inspect.ListType(item_type=item), list():
+            return [_without_nulls(inner, item) for inner in raw]
+        case msgspec.inspect.DictType(value_type=item), dict():
+            return {key: _without_nulls(inner, item) for key, inner in raw.items()}
+        case msgspec.inspect.StructType(fields=fields), dict():
+            types = {field.encode_name: field.type for field in fields}
+            optional = {field.encode_name for field in fields if not field.required}
+            return {
+                key: _without_nulls(inner, types[key]) if key in types else inner
+                for key, inner in raw.items()
+                if inner is not None or key not in optional or _takes_null(types[key])
+            }
+    return raw
+
+
+def _takes_null(kind: msgspec.inspect.Type) -> bool:
+    return isinstance(kind, msgspec.inspect.UnionType) and kind.includes_none
 
 
 def _with_whole_numbers(raw: object) -> object:

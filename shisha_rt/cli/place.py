@@ -236,7 +236,7 @@ def _solved(options: PlaceOptions, problem: _Task) -> _Found:
     limit_s = options.time_limit or (EXACT_S if options.solver in _TIMED else math.inf)
     started = perf_counter()
     solver_options = SolverOptions(
-        priority=() if options.priority is None else tuple(options.priority.split(",")),
+        priority=() if options.priority is None else tuple(map(str.strip, options.priority.split(","))),
         duet_x=DEFAULT_X if options.duet_x is None else options.duet_x,
         accelerator=options.accelerator,
         left_s=lambda: started + limit_s - perf_counter(),

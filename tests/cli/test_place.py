@@ -89,8 +89,9 @@ class TestTheObject:
         assert found["cost_s"] >= 5.5
         assert (found["reason"] is None) == (found["outcome"] == "optimal")
 
-    def test_priority(self, run: Run, problem_file: Path) -> None:
-        found = run("place", problem_file, "--solver", "priority", "--priority", "cpu,pim", "--json").object
+    @pytest.mark.parametrize("order", ["cpu,pim", " cpu, pim "])
+    def test_priority(self, run: Run, problem_file: Path, order: str) -> None:
+        found = run("place", problem_file, "--solver", "priority", "--priority", order, "--json").object
         assert (found["cost_s"], set(found["assignment"].values()), found["outcome"]) == (9.0, {"cpu"}, "feasible")
 
     def test_duet(self, run: Run, problem_file: Path) -> None:

@@ -83,6 +83,22 @@ class TestReading:
         assert all(isinstance(place.memory_bytes, int) for place in parse(whole).places)
         assert [place.rank for place in parse(whole).places] == [place.rank for place in parse(good()).places]
 
+    @pytest.mark.parametrize(
+        "key", ["transfer_s", "teams", "mixed", "splits", "shard_s", "tensors", "links", "batches"]
+    )
+    def test_null_is_as_good_as_an_optional_key_that_is_not_there(self, key: str) -> None:
+        value = good()
+        value.pop(key, None)
+        value["layers"][2] |= {"weight_bytes": None, "live_bytes": None}
+        value["places"][1] |= {"memory_bytes": None, "host": None, "power_w": None}
+        assert costs_object(parse(value | {key: None})) == costs_object(parse(value))
+
+    def test_null_is_not_left_out_where_it_is_a_value(self) -> None:
+        split = {"first": 0, "last": 0, "axis": "rows", "units": 4}
+        shares = {"base_s": 1, "unit_s": 1, "most": None, "join_s": None}
+        (read,) = parse(good() | {"splits": [split | {"told": {"fast": shares}}]}).splits.shard_times.values()
+        assert read.join_s == math.inf
+
     def test_the_arrays_are_read_only(self) -> None:
         costs = parse(good())
         with pytest.raises(ValueError, match="read-only"):

@@ -83,6 +83,17 @@ class TestReading:
         value["nodes"][1]["cost_s"] |= {"cpu_p": None}
         assert parse(value) == parse(same_from_one_device(good()))
 
+    @pytest.mark.parametrize("key", ["memories", "processors", "groups", "transfer_counting"])
+    def test_null_is_as_good_as_an_optional_key_that_is_not_there(self, key: str) -> None:
+        value = good()
+        value.pop(key, None)
+        written = value | {key: None}
+        written["nodes"] = [value["nodes"][0], *({"op": None} | node for node in value["nodes"][1:])]
+        written["tensors"] = [{"transfer_s": None} | tensor for tensor in value["tensors"]]
+        if key != "memories":
+            value, written = same_from_one_device(value), same_from_one_device(written)
+        assert parse(written) == parse(value)
+
     def test_without_memories_each_device_has_its_own(self) -> None:
         value = good()
         del value["memories"], value["groups"], value["transfer_counting"]

@@ -16,6 +16,7 @@ TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
         (f"00-{TRACE}-{SPAN}-00", False),
         (f"00-{TRACE}-{SPAN}-02", False),
         (f"00-{TRACE}-{SPAN}-03", True),
+        (f"00-{TRACE}-{SPAN}-1f", True),
         (f"cc-{TRACE}-{SPAN}-01-what-a-later-version-adds", True),
     ],
 )

@@ -5,7 +5,6 @@ its children, which have what they are passed under its numbers.
 from __future__ import annotations
 
 import os
-import resource
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,23 +20,15 @@ from shisha_rt.messages import shadow as sm
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.child import start_with_channel
 from shisha_rt.process.readable import await_ready
+from tests.process.descriptors import low_descriptors_in_use
 from tests.protocol.gateway import Gateway
 from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)
 def _lower_ones_are_in_use() -> Iterator[None]:
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
-    fillers = [os.dup(0)]
-    try:
-        while fillers[-1] < 1024:
-            fillers.append(os.dup(0))
+    with low_descriptors_in_use():
         yield
-    finally:
-        for fd in fillers:
-            os.close(fd)
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_what_is_ready_is_named() -> None:

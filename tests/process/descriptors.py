@@ -37,3 +37,19 @@ def descriptors_to_be_had(count: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         for fd in fillers:
             os.close(fd)
+
+
+@contextmanager
+def low_descriptors_in_use() -> Iterator[None]:
+    """Those below 1,024, as in a daemon with some hundred clients."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
+    fillers = [os.dup(0)]
+    try:
+        while fillers[-1] < 1024:
+            fillers.append(os.dup(0))
+        yield
+    finally:
+        for fd in fillers:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

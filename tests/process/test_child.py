@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import select
 import signal
 import subprocess
@@ -18,7 +17,7 @@ import psutil
 import pytest
 
 from shisha_rt.process.child import Child, fork_server, last_line, start_child
-from tests.process.descriptors import descriptors_to_be_had, open_descriptors
+from tests.process.descriptors import descriptors_to_be_had, low_descriptors_in_use, open_descriptors
 from tests.waiting import PATIENCE_S
 
 PROGRAM = """
@@ -65,13 +64,7 @@ def test_ending_a_child_kills_it(module: str) -> None:
 
 
 def test_a_child_and_a_new_fork_server_are_waited_for_whatever_number_their_descriptors_have() -> None:
-    """A daemon has more than 1024 of them once it has some hundred clients."""
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
-    fillers = [os.dup(0)]
-    try:
-        while fillers[-1] < 1024:
-            fillers.append(os.dup(0))
+    with low_descriptors_in_use():
         server = fork_server()
         if server is not None:
             os.kill(server, signal.SIGKILL)
@@ -82,10 +75,6 @@ def test_a_child_and_a_new_fork_server_are_waited_for_whatever_number_their_desc
         child.kill()
         assert child.wait(PATIENCE_S) == -signal.SIGKILL
         child.end()
-    finally:
-        for fd in fillers:
-            os.close(fd)
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_a_child_ends_with_the_thread_that_started_it_if_it_is_to(module: str) -> None:

@@ -122,14 +122,18 @@ def nonzero_at_the_end() -> onnx.ModelProto:
     return image_to({"where": (INT64, [4, "n"]), "plain": (FLOAT, FEATURES)}, net)
 
 
-def suppressed_boxes() -> onnx.ModelProto:
-    """As detectors end: what is left of overlapping boxes, and their corners."""
-    net = Sketch()
+def _boxes_and_scores(net: Sketch) -> None:
     net.stem()
     net.conv("features", "scores_and_boxes")
     net.add("Reshape", ["scores_and_boxes", net.number("as_boxes", [1, 64, 4])], "boxes")
     net.add("Reshape", ["scores_and_boxes", net.number("as_scores", [1, 4, 64])], "raw")
     net.add("Sigmoid", ["raw"], "scores")
+
+
+def suppressed_boxes() -> onnx.ModelProto:
+    """As detectors end: what is left of overlapping boxes, and their corners."""
+    net = Sketch()
+    _boxes_and_scores(net)
     limits = [net.number("most", [5]), net.number("overlap", [0.5], np.float32), net.number("least", [0.6], np.float32)]
     net.add("NonMaxSuppression", ["boxes", "scores", *limits], "selected")
     net.add("Gather", ["selected", net.number("last", 2)], "index", axis=1)
@@ -144,11 +148,7 @@ def thresholds_as_inputs() -> onnx.ModelProto:
     Its engine takes no overlap but one from 0 to 1, and cannot divide by 0.
     """
     net = Sketch()
-    net.stem()
-    net.conv("features", "scores_and_boxes")
-    net.add("Reshape", ["scores_and_boxes", net.number("as_boxes", [1, 64, 4])], "boxes")
-    net.add("Reshape", ["scores_and_boxes", net.number("as_scores", [1, 4, 64])], "raw")
-    net.add("Sigmoid", ["raw"], "scores")
+    _boxes_and_scores(net)
     net.add("NonMaxSuppression", ["boxes", "scores", net.number("most", [5]), "overlap", "least"], "selected")
     net.add("Mod", ["selected", "rows"], "row")
     limits: dict[str, tuple[int, Dims]] = {"overlap": (FLOAT, [1]), "least": (FLOAT, [1]), "rows": (INT64, [1])}

@@ -249,8 +249,8 @@ class Drifting(PaperDaemon):
                 self.at(at_s, le.PlanProposed(le.Owner.CLIENT, 10**6 + number, plan))
         if others:
             for number in range(round(self._disturbance.seconds / OTHERS_EVERY_S)):
-                self.at(BEGINS_S + number * OTHERS_EVERY_S, ev.OthersSeen(others))
-            self.at(BEGINS_S + self._disturbance.seconds, ev.OthersSeen(0.0))
+                self.at(BEGINS_S + number * OTHERS_EVERY_S, ev.HostSeen(others))
+            self.at(BEGINS_S + self._disturbance.seconds, ev.HostSeen(0.0))
 
     def service_s(self, part: do.RunPart, place: str) -> float:
         what, on = part.descriptor, self._disturbance.is_on(self.now_s)

@@ -25,7 +25,7 @@ from shisha_rt import __version__
 from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import PlaceDown, PlaceUp, Stop, Tick
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
-from shisha_rt.core.tuning.events import Look, OthersSeen, PeriodsCounted, PlaceReturned, ProfilerSaid
+from shisha_rt.core.tuning.events import HostSeen, Look, PeriodsCounted, PlaceReturned, ProfilerSaid
 from shisha_rt.core.tuning.profiler_messages import ModelProfiled
 from shisha_rt.core.tuning.recalibration import Recalibration
 from shisha_rt.core.tuning.state import Profiles
@@ -61,7 +61,7 @@ from shisha_rt.daemon.tracing import Tracer, Tracing
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.host.cpu_use import family
 from shisha_rt.machine.host.leases import CoreLeases
-from shisha_rt.machine.host.memory import own_memory_bytes
+from shisha_rt.machine.host.memory import free_memory_ratio, own_memory_bytes
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages.traces import ServeTraces, TracesCounted
 from shisha_rt.process.arena import Arena
@@ -336,7 +336,7 @@ class Daemon:
         """Bring places up and take places down as the host's limits change; new places come up before others go."""
         shell, cause = self.shell, "the host"
         allotted = self._share.look(now_s, self._processes, self._is_in_use)
-        shell.post(OthersSeen(self._share.others_ratio), cause)
+        shell.post(HostSeen(self._share.others_ratio, free_memory_ratio()), cause)
         if self._recalibration.look(now_s, self._share.others_ratio, shell.in_flight):
             self._profile(renew=True)
         if allotted is None:

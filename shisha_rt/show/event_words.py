@@ -190,6 +190,7 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     event_log.ObjectiveChanged: lambda e: (
         f"{e.objective} from now on, as the load asks ({e.reason}): {e.plan or 'searched for'}"
     ),
+    event_log.PlanKept: lambda e: f"epoch {e.epoch} stays loaded, as the load may ask for it: {e.plan}",
     event_log.EnginesFound: _engines,
     event_log.ComparisonBegan: lambda e: (
         f"comparing plans for {e.objective}{f' again ({e.reason})' if e.reason else ''}, in turns with the one that "

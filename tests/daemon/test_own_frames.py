@@ -41,7 +41,7 @@ class Daemon:
     def look(self, others_ratio: float = 0.0) -> bool:
         """Whether it sends some."""
         self._now_s += 0.25
-        self.world.post(ev.OthersSeen(others_ratio))
+        self.world.post(ev.HostSeen(others_ratio))
         self.frames.look(self._now_s)
         return self.frames.sending
 

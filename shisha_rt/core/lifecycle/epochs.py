@@ -7,9 +7,10 @@ ticket. Each proposal ends once (`Settled`). Unless a client made it, it holds o
 which it was made: what was searched, placed or chosen under another live plan is out of date.
 
 A new plan takes over without a drain: its segments are built beside the old ones, new frames use it when every worker
-concerned has loaded it, and the old epoch is retired with its last frame. If the two are to be compared, both stay
-loaded, and `lead` says which of them new frames use. A death, error or timeout in preparation drops the new epoch
-everywhere. A worker that has just started loads the live epochs, and the one in preparation.
+concerned has loaded it, and the old epoch is retired with its last frame. If the two are to be compared, or the old one
+is to serve again later, both stay loaded, and `lead` says which of them new frames use. A death, error or timeout in
+preparation drops the new epoch everywhere. A worker that has just started loads the live epochs, and then the one in
+preparation.
 
 Each (stage, team) is prepared separately, in the worker of the team's lead; other places of a team need no worker.
 """
@@ -24,6 +25,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
+from shisha_rt.core.lifecycle.events import Superseded
 from shisha_rt.core.lifecycle.instructions import Ending
 from shisha_rt.core.lifecycle.places import Places
 from shisha_rt.core.lifecycle.policy import Policy
@@ -37,6 +39,7 @@ from shisha_rt.plan.verify import PlanRules
 
 TensorT = TypeVar("TensorT")
 
+_ANOTHER: Final = "another plan was proposed meanwhile"
 _FAULTS_TOLD: Final = 5
 _PARTS_OF_PATIENCE: Final = 20.0
 
@@ -57,7 +60,7 @@ class _How(NamedTuple):
 class Epochs:
     """`live`: the epochs that frames may be in; new frames use the last of them. `preparing`: the next epoch, if any.
 
-    `beside`: the live epoch that is compared with the last one, and stays live even without frames.
+    `beside`: the live epoch that stays so even without frames: compared with the last one, or kept to serve again.
     """
 
     def __init__(
@@ -91,9 +94,10 @@ class Epochs:
 
     @property
     def at_rest(self) -> bool:
-        """One plan is live, over available places, and no other is proposed, being prepared, or being retired."""
-        newest = self.newest
-        if newest is None or len(self.live) > 1 or self.preparing is not None or self.proposals:
+        """One plan is live, over available places, and no other has frames, is proposed, prepared or being retired."""
+        newest, beside = self.newest, self.beside
+        others = len(self.live) - (beside is not None and not beside.frames)
+        if newest is None or others > 1 or self.preparing is not None or self.proposals:
             return False
         return not self._missing(newest.plan)
 
@@ -168,7 +172,7 @@ class Epochs:
         elif waiting >= self._policy.waiting_plans:
             self._end(queued, _How(Ending.REFUSED, f"{waiting} plans wait already"))
         else:
-            self._break_off(now)
+            self._make_way(now)
             self.proposals.append(queued)
             if not placed:
                 self._emit(do.PlaceOperators(proposed))
@@ -268,7 +272,7 @@ class Epochs:
         If the latter needs the worker, its time for preparing starts anew: waiting for workers does not count.
         """
         until_s = now + self._policy.prepare_s
-        for epoch in self.all:
+        for epoch in sorted(self.all, key=lambda epoch: epoch is self.beside):  # what serves is loaded first
             self._ask(worker, epoch, until_s)
         if self.preparing is not None and worker.incarnation in self.preparing.asked:
             self.preparing.prepare_until_s = until_s
@@ -297,11 +301,12 @@ class Epochs:
             self._complete(epoch, now)
 
     def _complete(self, epoch: Epoch, now: float) -> None:
-        if epoch.proposed.beside and self.proposals:
-            self._drop(_How(Ending.DROPPED, "another plan was proposed meanwhile", transient=True))
+        superseded = epoch.proposed.superseded
+        if superseded is Superseded.COMPARED and self.proposals:
+            self._drop(_How(Ending.DROPPED, _ANOTHER, transient=True))
             return
         if self.newest is not None:
-            self.beside = self.newest if epoch.proposed.beside else None
+            self.beside = None if superseded is Superseded.RETIRES or self.proposals else self.newest
             self._supersede(self.newest, now)
         self._step(epoch, "complete")
         self.live[epoch.number] = epoch
@@ -309,10 +314,10 @@ class Epochs:
         reason = "every worker concerned has it loaded"
         self._emit(do.Settled(epoch.proposed, epoch.plan, epoch.number, Ending.LIVE, reason))
 
-    # --- comparing two ----------------------------------------------------------------------------------------
+    # --- two that are loaded ----------------------------------------------------------------------------------
 
     def lead(self, number: int, now: float) -> None:
-        """Have new frames use epoch `number`, if that is the one of two compared epochs that they do not use now."""
+        """Have new frames use epoch `number`, if that is the one of two loaded epochs that they do not use now."""
         epoch, newest = self.beside, self.newest
         if epoch is None or newest is None or epoch.number != number:
             return
@@ -322,15 +327,19 @@ class Epochs:
         self.beside = newest
 
     def let_go(self, now: float) -> None:
-        """End the comparison. The time limit for frames of the superseded epoch starts now."""
+        """Keep only the epoch that new frames use. The time limit for frames of the other one starts now."""
         if self.beside is not None:
             self.beside.moved_s = now
         self.beside = None
 
-    def _break_off(self, now: float) -> None:
-        """End a comparison that is not decided: new frames use the plan that served before."""
+    def _make_way(self, now: float) -> None:
+        """Keep one epoch alone, for another plan: of a comparison that is not decided, the plan that served before."""
+        if self.preparing is not None and self.preparing.proposed.superseded is Superseded.COMPARED:
+            self._drop(_How(Ending.DROPPED, _ANOTHER, transient=True))
         if self.beside is not None and self.newest is not None:
-            self.lead(min(self.beside.number, self.newest.number), now)
+            older, newer = sorted((self.beside, self.newest), key=lambda epoch: epoch.number)
+            if newer.proposed.superseded is Superseded.COMPARED:
+                self.lead(older.number, now)
             self.let_go(now)
 
     def _supersede(self, epoch: Epoch, now: float) -> None:
@@ -338,9 +347,9 @@ class Epochs:
         epoch.moved_s = now
 
     def _end_if_lost(self, beside: Epoch, now: float) -> None:
-        """End the comparison if either plan has lost a place; new frames use the one that can run."""
+        """Keep one epoch alone if either has lost a place; new frames use the one that can run."""
         newest = self.newest
-        assert newest is not None  # it is what `beside` is compared with
+        assert newest is not None  # `beside` is never alone
         newest_lost, beside_lost = (self._missing(epoch.plan) or self.is_broken(epoch) for epoch in (newest, beside))
         if newest_lost and not beside_lost:
             self.lead(beside.number, now)
@@ -348,7 +357,7 @@ class Epochs:
             self.let_go(now)
 
     def prepare_failed(self, event: ev.StageFailed, now: float) -> None:
-        """Drop the plan that is being prepared; a worker that cannot build the live plan is killed instead."""
+        """Drop the plan that is being prepared, or kept; a worker that cannot build the live plan is killed instead."""
         worker = self._places.workers.get(event.incarnation)
         if worker is None or worker.loading.pop((event.epoch, event.stage), None) is None:
             return
@@ -357,6 +366,8 @@ class Epochs:
             reason = f"{worker.place} could not prepare it: {event.reason}"
             bad_machine = event.reason if event.bad_machine else None
             self._drop(_How(Ending.DROPPED, reason, bad_machine, failed_stage=event.stage))
+        elif (beside := self.beside) is not None and beside.number == event.epoch and not beside.frames:
+            self.let_go(now)
         else:
             self._places.kill(worker, f"it could not load the live plan: {event.reason}", now)
 

@@ -6,7 +6,7 @@ Structs, not dataclasses: they are made, compared and hashed several times as fa
 from __future__ import annotations
 
 from collections.abc import Hashable
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -137,6 +137,14 @@ class Owner(StrEnum):
     DAEMON = "daemon"
 
 
+class Superseded(Enum):
+    """What becomes of the plan that a new one supersedes."""
+
+    RETIRES = "it is retired with its last frame"
+    COMPARED = "it stays loaded, to be compared with the new one"
+    KEPT = "it stays loaded, to serve again when that is asked for"
+
+
 class PlanProposed(Event, frozen=True):
     """`number`: given by the owner. A plan whose operators are placed already is not placed again. `cause`: the
     stimulus that made the owner propose it, for the event log.
@@ -144,16 +152,16 @@ class PlanProposed(Event, frozen=True):
     `under`: the epoch that was live when it was made (None: none). If another one is live when its turn comes, the
     proposal is out of date, and dropped, unless a client made it.
 
-    `beside`: the plan that it supersedes stays loaded, to be compared with it. `Lead` says which of the two new frames
-    use, until one is let go (`LetGo`), a place is lost, or somebody proposes another plan: then they use the older one.
-    If one is proposed before both are live, this one is dropped.
+    `superseded`: whether the plan that it supersedes stays loaded. `Lead` says which of the two new frames use, until
+    one is let go (`LetGo`), a place is lost, or somebody proposes another plan. Of two that are compared they then use
+    the older one; and a plan to be compared is dropped if another one is proposed before it is live.
     """
 
     owner: Owner
     number: int
     plan: Plan
     under: int | None = None
-    beside: bool = False
+    superseded: Superseded = Superseded.RETIRES
     ticket: Ticket = None
     cause: str = ""
 
@@ -171,13 +179,13 @@ class PlanNotPlaced(Event, frozen=True):
 
 
 class Lead(Event, frozen=True):
-    """New frames use `epoch`, one of two that are compared; without effect if it is neither."""
+    """New frames use `epoch`, one of two that are loaded; without effect if it is neither."""
 
     epoch: int
 
 
 class LetGo(Event, frozen=True):
-    """The comparison is over: the epoch that new frames do not use is retired with its last frame."""
+    """The epoch that new frames do not use is retired with its last frame."""
 
 
 class StagePrepared(Event, frozen=True):

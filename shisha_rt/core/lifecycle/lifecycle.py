@@ -138,9 +138,10 @@ class Lifecycle:
         return self.epochs.is_whole
 
     @property
-    def beside(self) -> int | None:
-        """The epoch that is compared with the live one."""
-        return None if self.epochs.beside is None else self.epochs.beside.number
+    def beside(self) -> tuple[int, Plan] | None:
+        """The epoch that is compared with the live one, or kept beside it, and its plan."""
+        beside = self.epochs.beside
+        return None if beside is None else (beside.number, beside.plan)
 
     @property
     def proposals(self) -> list[ev.PlanProposed]:

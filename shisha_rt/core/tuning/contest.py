@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from shisha_rt.core import event_log
-from shisha_rt.core.lifecycle.events import Lead, LetGo, Owner
+from shisha_rt.core.lifecycle.events import Lead, LetGo, Owner, Superseded
 from shisha_rt.core.lifecycle.instructions import Ending, Settled
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning.awaited_load import AwaitedLoad
@@ -167,7 +167,7 @@ class Contests:
         contest, live, beside = self.running, self._serving.live, self._serving.beside
         if contest is None or contest.challenger is None or end.plan != contest.challenger.plan:
             if end.ending is Ending.LIVE and live is not None and live[0] == end.epoch and beside is not None:
-                self._lead(beside)  # its comparison is over
+                self._lead(beside[0])  # its comparison is over
                 self._outbox.decide(LetGo())
         elif end.ending is not Ending.LIVE and live is not None and live[1] != contest.serving:
             self.abort()
@@ -180,7 +180,7 @@ class Contests:
             self._next(None if live is None else live[0])
         elif live is not None and beside is not None:
             teams = max(_most_teams(contest.serving), _most_teams(end.plan))
-            contest.epochs = beside, live[0]
+            contest.epochs = beside[0], live[0]
             contest.duel = Duel(contest.objective, teams, self._warm_up, self._outbox.now_s)
         else:  # something else has been asked for meanwhile
             self.abort()
@@ -210,7 +210,7 @@ class Contests:
     def _is_over(self, contest: Contest) -> bool:
         """Whether the comparison was cut short, by a lost place or another proposal; if so, abort it."""
         live, beside = self._serving.live, self._serving.beside
-        over = live is None or {live[0], beside} != set(contest.epochs)
+        over = live is None or beside is None or {live[0], beside[0]} != set(contest.epochs)
         if over:
             self.abort()
         return over
@@ -253,6 +253,13 @@ class Contests:
             self._findings.pauses.shorten(contest.objective)
         self._findings.pauses.begin(contest.objective, self._outbox.now_s)
 
+    def give_way(self) -> None:
+        """Break the comparison off, as frames come in a way that asks for another objective."""
+        contest = self.running
+        self.abort()
+        if contest is not None:
+            self._break_off(contest)
+
     def _lead(self, epoch: int) -> None:
         live = self._serving.live
         if live is None or live[0] != epoch:
@@ -269,7 +276,7 @@ class Contests:
 
     def _challenge(self, challenger: Candidate, under: int, attempts: int) -> None:
         intent = Intent(Purpose.COMPARE, run=0, attempts=attempts)
-        self._outbox.propose(Owner.TUNER, challenger.plan, under, intent, beside=True)
+        self._outbox.propose(Owner.TUNER, challenger.plan, under, intent, Superseded.COMPARED)
 
     def end(self) -> Contest | None:
         """End the comparison, as nothing is left to try, and return it; the plan that won is live."""
@@ -287,7 +294,8 @@ class Contests:
         contest, self.running = self.running, None
         if contest is None or contest.duel is None:
             return
-        if self._serving.beside == contest.epochs[0]:
+        beside = self._serving.beside
+        if beside is not None and beside[0] == contest.epochs[0]:
             self._lead(contest.epochs[0])
         self._outbox.decide(LetGo())
 

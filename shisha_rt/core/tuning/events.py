@@ -81,10 +81,13 @@ class PeriodsCounted(PlanningEvent, frozen=True):
     throttled: int
 
 
-class OthersSeen(PlanningEvent, frozen=True):
-    """Sent periodically: the share of the daemon's cores that other processes use, without its clients on this host."""
+class HostSeen(PlanningEvent, frozen=True):
+    """Sent periodically. `others_ratio`: the share of the daemon's cores that other processes use, without its clients
+    on this host. `free_ratio`: the share of the memory that the daemon may use which is free.
+    """
 
     others_ratio: float
+    free_ratio: float = 1.0
 
 
 class CrowdSeen(PlanningEvent, frozen=True):

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from shisha_rt.core.event_log import Record
-from shisha_rt.core.lifecycle.events import Event, Owner, PlanProposed, Ticket
+from shisha_rt.core.lifecycle.events import Event, Owner, PlanProposed, Superseded, Ticket
 from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.core.tuning import profiler_messages as fm
 from shisha_rt.core.tuning import tuner_messages as tm
@@ -74,11 +74,16 @@ class TuningOutbox:
         return self._number
 
     def propose(
-        self, owner: Owner, plan: Plan, under: int | None, ticket: Ticket = None, *, beside: bool = False
+        self,
+        owner: Owner,
+        plan: Plan,
+        under: int | None,
+        ticket: Ticket = None,
+        superseded: Superseded = Superseded.RETIRES,
     ) -> int:
         """Propose a plan; return the proposal's number. Arguments are as in `PlanProposed`."""
         number = self.next_number()
-        self.decide(PlanProposed(owner, number, plan, under, beside, ticket))
+        self.decide(PlanProposed(owner, number, plan, under, superseded, ticket))
         return number
 
     def decide(self, decision: Decided) -> None:

@@ -65,11 +65,14 @@ class ObjectiveSwitching:
         """Whether frames came between the last two looks."""
         return self._came > 0
 
-    def look(self, counted: FramesCounted, now_s: float, *, free: bool) -> Wish | None:
+    def look(
+        self, counted: FramesCounted, now_s: float, *, free: bool, compared: Objective | None = None
+    ) -> Wish | None:
         """Return the objective to change to, None for no change. Unless tuning is `free` to change the plan, return
-        None and restart the detection.
+        None and restart the detection. `compared`: plans are compared for this objective, under what was its load; then
+        the other one is returned as soon as the load asks for it and its plan is known.
         """
-        choice, serves = self._choice, self._choice.objective
+        choice, serves = self._choice, compared or self._choice.objective
         self._came, self._arrived = counted.arrived - self._arrived, counted.arrived
         best = self._best() if choice.auto else {}
         known = [plan for plan in best.values() if plan is not None]
@@ -78,13 +81,17 @@ class ObjectiveSwitching:
             return None
         quick, most = best["latency"] or known[0], best["throughput"] or known[0]
         latency, throughput = self._times(quick), self._times(most)
+        if compared == "latency" and best["latency"] is None:  # what is compared computes one frame after the other
+            latency = replace(latency, frame_s=latency.alone_s)
         wanted, came = self._load.look(counted, now_s, serves, latency, throughput), self._load.came
-        if choice.target_s < math.inf:
+        if choice.target_s < math.inf and compared is None:
             wanted = "latency" if latency.alone_s <= choice.target_s < throughput.alone_s else "throughput"
-        if not free or now_s < self._rests_until_s:
+        if not (free or compared) or now_s < self._rests_until_s:
             self._load.forget()
             return None
-        if len(known) == len(OBJECTIVES):
+        if compared is not None:
+            wanted = wanted if came and best[wanted] is not None else serves
+        elif len(known) == len(OBJECTIVES):
             is_same = quick.plan == most.plan
             wanted = serves if is_same else _better_at_both(quick.measurement, most.measurement) or wanted
         elif wanted != serves and not came:
@@ -149,9 +156,24 @@ class ObjectiveSwitching:
         available = self._serving.available
         return {objective: self._choice.best(available, objective) for objective in OBJECTIVES}
 
+    def is_best(self, plan: Plan) -> bool:
+        """Whether `plan` is the best one known for an objective, so that the load can ask for it."""
+        return self._choice.auto and any(best is not None and best.plan == plan for best in self._best().values())
+
+    def other(self, live: Plan) -> Plan | None:
+        """The plan that the load can ask for while `live` serves; None if there is none."""
+        if not self.is_best(live):
+            return None
+        plans = [best.plan for best in self._best().values() if best is not None]
+        return next((plan for plan in plans if plan != live), None)
+
     def plans(self) -> dict[str, dict[str, object] | None]:
         """The best known plan for each objective, for `status`."""
-        return {objective: None if best is None else _told(best) for objective, best in self._best().items()}
+        loaded = [known[1] for known in (self._serving.live, self._serving.beside) if known is not None]
+        return {
+            objective: None if best is None else _told(best) | {"loaded": best.plan in loaded}
+            for objective, best in self._best().items()
+        }
 
     def _times(self, best: BestPlan) -> PlanTimes:
         scale = self._choice.machine.time_scale

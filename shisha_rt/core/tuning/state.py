@@ -23,7 +23,7 @@ class Serving(Protocol):
     @property
     def is_whole(self) -> bool: ...
     @property
-    def beside(self) -> int | None: ...
+    def beside(self) -> tuple[int, Plan] | None: ...
     @property
     def proposals(self) -> Collection[PlanProposed]: ...
 
@@ -48,6 +48,7 @@ class Purpose(Enum):
     SERVE = "a plan of the daemon's own"
     SWITCH = "the best for another objective, as the load asks"
     COMPARE = "to be compared with the one that serves"
+    AHEAD = "to be loaded beside the one that serves, as the load may ask for it"
 
 
 @dataclass(frozen=True, slots=True)

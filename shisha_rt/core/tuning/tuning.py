@@ -20,7 +20,7 @@ from enum import Enum
 from typing import Any, Final
 
 from shisha_rt.core import event_log
-from shisha_rt.core.lifecycle.events import Owner
+from shisha_rt.core.lifecycle.events import Lead, LetGo, Owner, Superseded
 from shisha_rt.core.lifecycle.instructions import Ending, PlaceBack, Replan, Settled
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import tuner_messages as tm
@@ -32,7 +32,7 @@ from shisha_rt.core.tuning.drift import DriftWatch
 from shisha_rt.core.tuning.findings import WORTH_SEARCHING, Contest, Findings
 from shisha_rt.core.tuning.instructions import CountTrial, Decided, Keep, TellProfiler, TellTuner, TuningOutbox
 from shisha_rt.core.tuning.measuring import Measuring
-from shisha_rt.core.tuning.objective_switching import ObjectiveSwitching
+from shisha_rt.core.tuning.objective_switching import ObjectiveSwitching, Wish
 from shisha_rt.core.tuning.profiler_messages import EnginesCompared, MeasureLayers, ModelProfiled
 from shisha_rt.core.tuning.profiling_turn import ProfilingTurn
 from shisha_rt.core.tuning.run import SearchOptions, SearchRun, beginning, never_ran, walk_order
@@ -54,6 +54,9 @@ AFTER_LOSER_S: Final = 0.5
 FLOWING_LOOKS: Final = 12
 """Frames must have come in so many looks in a row before cuts are searched, or plans with batches compared: by then the
 objective has followed the load."""
+_FREE_TO_KEEP: Final = 0.5
+_FREE_TO_LET_GO: Final = 0.25
+"""A plan that the load may ask for again is kept loaded if so much memory is free, and let go below the other."""
 
 
 class _Then(Enum):
@@ -87,6 +90,8 @@ class Tuning:
         self._searched: set[tuple[Objective, tuple[str, ...]]] = set()
         self._decided: set[tuple[Objective, tuple[str, ...]]] = set()
         self._flowing = 0
+        self._has_room = False
+        self._ahead: Plan | None = None  # the last plan that was loaded ahead
         self._in_flight: tuple[int, ...] = ()  # at the last looks
         self._crowded: tuple[str, ...] = ()
         self._put_off: tuple[str, Plan | None] | None = None
@@ -110,6 +115,12 @@ class Tuning:
         intent = end.proposed.ticket
         if not isinstance(intent, Intent):
             intent = None
+        if intent is not None and intent.purpose is Purpose.AHEAD:
+            self._loaded_ahead(end)
+            return
+        beside = self._serving.beside
+        if intent is not None and intent.purpose in (Purpose.SWITCH, Purpose.STAY) and beside is not None:
+            self._outbox.write(event_log.PlanKept(epoch=beside[0], plan=str(beside[1])))
         if intent is not None and intent.purpose is Purpose.SWITCH and self._switched(end):
             return
         if end.ending is Ending.LIVE:
@@ -205,8 +216,14 @@ class Tuning:
             self._plan_wanted(Replan(f"place {returned.place} is up again"), ATTEMPTS)
 
     def _propose(self, owner: Owner, plan: Plan, purpose: Purpose, attempts: int = 1) -> int:
+        """Propose a plan. The live one is kept beside it if the load may soon ask for that again."""
         live, intent = self._serving.live, Intent(purpose, self.search.number, attempts)
-        return self._outbox.propose(owner, plan, None if live is None else live[0], intent)
+        if live is None:
+            return self._outbox.propose(owner, plan, None, intent)
+        may_stay = self._has_room and purpose in (Purpose.SWITCH, Purpose.STAY, Purpose.AHEAD)
+        stays = may_stay and self.following.is_best(live[1])
+        superseded = Superseded.KEPT if stays else Superseded.RETIRES
+        return self._outbox.propose(owner, plan, live[0], intent, superseded)
 
     def _has_proposed(self, *purposes: Purpose) -> bool:
         """Whether a proposal of tuning's for one of these purposes has not ended."""
@@ -667,7 +684,10 @@ class Tuning:
             (why, start), self._put_off = self._put_off, None
             self._begin(why, start)
 
-    def _others_seen(self, seen: ev.OthersSeen) -> None:
+    def _host_seen(self, seen: ev.HostSeen) -> None:
+        self._has_room = seen.free_ratio >= _FREE_TO_KEEP
+        if seen.free_ratio < _FREE_TO_LET_GO and self.contests.running is None and self._serving.beside is not None:
+            self._outbox.decide(LetGo())
         self.drift.others_seen(seen.others_ratio, self._outbox.now_s)
         self.contests.others_seen(seen.others_ratio)
         if self.state is State.WATCHING:
@@ -689,10 +709,14 @@ class Tuning:
         elif self.state is State.COMPARING:
             self._after_contest()
         free = self.state is State.WATCHING and self.choice.automatic and not self._has_proposed(*Purpose)
-        wish = self.following.look(counted, self._outbox.now_s, free=free)
+        contest = self.contests.running
+        compared = None if contest is None or not self.choice.automatic else contest.objective
+        wish = self.following.look(counted, self._outbox.now_s, free=free, compared=compared)
         self._flowing = self._flowing + 1 if self.following.frames_came else 0
-        if wish is not None and wish.best is not None:
-            self._propose(Owner.TUNER, wish.best.plan, Purpose.SWITCH)
+        if wish is not None and contest is not None:
+            self._give_way(wish)
+        elif wish is not None and wish.best is not None:
+            self._switch(wish, wish.best.plan)
         elif wish is not None:
             self._outbox.write(self.following.follow(wish))
             self._begin(wish.reason)
@@ -701,6 +725,8 @@ class Tuning:
         elif free and (due := self._batches_due):
             self._new_run("throughput")
             self.contests.begin_batches(due)
+        elif free and self._flowing >= FLOWING_LOOKS and not self._compares:
+            self._load_ahead()
 
     @property
     def _batches_due(self) -> list[Candidate]:
@@ -708,6 +734,42 @@ class Tuning:
         compares = self._is_guided and self.choice.compares and self.choice.objective == "throughput"
         few = not compares or len(self._in_flight) < FLOWING_LOOKS
         return [] if few else self.findings.batches_due(min(self._in_flight))
+
+    def _give_way(self, wish: Wish) -> None:
+        """Break the comparison off, and have the best plan known for the present load serve."""
+        self.contests.give_way()
+        if wish.objective != self.choice.objective:
+            self._outbox.write(self.following.follow(wish))
+        if self._rival is None:
+            self._return_to_best()
+        else:
+            self._contest_went_on()
+
+    def _switch(self, wish: Wish, plan: Plan) -> None:
+        beside = self._serving.beside
+        if beside is None or beside[1] != plan:
+            self._propose(Owner.TUNER, plan, Purpose.SWITCH)
+            return
+        self._outbox.write(self.following.follow(wish))
+        self._outbox.decide(Lead(beside[0]))
+        self.measuring.end()  # it begins with the next look, when the other plan is live
+
+    def _load_ahead(self) -> None:
+        """Load the plan that the load may ask for next, if there is room: once, also if that fails."""
+        live = self._serving.live
+        other = None if live is None or self._serving.beside is not None else self.following.other(live[1])
+        if other is not None and other != self._ahead and self._has_room:
+            self._ahead = other
+            self._propose(Owner.TUNER, other, Purpose.AHEAD)
+
+    def _loaded_ahead(self, end: Settled) -> None:
+        """Have the plan that served before lead again, and keep the one that is loaded now."""
+        beside = self._serving.beside
+        if end.ending is Ending.LIVE and end.epoch is not None and beside is not None:
+            self._outbox.decide(Lead(beside[0]))
+            self._outbox.write(event_log.PlanKept(epoch=end.epoch, plan=str(end.plan)))
+        elif end.ending is Ending.LIVE:  # something else has been asked for meanwhile
+            self._return_to(self.watched)
 
     def _switched(self, end: Settled) -> bool:
         """Handle the end of a switch; False if more is to be done, as something else was asked for or places went."""
@@ -796,7 +858,7 @@ _APPLY: Final[Mapping[type, Callable[[Tuning, Any], None]]] = {
     ev.PeriodsCounted: lambda tuning, counted: tuning.measuring.periods_passed(counted),
     ev.ProfilerSaid: Tuning._profiler_said,
     ev.PlannedAhead: lambda tuning, planned: tuning.choice.hear_ahead(planned.by_costs),
-    ev.OthersSeen: Tuning._others_seen,
+    ev.HostSeen: Tuning._host_seen,
     ev.CrowdSeen: Tuning._crowd_seen,
     ev.TunerSaid: Tuning._tuner_said,
     ev.TunerDied: Tuning._tuner_died,

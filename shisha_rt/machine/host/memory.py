@@ -28,6 +28,11 @@ def available_memory_bytes() -> int:
     return available if left is None else min(available, left)
 
 
+def free_memory_ratio() -> float:
+    """`available_memory_bytes` over `own_memory_bytes`."""
+    return available_memory_bytes() / own_memory_bytes()
+
+
 def frames_memory_bytes(said: int | None) -> int:
     """Memory that frames may use in one worker beyond its stages: `said`, by default half of `own_memory_bytes`."""
     return own_memory_bytes() // _PART_FOR_FRAMES if said is None else said

@@ -78,10 +78,14 @@ class Daemon:
         self.prepare(place)
 
     def propose(
-        self, plan: Plan, owner: ev.Owner = ev.Owner.CLIENT, under: int | None = None, *, beside: bool = False
+        self,
+        plan: Plan,
+        owner: ev.Owner = ev.Owner.CLIENT,
+        under: int | None = None,
+        superseded: ev.Superseded = ev.Superseded.RETIRES,
     ) -> int:
         self.proposal_count += 1
-        self.feed(ev.PlanProposed(owner, self.proposal_count, plan, under, beside))
+        self.feed(ev.PlanProposed(owner, self.proposal_count, plan, under, superseded))
         return self.proposal_count
 
     def prepare(self, *places: str) -> None:
@@ -90,8 +94,8 @@ class Daemon:
             for epoch, stage in list(worker.loading):
                 self.feed(ev.StagePrepared(epoch, stage, worker.incarnation))
 
-    def go_live(self, plan: Plan, *, beside: bool = False) -> None:
-        self.propose(plan, beside=beside)
+    def go_live(self, plan: Plan, superseded: ev.Superseded = ev.Superseded.RETIRES) -> None:
+        self.propose(plan, superseded=superseded)
         self.prepare(*plan.leads)
 
     def send(self, stream: str | None = None, client: str = "c", size_bytes: int = 1, **fields: Any) -> int:

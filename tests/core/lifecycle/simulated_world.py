@@ -300,8 +300,8 @@ class World:
         owner = ev.Owner.CLIENT if self.healing else rng.choice(list(ev.Owner))
         lives = [number for number, state in self.epochs.items() if state == "live"]
         under = rng.choice((None, *lives, 1)) if rng.random() < 0.1 else self._led
-        beside = rng.random() < 0.4
-        event = self.unsettled[self.proposed] = ev.PlanProposed(owner, self.proposed, plan, under, beside)
+        superseded = rng.choice((*ev.Superseded,))
+        event = self.unsettled[self.proposed] = ev.PlanProposed(owner, self.proposed, plan, under, superseded)
         self.feed(event)
 
     @property
@@ -315,10 +315,10 @@ class World:
         if beside is None or self.rng.random() < 0.1:
             led, number = self._led, self.rng.randint(1, len(self.epochs) + 2)
             self.feed(ev.Lead(number))
-            assert self._led in (led, beside), f"epoch {number} is led to, which is not beside epoch {led}"
+            assert self._led in (led, beside and beside[0]), f"epoch {number} is led to, which is not beside {led}"
             return
-        self.feed(ev.Lead(beside))
-        self.led += self._led == beside  # else it has lost a place in this moment
+        self.feed(ev.Lead(beside[0]))
+        self.led += self._led == beside[0]  # else it has lost a place in this moment
 
     def let_go(self) -> None:
         self.feed(ev.LetGo())

@@ -302,8 +302,8 @@ def test_two_epochs_live_at_most_and_a_third_waits_for_the_oldest() -> None:
 def compared(slots: int = 4) -> Daemon:
     """Epoch 2 has gone live beside epoch 1."""
     daemon = live(slots=slots)
-    daemon.go_live(ONE_STAGE, beside=True)
-    assert (daemon.lifecycle.live, daemon.lifecycle.beside) == ((2, ONE_STAGE), 1)
+    daemon.go_live(ONE_STAGE, ev.Superseded.COMPARED)
+    assert (daemon.lifecycle.live, daemon.lifecycle.beside) == ((2, ONE_STAGE), (1, TWO_STAGES))
     return daemon
 
 
@@ -343,13 +343,67 @@ def test_a_comparison_makes_way_for_whatever_else_is_proposed() -> None:
 
 def test_a_comparison_ends_with_a_place_and_the_plan_that_can_run_goes_on() -> None:
     daemon = live(slots=4)  # over a and b
-    daemon.go_live(ON_B, beside=True)
+    daemon.go_live(ON_B, ev.Superseded.COMPARED)
     daemon.feed(ev.Lead(1))
     daemon.feed(ev.PlaceDown("a"))
     assert daemon.lifecycle.live is not None
     assert (daemon.lifecycle.live[0], daemon.lifecycle.beside) == (2, None)
     daemon.finish(daemon.send())
     assert [collect.epoch for collect in daemon.all(do.Collect)] == [2]
+
+
+def kept() -> Daemon:
+    """Epoch 2 has gone live, and epoch 1 is to serve again later."""
+    daemon = live(slots=4)
+    daemon.go_live(ONE_STAGE, ev.Superseded.KEPT)
+    return daemon
+
+
+def test_a_kept_plan_serves_again_at_once_and_costs_nothing_meanwhile() -> None:
+    daemon = kept()
+    assert daemon.lifecycle.calm
+    daemon.finish(daemon.send())
+    assert daemon.lifecycle.calm
+    daemon.feed(ev.Lead(1))
+    daemon.finish(daemon.send())
+    assert [collect.epoch for collect in daemon.all(do.Collect)] == [2, 1]
+    assert not daemon.all(do.EpochEnded)
+
+
+@pytest.mark.parametrize("led", [1, 2])
+def test_what_serves_beside_a_kept_plan_stays_when_another_is_proposed(led: int) -> None:
+    daemon = kept()
+    daemon.feed(ev.Lead(led))
+    daemon.propose(ON_B)
+    assert daemon.lifecycle.live is not None
+    assert (daemon.lifecycle.live[0], daemon.lifecycle.beside) == (led, None)
+    assert [ended.epoch for ended in daemon.all(do.EpochEnded)] == [3 - led]
+
+
+def test_a_worker_that_comes_up_loads_what_serves_before_a_kept_plan() -> None:
+    daemon = kept()
+    daemon.clear()
+    daemon.kill("a")
+    daemon.feed(ev.Tick())
+    daemon.connect("a")
+    assert [one.epoch for one in daemon.all(do.PrepareStage)] == [2, 1]
+
+
+def test_a_kept_plan_that_cannot_be_loaded_again_is_let_go() -> None:
+    daemon = kept()
+    daemon.kill("a")
+    daemon.feed(ev.Tick())
+    daemon.connect("a")
+    daemon.feed(ev.StageFailed(1, 0, daemon.incarnation("a"), "out of memory"))
+    assert (daemon.lifecycle.beside, daemon.all(do.Kill)) == (None, [])
+
+
+def test_a_plan_to_be_compared_is_dropped_at_once_if_another_is_proposed() -> None:
+    daemon = live()
+    daemon.propose(ONE_STAGE, superseded=ev.Superseded.COMPARED)
+    daemon.propose(ON_B)
+    assert [one.epoch for one in daemon.all(do.EpochStarted)] == [2, 3]
+    assert daemon.all(do.Settled)[-1].ending is do.Ending.DROPPED
 
 
 def dies(daemon: Daemon) -> None:

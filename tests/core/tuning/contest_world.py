@@ -111,6 +111,8 @@ class World:
         self._events: list[tuple[float, int, CoreEvent]] = []
         self._numbers = itertools.count()
         self._alone: dict[int, float] = {}
+        self._sent_s: dict[int, float] = {}
+        self._latency_s = 0.0
         self._look_s = 0.0
         self._handled = 0
         self._counted = ev.FramesCounted()
@@ -180,6 +182,7 @@ class World:
             case do.Deliver():
                 self.answered += 1
                 self.failed += instruction.kind is not None
+                self._latency_s += self.now_s - self._sent_s.pop(instruction.frame)
             case do.Refuse():
                 self.refused += 1
                 self._again_s = self.now_s + PAUSE_S
@@ -221,6 +224,7 @@ class World:
 
     def send(self) -> None:
         self.sent += 1
+        self._sent_s[self.sent] = self.now_s
         self.post(le.FrameArrived(self.sent, "client", None, 1))
 
     def serve(self, seconds: float, in_flight: int = 6, until: Callable[[], bool] = lambda: False) -> None:
@@ -239,10 +243,11 @@ class World:
         self.now_s = max(self.now_s, at_s)
         if self._look_s <= self.now_s:
             self._look_s = self.now_s + LOOK_S
-            self._counted = ev.FramesCounted(self.sent, self.sent, self.answered, 0.0, self._out)
+            met = self.lifecycle.frames.streams.met
+            self._counted = ev.FramesCounted(self.sent, met, self.answered, self._latency_s, self._out)
             self.post(le.Tick())
             self.post(self._counted)
-            self.post(ev.OthersSeen(self.others_ratio))
+            self.post(ev.HostSeen(self.others_ratio))
         elif self._events and self._events[0][0] <= self.now_s:
             _, _, event = heapq.heappop(self._events)
             if isinstance(event, le.PartDone) or self.cores.measuring:

@@ -261,6 +261,23 @@ def test_a_load_that_goes_away_leaves_the_best_plan_that_is_known() -> None:
     assert (world.plan, world.lifecycle.beside, world.state) == (copies("openvino"), None, State.WATCHING)
 
 
+def test_a_comparison_gives_way_as_soon_as_frames_come_as_for_the_other_objective() -> None:
+    """The plans compared for latency cannot take what comes; that for throughput can, and serves at once."""
+    team_is_slow = truth(openvino_1=0.005, onnxruntime_2=0.02, openvino_2=0.02)
+    world = unprofiled(World(team_is_slow, objective="auto"))
+    world.serve(60, until=lambda: len(world.kept) == 1)
+    assert world.plan == copies("openvino")
+    world.serve(60, in_flight=1, until=lambda: world.plan == team())
+    begun_s = world.now_s
+    world.serve(10, in_flight=8, until=lambda: world.tuning.contests.running is None)
+    world.serve(10, in_flight=8, until=lambda: world.state is State.WATCHING)
+    assert world.now_s - begun_s < 1.5
+    assert (world.plan, world.failed) == (copies("openvino"), 0)
+    assert not [compared for compared in world.told("plans_compared") if compared["verdict"] == "no_load"]
+    world.serve(60, in_flight=1)
+    assert world.tuning.following.plans()["latency"] is not None, "it is compared again when its load comes again"
+
+
 TEAM_FASTER = truth(openvino_1=0.012, onnxruntime_2=0.006, openvino_2=0.012)
 
 

@@ -117,7 +117,7 @@ class NeverChanging(NamedTuple):
     available: tuple[str, ...]
     changing: bool = False
     is_whole: bool = True
-    beside: int | None = None
+    beside: tuple[int, Plan] | None = None
     proposals: tuple[PlanProposed, ...] = ()
 
 

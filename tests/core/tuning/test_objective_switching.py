@@ -47,7 +47,8 @@ def world() -> World:
 def test_a_start_with_both_plans_known_is_with_the_quick_one(world: World) -> None:
     assert (world.plan, world.tuning.state) == (ONLY_FAST, State.WATCHING)
     assert [told(world)[name] for name in ("objective", "serves", "utilisation")] == ["auto", "latency", None]
-    assert told(world)["plans"]["throughput"] == {"plan": str(BEST), "throughput_fps": 1 / 0.006, "latency_s": 0.012}
+    throughput = {"plan": str(BEST), "throughput_fps": 1 / 0.006, "latency_s": 0.012, "loaded": False}
+    assert told(world)["plans"]["throughput"] == throughput
     busy(world, looks=1)
     assert world.plan == ONLY_FAST
 
@@ -74,6 +75,44 @@ def test_the_plan_changes_with_the_load_and_nothing_is_measured_for_it(world: Wo
     assert "(from 70%) and frames wait" in changes[0]["reason"]
     assert "< 50%" in changes[1]["reason"]
     assert (world.tuning.trials, world.kept, world.events("tuning_began")) == (0, [], [])
+
+
+def test_the_plan_that_the_load_leaves_is_kept_as_long_as_memory_is_free(world: World) -> None:
+    def epochs() -> list[int | None]:
+        live, beside = world.lifecycle.live, world.lifecycle.beside
+        return [known and known[0] for known in (live, beside)]
+
+    assert epochs() == [1, None]
+    world.post(ev.HostSeen(0.0, free_ratio=0.5))
+    busy(world)
+    assert epochs() == [2, 1]
+    for load, led in ((calm, [1, 2]), (busy, [2, 1])):
+        load(world)
+        assert epochs() == led, "nothing is built again"
+    assert [change["plan"] for change in world.events("objective_changed")] == [str(BEST), str(ONLY_FAST), str(BEST)]
+    assert told(world)["best_plan"] == str(BEST) == str(world.tuning.watched)
+    world.post(ev.HostSeen(0.0, free_ratio=0.25))
+    assert epochs() == [2, 1]
+    world.post(ev.HostSeen(0.0, free_ratio=0.24))
+    assert epochs() == [2, None]
+    calm(world)
+    assert (world.plan, epochs()) == (ONLY_FAST, [3, None])
+
+
+def test_the_other_plan_is_loaded_ahead_once_frames_have_come_for_a_while(world: World) -> None:
+    world.post(ev.HostSeen(0.0, free_ratio=0.5))
+    calm(world, looks=11)
+    assert not world.events("plan_kept")
+    calm(world, looks=2)
+    assert (world.plan, world.tuning.state) == (ONLY_FAST, State.WATCHING)
+    assert [loaded["plan"] for loaded in world.events("plan_kept")] == [str(BEST)]
+    assert {best["loaded"] for best in told(world)["plans"].values()} == {True}
+    world.post(ev.HostSeen(0.0, free_ratio=0.2))
+    world.post(ev.HostSeen(0.0, free_ratio=0.9))
+    calm(world, looks=20)
+    assert [best["loaded"] for best in told(world)["plans"].values()] == [False, True], (
+        "not again, if memory has run short"
+    )
 
 
 def test_with_a_target_most_frames_within_it_count_whatever_the_load_is(world: World) -> None:

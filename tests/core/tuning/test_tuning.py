@@ -274,22 +274,22 @@ def test_a_place_that_slows_down_makes_it_tune_again(watching: World) -> None:
 
 def test_what_others_take_of_the_cores_is_no_drift_while_it_may_pass(watching: World) -> None:
     watching.serve(5 * FRAMES)
-    watching.post(ev.OthersSeen(0.5))
+    watching.post(ev.HostSeen(0.5))
     watching.layer_s["fast"] *= 3
     watching.serve(3 * WINDOWS_TO_LEAVE * MAX_FRAMES)
     assert watching.events("drift") == []
     watching.layer_s["fast"] /= 3
-    watching.post(ev.OthersSeen(0.0))
+    watching.post(ev.HostSeen(0.0))
     watching.serve(20 * FRAMES)
     assert (watching.events("drift"), watching.plan) == ([], BEST)
 
 
 def test_what_others_go_on_taking_is_a_drift_in_the_end(watching: World) -> None:
     watching.serve(5 * FRAMES)
-    watching.post(ev.OthersSeen(0.5))
+    watching.post(ev.HostSeen(0.5))
     watching.layer_s["fast"] *= 3
     watching.now_s += DISTURBANCE_S
-    watching.post(ev.OthersSeen(0.5))
+    watching.post(ev.HostSeen(0.5))
     watching.serve_until(lambda: bool(watching.events("drift")))
     watching.serve_until(State.WATCHING)
     assert watching.plan == SEED
@@ -297,11 +297,11 @@ def test_what_others_go_on_taking_is_a_drift_in_the_end(watching: World) -> None
 
 def test_what_another_model_takes_of_a_shared_place_is_no_drift_however_long(watching: World) -> None:
     watching.serve(5 * FRAMES)
-    watching.post(ev.OthersSeen(0.5))
+    watching.post(ev.HostSeen(0.5))
     watching.post(ev.CrowdSeen(("fast",)))
     watching.layer_s["fast"] *= 3
     watching.now_s += DISTURBANCE_S
-    watching.post(ev.OthersSeen(0.5))
+    watching.post(ev.HostSeen(0.5))
     watching.serve(3 * WINDOWS_TO_LEAVE * MAX_FRAMES)
     assert (watching.events("drift"), watching.plan) == ([], BEST)
     watching.post(ev.CrowdSeen(()))

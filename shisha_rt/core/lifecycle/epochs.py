@@ -337,21 +337,26 @@ class Epochs:
         if self.preparing is not None and self.preparing.proposed.superseded is Superseded.COMPARED:
             self._drop(_How(Ending.DROPPED, _ANOTHER, transient=True))
         if self.beside is not None and self.newest is not None:
-            older, newer = sorted((self.beside, self.newest), key=lambda epoch: epoch.number)
-            if newer.proposed.superseded is Superseded.COMPARED:
-                self.lead(older.number, now)
+            if self._are_compared:
+                self.lead(min(self.beside.number, self.newest.number), now)
             self.let_go(now)
+
+    @property
+    def _are_compared(self) -> bool:
+        """Whether both live epochs are compared: the newer one was proposed for that."""
+        newer = max(self.live.values(), key=lambda epoch: epoch.number)
+        return newer.proposed.superseded is Superseded.COMPARED
 
     def _supersede(self, epoch: Epoch, now: float) -> None:
         self._step(epoch, "supersede")
         epoch.moved_s = now
 
     def _end_if_lost(self, beside: Epoch, now: float) -> None:
-        """Keep one epoch alone if either has lost a place; new frames use the one that can run."""
+        """Keep one epoch alone if either has lost a place: of two that are compared, the one that can run."""
         newest = self.newest
         assert newest is not None  # `beside` is never alone
         newest_lost, beside_lost = (self._missing(epoch.plan) or self.is_broken(epoch) for epoch in (newest, beside))
-        if newest_lost and not beside_lost:
+        if newest_lost and not beside_lost and self._are_compared:
             self.lead(beside.number, now)
         if newest_lost or beside_lost:
             self.let_go(now)

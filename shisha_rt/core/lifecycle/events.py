@@ -154,7 +154,8 @@ class PlanProposed(Event, frozen=True):
 
     `superseded`: whether the plan that it supersedes stays loaded. `Lead` says which of the two new frames use, until
     one is let go (`LetGo`), a place is lost, or somebody proposes another plan. Of two that are compared they then use
-    the older one; and a plan to be compared is dropped if another one is proposed before it is live.
+    the one that can run, or the older one; and a plan to be compared is dropped if another one is proposed before it is
+    live.
     """
 
     owner: Owner

@@ -115,8 +115,7 @@ class Tuning:
         intent = end.proposed.ticket
         if not isinstance(intent, Intent):
             intent = None
-        if intent is not None and intent.purpose is Purpose.AHEAD:
-            self._loaded_ahead(end)
+        if intent is not None and intent.purpose is Purpose.AHEAD and self._loaded_ahead(end):
             return
         beside = self._serving.beside
         if intent is not None and intent.purpose in (Purpose.SWITCH, Purpose.STAY) and beside is not None:
@@ -685,7 +684,8 @@ class Tuning:
             self._begin(why, start)
 
     def _host_seen(self, seen: ev.HostSeen) -> None:
-        self._has_room = seen.free_ratio >= _FREE_TO_KEEP
+        # operators are placed on devices for the live plan alone
+        self._has_room = seen.free_ratio >= _FREE_TO_KEEP and not self.choice.rules.devices
         if seen.free_ratio < _FREE_TO_LET_GO and self.contests.running is None and self._serving.beside is not None:
             self._outbox.decide(LetGo())
         self.drift.others_seen(seen.others_ratio, self._outbox.now_s)
@@ -750,9 +750,9 @@ class Tuning:
         if beside is None or beside[1] != plan:
             self._propose(Owner.TUNER, plan, Purpose.SWITCH)
             return
-        self._outbox.write(self.following.follow(wish))
         self._outbox.decide(Lead(beside[0]))
-        self.measuring.end()  # it begins with the next look, when the other plan is live
+        self._outbox.write(self.following.follow(wish))
+        self._return_to_best()  # from the next look on it is watched
 
     def _load_ahead(self) -> None:
         """Load the plan that the load may ask for next, if there is room: once, also if that fails."""
@@ -762,14 +762,18 @@ class Tuning:
             self._ahead = other
             self._propose(Owner.TUNER, other, Purpose.AHEAD)
 
-    def _loaded_ahead(self, end: Settled) -> None:
-        """Have the plan that served before lead again, and keep the one that is loaded now."""
+    def _loaded_ahead(self, end: Settled) -> bool:
+        """Have the plan that served before lead again, and keep the one that is loaded now; False if it serves, as
+        something else was asked for meanwhile.
+        """
         beside = self._serving.beside
-        if end.ending is Ending.LIVE and end.epoch is not None and beside is not None:
-            self._outbox.decide(Lead(beside[0]))
-            self._outbox.write(event_log.PlanKept(epoch=end.epoch, plan=str(end.plan)))
-        elif end.ending is Ending.LIVE:  # something else has been asked for meanwhile
-            self._return_to(self.watched)
+        if end.epoch is None or end.ending is not Ending.LIVE:
+            return True
+        if beside is None:
+            return False
+        self._outbox.decide(Lead(beside[0]))
+        self._outbox.write(event_log.PlanKept(epoch=end.epoch, plan=str(end.plan)))
+        return True
 
     def _switched(self, end: Settled) -> bool:
         """Handle the end of a switch; False if more is to be done, as something else was asked for or places went."""

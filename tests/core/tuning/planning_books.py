@@ -72,8 +72,10 @@ class Books:
         self._heeded = True
         self._not_placed: Name | None = None
         self._searching_before = False
+        self._available_before: list[str] = []
         self._note: dict[type, Callable[[Any], None]] = {
             le.PlanProposed: self._proposed,
+            le.Lead: self._led,
             do.EpochStarted: self._epoch_started,
             do.PlaceOperators: lambda one: self._to_be_asked.append((one.proposed.owner, one.proposed.number)),
             do.Settled: self._settled,
@@ -89,6 +91,7 @@ class Books:
     def hear(self, event: CoreEvent) -> None:
         """An event is about to be handled."""
         self._event, self._heeded, self._not_placed = event, True, None
+        self._available_before = list(self._available)
         self._searching_before = self.run is not None or self.settling
         match event:
             case le.PlanProposed():
@@ -156,6 +159,12 @@ class Books:
         self.seen[f"proposed by {proposed.owner}"] += 1
         if proposed.owner is le.Owner.PLACER:
             assert self._makeshift or not self._searching_before, f"{proposed} disturbs a search"
+
+    def _led(self, lead: le.Lead) -> None:
+        """The load asks for the plan of this epoch, which is loaded, or it was loaded ahead."""
+        assert self.clients is None, f"{lead} while a client's plan is to stay: {self.clients}"
+        self.live = lead.epoch, self.plans[lead.epoch]
+        self.seen["led"] += 1
 
     def _epoch_started(self, started: do.EpochStarted) -> None:
         self.plans[started.epoch] = started.plan
@@ -293,14 +302,15 @@ class Books:
         assert self.live is not None
         assert record.objective != self.objective, f"{record}: it was that before"
         self.objective = as_objective(record.objective)
-        kept = self.kept.get(self.key(self._available))
+        over = self._available_before  # a place may be lost in this moment
+        kept = self.kept.get(self.key(over))
         self.seen["objective changed" if record.plan else "objective searched for"] += 1
         if record.plan is None:
             assert kept is None, f"{record}, and {kept} is known"
         else:
             assert kept is not None, f"{record}, and nothing is kept"
             assert record.plan == str(kept.plan) == str(self.live[1]), f"{record}: {kept} is kept, {self.live} is live"
-            self.best, self.over = (kept.plan, kept.measurement), list(self._available)
+            self.best, self.over = (kept.plan, kept.measurement), over
 
     def _own_choice(self) -> Plan:
         if self.set_by_client is not None and set(self.set_by_client.places) <= set(self._available):

@@ -66,13 +66,13 @@ class ObjectiveSwitching:
         return self._came > 0
 
     def look(
-        self, counted: FramesCounted, now_s: float, *, free: bool, compared: Objective | None = None
+        self, counted: FramesCounted, now_s: float, *, free: bool, tried_for: Objective | None = None
     ) -> Wish | None:
         """Return the objective to change to, None for no change. Unless tuning is `free` to change the plan, return
-        None and restart the detection. `compared`: plans are compared for this objective, under what was its load; then
-        the other one is returned as soon as the load asks for it and its plan is known.
+        None and restart the detection. `tried_for`: plans are tried for this objective, under what was its load; then the
+        other one is returned as soon as the load asks for it and its plan is known.
         """
-        choice, serves = self._choice, compared or self._choice.objective
+        choice, serves = self._choice, tried_for or self._choice.objective
         self._came, self._arrived = counted.arrived - self._arrived, counted.arrived
         best = self._best() if choice.auto else {}
         known = [plan for plan in best.values() if plan is not None]
@@ -81,15 +81,15 @@ class ObjectiveSwitching:
             return None
         quick, most = best["latency"] or known[0], best["throughput"] or known[0]
         latency, throughput = self._times(quick), self._times(most)
-        if compared == "latency" and best["latency"] is None:  # what is compared computes one frame after the other
+        if tried_for == "latency" and best["latency"] is None:  # what is tried computes one frame after the other
             latency = replace(latency, frame_s=latency.alone_s)
         wanted, came = self._load.look(counted, now_s, serves, latency, throughput), self._load.came
-        if choice.target_s < math.inf and compared is None:
+        if choice.target_s < math.inf and tried_for is None:
             wanted = "latency" if latency.alone_s <= choice.target_s < throughput.alone_s else "throughput"
-        if not (free or compared) or now_s < self._rests_until_s:
+        if not (free or tried_for) or now_s < self._rests_until_s:
             self._load.forget()
             return None
-        if compared is not None:
+        if tried_for is not None:
             wanted = wanted if came and best[wanted] is not None else serves
         elif len(known) == len(OBJECTIVES):
             is_same = quick.plan == most.plan

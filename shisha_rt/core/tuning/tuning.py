@@ -65,6 +65,7 @@ class _Then(Enum):
     MEASURE = "the winner's stages are to be measured"
     KEEP = "the winner is known, and is to be kept"
     RETURN = "nothing was found out, and the best plan known is to serve"
+    SWITCH = "the load asks for another objective, and the best plan known for that is to serve"
 
 
 class Tuning:
@@ -434,10 +435,23 @@ class Tuning:
         elif not self._has_proposed(Purpose.STAY):
             self._propose(Owner.TUNER, best.plan, Purpose.STAY, ATTEMPTS)
 
+    def _switch_to_wish(self, live: tuple[int, Plan]) -> None:
+        wish = self.following.wish
+        best = None if wish is None else self.choice.best(self._serving.available, wish.objective)
+        if wish is None or best is None or best != wish.best:
+            self._return_to_best()
+        elif live[1] == best.plan:
+            self._follow(wish, best)
+        elif not self._has_proposed(Purpose.SWITCH):
+            self._propose(Owner.TUNER, best.plan, Purpose.SWITCH)
+
     def _after_contest(self) -> None:
         live, best = self._serving.live, self.search.best_runnable
         if self._then is _Then.RETURN and live is not None:
             self._watch_best(live)
+            return
+        if self._then is _Then.SWITCH and live is not None:
+            self._switch_to_wish(live)
             return
         settled = self._profiling.since_compared_s(self._outbox.now_s) >= AFTER_LOSER_S
         if self._then is _Then.MEASURE and self.measuring.epoch is None and settled:
@@ -709,14 +723,15 @@ class Tuning:
         elif self.state is State.COMPARING:
             self._after_contest()
         free = self.state is State.WATCHING and self.choice.automatic and not self._has_proposed(*Purpose)
-        contest = self.contests.running
-        compared = None if contest is None or not self.choice.automatic else contest.objective
-        wish = self.following.look(counted, self._outbox.now_s, free=free, compared=compared)
+        tried_for = self._tried_for
+        wish = self.following.look(counted, self._outbox.now_s, free=free, tried_for=tried_for)
         self._flowing = self._flowing + 1 if self.following.frames_came else 0
-        if wish is not None and contest is not None:
-            self._give_way(wish)
+        if wish is not None and tried_for is not None:
+            self._give_way(wish, tried_for)
         elif wish is not None and wish.best is not None:
             self._switch(wish, wish.best.plan)
+        elif wish is not None and self.findings.pauses.is_on(wish.objective, self._outbox.now_s):
+            pass  # it has just given way
         elif wish is not None:
             self._outbox.write(self.following.follow(wish))
             self._begin(wish.reason)
@@ -735,15 +750,28 @@ class Tuning:
         few = not compares or len(self._in_flight) < FLOWING_LOOKS
         return [] if few else self.findings.batches_due(min(self._in_flight))
 
-    def _give_way(self, wish: Wish) -> None:
-        """Break the comparison off, and have the best plan known for the present load serve."""
-        self.contests.give_way()
-        if wish.objective != self.choice.objective:
-            self._outbox.write(self.following.follow(wish))
-        if self._rival is None:
-            self._return_to_best()
+    @property
+    def _tried_for(self) -> Objective | None:
+        """The objective that plans are tried for, if the load may break that off: of searches, only those for latency,
+        as their plans cannot take many frames.
+        """
+        contest = self.contests.running
+        if contest is None and self.state is State.TUNING and self.search.objective == "latency":
+            return "latency" if self.choice.automatic else None
+        return contest.objective if contest is not None and self.choice.automatic else None
+
+    def _give_way(self, wish: Wish, tried_for: Objective) -> None:
+        """Break off what tries plans, and have the best plan known for the present load serve."""
+        if self.contests.running is not None:
+            self.contests.give_way()
         else:
+            self.findings.pauses.begin(tried_for, self._outbox.now_s)
+        if self._rival is not None:
             self._contest_went_on()
+            return
+        self._return_to_best()
+        if wish.objective != self.choice.objective:
+            self._then = _Then.SWITCH
 
     def _switch(self, wish: Wish, plan: Plan) -> None:
         beside = self._serving.beside
@@ -779,16 +807,23 @@ class Tuning:
         """Handle the end of a switch; False if more is to be done, as something else was asked for or places went."""
         if end.ending is not Ending.LIVE:
             self.following.failed(end, self._outbox.now_s)
+            if self._then is _Then.SWITCH and not end.transient:
+                self._return_to_best()
             return True
         wish = self.following.wish
-        if self.state is not State.WATCHING or not self.choice.auto or wish is None or wish.best is None:
+        awaited = self.state is State.WATCHING or self._then is _Then.SWITCH
+        if not awaited or not self.choice.auto or wish is None or wish.best is None:
             return False
         if self.choice.best(self._serving.available, wish.objective) != wish.best:
             return False  # the plan is the best for other places than are there now
-        self._outbox.write(self.following.follow(wish))
-        self.search = self.following.search_of(wish.objective, wish.best, self.search)
-        self._watch(wish.best.measurement)
+        self._follow(wish, wish.best)
         return True
+
+    def _follow(self, wish: Wish, best: BestPlan) -> None:
+        """Watch the plan that the load asks for, which is live."""
+        self._outbox.write(self.following.follow(wish))
+        self.search = self.following.search_of(wish.objective, best, self.search)
+        self._watch(best.measurement)
 
     # --- what it tells ----------------------------------------------------------------------------------------
 

@@ -294,6 +294,9 @@ class Books:
                 self._drifted = record
             case event_log.TuningResumed():
                 self.seen["resumed"] += 1
+                kept = self.kept.get(self.key(self._available))
+                if kept is not None:
+                    self.best, self.over = (kept.plan, kept.measurement), list(self._available)
 
     def _objective_changed(self, record: event_log.ObjectiveChanged) -> None:
         assert self.run is None, f"{record} while run {self.run} searches"

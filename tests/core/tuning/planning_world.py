@@ -425,6 +425,8 @@ class World:
             self.serve()
             if self.devices:
                 self.look()
+            if self.auto:
+                self.feed(self.counted)
             if step % 4 == 0:
                 self.pass_time()
         raise AssertionError(f"planning does not come to rest: {description(self.tuning, self.now)}")
@@ -434,7 +436,7 @@ class World:
             return False
         live = self.books.live
         serves = live is not None and set(live[1].places) <= set(self.lifecycle.available)
-        return serves and self._reported() not in (State.TUNING.value, State.SETTLING.value)
+        return serves and self._reported() not in (State.TUNING.value, State.SETTLING.value, State.COMPARING.value)
 
     def _reported(self) -> str:
         """What it is doing, whether frames come or not."""

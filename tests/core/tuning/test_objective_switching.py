@@ -193,6 +193,23 @@ def test_what_is_not_known_is_searched_for_when_the_load_asks_for_it_and_frames_
     assert (world.plan, reported()) == (quick, ended[1])
 
 
+def test_a_search_for_latency_gives_way_to_many_frames_and_is_begun_again_later() -> None:
+    world = World(objective="auto")
+    world.layer_s["slow"] = 0.0034
+    world.serve_until(State.WATCHING)
+    calm(world)
+    assert (world.tuning.state, world.tuning.search.objective) == (State.TUNING, "latency")
+    busy(world, looks=6)
+    assert (world.plan, world.tuning.state, told(world)["serves"]) == (BEST, State.WATCHING, "throughput")
+    calm(world, looks=12)
+    assert world.tuning.state is State.WATCHING, "not again at once"
+    calm(world, looks=40)
+    assert (world.tuning.state, told(world)["serves"]) == (State.TUNING, "latency")
+    world.serve_until(State.WATCHING)
+    assert [began["objective"] for began in world.events("tuning_began")] == ["throughput", "latency", "latency"]
+    assert len(world.events("tuning_ended")) == 2
+
+
 def test_the_same_plan_for_both_is_not_changed() -> None:
     same = {key: replace(QUICK, measurement=best.measurement) for key, best in KEPT.items()}
     world = World(same, objective="auto")

@@ -69,8 +69,8 @@ class ObjectiveSwitching:
         self, counted: FramesCounted, now_s: float, *, free: bool, tried_for: Objective | None = None
     ) -> Wish | None:
         """Return the objective to change to, None for no change. Unless tuning is `free` to change the plan, return
-        None and restart the detection. `tried_for`: plans are tried for this objective, under what was its load; then the
-        other one is returned as soon as the load asks for it and its plan is known.
+        None and restart the detection. `tried_for`: plans are tried for this objective, under what was its load; then
+        the other one is returned as soon as the load asks for it and its plan is known.
         """
         choice, serves = self._choice, tried_for or self._choice.objective
         self._came, self._arrived = counted.arrived - self._arrived, counted.arrived

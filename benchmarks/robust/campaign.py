@@ -25,6 +25,7 @@ Reported are the following; the exit status is 1 if any of the first five is not
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -54,14 +55,13 @@ from benchmarks.report.results import Row, number, save_csv, show
 from benchmarks.rigs.http_asking import Address, HttpClients
 from shisha_rt.client import Client, ShishaError
 from shisha_rt.measure.compile import compile_model
-from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.plan import MOST_BATCH, Plan
 from tests.serving.daemon_process import DaemonProcess, leftovers, machine_file
 from tests.serving.identity_model import NAME, SHAPE, frame_of, write_identity_model
 from tests.serving.load import Load
 from tests.serving.random_plans import Cuttable
 
 PLACES: Final = ("a", "b", "c", "d")
-MOST_BATCH: Final = 4
 _DEATHS_APART_S: Final = 6.0
 """Time between deaths at one place: after five deaths in 30 s a place is given up, which would end the campaign."""
 _PREPARED_WITHIN_S: Final = 0.15
@@ -109,7 +109,9 @@ class _GrpcLoad(threading.Thread):
 class _Campaign:
     """Actions on the daemon, and their results."""
 
-    def __init__(self, daemon: DaemonProcess, cuttable: Cuttable, rng: random.Random, *, clock: bool) -> None:
+    def __init__(
+        self, daemon: DaemonProcess, cuttable: Cuttable, rng: random.Random, *, batch: int, clock: bool
+    ) -> None:
         self.daemon = daemon
         self.done: Counter[str] = Counter()
         self.faults = 0
@@ -120,6 +122,7 @@ class _Campaign:
         self.descriptors: list[tuple[float, int]] = []
         self._board = daemon.board(len(PLACES))
         self._cuttable = cuttable
+        self._batch = batch
         self._rng = rng
         self._died_s = dict.fromkeys(PLACES, 0.0)
         self._down: str | None = None
@@ -165,7 +168,7 @@ class _Campaign:
         else:
             plan = self._cuttable.random_plan(rng, PLACES)
         if rng.random() < 0.5 and not any(stage.split for stage in plan.stages):
-            plan = Plan(tuple(replace(stage, batch=rng.randint(1, MOST_BATCH)) for stage in plan.stages))
+            plan = Plan(tuple(replace(stage, batch=rng.randint(1, self._batch)) for stage in plan.stages))
         return plan
 
     def kill_worker(self) -> None:
@@ -283,17 +286,21 @@ class _Campaign:
         return socket.create_connection((address.hostname or "", address.port or 0), timeout=_WITHIN_S)
 
     def late_and_cancelled(self) -> None:
+        """Send frames with a deadline; sometimes leave their stream early, which cancels those in flight."""
         with Client(self.daemon.endpoint, timeout_s=_WITHIN_S) as client:
             with client.stream(in_flight=8, deadline_s=self._rng.uniform(0, 0.2)) as stream:
-                outcomes = list(stream.run((frame_of(number) for number in range(30)), errors="return"))
+                answers = stream.run((frame_of(number) for number in range(30)), errors="return")
+                outcomes = list(itertools.islice(answers, self._rng.choice((None, self._rng.randrange(30)))))
             late = sum(isinstance(outcome, ShishaError) for outcome in outcomes)
             self.done["frames with a deadline, in time"] += len(outcomes) - late
             self.done["frames with a deadline, late"] += late
+            self.done["streams cancelled amid their frames"] += len(outcomes) < 30
 
 
 def campaign(
     minutes: Annotated[float, typer.Option(min=0.1, help="How long.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Of the random generator.")] = 0,
+    batch: Annotated[int, typer.Option(min=1, max=MOST_BATCH, help="The most frames that share a run.")] = 4,
     ipc: Annotated[bool, typer.Option("--ipc", help="ZeroMQ's clients over ipc in place of TCP.")] = False,
     clock: Annotated[
         bool, typer.Option("--clock", help="Set the host's clock forth and back, too: wants root.")
@@ -307,13 +314,13 @@ def campaign(
         compiled = compile_model(model)
         index = compiled.index
         cuttable = Cuttable(len(compiled.layers), compiled.legal_cuts, compiled.index.needs, index.splits)
-        options = ("--strategy", "guided", "--batch", MOST_BATCH, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+        options = ("--strategy", "guided", "--batch", batch, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
         endpoint = f"ipc://{folder}/daemon" if ipc else "tcp://127.0.0.1:0"
         begun_s = time.monotonic()
         machine = machine_file(folder, PLACES)
         with DaemonProcess(folder, model, "--machine", machine, *options, endpoint=endpoint, is_program=True) as daemon:
             daemon.wait_for_workers()
-            going = _Campaign(daemon, cuttable, rng, clock=clock)
+            going = _Campaign(daemon, cuttable, rng, batch=batch, clock=clock)
             path = daemon.local_socket
             loads = [
                 Load(daemon.endpoint, 0, streams=3, depth=3),

@@ -18,6 +18,8 @@ NAME: Final = "poison"
 FLOATS, TURNS, INDEX, DEATH = range(4)
 """Orders: allocate so many floats, turn a loop so often, read at this index of a list of one, and
 (if it is 1) divide the least integer by -1, which has no answer: the processor traps."""
+FATAL: Final = 1000
+"""No value of noise comes near, which is what networks are measured on."""
 
 
 def poison(order: int, amount: float, number: int = 1) -> Array:
@@ -69,6 +71,36 @@ def write_poison_model(folder: Path) -> Path:
     order = {name: i for i, node in enumerate(graph.node) for name in node.output}
     assert order["answer"] < order["y"]
     path = folder / f"{NAME}.onnx"
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
+    return path
+
+
+def write_fatal_model(folder: Path) -> Path:
+    """fatal.onnx: a frame with an element of -FATAL ends its worker; frames may share runs."""
+    model = onnx.load(write_identity_model(folder))
+    graph = model.graph
+    integers = {"odd": 2 * FATAL - 1, "least": -(2**63)}
+    graph.initializer.extend(
+        helper.make_tensor(name, TensorProto.INT64, [1], [each]) for name, each in integers.items()
+    )
+    graph.initializer.append(helper.make_tensor("nothing", TensorProto.FLOAT, [1], [0.0]))
+    for node in graph.node:
+        node.output[:] = ["answer" if name == "y" else name for name in node.output]
+    graph.node.extend(
+        [
+            helper.make_node("Neg", ["x"], ["below"]),
+            helper.make_node("Relu", ["below"], ["amounts"]),
+            helper.make_node("Cast", ["amounts"], ["orders"], to=TensorProto.INT64),
+            helper.make_node("Add", ["orders", "orders"], ["twice"]),
+            helper.make_node("Sub", ["odd", "twice"], ["divisor"]),
+            helper.make_node("Div", ["least", "divisor"], ["divided"]),
+            helper.make_node("Cast", ["divided"], ["quotients"], to=TensorProto.FLOAT),
+            helper.make_node("Mul", ["quotients", "nothing"], ["none"]),
+            helper.make_node("Add", ["answer", "none"], ["y"]),
+        ]
+    )
+    path = folder / "fatal.onnx"
     onnx.checker.check_model(model)
     onnx.save(model, path)
     return path

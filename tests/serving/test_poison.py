@@ -7,22 +7,35 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import psutil
 import pytest
 
-from shisha_rt.client import Client, Internal
+from shisha_rt.client import Answer, Client, Internal
 from shisha_rt.errors import Error
 from shisha_rt.plan.engine import StageEngine
 from shisha_rt.plan.plan import Plan, Stage
 from tests.machine.host.control_group import memory_group
 from tests.serving.daemon_process import DaemonProcess, machine_file
-from tests.serving.identity_model import LAYERS
+from tests.serving.identity_model import LAYERS, frame_of
 from tests.serving.load import PAUSE_S, Load, assert_kept
-from tests.serving.poison_model import DEATH, FLOATS, INDEX, NAME, TURNS, poison, write_poison_model
+from tests.serving.page import shared_runs
+from tests.serving.poison_model import (
+    DEATH,
+    FATAL,
+    FLOATS,
+    INDEX,
+    NAME,
+    TURNS,
+    poison,
+    write_fatal_model,
+    write_poison_model,
+)
 from tests.waiting import PATIENCE_S, until
 from tests.wording import raised, says
 
 PLACES: Final = ("a", "b")
+MOST: Final = 16
 MAX_BYTES: Final = 300 << 20
 SHARE_BYTES: Final = MAX_BYTES // len(PLACES)
 
@@ -116,6 +129,32 @@ def test_a_frame_that_ends_its_worker_each_time_is_told_how(daemon: DaemonProces
     assert restarts(daemon) == before + 2
     assert "SIGFPE" in said_last(daemon)
     assert load.codes.total() == 0
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors do not trap")
+def test_a_frame_that_ends_its_worker_amid_fifteen_others_fails_alone(tmp_path: Path) -> None:
+    options = ("--machine", machine_file(tmp_path, ["only"]), "--batch", MOST, "--batch-delay-us", 500_000)
+    with DaemonProcess(tmp_path, write_fatal_model(tmp_path), *options) as daemon:
+        daemon.wait_for_workers()
+        last = daemon.control.plan()["stages"][-1]["last"]
+        assert (
+            daemon.control.set_plan([{"first": 0, "last": last, "places": ["only"], "batch": MOST}])["outcome"]
+            == "live"
+        )
+        frames = [frame_of(number) for number in range(MOST)]
+        frames[MOST // 2] = poison(DEATH, FATAL)
+        with daemon.control.stream(in_flight=MOST) as stream:
+            outcomes = list(stream.run(frames, errors="return"))
+        failed = outcomes.pop(MOST // 2)
+        del frames[MOST // 2]
+        assert isinstance(failed, Internal)
+        assert failed.kind == Error.WORKER_DIED
+        for frame, outcome in zip(frames, outcomes, strict=True):
+            assert isinstance(outcome, Answer)
+            np.testing.assert_array_equal(outcome.output, frame)
+        runs, answered = shared_runs(daemon.metrics)
+        assert runs["0"] == answered["0"] == MOST - 1, "all shared the run that ended the worker: each ran alone then"
+        assert restarts(daemon) == 2
 
 
 def test_a_frame_that_never_ends_hangs_after_what_the_daemon_is_told(tmp_path: Path) -> None:

@@ -161,6 +161,14 @@ def test_only_the_outputs_that_are_asked_for_have_room() -> None:
     assert (request.outputs, list(request.lent_out)) == (("boxes", "pixels"), ["pixels"])
 
 
+@pytest.mark.parametrize("frames", [1, 2, 3])
+def test_an_output_of_several_frames_has_room_for_all(frames: int) -> None:
+    conversation = Conversation(Shelf())
+    conversation.signature = Signature("m", (IMAGE,), (PIXELS,), most_frames=3)
+    outgoing = conversation.infer(np.ones((frames, LARGE), np.float32))
+    assert outgoing.lent.rooms["pixels"][1].shape == (frames, LARGE)
+
+
 def test_what_numpy_takes_for_true_is_sent_as_1() -> None:
     """An engine computed something else for other bytes."""
     flags = Signature("m", (Tensor("flags", (2, 2), "BOOL"),), (CLASS,))

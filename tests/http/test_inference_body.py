@@ -9,13 +9,14 @@ import zlib
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shisha_rt.http.faults import HttpFault
-from shisha_rt.http.inference.body import PATIENCE_S, Body, HungUp
+from shisha_rt.http.inference.body import _STRETCH_BYTES, PATIENCE_S, SLOWEST_BYTES_PER_S, Body, HungUp, read_json
 from shisha_rt.http.inference.infer import _packing
 from shisha_rt.http.inference.room import Room
 from shisha_rt.protocol.exceptions import ResourceExhausted
@@ -157,6 +158,28 @@ def test_a_slow_body_is_given_up() -> None:
     with pytest.raises(HttpFault) as caught:
         read([b"x" * 10], None, all_of, ends=False, patience_s=0.01)
     assert caught.value.status == 408
+
+
+def test_a_body_has_time_for_all_its_bytes() -> None:
+    class Steady(Pieces):
+        """Each stretch takes nine tenths of its time."""
+
+        async def fill(self, stretch: memoryview) -> int:
+            loop = asyncio.get_running_loop()
+            then_s = loop.time() + 0.9 * len(stretch) / SLOWEST_BYTES_PER_S
+            loop.time = lambda: then_s  # type: ignore[method-assign]
+            await asyncio.sleep(0)
+            return len(stretch)
+
+    async def run() -> None:
+        await Body(Steady([]), None, None, 0.01).into(memoryview(bytearray(3 * _STRETCH_BYTES)))
+
+    asyncio.run(run())
+
+
+def test_a_small_request_may_be_empty() -> None:
+    exchange = Mock(read=Pieces([]).read, headers_by_name={})
+    assert asyncio.run(read_json(exchange, dict[str, int])) == {}
 
 
 def test_a_body_of_unknown_size_takes_room_as_it_comes() -> None:

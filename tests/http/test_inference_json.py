@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from dataclasses import replace
 from typing import Any, cast
 from unittest.mock import Mock
 
@@ -76,6 +77,9 @@ def test_a_request_with_all_that_there_is() -> None:
     assert asked.binary_bytes == 30
     assert [(one.name, one.binary, one.classes) for one in asked.outputs] == [("n", True, 2), ("y", False, 0)]
     assert asked.outputs[1].region == FilePiece("r", 8, 16)
+    outputs = [{"name": "n"}, {"name": "y", "parameters": {"binary_data": False}}]
+    asked = read_header(header(parameters={"binary_data_output": True}, outputs=outputs), SIGNATURE)
+    assert [one.binary for one in asked.outputs] == [True, False]
 
 
 def test_as_many_inputs_as_a_model_may_have() -> None:
@@ -169,6 +173,13 @@ def test_json_there_and_back_is_exact(datatype: str, data: st.DataObject) -> Non
     assert np.array(told["data"], array.dtype).reshape(told["shape"]).tobytes() == array.tobytes()
 
 
+@pytest.mark.parametrize("datatype", [name for name in NUMPY_OF if NUMPY_OF[name].kind in "iu"])
+def test_integers_may_be_the_least_and_the_largest(datatype: str) -> None:
+    bounds = np.iinfo(NUMPY_OF[datatype])
+    values = [bounds.min, 0, bounds.max]
+    assert array_of(InputTensor("x", (3,), datatype, data=msgspec.Raw(json.dumps(values)))).tolist() == values
+
+
 @pytest.mark.parametrize(
     ("datatype", "data"),
     [
@@ -199,11 +210,21 @@ def test_what_is_no_such_tensor(datatype: str, data: str) -> None:
 
 def test_a_body_that_is_one_tensor() -> None:
     assert raw_request(8, ONE).inputs[0].binary_bytes == 8
+    assert raw_request(8, ONE).parameters.binary_data_output
     for size_bytes in (0, 7, 9, None):
         with pytest.raises(InvalidArgument, match="Content-Length: 8"):
             raw_request(size_bytes, ONE)
     with pytest.raises(InvalidArgument):
         raw_request(30, SIGNATURE)
+    with pytest.raises(InvalidArgument):
+        raw_request(8, replace(ONE, shapes=(ONE.inputs, (Tensor("x", (1, 3), "FP32"),))))
+    several = replace(ONE, most_frames=3)
+    assert [raw_request(8 * frames, several).inputs[0].shape for frames in (1, 2, 3)] == [(1, 2), (2, 2), (3, 2)]
+    for size_bytes in (12, 32):
+        with pytest.raises(InvalidArgument, match="Content-Length: 8"):
+            raw_request(size_bytes, several)
+    empty = replace(several, inputs=(Tensor("x", (1, 0), "FP32"),))
+    assert raw_request(0, empty).inputs[0].shape == (1, 0)
     assert longest_body(SIGNATURE) > longest_body(ONE) > 8
 
 
@@ -309,7 +330,7 @@ def answer_of(
     sequence: int | None = None,
     epochs: tuple[int, ...] | None = None,
 ) -> tuple[Any, bytes]:
-    answer = Answer("1", {"y": array}, 3, 41, sequence, 0.0004, 0.0032, epochs)
+    answer = Answer("1", {"y": array}, 3, 41, sequence, 0.00040049, 0.00320051, epochs)
     header, raw = answer_parts(Signature("m", (), ()), asked, answer)
     return json.loads(header), b"".join(raw)
 
@@ -322,7 +343,7 @@ def test_an_answer_says_what_made_it() -> None:
         "model_name": "m",
         "model_version": "1",
         "id": "7",
-        "parameters": {"epoch": 3, "frame": 41, "queue_ms": 0.4, "compute_ms": 3.2, "sequence": 5},
+        "parameters": {"epoch": 3, "frame": 41, "queue_ms": 0.4, "compute_ms": 3.201, "sequence": 5},
         "outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 2], "parameters": {"binary_data_size": 8}}],
     }
     told, raw = answer_of(read_header(asking(), ONE), array)

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from shisha_rt.model.batch_axes import Axes, MixesFrames, batch_axes_made
-from shisha_rt.model.batches import batches_in_words, follow_batch, layers_in_batches, why_not_together
+from shisha_rt.model.batches import batches_in_words, follow_batch, layers_in_batches, lies_apart, why_not_together
 from shisha_rt.model.free_batch import free_batch, integers_of
 from shisha_rt.model.graph import Graph, Operator, Tensor
 from tests.wording import says
@@ -314,6 +314,50 @@ def test_what_has_frames_behind_each_other_only_inside_a_stage_ties_layers() -> 
     assert not why_not_together(((0, 2),), layers.mixing, layers.tied)
     assert not why_not_together(((0, 0),), layers.mixing, layers.tied)
     assert "1, 2 do not lie" in why_not_together(((0, 1),), layers.mixing, layers.tied)
+
+
+@pytest.mark.parametrize(
+    ("shape", "perm", "apart"),
+    [((1, 3, 4), (1, 0, 2), False), ((1, 1, 4), (1, 0, 2), True), ((1, 3, 4), (0, 2, 1), True)],
+)
+def test_a_request_of_several_frames_needs_outputs_with_frames_first(shape: Shape, perm: Shape, apart: bool) -> None:
+    made = tuple(shape[axis] for axis in perm)
+    graph = graph_of("Transpose", [shape], made, {"perm": perm}, {})
+    layers = layers_in_batches(graph, (0,), 1, follow_batch(graph, {}))
+    assert bool(layers.mixing[0]) != apart
+    assert bool(layers.whole) == (perm[0] != 0)
+
+
+def test_a_layer_mixes_frames_for_its_first_reason_and_an_output_that_is_an_input_has_no_layer() -> None:
+    x, y, s = Tensor("x", (1, 4), "FP32"), Tensor("y", (1, 4), "FP32"), Tensor("s", (), "FP32")
+    operators = (
+        Operator("a", "Unknown", "", ("x",), ("y", "", "s"), {}),
+        Operator("b", "Softmax", "", ("y",), ("z",), {"axis": 0}),
+        Operator("c", "Clip", "", ("x", "", "k"), ("v",), {}),
+    )
+    tensors = {"x": x, "y": y, "s": s, "z": Tensor("z", (1, 4), "FP32"), "v": Tensor("v", (1, 4), "FP32")}
+    graph = Graph("g", operators, (x,), (x, tensors["v"]), tensors, {"k": Tensor("k", (), "FP32")})
+    followed = follow_batch(graph, {})
+    assert list(followed.mixing) == [0, 1]
+    layers = layers_in_batches(graph, (0, 0, 1), 2, followed)
+    assert layers.mixing[0].startswith("Unknown")
+    assert layers.mixing[1] == ""
+    assert layers.whole == layers.mixing[0]
+    assert not lies_apart(graph, "s", 0)
+    only = Graph("g", operators[2:], (x,), (x, tensors["v"]), tensors, graph.constants)
+    assert layers_in_batches(only, (0,), 1, follow_batch(only, {})).whole
+
+
+def test_what_follows_from_constants_has_no_axis_of_frames_further_on() -> None:
+    names = ("x", "d", "y")
+    tensors = {name: Tensor(name, (1, 4), "FP32") for name in names}
+    constants = {"c": Tensor("c", (1, 4), "INT8"), "s": Tensor("s", (), "FP32")}
+    operators = (
+        Operator("weights", "DequantizeLinear", "", ("c", "s"), ("d",), {}),
+        Operator("sum", "Add", "", ("x", "d"), ("y",), {}),
+    )
+    graph = Graph("g", operators, (tensors["x"],), (tensors["y"],), tensors, constants)
+    assert follow_batch(graph, {}).axes == {"x": 0, "y": 0}
 
 
 def test_a_stage_is_kept_to_one_frame_by_any_of_its_layers() -> None:

@@ -58,8 +58,9 @@ def run(nodes: list[onnx.NodeProto], weights: list[onnx.TensorProto], makes: lis
     return list(ReferenceEvaluator(model).run(None, {name: np.array(v, np.float32) for name, v in given.items()}))
 
 
+@pytest.mark.parametrize("outputs", [["y", "z", "w"], ["", "z", "w"]])
 @pytest.mark.parametrize("condition", [True, False])
-def test_the_branch_that_is_taken_computes_what_the_operator_did(condition: bool) -> None:
+def test_the_branch_that_is_taken_computes_what_the_operator_did(condition: bool, outputs: list[str]) -> None:
     """With a constant inside, one result for two outputs, a tensor of outside handed on, and names that are taken."""
     two = numpy_helper.from_array(np.array([2, 3], np.float32), "x2")
     then = graph(
@@ -71,14 +72,15 @@ def test_the_branch_that_is_taken_computes_what_the_operator_did(condition: bool
     other = graph(
         helper.make_node("Identity", ["b"], ["s"]), helper.make_node("Neg", ["s"], ["t"]), makes=("s", "t", "s")
     )
-    node = choice(then, other, ("y", "z", "w"))
+    node, read = choice(then, other, tuple(outputs)), [name for name in outputs if name]
     flag = numpy_helper.from_array(np.array(condition), "c")
-    expected = run([node], [flag], ["y", "z", "w"])
+    expected = run([node], [flag], read)
     name_apart([node], {"x", "a", "b", "c", "y", "z", "w", "x2", "own", "s"})
     found = branch_taken(node, flag)
     made = [name for inner in found.node for name in inner.output]
     assert not {"x2", "own", "s"} & {*made, *(weight.name for weight in found.initializer)}
-    for mine, theirs in zip(run(list(found.node), list(found.initializer), ["y", "z", "w"]), expected, strict=True):
+    assert len({*made} - {""}) == len(made)
+    for mine, theirs in zip(run(list(found.node), list(found.initializer), read), expected, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 

@@ -117,6 +117,12 @@ def test_a_shard_has_its_share_of_the_weights_and_a_join_none() -> None:
     assert "b would need 750 bytes" in "".join(replace(limits, memory_bytes={"b": 1}).problems(TILES))
 
 
+def test_a_shard_is_a_fraction_of_its_layers_and_a_join_has_none() -> None:
+    fractions = [Split((2, 2), "channels", (48, 16), part).fraction for part in range(3)]
+    assert fractions == [0.75, 0.25, 0.0]
+    assert [way.rooms("c", 2) for way in SPLITS[:2]] == [("c",), ("c#0", "c#1")]
+
+
 def test_an_axis_that_is_none_is_told_of_with_those_there_are() -> None:
     stages = written(HALVES)
     stages[1]["split"] = {**stages[1]["split"], "axis": "depth"}

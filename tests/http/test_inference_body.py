@@ -36,6 +36,7 @@ class Pieces:
         return 0
 
     async def read(self) -> bytes:
+        await asyncio.sleep(0)
         if self._gone:
             raise ConnectionResetError
         while self.left:
@@ -65,9 +66,9 @@ def read(
 
 
 async def all_of(body: Body) -> bytes:
-    """By halves, and that it ends there."""
-    found = bytes(await body.exactly(5))
-    room = bytearray(95)
+    """In two, and that it ends there."""
+    found = bytes(await body.exactly(40))
+    room = bytearray(60)
     await body.into(memoryview(room))
     await body.end()
     return found + room
@@ -137,6 +138,16 @@ def test_what_goes_on_behind_the_end_of_what_is_packed_is_not_kept() -> None:
     with pytest.raises(HttpFault) as caught:
         read(pieces, b"gzip", all_of)
     assert caught.value.status == 400
+
+
+@pytest.mark.parametrize("encoding", [b"gzip", b"deflate"])
+def test_what_is_packed_ends_with_the_body(encoding: bytes) -> None:
+    packed = PACK[encoding](bytes(100))
+    for data in (packed + b"x", packed[:-1]):
+        for how in (all_of, lambda body: body.whole(1000)):
+            with pytest.raises(HttpFault) as caught:
+                read([data], encoding, how)
+            assert caught.value.status == 400
 
 
 def test_unknown_encodings_and_callers_who_go() -> None:

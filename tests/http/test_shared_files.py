@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,6 +22,7 @@ from shisha_rt.protocol.exceptions import (
     PermissionDenied,
     ResourceExhausted,
 )
+from shisha_rt.protocol.limits import MAX_NAME_LENGTH
 from tests.wording import raised
 
 OWN = Caller("a", Permission.CLIENT, os.getuid())
@@ -50,7 +53,9 @@ def test_what_is_registered_is_read_and_written(files: SharedFiles, folder: Path
     assert files.of(OWN)["r"].about == {"name": "r", "key": "/foo", "offset": 10, "byte_size": 50}
     with pytest.raises(FailedPrecondition):
         files.register(OWN, "r", "foo", 0, 1)
-    files.register(OWN, "s", "foo", 0, 1)
+    files.register(OWN, "s", "foo", 50, 50)
+    files.write(OWN, FilePiece("s", 46, 4), memoryview(b"ends"))
+    assert (folder / "foo").read_bytes()[96:] == b"ends"
     files.unregister(OWN, "r")
     files.unregister(OWN, "r")
     assert list(files.of(OWN)) == ["s"]
@@ -92,8 +97,24 @@ def test_without_a_folder_there_are_no_regions() -> None:
         files.register(OWN, "r", "foo", 0, 1)
     with raised(InvalidArgument, Error.SHARING_OFF):
         files.find(OWN, FilePiece("r", 0, 1))
-    assert files.of(OWN) == {}
+    assert files.of(NOBODY) == {}
     files.unregister(NOBODY)
+
+
+def test_a_name_has_at_most_so_many_characters(files: SharedFiles) -> None:
+    files.register(OWN, "r" * MAX_NAME_LENGTH, "foo", 0, 1)
+    with raised(InvalidArgument, Error.MALFORMED_REQUEST):
+        files.register(OWN, "s" * (MAX_NAME_LENGTH + 1), "foo", 0, 1)
+
+
+@pytest.mark.parametrize("written", [OSError(errno.ENOSPC, "full"), 3])
+def test_an_output_that_finds_no_memory_is_refused(
+    files: SharedFiles, monkeypatch: pytest.MonkeyPatch, written: OSError | int
+) -> None:
+    files.register(OWN, "r", "foo", 0, 100)
+    monkeypatch.setattr(os, "pwritev", Mock(side_effect=[written]))
+    with raised(ResourceExhausted, Error.REGION_REFUSED):
+        files.write(OWN, FilePiece("r", 0, 4), memoryview(b"1234"))
 
 
 def test_a_file_that_shrinks_costs_an_error_and_does_not_grow(files: SharedFiles, folder: Path) -> None:

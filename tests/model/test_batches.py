@@ -344,6 +344,8 @@ def test_a_layer_mixes_frames_for_its_first_reason_and_an_output_that_is_an_inpu
     assert layers.mixing[1] == ""
     assert layers.whole == layers.mixing[0]
     assert not lies_apart(graph, "s", 0)
+    tensors["z"] = Tensor("z", (1, 4), "FP32", open_axes=(1,))
+    assert "'z'" in follow_batch(graph, {}).mixing[1]
     only = Graph("g", operators[2:], (x,), (x, tensors["v"]), tensors, graph.constants)
     assert layers_in_batches(only, (0,), 1, follow_batch(only, {})).whole
 
@@ -357,7 +359,12 @@ def test_what_follows_from_constants_has_no_axis_of_frames_further_on() -> None:
         Operator("sum", "Add", "", ("x", "d"), ("y",), {}),
     )
     graph = Graph("g", operators, (tensors["x"],), (tensors["y"],), tensors, constants)
-    assert follow_batch(graph, {}).axes == {"x": 0, "y": 0}
+    followed = follow_batch(graph, {})
+    assert followed.axes == {"x": 0, "y": 0}
+    handed_out = Graph("g", operators, graph.inputs, (tensors["d"], tensors["y"]), tensors, constants)
+    layers = layers_in_batches(handed_out, (0, 1), 2, followed)
+    assert list(map(bool, layers.mixing)) == [True, False]
+    assert layers.whole
 
 
 def test_a_stage_is_kept_to_one_frame_by_any_of_its_layers() -> None:
@@ -365,6 +372,7 @@ def test_a_stage_is_kept_to_one_frame_by_any_of_its_layers() -> None:
     assert not why_not_together(((0, 0), (2, 2)), mixing, ())
     assert "layer 1 computes one frame" in why_not_together(((0, 2),), mixing, ())
     assert batches_in_words(mixing) == says("2 of 3 layers may … layer 1: Softmax…")
+    assert batches_in_words(mixing[1:2]) == says("no layer may …Softmax…")
     assert batches_in_words(("", "")) == says("every layer may …")
 
 

@@ -28,14 +28,14 @@ from shisha_rt.protocol.header import (
     encode_infer_answer,
     encode_moved,
 )
-from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_PRIORITY
+from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_HEADER_BYTES, MAX_PRIORITY
 from shisha_rt.protocol.request import Signature
 from tests.wording import raised
 
 X = Tensor("x", (2,), "FP16")
 Y = Tensor("y", (), "INT64")
 SIGNATURE = Signature("m", (X,), (Y,))
-METADATA = {
+METADATA: dict[str, Any] = {
     "name": "m",
     "versions": [],
     "platform": "onnx",
@@ -83,6 +83,7 @@ def test_a_result_settles_its_frame_once() -> None:
     assert isinstance(outcome, Answer)
     assert outcome.output == 7
     assert (outcome.epoch, outcome.frame, outcome.sequence, outcome.epochs) == (3, 4, None, (2, 3))
+    assert (outcome.queue_s, outcome.compute_s) == pytest.approx((0.005, 0.006))
     assert conversation.in_flight == 0
     assert conversation.receive(result(request_id)) == []
 
@@ -144,7 +145,10 @@ def test_a_probe_is_nobodys_and_only_one_is_under_way() -> None:
     assert conversation.probe() is None
     assert conversation.in_flight == 0
     assert answer(conversation, probe.id, {"instance": "first"}) == []
-    assert conversation.probe() is not None
+    again = conversation.probe()
+    assert again is not None
+    send(conversation, again)
+    assert conversation.lose("gone") == []
 
 
 def test_a_probe_that_finds_another_instance_loses_all_in_flight() -> None:
@@ -215,8 +219,16 @@ def test_a_result_that_does_not_follow_the_protocol_is_an_internal_error(spoil: 
 def test_model_metadata_that_cannot_be_used_is_an_internal_error() -> None:
     conversation = Conversation()
     request_id = send(conversation, conversation.ask("model_metadata"))
-    unknown = {**METADATA, "inputs": [{"name": "x", "datatype": "BYTES", "shape": [2]}]}
+    unknown = {**METADATA, "inputs": [*METADATA["inputs"], {"name": "z", "datatype": "BYTES", "shape": [2]}]}
     assert isinstance(outcome_of(answer(conversation, request_id, unknown), request_id), Internal)
+
+
+def test_metadata_of_the_model_may_come_before_the_daemons() -> None:
+    conversation = Conversation()
+    for op, fields in ("model_metadata", METADATA), ("server_metadata", {"instance": "first"}):
+        assert not conversation.introduced
+        answer(conversation, send(conversation, conversation.ask(op)), fields)
+    assert conversation.introduced
 
 
 @settings(deadline=None)
@@ -235,6 +247,8 @@ def test_arrays_are_put_in_the_models_order() -> None:
     with pytest.raises(InvalidArgument, match="2 inputs"):
         arrays_of(x, signature)
     wrong: list[dict[str, Any]] = [{"x": x}, {"x": x, "z": y}, {"x": x, "y": y, "z": y}]
+    with raised(InvalidArgument, Error.WRONG_DATATYPE):
+        arrays_of({"y": y, "x": x.astype(np.float32)}, signature)
     for others in wrong:
         with raised(InvalidArgument, Error.MISSING_TENSOR):
             arrays_of(others, signature)
@@ -321,6 +335,23 @@ def test_arguments_are_checked_before_they_are_sent_and_called_as_they_were_give
 def test_numbers_of_numpy_are_numbers() -> None:
     asked = introduced().ask("events", {"since": np.int64(3)})
     assert json.loads(bytes(asked.parts[0]))["since"] == 3
+
+
+def test_a_header_that_is_too_large_is_not_sent() -> None:
+    conversation = introduced()
+    text = "x" * (MAX_HEADER_BYTES - len(conversation.ask("dance", {"text": ""}).parts[0]))
+    conversation.check(conversation.ask("dance", {"text": text}))
+    with raised(InvalidArgument, Error.REQUEST_TOO_LARGE):
+        conversation.check(conversation.ask("dance", {"text": text + "x"}))
+
+
+def test_who_talks_to_one_model_names_it() -> None:
+    conversation = Conversation(model="m")
+    named = [json.loads(bytes(conversation.ask(op, {"since": 3}).parts[0])) for op in ("events", "server_metadata")]
+    assert named == [
+        {"model_name": "m", "since": 3, "op": "events", "id": "1"},
+        {"since": 3, "op": "server_metadata", "id": "2"},
+    ]
 
 
 def test_an_operation_of_a_newer_daemon_is_sent() -> None:

@@ -48,7 +48,7 @@ class _Ends:
     def has(self, position: int) -> bool:
         return position < len(self.operator.inputs) and bool(self.operator.inputs[position])
 
-    def listed(self, name: str, position: int | None) -> tuple[int, ...] | None:
+    def listed(self, name: str, position: int) -> tuple[int, ...] | None:
         """Integers of attribute `name` or, in later opsets, of the input at `position`; None if neither is present.
 
         Raises MixesFrames if that input is no known constant.
@@ -56,7 +56,7 @@ class _Ends:
         value = self.operator.attributes.get(name)
         if isinstance(value, tuple):
             return value
-        if position is None or not self.has(position):
+        if not self.has(position):
             return None
         given = self.integers.get(self.operator.inputs[position])
         if given is None:
@@ -74,7 +74,7 @@ class _Ends:
 
     def along(self, position: int = 0) -> int:
         """The batch axis of an input. Raises MixesFrames if it has none."""
-        axis = self.axes[position] if position < len(self.axes) else None
+        axis = self.axes[position]
         if axis is None:
             raise MixesFrames(f"{self.operator.inputs[position]!r} is the same for all frames, which the rest is not")
         return axis
@@ -90,11 +90,7 @@ def batch_axes_made(graph: Graph, operator: Operator, axes: Axes, integers: Inte
         raise MixesFrames(_WHY_NOT.get(kind, "it is not known to keep frames apart"))
     ends = _Ends(graph, operator, axes, integers, range(len(axes))[batched] if isinstance(batched, slice) else batched)
     ends.check_shared()
-    made = rule(ends)
-    for position, (name, axis) in enumerate(zip(operator.outputs, made, strict=False)):
-        if name and axis is not None and axis >= len(ends.made_shape(position)):
-            raise MixesFrames(f"{name!r} has no axis for frames")
-    return made
+    return rule(ends)
 
 
 def _broadcast(ends: _Ends) -> Axes:
@@ -106,7 +102,7 @@ def _broadcast(ends: _Ends) -> Axes:
     (place,) = from_end
     axis = len(made) - place
     for position in ends.batched:
-        shape = ends.shape(position) if ends.has(position) else ()
+        shape = ends.shape(position)
         size = shape[-place] if len(shape) >= place else 1
         if ends.axes[position] is None and size != 1:
             raise MixesFrames("a constant differs along the axis of frames")
@@ -167,7 +163,7 @@ def _matrix_product(ends: _Ends) -> Axes:
         raise MixesFrames("frames are along different axes of what it reads")
     if of_a is None and len(a) >= place and a[-place] != 1:
         raise MixesFrames("a constant differs along the axis of frames")
-    if (of_a is not None and a[of_a] != b[of_b]) or made[-place] != b[of_b]:
+    if of_a is not None and a[of_a] != b[of_b]:
         raise MixesFrames("frames are stretched along their axis")
     return (len(made) - place,)
 
@@ -188,8 +184,8 @@ def _gemm(ends: _Ends) -> Axes:
 
 def _normalised(ends: _Ends, default: int) -> Axes:
     """Operators that normalise over an axis or, in some versions, over it and all later axes."""
-    rank, batch = len(ends.shape(0)), ends.along(0)
-    if batch >= ends.operator.integer("axis", default) % max(rank, 1):
+    batch = ends.along(0)
+    if batch >= ends.operator.integer("axis", default) % len(ends.shape(0)):
         raise MixesFrames("it normalises over the axis of frames")
     return ends.all_outputs(batch)
 
@@ -333,8 +329,8 @@ def _expand(ends: _Ends) -> Axes:
 
 
 def _quantise(ends: _Ends) -> Axes:
-    batch, rank = ends.along(0), len(ends.shape(0))
-    if math.prod(ends.shape(1)) > 1 and rank and batch == ends.operator.integer("axis", 1) % rank:
+    batch = ends.along(0)
+    if math.prod(ends.shape(1)) > 1 and batch == ends.operator.integer("axis", 1) % len(ends.shape(0)):
         raise MixesFrames("a constant differs along the axis of frames")
     return (batch,)
 

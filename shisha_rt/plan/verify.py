@@ -95,8 +95,6 @@ class PlanRules:
         stages = len(plan.stages) - sum(len(split) - 1 for split in splits)
         if stages > self.layer_count:
             return [f"the plan has {stages} stages, expected at most {self.layer_count}, one for each layer"]
-        if max(map(len, splits), default=0) > len(self.places) + 1:
-            return [f"the plan has more shards of a layer than places: expected at most {len(self.places)}"]
         fault = _first(
             _work(plan, self.layer_count),
             _splits(plan, splits, self),

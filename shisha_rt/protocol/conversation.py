@@ -212,7 +212,7 @@ class Conversation:
         if self._model is not None and op != _SERVER_METADATA:
             arguments = {"model_name": self._model, **(arguments or {})}
         header = encode_operation(op, request_id, arguments)
-        if arguments and len(header) <= MAX_HEADER_BYTES:
+        if len(header) <= MAX_HEADER_BYTES:
             check_operation(header)
         return Outgoing(request_id, op, [header])
 

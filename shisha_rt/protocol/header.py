@@ -120,11 +120,11 @@ class InferAnswerHeader(Struct, frozen=True):
 
 
 class _WrittenAnswer(Struct, frozen=True):
-    """An `InferAnswerHeader` to be sent, with its outputs already encoded as JSON."""
+    """An `InferAnswerHeader` to be sent; its outputs may already be encoded as JSON."""
 
     id: str
     model_name: str
-    outputs: msgspec.Raw
+    outputs: Sequence[TensorHeader] | msgspec.Raw
     parameters: AnswerParameters
 
 
@@ -209,8 +209,7 @@ def encode_infer_answer(
     request_id: str, model_name: str, outputs: Sequence[TensorHeader] | msgspec.Raw, parameters: AnswerParameters
 ) -> bytes:
     """The header of a result; its raw parts follow in the order of `outputs` (or of what `encode_outputs` made)."""
-    written = outputs if isinstance(outputs, msgspec.Raw) else encode_outputs(outputs)
-    return _ENCODER.encode(_WrittenAnswer(request_id, model_name, written, parameters))
+    return _ENCODER.encode(_WrittenAnswer(request_id, model_name, outputs, parameters))
 
 
 def encode_answer(request_id: str, fields: Mapping[str, object]) -> bytes:

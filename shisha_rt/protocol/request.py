@@ -264,12 +264,7 @@ def read_route(parts: Sequence[Buffer], limits: Limits) -> RequestRoute:
 def read_operation(parts: Sequence[Buffer]) -> OpRequest:
     """Read a request other than `infer`, for any model. Raises `ShishaError`."""
     header = _read_header(parts[0])
-    request_id = _read_id(header)
-    try:
-        return _read_operation(_read_op(header), request_id, header, parts)
-    except ShishaError as error:
-        error.request_id = request_id
-        raise
+    return _read_operation(_read_op(header), _read_id(header), header, parts)
 
 
 def check_operation(header: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import weakref
 from typing import Any
 
@@ -159,6 +160,28 @@ def test_only_the_outputs_that_are_asked_for_have_room() -> None:
     assert (request.outputs, dict(request.lent_out)) == (("class",), {})
     request = read(talking(shelf).infer(inputs(), outputs=["boxes", "pixels"]))
     assert (request.outputs, list(request.lent_out)) == (("boxes", "pixels"), ["pixels"])
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3])
+def test_an_output_of_several_frames_has_room_for_all(frames: int) -> None:
+    conversation = Conversation(Shelf())
+    conversation.signature = Signature("m", (IMAGE,), (PIXELS,), most_frames=3)
+    outgoing = conversation.infer(np.ones((frames, LARGE), np.float32))
+    assert outgoing.lent.rooms["pixels"][1].shape == (frames, LARGE)
+    (sent_input,) = json.loads(bytes(outgoing.parts[0]))["inputs"]
+    assert sent_input["shape"] == [frames, LARGE]
+
+
+def test_the_id_and_memory_of_an_abandoned_frame_are_free_again_after_a_loss() -> None:
+    shelf = Shelf()
+    conversation = talking(shelf)
+    outgoing = sent(conversation, conversation.infer(inputs(), request_id="a"))
+    conversation.abandon("a")
+    conversation.lose("gone")
+    del outgoing
+    assert not any(known() is not None for known in shelf.arrays)
+    conversation.signature = SIGNATURE
+    conversation.check(conversation.infer(inputs(), request_id="a"))
 
 
 def test_what_numpy_takes_for_true_is_sent_as_1() -> None:

@@ -97,6 +97,7 @@ class TestFormulas:
             (single_operator("Add", [(2,)], (2,), domain="com.microsoft"), {}),
             (single_operator("Add", [(2,)], (2,), datatype="INT64"), {"datatypes": frozenset({"FP32"})}),
             (single_operator("Add", [(1, 1, 2)], (1, 1, 2)), {"max_rank": 2}),
+            (single_operator("Add", [(1, 1, 2), (2,)], (1, 1, 2)), {"max_rank": 2}),
         ],
     )
     def test_what_a_device_cannot_run(self, graph: Graph, rest: dict[str, object]) -> None:
@@ -187,6 +188,7 @@ class TestFused:
             (row_of(("Add", ("x", "W"), ("a",)), ("Relu", ("a",), ("b",)), ("Add", ("b", "a"), ("c",))), []),
             (row_of(("Add", ("x", "W"), ("a",)), ("Relu", ("a",), ("b",)), ends=("a",)), []),
             (row_of(("Add", ("x", "W"), ("a",)), ("Relu", ("x",), ("b",))), []),
+            (row_of(("Add", ("x", "W"), ("a",)), ("Neg", ("a",), ("b",))), []),
             (row_of(("Add", ("x", "W"), ("a", "e")), ("Relu", ("a",), ("b",))), []),
             # parted by another operator, as a change of device might part them
             (

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from shisha_rt.costs.engine_trials import (
     FAR_SLOWER,
     MOST_UNLIKE,
+    RUN_S,
     BatchTime,
     EnginesTried,
     EngineTime,
@@ -59,6 +60,12 @@ def test_an_engine_that_is_far_slower_with_single_frames_alone_is_not_ruled_out(
     assert far_slower(both, ENGINES, 1) == frozenset()
     too_slow = replace(in_runs, batch_times=(BatchTime(4, frame_s=1.6, single_s=2.0),))
     assert far_slower(EnginesTried((both.engines[0], too_slow)), ENGINES, 1) == {"openvino"}
+
+
+def test_what_batches_gain_counts_what_a_run_costs_besides() -> None:
+    trial = replace(RIGHT, batch_times=(BatchTime(4, 1.0, 3.0), BatchTime(2, 1.0, 2.0)))
+    assert trial.gain_of_batches == (3.0 + RUN_S) / (1.0 + RUN_S / 4)
+    assert RIGHT.gain_of_batches == 1
 
 
 def test_memory_for_runs_grows_with_their_frames() -> None:

@@ -55,6 +55,20 @@ def test_speed_and_time_scale_apply_on_use() -> None:
     np.testing.assert_allclose(scaled.costs().time_s, 3 * plain.costs().time_s)
 
 
+def test_power_of_an_emulated_machine_is_less_so_that_joules_are_the_same() -> None:
+    told = replace(place("told"), power_w=12.0)
+    costs = LayerCosts(raw(told, place("other")), machine(told, place("other"), time_scale=3)).costs()
+    assert [its.power_w for its in costs.places] == [4.0, None]
+
+
+def test_batches_take_their_part_of_single_frames_times() -> None:
+    fast = place("fast")
+    measured = replace(raw(fast), shared_ratio={4: {"fast": np.array([0.5, 0.5, 1.0, math.nan])}})
+    costs = LayerCosts(measured, machine(fast)).costs()
+    assert [batch.frames for batch in costs.batches] == [4]
+    np.testing.assert_allclose(costs.batches[0].time_s[:, 0], [0.5e-3, 1e-3, 3e-3, math.nan])
+
+
 def test_without_a_limited_bandwidth_the_sum_is_the_stage() -> None:
     slow = place("slow", speed=0.3)
     found = LayerCosts(raw(slow), machine(slow))

@@ -8,13 +8,16 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shisha_rt.costs.alike import among, kinds_of
+from shisha_rt.costs.any_order import layer_needs, why_unknown
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.costs.costs_file import costs_object, parse_costs
-from shisha_rt.costs.links import AS_INPUT, CostTensor
+from shisha_rt.costs.link_speed import LinkSpeed, OneWay
+from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.costs.traffic import Crossings, StageTraffic
 from shisha_rt.errors import BadInput, Error
@@ -31,6 +34,44 @@ def parse(value: object) -> Costs:
 
 
 COSTS = parse(linked())
+
+
+BASE = LinkSpeed(OneWay(1e-3, 1e8), OneWay(1e-3, 1e8))
+
+
+@pytest.mark.parametrize(
+    ("other", "unlike"),
+    [
+        (BASE, False),
+        (LinkSpeed(OneWay(2.9e-3, 1e8), OneWay(1e-3, 1e8)), False),  # not twice as long
+        (LinkSpeed(OneWay(3.1e-3, 1e8), OneWay(1e-3, 1e8)), True),
+        (LinkSpeed(OneWay(1e-6, 1e8), OneWay(1e-6, 1e8)), False),  # less than 2 ms apart
+        (LinkSpeed(OneWay(1e-3, 2e7), OneWay(1e-3, 1e8)), True),
+        (LinkSpeed(OneWay(1e-3, 1e8), OneWay(1e-3, 2e7)), True),
+    ],
+)
+def test_a_link_that_takes_far_longer_is_another(other: LinkSpeed, unlike: bool) -> None:
+    assert BASE.is_unlike(other) == other.is_unlike(BASE) == unlike
+
+
+def test_there_and_back() -> None:
+    speed = HostLink("x", OneWay(1.0, 10.0), OneWay(0.5, 20.0)).speed
+    assert speed.takes_s(100, 40) == 1.5 + 10 + 2
+    assert speed.fields == {
+        "there_latency_s": 1.0,
+        "there_bytes_per_s": 10.0,
+        "back_latency_s": 0.5,
+        "back_bytes_per_s": 20.0,
+    }
+
+
+def test_another_order_needs_to_know_who_reads_what_and_cuts_that_cost_nothing() -> None:
+    needs = layer_needs(COSTS.tensors, 4)
+    assert list(map(sorted, needs)) == [[], [0], [1], [0, 2]]
+    assert layer_needs((), 4) == ()
+    assert why_unknown(COSTS, needs) is None
+    assert why_unknown(COSTS, ())
+    assert why_unknown(replace(COSTS, transfer_s=np.array([0, 0.1, 0])), needs)
 
 
 class TestTraffic:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts, beside, described_costs
-from shisha_rt.machine.device import Device, Family, Fusion, Term
+from shisha_rt.machine.device import Device, Family, Fusion, Term, Transfer
 from tests.costs.networks import chain
 
 INF: Final = math.inf
@@ -32,6 +32,14 @@ def test_a_part_is_inclusive() -> None:
 def test_slower_devices() -> None:
     assert COSTS.slowed({"relu": 3.0, "gone": 9.0}).time_s.tolist() == [[1, INF], [2, 12], [INF, INF]]
     assert COSTS.time_s[1, 1] == 4
+
+
+def test_transfers_of_a_slower_device_take_longer_unless_its_memory_is_shared() -> None:
+    moving = replace(RELU, transfer_in=Transfer(1.0, 10.0))
+    (alone,) = OperatorCosts((moving,), np.ones((1, 1))).slowed({"relu": 3.0}).devices
+    assert alone.transfer_in == Transfer(3.0, 10.0 / 3.0)
+    shared = (moving, replace(ANY, memory=moving.memory))
+    assert OperatorCosts(shared, np.ones((1, 2))).slowed({"relu": 3.0}).devices == shared
 
 
 def test_formulas_of_every_operator_and_nothing_known_of_an_engine() -> None:
@@ -57,7 +65,7 @@ class TestGroups:
 
     def test_places_beside_each_other(self) -> None:
         graph = chain([4, 4])
-        both = beside([described_costs(graph, [ANY, RELU]), described_costs(graph, [self.NPU])])
-        assert both.devices == (ANY, RELU, self.NPU)
-        assert both.time_s.tolist() == [[3.0, INF, 0.5], [3.0, 0.5, INF]]
-        assert both.groups == (GroupCost((0, 1), 2, 0.5),)
+        both = beside([described_costs(graph, [ANY, RELU]), described_costs(graph, [ANY, self.NPU])])
+        assert both.devices == (ANY, RELU, ANY, self.NPU)
+        assert both.time_s.tolist() == [[3.0, INF, 3.0, 0.5], [3.0, 0.5, 3.0, INF]]
+        assert both.groups == (GroupCost((0, 1), 3, 0.5),)

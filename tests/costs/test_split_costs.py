@@ -48,6 +48,15 @@ def test_a_place_that_cannot_run_the_layers_has_no_shard() -> None:
     assert team_costs(COSTS).team_s(Plan(tuple(shards))) == ((2 + 0.25 + 0.125,), (math.inf,))
 
 
+def test_some_all_and_none_of_the_units() -> None:
+    costs = team_costs(COSTS)
+    assert [costs.share_s(WAY, units, "p0") for units in (0, 1, 8)] == [0.0, 1 + 0.5 + 0.125, 8.0]
+    assert [costs.share_bytes(WAY, units) for units in (0, 1, 8)] == [0, 11, 81]
+    assert COSTS.splits.join_s((1, 1), "inputs", math.inf, "p0") == math.inf
+    uncut = replace(COSTS, transfer_s=np.array([math.nan, 0.25]))
+    assert team_costs(uncut).shard_s(replace(WHOLE, part=0), ("p0",)) == math.inf
+
+
 @pytest.mark.parametrize(("limits", "full"), [((96, 26), ""), ((95, 26), "p0"), ((96, 25), "p1")])
 def test_a_shard_holds_its_share_of_the_weights(limits: tuple[int, int], full: str) -> None:
     """p0: layers 0 and 2, and 61 of 81 bytes; p1: 21; and 5 that are live."""

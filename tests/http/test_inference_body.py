@@ -9,13 +9,14 @@ import zlib
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shisha_rt.http.faults import HttpFault
-from shisha_rt.http.inference.body import PATIENCE_S, Body, HungUp
+from shisha_rt.http.inference.body import _STRETCH_BYTES, PATIENCE_S, SLOWEST_BYTES_PER_S, Body, HungUp, read_json
 from shisha_rt.http.inference.infer import _packing
 from shisha_rt.http.inference.room import Room
 from shisha_rt.protocol.exceptions import ResourceExhausted
@@ -35,6 +36,7 @@ class Pieces:
         return 0
 
     async def read(self) -> bytes:
+        await asyncio.sleep(0)
         if self._gone:
             raise ConnectionResetError
         while self.left:
@@ -64,9 +66,9 @@ def read(
 
 
 async def all_of(body: Body) -> bytes:
-    """By halves, and that it ends there."""
-    found = bytes(await body.exactly(5))
-    room = bytearray(95)
+    """In two, and that it ends there."""
+    found = bytes(await body.exactly(40))
+    room = bytearray(60)
     await body.into(memoryview(room))
     await body.end()
     return found + room
@@ -138,6 +140,16 @@ def test_what_goes_on_behind_the_end_of_what_is_packed_is_not_kept() -> None:
     assert caught.value.status == 400
 
 
+@pytest.mark.parametrize("encoding", [b"gzip", b"deflate"])
+def test_what_is_packed_ends_with_the_body(encoding: bytes) -> None:
+    packed = PACK[encoding](bytes(100))
+    for data in (packed + b"x", packed[:-1]):
+        for how in (all_of, lambda body: body.whole(1000)):
+            with pytest.raises(HttpFault) as caught:
+                read([data], encoding, how)
+            assert caught.value.status == 400
+
+
 def test_unknown_encodings_and_callers_who_go() -> None:
     with pytest.raises(HttpFault) as caught:
         read([b""], b"br", all_of)
@@ -157,6 +169,28 @@ def test_a_slow_body_is_given_up() -> None:
     with pytest.raises(HttpFault) as caught:
         read([b"x" * 10], None, all_of, ends=False, patience_s=0.01)
     assert caught.value.status == 408
+
+
+def test_a_body_has_time_for_all_its_bytes() -> None:
+    class Steady(Pieces):
+        """Each stretch takes nine tenths of its time."""
+
+        async def fill(self, stretch: memoryview) -> int:
+            loop = asyncio.get_running_loop()
+            then_s = loop.time() + 0.9 * len(stretch) / SLOWEST_BYTES_PER_S
+            loop.time = lambda: then_s  # type: ignore[method-assign]
+            await asyncio.sleep(0)
+            return len(stretch)
+
+    async def run() -> None:
+        await Body(Steady([]), None, None, 0.01).into(memoryview(bytearray(3 * _STRETCH_BYTES)))
+
+    asyncio.run(run())
+
+
+def test_a_small_request_may_be_empty() -> None:
+    exchange = Mock(read=Pieces([]).read, headers_by_name={})
+    assert asyncio.run(read_json(exchange, dict[str, int])) == {}
 
 
 def test_a_body_of_unknown_size_takes_room_as_it_comes() -> None:

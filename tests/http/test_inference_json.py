@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from dataclasses import replace
 from typing import Any, cast
 from unittest.mock import Mock
 
@@ -76,6 +77,9 @@ def test_a_request_with_all_that_there_is() -> None:
     assert asked.binary_bytes == 30
     assert [(one.name, one.binary, one.classes) for one in asked.outputs] == [("n", True, 2), ("y", False, 0)]
     assert asked.outputs[1].region == FilePiece("r", 8, 16)
+    outputs = [{"name": "n"}, {"name": "y", "parameters": {"binary_data": False}}]
+    asked = read_header(header(parameters={"binary_data_output": True}, outputs=outputs), SIGNATURE)
+    assert [one.binary for one in asked.outputs] == [True, False]
 
 
 def test_as_many_inputs_as_a_model_may_have() -> None:
@@ -90,6 +94,7 @@ def test_what_triton_calls_otherwise() -> None:
         ({"timeout": 1_500_000, "sequence_id": 9, "sequence_start": True}, (1.5, "sequence-9")),
         ({"timeout": 10**18, "sequence_id": "cam"}, (86_400.0, "sequence-cam")),
         ({"timeout": 0, "sequence_id": 0, "deadline_ms": 0}, (0.0, None)),
+        ({"stream": "s", "sequence_id": 9}, (None, "s")),
     ]:
         its = read_header(header(parameters=parameters), SIGNATURE).parameters
         assert (its.deadline_s, its.stream_name) == expected
@@ -169,6 +174,13 @@ def test_json_there_and_back_is_exact(datatype: str, data: st.DataObject) -> Non
     assert np.array(told["data"], array.dtype).reshape(told["shape"]).tobytes() == array.tobytes()
 
 
+@pytest.mark.parametrize("datatype", [name for name in NUMPY_OF if NUMPY_OF[name].kind in "iu"])
+def test_integers_may_be_the_least_and_the_largest(datatype: str) -> None:
+    bounds = np.iinfo(NUMPY_OF[datatype])
+    values = [bounds.min, 0, bounds.max]
+    assert array_of(InputTensor("x", (3,), datatype, data=msgspec.Raw(json.dumps(values)))).tolist() == values
+
+
 @pytest.mark.parametrize(
     ("datatype", "data"),
     [
@@ -197,14 +209,33 @@ def test_what_is_no_such_tensor(datatype: str, data: str) -> None:
         array_of(InputTensor("x", (3,), datatype, data=msgspec.Raw(data)))
 
 
+def test_rows_are_not_taken_for_columns() -> None:
+    with pytest.raises(InvalidArgument, match="input 'x'"):
+        array_of(InputTensor("x", (2, 3), "FP32", data=msgspec.Raw("[[1, 2], [3, 4], [5, 6]]")))
+
+
 def test_a_body_that_is_one_tensor() -> None:
     assert raw_request(8, ONE).inputs[0].binary_bytes == 8
+    assert raw_request(8, ONE).parameters.binary_data_output
     for size_bytes in (0, 7, 9, None):
         with pytest.raises(InvalidArgument, match="Content-Length: 8"):
             raw_request(size_bytes, ONE)
     with pytest.raises(InvalidArgument):
         raw_request(30, SIGNATURE)
+    with pytest.raises(InvalidArgument):
+        raw_request(8, replace(ONE, shapes=(ONE.inputs, (Tensor("x", (1, 3), "FP32"),))))
+    several = replace(ONE, most_frames=3)
+    assert [raw_request(8 * frames, several).inputs[0].shape for frames in (1, 2, 3)] == [(1, 2), (2, 2), (3, 2)]
+    for size_bytes in (12, 32):
+        with pytest.raises(InvalidArgument, match="Content-Length: 8"):
+            raw_request(size_bytes, several)
+    empty = replace(several, inputs=(Tensor("x", (1, 0), "FP32"),))
+    assert raw_request(0, empty).inputs[0].shape == (1, 0)
+    with pytest.raises(InvalidArgument):
+        raw_request(8, empty)
     assert longest_body(SIGNATURE) > longest_body(ONE) > 8
+    larger = replace(ONE, inputs=(Tensor("x", (1, 999), "FP32"),))
+    assert longest_body(replace(ONE, shapes=(ONE.inputs, larger.inputs))) == longest_body(larger)
 
 
 def test_a_request_of_as_many_frames_as_are_allowed_fits_in_json() -> None:
@@ -309,7 +340,7 @@ def answer_of(
     sequence: int | None = None,
     epochs: tuple[int, ...] | None = None,
 ) -> tuple[Any, bytes]:
-    answer = Answer("1", {"y": array}, 3, 41, sequence, 0.0004, 0.0032, epochs)
+    answer = Answer("1", {"y": array}, 3, 41, sequence, 0.0123456, 0.0032005, epochs)
     header, raw = answer_parts(Signature("m", (), ()), asked, answer)
     return json.loads(header), b"".join(raw)
 
@@ -322,11 +353,14 @@ def test_an_answer_says_what_made_it() -> None:
         "model_name": "m",
         "model_version": "1",
         "id": "7",
-        "parameters": {"epoch": 3, "frame": 41, "queue_ms": 0.4, "compute_ms": 3.2, "sequence": 5},
+        "parameters": {"epoch": 3, "frame": 41, "queue_ms": 12.346, "compute_ms": 3.2, "sequence": 5},
         "outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 2], "parameters": {"binary_data_size": 8}}],
     }
     told, raw = answer_of(read_header(asking(), ONE), array)
     assert (told["outputs"][0]["data"], raw, "id" in told) == ([0.0, 1.0], b"", False)
+    place = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
+    told, raw = answer_of(read_header(asking(outputs=[{"name": "y", "parameters": place}]), ONE), array)
+    assert (told["outputs"], raw) == ([{"name": "y", "datatype": "FP32", "shape": [1, 2]}], b"")
     told, _ = answer_of(read_header(asking(), ONE), array, epochs=(2, 3))
     assert told["parameters"]["epochs"] == [2, 3]
 

@@ -9,12 +9,16 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from shisha_rt.model.batches import batches_in_words, follow_batch, layers_in_batches, why_not_together
+from shisha_rt.model.batch_axes import Axes, MixesFrames, batch_axes_made
+from shisha_rt.model.batches import batches_in_words, follow_batch, layers_in_batches, lies_apart, why_not_together
 from shisha_rt.model.free_batch import free_batch, integers_of
 from shisha_rt.model.graph import Graph, Operator, Tensor
 from tests.wording import says
 
 Shape = tuple[int, ...]
+Read = tuple[Shape, int | None] | None
+"""An input's shape and where its frames are; None instead of an axis: a constant; None alone: absent."""
+LSTM_WEIGHTS: tuple[Read, ...] = (((1, 8, 5), None), ((1, 8, 2), None))
 
 
 def graph_of(
@@ -118,6 +122,180 @@ def test_what_mixes_frames_says_why(
     assert followed.axes["y"] == 0, "behind it frames begin anew"
 
 
+def axes_made(
+    op_type: str,
+    read: Sequence[Read],
+    made: Sequence[Shape | None],
+    attributes: Mapping[str, int | tuple[int, ...]] | None = None,
+    integers: Mapping[str, tuple[int, ...]] | None = None,
+) -> Axes:
+    inputs = {f"x{i}": (Tensor(f"x{i}", of[0], "FP32"), of[1]) for i, of in enumerate(read) if of}
+    outputs = {f"y{i}": Tensor(f"y{i}", shape, "FP32") for i, shape in enumerate(made) if shape is not None}
+    names = [f"x{i}" if f"x{i}" in inputs else "" for i in range(len(read))]
+    operator = Operator(
+        "op",
+        op_type,
+        "",
+        tuple(names),
+        tuple(f"y{i}" if f"y{i}" in outputs else "" for i in range(len(made))),
+        attributes or {},
+    )
+    moving = {name: tensor for name, (tensor, axis) in inputs.items() if axis is not None}
+    constants = {name: tensor for name, (tensor, axis) in inputs.items() if axis is None}
+    graph = Graph("one", (operator,), tuple(moving.values()), tuple(outputs.values()), moving | outputs, constants)
+    axes = tuple(inputs[name][1] if name else None for name in names)
+    return batch_axes_made(graph, operator, axes, integers or {})
+
+
+@pytest.mark.parametrize(
+    ("op_type", "read", "made", "attributes", "integers", "axis"),
+    [
+        ("Add", [((3, 1, 4), 1), ((4,), None)], (3, 1, 4), {}, {}, 1),
+        ("Add", [((1, 4), 0), ((5, 1, 4), None)], (5, 1, 4), {}, {}, 1),
+        ("Add", [((2, 4), 0), ((2, 4), 0)], (2, 4), {}, {}, 0),
+        ("Add", [((2, 4), 0), ((1, 4), None)], (2, 4), {}, {}, 0),
+        ("Add", [((2, 4), 0), ((1, 4), 0)], (2, 4), {}, {}, None),
+        ("Clip", [((1, 4), 0), None, ((), None)], (1, 4), {}, {}, 0),
+        ("Conv", [((1, 3, 8, 8), 0), ((4, 3, 3, 3), 0)], (1, 4, 6, 6), {}, {}, None),
+        ("MaxPool", [((3, 1, 4), 0)], (3, 1, 2), {}, {}, 0),
+        ("MaxPool", [((3, 1, 4), 1)], (3, 1, 2), {}, {}, None),
+        ("Resize", [((1, 3, 4), 0), None, ((3,), None)], (1, 3, 8), {}, {}, 0),
+        ("Resize", [((1, 3, 4), 0), None, ((3,), None)], (2, 3, 4), {}, {}, None),
+        ("BatchNormalization", [((1, 3), 0), ((3,), None)], (1, 3), {}, {}, 0),
+        ("MatMul", [((5,), None), ((1, 5, 6), 0)], (1, 6), {}, {}, None),
+        ("MatMul", [((4, 1, 5), 1), ((5, 6), None)], (4, 1, 6), {}, {}, 1),
+        ("MatMul", [((2, 1, 4, 5), 1), ((5, 6), None)], (2, 1, 4, 6), {}, {}, 1),
+        ("MatMul", [((7, 1, 5), 1), ((5,), None)], (7, 1), {}, {}, 1),
+        ("MatMul", [((5, 1), 1), ((1, 6), None)], (5, 6), {}, {}, None),
+        ("MatMul", [((1, 4, 5), 0), ((1, 5, 6), None)], (1, 4, 6), {}, {}, 0),
+        ("MatMul", [((1, 4, 5), 0), ((2, 5, 6), None)], (2, 4, 6), {}, {}, None),
+        ("MatMul", [((4, 1, 5), 1), ((4, 5, 6), None)], (4, 1, 6), {}, {}, 1),
+        ("MatMul", [((3, 4), None), ((1, 4, 5), 0)], (1, 3, 5), {}, {}, 0),
+        ("MatMul", [((1, 3, 4), None), ((1, 4, 5), 0)], (1, 3, 5), {}, {}, 0),
+        ("MatMul", [((2, 3, 4), None), ((1, 4, 5), 0)], (2, 3, 5), {}, {}, None),
+        ("MatMul", [((3, 4), None), ((4, 1), 1)], (3, 1), {}, {}, None),
+        ("MatMul", [((1, 1), None), ((1, 5), 0)], (1, 5), {}, {}, None),
+        ("MatMul", [((2, 3, 4), 0), ((2, 4, 5), 0)], (2, 3, 5), {}, {}, 0),
+        ("MatMul", [((2, 1, 3, 4), 1), ((2, 1, 4, 5), 1)], (2, 1, 3, 5), {}, {}, 1),
+        ("MatMul", [((1, 1, 3, 4), 0), ((1, 1, 4, 5), 1)], (1, 1, 3, 5), {}, {}, None),
+        ("MatMul", [((1, 3, 4), 0), ((2, 4, 5), 0)], (2, 3, 5), {}, {}, None),
+        ("FusedMatMul", [((5, 1), 1), ((5, 6), None)], (1, 6), {"transA": 1}, {}, 0),
+        ("FusedMatMul", [((1, 5), 0), ((1, 6), None)], (5, 6), {"transA": 1}, {}, None),
+        ("FusedMatMul", [((3, 1, 4), 0), ((1, 4, 5), None)], (1, 3, 5), {"transBatchA": 1}, {}, None),
+        ("Gemm", [((5, 1), 1), ((5, 6), None)], (1, 6), {"transA": 1}, {}, 0),
+        ("Gemm", [((5, 1), 0), ((5, 6), None)], (1, 6), {"transA": 1}, {}, None),
+        ("Gemm", [((5, 1), 1), ((1, 6), None)], (5, 6), {}, {}, None),
+        ("Gemm", [((3, 5), 0), ((5, 6), None), ((3, 6), None)], (3, 6), {}, {}, None),
+        ("Gemm", [((3, 5), 0), ((5, 6), None), ((1, 6), None)], (3, 6), {}, {}, 0),
+        ("Gemm", [((3, 5), 0), ((5, 6), None), ((3, 6), 0)], (3, 6), {}, {}, 0),
+        ("Gemm", [((3, 5), 0), ((5, 6), None), ((1, 6), 0)], (3, 6), {}, {}, None),
+        ("Gemm", [((1, 5), 0), ((5, 1), None), ((1, 1), 1)], (1, 1), {}, {}, None),
+        ("Gemm", [((1, 5), 0), ((5, 1), None), ((1,), 0)], (1, 1), {}, {}, None),
+        ("Softmax", [((1, 4), 0)], (1, 4), {}, {}, 0),
+        ("Softmax", [((3, 1, 4), 1)], (3, 1, 4), {"axis": 2}, {}, 1),
+        ("Softmax", [((3, 1, 4), 1)], (3, 1, 4), {}, {}, None),
+        ("LayerNormalization", [((3, 1, 4), 1)], (3, 1, 4), {}, {}, 1),
+        ("LayerNormalization", [((3, 1), 1)], (3, 1), {}, {}, None),
+        ("SkipLayerNormalization", [((1, 4, 8), 0), ((1, 4, 8), 0)], (1, 4, 8), {}, {}, 0),
+        ("SkipLayerNormalization", [((1, 1, 8), 0), ((1, 1, 8), 1)], (1, 1, 8), {}, {}, None),
+        ("SkipLayerNormalization", [((1, 4, 8), 0), ((1, 1, 8), 0)], (1, 4, 8), {}, {}, None),
+        ("SkipLayerNormalization", [((4, 8, 1), 2), ((4, 8, 1), 2)], (4, 8, 1), {}, {}, None),
+        ("LpNormalization", [((1, 4), 0)], (1, 4), {}, {}, 0),
+        ("LpNormalization", [((4, 1), 1)], (4, 1), {}, {}, None),
+        ("Split", [((1, 4), 0)], (1, 4), {"axis": 1}, {}, 0),
+        ("Split", [((1, 4), 0)], (1, 4), {}, {}, None),
+        ("ReduceMean", [((3, 1, 4), 1)], (1, 4), {"axes": (0,), "keepdims": 0}, {}, 0),
+        ("ReduceMean", [((3, 1, 4), 1)], (3, 1), {"axes": (-1,), "keepdims": 0}, {}, 1),
+        ("ReduceMean", [((3, 1, 4), 1)], (1, 1, 4), {"axes": (0,)}, {}, 1),
+        ("ReduceSum", [((3, 1), 1)], (3, 1), {"noop_with_empty_axes": 1}, {}, 1),
+        ("ArgMax", [((3, 1), 1)], (1,), {"keepdims": 0}, {}, 0),
+        ("Transpose", [((1, 3, 4), 0)], (4, 3, 1), {}, {}, 2),
+        ("Reshape", [((1, 1, 4), 1), ((4,), None)], (1, 1, 2, 2), {}, {}, 1),
+        ("Reshape", [((2, 1, 6), 1), ((2,), None)], (2, 6), {}, {}, 1),
+        ("Reshape", [((2, 1, 6), 1), ((2,), None)], (3, 4), {}, {}, None),
+        ("Reshape", [((1, 0), 0), ((2,), None)], (1, 0), {}, {}, None),
+        ("Reshape", [((1, 4), 0), ((2,), 0)], (2, 2), {}, {}, None),
+        ("Flatten", [((3, 1, 4), 1)], (3, 4), {}, {}, 1),
+        ("Flatten", [((1, 3, 4), 0)], (3, 4), {"axis": -1}, {}, 0),
+        ("Flatten", [((1, 3), 0)], (1, 3), {"axis": 0}, {}, 1),
+        ("Flatten", [((3, 1, 4), 1)], (3, 4), {"axis": 2}, {}, None),
+        ("Flatten", [((3, 4, 1), 2)], (3, 4), {}, {}, None),
+        ("Squeeze", [((1, 1, 3), 1)], (1, 3), {"axes": (-3,)}, {}, 0),
+        ("Squeeze", [((1, 3, 1), 0)], (1, 3), {"axes": (-1,)}, {}, 0),
+        ("Unsqueeze", [((3, 1), 1)], (1, 3, 1), {"axes": (-3,)}, {}, 2),
+        ("Concat", [((1, 3), 0), ((1, 4), 0)], (1, 7), {}, {}, 0),
+        ("Concat", [((3, 1), 1), ((3, 1), 1)], (6, 1), {"axis": 0}, {}, 1),
+        ("Concat", [((1, 1), 0), ((1, 1), 1)], (1, 2), {"axis": -1}, {}, None),
+        ("Concat", [((3, 1), 1), ((3, 1), 1)], (3, 2), {"axis": -1}, {}, None),
+        ("Slice", [((3, 1), 1)], (2, 1), {"axes": (0,), "starts": (1,), "ends": (3,)}, {}, 1),
+        ("Slice", [((9, 3), 0)], (8, 3), {"starts": (1,), "ends": (2**31,)}, {}, None),
+        ("Slice", [((3, 1), 1)], (3, 1), {"axes": (-1,), "starts": (0,), "ends": (1,)}, {}, None),
+        ("Slice", [((3, 1), 1)] + 4 * [((1,), None)], (3, 1), {},
+         {"x1": (0,), "x2": (9999,), "x3": (1,), "x4": (2,)}, None),
+        ("Gather", [((9, 4), None), ((7, 1), 1)], (7, 1, 4), {}, {}, 1),
+        ("Gather", [((4, 9), None), ((1, 7), 0)], (4, 1, 7), {"axis": -1}, {}, 1),
+        ("Gather", [((9, 1), 1), ((5, 2, 3), None)], (5, 2, 3, 1), {}, {}, 3),
+        ("Gather", [((1, 9), 0), ((5, 2), None)], (1, 5, 2), {"axis": 1}, {}, 0),
+        ("Gather", [((1, 9), 0), ((1, 2), 0)], (1, 1, 2), {"axis": 1}, {}, None),
+        ("GatherElements", [((1, 5), 0), ((1, 3), 0)], (1, 3), {"axis": 1}, {}, 0),
+        ("GatherElements", [((1, 5), 0), ((1, 5), 0)], (1, 5), {}, {}, None),
+        ("GatherElements", [((1, 1, 5), 0), ((1, 1, 5), 1)], (1, 1, 5), {"axis": 2}, {}, None),
+        ("Pad", [((1, 3), 0)], (1, 5), {}, {}, 0),
+        ("Pad", [((3, 1), 1)], (3, 3), {}, {}, None),
+        ("Expand", [((4, 1), 1), ((3,), None)], (2, 4, 1), {}, {}, 2),
+        ("Expand", [((1, 4), 0), ((2,), None)], (2, 4), {}, {}, None),
+        ("DequantizeLinear", [((1, 4), 0), ((4,), None)], (1, 4), {}, {}, 0),
+        ("DequantizeLinear", [((3, 4), 1), ((4,), None)], (3, 4), {"axis": -1}, {}, None),
+        ("DequantizeLinear", [((3, 1), 1), ((1,), None)], (3, 1), {}, {}, 1),
+        ("LSTM", [((7, 1, 5), 1), *LSTM_WEIGHTS], (7, 1, 1, 2), {}, {}, 2),
+        ("LSTM", [((7, 1, 5), 0), *LSTM_WEIGHTS], (7, 1, 1, 2), {}, {}, None),
+        ("LSTM", [((7, 1, 5), 1), *LSTM_WEIGHTS], (7, 1, 1, 2), {"layout": 1}, {}, None),
+        ("LSTM", [((7, 1, 5), 1), *LSTM_WEIGHTS, None, ((1,), 0)], (7, 1, 1, 2), {}, {}, 2),
+        ("LSTM", [((7, 1, 5), 1), *LSTM_WEIGHTS, None, ((1,), None)], (7, 1, 1, 2), {}, {}, None),
+        ("LSTM", [((7, 1, 5), 1), *LSTM_WEIGHTS, None, None, *2 * [((1, 1, 2), 1)]], (7, 1, 1, 2), {}, {}, 2),
+        ("LSTM", [((7, 1, 5), 1), *LSTM_WEIGHTS, None, None, ((1, 1, 2), 0)], (7, 1, 1, 2), {}, {}, None),
+        ("LSTM", [((7, 1, 5), 1), *LSTM_WEIGHTS, None, None, None, ((1, 1, 2), 0)], (7, 1, 1, 2), {}, {}, None),
+        ("Attention", [((1, 4, 8), 0), ((8, 24), None), ((24,), None)], (1, 4, 8), {}, {}, 0),
+        ("Attention", [((1, 4, 8), 1), ((8, 24), None), ((24,), None)], (1, 4, 8), {}, {}, None),
+        ("Attention", [((1, 4, 8), 0), ((8, 24), None), ((24,), None), ((1, 4), None)], (1, 4, 8), {}, {}, None),
+        ("Attention", [((1, 4, 8), 0), ((8, 24), None), ((24,), None), ((1, 4), 0)], (1, 4, 8), {}, {}, 0),
+        ("Attention", [((1, 4, 8), 0), ((8, 24), 0)], (1, 4, 8), {}, {}, None),
+        ("MultiHeadAttention", [*3 * [((1, 4, 8), 0)], ((24,), None)], (1, 4, 8), {}, {}, 0),
+        ("EmbedLayerNormalization", [((1, 4), 0), ((9, 8), None)], (1, 4, 8), {}, {}, 0),
+        ("EmbedLayerNormalization", [((1, 4), None), ((1, 4), 0)], (1, 4, 8), {}, {}, None),
+        ("EmbedLayerNormalization", [((4, 1), 1), ((9, 8), None)], (4, 1, 8), {}, {}, None),
+    ],
+)  # fmt: skip
+def test_frames_may_come_along_any_axis(
+    op_type: str,
+    read: Sequence[Read],
+    made: Shape,
+    attributes: Mapping[str, int | tuple[int, ...]],
+    integers: Mapping[str, tuple[int, ...]],
+    axis: int | None,
+) -> None:
+    """`axis`: of the output; None: frames are mixed."""
+    if axis is None:
+        with pytest.raises(MixesFrames):
+            axes_made(op_type, read, [made], attributes, integers)
+    else:
+        assert axes_made(op_type, read, [made], attributes, integers)[0] == axis
+
+
+def test_each_output_has_its_frames_along_an_axis_of_its_own() -> None:
+    states = [(7, 1, 1, 2), (1, 1, 2), (1, 1, 2)]
+    assert axes_made("LSTM", [((7, 1, 5), 1), *LSTM_WEIGHTS], states) == (2, 1, 1)
+    summed = [(1, 4, 8), None, None, (1, 4, 8)]
+    assert axes_made("SkipLayerNormalization", [((1, 4, 8), 0), ((1, 4, 8), 0)], summed) == (0, None, None, 0)
+    assert axes_made("MaxPool", [((1, 3, 4), 0)], [(1, 3, 2), None])[0] == 0
+    with pytest.raises(MixesFrames, match="indices"):
+        axes_made("MaxPool", [((1, 3, 4), 0)], [(1, 3, 2), (1, 3, 2)])
+
+
+def test_what_follows_from_constants_alone_is_the_same_for_all_frames() -> None:
+    assert axes_made("Frobnicate", [((1, 3), None), None], [(1, 3), (1,)]) == (None, None)
+
+
 def test_what_has_frames_behind_each_other_only_inside_a_stage_ties_layers() -> None:
     """Between the second and the third operator frames are along the second axis, of sequences first."""
     names = ["x", "a", "b", "y"]
@@ -138,11 +316,63 @@ def test_what_has_frames_behind_each_other_only_inside_a_stage_ties_layers() -> 
     assert "1, 2 do not lie" in why_not_together(((0, 1),), layers.mixing, layers.tied)
 
 
+@pytest.mark.parametrize(
+    ("shape", "perm", "apart"),
+    [((1, 3, 4), (1, 0, 2), False), ((1, 1, 4), (1, 0, 2), True), ((1, 3, 4), (0, 2, 1), True)],
+)
+def test_a_request_of_several_frames_needs_outputs_with_frames_first(shape: Shape, perm: Shape, apart: bool) -> None:
+    made = tuple(shape[axis] for axis in perm)
+    graph = graph_of("Transpose", [shape], made, {"perm": perm}, {})
+    layers = layers_in_batches(graph, (0,), 1, follow_batch(graph, {}))
+    assert bool(layers.mixing[0]) != apart
+    assert bool(layers.whole) == (perm[0] != 0)
+
+
+def test_a_layer_mixes_frames_for_its_first_reason_and_an_output_that_is_an_input_has_no_layer() -> None:
+    x, y, s = Tensor("x", (1, 4), "FP32"), Tensor("y", (1, 4), "FP32"), Tensor("s", (), "FP32")
+    operators = (
+        Operator("a", "Unknown", "", ("x",), ("y", "", "s"), {}),
+        Operator("b", "Softmax", "", ("y",), ("z",), {"axis": 0}),
+        Operator("c", "Clip", "", ("x", "", "k"), ("v",), {}),
+    )
+    tensors = {"x": x, "y": y, "s": s, "z": Tensor("z", (1, 4), "FP32"), "v": Tensor("v", (1, 4), "FP32")}
+    graph = Graph("g", operators, (x,), (x, tensors["v"]), tensors, {"k": Tensor("k", (), "FP32")})
+    followed = follow_batch(graph, {})
+    assert list(followed.mixing) == [0, 1]
+    layers = layers_in_batches(graph, (0, 0, 1), 2, followed)
+    assert layers.mixing[0].startswith("Unknown")
+    assert layers.mixing[1] == ""
+    assert layers.whole == layers.mixing[0]
+    assert not lies_apart(graph, "s", 0)
+    tensors["z"] = Tensor("z", (1, 4), "FP32", open_axes=(1,))
+    assert "'z'" in follow_batch(graph, {}).mixing[1]
+    only = Graph("g", operators[2:], (x,), (x, tensors["v"]), tensors, graph.constants)
+    assert layers_in_batches(only, (0,), 1, follow_batch(only, {})).whole
+
+
+def test_what_follows_from_constants_has_no_axis_of_frames_further_on() -> None:
+    names = ("x", "d", "y")
+    tensors = {name: Tensor(name, (1, 4), "FP32") for name in names}
+    constants = {"c": Tensor("c", (1, 4), "INT8"), "s": Tensor("s", (), "FP32")}
+    operators = (
+        Operator("weights", "DequantizeLinear", "", ("c", "s"), ("d",), {}),
+        Operator("sum", "Add", "", ("x", "d"), ("y",), {}),
+    )
+    graph = Graph("g", operators, (tensors["x"],), (tensors["y"],), tensors, constants)
+    followed = follow_batch(graph, {})
+    assert followed.axes == {"x": 0, "y": 0}
+    handed_out = Graph("g", operators, graph.inputs, (tensors["d"], tensors["y"]), tensors, constants)
+    layers = layers_in_batches(handed_out, (0, 1), 2, followed)
+    assert list(map(bool, layers.mixing)) == [True, False]
+    assert layers.whole
+
+
 def test_a_stage_is_kept_to_one_frame_by_any_of_its_layers() -> None:
     mixing = ("", "Softmax: it normalises over the axis of frames", "")
     assert not why_not_together(((0, 0), (2, 2)), mixing, ())
     assert "layer 1 computes one frame" in why_not_together(((0, 2),), mixing, ())
     assert batches_in_words(mixing) == says("2 of 3 layers may … layer 1: Softmax…")
+    assert batches_in_words(mixing[1:2]) == says("no layer may …Softmax…")
     assert batches_in_words(("", "")) == says("every layer may …")
 
 

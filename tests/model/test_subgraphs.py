@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from shisha_rt.model.clean import clean
-from shisha_rt.model.subgraphs import all_nodes, branch_taken, name_apart, reads, rename_reads
+from shisha_rt.model.subgraphs import all_nodes, branch_taken, name_apart, new_name, reads, rename_reads
 
 
 def value(name: str) -> onnx.ValueInfoProto:
@@ -43,6 +43,24 @@ def test_what_is_read_inside_is_read() -> None:
     assert sorted(node.op_type for node in all_nodes([nested()])) == ["Add", "If", "If", "Neg", "Neg", "Relu"]
 
 
+def test_what_is_read_inside_too_is_listed_once() -> None:
+    branch = graph(helper.make_node("Neg", ["c"], ["t"]))
+    assert reads(choice(branch, branch)) == ("c",)
+
+
+def test_names_are_new() -> None:
+    taken = {"a"}
+    assert [new_name(wish, taken) for wish in "aabb"] == ["a_1", "a_2", "b", "b_1"]
+
+
+def test_names_are_apart_at_any_depth() -> None:
+    inner = choice(graph(helper.make_node("Neg", ["a"], ["t"])), graph(helper.make_node("Abs", ["a"], ["t"])), ("u",))
+    node = choice(graph(inner, makes=("u",)), graph(helper.make_node("Relu", ["a"], ["t"])))
+    name_apart([node], {"a", "t"})
+    made = [name for each in all_nodes([node]) for name in each.output]
+    assert len(set(made) - {"t"}) == len(made)
+
+
 def test_a_renamed_tensor_is_renamed_inside_and_what_is_made_there_is_not() -> None:
     node = nested()
     rename_reads(node, {"a": "A", "c": "C", "own": "stranger"})
@@ -58,8 +76,9 @@ def run(nodes: list[onnx.NodeProto], weights: list[onnx.TensorProto], makes: lis
     return list(ReferenceEvaluator(model).run(None, {name: np.array(v, np.float32) for name, v in given.items()}))
 
 
+@pytest.mark.parametrize("outputs", [["y", "z", "w"], ["", "z", "w"]])
 @pytest.mark.parametrize("condition", [True, False])
-def test_the_branch_that_is_taken_computes_what_the_operator_did(condition: bool) -> None:
+def test_the_branch_that_is_taken_computes_what_the_operator_did(condition: bool, outputs: list[str]) -> None:
     """With a constant inside, one result for two outputs, a tensor of outside handed on, and names that are taken."""
     two = numpy_helper.from_array(np.array([2, 3], np.float32), "x2")
     then = graph(
@@ -71,14 +90,17 @@ def test_the_branch_that_is_taken_computes_what_the_operator_did(condition: bool
     other = graph(
         helper.make_node("Identity", ["b"], ["s"]), helper.make_node("Neg", ["s"], ["t"]), makes=("s", "t", "s")
     )
-    node = choice(then, other, ("y", "z", "w"))
+    node, read = choice(then, other, tuple(outputs)), [name for name in outputs if name]
     flag = numpy_helper.from_array(np.array(condition), "c")
-    expected = run([node], [flag], ["y", "z", "w"])
+    expected = run([node], [flag], read)
     name_apart([node], {"x", "a", "b", "c", "y", "z", "w", "x2", "own", "s"})
     found = branch_taken(node, flag)
     made = [name for inner in found.node for name in inner.output]
     assert not {"x2", "own", "s"} & {*made, *(weight.name for weight in found.initializer)}
-    for mine, theirs in zip(run(list(found.node), list(found.initializer), ["y", "z", "w"]), expected, strict=True):
+    assert len({*made} - {""}) == len(made)
+    makers = {name: inner.op_type for inner in found.node for name in inner.output}
+    assert {makers[read[0]], makers["z"]} & {"Add", "Neg"}, "a result keeps the name by which its shape was seen"
+    for mine, theirs in zip(run(list(found.node), list(found.initializer), read), expected, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 

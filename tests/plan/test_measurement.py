@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from unittest import mock
 
@@ -41,6 +42,12 @@ class TestMeasurement:
         found = of(1.0, math.inf)
         assert (found.throughput_fps, found.slowest_stage, found.can_run) == (0.0, 1, False)
 
+    def test_a_slower_machine(self) -> None:
+        found = replace(of(1.0, 4.0), alone_s=6.0, team_s=((1.0,), (4.0, 5.0)), energy_j=2.0).scaled(3.0)
+        assert (found.service_s, found.alone_s, found.energy_j) == ((3.0, 12.0), 18.0, 6.0)
+        assert found.team_s == ((3.0,), (12.0, 15.0))
+        assert of(1.0).scaled(3.0).alone_s is None
+
     def test_a_plan_that_takes_no_time(self) -> None:
         assert of(0.0, 0.0).throughput_fps == math.inf
 
@@ -77,6 +84,21 @@ class TestMeasurement:
 
 
 class TestWindow:
+    @pytest.mark.parametrize(("frames_per_s", "load"), [(1.0, 0.5), (2.0, 1.0), (8.0, 1.0)])
+    def test_the_load_is_at_most_full_and_only_copies_overlap(self, frames_per_s: float, load: float) -> None:
+        window = [StageFrames([0, 1] * MIN_FRAMES, [0.5] * 2 * MIN_FRAMES)]
+        plain, copies = Plan.of([(0, 0, "a")]), Plan.chain([(0, 0, ("a", "b"))])
+        alone = measure_window(
+            plain, [StageFrames([0] * MIN_FRAMES, [0.5] * MIN_FRAMES)], took_s=1.0, frames_per_s=frames_per_s
+        )
+        shared = measure_window(copies, window, took_s=1.0, frames_per_s=2 * frames_per_s)
+        assert (alone.load, alone.overlap) == (load, 1.0)
+        assert (shared.load, shared.overlap) == (load, load)
+        free = measure_window(
+            plain, [StageFrames([0] * MIN_FRAMES, [0.0] * MIN_FRAMES)], took_s=1.0, frames_per_s=frames_per_s
+        )
+        assert free.load == 1.0
+
     def test_medians_of_stages_and_the_shortest_window(self) -> None:
         found = measured([[3.0] * 9 + [90.0], [5.0] * 8], took_s=35.0)
         assert found == Measurement((3.0, 5.0), band=BAND_FLOOR, frames=8, took_s=35.0)

@@ -43,6 +43,19 @@ def test_the_stages_of_a_pool_share_its_teams() -> None:
     assert (found.bottleneck_s, found.slowest_stage) == (4.0, 2)  # of the pool, the stage that takes longest
 
 
+def test_a_part_waits_for_a_team_that_can_run_it() -> None:
+    """Both branches run on `a` alone, one after the other, though `b` of the same pool is idle."""
+    plan = Plan(tuple(Stage(((layer, layer),), (A, B)) for layer in (0, 1)))
+    assert latency_s(plan, [[1.0, math.inf], [5.0, math.inf]]) == 6.0
+
+
+def test_a_rate_of_a_slower_machine() -> None:
+    rate = replace(rate_of(Plan.of([(0, 1, "a"), (2, 3, "b")]), [[2.0], [5.0]]), link_s=1.0, energy_j=4.0)
+    scaled = rate.scaled(3.0)
+    assert (scaled.period_s, scaled.latency_s, scaled.link_s, scaled.energy_j) == ((6.0, 15.0), 21.0, 3.0, 12.0)
+    assert scaled.slowest_stage == rate.slowest_stage
+
+
 def test_a_link_may_be_slower_than_all_pools() -> None:
     found = replace(rate_of(Plan.chain([(0, 5, (A, B))]), [[6.0, 6.0]]), link_s=5.0)
     assert (found.bottleneck_s, found.slowest_stage) == (5.0, 0)

@@ -84,6 +84,7 @@ def test_as_strangers_read_it() -> None:
         (shards("inputs", (16, 16), "ab"), "and then one"),
         (shards("channels", (32, 32), "ab", joined=True), "2 shares"),
         (Plan(HALVES.stages[:2] + HALVES.stages[3:]), "stand in 1 stages"),
+        (Plan((*HALVES.stages[:2], *9 * [HALVES.stages[2]], HALVES.stages[3])), "in 10 stages"),
         (Plan((*HALVES.stages[:3], replace(HALVES.stages[3], after=(1,)))), "expected 2 in `after`"),
         (Plan((*SUMS.stages[:3], replace(SUMS.stages[3], after=(2,)))), "expected 1 in `after`"),
         (Plan((HALVES.stages[0], HALVES.stages[1], replace(HALVES.stages[2], after=()), HALVES.stages[3])), "`after`"),
@@ -100,6 +101,7 @@ def test_as_strangers_read_it() -> None:
         ),
         (Plan((*SUMS.stages[:3], replace(SUMS.stages[3], work=((3, 5),)))), "expected it to begin with those"),
         (shards("columns", (1,) * 10, "abcabcabca", joined=True, span=(4, 4)), "more shards of"),
+        (shards("columns", (3, 3, 2, 2), "abca", joined=True, span=(4, 4)), "more shards of"),
     ],
 )
 def test_what_is_wrong(plan: Plan, fault: str) -> None:
@@ -115,6 +117,44 @@ def test_a_shard_has_its_share_of_the_weights_and_a_join_none() -> None:
     assert "a would need 1890 bytes" in "".join(replace(limits, memory_bytes={"a": 1889}).problems(HALVES))
     assert "a would need 2030 bytes" in "".join(replace(limits, memory_bytes={"a": 1}).problems(SUMS))
     assert "b would need 750 bytes" in "".join(replace(limits, memory_bytes={"b": 1}).problems(TILES))
+
+
+def test_every_layer_may_have_a_stage_and_one_of_them_shards() -> None:
+    ones = [Stage(((layer, layer),), (("a",),), ((layer,) if layer > 3 else (1 + (layer == 3),))) for layer in range(6)]
+    shares = [
+        Stage(((2, 2),), ((place,),), (1,), split=HALVES.stages[1 + part].split) for part, place in enumerate("ab")
+    ]
+    plan = Plan(
+        (
+            replace(ones[0], after=()),
+            replace(ones[1], after=(0,)),
+            *shares,
+            replace(ones[3], after=(2, 3)),
+            replace(ones[4], after=(4,)),
+            replace(ones[5], after=(5,)),
+        )
+    )
+    assert RULES.problems(plan) == []
+
+
+def test_shards_are_of_the_default_engine_and_no_chain() -> None:
+    spinning = replace(RULES, engines=("onnxruntime", "onnxruntime-spin"))
+    stages = list(HALVES.stages)
+    stages[1] = replace(stages[1], engine="onnxruntime-spin")
+    assert "not onnxruntime-spin" in "".join(spinning.problems(Plan(tuple(stages))))
+    assert not Plan((Stage(((2, 2),), (("a",),), split=stages[1].split),)).is_chain
+
+
+def test_what_must_be_done_to_have_a_layer() -> None:
+    assert HALVES.made_by(6) == ((0,), (0,), (1, 2), (3,), (3,), (3,))
+    assert SUMS.made_by(6) == ((0,), (0,), (3,), (3,), (3,), (3,))
+    assert [SUMS.ancestors(stage) for stage in range(4)] == [set(), {0}, {0}, {0, 1, 2}]
+
+
+def test_a_shard_is_a_fraction_of_its_layers_and_a_join_has_none() -> None:
+    fractions = [Split((2, 2), "channels", (48, 16), part).fraction for part in range(3)]
+    assert fractions == [0.75, 0.25, 0.0]
+    assert [way.rooms("c", 2) for way in SPLITS[:2]] == [("c",), ("c#0", "c#1")]
 
 
 def test_an_axis_that_is_none_is_told_of_with_those_there_are() -> None:

@@ -82,5 +82,6 @@ def test_what_is_wrong_with_a_list_is_said_in_one_line(raw: dict[str, Any], said
 
 def test_keys_are_told_from_other_texts() -> None:
     assert is_curve_key(KEY)
+    assert is_curve_key("%nSc0" * 8)  # 2**32 - 1 in each group
     for text in ("", KEY + "a", KEY[:-1] + '"', KEY[:-1] + "é", "/" * 39, "%nSc1" + KEY[5:]):
         assert not is_curve_key(text)

@@ -20,19 +20,22 @@ from shisha_rt.protocol.exceptions import Internal, InvalidArgument, ShishaError
 from shisha_rt.protocol.frame_tensors import Answer, arrays_of
 from shisha_rt.protocol.header import (
     AnswerParameters,
+    InferParameters,
     TensorData,
     TensorHeader,
     encode_answer,
     encode_error,
     encode_infer_answer,
+    encode_moved,
 )
+from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_HEADER_BYTES, MAX_PRIORITY
 from shisha_rt.protocol.request import Signature
 from tests.wording import raised
 
 X = Tensor("x", (2,), "FP16")
 Y = Tensor("y", (), "INT64")
 SIGNATURE = Signature("m", (X,), (Y,))
-METADATA = {
+METADATA: dict[str, Any] = {
     "name": "m",
     "versions": [],
     "platform": "onnx",
@@ -80,6 +83,7 @@ def test_a_result_settles_its_frame_once() -> None:
     assert isinstance(outcome, Answer)
     assert outcome.output == 7
     assert (outcome.epoch, outcome.frame, outcome.sequence, outcome.epochs) == (3, 4, None, (2, 3))
+    assert (outcome.queue_s, outcome.compute_s) == pytest.approx((0.005, 0.006))
     assert conversation.in_flight == 0
     assert conversation.receive(result(request_id)) == []
 
@@ -141,7 +145,10 @@ def test_a_probe_is_nobodys_and_only_one_is_under_way() -> None:
     assert conversation.probe() is None
     assert conversation.in_flight == 0
     assert answer(conversation, probe.id, {"instance": "first"}) == []
-    assert conversation.probe() is not None
+    again = conversation.probe()
+    assert again is not None
+    send(conversation, again)
+    assert conversation.lose("gone") == []
 
 
 def test_a_probe_that_finds_another_instance_loses_all_in_flight() -> None:
@@ -162,6 +169,33 @@ def test_ids_of_the_callers_own_are_not_given_out_twice() -> None:
     assert conversation.ask("status").id != following
     with pytest.raises(InvalidArgument, match="already in flight"):
         conversation.infer(np.zeros(2, np.float16), request_id=following)
+    twins = [conversation.infer(np.zeros(2, np.float16), request_id="twin") for _ in range(2)]
+    send(conversation, twins[0])
+    with raised(InvalidArgument, Error.ID_IN_USE):
+        conversation.check(twins[1])
+
+
+def test_news_that_another_daemon_takes_over_holds_until_the_connection_is_lost() -> None:
+    conversation = introduced()
+    assert conversation.receive([encode_error(None, error_for(Error.MALFORMED_REQUEST, "no id"))]) == []
+    assert not conversation.moved
+    assert conversation.receive([encode_moved()]) == []
+    assert conversation.moved
+    conversation.lose("gone")
+    assert not conversation.moved
+
+
+@pytest.mark.parametrize(("model", "endpoint"), [("a", "tcp://1"), ("b", None), ("c", None), (None, None)])
+def test_an_address_of_several_models_leads_to_the_one_that_is_asked_for(
+    model: str | None, endpoint: str | None
+) -> None:
+    conversation = Conversation(model=model)
+    models = [{"name": "a", "endpoint": "tcp://1"}, {"name": "b", "endpoint": None}]
+    answer(conversation, send(conversation, conversation.ask("server_metadata")), {"instance": "1", "models": models})
+    assert conversation.leads
+    assert conversation.leads_to == endpoint
+    conversation.lose("gone")
+    assert not conversation.leads
 
 
 @pytest.mark.parametrize(
@@ -185,8 +219,16 @@ def test_a_result_that_does_not_follow_the_protocol_is_an_internal_error(spoil: 
 def test_model_metadata_that_cannot_be_used_is_an_internal_error() -> None:
     conversation = Conversation()
     request_id = send(conversation, conversation.ask("model_metadata"))
-    unknown = {**METADATA, "inputs": [{"name": "x", "datatype": "BYTES", "shape": [2]}]}
+    unknown = {**METADATA, "inputs": [*METADATA["inputs"], {"name": "z", "datatype": "BYTES", "shape": [2]}]}
     assert isinstance(outcome_of(answer(conversation, request_id, unknown), request_id), Internal)
+
+
+def test_metadata_of_the_model_may_come_before_the_daemons() -> None:
+    conversation = Conversation()
+    for op, fields in ("model_metadata", METADATA), ("server_metadata", {"instance": "first"}):
+        assert not conversation.introduced
+        answer(conversation, send(conversation, conversation.ask(op)), fields)
+    assert conversation.introduced
 
 
 @settings(deadline=None)
@@ -204,6 +246,12 @@ def test_arrays_are_put_in_the_models_order() -> None:
     assert [array.shape for array in arrays_of({"y": y, "x": x}, signature)] == [(2,), ()]
     with pytest.raises(InvalidArgument, match="2 inputs"):
         arrays_of(x, signature)
+    wrong: list[dict[str, Any]] = [{"x": x}, {"x": x, "z": y}, {"x": x, "y": y, "z": y}]
+    with raised(InvalidArgument, Error.WRONG_DATATYPE):
+        arrays_of({"y": y, "x": x.astype(np.float32)}, signature)
+    for others in wrong:
+        with raised(InvalidArgument, Error.MISSING_TENSOR):
+            arrays_of(others, signature)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (2, 2)])
@@ -273,6 +321,8 @@ def test_an_answer_has_arrays_of_the_shape_that_came() -> None:
         ("place_set", {"place": "a" * 257, "up": True}, "place: "),
         ("plan_set", {"stages": [{"first": -1, "last": 0, "places": ["a"]}]}, "stages[0].first: "),
         ("tuner_set", {"pause": True, "resume": True}, "tuner_set "),
+        ("events", {"since": object()}, "object "),
+        ("cancel", {}, ""),
     ],
 )
 def test_arguments_are_checked_before_they_are_sent_and_called_as_they_were_given(
@@ -282,17 +332,50 @@ def test_arguments_are_checked_before_they_are_sent_and_called_as_they_were_give
         introduced().ask(op, arguments)
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    asked = introduced().ask("events", {"since": np.int64(3)})
+    assert json.loads(bytes(asked.parts[0]))["since"] == 3
+
+
+def test_a_header_that_is_too_large_is_not_sent() -> None:
+    conversation = introduced()
+    text = "x" * (MAX_HEADER_BYTES - len(conversation.ask("dance", {"text": ""}).parts[0]))
+    conversation.check(conversation.ask("dance", {"text": text}))
+    with raised(InvalidArgument, Error.REQUEST_TOO_LARGE):
+        conversation.check(conversation.ask("dance", {"text": text + "x"}))
+
+
+def test_who_talks_to_one_model_names_it() -> None:
+    conversation = Conversation(model="m")
+    named = [json.loads(bytes(conversation.ask(op, {"since": 3}).parts[0])) for op in ("events", "server_metadata")]
+    assert named == [
+        {"model_name": "m", "since": 3, "op": "events", "id": "1"},
+        {"since": 3, "op": "server_metadata", "id": "2"},
+    ]
+
+
 def test_an_operation_of_a_newer_daemon_is_sent() -> None:
     assert introduced().ask("dance", {"since": -1}).op == "dance"
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("stream", ""), ("stream", "s" * 257), ("stream", 5), ("traceparent", "t" * 257)],
+    [
+        *[("stream", ""), ("stream", "s" * 257), ("stream", 5), ("traceparent", "t" * 257)],
+        *[("deadline_s", -0.001), ("deadline_s", MAX_DEADLINE_MS / 1e3 + 1), ("deadline_s", float("nan"))],
+        *[("priority", -1), ("priority", MAX_PRIORITY + 1)],
+    ],
 )
 def test_terms_of_a_frame_are_checked_before_it_is_sent(name: str, value: Any) -> None:
     with raised(InvalidArgument, Error.MALFORMED_REQUEST, match=f"^{name} "):
         FrameTerms()._replace(**{name: value}).parameters()
+
+
+def test_terms_at_their_limits_are_sent() -> None:
+    assert FrameTerms().parameters() is None
+    for deadline_s in (0, MAX_DEADLINE_MS / 1e3):
+        terms = FrameTerms("s" * 256, 0, deadline_s, MAX_PRIORITY, "").parameters()
+        assert terms == InferParameters("s" * 256, 0, deadline_s * 1e3, MAX_PRIORITY, "")
 
 
 def test_a_request_id_that_is_too_long_is_not_sent() -> None:

@@ -40,6 +40,12 @@ def test_sizes_that_do_not_add_up_are_refused(message: bytes) -> None:
         unpack(message)
 
 
+def test_a_message_has_at_most_so_many_parts() -> None:
+    assert len(unpack(pack([b""] * 4096))) == 4096
+    with pytest.raises(ValueError, match="4097 parts"):
+        unpack(pack([b""] * 4097))
+
+
 @given(st.binary(max_size=64))
 def test_any_bytes_are_parts_or_refused(message: bytes) -> None:
     try:

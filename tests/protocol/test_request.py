@@ -28,7 +28,7 @@ from shisha_rt.protocol.operations import (
     PlanSet,
     TunerSet,
 )
-from shisha_rt.protocol.request import InferRequest, OpRequest, Signature, parse, split_envelope
+from shisha_rt.protocol.request import InferRequest, Lent, OpRequest, Signature, parse, split_envelope
 
 LIMITS = Limits(max_message_bytes=100_000, max_header_bytes=4096, max_parts=4)
 SIGNATURE = Signature(
@@ -117,6 +117,16 @@ def test_the_raw_parts_are_not_copied() -> None:
 )
 def test_requested_outputs(requested: object, answered: tuple[str, ...]) -> None:
     assert infer_of(outputs=requested).outputs == answered
+
+
+def test_an_output_goes_to_memory_that_holds_it() -> None:
+    def asking(size_bytes: int) -> InferRequest:
+        place = {"shared_memory_region": "r", "shared_memory_byte_size": size_bytes, "shared_memory_offset": 8}
+        return infer_of(outputs=[{"name": "scores", "parameters": place}])
+
+    assert asking(16).lent_out == {"scores": Lent("r", 16, 8)}
+    assert asking(17).lent_out == {"scores": Lent("r", 17, 8)}
+    assert refusal(lambda: asking(15)).kind == Error.REGION_TOO_SMALL
 
 
 def test_what_kserve_knows_and_we_do_not_is_tolerated() -> None:
@@ -335,7 +345,9 @@ STAGE = {"first": 0, "last": 3, "places": ["fast0"]}
         ("place_set", {"place": "fast0", "device": 3, "speed": 0.5}, "device"),
         ("model_load", {"model_name": "a\n"}, "model_name"),
         ("tuner_set", {}, "at most one"),
-        ("tuner_set", {"pause": True, "resume": True}, "at most one"),
+        ("tuner_set", {"pause": True, "resume": True, "alpha": 5}, "at most one"),
+        ("tuner_set", {"pause": True, "restart": True, "alpha": 5}, "at most one"),
+        ("tuner_set", {"resume": True, "restart": True, "alpha": 5}, "at most one"),
         ("tuner_set", {"alpha": 0}, "alpha"),
         ("tuner_set", {"strategy": ["guided"]}, "strategy"),
         ("tuner_set", {"objective": "power"}, "objective: 'power'"),

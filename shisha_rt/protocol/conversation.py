@@ -33,7 +33,8 @@ from shisha_rt.protocol.header import (
 )
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_HEADER_BYTES, MAX_NAME_LENGTH, MAX_PRIORITY
 from shisha_rt.protocol.operations import INFER
-from shisha_rt.protocol.request import Signature, check_operation
+from shisha_rt.protocol.request import check_operation
+from shisha_rt.protocol.signature import Signature
 from shisha_rt.tensors import NUMPY_OF
 
 Stages: TypeAlias = Plan | Sequence[Mapping[str, Any]]

@@ -33,7 +33,7 @@ from shisha_rt.protocol.access import Permission
 from shisha_rt.protocol.exceptions import InvalidArgument
 from shisha_rt.protocol.frame_tensors import Answer
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_NAME_LENGTH
-from shisha_rt.protocol.request import Signature
+from shisha_rt.protocol.signature import Signature
 from shisha_rt.tensors import NAME_OF, NUMPY_OF
 
 SIGNATURE = Signature(

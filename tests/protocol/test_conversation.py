@@ -26,7 +26,7 @@ from shisha_rt.protocol.header import (
     encode_error,
     encode_infer_answer,
 )
-from shisha_rt.protocol.request import Signature
+from shisha_rt.protocol.signature import Signature
 from tests.wording import raised
 
 X = Tensor("x", (2,), "FP16")

@@ -26,7 +26,8 @@ from shisha_rt.protocol.header import (
     encode_operation,
 )
 from shisha_rt.protocol.limits import Limits
-from shisha_rt.protocol.request import InferRequest, OpRequest, Signature, parse
+from shisha_rt.protocol.request import InferRequest, OpRequest, parse
+from shisha_rt.protocol.signature import Signature
 
 IMAGE = Tensor("data_0", (1, 3, 224, 224), "FP32")
 SCORES = Tensor("softmaxout_1", (1, 1000), "FP32")

@@ -28,7 +28,8 @@ from shisha_rt.protocol.operations import (
     PlanSet,
     TunerSet,
 )
-from shisha_rt.protocol.request import InferRequest, OpRequest, Signature, parse, split_envelope
+from shisha_rt.protocol.request import InferRequest, OpRequest, parse, split_envelope
+from shisha_rt.protocol.signature import Signature
 
 LIMITS = Limits(max_message_bytes=100_000, max_header_bytes=4096, max_parts=4)
 SIGNATURE = Signature(

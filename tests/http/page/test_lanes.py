@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from shisha_rt.http.page.drawn import MOST_LANES, drawing
+from shisha_rt.http.page.lanes import MOST_LANES, drawing
 
 
 def test_a_chain_is_one_line() -> None:

@@ -288,7 +288,10 @@ def test_an_operation_of_a_newer_daemon_is_sent() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("stream", ""), ("stream", "s" * 257), ("stream", 5), ("traceparent", "t" * 257)],
+    [
+        *(("stream", ""), ("stream", "s" * 257), ("stream", 5), ("traceparent", "t" * 257)),
+        *(("sequence", -1), ("sequence", 1 << 63)),
+    ],
 )
 def test_terms_of_a_frame_are_checked_before_it_is_sent(name: str, value: Any) -> None:
     with raised(InvalidArgument, Error.MALFORMED_REQUEST, match=f"^{name} "):

@@ -289,12 +289,13 @@ def _read_operation(op: str, request_id: str, header: Mapping[str, Any], parts: 
     kind = OPERATIONS[op]
     given: dict[str, Any] = {}
     for name in kind.__struct_fields__:
-        if name in header and name in nested:
+        values = [fields[name] for fields in (header, nested) if fields.get(name) is not None]  # null: left out
+        if len(values) > 1:
             raise error_for(
                 Error.MALFORMED_REQUEST, f"header at {name}: given twice; expected it at the top level or in parameters"
             )
-        if name in header or name in nested:
-            given[name] = header[name] if name in header else nested[name]
+        if values:
+            (given[name],) = values
     return OpRequest(op, request_id, _convert(given, kind))
 
 

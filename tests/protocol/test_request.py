@@ -272,6 +272,7 @@ def test_an_id_that_is_too_long_is_refused_and_given_back() -> None:
         ("model_metadata", {"model_name": "m"}, OfModel("m")),
         ("events", {}, Events(0, 1000)),
         ("events", {"since": 4, "limit": 1}, Events(4, 1)),
+        ("events", {"since": None, "limit": 1}, Events(0, 1)),
         ("place_set", {"place": "fast0", "speed": 0.5}, PlaceSet("fast0", speed=0.5)),
         ("place_set", {"place": "fast0", "device": "npu", "speed": 0.5}, PlaceSet("fast0", speed=0.5, device="npu")),
         ("place_set", {"place": "fast0", "up": True}, PlaceSet("fast0", up=True)),

@@ -155,7 +155,7 @@ BAD_FRAMES: list[tuple[str, dict[str, Any], Error]] = [
     ("expected 8", {"inputs": [{**IMAGE, "parameters": {"binary_data_size": 4}}, MASK]}, Error.WRONG_SIZE),
     (
         "expected 8",
-        {"inputs": [{**one, "parameters": {"binary_data_size": 1}} for one in (IMAGE, MASK)]},
+        {"inputs": [{**tensor, "parameters": {"binary_data_size": 1}} for tensor in (IMAGE, MASK)]},
         Error.WRONG_SIZE,
     ),
     ("binary_data_size", {"inputs": [{**IMAGE, "parameters": {"binary_data_size": -8}}, MASK]}, Error.WRONG_SIZE),

@@ -726,9 +726,9 @@ def test_a_model_that_cannot_start_is_given_up_and_the_other_has_its_places(tmp_
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no model")
     with HostProcess(tmp_path, write_times(tmp_path, 2.0), broken, "--http", "127.0.0.1:0") as host:
-        told = host.wait_for("broken", lambda told: told["state"] == "UNAVAILABLE", "given up")
-        assert "broken.onnx" in told["reason"]
-        assert not told["places"]
+        model = host.wait_for("broken", lambda model: model["state"] == "UNAVAILABLE", "given up")
+        assert "broken.onnx" in model["reason"]
+        assert not model["places"]
         assert not ready(host), "one that is to be served is not"
         assert ready(host, "times")
         host.control.call("model_unload", model_name="broken")

@@ -14,7 +14,7 @@ from onnx.helper import make_node
 
 from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.model.graph import Tensor
-from shisha_rt.protocol.request import Signature
+from shisha_rt.protocol.signature import Signature
 
 SIGNATURE: Final = Signature(
     "m",

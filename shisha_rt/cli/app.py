@@ -14,10 +14,10 @@ import io
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -184,10 +184,10 @@ def _say_os_error(error: OSError, argv: Sequence[str] | None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
-    _refuse_empty(words)
     if " ".join(words[:2]) in _TWO_WORDS:
         words[:2] = [" ".join(words[:2])]
     command = typer.main.get_command(command_line(words[0] if words[0] in _NAMES else None))
+    _refuse_empty(words, _flags(command, words))
     try:
         # Not standalone: typer would print its errors as boxes of several lines.
         result = command.main(args=words, prog_name=_NAME, standalone_mode=False)
@@ -202,11 +202,19 @@ def _run(argv: Sequence[str] | None) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _refuse_empty(words: Sequence[str]) -> None:
+def _flags(command: Any, words: Sequence[str]) -> Set[str]:
+    """The options without a value of the command that `words` name. `command`: a Click group; typer exports no type."""
+    for word in words:
+        command = getattr(command, "commands", {}).get(word, command)
+    options = [parameter for parameter in command.params if getattr(parameter, "is_flag", False)]
+    return {name for option in options for name in (*option.opts, *option.secondary_opts)}
+
+
+def _refuse_empty(words: Sequence[str], flags: Set[str]) -> None:
     """Raises BadInput for an option or argument without text, as of an unset variable: typer makes a folder of it."""
     for before, word in pairwise(["", *words]):
         option, equals, value = word.partition("=")
-        if not word and not (before.startswith("--") and "=" not in before):
+        if not word and not (before.startswith("--") and "=" not in before and before not in flags):
             raise BadInput("an argument is empty; expected text", Error.WRONG_OPTION)
         if not word or (option.startswith("--") and equals and not value):
             raise BadInput(f"{option or before}: is empty; expected a value", Error.WRONG_OPTION)

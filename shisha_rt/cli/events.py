@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -41,6 +42,8 @@ def events(options: EventsOptions) -> None:
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     kept, since = [], options.since
     with options.client() as client:
+        if options.model is None and not options.as_json and "models" in client.status():
+            print("These are the host's events; those of a model: --model NAME", file=sys.stderr)
         instance = client.call("server_metadata")["instance"]
         while True:
             page = client.events(since, _AT_ONCE)

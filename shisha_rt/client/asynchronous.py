@@ -20,7 +20,7 @@ from shisha_rt.errors import Error
 from shisha_rt.protocol.conversation import Fields, FrameTerms, Outcome, Outgoing, RequestOutcome, Stages, stages_of
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.frame_tensors import Answer, Array, Inputs, Shape
-from shisha_rt.protocol.request import Signature
+from shisha_rt.protocol.signature import Signature
 
 _LOOK_S: Final = 0.001
 """How often to check whether a region of shared memory has come. A daemon makes one in less time."""

@@ -70,7 +70,8 @@ from shisha_rt.process.child import fork_server
 from shisha_rt.process.layout import Layout, layouts_of
 from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.limits import Limits
-from shisha_rt.protocol.request import InferRequest, Signature
+from shisha_rt.protocol.request import InferRequest
+from shisha_rt.protocol.signature import Signature
 
 if TYPE_CHECKING:
     from shisha_rt.costs.layer_costs import PacedCosts

@@ -18,7 +18,7 @@ from shisha_rt.process.shared_flag import SharedFlag
 from shisha_rt.protocol.access import AccessList, Permission
 from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.keys import KeyPair
-from shisha_rt.protocol.request import Signature
+from shisha_rt.protocol.signature import Signature
 
 _SILENCE_S: Final = 30.0
 """A daemon that hangs for so long counts as lost, as a frame without a deadline would wait for it for good. Its loop

@@ -47,7 +47,7 @@ def how_ended(status: int | None) -> str:
         return "it came to no end"
     if status == -signal.SIGKILL:
         return "it was ended by SIGKILL, as where memory is short"
-    return f"exit status {status}" if status > 0 else f"it was ended by {signal.Signals(-status).name}"
+    return f"exit status {status}" if status >= 0 else f"it was ended by {signal.Signals(-status).name}"
 
 
 def run_job(

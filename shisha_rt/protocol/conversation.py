@@ -31,9 +31,10 @@ from shisha_rt.protocol.header import (
     decode_infer_answer,
     encode_operation,
 )
-from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_HEADER_BYTES, MAX_NAME_LENGTH, MAX_PRIORITY
+from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_HEADER_BYTES, MAX_INTEGER, MAX_NAME_LENGTH, MAX_PRIORITY
 from shisha_rt.protocol.operations import INFER
-from shisha_rt.protocol.request import Signature, check_operation
+from shisha_rt.protocol.request import check_operation
+from shisha_rt.protocol.signature import Signature
 from shisha_rt.tensors import NUMPY_OF
 
 Stages: TypeAlias = Plan | Sequence[Mapping[str, Any]]
@@ -70,6 +71,8 @@ class FrameTerms(NamedTuple):
         if not 0 <= self.priority <= MAX_PRIORITY:
             expected = f"expected 1, the most urgent, to {MAX_PRIORITY}"
             raise error_for(Error.MALFORMED_REQUEST, f"priority {self.priority}; {expected}")
+        if self.sequence is not None and not 0 <= self.sequence <= MAX_INTEGER:
+            raise error_for(Error.MALFORMED_REQUEST, f"sequence {self.sequence}; expected 0 to {MAX_INTEGER}")
         deadline_s = self.deadline_s
         if deadline_s is not None and not 0 <= deadline_s <= MAX_DEADLINE_MS / 1e3:
             expected = f"expected 0 to {MAX_DEADLINE_MS / 1e3:g}"

@@ -30,7 +30,7 @@ from shisha_rt.protocol.header import (
     WantedAs,
     encode_infer,
 )
-from shisha_rt.protocol.request import Signature
+from shisha_rt.protocol.signature import Signature
 from shisha_rt.tensors import NAME_OF, NUMPY_OF
 
 Array: TypeAlias = NDArray[Any]

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import starmap
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
 from shisha_rt.errors import Error
-from shisha_rt.model.graph import Graph, Tensor
-from shisha_rt.model.input_sizes import shapes_in_words
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.header import (
     Buffer,
-    DescribedTensor,
     InferHeader,
     InferParameters,
     RequestedOutput,
@@ -31,116 +27,13 @@ from shisha_rt.protocol.header import (
 )
 from shisha_rt.protocol.limits import MAX_NAME_LENGTH, REFUSED_BYTES, Limits
 from shisha_rt.protocol.operations import INFER, LOADING_OPS, OPERATIONS, PATTERNS, Arguments
+from shisha_rt.protocol.signature import Signature, arrange, as_sent, check_outputs, tensor_at
 
 _Part = TypeVar("_Part", bytes, bytearray, memoryview, Buffer)
 _Header = TypeVar("_Header")
 _FRAME: Final = msgspec.json.Decoder(InferHeader)
 _ID: Final = msgspec.json.Decoder(RequestHead)
 _NO_PARAMETERS: Final = InferParameters()
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """A model's inputs and outputs, in the model's own order.
-
-    `shapes`: if the model is served in several shapes (layouts), its inputs in each, in the order of layouts. Axes of
-    `inputs` and `outputs` whose size is not the same in all are open. `usual`: name, shape, datatype and bytes of each
-    input in nearly every request; None if there are several shapes. `sizes`: in bytes, ordered as in `each`.
-
-    `most_frames`: the most frames in one request, whose tensors have them one after the other along the first axis;
-    `one_frame`: why it is 1, if there is a reason.
-    """
-
-    model_name: str
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    shapes: tuple[tuple[Tensor, ...], ...] = ()
-    most_frames: int = 1
-    one_frame: str = ""
-    version: str = "1"
-    usual: list[tuple[str, tuple[int, ...], str, int]] | None = field(init=False, repr=False, compare=False)
-    sizes: list[list[int]] = field(init=False, repr=False, compare=False)
-    output_names: tuple[str, ...] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        inputs = [(tensor.name, tensor.shape, tensor.datatype, tensor.size_bytes) for tensor in self.inputs]
-        usual = None if self.shapes else inputs
-        object.__setattr__(self, "usual", usual)
-        object.__setattr__(self, "sizes", [[tensor.size_bytes for tensor in tensors] for tensors in self.each])
-        object.__setattr__(self, "output_names", tuple(tensor.name for tensor in self.outputs))
-
-    @classmethod
-    def of(
-        cls, model_name: str, graphs: Sequence[Graph], most_frames: int = 1, one_frame: str = "", version: str = "1"
-    ) -> Signature:
-        """Signature of a model. `graphs`: one for each shape in which the model is served."""
-        inputs, outputs = (
-            tuple(starmap(_in_all, zip(*ends, strict=True)))
-            for ends in ([graph.inputs for graph in graphs], [graph.outputs for graph in graphs])
-        )
-        shapes = tuple(graph.inputs for graph in graphs) if len(graphs) > 1 else ()
-        return cls(model_name, inputs, outputs, shapes, most_frames, one_frame, version)
-
-    @property
-    def each(self) -> tuple[tuple[Tensor, ...], ...]:
-        """The inputs in each shape, also if there is only one."""
-        return self.shapes or (self.inputs,)
-
-    def number_of(self, shapes: Sequence[tuple[int, ...]]) -> int | None:
-        """The layout in which the inputs have `shapes`, in the model's order; None if there is none."""
-        for number, inputs in enumerate(self.each):
-            if all(tensor.shape == shape for tensor, shape in zip(inputs, shapes, strict=True)):
-                return number
-        return None
-
-    def layout_of(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int]:
-        """The layout that inputs of these `shapes` fit, and how many frames they hold. `shapes`: in the sender's order.
-
-        Raises `InvalidArgument` if they fit none, or hold too many frames.
-        """
-        layout = self.number_of([shapes[tensor.name] for tensor in self.inputs])
-        if layout is not None:
-            return layout, 1
-        for layout, inputs in enumerate(self.each):
-            counts = {_frames(tensor.shape, shapes[tensor.name]) for tensor in inputs}
-            if len(counts) == 1 and (frames := counts.pop()) > 1:
-                self._check_frames(frames)
-                return layout, frames
-        expected = {tensor.name: list(tensor.shape) for tensor in self.inputs if not tensor.open_axes}
-        for i, (name, shape) in enumerate(shapes.items()):
-            if list(shape) != expected.get(name, list(shape)):
-                where = _at("inputs", i, name)
-                _refuse(Error.WRONG_SHAPE, f"{where}: shape {_shown(list(shape))}; expected {expected[name]}")
-        given = _shown(shapes_in_words({tensor.name: shapes[tensor.name] for tensor in self.inputs}))
-        served = ", ".join(shapes_in_words({tensor.name: tensor.shape for tensor in tensors}) for tensors in self.each)
-        unserved = f"inputs: shapes {given} are not served; expected one of {_plain(served)}"
-        raise error_for(Error.WRONG_SHAPE, unserved)
-
-    def _check_frames(self, frames: int) -> None:
-        if self.most_frames == 1:
-            why = f", as {_plain(self.one_frame)}" if self.one_frame else ""
-            _refuse(Error.WRONG_SHAPE, f"inputs: {frames} frames; expected one{why}")
-        if frames > self.most_frames:
-            _refuse(Error.WRONG_SHAPE, f"inputs: {frames} frames; expected at most {self.most_frames} in a request")
-
-    @property
-    def has_batches(self) -> bool:
-        """Whether requests may have several frames, and the first axis of every tensor counts only frames."""
-        return self.most_frames > 1 and all(tensor.shape[:1] == (1,) for tensor in (*self.inputs, *self.outputs))
-
-
-def _frames(shape: tuple[int, ...], given: tuple[int, ...]) -> int:
-    """How many tensors of `shape` one of shape `given` holds along its first axis; 0 if no whole number of them."""
-    if not shape or len(shape) != len(given) or shape[1:] != given[1:] or not shape[0] or given[0] % shape[0]:
-        return 0
-    return given[0] // shape[0]
-
-
-def _in_all(first: Tensor, *others: Tensor) -> Tensor:
-    differ = {axis for axis, size in enumerate(first.shape) if any(other.shape[axis] != size for other in others)}
-    return msgspec.structs.replace(
-        first, open_axes=tuple(sorted(differ.union(first.open_axes, *(other.open_axes for other in others))))
-    )
 
 
 class Lent(NamedTuple):
@@ -303,7 +196,7 @@ def parse(parts: Sequence[Buffer], signature: Signature, limits: Limits) -> Infe
 
 def _check_parts(parts: Sequence[Buffer], limits: Limits) -> None:
     if not parts:
-        _refuse(Error.MALFORMED_REQUEST, "message: it is empty; expected a JSON header, then raw tensors")
+        raise error_for(Error.MALFORMED_REQUEST, "message: it is empty; expected a JSON header, then raw tensors")
     size_bytes = sum(map(len, parts))
     if len(parts) > limits.max_parts:
         too_much = f"message: {len(parts)} parts; expected at most {limits.max_parts}"
@@ -350,14 +243,14 @@ def _read_header(part: Buffer) -> dict[str, Any]:
     if fault is not None:
         raise error_for(Error.MALFORMED_REQUEST, fault, _id_alone(part))
     if not isinstance(header, dict):
-        _refuse(Error.MALFORMED_REQUEST, "header: it is JSON but no object; expected one JSON object")
+        raise error_for(Error.MALFORMED_REQUEST, "header: it is JSON but no object; expected one JSON object")
     return header
 
 
 def _read_id(header: Mapping[str, Any]) -> str:
     request_id = header.get("id")
     if not isinstance(request_id, str):
-        _refuse(
+        raise error_for(
             Error.MALFORMED_REQUEST,
             "header at id: missing or not a string; expected a string that no other waiting request has",
         )
@@ -370,31 +263,34 @@ def _read_id(header: Mapping[str, Any]) -> str:
 def _read_op(header: Mapping[str, Any]) -> str:
     op = header.get("op")
     if not isinstance(op, str):
-        _refuse(Error.MALFORMED_REQUEST, "header at op: missing or not a string; expected 'infer' or another operation")
+        raise error_for(
+            Error.MALFORMED_REQUEST, "header at op: missing or not a string; expected 'infer' or another operation"
+        )
     if op != INFER and op not in OPERATIONS:
         expected = ", ".join((INFER, *OPERATIONS))
-        raise error_for(Error.UNKNOWN_OPERATION, f"header at op: {_shown(op)} is unknown; expected one of {expected}")
+        raise error_for(Error.UNKNOWN_OPERATION, f"header at op: {as_sent(op)} is unknown; expected one of {expected}")
     return op
 
 
 def _read_operation(op: str, request_id: str, header: Mapping[str, Any], parts: Sequence[Buffer]) -> OpRequest:
     if len(parts) > 1:
         had = f"message: {op} has no raw parts; expected the header alone, got {len(parts) - 1} more"
-        _refuse(Error.MALFORMED_REQUEST, had)
+        raise error_for(Error.MALFORMED_REQUEST, had)
     nested = header.get("parameters")
     if nested is None:
         nested = {}
     if not isinstance(nested, dict):
-        _refuse(Error.MALFORMED_REQUEST, "header at parameters: expected an object")
+        raise error_for(Error.MALFORMED_REQUEST, "header at parameters: expected an object")
     kind = OPERATIONS[op]
     given: dict[str, Any] = {}
     for name in kind.__struct_fields__:
-        if name in header and name in nested:
-            _refuse(
+        values = [fields[name] for fields in (header, nested) if fields.get(name) is not None]  # null: left out
+        if len(values) > 1:
+            raise error_for(
                 Error.MALFORMED_REQUEST, f"header at {name}: given twice; expected it at the top level or in parameters"
             )
-        if name in header or name in nested:
-            given[name] = header[name] if name in header else nested[name]
+        if values:
+            (given[name],) = values
     return OpRequest(op, request_id, _convert(given, kind))
 
 
@@ -424,7 +320,7 @@ def _read_tensors(
     if len(raw) + sum(are_lent) != len(headers):
         in_memory = f", {sum(are_lent)} of them in shared memory" if any(are_lent) else ""
         had = f"{len(raw)} raw parts for {len(headers)} inputs{in_memory}"
-        _refuse(Error.MALFORMED_REQUEST, f"message: {had}; expected one for each, in their order")
+        raise error_for(Error.MALFORMED_REQUEST, f"message: {had}; expected one for each, in their order")
     layout, frames, order = arrange(headers, signature)
     parts = iter(raw)
     part_of = [None if is_lent else next(parts) for is_lent in are_lent]
@@ -436,7 +332,9 @@ def _read_tensors(
             lent[header.name] = _lent("inputs", i, header.name, header.parameters)
             if lent[header.name].size_bytes != size_bytes:
                 what = "shared_memory_byte_size is not that of its shape and datatype"
-                _refuse(Error.WRONG_SIZE, f"{_at('inputs', i, header.name)}: {what}; expected {size_bytes}")
+                raise error_for(
+                    Error.WRONG_SIZE, f"{tensor_at('inputs', i, header.name)}: {what}; expected {size_bytes}"
+                )
         else:
             if not header.parameters.binary_data_size == len(part) == size_bytes:
                 _refuse_size(i, header, part, size_bytes)
@@ -470,56 +368,24 @@ def _usual_tensors(
     return (0, 1, tensors, lent) if len(tensors) == len(raw) else None
 
 
-def arrange(headers: Sequence[DescribedTensor], signature: Signature) -> tuple[int, int, list[int]]:
-    """Return the layout, the number of frames, and for each of the model's inputs the index of its header.
-
-    Checks names, datatypes and shapes. Raises `InvalidArgument`.
-    """
-    expected = {tensor.name: tensor for tensor in signature.inputs}
-    indices: dict[str, int] = {}
-    for i, header in enumerate(headers):
-        where = f"inputs[{i}]"
-        if header.name not in expected:
-            _refuse(
-                Error.UNKNOWN_TENSOR,
-                f"{where}: the model has no input {_shown(header.name)}; expected {_names(expected)}",
-            )
-        if header.name in indices:
-            _refuse(Error.REPEATED_TENSOR, f"{where}: input {_shown(header.name)} is given twice; expected it once")
-        datatype = expected[header.name].datatype
-        if header.datatype != datatype:
-            where = _at("inputs", i, header.name)
-            _refuse(Error.WRONG_DATATYPE, f"{where}: datatype {_shown(header.datatype)}; expected {datatype}")
-        indices[header.name] = i
-    missing = [name for name in expected if name not in indices]
-    if missing:
-        _refuse(Error.MISSING_TENSOR, f"inputs: input {_shown(missing[0])} is missing; expected {_names(expected)}")
-    layout, frames = signature.layout_of({header.name: header.shape for header in headers})
-    return layout, frames, [indices[name] for name in expected]
-
-
 def _refuse_size(i: int, header: TensorHeader, part: Buffer, size_bytes: int) -> NoReturn:
-    where = _at("inputs", i, header.name)
+    where = tensor_at("inputs", i, header.name)
     if header.parameters.binary_data_size != size_bytes:
-        _refuse(
+        raise error_for(
             Error.WRONG_SIZE, f"{where}: binary_data_size is not that of its shape and datatype; expected {size_bytes}"
         )
-    _refuse(Error.WRONG_SIZE, f"{where}: its raw part has {len(part)} bytes; expected {size_bytes}")
+    raise error_for(Error.WRONG_SIZE, f"{where}: its raw part has {len(part)} bytes; expected {size_bytes}")
 
 
 def _lent(ends: str, i: int, name: str, said: TensorData) -> Lent:
     if said.shared_memory_byte_size is None or said.binary_data_size is not None:
-        where = _at(ends, i, name)
-        _refuse(
+        where = tensor_at(ends, i, name)
+        raise error_for(
             Error.MALFORMED_REQUEST,
             f"{where}: in shared memory it has shared_memory_byte_size, and no binary_data_size",
         )
     assert said.shared_memory_region is not None
     return Lent(said.shared_memory_region, said.shared_memory_byte_size, said.shared_memory_offset)
-
-
-def _at(ends: str, i: int, name: str) -> str:
-    return f"{ends}[{i}] {_shown(name)}"
 
 
 def _read_outputs(
@@ -531,7 +397,7 @@ def _read_outputs(
     chosen = check_outputs([output.name for output in requested], signature)
     for i, output in enumerate(requested):
         if output.parameters.binary_data is not True:
-            _refuse(
+            raise error_for(
                 Error.MALFORMED_REQUEST,
                 f"outputs[{i}]: binary_data is not true; expected true, as answers are always raw",
             )
@@ -540,23 +406,12 @@ def _read_outputs(
             lent[output.name] = piece
             if not tensor.open_axes and piece.size_bytes < frames * tensor.size_bytes:
                 what = f"shared_memory_byte_size is {piece.size_bytes}; expected {frames * tensor.size_bytes} or more"
-                _refuse(Error.REGION_TOO_SMALL, f"{_at('outputs', i, output.name)}: {what}")
+                raise error_for(Error.REGION_TOO_SMALL, f"{tensor_at('outputs', i, output.name)}: {what}")
     return chosen, lent
 
 
-def check_outputs(names: Sequence[str], signature: Signature) -> tuple[str, ...]:
-    """Return `names`, if each is an output's and none is there twice. Raises `InvalidArgument`."""
-    for i, name in enumerate(names):
-        if name not in signature.output_names:
-            expected = _names(signature.output_names)
-            _refuse(Error.UNKNOWN_TENSOR, f"outputs[{i}]: the model has no output {_shown(name)}; expected {expected}")
-    if len(set(names)) != len(names):
-        _refuse(Error.REPEATED_TENSOR, "outputs: an output is given twice; expected each once")
-    return tuple(names)
-
-
 def _refuse_model(name: str, signature: Signature) -> NoReturn:
-    message = f"model_name: no model {_shown(name)} is served; expected {_shown(signature.model_name)}"
+    message = f"model_name: no model {as_sent(name)} is served; expected {as_sent(signature.model_name)}"
     raise error_for(Error.UNKNOWN_MODEL, message)
 
 
@@ -581,25 +436,3 @@ def _in_our_words(error: Exception) -> str:
         what = what.replace(f"matching regex {pattern!r}", words)
     where = f"header at {match['path']}" if match and match["path"] else "header"
     return f"{where}: {what[:1].lower()}{what[1:]}".replace("`", "").replace(" | null", "")
-
-
-def _refuse(kind: Error, message: str) -> NoReturn:
-    raise error_for(kind, message)
-
-
-_SHOWN_CHARACTERS: Final = 80
-
-
-def _shown(value: object) -> str:
-    """`value` as a client sent it, made safe for one line of a log: printable ASCII and not long."""
-    text = ascii(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
-
-
-def _plain(text: str) -> str:
-    """`text` in printable ASCII, as names of a model may be anything."""
-    return text.encode("ascii", "backslashreplace").decode()
-
-
-def _names(names: Sequence[str] | Mapping[str, object]) -> str:
-    return _shown(list(names))

@@ -87,6 +87,8 @@ def test_most_commands_take_one_shape() -> None:
         (("service", "zoo:squeezenet", "--leases", ""), "--leases"),
         (("plan", "zoo:squeezenet", "--machine", ""), "--machine"),
         (("check", ""), "argument"),
+        (("serve", "--fresh", ""), "argument"),
+        (("plan", "set", "--json", ""), "argument"),
     ],
 )
 def test_an_empty_value_is_no_path_of_this_folder(

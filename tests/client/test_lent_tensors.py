@@ -25,7 +25,8 @@ from shisha_rt.protocol.header import (
     encode_infer_answer,
 )
 from shisha_rt.protocol.limits import Limits
-from shisha_rt.protocol.request import InferRequest, Signature, parse
+from shisha_rt.protocol.request import InferRequest, parse
+from shisha_rt.protocol.signature import Signature
 
 LARGE = LEAST_LENT_BYTES // 4
 IMAGE = Tensor("image", (1, LARGE), "FP32")

@@ -16,7 +16,7 @@ from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.access import AccessList, Permission, User
 from shisha_rt.protocol.keys import KeyPair, new_pair
 from shisha_rt.protocol.limits import Limits
-from shisha_rt.protocol.request import Signature
+from shisha_rt.protocol.signature import Signature
 from tests.waiting import PATIENCE_S, until
 
 ALICE, MALLORY, BOSS, STRANGER, DAEMON = (new_pair() for _ in range(5))

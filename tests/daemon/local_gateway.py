@@ -18,7 +18,7 @@ from shisha_rt.daemon.front.sharing import Sharing
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.limits import Limits
-from shisha_rt.protocol.request import Signature
+from shisha_rt.protocol.signature import Signature
 from tests.waiting import PATIENCE_S
 
 INSTANCE: Final = "instance"

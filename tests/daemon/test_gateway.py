@@ -26,7 +26,7 @@ from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.limits import Limits
-from shisha_rt.protocol.request import Signature
+from shisha_rt.protocol.signature import Signature
 from tests.waiting import until
 from tests.wording import raised, says
 

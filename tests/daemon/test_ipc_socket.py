@@ -17,7 +17,7 @@ from shisha_rt.daemon.front.ipc_socket import IpcSocket, fits_socket
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.protocol.limits import Limits
-from shisha_rt.protocol.request import Signature
+from shisha_rt.protocol.signature import Signature
 from tests.waiting import PATIENCE_S
 from tests.wording import raised
 

@@ -16,7 +16,8 @@ from shisha_rt.errors import Error
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
-from shisha_rt.protocol.request import InferRequest, Lent, Signature
+from shisha_rt.protocol.request import InferRequest, Lent
+from shisha_rt.protocol.signature import Signature
 from shisha_rt.tensors import Tensor
 
 INDEX = ModelIndex(

@@ -27,7 +27,7 @@ from shisha_rt.http.front import HttpFront, http_routes
 from shisha_rt.http.inference.inferences import Inferences
 from shisha_rt.http.server import serve_connections
 from shisha_rt.model.graph import Tensor
-from shisha_rt.protocol.request import Signature
+from shisha_rt.protocol.signature import Signature
 from tests.client.test_client import Frozen
 from tests.daemon.test_http_address import certificate_in
 from tests.protocol.gateway import Gateway

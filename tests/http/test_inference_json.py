@@ -34,7 +34,7 @@ from shisha_rt.protocol.access import Permission
 from shisha_rt.protocol.exceptions import InvalidArgument
 from shisha_rt.protocol.frame_tensors import Answer
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_NAME_LENGTH
-from shisha_rt.protocol.request import Signature
+from shisha_rt.protocol.signature import Signature
 from shisha_rt.tensors import NAME_OF, NUMPY_OF
 
 SIGNATURE = Signature(
@@ -96,8 +96,8 @@ def test_what_triton_calls_otherwise() -> None:
         ({"timeout": 0, "sequence_id": 0, "deadline_ms": 0}, (0.0, None)),
         ({"stream": "s", "sequence_id": 9}, (None, "s")),
     ]:
-        its = read_header(header(parameters=parameters), SIGNATURE).parameters
-        assert (its.deadline_s, its.stream_name) == expected
+        read = read_header(header(parameters=parameters), SIGNATURE).parameters
+        assert (read.deadline_s, read.stream_name) == expected
 
 
 @pytest.mark.parametrize(
@@ -166,12 +166,12 @@ def test_json_there_and_back_is_exact(datatype: str, data: st.DataObject) -> Non
     array = np.array(data.draw(values(datatype)), NUMPY_OF[datatype]).reshape(2, 3, 2)
     for written in (array.tolist(), array.reshape(-1).tolist()):
         given_ = InputTensor("x", (2, 3, 2), datatype, data=msgspec.Raw(json.dumps(written)))
-        found = array_of(given_)
-        assert found.dtype == array.dtype
-        assert found.tobytes() == array.tobytes()
-    told, raw = json_answer(array, binary=False)
+        decoded = array_of(given_)
+        assert decoded.dtype == array.dtype
+        assert decoded.tobytes() == array.tobytes()
+    answer, raw = json_answer(array, binary=False)
     assert raw == b""
-    assert np.array(told["data"], array.dtype).reshape(told["shape"]).tobytes() == array.tobytes()
+    assert np.array(answer["data"], array.dtype).reshape(answer["shape"]).tobytes() == array.tobytes()
 
 
 @pytest.mark.parametrize("datatype", [name for name in NUMPY_OF if NUMPY_OF[name].kind in "iu"])
@@ -325,8 +325,8 @@ def json_answer(array: npt.NDArray[Any], **wanted: Any) -> tuple[Any, bytes]:
     signature = Signature("m", ONE.inputs, (Tensor(name, array.shape, NAME_OF[array.dtype]),))
     parameters = {"binary_data": wanted.pop("binary"), **wanted}
     asked = read_header(asking(outputs=[{"name": name, "parameters": parameters}]), signature)
-    told, raw = answer_of(asked, array)
-    return told["outputs"][0], raw
+    answer, raw = answer_of(asked, array)
+    return answer["outputs"][0], raw
 
 
 def asking(**changes: Any) -> bytes:
@@ -347,22 +347,22 @@ def answer_of(
 
 def test_an_answer_says_what_made_it() -> None:
     array = np.arange(2, dtype=np.float32).reshape(1, 2)
-    told, raw = answer_of(read_header(asking(id="7", parameters={"binary_data_output": True}), ONE), array, 5)
+    answer, raw = answer_of(read_header(asking(id="7", parameters={"binary_data_output": True}), ONE), array, 5)
     assert raw == array.tobytes()
-    assert told == {
+    assert answer == {
         "model_name": "m",
         "model_version": "1",
         "id": "7",
         "parameters": {"epoch": 3, "frame": 41, "queue_ms": 12.346, "compute_ms": 3.2, "sequence": 5},
         "outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 2], "parameters": {"binary_data_size": 8}}],
     }
-    told, raw = answer_of(read_header(asking(), ONE), array)
-    assert (told["outputs"][0]["data"], raw, "id" in told) == ([0.0, 1.0], b"", False)
+    answer, raw = answer_of(read_header(asking(), ONE), array)
+    assert (answer["outputs"][0]["data"], raw, "id" in answer) == ([0.0, 1.0], b"", False)
     place = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
-    told, raw = answer_of(read_header(asking(outputs=[{"name": "y", "parameters": place}]), ONE), array)
-    assert (told["outputs"], raw) == ([{"name": "y", "datatype": "FP32", "shape": [1, 2]}], b"")
-    told, _ = answer_of(read_header(asking(), ONE), array, epochs=(2, 3))
-    assert told["parameters"]["epochs"] == [2, 3]
+    answer, raw = answer_of(read_header(asking(outputs=[{"name": "y", "parameters": place}]), ONE), array)
+    assert (answer["outputs"], raw) == ([{"name": "y", "datatype": "FP32", "shape": [1, 2]}], b"")
+    answer, _ = answer_of(read_header(asking(), ONE), array, epochs=(2, 3))
+    assert answer["parameters"]["epochs"] == [2, 3]
 
 
 @pytest.mark.parametrize(
@@ -376,11 +376,11 @@ def test_an_answer_says_what_made_it() -> None:
     ],
 )  # fmt: skip
 def test_the_largest_as_triton_says_it(array: npt.NDArray[Any], count: int, classes: list[str], shape: Any) -> None:
-    told, raw = json_answer(array, binary=False, classification=count)
-    assert (told["datatype"], told["data"], told["shape"], raw) == ("BYTES", classes, shape, b"")
-    told, raw = json_answer(array, binary=True, classification=count)
+    answer, raw = json_answer(array, binary=False, classification=count)
+    assert (answer["datatype"], answer["data"], answer["shape"], raw) == ("BYTES", classes, shape, b"")
+    answer, raw = json_answer(array, binary=True, classification=count)
     assert raw == b"".join(len(text).to_bytes(4, "little") + text.encode() for text in classes)
-    assert told["parameters"] == {"binary_data_size": len(raw)}
+    assert answer["parameters"] == {"binary_data_size": len(raw)}
 
 
 @pytest.mark.parametrize("array", [np.array([[np.nan, 1]], np.float32), np.array([np.inf]), np.ones(2, np.float16)])

@@ -34,7 +34,7 @@ from shisha_rt.http.inference.room import Room
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.exceptions import InvalidArgument
 from shisha_rt.protocol.frame_tensors import Answer
-from shisha_rt.protocol.request import Signature
+from shisha_rt.protocol.signature import Signature
 from shisha_rt.tensors import NUMPY_OF
 from tests.daemon.test_http_address import certificate_in
 from tests.http.http_caller import HttpCaller

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from shisha_rt.process import job
-from shisha_rt.process.job import JobFailed, run_job
+from shisha_rt.process.job import JobFailed, how_ended, run_job
 from tests.waiting import PATIENCE_S
 from tests.wording import says
 
@@ -58,6 +58,10 @@ def test_a_job_that_fails(module: str, said: str, status: int) -> None:
         run_job(module, failed="it failed")
     assert str(failure.value) == says(f"it failed: {said}")
     assert (failure.value.status, failure.value.reason) == (status, says(said))
+
+
+def test_a_process_may_end_too_early_without_a_fault() -> None:
+    assert how_ended(0).endswith(" 0")
 
 
 def test_a_job_that_comes_to_no_end() -> None:

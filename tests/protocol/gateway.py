@@ -21,7 +21,8 @@ from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.header import AnswerParameters, TensorHeader, encode_answer, encode_error, encode_infer_answer
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.operations import Arguments, Cancel, Events, PlanSet
-from shisha_rt.protocol.request import InferRequest, OpRequest, Signature, parse, split_envelope
+from shisha_rt.protocol.request import InferRequest, OpRequest, parse, split_envelope
+from shisha_rt.protocol.signature import Signature
 
 SIGNATURE = Signature("double", (Tensor("x", (1, 3), "FP32"),), (Tensor("y", (1, 3), "FP32"),))
 

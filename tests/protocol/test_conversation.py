@@ -29,7 +29,7 @@ from shisha_rt.protocol.header import (
     encode_moved,
 )
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_HEADER_BYTES, MAX_PRIORITY
-from shisha_rt.protocol.request import Signature
+from shisha_rt.protocol.signature import Signature
 from tests.wording import raised
 
 X = Tensor("x", (2,), "FP16")
@@ -364,6 +364,7 @@ def test_an_operation_of_a_newer_daemon_is_sent() -> None:
         *[("stream", ""), ("stream", "s" * 257), ("stream", 5), ("traceparent", "t" * 257)],
         *[("deadline_s", -0.001), ("deadline_s", MAX_DEADLINE_MS / 1e3 + 1), ("deadline_s", float("nan"))],
         *[("priority", -1), ("priority", MAX_PRIORITY + 1)],
+        *(("sequence", -1), ("sequence", 1 << 63)),
     ],
 )
 def test_terms_of_a_frame_are_checked_before_it_is_sent(name: str, value: Any) -> None:

@@ -26,7 +26,8 @@ from shisha_rt.protocol.header import (
     encode_operation,
 )
 from shisha_rt.protocol.limits import Limits
-from shisha_rt.protocol.request import InferRequest, OpRequest, Signature, parse
+from shisha_rt.protocol.request import InferRequest, OpRequest, parse
+from shisha_rt.protocol.signature import Signature
 
 IMAGE = Tensor("data_0", (1, 3, 224, 224), "FP32")
 SCORES = Tensor("softmaxout_1", (1, 1000), "FP32")
@@ -67,8 +68,8 @@ def test_an_operation_header_is_read_back() -> None:
 
 @pytest.mark.parametrize("sequence", [None, 0, 9])
 def test_a_result_is_read_back(sequence: int | None) -> None:
-    told = AnswerParameters(2, 40, 0.25, 3.5, sequence)
-    encoded = encode_infer_answer("7", "squeezenet", [TensorHeader.of(SCORES)], told)
+    parameters = AnswerParameters(2, 40, 0.25, 3.5, sequence)
+    encoded = encode_infer_answer("7", "squeezenet", [TensorHeader.of(SCORES)], parameters)
     assert ("sequence" in json.loads(encoded)["parameters"]) == (sequence is not None)
     assert decode_head(encoded).error is None
     header = decode_infer_answer(encoded)

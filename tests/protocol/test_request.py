@@ -28,7 +28,8 @@ from shisha_rt.protocol.operations import (
     PlanSet,
     TunerSet,
 )
-from shisha_rt.protocol.request import InferRequest, Lent, OpRequest, Signature, parse, split_envelope
+from shisha_rt.protocol.request import InferRequest, Lent, OpRequest, parse, split_envelope
+from shisha_rt.protocol.signature import Signature
 
 LIMITS = Limits(max_message_bytes=100_000, max_header_bytes=4096, max_parts=4)
 SIGNATURE = Signature(
@@ -164,7 +165,7 @@ BAD_FRAMES: list[tuple[str, dict[str, Any], Error]] = [
     ("expected 8", {"inputs": [{**IMAGE, "parameters": {"binary_data_size": 4}}, MASK]}, Error.WRONG_SIZE),
     (
         "expected 8",
-        {"inputs": [{**one, "parameters": {"binary_data_size": 1}} for one in (IMAGE, MASK)]},
+        {"inputs": [{**tensor, "parameters": {"binary_data_size": 1}} for tensor in (IMAGE, MASK)]},
         Error.WRONG_SIZE,
     ),
     ("binary_data_size", {"inputs": [{**IMAGE, "parameters": {"binary_data_size": -8}}, MASK]}, Error.WRONG_SIZE),
@@ -281,6 +282,7 @@ def test_an_id_that_is_too_long_is_refused_and_given_back() -> None:
         ("model_metadata", {"model_name": "m"}, OfModel("m")),
         ("events", {}, Events(0, 1000)),
         ("events", {"since": 4, "limit": 1}, Events(4, 1)),
+        ("events", {"since": None, "limit": 1}, Events(0, 1)),
         ("place_set", {"place": "fast0", "speed": 0.5}, PlaceSet("fast0", speed=0.5)),
         ("place_set", {"place": "fast0", "device": "npu", "speed": 0.5}, PlaceSet("fast0", speed=0.5, device="npu")),
         ("place_set", {"place": "fast0", "up": True}, PlaceSet("fast0", up=True)),

@@ -26,6 +26,7 @@ import zmq
 from onnx import TensorProto, helper, numpy_helper
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from shisha_rt.cli.app import main
 from shisha_rt.client import Client, FailedPrecondition, NotFound, ShishaError, Unavailable, Unimplemented
 from shisha_rt.core.dealer import RESTS_S
 from shisha_rt.errors import Code, Error
@@ -209,13 +210,22 @@ def test_what_is_asked_of_all(host: HostProcess) -> None:
     assert models == names
 
 
+def test_events_of_the_host_say_where_those_of_a_model_are(
+    host: HostProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for further, hints in (([], 1), (["--json"], 0), (["--model", "times"], 0)):
+        assert main(["events", "--endpoint", host.endpoint, *further]) == 0
+        assert capsys.readouterr().err.count("--model NAME") == hints
+
+
 def test_over_http_models_have_paths_of_their_own(host: HostProcess) -> None:
     asked = {"inputs": [{"name": "x", "shape": list(SHAPE), "datatype": "FP32", "data": X.flatten().tolist()}]}
     answer = post(host, "/v2/models/times/infer", asked)
     assert (answer["model_name"], answer["model_version"]) == ("times", "1")
     assert answer["outputs"][0]["data"] == (2 * X).flatten().tolist()
     assert post(host, "/v2/models/identity/versions/1")["name"] == "identity"
-    assert {entry["state"] for entry in post(host, "/v2/repository/index", {})} == {"READY"}
+    for nothing in ({}, {"ready": None}):
+        assert {entry["state"] for entry in post(host, "/v2/repository/index", nothing)} == {"READY"}
     with pytest.raises(urllib.error.HTTPError, match="404"):
         post(host, "/v2/models/another")
     with urllib.request.urlopen(f"{host.http[0]}/", timeout=PATIENCE_S) as page:
@@ -241,7 +251,7 @@ def test_models_come_and_go(host: HostProcess, models: Path, tmp_path: Path) -> 
         assert (unloaded["state"], unloaded["frames"], unloaded["throughput_fps"]) == ("UNAVAILABLE", None, None)
         assert "three" not in {row["name"] for row in host.control.call("model_statistics")["model_stats"]}
         until(lambda: not _answers(client), "its end")
-        post(host, "/v2/repository/models/three/load", {})
+        post(host, "/v2/repository/models/three/load", {"parameters": None})
         assert (client.infer(X).output == 3 * X).all()
     host.control.call("model_unload", model_name="three")
     with raised(NotFound, Error.UNKNOWN_MODEL):
@@ -716,9 +726,9 @@ def test_a_model_that_cannot_start_is_given_up_and_the_other_has_its_places(tmp_
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no model")
     with HostProcess(tmp_path, write_times(tmp_path, 2.0), broken, "--http", "127.0.0.1:0") as host:
-        told = host.wait_for("broken", lambda told: told["state"] == "UNAVAILABLE", "given up")
-        assert "broken.onnx" in told["reason"]
-        assert not told["places"]
+        model = host.wait_for("broken", lambda model: model["state"] == "UNAVAILABLE", "given up")
+        assert "broken.onnx" in model["reason"]
+        assert not model["places"]
         assert not ready(host), "one that is to be served is not"
         assert ready(host, "times")
         host.control.call("model_unload", model_name="broken")

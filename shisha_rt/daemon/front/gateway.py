@@ -29,7 +29,8 @@ from shisha_rt.protocol.header import (
 )
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.operations import INFER
-from shisha_rt.protocol.request import InferRequest, OpRequest, Signature, parse
+from shisha_rt.protocol.request import InferRequest, OpRequest, parse
+from shisha_rt.protocol.signature import Signature
 
 _MOST_FOLLOWERS: Final = 4096
 """Most clients that are told of a take-over; a further one replaces the one that has waited longest."""

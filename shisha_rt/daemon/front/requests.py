@@ -21,7 +21,8 @@ from shisha_rt.errors import Error
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.layout import Region
 from shisha_rt.process.lent import LentFault, LentPiece, reader_of_lent, write_lent
-from shisha_rt.protocol.request import InferRequest, Lent, Signature
+from shisha_rt.protocol.request import InferRequest, Lent
+from shisha_rt.protocol.signature import Signature
 from shisha_rt.tensors import Tensor
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from shisha_rt.http.inference.answer import told_outputs, told_parameters
 from shisha_rt.http.inference.request import InferenceAsked, read_fields
 from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.frame_tensors import Answer
-from shisha_rt.protocol.request import Signature
+from shisha_rt.protocol.signature import Signature
 from shisha_rt.tensors import NUMPY_OF
 
 _CHOICE: Final = "parameter_choice"

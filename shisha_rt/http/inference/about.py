@@ -11,7 +11,7 @@ from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller, Path
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.exceptions import ShishaError, Unavailable, error_for
-from shisha_rt.protocol.request import Signature
+from shisha_rt.protocol.signature import Signature
 
 PATIENCE_S: Final = 5.0
 """Timeout for the daemon's answers, which come at once; a daemon that is not there may be back soon."""

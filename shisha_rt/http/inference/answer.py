@@ -14,7 +14,7 @@ from shisha_rt.errors import Error
 from shisha_rt.http.inference.request import InferenceAsked, WantedOutput
 from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.frame_tensors import Answer, raw_bytes
-from shisha_rt.protocol.request import Signature
+from shisha_rt.protocol.signature import Signature
 from shisha_rt.tensors import NAME_OF
 
 _ENCODER: Final = msgspec.json.Encoder()

@@ -20,7 +20,7 @@ from shisha_rt.http.inference.room import Room
 from shisha_rt.http.inference.shared_memory import FOLDER, SharedFiles
 from shisha_rt.protocol.frame_tensors import Answer, raw_bytes
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_NAME_LENGTH
-from shisha_rt.protocol.request import Signature
+from shisha_rt.protocol.signature import Signature
 
 ROOM_BYTES: Final = 256 << 20
 """The most memory for the bodies of all requests under way in this process."""

@@ -1,7 +1,7 @@
 """A request for inference, from JSON or gRPC: what is asked for, and where its tensors are.
 
 Names, shapes and datatypes are checked against the model's signature before any tensor is read, as they determine how
-many bytes may come: by the same rules as those of the wire protocol (`protocol/request.py`). Pure.
+many bytes may come: by the same rules as those of the wire protocol (`protocol/signature.py`). Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.header import DeadlineMs, DescribedTensor, Label, Priority, TensorData
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_INTEGER, MAX_NAME_LENGTH
 from shisha_rt.protocol.operations import Count
-from shisha_rt.protocol.request import Signature, arrange, check_outputs
+from shisha_rt.protocol.signature import Signature, arrange, check_outputs
 from shisha_rt.tensors import NUMPY_OF
 
 MAX_HEADER_BYTES: Final = 1 << 20

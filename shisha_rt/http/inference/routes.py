@@ -25,17 +25,17 @@ _MODEL: Final = "/v2/models/{model}(?:/versions/{version})?"
 
 
 class _LoadAsked(msgspec.Struct, frozen=True):
-    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
+    parameters: dict[str, Any] | None = None
 
 
 class _IndexAsked(msgspec.Struct, frozen=True):
-    ready: bool = False
+    ready: bool | None = None
 
 
 class _RegisterAsked(msgspec.Struct, frozen=True):
     key: Annotated[str, Meta(max_length=MAX_NAME_LENGTH)]
     byte_size: Count
-    offset: Count = 0
+    offset: Count | None = None
 
 
 def inference_routes(app_state: AppState, inferences: Inferences) -> Sequence[HttpRoute]:
@@ -86,12 +86,12 @@ def _repository_routes(about: About) -> Sequence[HttpRoute]:
     async def index(exchange: Exchange, _: Caller | None, __: Path) -> HttpReply:
         """The repository: all models. With `{"ready":true}` only those that are ready."""
         asked = await read_json(exchange, _IndexAsked)
-        return json_reply(await about.index(only_ready=asked.ready))
+        return json_reply(await about.index(only_ready=bool(asked.ready)))
 
     async def load(exchange: Exchange, caller: Caller | None, path: Path) -> HttpReply:
         """Load the newest version of a known model, or the file that the parameter `model` names."""
         asked = await read_json(exchange, _LoadAsked)
-        return json_reply(await about.change(_known(caller), "model_load", path["model"], asked.parameters))
+        return json_reply(await about.change(_known(caller), "model_load", path["model"], asked.parameters or {}))
 
     async def unload(exchange: Exchange, caller: Caller | None, path: Path) -> HttpReply:
         await read_json(exchange, dict[str, Any])
@@ -117,7 +117,7 @@ def _region_routes(files: SharedFiles) -> Sequence[HttpRoute]:
 
     async def register(exchange: Exchange, caller: Caller | None, path: Path) -> HttpReply:
         asked = await read_json(exchange, _RegisterAsked)
-        files.register(_known(caller), path["region"], asked.key, asked.offset, asked.byte_size)
+        files.register(_known(caller), path["region"], asked.key, asked.offset or 0, asked.byte_size)
         return json_reply({})
 
     async def unregister(_: Exchange, caller: Caller | None, path: Path) -> HttpReply:

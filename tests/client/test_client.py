@@ -294,7 +294,7 @@ def test_whom_a_socket_is_closed_to_is_not_told_to_start_a_daemon(tmp_path: Path
     closed = tmp_path / "closed"
     closed.mkdir()
     endpoint = f"ipc://{closed / 's'}"
-    with socket.socket(socket.AF_UNIX) as listening, Client(endpoint, timeout_s=SHORT_S) as client:
+    with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(endpoint.removeprefix("ipc://"))
         listening.listen()
         closed.chmod(0)
@@ -302,7 +302,10 @@ def test_whom_a_socket_is_closed_to_is_not_told_to_start_a_daemon(tmp_path: Path
         if user == 0:  # to which no folder is closed
             os.seteuid(65534)
         try:
-            with raised(Unavailable, Error.NO_DAEMON, match="may not connect"):
+            with (
+                Client(endpoint, timeout_s=SHORT_S) as client,
+                raised(Unavailable, Error.NO_DAEMON, match="may not connect"),
+            ):
                 client.live()
         finally:
             os.seteuid(user)

@@ -11,7 +11,6 @@ If memory runs out nevertheless, the kernel should kill a worker before the daem
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 from pathlib import Path
@@ -19,7 +18,6 @@ from typing import Final
 
 from shisha_rt.machine.host.memory import frames_memory_bytes
 
-_OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
 WORKERS_SCORE: Final = 500
 """The kernel adds it to a worker's own score of at most 1000, so that the largest worker is still killed first."""
 MOST_SCORE: Final = 1000
@@ -93,10 +91,3 @@ def private_bytes() -> int:
 def is_for_memory(error: Exception) -> bool:
     """Whether the error is a failed allocation, of an engine or of code that prepares its tensors."""
     return isinstance(error, MemoryError) or _ALLOCATION in str(error)
-
-
-def die_before_others(score: int) -> None:
-    """Have the kernel kill this process before others if memory runs out: it adds `score` to the process's own."""
-    with contextlib.suppress(OSError, ValueError):  # some sandboxes have no such file
-        if int(_OOM_SCORE.read_text()) < score:
-            _OOM_SCORE.write_text(str(score))

@@ -32,12 +32,12 @@ from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.layout import layouts_of
 from shisha_rt.process.lent import CopyLent, LentFault, reader_of_lent, write_lent
-from shisha_rt.process.parent import belong_to
+from shisha_rt.process.parent import belong_to, die_before_others
 from stages.built.orders import CompiledStages, PlacedStages
 from stages.emulate.place import EmulatedMemory, EmulatedPlace, Started
 from stages.engines.session import one_line
 from stages.executor import Executor, Ran
-from stages.memory_limit import WORKERS_SCORE, MemoryLimit, die_before_others, is_for_memory
+from stages.memory_limit import WORKERS_SCORE, MemoryLimit, is_for_memory
 
 _HEARTBEAT_S: Final = 0.1
 _LONGEST_POLL_S: Final = 60.0

@@ -206,7 +206,7 @@ class Link:
         if self.at is not self.endpoint or not self.conversation.leads or self.conversation.in_flight:
             return False
         lead = self.conversation.leads_to
-        if lead is None or not _is_near(lead):
+        if lead is None or _why_not_near(lead) is not None:
             self.conversation.leads = False
             return False
         self._turn_to(lead)
@@ -515,6 +515,9 @@ class Link:
         if self._is_accepted:
             silent = f"who listens at {self.endpoint} said nothing {within}: it may be stopped, or busy"
             return Timeout(silent, kind=Error.NO_ANSWER)
+        if isinstance(_why_not_near(self.endpoint), PermissionError):
+            barred = f"this user may not connect to {self.endpoint}; expected a socket, and folders, open to it"
+            return error_for(Error.NO_DAEMON, barred)
         return error_for(
             Error.NO_DAEMON, f"no daemon at {self.endpoint} {within}; start one there with: shisha-rt serve MODEL.onnx"
         )
@@ -568,16 +571,16 @@ class _Barred:
         self.until_s = time.monotonic() + _RECONNECT_S
 
 
-def _is_near(endpoint: str) -> bool:
-    """Whether `endpoint` is an IPC address at which a daemon listens and this process may connect."""
-    if not endpoint.startswith("ipc://"):
-        return False
+def _why_not_near(endpoint: str) -> Exception | None:
+    """Why `endpoint` is no IPC address at which a daemon listens and this process may connect; None if it is."""
     try:
+        if not endpoint.startswith("ipc://"):
+            raise ValueError(endpoint)
         with socket.socket(socket.AF_UNIX) as asking:
             asking.connect(endpoint.removeprefix("ipc://"))
-    except (OSError, ValueError):
-        return False
-    return True
+    except (OSError, ValueError) as error:
+        return error
+    return None
 
 
 def _close(ours: zmq.Socket[bytes], watch: zmq.Socket[bytes]) -> None:

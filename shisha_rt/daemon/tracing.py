@@ -104,8 +104,8 @@ class Tracing:
         self._until = 0
         self._due_s = 0.0
         self._begun_s = time.monotonic()
-        # Number of traced frames, and the slowest, in this window and in the last one.
-        self._seen: list[tuple[int, FrameTraced | None]] = [(0, None), (0, None)]
+        # Number of traced frames, and the slowest and when it was answered, in this window and in the last one.
+        self._seen: list[tuple[int, FrameTraced | None, float]] = [(0, None, 0.0), (0, None, 0.0)]
 
     def arrived(self, ticket: Ticket) -> None:
         """Decide whether a frame that has just come is traced; if so, begin its trace (`Ticket.trace`)."""
@@ -130,11 +130,12 @@ class Tracing:
         assert ticket.trace is not None
         traced = ticket.trace.ended(ticket)
         ticket.trace = None
-        self._turn()
-        count, slowest = self._seen[0]
+        now_s = time.monotonic()
+        self._turn(now_s)
+        count, slowest, answered_s = self._seen[0]
         if slowest is None or traced.latency_s > slowest.latency_s:
-            slowest = traced
-        self._seen[0] = count + 1, slowest
+            slowest, answered_s = traced, now_s
+        self._seen[0] = count + 1, slowest, answered_s
         if self._send is None:
             return None
         self._send(traced)
@@ -142,17 +143,18 @@ class Tracing:
 
     def slow(self) -> dict[str, object] | None:
         """The slowest traced frame of the last one to two minutes, for `status`; None: none was traced."""
-        self._turn()
-        seen = [traced for _, traced in self._seen if traced is not None]
+        now_s = time.monotonic()
+        self._turn(now_s)
+        seen = [(traced, answered_s) for _, traced, answered_s in self._seen if traced is not None]
         if not seen:
             return None
-        slowest = max(seen, key=lambda traced: traced.latency_s)
+        slowest, answered_s = max(seen, key=lambda pair: pair[0].latency_s)
         return {
             "frame": slowest.frame,
             "code": slowest.code,
-            "ago_s": round(time.time() - slowest.arrived_ns / 1e9 - slowest.latency_s, 3),
+            "ago_s": round(now_s - answered_s, 3),
             "latency_s": slowest.latency_s,
-            "looked_at": sum(count for count, _ in self._seen),
+            "looked_at": sum(count for count, *_ in self._seen),
             "trace_id": slowest.trace_id if self._send is not None else None,
             "steps": [
                 {name: value for name in step.__struct_fields__ if (value := getattr(step, name)) not in (-1, "")}
@@ -160,11 +162,10 @@ class Tracing:
             ],
         }
 
-    def _turn(self) -> None:
-        now_s = time.monotonic()
+    def _turn(self, now_s: float) -> None:
         if now_s >= self._begun_s + _WINDOW_S:
-            last = self._seen[0] if now_s < self._begun_s + 2 * _WINDOW_S else (0, None)
-            self._seen, self._begun_s = [(0, None), last], now_s
+            last = self._seen[0] if now_s < self._begun_s + 2 * _WINDOW_S else (0, None, 0.0)
+            self._seen, self._begun_s = [(0, None, 0.0), last], now_s
 
 
 class Tracer:

@@ -90,7 +90,11 @@ def batch_axes_made(graph: Graph, operator: Operator, axes: Axes, integers: Inte
         raise MixesFrames(_WHY_NOT.get(kind, "it is not known to keep frames apart"))
     ends = _Ends(graph, operator, axes, integers, range(len(axes))[batched] if isinstance(batched, slice) else batched)
     ends.check_shared()
-    return rule(ends)
+    made = rule(ends)
+    for position, (name, axis) in enumerate(zip(operator.outputs, made, strict=False)):
+        if name and axis is not None and axis >= len(ends.made_shape(position)):
+            raise MixesFrames(f"{name!r} has no axis for frames")  # no rule does that for a graph that keeps its shapes
+    return made
 
 
 def _broadcast(ends: _Ends) -> Axes:

@@ -37,7 +37,7 @@ from typing import Any, Final, NoReturn
 
 from shisha_rt.process.child import adopt
 from shisha_rt.process.fork_line import ANSWER, LIMITS, ONCE, READY, SERVER, ChildOrder, ForkLine
-from shisha_rt.process.parent import die_with
+from shisha_rt.process.parent import CHILDREN_SCORE, die_before_others, die_with
 from shisha_rt.process.stat import stat_fields
 
 _OURS: Final = ("shisha_rt", "stages")
@@ -50,6 +50,7 @@ _COMMAND_LINE_FIELD: Final = 45
 def main(arguments: list[str]) -> None:
     parent, mode = int(arguments[0]), arguments[1]
     die_with(parent)
+    die_before_others(CHILDREN_SCORE)  # and so do all children: frames outlive each of them, but not the daemon
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # inherited descriptors
     # These signals may reach the whole process group, but the server is to end with its parent.
     handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -280,13 +281,19 @@ def _place(fds: list[int], numbers: Sequence[int]) -> None:
 
 
 def _fork_server(order: ChildOrder) -> socket.socket | None:
-    """Fork a server for this child's children, before it has threads. Returns in the server its line to this child."""
+    """Fork a server for this child's children, before it has threads. Returns in the server its line to this child.
+
+    If no process can be created, the child has no server yet.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
-    server = os.fork()
+    server = _fork_or_not()
     if server:
         theirs.close()
-        adopt(ForkLine(ours, server))
+        if server > 0:
+            adopt(ForkLine(ours, server))
+        else:
+            ours.close()
         return None
     die_with(parent)
     ours.close()

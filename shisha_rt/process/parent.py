@@ -1,4 +1,4 @@
-"""Keep a child process from outliving its parent, however the parent ends."""
+"""Keep a child process from outliving its parent, however the parent ends, and from taking the parent's memory."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import contextlib
 import ctypes
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
 from shisha_rt.process.channel import BEAT_EVERY_S, Channel
 
+CHILDREN_SCORE: Final = 250
+"""The kernel adds it to a child's own score of at most 1000 where memory runs out; a parent has 0."""
+_OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
 _PR_SET_PDEATHSIG: Final = 1
 _libc: Final = ctypes.CDLL(None, use_errno=True)  # loaded here, as a process just forked had better load nothing
 
@@ -31,6 +36,13 @@ def die_with(parent_pid: int, number: int = signal.SIGKILL) -> None:
 def outlive_parent() -> None:
     """Undo `die_with`."""
     _libc.prctl(_PR_SET_PDEATHSIG, 0)
+
+
+def die_before_others(score: int) -> None:
+    """Have the kernel kill this process before others if memory runs out: it adds `score` to the process's own."""
+    with contextlib.suppress(OSError, ValueError):  # some sandboxes have no such file
+        if int(_OOM_SCORE.read_text()) < score:
+            _OOM_SCORE.write_text(str(score))
 
 
 def ignore_signals() -> None:
@@ -55,13 +67,19 @@ def line_to_parent(arguments: Sequence[str]) -> Channel:
 
 
 def show_life(channel: Channel) -> None:
-    """Give signs of life from now on, from a thread of its own: see `process.pulse`."""
+    """Give signs of life from now on, from a thread of its own: see `process.pulse`.
+
+    Exits with a line if no thread can be started.
+    """
 
     def beat() -> None:
         while channel.beat():
             time.sleep(BEAT_EVERY_S)
 
-    threading.Thread(target=beat, name="signs of life", daemon=True).start()
+    try:
+        threading.Thread(target=beat, name="signs of life", daemon=True).start()
+    except RuntimeError as error:
+        sys.exit(f"{error}; expected a limit that allows more processes and threads (ulimit -u, pids.max)")
 
 
 @contextlib.contextmanager

@@ -19,13 +19,13 @@ from shisha_rt.model.reader import index_file
 from shisha_rt.plan.engine import DEFAULT_ENGINE
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.layout import layout_of
-from shisha_rt.process.parent import line_to_parent
+from shisha_rt.process.parent import die_before_others, line_to_parent
 from stages.built.batched import BatchedStage, Together
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.openvino.whole import WholeOnOpenVino
 from stages.engines.session import EngineSession, untimed
 from stages.jobs.calibrate import stand, threads_of, threads_waited_s
-from stages.memory_limit import MOST_SCORE, die_before_others, private_bytes
+from stages.memory_limit import MOST_SCORE, private_bytes
 
 _SLOT: Final = 0
 _LONG_S: Final = 0.1

@@ -290,6 +290,28 @@ def test_nobody_there_is_unavailable_and_says_what_to_start(client_of: Connect) 
         client.infer(frame_of(1))
 
 
+def test_whom_a_socket_is_closed_to_is_not_told_to_start_a_daemon(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    endpoint = f"ipc://{closed / 's'}"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(endpoint.removeprefix("ipc://"))
+        listening.listen()
+        closed.chmod(0)
+        user = os.geteuid()
+        if user == 0:  # to which no folder is closed
+            os.seteuid(65534)
+        try:
+            with (
+                Client(endpoint, timeout_s=SHORT_S) as client,
+                raised(Unavailable, Error.NO_DAEMON, match="may not connect"),
+            ):
+                client.live()
+        finally:
+            os.seteuid(user)
+            closed.chmod(0o700)
+
+
 def test_who_listens_and_says_nothing_is_not_absent(client_of: Connect) -> None:
     """As a daemon that has been stopped."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

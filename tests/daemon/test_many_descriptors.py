@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,8 @@ from shisha_rt.process.child import start_with_channel
 from shisha_rt.process.readable import await_ready
 from tests.process.descriptors import low_descriptors_in_use
 from tests.protocol.gateway import Gateway
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
+from tests.wording import raised
 
 
 @pytest.fixture(autouse=True)
@@ -73,3 +75,16 @@ def test_a_model_is_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with closing(PreparerLink()) as link, pytest.raises(Failure) as failure:
         link.wait(lambda step: None)
     assert failure.value.kind == Error.CHILD_DIED
+
+
+def test_what_a_dead_process_is_asked_is_no_other_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that died before it was asked ended `serve` with a traceback."""
+    (tmp_path / "ends.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
+    monkeypatch.setattr(preparer_link, "_MODULE", "ends")
+    with closing(PreparerLink()) as link:
+        until(lambda: link._child.poll() is not None)
+        asked: Any = None
+        link.ask(asked)
+        with raised(Failure, Error.CHILD_DIED, match="3"):
+            link.wait(lambda step: None)

@@ -167,6 +167,10 @@ def test_the_slowest_is_told_until_it_is_old(monkeypatch: pytest.MonkeyPatch) ->
     slow = tracing.slow()
     assert slow is not None
     assert (slow["frame"], slow["latency_s"], slow["looked_at"], slow["trace_id"]) == (1, 3.0, 3, None)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    again = tracing.slow()
+    assert again is not None
+    assert again["ago_s"] == pytest.approx(0.0, abs=60.0), "the host's time may be set"
     now = itertools.count(time.monotonic() + 61, 61)
     monkeypatch.setattr(time, "monotonic", lambda: next(now))
     assert tracing.slow() is not None, "that of the last window"

@@ -21,6 +21,7 @@ def main(arguments: list[str]) -> int | str:
         "variable": os.environ.get("SHISHA_TEST"),
         "cores": sorted(os.sched_getaffinity(0)),
         "niceness": os.nice(0),
+        "killed_before": int(Path("/proc/self/oom_score_adj").read_text()),
         "files": resource.getrlimit(resource.RLIMIT_NOFILE),
         "terminated": signal.getsignal(signal.SIGTERM) == signal.SIG_DFL,
         "descriptors": sorted(int(path.name) for path in Path("/proc/self/fd").iterdir()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,9 @@ from shisha_rt.process import child as child_module
 from shisha_rt.process import fork_server
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.child import Child, expect_children, last_line, start_child
-from shisha_rt.process.fork_line import SERVER
-from shisha_rt.process.fork_server import _place
+from shisha_rt.process.fork_line import SERVER, ChildOrder
+from shisha_rt.process.fork_server import _fork_server, _place
+from shisha_rt.process.parent import CHILDREN_SCORE, show_life
 from tests.drawn import chunks
 from tests.process.descriptors import open_descriptors
 from tests.waiting import PATIENCE_S, until
@@ -87,6 +90,7 @@ def test_a_child_is_as_if_its_parent_had_started_it(
         resource.setrlimit(resource.RLIMIT_NOFILE, files)
     assert inherited.pop("modules") > 0
     assert inherited.pop("descriptors")[:3] == [0, 1, 2]
+    assert inherited.pop("killed_before") >= CHILDREN_SCORE
     assert inherited == {
         "parent": os.getpid(),
         "threads": 1,
@@ -326,3 +330,31 @@ def test_nothing_that_children_run_starts_a_thread_when_it_is_imported() -> None
         text=True,
     ).stdout
     assert said.count("'") == 2
+
+
+def test_a_server_is_killed_before_its_parent_where_memory_runs_out(server: psutil.Process) -> None:
+    """It had the most memory, and after it the daemon, with all frames, was killed while workers started."""
+    assert int(Path(f"/proc/{server.pid}/oom_score_adj").read_text()) >= CHILDREN_SCORE
+
+
+def test_a_child_without_a_process_for_its_server_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended with a traceback."""
+
+    def refused() -> int:
+        raise BlockingIOError(errno.EAGAIN, "no process")
+
+    before = open_descriptors()
+    monkeypatch.setattr(os, "fork", refused)
+    assert _fork_server(ChildOrder(FORKED, (), (), {}, None)) is None
+    assert open_descriptors() == before
+
+
+def test_a_child_without_a_thread_for_its_signs_of_life_ends_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    ours, theirs = Channel.pair()
+    with theirs, contextlib.closing(ours), pytest.raises(SystemExit) as ended:
+        show_life(ours)
+    assert "pids.max" in str(ended.value)

@@ -38,7 +38,8 @@ class PreparerLink:
         self._pulse = Pulse(self._child.pid)
 
     def ask(self, asked: Preparation) -> None:
-        self._channel.send(pickle.dumps(asked))
+        with contextlib.suppress(ChannelBroken):  # the process has died: `wait` says how
+            self._channel.send(pickle.dumps(asked))
 
     def wait(self, tell: Callable[[str], None]) -> PreparedModel:
         """Wait for the prepared model. Raises what `prepare` raises there; Failure if the process dies or hangs.

@@ -19,19 +19,23 @@ percentile in seconds. None: unknown, as no frame was answered or the daemon did
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """`model_statistics` at `time_s`. `counts`: frames by the upper bound of their latency; inf: above all bounds."""
+    """`model_statistics` at `time_s`, which may be set meanwhile; `clock_s` is of a monotonic clock.
+
+    `counts`: frames by the upper bound of their latency; inf: above all bounds.
+    """
 
     time_s: float
+    clock_s: float
     frames: int
     latency_s: float
     counts: Mapping[float, int]
 
     @classmethod
-    def of(cls, time_s: float, statistics: Mapping[str, Any]) -> Reading:
+    def of(cls, time_s: float, clock_s: float, statistics: Mapping[str, Any]) -> Reading:
         (model_statistics,) = statistics["model_stats"]
         success = model_statistics["inference_stats"]["success"]
         counts = {math.inf if bound is None else bound: count for bound, count in model_statistics["latency_counts"]}
-        return cls(time_s, success["count"], success["ns"] / 1e9, counts)
+        return cls(time_s, clock_s, success["count"], success["ns"] / 1e9, counts)
 
 
 class History:
@@ -44,7 +48,7 @@ class History:
 
     def saw(self, look: Reading) -> None:
         before, self._before = self._before, look
-        if before is not None and look.time_s > before.time_s and look.frames >= before.frames:
+        if before is not None and look.clock_s > before.clock_s and look.frames >= before.frames:
             self._add(_between(before, look))
 
     def missed(self, time_s: float) -> None:
@@ -64,7 +68,7 @@ class History:
 
 def _between(before: Reading, look: Reading) -> Sample:
     frames = look.frames - before.frames
-    rate = round(frames / (look.time_s - before.time_s), 2)
+    rate = round(frames / (look.clock_s - before.clock_s), 2)
     if not frames:
         return round(look.time_s, 2), rate, None, None, None
     counts = sorted((bound, count - before.counts.get(bound, 0)) for bound, count in look.counts.items())

@@ -87,7 +87,7 @@ class Watching:
                 self.history.missed(time.time())
                 self._lost(error)
             else:
-                self.history.saw(Reading.of(time.time(), statistics))
+                self.history.saw(Reading.of(time.time(), time.monotonic(), statistics))
                 self._found()
             await asyncio.sleep(max(0.05, _COUNT_EVERY_S - (time.monotonic() - began_s)))
 

@@ -13,15 +13,15 @@ from shisha_rt.daemon.metrics import PlainSeries
 from shisha_rt.http.page.history import KEPT, History, Reading, percentile
 
 
-def look(time_s: float, latencies_s: list[float]) -> Reading:
-    """As after these latencies in all."""
+def look(clock_s: float, latencies_s: list[float], set_by_s: float = 0.0) -> Reading:
+    """As after these latencies in all, on a host whose time was set by so much."""
     series = PlainSeries(LATENCIES_S)
     for latency_s in latencies_s:
         series.observe(latency_s)
     pairs = [(bound, count) for bound, count in zip((*LATENCIES_S, None), series.counts, strict=True) if count]
     success = {"count": len(latencies_s), "ns": round(sum(latencies_s) * 1e9)}
     statistics = {"model_stats": [{"inference_stats": {"success": success}, "latency_counts": pairs}]}
-    return Reading.of(time_s, statistics)
+    return Reading.of(clock_s + set_by_s, clock_s, statistics)
 
 
 def test_percentiles_are_near_those_of_the_values() -> None:
@@ -47,6 +47,15 @@ def test_seconds_without_frames_and_without_a_daemon() -> None:
     history.saw(look(5.0, [0.01] * 7))
     assert [sample[:2] for sample in history.since(0)] == [(2.0, 0.0), (3.0, None), (5.0, 2.0)]
     assert history.since(0)[0][2:] == (None, None, None)
+
+
+@pytest.mark.parametrize("set_by_s", [3600.0, -3600.0])
+def test_a_host_whose_time_is_set_has_the_same_rate(set_by_s: float) -> None:
+    """An hour ahead it was next to none, and an hour back a second was left out."""
+    history = History()
+    history.saw(look(1.0, []))
+    history.saw(look(2.0, [0.01] * 5, set_by_s))
+    assert [sample[:2] for sample in history.since(0)] == [(2.0 + set_by_s, 5.0)]
 
 
 def test_a_daemon_that_counts_from_nothing_again_is_no_negative_rate() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -191,3 +192,17 @@ def test_a_place_that_is_not_wanted_has_not_failed_whatever_its_worker_died_of_b
         return [false, true].map((given_up) => stateMark({ ...place, given_up }));
     """
     assert result_of(tmp_path, script) == ["–", "✕"]
+
+
+def test_nothing_is_drawn_beyond_the_charts_when_the_host_s_time_was_set_back(tmp_path: Path) -> None:
+    script = """
+        globalThis.ResizeObserver = class { observe() {} };
+        const { Charts } = await import("./charts.js");
+        const charts = new Charts(() => {});
+        charts.svg.parentElement = { clientWidth: 900 };
+        charts.addSamples({ new: true, samples: [5000, 5001, 1400, 1401].map((time_s) => [time_s, 9, 0.1, 0.1, 0.1]) });
+        return charts.svg.children.map((part) => part.d).filter(Boolean);
+    """
+    paths = result_of(tmp_path, script)
+    assert paths
+    assert max(float(at) for path in paths for at in re.findall(r"[ML]([0-9.-]+)", path)) <= 900

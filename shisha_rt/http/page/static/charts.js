@@ -62,7 +62,7 @@ export class Charts {
     const now = this.samples.at(-1)?.[0] ?? Date.now() / 1e3;
     const seconds = this.seconds;
     const x = (time) => LEFT + ((time - now + seconds) / seconds) * (width - LEFT - RIGHT);
-    const seen = this.samples.filter((sample) => sample[0] > now - seconds);
+    const seen = this.samples.filter((sample) => sample[0] > now - seconds && sample[0] <= now); // later ones are of before the time was set back
     const marks = this.marks.filter((mark) => mark.time_s > now - seconds && mark.time_s <= now + 2);
     const slower = this.status?.machine.time_scale ?? 1; // by which what is measured was divided, and what is answered not
     const trials = marks.filter((mark) => mark.kind === "trial" && mark.throughput_fps);

@@ -99,13 +99,6 @@ class PlanDropped(_PlanSettled, frozen=True):
     pass
 
 
-class PlanKept(Record, frozen=True):
-    """The plan of `epoch` stays loaded beside the live one, as the load may ask for it."""
-
-    epoch: int
-    plan: str
-
-
 class Replanned(Record, frozen=True, tag="replan"):
     reason: str
     plan: str

@@ -68,6 +68,7 @@ class Status:
             "host": self.share.described(),
             "plan": {"epoch": epoch, "stages": stages},
             "preparing": preparing.number if preparing else None,
+            "beside": beside[0] if (beside := lifecycle.beside) is not None else None,
             "tuner": description(tuning, time.monotonic()),
             "objective": tuning.choice.objective,
             "throughput_fps": 1 / rate.bottleneck_s if rate is not None and rate.bottleneck_s else None,

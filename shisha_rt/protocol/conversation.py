@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -71,7 +72,7 @@ class FrameTerms(NamedTuple):
         if not 0 <= self.priority <= MAX_PRIORITY:
             expected = f"expected 1, the most urgent, to {MAX_PRIORITY}"
             raise error_for(Error.MALFORMED_REQUEST, f"priority {self.priority}; {expected}")
-        if self.sequence is not None and not 0 <= self.sequence <= MAX_INTEGER:
+        if isinstance(self.sequence, Integral) and not 0 <= int(self.sequence) <= MAX_INTEGER:
             raise error_for(Error.MALFORMED_REQUEST, f"sequence {self.sequence}; expected 0 to {MAX_INTEGER}")
         deadline_s = self.deadline_s
         if deadline_s is not None and not 0 <= deadline_s <= MAX_DEADLINE_MS / 1e3:

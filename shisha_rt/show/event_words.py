@@ -107,7 +107,8 @@ def _placed(e: event_log.PlacementSolved) -> str:
 
 def _settled(e: event_log.PlanLive | event_log.PlanRefused | event_log.PlanDropped) -> str:
     name = "a plan" if e.epoch is None else f"epoch {e.epoch}"
-    ending, why = _ENDINGS[type(e)], "" if isinstance(e, event_log.PlanLive) else f" ({e.reason})"
+    as_proposed = isinstance(e, event_log.PlanLive) and e.proposal
+    ending, why = _ENDINGS[type(e)], "" if as_proposed else f" ({e.reason})"
     plan = f": {e.plan}" if e.plan else ""
     return f"{name} is {ending}{why}{plan}"
 
@@ -190,7 +191,6 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     event_log.ObjectiveChanged: lambda e: (
         f"{e.objective} from now on, as the load asks ({e.reason}): {e.plan or 'searched for'}"
     ),
-    event_log.PlanKept: lambda e: f"epoch {e.epoch} stays loaded, as the load may ask for it: {e.plan}",
     event_log.EnginesFound: _engines,
     event_log.ComparisonBegan: lambda e: (
         f"comparing plans for {e.objective}{f' again ({e.reason})' if e.reason else ''}, in turns with the one that "

@@ -169,11 +169,7 @@ class ObjectiveSwitching:
 
     def plans(self) -> dict[str, dict[str, object] | None]:
         """The best known plan for each objective, for `status`."""
-        loaded = [known[1] for known in (self._serving.live, self._serving.beside) if known is not None]
-        return {
-            objective: None if best is None else _told(best) | {"loaded": best.plan in loaded}
-            for objective, best in self._best().items()
-        }
+        return {objective: None if best is None else _told(best) for objective, best in self._best().items()}
 
     def _times(self, best: BestPlan) -> PlanTimes:
         scale = self._choice.machine.time_scale

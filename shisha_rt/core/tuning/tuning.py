@@ -118,9 +118,6 @@ class Tuning:
             intent = None
         if intent is not None and intent.purpose is Purpose.AHEAD and self._loaded_ahead(end):
             return
-        beside = self._serving.beside
-        if intent is not None and intent.purpose in (Purpose.SWITCH, Purpose.STAY) and beside is not None:
-            self._outbox.write(event_log.PlanKept(epoch=beside[0], plan=str(beside[1])))
         if intent is not None and intent.purpose is Purpose.SWITCH and self._switched(end):
             return
         if end.ending is Ending.LIVE:
@@ -778,7 +775,7 @@ class Tuning:
         if beside is None or beside[1] != plan:
             self._propose(Owner.TUNER, plan, Purpose.SWITCH)
             return
-        self._outbox.decide(Lead(beside[0]))
+        self._lead(beside, "it is loaded, and the load asks for it")
         self._outbox.write(self.following.follow(wish))
         self._return_to_best()  # from the next look on it is watched
 
@@ -799,9 +796,13 @@ class Tuning:
             return True
         if beside is None:
             return False
-        self._outbox.decide(Lead(beside[0]))
-        self._outbox.write(event_log.PlanKept(epoch=end.epoch, plan=str(end.plan)))
+        self._lead(beside, f"epoch {end.epoch} is loaded, for when the load asks for it")
         return True
+
+    def _lead(self, beside: tuple[int, Plan], reason: str) -> None:
+        epoch, plan = beside
+        self._outbox.decide(Lead(epoch))
+        self._outbox.write(event_log.PlanLive(epoch=epoch, plan=str(plan), reason=reason))
 
     def _switched(self, end: Settled) -> bool:
         """Handle the end of a switch; False if more is to be done, as something else was asked for or places went."""

@@ -47,8 +47,7 @@ def world() -> World:
 def test_a_start_with_both_plans_known_is_with_the_quick_one(world: World) -> None:
     assert (world.plan, world.tuning.state) == (ONLY_FAST, State.WATCHING)
     assert [told(world)[name] for name in ("objective", "serves", "utilisation")] == ["auto", "latency", None]
-    throughput = {"plan": str(BEST), "throughput_fps": 1 / 0.006, "latency_s": 0.012, "loaded": False}
-    assert told(world)["plans"]["throughput"] == throughput
+    assert told(world)["plans"]["throughput"] == {"plan": str(BEST), "throughput_fps": 1 / 0.006, "latency_s": 0.012}
     busy(world, looks=1)
     assert world.plan == ONLY_FAST
 
@@ -102,17 +101,15 @@ def test_the_plan_that_the_load_leaves_is_kept_as_long_as_memory_is_free(world: 
 def test_the_other_plan_is_loaded_ahead_once_frames_have_come_for_a_while(world: World) -> None:
     world.post(ev.HostSeen(0.0, free_ratio=0.5))
     calm(world, looks=11)
-    assert not world.events("plan_kept")
+    assert world.lifecycle.beside is None
     calm(world, looks=2)
     assert (world.plan, world.tuning.state) == (ONLY_FAST, State.WATCHING)
-    assert [loaded["plan"] for loaded in world.events("plan_kept")] == [str(BEST)]
-    assert {best["loaded"] for best in told(world)["plans"].values()} == {True}
+    assert world.lifecycle.beside == (2, BEST)
+    assert [(live["epoch"], live["plan"]) for live in world.events("plan_live")] == [(1, str(ONLY_FAST))]
     world.post(ev.HostSeen(0.0, free_ratio=0.2))
     world.post(ev.HostSeen(0.0, free_ratio=0.9))
     calm(world, looks=20)
-    assert [best["loaded"] for best in told(world)["plans"].values()] == [False, True], (
-        "not again, if memory has run short"
-    )
+    assert world.lifecycle.beside is None, "not again, as memory has run short"
 
 
 def test_with_a_target_most_frames_within_it_count_whatever_the_load_is(world: World) -> None:

@@ -20,7 +20,7 @@ from enum import Enum
 from typing import Any, Final
 
 from shisha_rt.core import event_log
-from shisha_rt.core.lifecycle.events import Lead, LetGo, Owner, Superseded
+from shisha_rt.core.lifecycle.events import Owner, Superseded
 from shisha_rt.core.lifecycle.instructions import Ending, PlaceBack, Replan, Settled
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import tuner_messages as tm
@@ -36,6 +36,7 @@ from shisha_rt.core.tuning.objective_switching import ObjectiveSwitching, Wish
 from shisha_rt.core.tuning.profiler_messages import EnginesCompared, MeasureLayers, ModelProfiled
 from shisha_rt.core.tuning.profiling_turn import ProfilingTurn
 from shisha_rt.core.tuning.run import SearchOptions, SearchRun, beginning, never_ran, walk_order
+from shisha_rt.core.tuning.standby import Standby
 from shisha_rt.core.tuning.state import ATTEMPTS, WAITING, Intent, Profiles, Purpose, Serving, State
 from shisha_rt.core.tuning.telling import (
     drift_in_words,
@@ -54,9 +55,6 @@ AFTER_LOSER_S: Final = 0.5
 FLOWING_LOOKS: Final = 12
 """Frames must have come in so many looks in a row before cuts are searched, or plans with batches compared: by then the
 objective has followed the load."""
-_FREE_TO_KEEP: Final = 0.5
-_FREE_TO_LET_GO: Final = 0.25
-"""A plan that the load may ask for again is kept loaded if so much memory is free, and let go below the other."""
 
 
 class _Then(Enum):
@@ -81,6 +79,7 @@ class Tuning:
         self.following = ObjectiveSwitching(serving, choice)
         self._serving = serving
         self._outbox = TuningOutbox()
+        self.standby = Standby(serving, choice, self.following, self._outbox)
         self.measuring = Measuring(serving, choice, warm_up)
         self.drift = DriftWatch()
         self.findings = Findings(serving, choice, self._outbox)
@@ -91,8 +90,6 @@ class Tuning:
         self._searched: set[tuple[Objective, tuple[str, ...]]] = set()
         self._decided: set[tuple[Objective, tuple[str, ...]]] = set()
         self._flowing = 0
-        self._has_room = False
-        self._ahead: Plan | None = None  # the last plan that was loaded ahead
         self._in_flight: tuple[int, ...] = ()  # at the last looks
         self._crowded: tuple[str, ...] = ()
         self._put_off: tuple[str, Plan | None] | None = None
@@ -116,7 +113,7 @@ class Tuning:
         intent = end.proposed.ticket
         if not isinstance(intent, Intent):
             intent = None
-        if intent is not None and intent.purpose is Purpose.AHEAD and self._loaded_ahead(end):
+        if intent is not None and intent.purpose is Purpose.AHEAD and self.standby.loaded_ahead(end):
             return
         if intent is not None and intent.purpose is Purpose.SWITCH and self._switched(end):
             return
@@ -213,13 +210,11 @@ class Tuning:
             self._plan_wanted(Replan(f"place {returned.place} is up again"), ATTEMPTS)
 
     def _propose(self, owner: Owner, plan: Plan, purpose: Purpose, attempts: int = 1) -> int:
-        """Propose a plan. The live one is kept beside it if the load may soon ask for that again."""
         live, intent = self._serving.live, Intent(purpose, self.search.number, attempts)
         if live is None:
             return self._outbox.propose(owner, plan, None, intent)
-        may_stay = self._has_room and purpose in (Purpose.SWITCH, Purpose.STAY, Purpose.AHEAD)
-        stays = may_stay and self.following.is_best(live[1])
-        superseded = Superseded.KEPT if stays else Superseded.RETIRES
+        stays = purpose in (Purpose.SWITCH, Purpose.STAY, Purpose.AHEAD)
+        superseded = self.standby.superseded(live[1]) if stays else Superseded.RETIRES
         return self._outbox.propose(owner, plan, live[0], intent, superseded)
 
     def _has_proposed(self, *purposes: Purpose) -> bool:
@@ -695,10 +690,7 @@ class Tuning:
             self._begin(why, start)
 
     def _host_seen(self, seen: ev.HostSeen) -> None:
-        # operators are placed on devices for the live plan alone
-        self._has_room = seen.free_ratio >= _FREE_TO_KEEP and not self.choice.rules.devices
-        if seen.free_ratio < _FREE_TO_LET_GO and self.contests.running is None and self._serving.beside is not None:
-            self._outbox.decide(LetGo())
+        self.standby.memory_seen(seen.free_ratio, compares=self.contests.running is not None)
         self.drift.others_seen(seen.others_ratio, self._outbox.now_s)
         self.contests.others_seen(seen.others_ratio)
         if self.state is State.WATCHING:
@@ -738,7 +730,9 @@ class Tuning:
             self._new_run("throughput")
             self.contests.begin_batches(due)
         elif free and self._flowing >= FLOWING_LOOKS and not self._compares:
-            self._load_ahead()
+            ahead = self.standby.to_load_ahead()
+            if ahead is not None:
+                self._propose(Owner.TUNER, ahead, Purpose.AHEAD)
 
     @property
     def _batches_due(self) -> list[Candidate]:
@@ -771,38 +765,11 @@ class Tuning:
             self._then = _Then.SWITCH
 
     def _switch(self, wish: Wish, plan: Plan) -> None:
-        beside = self._serving.beside
-        if beside is None or beside[1] != plan:
+        if self.standby.lead_to(plan):
+            self._outbox.write(self.following.follow(wish))
+            self._return_to_best()  # from the next look on it is watched
+        else:
             self._propose(Owner.TUNER, plan, Purpose.SWITCH)
-            return
-        self._lead(beside, "it is loaded, and the load asks for it")
-        self._outbox.write(self.following.follow(wish))
-        self._return_to_best()  # from the next look on it is watched
-
-    def _load_ahead(self) -> None:
-        """Load the plan that the load may ask for next, if there is room: once, also if that fails."""
-        live = self._serving.live
-        other = None if live is None or self._serving.beside is not None else self.following.other(live[1])
-        if other is not None and other != self._ahead and self._has_room:
-            self._ahead = other
-            self._propose(Owner.TUNER, other, Purpose.AHEAD)
-
-    def _loaded_ahead(self, end: Settled) -> bool:
-        """Have the plan that served before lead again, and keep the one that is loaded now; False if it serves, as
-        something else was asked for meanwhile.
-        """
-        beside = self._serving.beside
-        if end.epoch is None or end.ending is not Ending.LIVE:
-            return True
-        if beside is None:
-            return False
-        self._lead(beside, f"epoch {end.epoch} is loaded, for when the load asks for it")
-        return True
-
-    def _lead(self, beside: tuple[int, Plan], reason: str) -> None:
-        epoch, plan = beside
-        self._outbox.decide(Lead(epoch))
-        self._outbox.write(event_log.PlanLive(epoch=epoch, plan=str(plan), reason=reason))
 
     def _switched(self, end: Settled) -> bool:
         """Handle the end of a switch; False if more is to be done, as something else was asked for or places went."""

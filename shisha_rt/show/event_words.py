@@ -107,8 +107,7 @@ def _placed(e: event_log.PlacementSolved) -> str:
 
 def _settled(e: event_log.PlanLive | event_log.PlanRefused | event_log.PlanDropped) -> str:
     name = "a plan" if e.epoch is None else f"epoch {e.epoch}"
-    as_proposed = isinstance(e, event_log.PlanLive) and e.proposal
-    ending, why = _ENDINGS[type(e)], "" if as_proposed else f" ({e.reason})"
+    ending, why = _ENDINGS[type(e)], "" if isinstance(e, event_log.PlanLive) else f" ({e.reason})"
     plan = f": {e.plan}" if e.plan else ""
     return f"{name} is {ending}{why}{plan}"
 

@@ -436,7 +436,7 @@ def test_a_version_of_a_folder_is_the_file_that_is_in_it(tmp_path: Path) -> None
         for asked, served, factor in ((None, "3", 6), ("1", "1", 2), (None, "3", 6)):
             host.control.call("model_load", model_name="times", version=asked)
             assert host.told("times")["version"] == served
-            assert (client.infer(X).output == factor * X).all()
+            until(lambda f=factor: (client.infer(X).output == f * X).all(), "news of it for the client")  # type: ignore[misc]
         with raised(FailedPrecondition, Error.LOAD_FAILED):
             host.control.call("model_load", model_name="times", version="2")
         assert host.told("times")["version"] == "3"

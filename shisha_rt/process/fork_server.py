@@ -52,8 +52,10 @@ def main(arguments: list[str]) -> None:
     die_with(parent)
     die_before_others(CHILDREN_SCORE)  # and so do all children: frames outlive each of them, but not the daemon
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # inherited descriptors
-    # These signals may reach the whole process group, but the server is to end with its parent.
-    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    # These signals may reach the whole process group, but the server is to end with its parent. A child that is told to
+    # end before it runs its order is to end then, so that signal waits.
+    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     gc.disable()
     _show_command(SERVER)
     line: socket.socket | None = socket.socket(fileno=os.dup(0))
@@ -67,8 +69,8 @@ def main(arguments: list[str]) -> None:
         starts_children = getattr(sys.modules.get(order.module), "STARTS_CHILDREN", False)
         line = _fork_server(order) if mode != ONCE and starts_children else None  # new server
     gc.enable()
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    signal.signal(signal.SIGINT, interrupted)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     _end(_run(order))
 
 

@@ -332,6 +332,17 @@ def test_nothing_that_children_run_starts_a_thread_when_it_is_imported() -> None
     assert said.count("'") == 2
 
 
+def test_a_child_that_is_told_to_end_before_it_runs_ends(server: psutil.Process) -> None:
+    """The signal was ignored until then, and lost: a model's version that nobody wanted any more served on."""
+    for _ in range(20):
+        child = start_child(FORKED, "waits")
+        child.terminate()
+        try:
+            assert child.wait(PATIENCE_S) == -signal.SIGTERM
+        finally:
+            child.end()
+
+
 def test_a_server_is_killed_before_its_parent_where_memory_runs_out(server: psutil.Process) -> None:
     """It had the most memory, and after it the daemon, with all frames, was killed while workers started."""
     assert int(Path(f"/proc/{server.pid}/oom_score_adj").read_text()) >= CHILDREN_SCORE

@@ -56,9 +56,9 @@ def test_speed_and_time_scale_apply_on_use() -> None:
 
 
 def test_power_of_an_emulated_machine_is_less_so_that_joules_are_the_same() -> None:
-    told = replace(place("told"), power_w=12.0)
-    costs = LayerCosts(raw(told, place("other")), machine(told, place("other"), time_scale=3)).costs()
-    assert [its.power_w for its in costs.places] == [4.0, None]
+    described = replace(place("told"), power_w=12.0)
+    costs = LayerCosts(raw(described, place("other")), machine(described, place("other"), time_scale=3)).costs()
+    assert [measured.power_w for measured in costs.places] == [4.0, None]
 
 
 def test_batches_take_their_part_of_single_frames_times() -> None:

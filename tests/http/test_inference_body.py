@@ -67,11 +67,11 @@ def read(
 
 async def all_of(body: Body) -> bytes:
     """In two, and that it ends there."""
-    found = bytes(await body.exactly(40))
+    first = bytes(await body.exactly(40))
     room = bytearray(60)
     await body.into(memoryview(room))
     await body.end()
-    return found + room
+    return first + room
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:

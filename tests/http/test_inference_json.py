@@ -79,7 +79,7 @@ def test_a_request_with_all_that_there_is() -> None:
     assert asked.outputs[1].region == FilePiece("r", 8, 16)
     outputs = [{"name": "n"}, {"name": "y", "parameters": {"binary_data": False}}]
     asked = read_header(header(parameters={"binary_data_output": True}, outputs=outputs), SIGNATURE)
-    assert [one.binary for one in asked.outputs] == [True, False]
+    assert [output.binary for output in asked.outputs] == [True, False]
 
 
 def test_as_many_inputs_as_a_model_may_have() -> None:

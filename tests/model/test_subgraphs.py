@@ -94,13 +94,13 @@ def test_the_branch_that_is_taken_computes_what_the_operator_did(condition: bool
     flag = numpy_helper.from_array(np.array(condition), "c")
     expected = run([node], [flag], read)
     name_apart([node], {"x", "a", "b", "c", "y", "z", "w", "x2", "own", "s"})
-    found = branch_taken(node, flag)
-    made = [name for inner in found.node for name in inner.output]
-    assert not {"x2", "own", "s"} & {*made, *(weight.name for weight in found.initializer)}
+    branch = branch_taken(node, flag)
+    made = [name for inner in branch.node for name in inner.output]
+    assert not {"x2", "own", "s"} & {*made, *(weight.name for weight in branch.initializer)}
     assert len({*made} - {""}) == len(made)
-    makers = {name: inner.op_type for inner in found.node for name in inner.output}
+    makers = {name: inner.op_type for inner in branch.node for name in inner.output}
     assert {makers[read[0]], makers["z"]} & {"Add", "Neg"}, "a result keeps the name by which its shape was seen"
-    for mine, theirs in zip(run(list(found.node), list(found.initializer), read), expected, strict=True):
+    for mine, theirs in zip(run(list(branch.node), list(branch.initializer), read), expected, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 

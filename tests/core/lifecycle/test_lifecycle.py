@@ -386,7 +386,7 @@ def test_a_worker_that_comes_up_loads_what_serves_before_a_kept_plan() -> None:
     daemon.kill("a")
     daemon.feed(ev.Tick())
     daemon.connect("a")
-    assert [one.epoch for one in daemon.all(do.PrepareStage)] == [2, 1]
+    assert [asked.epoch for asked in daemon.all(do.PrepareStage)] == [2, 1]
 
 
 def test_a_kept_plan_that_cannot_be_loaded_again_is_let_go() -> None:
@@ -402,7 +402,7 @@ def test_a_plan_to_be_compared_is_dropped_at_once_if_another_is_proposed() -> No
     daemon = live()
     daemon.propose(ONE_STAGE, superseded=ev.Superseded.COMPARED)
     daemon.propose(ON_B)
-    assert [one.epoch for one in daemon.all(do.EpochStarted)] == [2, 3]
+    assert [started.epoch for started in daemon.all(do.EpochStarted)] == [2, 3]
     assert daemon.all(do.Settled)[-1].ending is do.Ending.DROPPED
 
 

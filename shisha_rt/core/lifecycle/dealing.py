@@ -12,7 +12,8 @@ charged one: it would wait for as long as the charged one hangs.
 
 With batches (`Epoch.batches`), an idle team takes only its share of the ready parts, their number over that of idle
 teams, so that no team idles while another has all parts. A team's second batch is dealt when it is full or the first is
-nearly done: until then more frames may come. An idle team waits for more frames only for `Policy.batch_delay_s`. A
+nearly done: until then more frames may come. An idle team waits for more frames only for `Policy.batch_delay_s`. In a
+superseded epoch nothing waits: full batches of the newest one would be dealt before it for as long as frames come. A
 frame that is charged or suspected runs alone.
 """
 
@@ -124,7 +125,7 @@ class Dealing:
                 alike.append(position)
                 if len(alike) == most * teams:
                     break
-        if len(alike) < most:
+        if len(alike) < most and epoch is self.epochs.newest:
             if worker.out and now < worker.refill_s:
                 self.wake_s = min(self.wake_s, worker.refill_s)
                 return None

@@ -142,6 +142,7 @@ def _check_dealt(lifecycle: Lifecycle, epoch: Epoch, pool: PoolState) -> None:
     down, out = lifecycle.places.down, lifecycle.places.lost
     times = [epoch.service_s[stage].values() for stage in pool.stages]
     unlike = len(pool.stages) == 1 and len(pool.leads) > 1 and any(times)
+    more_may_come = epoch is lifecycle.epochs.newest
     for lead in pool.leads:
         worker = lifecycle.places.serving.get(lead)
         if worker is None or len(worker.out) >= lifecycle.policy.descriptors_per_worker or unlike:
@@ -149,7 +150,8 @@ def _check_dealt(lifecycle: Lifecycle, epoch: Epoch, pool: PoolState) -> None:
         for _, stage, _, frame in pool.queue:
             if (epoch.number, stage) not in worker.loaded:
                 continue
-            if epoch.batches[stage] > 1 and frame.died_on is None and (worker.out or lifecycle.policy.batch_delay_s):
+            batched = epoch.batches[stage] > 1 and frame.died_on is None
+            if batched and more_may_come and (worker.out or lifecycle.policy.batch_delay_s):
                 continue  # it waits for more frames
             kept = frame.died_on if frame.died_on in pool.leads and frame.died_on not in out else None
             spared = lead in down and not down.issuperset(pool.leads) and kept is None

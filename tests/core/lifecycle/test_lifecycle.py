@@ -11,7 +11,7 @@ from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.tables import FRAME, FramePhase, PlacePhase, Transition, Transitions, UnknownTransition
 from shisha_rt.errors import Error
-from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.verify import PlanRules
 from tests.core.lifecycle.driven_lifecycle import ON_B, ONE_STAGE, TWO_STAGES, Daemon, live
 from tests.core.lifecycle.invariants import check
@@ -150,6 +150,26 @@ def test_a_batch_that_is_not_full_is_dealt_when_the_one_before_is_nearly_done() 
     daemon.feed(ev.Tick(), wake_s - daemon.now)
     (run,) = daemon.all(do.RunPart)
     assert len(run.descriptor.frames) == 2
+
+
+def test_a_batch_of_a_superseded_plan_is_dealt_before_full_ones_of_the_newest() -> None:
+    """Frames of the older plan waited until their deadline, as frames of the newer one filled every batch."""
+    daemon = Daemon(("a",), slots=4, rules=PlanRules(4, ("a",), most_batch=2), max_in_flight=99)
+    daemon.connect("a")
+    daemon.go_live(Plan((Stage(((0, 3),), (("a",),), batch=2),)))
+    for _ in range(6):
+        daemon.send()
+        daemon.now += 1.0
+        daemon.feed(ev.PartDone(daemon.part(daemon.frame_count), 1.0))
+    older = [daemon.send() for _ in range(4)]  # one alone, two in a batch, one that waits for more
+    daemon.go_live(Plan((Stage(((0, 3),), (("a",),), batch=2),)))
+    for _ in range(8):
+        daemon.send()
+    for _ in range(3):
+        daemon.feed(ev.PartDone(next(iter(daemon.lifecycle.places.serving["a"].out)), 1.0))
+        daemon.send()
+        daemon.send()
+    assert {frame for frame, _ in daemon.answers()}.issuperset(older)
 
 
 def test_frames_of_one_request_are_admitted_together_or_not_at_all() -> None:

@@ -33,10 +33,15 @@ class Standby:
         self._ahead: Plan | None = None
 
     def memory_seen(self, free_ratio: float, *, compares: bool) -> None:
-        """Note the share of memory that is free. If it is too small, let a kept plan go, unless plans are compared."""
+        """Note the share of memory that is free, and let a kept plan go if that is too small, or if the load cannot ask
+        for the plan any more, as when a user has set the objective. Not while plans are compared.
+        """
         # Operators are placed on devices for the live plan alone.
         self._has_room = free_ratio >= _FREE_TO_KEEP and not self._choice.rules.devices
-        if free_ratio < _FREE_TO_LET_GO and not compares and self._serving.beside is not None:
+        beside = self._serving.beside
+        if beside is None or compares:
+            return
+        if free_ratio < _FREE_TO_LET_GO or not self._following.is_best(beside[1]):
             self._outbox.decide(LetGo())
 
     def superseded(self, live: Plan) -> Superseded:

@@ -63,7 +63,7 @@ class _Then(Enum):
     MEASURE = "the winner's stages are to be measured"
     KEEP = "the winner is known, and is to be kept"
     RETURN = "nothing was found out, and the best plan known is to serve"
-    SWITCH = "the load asks for another objective, and the best plan known for that is to serve"
+    SWITCH = "the load asks for another objective, and its best plan is to serve; the objective changes once it is live"
 
 
 class Tuning:
@@ -719,11 +719,10 @@ class Tuning:
             self._give_way(wish, tried_for)
         elif wish is not None and wish.best is not None:
             self._switch(wish, wish.best.plan)
-        elif wish is not None and self.findings.pauses.is_on(wish.objective, self._outbox.now_s):
-            pass  # it has just given way
         elif wish is not None:
-            self._outbox.write(self.following.follow(wish))
-            self._begin(wish.reason)
+            if not self.findings.pauses.is_on(wish.objective, self._outbox.now_s):  # else it has just given way
+                self._outbox.write(self.following.follow(wish))
+                self._begin(wish.reason)
         elif free and self._flowing >= FLOWING_LOOKS and (start := self._cuts_to_search) is not None:
             self._search("the network may be cut to more use", start)
         elif free and (due := self._batches_due):

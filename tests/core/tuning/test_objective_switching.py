@@ -98,6 +98,15 @@ def test_the_plan_that_the_load_leaves_is_kept_as_long_as_memory_is_free(world: 
     assert (world.plan, epochs()) == (ONLY_FAST, [3, None])
 
 
+def test_a_kept_plan_is_let_go_when_a_user_sets_the_objective(world: World) -> None:
+    world.post(ev.HostSeen(0.0, free_ratio=0.9))
+    busy(world)
+    assert world.lifecycle.beside is not None
+    world.post(ev.OptionsSet(objective="throughput"))
+    world.post(ev.HostSeen(0.0, free_ratio=0.9))
+    assert (world.plan, world.lifecycle.beside) == (BEST, None)
+
+
 def test_the_other_plan_is_loaded_ahead_once_frames_have_come_for_a_while(world: World) -> None:
     world.post(ev.HostSeen(0.0, free_ratio=0.5))
     calm(world, looks=11)

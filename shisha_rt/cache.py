@@ -1,10 +1,10 @@
-"""Derived files: built once, published whole, never changed.
+"""Derived files: built once, published atomically, never changed.
 
 A folder in the cache is built beside its final place, synced to disk, and only then renamed, under a lock that the
 kernel releases when its holder dies. So a crash or a power cut costs the work, never the cache. The folder has a list
 of its files with their sizes, digests and times. A folder that does not match its list is built anew, and so is one
-without a list, as of earlier versions. The content of a large file is compared only if its time has changed, so damage
-by anything but a program that writes goes unnoticed there.
+without a list, as of earlier versions. The content of a large file is compared only if its modification time has
+changed, so damage that changes no time, as by a faulty disk, goes unnoticed there.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from shisha_rt.errors import Error, Failure
 log = logging.getLogger(__name__)
 
 LIST_FILE: Final = "files.json"
-# Larger files are not read at each start: this much is 20 ms at 400 MB/s, and weights may be a gigabyte.
+# Larger files are not read at each start: so many bytes take 20 ms at 400 MB/s, and weights may be a gigabyte.
 _LARGE_BYTES: Final = 8 << 20
 
 
 class _Listed(msgspec.Struct, frozen=True):
-    """A file as it was published. Earlier versions wrote no digest of a large file, and no time of the last change."""
+    """A file as it was published. Earlier versions wrote no digest of a large file, and no modification time."""
 
     size_bytes: int
     sha256: str | None
@@ -47,7 +47,7 @@ def cache_folder() -> Path:
         return Path(base) / "shisha-rt"
     try:
         return Path.home() / ".cache" / "shisha-rt"
-    except RuntimeError:  # the user has no name, as in some containers
+    except RuntimeError:  # the user id has no entry in the password file, as in some containers
         raise Failure(
             "no home folder is known: set XDG_CACHE_HOME to a folder that may be written", Error.CACHE_UNUSABLE
         ) from None

@@ -1,6 +1,6 @@
 """Errors: a stable name for each kind, and the two exceptions with which a command fails.
 
-Programs may go by a kind's name; people find its meaning, its cause and its remedy under that name in
+Programs may rely on a kind's name; people find its meaning, its cause and its remedy under that name in
 docs/troubleshooting.md. Names stay; messages, one line each for people, may change. Pure.
 """
 
@@ -188,7 +188,7 @@ class Error(StrEnum):
 
 
 class BadInput(ValueError):
-    """Something that the user gave cannot be used; nothing has been changed.
+    """An option, argument or file of the user's cannot be used; nothing has been changed.
 
     The message becomes one line: what, where and what was expected. A command's exit status is 2.
     """

@@ -41,9 +41,9 @@ from stages.memory_limit import WORKERS_SCORE, MemoryLimit, is_for_memory
 
 _HEARTBEAT_S: Final = 0.1
 _LONGEST_POLL_S: Final = 60.0
-_BUILDING_MS: Final = 100  # between two looks after builders while no message comes
+_BUILDING_MS: Final = 100  # longest wait for a message while stages are being built
 _PR_SET_TIMERSLACK: Final = 29
-_SWITCH_S: Final = 0.0002  # for so long a builder may keep the interpreter lock while a frame waits for it
+_SWITCH_S: Final = 0.0002  # longest time for which a builder keeps the interpreter lock while a frame waits for it
 
 
 def main(arguments: list[str]) -> int:
@@ -66,13 +66,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _pin(config: WorkerConfig) -> None:
-    """Pin this process to its place's cores, as far as it may use them; if it may use none, it stays as it is."""
+    """Pin this process to those of its place's cores that it may use; if it may use none, change nothing."""
     try:
         os.sched_setaffinity(0, config.cores)
     except OSError:  # the control group was moved to other cores after the daemon's start
         lost, left = (", ".join(map(str, sorted(cores))) for cores in (config.cores, os.sched_getaffinity(0)))
-        said = f"{config.place}: cores {lost} may not be used any more; its worker runs on cores {left}"
-        print(said, file=sys.stderr)
+        warning = f"{config.place}: cores {lost} may not be used any more; its worker runs on cores {left}"
+        print(warning, file=sys.stderr)
 
 
 def _wake_on_time() -> None:
@@ -82,7 +82,7 @@ def _wake_on_time() -> None:
 
 @dataclass(slots=True)
 class _Part:
-    """A part that has been computed on an emulated place, and ends at `due_s`."""
+    """A part that has been computed on an emulated place, and ends at `due_s`. `dropped_s`: see `Done`."""
 
     descriptor: Descriptor
     started: Started
@@ -227,6 +227,7 @@ class Worker:
         self._end(time.monotonic())
 
     def _give_back(self) -> None:
+        """Give memory that engines keep between frames back to the system."""
         self._memory.lift()
         self._executor.give_back()
         self._memory.gave_back()
@@ -242,7 +243,7 @@ class Worker:
                 copy(pieces, self._lent, self._arena, other.slot, run.layout)
 
     def _repace(self) -> None:
-        """Apply the place's new speed, or that it was taken down, also to a part that is waiting until it is due."""
+        """Apply a new speed of the place, or its being taken down, also to a part that is waiting until it is due."""
         part = self._part
         if part is not None:
             cpu_s, now_s = part.ran.paced_cpu_s, time.monotonic()
@@ -253,7 +254,7 @@ class Worker:
         self._arena.note_pacing(self._config.place_index, round(due_s * 1e9))
 
     def _end_if_due(self, part: _Part) -> None:
-        """Report the part if it is due within a millisecond, after a sleep; `poll` waits whole milliseconds only."""
+        """Report the part if it is due within a millisecond, after a sleep: `poll` waits whole milliseconds only."""
         left_s = part.due_s - time.monotonic()
         if left_s >= 1e-3:
             return

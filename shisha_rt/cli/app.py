@@ -1,8 +1,8 @@
 """The `shisha-rt` command. All exit statuses are decided here, once.
 
-0: done; 1: failure; 2: bad input, reported in exactly one line on standard error; 130: interrupted; 143: by SIGTERM. A
-traceback means a bug of ours. One file per command; heavy modules are imported inside the commands, so that `--help`
-answers at once.
+0: done; 1: failure; 2: bad input, reported in exactly one line on standard error; 130: interrupted; 143: ended by
+SIGTERM. A traceback means a bug of ours. One file per command; heavy modules are imported inside the commands, so that
+`--help` answers at once.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.process.parent import exit_at_sigterm
 
 _NAME = "shisha-rt"
-_OF_PATHS: Final = frozenset(
+_PATH_ERRORS: Final = frozenset(
     {errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS}
 )
-_OF_THE_SYSTEM: Final[Mapping[int, str]] = {
+_EXPECTED_OF_SYSTEM: Final[Mapping[int, str]] = {
     errno.EAGAIN: "expected a limit that allows more processes and threads (ulimit -u, pids.max)",
-    errno.ENOENT: "expected a folder that may be written, which TMPDIR names",  # of tempfile, which lists those
+    errno.ENOENT: "expected a folder that may be written, which TMPDIR names",  # raised by tempfile
     errno.ENOMEM: "expected more memory, or a limit that allows more (ulimit -v)",
 }
-_NO_THREAD: Final = "can't start new thread"  # Python's words
+_NO_THREAD: Final = "can't start new thread"  # the message of Python's RuntimeError
 _EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED, _EXIT_TERMINATED = 1, 2, 130, 143
 
 _STATUSES: Final = "Exit status: 0 done; 1 {}; 2 bad input: one line says what, and what was expected."
@@ -134,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
-            stream.reconfigure(errors="replace")  # it may have no character for a box or a bar
+            stream.reconfigure(errors="replace")  # the encoding may have no character for a box or a bar
     try:
         with exit_at_sigterm(_EXIT_TERMINATED):
             status = _run(argv)
@@ -147,39 +147,39 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _EXIT_INTERRUPTED
     except BrokenPipeError:
         return _abandon_output()
-    except OSError as error:  # which no command has expected: of a path, or as the output was written
+    except OSError as error:  # that no command handles: about a path, or from writing the output
         return _say_os_error(error, argv)
     except RuntimeError as error:
         if str(error) != _NO_THREAD:
             raise
-        return _say_error(Failure(f"{error}; {_OF_THE_SYSTEM[errno.EAGAIN]}"), _EXIT_FAILURE, argv)
+        return _say_error(Failure(f"{error}; {_EXPECTED_OF_SYSTEM[errno.EAGAIN]}"), _EXIT_FAILURE, argv)
     return status
 
 
 def _open_closed_streams() -> None:
-    """Let no file or socket take the number of a standard stream with which this process was started closed."""
+    """Open /dev/null as each standard stream that was closed at the start, so that no other file gets its number."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            nothing = Path(os.devnull).open(mode)  # noqa: SIM115 (it stays, and has the stream's number: the lowest)
-            os.set_inheritable(nothing.fileno(), True)
-            setattr(sys, name, nothing)
+            null = Path(os.devnull).open(mode)  # noqa: SIM115 (stays open; has the lowest free number: the stream's)
+            os.set_inheritable(null.fileno(), True)
+            setattr(sys, name, null)
 
 
 def _say_os_error(error: OSError, argv: Sequence[str] | None) -> int:
-    if error.errno in (errno.EMFILE, errno.ENFILE):  # of whichever file came next
+    if error.errno in (errno.EMFILE, errno.ENFILE):  # not the fault of the file that was opened next
         return _say_error(
             Failure(f"{error.strerror}; expected a limit that allows more (ulimit -n)"), _EXIT_FAILURE, argv
         )
-    expected = _OF_THE_SYSTEM.get(error.errno or 0)
+    expected = _EXPECTED_OF_SYSTEM.get(error.errno or 0)
     if error.filename is None and expected is not None:
         return _say_error(Failure(f"{error.strerror}; {expected}"), _EXIT_FAILURE, argv)
     if error.filename is None:
-        _abandon_output()  # it is what could not be written
+        _abandon_output()  # standard output is what could not be written
         return _say(f"{_NAME}: standard output: {error.strerror or error}", Error.FAILED, _EXIT_FAILURE)
-    said = f"{os.fsdecode(error.filename)}: {error.strerror}"
-    if error.errno in _OF_PATHS:
-        return _say_error(BadInput(f"{said}; expected another path"), _EXIT_BAD_INPUT, argv)
-    return _say_error(Failure(said), _EXIT_FAILURE, argv)
+    message = f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if error.errno in _PATH_ERRORS:
+        return _say_error(BadInput(f"{message}; expected another path"), _EXIT_BAD_INPUT, argv)
+    return _say_error(Failure(message), _EXIT_FAILURE, argv)
 
 
 def _run(argv: Sequence[str] | None) -> int:
@@ -211,10 +211,11 @@ def _flags(command: Any, words: Sequence[str]) -> Set[str]:
 
 
 def _refuse_empty(words: Sequence[str], flags: Set[str]) -> None:
-    """Raises BadInput for an option or argument without text, as of an unset variable: typer makes a folder of it."""
+    """Raises BadInput for an empty option or argument, as from an unset variable: typer takes it for the folder `.`."""
     for before, word in pairwise(["", *words]):
         option, equals, value = word.partition("=")
-        if not word and not (before.startswith("--") and "=" not in before and before not in flags):
+        is_value = before.startswith("--") and "=" not in before and before not in flags
+        if not word and not is_value:
             raise BadInput("an argument is empty; expected text", Error.WRONG_OPTION)
         if not word or (option.startswith("--") and equals and not value):
             raise BadInput(f"{option or before}: is empty; expected a value", Error.WRONG_OPTION)

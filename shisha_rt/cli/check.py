@@ -115,8 +115,8 @@ def _as_object(checked: Checked, machine: Machine, host: Host, following: Sequen
     return {
         "model": compiled.model.name,
         "served": True,
-        "inputs": [_end(spec) for spec in index.inputs],
-        "outputs": [_end(spec) for spec in index.outputs],
+        "inputs": [_tensor_object(spec) for spec in index.inputs],
+        "outputs": [_tensor_object(spec) for spec in index.outputs],
         "shapes": [
             {spec.name: list(spec.shape) for spec in compiled_shape.index.inputs} for compiled_shape in compiled.each
         ],
@@ -136,27 +136,27 @@ def _as_object(checked: Checked, machine: Machine, host: Host, following: Sequen
         "cuts": {
             "legal": len(costs),
             "all": len(compiled.layers) - 1,
-            "least": _passing(costs[0]) if costs else None,
-            "most": _passing(costs[-1]) if costs else None,
+            "least": _cut_object(costs[0]) if costs else None,
+            "most": _cut_object(costs[-1]) if costs else None,
         },
         "batches": {"one_frame_at_a_time": one_frame_at_a_time(index.mixing)},
-        "engines": [_tried(trial) for trial in (checked.engines.engines if checked.engines else ())],
+        "engines": [_trial_object(trial) for trial in (checked.engines.engines if checked.engines else ())],
         "odd": list(checked.odd),
         "next": list(following),
     }
 
 
-def _tried(trial: EngineTrial) -> dict[str, object]:
+def _trial_object(trial: EngineTrial) -> dict[str, object]:
     return {**msgspec.to_builtins(trial), "why_not": why_not(trial)}
 
 
-def _end(spec: Tensor) -> dict[str, object]:
-    """-1 stands for a size that depends on the data, as in `model_metadata`."""
+def _tensor_object(spec: Tensor) -> dict[str, object]:
+    """An input or output; a size of -1 depends on the data, as in `model_metadata`."""
     shape = [-1 if axis in spec.open_axes else size for axis, size in enumerate(spec.shape)]
     return {"name": spec.name, "datatype": spec.datatype, "shape": shape}
 
 
-def _passing(cut_cost: CutCost) -> dict[str, int]:
+def _cut_object(cut_cost: CutCost) -> dict[str, int]:
     return {"cut": cut_cost.cut, "tensors": cut_cost.tensors, "bytes": cut_cost.size_bytes}
 
 
@@ -172,7 +172,7 @@ def _print(checked: Checked, machine: Machine, host: Host, following: Sequence[s
                 print(f"{head:<{_HEAD_WIDTH}}{part}".rstrip())
                 head = ""
     for head, command in zip(("next", *[""] * len(following)), following, strict=False):
-        print(f"{head:<{_HEAD_WIDTH}}{command}")  # whole, to be copied
+        print(f"{head:<{_HEAD_WIDTH}}{command}")  # not wrapped, so that it can be copied
 
 
 def _rows(checked: Checked, machine: Machine, host: Host) -> Iterator[tuple[str, Sequence[str]]]:
@@ -181,9 +181,9 @@ def _rows(checked: Checked, machine: Machine, host: Host) -> Iterator[tuple[str,
     compiled = checked.compiled
     index, costs = compiled.index, checked.cut_costs
     yield "model", [compiled.model.name]
-    for many, compiled_shape in enumerate(compiled.each):
+    for number, compiled_shape in enumerate(compiled.each):
         yield (
-            f"inputs {many}" if len(compiled.each) > 1 else "inputs",
+            f"inputs {number}" if len(compiled.each) > 1 else "inputs",
             _listed(map(_in_words, compiled_shape.index.inputs)),
         )
     yield "outputs", _listed(map(_in_words, index.outputs))
@@ -271,5 +271,5 @@ def _apart(trial: EngineTrial) -> str:
     parts = [] if trial.difference is None else [f"answers within {trial.difference:.1e} of ONNX Runtime's"]
     if (trial.difference or 0.0) > MOST_APART:
         parts[0] += ", which change by as much with inputs that differ in their last bits"
-    parts += [] if trial.unlike is None else [f"{trial.unlike:.2%} of whole numbers are others"]
+    parts += [] if trial.unlike is None else [f"{trial.unlike:.2%} of integers differ"]
     return "".join(f"; {part}" for part in parts)

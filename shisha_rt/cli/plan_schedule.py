@@ -46,7 +46,7 @@ class ScheduleOptions:
 def plan_schedule(options: ScheduleOptions) -> None:
     """Schedule partitions of MODEL over unlike processors.
 
-    What is least is the latency of one frame. Each place of the machine counts as one processor. The same as
+    The schedule minimises the latency of one frame. Each place of the machine counts as one processor. The same as
     `shisha-rt plan MODEL --strategy NAME`.
 
     \b

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _FRAMES: Final = 100
 _LEAST_RATE_FPS: Final = 1e-5
-"""About a frame a day: a lower rate is a mistake, and would end in no sleep that a clock can count."""
+"""About a frame a day. A lower rate is a mistake, and its sleeps may overflow the clock."""
 _RANDOM_FRAMES: Final = 8  # made beforehand and sent in turn: making them takes longer than running them
 _SHOW_AFTER_S: Final = 2.0
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
@@ -111,9 +111,9 @@ def submit(options: SubmitOptions) -> None:
         raise KeyboardInterrupt
     if tally.first_error is not None:
         index, error = tally.first_error
-        many = f"{tally.failed} of {tally.sent} frames failed; the first was frame {index}: "
-        said = f"{error.code}: {error.message}{'' if contents else on_random(error)}"
-        raise Failure(f"{many if tally.sent > 1 else ''}{said}", error.kind, printed=True)
+        counts = f"{tally.failed} of {tally.sent} frames failed; the first was frame {index}: "
+        cause = f"{error.code}: {error.message}{'' if contents else on_random(error)}"
+        raise Failure(f"{counts if tally.sent > 1 else ''}{cause}", error.kind, printed=True)
 
 
 @dataclass(slots=True)
@@ -265,8 +265,8 @@ def _random_frames(shapes: Sequence[Sequence[Tensor]], count: int, seed: int) ->
     """Random frames; with several shapes, each shape in turn."""
     from shisha_rt.cli.drive.frames import random_frames
 
-    of_each = [random_frames(inputs, min(count, _RANDOM_FRAMES), seed) for inputs in shapes]
-    return [frame for at_once in zip(*of_each, strict=True) for frame in at_once]
+    by_shape = [random_frames(inputs, min(count, _RANDOM_FRAMES), seed) for inputs in shapes]
+    return [frame for turn in zip(*by_shape, strict=True) for frame in turn]
 
 
 async def _send(
@@ -296,7 +296,7 @@ async def _send(
         else:
             tally.add_error(index, outcome)
             if isinstance(outcome, Unavailable):
-                # Frames in flight failed with it; frames that were not sent do not count.
+                # All other frames in flight have failed, too; frames that were not sent do not count.
                 for other in range(index + 1, tally.sent):
                     tally.add_error(other, outcome)
                 return
@@ -345,7 +345,7 @@ def _check_output(output: Path | None) -> None:
 
 
 def save(path: Path, arrays: dict[str, Array]) -> None:
-    """Write an .npz file. Not by `numpy.savez`, which takes names as keywords, as an output may be called `file`."""
+    """Write an .npz file. `numpy.savez` takes names as keywords, so it cannot write an output called `file`."""
     import numpy as np
 
     with zipfile.ZipFile(path, "w") as archive:

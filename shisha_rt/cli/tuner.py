@@ -39,7 +39,7 @@ class TunerOptions(DaemonOptions):
     ] = None
     objective: Annotated[
         AnyObjective | None,
-        typer.Option(help="What the best plan is the best at; auto: what the load asks for."),
+        typer.Option(help="What plans are optimised for; auto: as the load asks."),
     ] = None
     as_json: Json = False
 
@@ -48,7 +48,7 @@ class TunerOptions(DaemonOptions):
 def tuner(options: TunerOptions) -> None:
     """Show the tuner of a running daemon, or steer it.
 
-    `pause` leaves the best plan live that the search has found so far. `resume` searches again from the live plan if
+    `pause` ends the search, and leaves the best plan so far live. `resume` searches again from the live plan if
     the tuner is paused, `restart` in any case.
 
     \b

@@ -1,7 +1,8 @@
 """Traces of some frames: the steps of each, and what it waited for.
 
-Traced are a share `ratio` of all frames, at least one a second, and, if traces are sent, frames that their callers
-trace. For all other frames this costs a comparison or two. The loop only sends a short message to the tracer process.
+Traced are a share `ratio` of all frames and at least one a second (none if `ratio` is 0), and, if traces are sent,
+frames that their callers trace. For all other frames this costs a comparison or two. The loop only sends a short
+message to the tracer process.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ log = logging.getLogger(__name__)
 
 _TRACER: Final = ChildProgram("shisha_rt.traces.process", tm.TO_TRACER, tm.FROM_TRACER)
 _LAST_TRACES_S: Final = 2.0
-_SAY_EVERY_S: Final = 60.0
+_WARN_EVERY_S: Final = 60.0
 _MOST_AT_ONCE: Final = 64
-_LOOK_AT_LEAST_S: Final = 1.0
+_TRACE_EVERY_S: Final = 1.0
 _WINDOW_S: Final = 60.0
 _NEGLIGIBLE_S: Final = 20e-6
 """A shorter time between copying a frame's outputs and its answer does not count as waiting for the stream's order."""
 
 
 class FrameTrace:
-    """A frame in flight. `_out`: by stage, when the part was ready, when it was dealt, its place and its descriptor."""
+    """Trace of a frame in flight. `_out`: parts with workers, by stage: when ready, when dealt, place, descriptor."""
 
     __slots__ = ("_arrived_s", "_filled_s", "_out", "_steps", "arrived_ns", "parent", "trace_id")
 
@@ -87,7 +88,7 @@ class FrameTrace:
         return FrameTraced(self.trace_id, parent_id, ticket.frame, code, self.arrived_ns, latency_s, tuple(self._steps))
 
     def _end(self, what: What, stage: int, end_s: float, took_s: float = math.inf) -> None:
-        """End a part's wait and what came after it, which took `took_s`, or all the time since the part was dealt."""
+        """Add the step `what` of a part, the last `took_s` before `end_s` but not before it was dealt; and its WAIT."""
         ready_s, dealt_s, place, part = self._out.pop(stage)
         began_s = max(dealt_s, end_s - took_s)
         where = stage, place, part.epoch, part.attempt, 1 + len(part.beside)
@@ -96,13 +97,13 @@ class FrameTrace:
 
 
 class Tracing:
-    """Chooses frames to trace, and keeps the slowest of the last minutes. `send`: takes traces; None: none are sent."""
+    """Chooses frames to trace, and keeps the slowest of the last minutes. `send`: exports a trace; None: none are."""
 
     def __init__(self, ratio: float, send: Callable[[FrameTraced], object] | None = None) -> None:
         self._most_between = max(1, round(2 / ratio) - 1) if ratio else 0
         self._send = send
-        self._until = 0
-        self._due_s = 0.0
+        self._until = 0  # frames until the next is traced
+        self._due_s = 0.0  # the next is traced at the latest if it comes after this time
         self._begun_s = time.monotonic()
         # Number of traced frames, and the slowest and when it was answered, in this window and in the last one.
         self._seen: list[tuple[int, FrameTraced | None, float]] = [(0, None, 0.0), (0, None, 0.0)]
@@ -117,7 +118,7 @@ class Tracing:
             if (self._until > 0 and ticket.arrived_s < self._due_s) or not self._most_between:
                 return
             self._until = random.randint(1, self._most_between)  # not each N-th frame: callers may send in turns
-            self._due_s = ticket.arrived_s + _LOOK_AT_LEAST_S
+            self._due_s = ticket.arrived_s + _TRACE_EVERY_S
         elif not parent.sampled:
             return
         ticket.trace = FrameTrace(ticket.arrived_s, parent)
@@ -163,6 +164,7 @@ class Tracing:
         }
 
     def _turn(self, now_s: float) -> None:
+        """Begin the next window, if it is time."""
         if now_s >= self._begun_s + _WINDOW_S:
             last = self._seen[0] if now_s < self._begun_s + 2 * _WINDOW_S else (0, None, 0.0)
             self._seen, self._begun_s = [(0, None, 0.0), last], now_s
@@ -179,7 +181,7 @@ class Tracer:
         self._page = page
         self._link = ChildLink(_TRACER, poller, lambda reason: event_log.TracerEnded(reason=reason))
         self._waiting: list[msgspec.Raw] = []
-        self._unsaid, self._said_s = 0, -math.inf  # lost traces that the log does not have yet; when it last said so
+        self._unlogged, self._logged_s = 0, -math.inf  # lost traces not logged yet; time of the last warning
         self.send: Callable[[FrameTraced], object] | None = None
         if settings is not None:
             self._link.start([settings])
@@ -208,10 +210,10 @@ class Tracer:
     def count(self, counted: tm.TracesCounted) -> None:
         self._page.count("shisha_traces", "sent", by=counted.sent)
         self._page.count("shisha_traces", "lost", by=counted.lost)
-        self._unsaid += counted.lost
-        if counted.lost and time.monotonic() >= self._said_s + _SAY_EVERY_S:
-            log.warning("traces of %d frames are lost: %s", self._unsaid, counted.why)
-            self._unsaid, self._said_s = 0, time.monotonic()
+        self._unlogged += counted.lost
+        if counted.lost and time.monotonic() >= self._logged_s + _WARN_EVERY_S:
+            log.warning("traces of %d frames are lost: %s", self._unlogged, counted.why)
+            self._unlogged, self._logged_s = 0, time.monotonic()
 
     def finish(self, meanwhile: Callable[[], object]) -> None:
         """Wait, for a limited time, until the last traces have been sent; called after the last answer."""

@@ -32,7 +32,10 @@ class ShipModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class ProfileThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Measure layers on the host of `place`. `job`: a `CalibrationJob` as JSON; only the number of its cores counts."""
+    """Measure layers on the host of `place`, in the model's shape of index `shape`.
+
+    `job`: a `CalibrationJob` as JSON; of its `cores` only the number counts.
+    """
 
     place: str
     shape: int
@@ -40,7 +43,7 @@ class ProfileThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class StartFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Start a far end for the relay of this incarnation, whose key is `near_key`."""
+    """Start a far end for the relay of this incarnation. `near_key`: the relay's public key."""
 
     place: str
     incarnation: int
@@ -74,7 +77,7 @@ class Lacking(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Shipped(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Every host that has a place has the model. (A host that joins later gets it before its `PlaceThere`.)"""
+    """Every host that has a place has the model. (A host that joins later gets the model before its `PlaceThere`.)"""
 
 
 class PlaceThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -94,7 +97,7 @@ class PlaceLost(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class MeasuredThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """`profiles`: `Calibrated` as JSON; or `reason`: why nothing was measured."""
+    """The answer to `ProfileThere`. `profiles`: `Calibrated` as JSON; or `reason`: why nothing was measured."""
 
     place: str
     profiles: bytes
@@ -102,6 +105,8 @@ class MeasuredThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class FarStarted(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A far end listens at `endpoint`. `public_key`: its own."""
+
     incarnation: int
     endpoint: str
     public_key: str

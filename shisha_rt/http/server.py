@@ -1,4 +1,4 @@
-"""Serving HTTP at a listening socket, until the daemon has given its last answers."""
+"""Serving HTTP at a listening socket, until the daemon ends and its last answers are sent."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from shisha_rt.http.exchange import Answering
 
 _MOST_CONNECTIONS: Final = 512
 _HANDSHAKE_S: Final = 10.0
-"""Timeout of a TLS handshake, as of a request's head; a connection counts only from then on."""
+"""Timeout of a TLS handshake, the same as for a request's head. `_MOST_CONNECTIONS` counts connections after it."""
 _LAST_ANSWERS_S: Final = 3.0
 _SHUTDOWN_S: Final = 86_400.0
-"""asyncio's limit on the end of a TLS connection, the sending of its last answer included. Who reads nothing is cut off
-by the connection, long before.
+"""asyncio's timeout for closing a TLS connection, which includes sending its last answer. A client that reads nothing
+is cut off by `HttpConnection` long before.
 """
 
 
@@ -57,7 +57,7 @@ async def serve_connections(
         if connections.tasks:
             await asyncio.wait(connections.tasks)
         for connection in list(connections.open):
-            if not connection.transport.is_closing():  # a TLS transport that is closed twice is of no more use
+            if not connection.transport.is_closing():  # asyncio's TLS transport breaks if it is closed twice
                 connection.transport.close()
         unsent = [connection.lost for connection in connections.open if connection.unsent_bytes]
         if unsent:  # answers that are read slowly

@@ -2,7 +2,7 @@
 
 SQLite in the user's cache. A plan is a suggestion, never trusted: it passes `verify` like any other, and the tuner
 watches whether its stages still take the time that they took. `model_key` also depends on the engine's optimised form
-of the model. Plans of a `_VERSION` with other layers or records are dropped: the same numbers would mean another plan.
+of the model. Plans of an earlier `_VERSION` are dropped: the same numbers would mean another plan.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shisha_rt.plan.plan import Plan, Stage, Team
 
 FILE_NAME: Final = "plans.sqlite"
 
-_VERSION: Final = 3  # raise it when the layers of a model, or a record, become others
+_VERSION: Final = 3  # raise it when models are divided into layers otherwise, or the form of a record changes
 _TABLE: Final = Table("best", "(key TEXT PRIMARY KEY, record BLOB NOT NULL)", _VERSION, rows="plans")
 
 
@@ -69,7 +69,7 @@ def load_plans(path: Path, model_key: str) -> dict[str, BestPlan]:
 
 
 def save_plan(path: Path, model_key: str, key: str, best: BestPlan) -> None:
-    """Raises Failure if the file cannot be written; it waits for whoever has it locked, but not for long."""
+    """Store a plan, in place of the one before. Raises Failure if the file cannot be written, or stays locked."""
     record = _Record(tuple(map(_KeptStage.of, best.plan.stages)), best.order, best.measurement, best.others_ratio)
     row = f"{model_key}-{key}", msgspec.msgpack.encode(record)  # not JSON, which has no infinity: an idle copy's time
     with contextlib.closing(open_database(path, _TABLE)) as database, explained(path):

@@ -30,8 +30,8 @@ class BesideJob(MeasuringJob, frozen=True, kw_only=True):
     """A measurement that may go on beside the frames of a daemon.
 
     `undisturbed`: give up after a round in which the engine's threads waited for cores that other processes had.
-    `family`: a process that counts as ours, with its descendants; all else that runs on the cores meanwhile counts as
-    others (0: everything).
+    `family`: id of a process that counts as ours, with its descendants; all else that runs on the cores meanwhile
+    counts as others (0: everything).
     """
 
     undisturbed: bool = False
@@ -71,7 +71,7 @@ class SpanTime(msgspec.Struct, frozen=True):
 
 
 class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):
-    """The last line: one entry for each span, in the order of the job; none if it was given up.
+    """The last line: one entry for each span, in the order of the job; none if the measurement was given up.
 
     `others_ratio`: the fraction of the job's and its neighbours' cores that others used meanwhile.
     """

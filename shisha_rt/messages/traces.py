@@ -12,7 +12,8 @@ from shisha_rt.process.codec import Codec
 
 class What(StrEnum):
     """Kinds of steps. QUEUE: waits for a slot. WAIT: waits to be computed by a stage; RUN: computed there. LOST: with a
-    worker that died. LEFT: with a worker when an error was decided. ORDER: waits for earlier frames of its stream.
+    worker that died. LEFT: still with a worker when the frame ended in an error. ORDER: waits for earlier frames of its
+    stream.
     """
 
     QUEUE = "queue"

@@ -1,7 +1,7 @@
-"""How plans describe a split layer: by the layers of the cleaned graph, however a worker carries it out.
+"""How plans describe a split layer: by the layers of the cleaned graph, however workers carry out the split.
 
 Shards run side by side, each as a stage of its own. The *join* is what is left to do when all shards are done (adding
-their partial sums, operators that need all channels); it begins the stage behind them.
+their partial sums, operators that need all channels); the stage behind them begins with it.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Splittable(msgspec.Struct, frozen=True):
         return -(-self.units // self.block)
 
     def shard(self, units: int) -> Split:
-        """A shard of some of the units, but not all; another shard has the rest."""
+        """The first of two shards, of so many of the units; the second shard has the rest."""
         return Split(self.span, self.axis, (units, self.units - units), 0)
 
     def rooms(self, tensor: str, shards: int) -> tuple[str, ...]:

@@ -113,11 +113,11 @@ def transfer_of(latency_s: float, s_per_byte: float) -> Transfer:
 
 def _operators_s(graph: Graph, device: Device, node_run: Run) -> Floats:
     times = np.full(len(graph.operators), math.inf)
-    for part in node_run:
-        if part.device == device.name:
-            seen_s, count = np.array(part.operators_s), part.last - part.first + 1
-            shares = seen_s / seen_s.sum() if seen_s.any() else np.full(count, 1 / count)
-            times[part.first : part.last + 1] = part.time_s * shares
+    for segment in node_run:
+        if segment.device == device.name:
+            profiled_s, count = np.array(segment.operators_s), segment.last - segment.first + 1
+            shares = profiled_s / profiled_s.sum() if profiled_s.any() else np.full(count, 1 / count)
+            times[segment.first : segment.last + 1] = segment.time_s * shares
     return times
 
 
@@ -133,15 +133,16 @@ def _entry(graph: Graph, device: Device, operators_s: Floats, runs: Sequence[Run
 
 def _explained(graph: Graph, device: Device, operators_s: Floats, run: Run) -> Iterator[tuple[float, ...]]:
     """Yield for each segment of the device: number and bytes of tensors from others, excess and total seconds."""
-    device_of = {operator: part.device for part in run for operator in range(part.first, part.last + 1)}
-    brought: set[str] = set()
-    for part in run:
-        if part.device == device.name and part.time_s > 0:
-            read = [name for name in ends(graph, part.first, part.last)[0] if name in graph.producer]
-            new = {name for name in read if device_of[graph.producer[name]] != device.name} - brought
-            brought |= new
-            excess_s = part.time_s - float(operators_s[part.first : part.last + 1].sum())
-            yield len(new), sum(transfer_bytes(graph.tensors[name], device) for name in new), excess_s, part.time_s
+    device_of = {operator: segment.device for segment in run for operator in range(segment.first, segment.last + 1)}
+    entered: set[str] = set()
+    for segment in run:
+        if segment.device == device.name and segment.time_s > 0:
+            read = [name for name in ends(graph, segment.first, segment.last)[0] if name in graph.producer]
+            new = {name for name in read if device_of[graph.producer[name]] != device.name} - entered
+            entered |= new
+            excess_s = segment.time_s - float(operators_s[segment.first : segment.last + 1].sum())
+            new_bytes = sum(transfer_bytes(graph.tensors[name], device) for name in new)
+            yield len(new), new_bytes, excess_s, segment.time_s
 
 
 def _non_negative(columns: Floats, target: Floats) -> Floats:

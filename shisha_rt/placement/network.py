@@ -3,13 +3,13 @@
 Every node is a variable. So that a tensor of several consumers is paid once for each memory, it gets a helper
 variable, the set of memories with a copy: the producer pays for the set, and each consumer's memory must be in it. As
 no cost is negative and copies come straight from the producer, some best set has at most one member for each consumer.
-If there are many sets, a tensor of two consumers has a table over all three nodes instead; a tensor of more consumers
-with too many sets to list has a helper for each memory, which says whether it has a copy: small tables, many
-neighbours.
+If there are many sets, a tensor of two consumers has a table over all three nodes instead; any other tensor with too
+many sets to list has a helper for each memory, which says whether that has a copy: small tables, many neighbours.
 
-Groups add no variables: a value of a node is a device, either alone or as a member of one group. For each link of a
-group's chain, both ends are in the same group with that link, or neither end is in any. So groups in use are whole and
-disjoint, and the constraint joins only nodes that a tensor joins already.
+Groups add no variables: a value of a node is a device, either alone or as a member of one group. For each link between
+successive members of a group, both ends are in the same group with that link, or neither end is in such a group. So all
+members of a group are in it or none, groups in use are disjoint, and the constraint joins only nodes that a tensor
+joins already.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Ints = NDArray[np.intp]
 _NO_GROUP: Final = -1
 
 _MANY_SETS: Final = 4
-"""Sets for each value of a node, beyond which two consumers get a table instead; else a helper is narrower."""
+"""With more sets than this for each value of a node, a table over three nodes is smaller than a helper's tables."""
 _MOST_ENTRIES: Final = 1 << 22
 """Limit of the entries of all tables with sets, together: 32 MiB."""
 
@@ -83,8 +83,8 @@ def cost_network(problem: Problem) -> CostNetwork:
     groups = {index: group for index, group in enumerate(problem.groups) if _saves(problem, group)}
     states = _states(problem, groups)
     network = CostNetwork(states, [len(node.device) for node in states], [], [])
-    for node, of in enumerate(states):
-        _add(network, (node,), of.cost_s)
+    for node, node_states in enumerate(states):
+        _add(network, (node,), node_states.cost_s)
     entries = 0
     for tensor in problem.tensors:
         from_s = np.array(tensor.transfer_s)[states[tensor.producer].device]
@@ -120,12 +120,13 @@ def _states(problem: Problem, groups: Mapping[int, Group]) -> tuple[States, ...]
             member_of[member].append(index)
     memory_of = np.array(problem.memory_of, np.intp)
     tables = []
-    for number, (node, of) in enumerate(zip(problem.nodes, member_of, strict=True)):
+    for number, (node, memberships) in enumerate(zip(problem.nodes, member_of, strict=True)):
         alone = node.capable
-        device = np.array([*alone, *[groups[g].device for g in of]], np.intp)
-        shares_s = [groups[g].cost_s if groups[g].nodes[0] == number else 0.0 for g in of]
+        device = np.array([*alone, *[groups[index].device for index in memberships]], np.intp)
+        shares_s = [groups[index].cost_s if groups[index].nodes[0] == number else 0.0 for index in memberships]
         cost_s = np.array([*[node.cost_s[d] for d in alone], *shares_s])
-        tables.append(States(device, memory_of[device], np.array([_NO_GROUP] * len(alone) + of, np.intp), cost_s))
+        group_of_value = np.array([_NO_GROUP] * len(alone) + memberships, np.intp)
+        tables.append(States(device, memory_of[device], group_of_value, cost_s))
     return tuple(tables)
 
 
@@ -181,7 +182,7 @@ def _helper(network: CostNetwork, tensor: ProblemTensor, size: int) -> int:
 
 @lru_cache(maxsize=8)
 def _sets(reach: frozenset[int], most: int, memories: int) -> Table:
-    """(sets, memories): all sets of 1 to `most` memories of `reach`, as 1 for members and 0 for others."""
+    """(sets, memories): all sets of 1 to `most` memories of `reach`; 1 for members of a set, 0 for others."""
     listed = [members for size in range(1, most + 1) for members in combinations(sorted(reach), size)]
     sets = np.zeros((len(listed), memories))
     for row, members in zip(sets, listed, strict=True):
@@ -190,11 +191,11 @@ def _sets(reach: frozenset[int], most: int, memories: int) -> Table:
 
 
 def _add_links(network: CostNetwork, groups: Mapping[int, Group]) -> None:
-    having: dict[tuple[int, int], list[int]] = {}
+    groups_with: dict[tuple[int, int], list[int]] = {}
     for index, group in groups.items():
         for link in pairwise(group.nodes):
-            having.setdefault(link, []).append(index)
-    for link, indices in having.items():
+            groups_with.setdefault(link, []).append(index)
+    for link, indices in groups_with.items():
         first, second = [
             np.where(np.isin(network.states[node].group, indices), network.states[node].group, _NO_GROUP)
             for node in link

@@ -13,18 +13,19 @@ DEFAULT_LATENCY_STATES: Final = 1000
 PART_OF_TARGET: Final = 0.9
 """Share of a daemon's latency target that predicted latency may take: hand-overs between stages come on top."""
 MOST_CELLS: Final = 1 << 28
-"""Mostly of one or two bytes each."""
+"""Limit of the cells of a search's tables; most cells take one or two bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """With `replicate`, a stage may have several teams, and teams several places; else each stage has its own place.
+    """What to plan for. `replicate`: a stage may have several teams, and teams several places; else each stage has a
+    place of its own.
 
     `objective` "latency": a plan of the least latency, and among those one of the smallest bottleneck; "energy": the
     least energy a frame, with a latency of at most `latency_s`. `most_stages` None: no limit. `run_s`: the longest that
     a batch may take; 0: no batches. `latency_states` limits the search for low latency in plain chains: if it needs
     more states, `latency_proven` is false; 0: no such search. `most_cells` limits the cells of a search's tables: if
-    all places would need more, only some are used. `should_stop` is asked many times a second: once it says so, the
+    all places would need more, only some are used. `should_stop` is called many times a second: once it is true, the
     answer is the best plan so far, with the bounds proven so far.
 
     Raises ValueError if `most_stages` is below 1.

@@ -63,10 +63,10 @@ class Need:
     def trace(self) -> list[SharedStage]:
         """Stages of a chain to the end of the network, in order."""
         shares = self.chains.shares
-        layer, end, free = len(self.tables) - 1, self.chains.model.groups, np.array(self.chains.counts[:-1], np.int64)
+        table, end, free = len(self.tables) - 1, self.chains.model.groups, np.array(self.chains.counts[:-1], np.int64)
         shared_stages: list[SharedStage] = []
         while end:
-            before = self.tables[max(0, layer - 1)]
+            before = self.tables[max(0, table - 1)]
             places, begins = self.ending[end]
             fitting = (shares[places, :-1] <= free).all(axis=1)
             places, begins = places[fitting], begins[fitting]
@@ -74,12 +74,12 @@ class Need:
             least = int((before[(begins, *left)] + shares[places, -1]).argmin())
             share = int(places[least])
             shared_stages.append(SharedStage(share, int(begins[least]), end))
-            end, free, layer = shared_stages[-1].begin, free - shares[share, :-1], layer - 1
+            end, free, table = shared_stages[-1].begin, free - shares[share, :-1], table - 1
         return shared_stages[::-1]
 
 
 def need(chains: Chains, bound_s: float, should_stop: ShouldStop) -> Need | None:
-    """Compute the recursion for a bound. None if `should_stop`, which is asked at each position, says so."""
+    """Compute the recursion for a bound. None: stopped by `should_stop`, which is called at each position."""
     shares, positions = chains.shares, chains.model.groups + 1
     fits = np.isfinite(chains.period_s) if math.isinf(bound_s) else chains.period_s <= bound_s * (1 + TOLERANCE)
     ending = _by_end(_firsts(chains, fits) if chains.grows else _leasts(chains, fits))
@@ -114,7 +114,7 @@ def need(chains: Chains, bound_s: float, should_stop: ShouldStop) -> Need | None
 def _firsts(chains: Chains, fits: Bools) -> Bools:
     """(shares, ends, begins): of the stages that keep the bound, the one that begins first, for each share and end.
 
-    Shares on which it begins no sooner than with one place less are left out.
+    Shares are left out on which that stage begins no sooner than it could with one place less.
     """
     positions = fits.shape[1]
     first = np.where(fits.any(axis=2), fits.argmax(axis=2), positions)

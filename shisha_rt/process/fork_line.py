@@ -26,12 +26,13 @@ from shisha_rt.process.stat import stat_fields
 
 SERVER: Final = "shisha_rt.process.fork_server"
 FORKING: Final = "forking"
+"""Mode of a server that forks each requested child."""
 ONCE: Final = "once"
-"""Mode in which the server forks nothing, and becomes the first requested child itself."""
+"""Mode of a server that forks nothing, and becomes the first requested child itself."""
 ANSWER: Final = struct.Struct("=q")
 """Answer to each order: the child's process id, or minus an error number."""
 READY: Final = ANSWER.pack(0)
-"""Message besides: all expected modules have been imported."""
+"""The server's only other message: all expected modules have been imported."""
 LIMITS: Final = tuple(getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
 
 _TITLE_ROOM: Final = "-" * 1000
@@ -90,9 +91,10 @@ class ForkLine:
 
     def order(self, order: ChildOrder, descriptors: Sequence[int]) -> int:
         """Have a child forked; return its process id. `descriptors`: those of its working directory and its standard
-        streams, and those with a number.
+        streams, then those for the order's `numbers`.
 
-        Raises OSError if no process can be created, ChildProcessError if this kernel cannot do it, and ServerGone.
+        Raises OSError if no process can be created, ChildProcessError if this kernel does not let a process adopt
+        orphans, and ServerGone.
         """
         if os.waitid(os.P_PID, self.server, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             raise ServerGone  # orphans of a dead server are not to be adopted
@@ -152,11 +154,11 @@ def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _orphans_taken() -> Iterator[None]:
-    """Make this process adopt orphaned descendants meanwhile."""
+    """Make this process adopt its orphaned descendants (a child subreaper, prctl(2)) until the block ends."""
     before = ctypes.c_int()
     _libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
     if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1) != 0:
-        raise ChildProcessError(errno.ENOSYS, "the kernel gives no orphans to whoever would take them")
+        raise ChildProcessError(errno.ENOSYS, "this kernel does not let a process adopt orphans")
     try:
         yield
     finally:

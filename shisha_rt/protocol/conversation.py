@@ -66,7 +66,7 @@ class FrameTerms(NamedTuple):
     caller: str | None = None
 
     def parameters(self) -> InferParameters | None:
-        """The parameters of its header; None if there are none. Raises `InvalidArgument`."""
+        """The parameters of the request's header; None if there are none. Raises `InvalidArgument`."""
         if self == _NO_TERMS:
             return None
         if not 0 <= self.priority <= MAX_PRIORITY:
@@ -130,10 +130,10 @@ class _ModelMetadata(Struct, frozen=True):
     def signature(self) -> Signature:
         inputs, outputs = (tuple(end.tensor() for end in ends) for ends in (self.inputs, self.outputs))
         if any(shapes.keys() != {tensor.name for tensor in inputs} for shapes in self.shapes):
-            raise ValueError("a shape is for every input")
+            raise ValueError("each of the shapes must name every input")
         shapes = tuple(
-            tuple(msgspec.structs.replace(tensor, shape=of[tensor.name], open_axes=()) for tensor in inputs)
-            for of in self.shapes
+            tuple(msgspec.structs.replace(tensor, shape=shape_of[tensor.name], open_axes=()) for tensor in inputs)
+            for shape_of in self.shapes
         )
         version = next(iter(self.versions), "1")
         return Signature(self.name, inputs, outputs, shapes, self.most_frames, self.one_frame, version)
@@ -149,7 +149,7 @@ class _Served(Struct, frozen=True):
 _SERVER_METADATA: Final = "server_metadata"
 _MODEL_METADATA: Final = "model_metadata"
 _PROBE: Final = "probe"
-"""Not an operation: marks a `server_metadata` request for whose outcome no caller waits."""
+"""Not an operation, but in place of one: marks a `server_metadata` request whose outcome no caller awaits."""
 
 
 class Conversation:
@@ -158,12 +158,14 @@ class Conversation:
     `instance` (of the daemon) and `signature` (of its model) are None until `server_metadata` and `model_metadata` are
     answered, and again after a loss, as the next daemon may be a different one with a different model.
 
-    `local_socket`: where the daemon gives clients on its host memory, or a line; None: nowhere, or not known yet.
+    `local_socket`: path of the socket at which clients on the daemon's host may share memory with it, or have a direct
+    line; None: there is none, or it is not known yet.
 
-    `model`: the model that requests name, if an address serves several. `leads`: its daemon may have an address of its
-    own. `moved`: another daemon takes over; this one still answers what it has been sent.
+    `model`: the model that requests name, if an address serves several. `leads`: the address serves several models, so
+    `leads_to` may name the model's own daemon. `moved`: another daemon takes over; this one still answers what it has
+    been sent.
 
-    `in_doubt`: the daemon may not know the lent memory, because it has been replaced; a probe tells.
+    `in_doubt`: the daemon may have been replaced by one that does not know the lent memory; a probe finds out.
 
     `lender`: shares memory with the daemon; None: none is shared. Memory lent for a frame is not reused before its
     answer has come, even if the frame is abandoned. The caller's own arrays in it are read-only while the call waits.
@@ -181,7 +183,7 @@ class Conversation:
         self._losses = 0
         self._in_flight: dict[str, _Waiting] = {}
         self._abandoned: dict[str, LentTensors] = {}
-        self._frozen: dict[int, int] = {}  # by id of an array made read-only here: how often it is lent
+        self._frozen: dict[int, int] = {}  # by id() of an array made read-only here: how many requests lend it
         self._numbers = itertools.count(1)
         self._stream_numbers = itertools.count(1)
 
@@ -211,12 +213,12 @@ class Conversation:
         return served[0].endpoint if len(served) == 1 else None
 
     def ask(self, op: str, arguments: Mapping[str, object] | None = None) -> Outgoing:
-        """Make a request other than `infer`. Raises `InvalidArgument` for arguments that it does not take."""
+        """Make a request other than `infer`. Raises `InvalidArgument` for arguments that `op` does not take."""
         request_id = self._new_id()
         if self._model is not None and op != _SERVER_METADATA:
             arguments = {"model_name": self._model, **(arguments or {})}
         header = encode_operation(op, request_id, arguments)
-        if len(header) <= MAX_HEADER_BYTES:
+        if len(header) <= MAX_HEADER_BYTES:  # otherwise `check` refuses it
             check_operation(header)
         return Outgoing(request_id, op, [header])
 
@@ -258,7 +260,7 @@ class Conversation:
         """Check a request to be sent. Raises `InvalidArgument` if its header is too large or its id in flight, and
         `Unavailable` if it uses memory that was lent on a connection lost since.
         """
-        self._check_id(outgoing.id)  # another may have been sent with it since this one was made
+        self._check_id(outgoing.id)  # another request with this id may have been sent since this one was made
         if (header_bytes := len(outgoing.parts[0])) > MAX_HEADER_BYTES:
             too_large = f"header: {header_bytes} bytes; expected at most {MAX_HEADER_BYTES}"
             raise error_for(Error.REQUEST_TOO_LARGE, too_large, outgoing.id)
@@ -286,7 +288,7 @@ class Conversation:
         return self.ask("cancel", {"target": request_id})
 
     def receive(self, parts: Sequence[Buffer]) -> list[RequestOutcome]:
-        """Return the outcomes that a message settles: none, its request's, or, with a new instance, all in flight."""
+        """Return the outcomes that a message settles: none, its request's, or, if of a new daemon, all in flight."""
         result: InferAnswerHeader | None = None
         head: AnswerHead | InferAnswerHeader
         try:
@@ -373,6 +375,7 @@ class Conversation:
                 array.flags.writeable = True
 
     def _learn(self, op: str, fields: Fields) -> list[RequestOutcome]:
+        """Note what an answer says of the daemon and its model; a new daemon ends all requests to the one before."""
         if op == _MODEL_METADATA:
             metadata = msgspec.convert(fields, _ModelMetadata)
             if any(tensor.datatype not in NUMPY_OF for tensor in metadata.inputs):

@@ -47,13 +47,13 @@ class ResourceExhausted(ShishaError):
 
 
 class DeadlineExceeded(ShishaError):
-    """The frame's own deadline passed, as the daemon reports."""
+    """The frame's own deadline passed, as the daemon reports; or, over HTTP and gRPC, the request came too slowly."""
 
     code = Code.DEADLINE_EXCEEDED
 
 
 class Cancelled(ShishaError):
-    """The frame was cancelled by `cancel`, or by its connection that went."""
+    """The frame was cancelled by `cancel`, or because its connection was closed."""
 
     code = Code.CANCELLED
 
@@ -83,11 +83,12 @@ class Unavailable(ShishaError):
 
 
 class Internal(ShishaError):
-    """A stage failed on this frame; the message has the cause."""
+    """A stage failed on this frame, or the daemon failed otherwise; the message has the cause."""
 
     code = Code.INTERNAL
 
 
+# Before `Timeout` is defined, which is not the class for its code.
 _OF_CODE: Final = {kind.code.value: kind for kind in ShishaError.__subclasses__()}
 
 

@@ -53,13 +53,14 @@ LOOK_EVERY_S: Final = 0.25
 _DRAIN_S: Final = 30.0
 _DRAINING: Final = "the daemons are draining and admit no more"
 _OWN_COUNTERS: Final = ("shisha_http_requests", "shisha_grpc_requests", "shisha_access_refused")
-_WHOLE: Final = frozenset({"server_live", "server_ready", "server_metadata", "repository_index"})
-"""Operations about all models, which name none. Those of `_OF_ALL` are about all models if they name none."""
-_OF_ALL: Final = frozenset({"status", "events", "model_statistics"})
+_ABOUT_ALL: Final = frozenset({"server_live", "server_ready", "server_metadata", "repository_index"})
+"""Operations about all models."""
+_ABOUT_ALL_OR_NAMED: Final = frozenset({"status", "events", "model_statistics"})
+"""Operations about the model that they name, or about all models if they name none."""
 
 
 class ModelHost:
-    """Several models on one machine. `run` serves until a signal ends it. `share` belongs to it from now on."""
+    """Several models on one machine. `run` serves until a signal ends it. It owns `share`, and closes it."""
 
     def __init__(
         self,
@@ -84,8 +85,8 @@ class ModelHost:
             self._poller = closing.enter_context(contextlib.closing(Poller()))
             self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
             closing.callback(self._context.term)
-            count = partial(log.info, "%s")
-            front = Front(self._context, settings.endpoint, count, self._access.security, self._poller, self._leads)
+            log_name = partial(log.info, "%s")  # not counted: this process has no counters for the front
+            front = Front(self._context, settings.endpoint, log_name, self._access.security, self._poller, self._leads)
             self.front = closing.enter_context(contextlib.closing(front))
             folder = folder_of(self.front.endpoint, ".models", LONGEST_SOCKET)
             make_private(folder)
@@ -111,7 +112,8 @@ class ModelHost:
             self.front.listen(self._poller, self.front.receive)
             try:
                 self.fleet.begin(self._entries)
-                self.fleet.look_at_host(time.monotonic(), self._processes)  # knows now which leases are its daemons'
+                # Only now, as it has to know which leases are those of this host process's own daemons.
+                self.fleet.look_at_host(time.monotonic(), self._processes)
                 self._share.say()
                 self._serve(on_ready)
             finally:
@@ -147,7 +149,7 @@ class ModelHost:
         return self._stop_at_s < math.inf
 
     def _is_over(self, now_s: float) -> bool:
-        """Whether to end: a signal asked for it, and all forwarded requests are answered or their time is up."""
+        """Whether to end: a signal has asked for it, and forwarded requests are answered or out of time."""
         return self._stopping and (now_s >= self._stop_at_s or (self.front.idle and self.front.outbox.empty))
 
     def _hear(self, event: object, now_s: float) -> None:
@@ -161,7 +163,7 @@ class ModelHost:
                 elif daemon is served.daemon:
                     self.fleet.serves(served, now_s)
                 else:
-                    daemon.terminate()  # a signal that reaches a process at its very start is not heard
+                    daemon.terminate()  # no longer wanted, but ready before the first signal reached it
             case DaemonEnded(daemon):
                 self._ended(self.fleet.models[daemon.entry.name], daemon, event, now_s)
             case Signalled(read_again=True):
@@ -211,10 +213,11 @@ class ModelHost:
         try:
             if self._stopping and (route.op == INFER or route.op in LOADING_OPS):
                 raise error_for(Error.DRAINING, _DRAINING)
-            if route.op in LOADING_OPS or route.op in _WHOLE or (route.op in _OF_ALL and route.model_name is None):
+            model = route.model_name
+            is_about_all = route.op in _ABOUT_ALL or (route.op in _ABOUT_ALL_OR_NAMED and model is None)
+            if route.op in LOADING_OPS or is_about_all:
                 self._answer(message, route)
                 return
-            model = route.model_name
             if model is None and len(self.fleet.models) == 1:
                 model = next(iter(self.fleet.models))
             if model is None and route.op not in (INFER, "cancel", *OPERATIONS):
@@ -250,7 +253,7 @@ class ModelHost:
 
         try:
             self._versions.change(route.op, arguments, then)
-        except (BadInput, Failure, OSError, RuntimeError, ValueError) as error:  # as of a path that is none
+        except (BadInput, Failure, OSError, RuntimeError, ValueError) as error:  # as for a path that does not exist
             raise error_for(Error.LOAD_FAILED, f"model {name!r} cannot be loaded: {error}") from None
 
     @cached_property
@@ -372,7 +375,9 @@ class ModelHost:
         self.front.outbox.flush(math.inf)
 
     def _end_daemons(self) -> None:
-        """End all daemons. Each drains first, so requests that clients sent to it directly are answered."""
+        """End all daemons. Each drains first, so requests that clients sent to it directly are answered; daemons that
+        take too long, or are left when another signal comes, are killed.
+        """
         self._stop_at_s = min(self._stop_at_s, time.monotonic())
         self.fleet.stopping = True
         for served in self.fleet.models.values():

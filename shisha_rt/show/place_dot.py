@@ -45,7 +45,7 @@ def _statements(title: str, problem: Problem, assignment: Assignment) -> Iterato
 
 
 def _times(problem: Problem, assignment: Assignment) -> list[str]:
-    """(nodes,): time of each in words; the first of a group has the whole group's."""
+    """(nodes,): time of each in words; the first node of a group shows the time of the group."""
     times = [milliseconds(node.cost_s[device]) for node, device in zip(problem.nodes, assignment, strict=True)]
     for group in groups_in_use(problem, assignment):
         first, *others = group.nodes

@@ -1,6 +1,6 @@
 """A systemd unit for `serve`, as text. Pure.
 
-The unit forbids everything that the daemon was seen to run without; docs/install.md says what stays allowed and why.
+The unit forbids everything without which the daemon was seen to run; docs/install.md says what stays allowed and why.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CLOSED_TO_ALL: Final = (
     "RestrictNamespaces=yes",
     "RestrictRealtime=yes",
     "RestrictSUIDSGID=yes",
-    "# AF_NETLINK: by it the names of network interfaces are asked for when an address is bound",
+    "# AF_NETLINK: to look up network interfaces when an address is bound",
     "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
     "SystemCallArchitectures=native",
     "SystemCallFilter=@system-service",
@@ -98,7 +98,7 @@ class Unit:
                 "# A worker that is killed for its memory is started again; no reason to end the daemon",
                 "OOMPolicy=continue",
                 "LimitNOFILE=65536",
-                "# Cores: a place on each. Rather than CPUQuota=, under which all of them wait for the next period",
+                "# Cores: a place on each. Better than CPUQuota=, under which all cores wait for the next period",
                 "# AllowedCPUs=0-3",
                 "",
                 *_CLOSED_TO_ALL,
@@ -122,9 +122,9 @@ class Unit:
         ]
 
     def _before(self) -> list[str]:
-        """Have the folder of leases made anew, without which no system service with it in ReadWritePaths= starts.
+        """Make the folder of leases before each start: a unit does not start if a folder in ReadWritePaths= is missing.
 
-        Not by RuntimeDirectory=: that takes the folder from other users, and away when one of its daemons ends.
+        RuntimeDirectory= would not do: it changes the folder's owner, and removes the folder when one daemon ends.
         """
         if self.for_user or self.leases is None:
             return []
@@ -177,8 +177,8 @@ def _written(folder: Path) -> str:
 
 def quoted(word: str) -> str:
     """A word quoted for systemd. In a command, and only there, `$` must be doubled too."""
-    doubled = word.replace("%", "%%")
     if _PLAIN.fullmatch(word):
         return word
-    escaped = doubled.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    escaped = word.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"')
+    escaped = escaped.replace("\n", "\\n").replace("\t", "\\t")
     return f'"{escaped}"'

@@ -25,9 +25,12 @@ from stages.noise import run_on_frame
 
 _TRIED_FRAMES: Final = 3
 _MOST_OF_LARGEST: Final = 1e-3
-"""A batch may be rounded otherwise than a single frame; a network that mixes frames differs by far more."""
+"""Largest difference, relative to the largest value: a batch may be rounded otherwise than a single frame; a network
+that mixes frames differs by far more.
+"""
 _MOST_OF_INTEGERS: Final = 0.05
-_HALVES: Final = 16
+_FLOAT16_FACTOR: Final = 16
+"""By which float16 may differ more."""
 
 
 class FramesDiffer(ValueError):
@@ -101,7 +104,7 @@ class BatchedStage(BuiltStage):
 
 @dataclass(frozen=True, slots=True)
 class _Binding:
-    """`compute` works on slots, but for tensors `gathered` from slots before it, or `scattered` to slots after it."""
+    """`compute` works on slots, except for tensors `gathered` from slots before it or `scattered` to slots after it."""
 
     compute: Bound
     gathered: tuple[str, ...]
@@ -116,7 +119,7 @@ class _Runs:
         self._ends = together.single.ends
         self._descending = sorted(together.sizes, reverse=True)
         self._bindings: dict[tuple[int, int], _Binding] = {}
-        self._aside: dict[str, Array] = {}
+        self._aside: dict[str, Array] = {}  # the stage's own memory, by tensor: see `_room`
 
     @property
     def end_bytes(self) -> int:
@@ -124,7 +127,7 @@ class _Runs:
 
     @property
     def networks(self) -> set[EngineSession]:
-        """The networks that compute batches; one may be for several sizes."""
+        """The sessions that compute batches; one session may be for several sizes."""
         return set(self._together.sizes.values())
 
     def largest(self, frames: int) -> int:
@@ -171,6 +174,7 @@ class _Runs:
         return self._aside[spec.name]
 
     def _many(self, raw: Array, spec: Tensor, count: int) -> Array:
+        """View the bytes of `count` frames as one tensor."""
         shape = list(spec.shape)
         shape[self._together.axes[spec.name]] *= count
         return raw.view(NUMPY_OF[spec.datatype]).reshape(shape)
@@ -187,27 +191,27 @@ class _Runs:
             self._try_run(_TRIED_FRAMES if _TRIED_FRAMES in sizes else max(sizes), tried)
 
     def _try_run(self, count: int, tried: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]]) -> None:
-        """`tried`: frames, and the stage's outputs for each of them alone."""
+        """Run one batch of `count` of the frames. `tried`: frames, and the stage's outputs for each of them alone."""
         frames = [tried[number % len(tried)] for number in range(count)]
         arrays = {
             spec.name: self._many(np.zeros(count * spec.size_bytes, np.uint8), spec, count) for spec in self._ends.both
         }
         for spec in self._ends.inputs:
-            apart = arrays[spec.name].reshape(count, -1)
+            by_frame = arrays[spec.name].reshape(count, -1)
             for position, (given, _) in enumerate(frames):
-                apart[position] = given[spec.name].reshape(-1)
+                by_frame[position] = given[spec.name].reshape(-1)
         self._together.sizes[count].bind(arrays)(untimed)
         for spec in self._ends.outputs:
-            apart = arrays[spec.name].reshape(count, *spec.shape)
+            by_frame = arrays[spec.name].reshape(count, *spec.shape)
             for position, (_, expected) in enumerate(frames):
-                _check_alike(spec, apart[position], expected[spec.name])
+                _check_alike(spec, by_frame[position], expected[spec.name])
 
 
 def _check_alike(spec: Tensor, together: Array, alone: Array) -> None:
     most = _MOST_OF_INTEGERS if together.dtype.kind in "iub" else _MOST_OF_LARGEST
     finite = np.isfinite(alone) if alone.dtype.kind == "f" else np.ones(alone.shape, bool)
     difference = relative_difference(together[finite], alone[finite])
-    if not difference <= (most if together.dtype != np.float16 else _HALVES * most):  # NaN is no agreement
+    if not difference <= (most if together.dtype != np.float16 else _FLOAT16_FACTOR * most):  # NaN is no agreement
         raise FramesDiffer(
-            f"frames come out of a run otherwise than alone: {spec.name!r} by {difference:.1e} of its largest value"
+            f"frames have other answers in a batch than alone: {spec.name!r} by {difference:.1e} of its largest value"
         )

@@ -48,7 +48,7 @@ class RepaceFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A message to be answered at once, with `bytes_back` bytes beside the answer; it may have bytes beside it, too."""
+    """A message to be answered at once, with `bytes_back` bytes beside the answer; it may carry bytes itself."""
 
     number: int
     bytes_back: int = 0
@@ -71,7 +71,7 @@ class DoneFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Whether the worker shows signs of life (`alive`), and whether it waits as its place is emulated (`paced`)."""
+    """Whether the worker shows signs of life (`alive`), and whether it is waiting for its emulated place (`paced`)."""
 
     alive: bool
     paced: bool

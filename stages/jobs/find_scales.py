@@ -1,4 +1,4 @@
-"""`python -m stages.jobs.find_scales MODEL_FOLDER FILE [FRAMES.npz]`: find a model's scales in int8, and store them.
+"""`python -m stages.jobs.find_scales MODEL_FOLDER FILE [FRAMES.npz]`: find a model's int8 scales, and store them.
 
 The cleaned model runs in fp32 on the calibration frames; without FRAMES.npz these are noise, the same each time. FILE
 is a name in the model's folder.
@@ -22,7 +22,7 @@ from stages.engines.session import Array
 from stages.noise import noise_for
 
 _FRAMES: Final = 8
-_SEED: Final = 8  # not used for any frame of noise that is measured on
+_SEED: Final = 8  # no measurement uses noise of this seed
 
 
 def main(arguments: list[str]) -> int:
@@ -33,9 +33,9 @@ def main(arguments: list[str]) -> int:
 
 def find_scales(folder: Path, name: str = scales_file(), frames: Path | None = None) -> None:
     model = CleanModel.read(folder)
-    tensors = [name for name in scaled_tensors(model.graph) if model.graph.tensors[name].size_bytes]
-    shown = _noise(model.graph) if frames is None else _read(frames)
-    largest = largest_magnitudes(model, tensors, shown)
+    tensors = [tensor for tensor in scaled_tensors(model.graph) if model.graph.tensors[tensor].size_bytes]
+    calibration = _noise(model.graph) if frames is None else _read(frames)
+    largest = largest_magnitudes(model, tensors, calibration)
     write_scales(tensor_exponents(model.graph, largest), folder, name)
 
 

@@ -41,7 +41,8 @@ class ChildDaemon:
 def child_daemon(*arguments: str, endpoint: str = "tcp://127.0.0.1:0") -> Iterator[ChildDaemon]:
     """`shisha-rt serve` with `arguments`, by default on free ports; ended by SIGTERM at the end of the block.
 
-    If it does not start, raises BadInput if it ended with bad input, else Failure with the last line that it wrote.
+    If it does not start, raises BadInput if it ended with bad input, else Failure with the last line that it wrote. If
+    the block raises Failure and the daemon has ended, a Failure with the daemon's status and last line replaces it.
     """
     arguments = ("serve", *arguments, "--endpoint", endpoint, "--metrics", "127.0.0.1:0")
     with _ended_by_signals(), tempfile.TemporaryFile() as stderr:
@@ -65,13 +66,13 @@ def child_daemon(*arguments: str, endpoint: str = "tcp://127.0.0.1:0") -> Iterat
             _stop(child)
 
 
-def _not_started(child: Child, said: str) -> BadInput | Failure:
-    """The error for a daemon that did not start. Its bad input came from this command's user, so it is passed on."""
+def _not_started(child: Child, last: str) -> BadInput | Failure:
+    """The error for a daemon that did not start, with its `last` line. Its bad input is this command's own."""
     with contextlib.suppress(subprocess.TimeoutExpired):
-        complaint = _COMPLAINT.fullmatch(said)
+        complaint = _COMPLAINT.fullmatch(last)
         if complaint and child.wait(_ENDING_S) == _BAD_INPUT:
             return BadInput(complaint[1], complaint[2] or Error.BAD_INPUT)
-    return Failure(f"the daemon did not start: {said or _SILENT}", Error.DAEMON_FAILED)
+    return Failure(f"the daemon did not start: {last or _SILENT}", Error.DAEMON_FAILED)
 
 
 def _first_line(child: Child) -> bytes:
@@ -94,7 +95,7 @@ def _ended_by_signals() -> Iterator[None]:
     """Turn SIGTERM and SIGHUP into SystemExit, so that `finally` blocks run before this process ends."""
 
     def end(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)  # as a shell has it
+        raise SystemExit(128 + number)  # the exit status that a shell reports
 
     numbers = (signal.SIGTERM, signal.SIGHUP)
     old = {number: signal.signal(number, end) for number in numbers}

@@ -40,7 +40,7 @@ class Gaps:
 
 
 class Traffic:
-    """Sends frames from when its context is entered until `end`."""
+    """Sends frames from the start of the `async with` block until `end`."""
 
     def __init__(self, client: AsyncClient, frames: Sequence[Frame]) -> None:
         self.sent = 0
@@ -76,7 +76,7 @@ class Traffic:
         """Messages on frames lost, out of order or different; empty if there are none."""
         counted = self.counted
         words = {"lost": "lost", "out_of_order": "out of order", "different": "with another result than under the seed"}
-        faults = [f"{counted[what]} {said}" for what, said in words.items() if counted[what]]
+        faults = [f"{counted[what]} {text}" for what, text in words.items() if counted[what]]
         if self.errors:
             faults.append(f"{len(self.errors)} ended in an error, the first: {self.errors[0].message}")
         return faults
@@ -119,7 +119,7 @@ class Traffic:
 
     def _take(self, which: int, answer: Answer) -> None:
         self.arrivals.append(Arrival(time.monotonic(), answer.epoch))
-        # The daemon numbers frames in the order in which they arrive: in order means ascending.
+        # The daemon numbers frames in the order of their arrival, so answers in order have ascending numbers.
         self.out_of_order += answer.frame <= self._last_frame
         self._last_frame = answer.frame
         expected = self._expected[which]

@@ -1,8 +1,8 @@
 """A child process that works for the daemon, and the channel to it.
 
 A process that dies is started again: at once if it had lived for a while, else after a delay that doubles. Messages
-sent meanwhile are lost, as are those that the process had received: whoever hears of the death starts over. A process
-that hangs (`process/pulse.py`) is killed, which frees its resources.
+sent meanwhile are lost, as are those that the process had received: whoever is told of the death, by `died`, sends them
+again. A process that hangs (`process/pulse.py`) is killed, which frees its resources.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ ToT = TypeVar("ToT")
 FromT = TypeVar("FromT")
 
 _LIVED_S: Final = 10.0
+"""A process that has lived for longer is started again at once."""
 _MEANWHILE_S: Final = 0.02
 _FIRST_DELAY_S: Final = 0.1
 _MAX_DELAY_S: Final = 10.0
@@ -45,8 +46,8 @@ class ChildLink(Generic[ToT, FromT]):
     """Keeps a process of `program` running, from `start` to `close`; each such process is sent the greeting first.
 
     For each message of the process `poller` yields `said(message)`. After a death, once the next process runs, `poller`
-    or `look` yields `died(reason)`. While no process is to run, messages are dropped. `silence_s`: a process without a
-    sign of life for this long hangs.
+    or `look` yields `died(reason)`. Messages sent while none runs are dropped. `on`: whether a process is to run.
+    `silence_s`: a process without a sign of life for this long hangs.
     """
 
     silence_s = SILENCE_S
@@ -83,11 +84,11 @@ class ChildLink(Generic[ToT, FromT]):
         self._start()
 
     def start_later(self, greeting: Sequence[ToT]) -> None:
-        """Start the process with the first message to it."""
+        """Start the process only when the first message is sent to it."""
         self._greeting, self._idle = greeting, True
 
     def take_over(self, line: tuple[Child, Channel], greeting: Sequence[ToT]) -> None:
-        """Begin with a process that runs already, and has been greeted."""
+        """Keep a process running that somebody else has started, and has sent its greeting."""
         self._greeting = greeting
         self._watch(*line)
 
@@ -110,8 +111,9 @@ class ChildLink(Generic[ToT, FromT]):
         return None if self._line is None else self._line[0].pid
 
     def send(self, message: ToT) -> None:
-        """Send a message, in order. While the channel is full it waits for a later message or look."""
+        """Send a message, in order; first start the process after `start_later`. While the channel is full it waits."""
         if self._idle:
+            # `look` starts the process now. If it cannot, a later look does, and reports a death for this reason.
             self._idle, self.on, self._reason = False, True, "it could not be started"
             deque(self.look(), maxlen=0)
         if self._line is not None and self._line[1].open:
@@ -124,13 +126,13 @@ class ChildLink(Generic[ToT, FromT]):
             self.send(message)
 
     def _or_kill(self, send: Callable[[Channel], None]) -> None:
-        """Send something; kill a process that does not take its messages, for another to replace it."""
+        """Call `send`; kill a process that reads no messages, so that a new one replaces it."""
         assert self._line is not None
         child, channel = self._line
         try:
             send(channel)
         except ChannelBroken as broken:
-            if str(broken) != GONE:  # otherwise it has ended by itself, and its exit status says more
+            if str(broken) != GONE:  # a process that has ended by itself has an exit status, which says more
                 self._reason = f"it takes no messages: {broken}"
             child.kill()
 
@@ -145,7 +147,7 @@ class ChildLink(Generic[ToT, FromT]):
                 except msgspec.MsgspecError as error:
                     log.warning("a message of %s was not understood: %s", self._program.module, error)
                 if self._line is None or self._line[1] is not channel:
-                    return  # whoever heard it has ended the process, or started another
+                    return  # the receiver of the message has ended the process, or started another
         except ChannelBroken as broken:
             self._reason = f"it is not understood: {broken}"
             child.kill()
@@ -207,6 +209,6 @@ class ChildLink(Generic[ToT, FromT]):
         (child, channel), self._line = self._line, None
         for fd in (child.pidfd, channel.fileno()):
             self._poller.unwatch(fd)
-        status = child.end()  # first: a process whose channel is closed would complain
+        status = child.end()  # before the channel is closed, on which the process would log an error
         channel.close()
         return status

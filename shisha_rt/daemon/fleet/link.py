@@ -40,14 +40,14 @@ class WorkerLink:
 
     def take_back(self, region: int) -> list[WorkerHung]:
         """Have workers close their descriptors of a region that has ended."""
-        having = [incarnation for incarnation, lent in self._lent.items() if region in lent]
-        for incarnation in having:
+        holders = [incarnation for incarnation, lent in self._lent.items() if region in lent]
+        for incarnation in holders:
             self._lent[incarnation].discard(region)
-        sends = (self.send(incarnation, messages.TakeBack(region)) for incarnation in having)
+        sends = (self.send(incarnation, messages.TakeBack(region)) for incarnation in holders)
         return [hung for hung in sends if hung is not None]
 
     def send(self, incarnation: int, message: ToWorker, beside: int | None = None) -> WorkerHung | None:
-        """Send a message, with the descriptor `beside`. A worker that is gone gets nothing: its pidfd reports it."""
+        """Send a message, with the descriptor `beside`; nothing to a dead worker, whose pidfd reports the death."""
         channel = self._channels.get(incarnation)
         if channel is None or not channel.open:
             return None
@@ -59,28 +59,28 @@ class WorkerLink:
 
     def receive(self, incarnation: int) -> Iterator[FromWorker | WorkerHung]:
         """Yield all messages that the worker has sent."""
-        while said := self.read(incarnation):
-            yield from said
+        while received := self.read(incarnation):
+            yield from received
 
     def read(self, incarnation: int) -> Sequence[FromWorker | WorkerHung]:
-        """Read the worker's next message, if there is one; then send messages that waited for a full channel."""
+        """Read the worker's next message, if there is one; then send messages that waited as the channel was full."""
         channel = self._channels[incarnation]
-        said: list[FromWorker | WorkerHung] = []
+        received: list[FromWorker | WorkerHung] = []
         try:
             data = channel.take()
             if data is not None:
-                said.append(messages.FROM_WORKER.decode(data))
+                received.append(messages.FROM_WORKER.decode(data))
             if channel.waiting and channel.open:
                 channel.flush()
         except (msgspec.MsgspecError, ChannelBroken) as error:
-            if str(error) != GONE:  # the end of a part may be lost, so the worker is of no use any more
-                said.append(WorkerHung(incarnation, f"it is not understood: {error}"))
+            if str(error) != GONE:  # the report of a part may be lost, so the worker is of no use any more
+                received.append(WorkerHung(incarnation, f"it is not understood: {error}"))
         if not channel.open:
             self._poller.unwatch(channel.fileno())
-        return said
+        return received
 
     def look(self) -> Iterator[WorkerHung]:
-        """Called periodically: send messages that waited for a full channel."""
+        """Called periodically: send messages that waited as a channel was full."""
         for incarnation, channel in self._channels.items():
             if channel.waiting and channel.open:
                 try:

@@ -49,7 +49,10 @@ def fits_socket(path: Path) -> bool:
 
 
 class IpcSocket:
-    """Raises BadInput, and leaves everything as it was, if it cannot be made. `kind`: type of the listening socket."""
+    """A listening socket of type `kind` at `endpoint`, and its lock file.
+
+    Raises BadInput if it cannot be made; then no file of ours is left behind.
+    """
 
     def __init__(self, endpoint: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> None:
         self._path = check_ipc_path(endpoint)
@@ -58,7 +61,7 @@ class IpcSocket:
         self._socket: socket.socket | None = None
         self._inode: int | None = None
         try:
-            self._socket = socket.socket(socket.AF_UNIX, kind)  # it may be that no descriptor is left
+            self._socket = socket.socket(socket.AF_UNIX, kind)  # fails if no descriptor is left
             _remove_leftover(self._path)
             self._socket.bind(str(self._path))
             self._inode = self._path.lstat().st_ino
@@ -66,8 +69,8 @@ class IpcSocket:
             self._socket.setblocking(False)
         except OSError as error:
             self.close()
-            said = "another program serves there" if error.errno == errno.EADDRINUSE else error.strerror
-            raise BadInput(f"endpoint {endpoint}: {said}; expected a path of its own", Error.ADDRESS_TAKEN) from None
+            reason = "another program serves there" if error.errno == errno.EADDRINUSE else error.strerror
+            raise BadInput(f"endpoint {endpoint}: {reason}; expected a path of its own", Error.ADDRESS_TAKEN) from None
 
     def hand_over(self) -> int:
         """Return the listening descriptor, which the caller has to close."""
@@ -91,8 +94,8 @@ class IpcSocket:
 def peer_of(end: socket.socket) -> tuple[int, int | None]:
     """The process and the user at the other end, as the kernel reports them; 0 and None if it does not."""
     try:
-        said = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        process, user, _ = _CREDENTIALS.unpack(said)
+        credentials = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        process, user, _ = _CREDENTIALS.unpack(credentials)
     except (OSError, struct.error):
         return 0, None
     return process, user
@@ -129,7 +132,7 @@ def _remove_leftover(path: Path) -> None:
 
 
 def _mode(path: Path) -> int | None:
-    """Mode of the file at `path`; links are not followed. None: there is no file, or there can be none."""
+    """Mode of the file at `path`, not following links; None: there is no file, or the path cannot have one."""
     try:
         return path.lstat().st_mode
     except OSError:
@@ -153,7 +156,7 @@ def lock_file(path: Path) -> int:
         except OSError:
             os.close(fd)
             raise
-        # Its last holder may have unlinked the file between our opening and our locking it: then it locks nothing.
+        # The last holder may have unlinked the file after we opened it, and before our lock: that then excludes nobody.
         with contextlib.suppress(FileNotFoundError):
             if os.fstat(fd).st_ino == path.stat().st_ino:
                 return fd

@@ -25,15 +25,15 @@ from shisha_rt.protocol.line import unpack
 from shisha_rt.protocol.multipart import are_descriptors_left
 
 _AT_ONCE: Final = 64
-"""Most lines that one look reports."""
+"""Most readable lines that one poll reports."""
 _SPARE_DESCRIPTORS: Final = 32
-"""With fewer left, lines are read with care, as large messages bring descriptors."""
+"""With fewer left, each message is peeked at first: a large one comes in a descriptor, and would be lost without."""
 _MOST_UNREAD_BYTES: Final = 16 << 20
-"""Of large answers in the socket of one line; more wait in the outbox, whose limits hold for them."""
+"""Most bytes of large answers in one line's socket; further answers wait in the outbox, under its limits."""
 
 
 class Lines:
-    """At most `most` of them. For the loop's poller they are one descriptor: together they have one share of a turn."""
+    """The direct lines, at most `most`. The loop polls all as one descriptor, so they share one turn's time."""
 
     def __init__(self, gateway: Gateway, poller: Poller, most: int) -> None:
         limits = gateway.limits
@@ -41,12 +41,12 @@ class Lines:
         self._poller = poller
         self._largest_bytes = limits.max_message_bytes + limits.max_header_bytes + REFUSED_BYTES
         fits = max(self._largest_bytes, limits.max_answer_bytes + limits.max_header_bytes) <= LARGEST_BYTES
-        # With keys, who sends is known by the connection's key.
+        # With keys there are no lines: the key that identifies a client belongs to its ZeroMQ connection.
         self._most = most if fits and gateway.security is None else 0
         self._lines: dict[int, tuple[Channel, int]] = {}
         self._ready: deque[int] = deque()  # descriptors of lines that have not been read since they were reported
-        self._put_off: list[int] = []  # lines whose next message has a descriptor that could not be had
-        self._careful = False
+        self._put_off: list[int] = []  # lines whose next message brings a descriptor, while this process has none free
+        self._peeks = False
         self._epoll = select.epoll()
         poller.watch(self._epoll.fileno(), self.read)
 
@@ -61,7 +61,7 @@ class Lines:
 
     def look(self) -> None:
         """Called periodically: note whether descriptors are short, and read again the lines that wait for one."""
-        self._careful = bool(self._lines) and not are_descriptors_left(_SPARE_DESCRIPTORS)
+        self._peeks = bool(self._lines) and not are_descriptors_left(_SPARE_DESCRIPTORS)
         for fd in self._put_off:
             self._epoll.register(fd, select.EPOLLIN)
         self._put_off.clear()
@@ -74,7 +74,7 @@ class Lines:
         self._epoll.register(fd, select.EPOLLIN)
 
     def read(self) -> Iterator[Arrived]:
-        """The requests that have come, one of each line in turn, as far as a turn of the loop has time for."""
+        """Yield requests that have come, one of each line in turn, until the loop's share of time is used up."""
         ends_s = time.monotonic() + SHARE_S
         while True:
             if not self._ready:
@@ -89,12 +89,12 @@ class Lines:
 
     def _read(self, fd: int) -> Arrived | None:
         line, _ = self._lines[fd]
-        line.peeks = self._careful
+        line.peeks = self._peeks
         try:
             data = line.take()
         except ChannelBroken:
             data = None
-        if not line.open or line.has_beside:  # it has ended, or carries what is no message
+        if not line.open or line.has_beside:  # closed, or misused: no request brings a descriptor of its own
             self._end(fd)
             return None
         if data is None:
@@ -119,7 +119,7 @@ class Lines:
         self._gateway.unfollow(line)
 
     def close(self) -> None:
-        self.look()
+        self.look()  # registers lines that are put off, as `_end` expects
         for fd in list(self._lines):
             self._end(fd)
         self._poller.unwatch(self._epoll.fileno())

@@ -7,7 +7,7 @@ ends with an error that reveals nothing.
 
 The socket never blocks. An answer that a client's queue does not take waits here. Answers beyond a client's share of
 memory, and answers to clients that have left, are counted as undeliverable and dropped. Memory is shared out as
-`core.fair_share` says; a client's first answer waits however large it is.
+`core.fair_share` says; a client's first answer waits however large it is, unless other answers use all memory.
 
 ZeroMQ does not report which client's queue has space again, only (by the socket's descriptor, which ends the loop's
 wait) that something has changed. So after a change all waiting answers are tried again, soon enough for clients that
@@ -45,11 +45,11 @@ _NOT_FOR_YOU: Final = encode_error(None, error_for(Error.RECEIVER_GONE, "whom th
 
 
 class Outbox:
-    """Sends multipart messages, each starting with the client's routing id, over a ROUTER socket. A client that is a
-    channel gets its own over that, which is its direct line.
+    """Sends multipart messages, each starting with the client's routing id, over a ROUTER socket. A client with a
+    direct line is a `Channel`, and is sent its messages over that.
 
-    `limit_bytes`: how much may wait for a single client; for all together, twice as much. `is_open`: whether a client
-    that is a connection is still there.
+    `limit_bytes`: how much may wait for a client if nothing waits for others; for all together, twice as much.
+    `is_open`: whether a client that is a `Connection` is still there.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class Outbox:
         self._waiting: dict[Hashable, deque[Sequence[bytes]]] = {}
         self._bytes: dict[Hashable, int] = {}
         self._all_bytes = 0
-        self._tried_s = self._again_s = -math.inf
-        self._unasked_s = LEAST_AGAIN_S
-        self._stirred = False
+        self._tried_s = self._again_s = -math.inf  # the last try, and the earliest time for the next
+        self._unasked_s = LEAST_AGAIN_S  # interval between tries without a change
+        self._changed = False  # since the last try
 
     @property
     def empty(self) -> bool:
@@ -88,7 +88,7 @@ class Outbox:
         if client not in self._waiting and self._try(client, parts):
             return
         size = _size_bytes(parts)
-        is_first = client not in self._waiting and self._all_bytes < 2 * self._limit_bytes  # it waits however large
+        is_first = client not in self._waiting and self._all_bytes < 2 * self._limit_bytes  # waits however large
         if not (is_first or self._has_room(client, size)):
             self._undeliverable()
             return
@@ -104,19 +104,19 @@ class Outbox:
         """When `flush` is due next, if nothing else happens."""
         if self.empty:
             return math.inf
-        return self._again_s if self._stirred else max(self._again_s, self._tried_s + self._unasked_s)
+        return self._again_s if self._changed else max(self._again_s, self._tried_s + self._unasked_s)
 
     def flush(self, now_s: float) -> None:
         """Try waiting answers again, as something may have changed, unless they were tried a moment ago."""
         if self.empty:
             return
         if now_s < self._again_s:
-            self._stirred = True
+            self._changed = True
             return
         began_s, before_bytes = time.monotonic(), self._all_bytes
         self._try_all()
         took_s = time.monotonic() - began_s
-        self._tried_s, self._again_s, self._stirred = now_s, now_s + max(LEAST_AGAIN_S, took_s / _PART_OF_LOOP), False
+        self._tried_s, self._again_s, self._changed = now_s, now_s + max(LEAST_AGAIN_S, took_s / _PART_OF_LOOP), False
         self._unasked_s = LEAST_AGAIN_S if self._all_bytes < before_bytes else min(UNASKED_S, 2 * self._unasked_s)
 
     def _try_all(self) -> None:
@@ -129,7 +129,7 @@ class Outbox:
                 del self._waiting[client], self._bytes[client]
 
     def _try(self, client: Hashable, parts: Sequence[bytes]) -> bool:
-        """Send an answer; False if the client's queue is full. An answer to a client that is gone is dropped: True."""
+        """Send an answer, or drop it if the client is gone; False if the client's queue is full."""
         try:
             if isinstance(client, Channel):
                 return client.try_send(pack(parts))

@@ -1,4 +1,4 @@
-"""Who used the CPU time of cores: a family of processes, or others.
+"""Who used the CPU time of cores: our own processes, or others.
 
 The kernel counts how long each core was busy, but not for which process. The rest, after subtracting the CPU time of
 our own processes, was used by others: other programs, and other guests of the same hypervisor (stolen time). Busy time

@@ -1,12 +1,12 @@
 """Leases of cores: which core of a host belongs to which daemon, so that no two use the same core unasked.
 
 A lease is a lock on a file named after the core, in a folder that all daemons use; the kernel ends the lease when its
-process ends, however that happens. A process that was told which cores to use holds them, together with any others that
-were told the same, and so keeps them from daemons that choose their cores. Containers on one host respect each other's
-leases if they are given the same folder, on a local file system.
+process ends, however that happens. A process that is given its cores by the user holds them by a shared lock, together
+with any others that are given the same, and so keeps them from daemons that choose their cores. Containers on one host
+respect each other's leases if they are given the same folder, on a local file system.
 
-A file that is removed leases nothing to whoever opens its name anew. Programs that clean /tmp of old files
-(systemd-tmpfiles) leave a folder that somebody has locked.
+A lock on a file that has been removed excludes nobody who opens its name anew. So the folder is locked, too: programs
+that clean /tmp of old files (systemd-tmpfiles) skip locked folders.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class CoreLeases:
         return frozenset(core for core in cores if not self._lock(core, fcntl.LOCK_SH) and not self.fault)
 
     def hold_beside(self, core: int, own: Collection[int]) -> bool:
-        """Hold a core that nobody holds but processes of `own`; False if others do, or if that cannot be read."""
+        """Hold a core unless others than the processes `own` (pids) do; False if they do, or if that is unknown."""
         if not self._lock(core, fcntl.LOCK_SH):
             return False
         holders = _holders(os.fstat(self._locks[core]).st_ino)
@@ -75,7 +75,7 @@ class CoreLeases:
         return is_own
 
     def share(self) -> None:
-        """Turn leases into holds, so that processes told to use these cores can hold them too, and outlive this one."""
+        """Turn leases into holds, so that processes given these cores can hold them too, and outlive this one."""
         for lock in self._locks.values():
             with contextlib.suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -164,10 +164,10 @@ def _holders(inode: int) -> set[int]:
 
 
 def _own_folder() -> Path:
-    """The environment's folder, else this user's own. Raises OSError if others own or may use the latter."""
-    if of_environment := os.environ.get(FOLDER_VARIABLE):  # an empty one is as none
+    """The environment's folder, else this user's own. Raises OSError if the latter is another's, or open to others."""
+    if of_environment := os.environ.get(FOLDER_VARIABLE):  # an empty variable counts as unset
         return Path(of_environment)
-    path = Path(tempfile.gettempdir(), f"shisha-rt-cores-{os.getuid()}")  # not of one session: Ray's may differ
+    path = Path(tempfile.gettempdir(), f"shisha-rt-cores-{os.getuid()}")  # no session's: Ray's may differ
     path.mkdir(mode=0o700, exist_ok=True)
     status = path.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:

@@ -24,7 +24,7 @@ _IMAGES: Final = (
 _LARGEST_IMAGE: Final = 4096
 """Largest image size that is tried because of a file's metadata: larger ones could take all memory."""
 _MOST_ELEMENTS: Final = 4 * _LARGEST_IMAGE**2
-"""Of all inputs in one try: sizes that a user gave can make every try larger."""
+"""Most elements of all inputs in one try: sizes that a user gave can make every try larger."""
 _LENGTHS: Final = (16, 512, 1, 128, 8, 64, 100, 256, 1000, 16000)
 """Sizes for inputs that are no images. Dimensions but the last are tried as 1 first, as in batches and states."""
 _MOST_TRIES: Final = 300

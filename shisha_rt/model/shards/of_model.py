@@ -19,7 +19,6 @@ from shisha_rt.model.split import AXES, Axis, KeptWhole, Splittable
 
 _OPEN: Final = "sizes of its tensors depend on the data"
 
-
 _USUAL_MACS: Final = 4
 _MACS: Final[Mapping[str, int]] = MappingProxyType({"LRN": 300, "LogSoftmax": 50, "Softmax": 50})
 """Time of one output element of these operators, in multiply-adds of a convolution; of all others, `_USUAL_MACS`."""
@@ -28,7 +27,8 @@ _MACS: Final[Mapping[str, int]] = MappingProxyType({"LRN": 300, "LogSoftmax": 50
 def splits_of(
     graph: Graph, node_layers: Sequence[int], legal_cuts: Collection[int], layer_macs: Sequence[int]
 ) -> tuple[tuple[Splittable, ...], tuple[KeptWhole, ...]]:
-    """Find how each group of layers with a heavy operator, and pairs of neighbours, may be split along every axis.
+    """Find how each group of layers with a heavy operator, and each pair of neighbouring groups, may be split along
+    every axis; for single groups also why not.
 
     `graph` is the one that stages are cut from, `node_layers` (operators,) the layer of each, `layer_macs` (layers,)
     the multiply-adds of each.
@@ -42,10 +42,10 @@ def splits_of(
         numbers = sorted(operator for layer in range(span[0], span[1] + 1) for operator in operators.get(layer, ()))
         if not any(graph.operators[number].op_type in HEAVY for number in numbers):
             return
-        open_ended = any(graph.tensors[name].open_axes for number in numbers for name in _passing(graph, number))
+        is_open = any(graph.tensors[name].open_axes for number in numbers for name in _tensors_of(graph, number))
         macs = sum(layer_macs[span[0] : span[1] + 1])
         for axis in AXES:
-            answer = _OPEN if open_ended else _answer(graph, numbers, span, axis, macs)
+            answer = _OPEN if is_open else _answer(graph, numbers, span, axis, macs)
             yield answer if isinstance(answer, Splittable) else KeptWhole(*span, axis, answer)
 
     alone = [answer for span in groups for answer in answers(span)]
@@ -54,13 +54,14 @@ def splits_of(
     return splittables, tuple(answer for answer in alone if isinstance(answer, KeptWhole))
 
 
-def _passing(graph: Graph, operator: int) -> Iterator[str]:
+def _tensors_of(graph: Graph, operator: int) -> Iterator[str]:
+    """The run-time tensors that an operator reads or makes."""
     node = graph.operators[operator]
     return (name for name in (*node.inputs, *node.outputs) if name in graph.tensors)
 
 
 def _answer(graph: Graph, operators: Sequence[int], span: Span, axis: Axis, macs: int) -> Splittable | str:
-    """How the layers can be split, or why not. If this raises, the reason says so: the network can be served whole."""
+    """How the layers can be split, or why not. An exception is only a reason: the network can be served without."""
     try:
         answer = splittable(graph, operators, *span, axis)
         return answer if isinstance(answer, str) else _with_join(graph, operators, answer, macs)

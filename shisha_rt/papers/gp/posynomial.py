@@ -25,7 +25,7 @@ class Monomial:
         return replace(self, coefficient=self.coefficient * factor)
 
     def by(self, other: Monomial) -> Monomial:
-        """The product of both; variables that cancel out are gone."""
+        """The product of both, without variables that cancel out."""
         powers = {name: self.exponents.get(name, 0.0) + power for name, power in other.exponents.items()}
         exponents = {**self.exponents, **powers}
         return Monomial(

@@ -1,8 +1,9 @@
 """The best chain whose cuts are among given downsets: the smallest bottleneck, each stage on a place of its own.
 
-least(c, J) = min over kinds k and downsets I within J of max(least(c - e_k, I), time of J without I on k), where c
-counts the places of each kind that may be used. Exact for these downsets, up to rounding; if all downsets are given, no
-chain over any order of the layers is better. Sharing of links among places is ignored.
+least(c, J), the smallest bottleneck of a chain that computes J, = min over kinds k and downsets I within J of
+max(least(c - e_k, I), time of J without I on k), where c counts the places of each kind that may be used, and c - e_k
+has one place of kind k less. Exact for these downsets, up to rounding; if all downsets are given, no chain over any
+order of the layers is better. Sharing of links among places is ignored.
 """
 
 from __future__ import annotations
@@ -91,9 +92,9 @@ class _Stages:
 
     def until(self, end: int) -> slice:
         """The stages that end at a position."""
-        first, behind = np.searchsorted(self.ends, [end, end + 1]).tolist()
+        first, past = np.searchsorted(self.ends, [end, end + 1]).tolist()
         starts = [*self.starts.tolist(), self.begin.size]
-        return slice(starts[first], starts[behind])
+        return slice(starts[first], starts[past])
 
 
 def _stages(
@@ -126,6 +127,7 @@ def _by_end(stages: Sequence[tuple[Ints, Ints, Floats]]) -> _Stages:
 
 
 def _used(cell: Counts) -> list[int]:
+    """The kinds of which places may be used."""
     return [kind for kind, count in enumerate(cell) if count]
 
 
@@ -136,12 +138,12 @@ def _with_less(cell: Counts, kind: int) -> Counts:
 def _traced(
     stages: Sequence[_Stages], least: dict[Counts, Floats], cell: Counts, end: int
 ) -> tuple[list[int], list[int]]:
-    """Ends of stages, and their kinds. Values are recomputed in the same way, so equality is exact."""
+    """The best chain to `end`: its stages' ends and kinds. Values are recomputed in the same way, so they are equal."""
     ends: list[int] = []
     kinds: list[int] = []
     while end:
-        its_s = least[cell][end]
-        unused = next((kind for kind in _used(cell) if least[_with_less(cell, kind)][end] == its_s), None)
+        least_s = least[cell][end]
+        unused = next((kind for kind in _used(cell) if least[_with_less(cell, kind)][end] == least_s), None)
         if unused is not None:
             cell = _with_less(cell, unused)
             continue
@@ -149,7 +151,7 @@ def _traced(
             before, stage = least[_with_less(cell, kind)], stages[kind]
             run = stage.until(end)
             through_s = np.maximum(before[stage.begin[run]], stage.time_s[run])
-            if through_s.size and through_s.min() == its_s:
+            if through_s.size and through_s.min() == least_s:
                 ends.append(end)
                 kinds.append(kind)
                 end, cell = int(stage.begin[run][through_s.argmin()]), _with_less(cell, kind)

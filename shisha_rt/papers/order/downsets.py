@@ -73,13 +73,13 @@ def bits_of(downset: Downset) -> Iterator[int]:
 
 def every_downset(needs: GroupNeeds, most: int) -> list[Downset] | None:
     """All downsets, smaller ones first; None: there are more than `most`."""
-    cut_masks, newest = [0], [0]
+    downsets, newest = [0], [0]
     for _ in needs.spans:
         newest = list(dict.fromkeys(downset | 1 << group for downset in newest for group in needs.ready(downset)))
-        cut_masks += newest
-        if len(cut_masks) > most:
+        downsets += newest
+        if len(downsets) > most:
             return None
-    return cut_masks
+    return downsets
 
 
 def good_orders(needs: GroupNeeds, work_s: Sequence[float]) -> list[Order]:
@@ -136,15 +136,16 @@ def downsets_along(orders: Sequence[Order]) -> list[Downset]:
 def near(needs: GroupNeeds, downset: Downset) -> Iterator[Downset]:
     """Yield the downsets that differ from this one by one or two groups."""
     more, less = list(needs.ready(downset)), list(needs.last(downset))
+    # Each pair of groups is added, or removed, in one of the two orders only.
     for group in more:
         larger = downset | 1 << group
         yield larger
         yield from (larger | 1 << other for other in needs.ready(larger) if other > group or other not in more)
     for group in less:
-        larger = downset ^ 1 << group
-        yield larger
-        yield from (larger ^ 1 << other for other in needs.last(larger) if other < group or other not in less)
-        yield from (larger | 1 << other for other in more if not needs.before[other] >> group & 1)
+        smaller = downset ^ 1 << group
+        yield smaller
+        yield from (smaller ^ 1 << other for other in needs.last(smaller) if other < group or other not in less)
+        yield from (smaller | 1 << other for other in more if not needs.before[other] >> group & 1)
 
 
 def order_through(downsets: Sequence[Downset]) -> Order:

@@ -93,10 +93,10 @@ def ordered_plan(
     best = OrderedPlan(None, file_s, min(least_s, file_s))
     if best.is_proven:
         return best
-    best_order = search.found(file_s)
-    lower_s = min(max(least_s, best_order.lower_s), file_s)
+    candidates = search.candidates(file_s)
+    lower_s = min(max(least_s, candidates.lower_s), file_s)
     predicted = team_costs(costs)
-    for chain, order in search.chains(best_order):
+    for chain, order in search.chains(candidates):
         plan = in_file_layers(chain, layers_in(spans, order), needs)
         bottleneck_s = predicted.rate(plan).bottleneck_s
         if bottleneck_s < best.bottleneck_s * (1 - _TOLERANCE):
@@ -105,8 +105,8 @@ def ordered_plan(
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """`cuts`: the best found, if any; `orders`: others to try, too. No chain over any order is below `lower_s`."""
+class _Candidates:
+    """`cuts`: the best chain's, if any; `orders`: others to try, too. No chain over any order is below `lower_s`."""
 
     cuts: BestCuts | None
     orders: tuple[Order, ...]
@@ -121,7 +121,7 @@ class _Search:
     goal: Goal
     limits: OrderLimits
 
-    def found(self, file_s: float) -> _Found:
+    def candidates(self, file_s: float) -> _Candidates:
         # `best_cuts` ignores copies, and places that share a link: if there may be such, its result is only one of
         # several guesses.
         guess = self.goal.replicate or self.groups.shares_links
@@ -131,14 +131,14 @@ class _Search:
         cuts = None if every is None else self._best(every, below_s)
         if cuts is not None:
             lower_s = 0.0 if self.goal.replicate else min(cuts.bottleneck_s, below_s) * (1 - _TOLERANCE)
-            return _Found(cuts if cuts.cuts else None, orders, lower_s)
+            return _Candidates(cuts if cuts.cuts else None, orders, lower_s)
         cuts = self._nearby(below_s)
-        return _Found(cuts, orders if cuts is not None else tuple(self._good_orders()))
+        return _Candidates(cuts, orders if cuts is not None else tuple(self._good_orders()))
 
-    def chains(self, best_order: _Found) -> Iterator[tuple[Plan, Order]]:
-        """Yield chains with their orders: by the exact planner over each order, then that of the cuts themselves."""
-        cuts = best_order.cuts
-        orders = best_order.orders if cuts is None else (order_through(cuts.cuts), *best_order.orders)
+    def chains(self, candidates: _Candidates) -> Iterator[tuple[Plan, Order]]:
+        """Yield chains with their orders: of the exact planner over each order, then that of the cuts."""
+        cuts = candidates.cuts
+        orders = candidates.orders if cuts is None else (order_through(cuts.cuts), *candidates.orders)
         for order in dict.fromkeys(orders):
             if self.goal.should_stop():
                 break
@@ -155,7 +155,7 @@ class _Search:
         stages: list[tuple[int, int, str]] = []
         for downset, kind in zip(cuts.cuts, cuts.kinds, strict=True):
             added = downset & ~done
-            count = sum(last - first + 1 for at, (first, last) in enumerate(self.network.spans) if added >> at & 1)
+            count = sum(end - start + 1 for at, (start, end) in enumerate(self.network.spans) if added >> at & 1)
             stages.append((first, first + count - 1, next(free[kind])))
             first, done = first + count, downset
         return Plan.of(stages)
@@ -170,7 +170,7 @@ class _Search:
     def _nearby(self, below_s: float) -> BestCuts | None:
         """The best chain among downsets along good orders, then repeatedly near the cuts of the best chain so far."""
         family = base = downsets_along([tuple(range(len(self.network.spans))), *self._good_orders()])
-        # So that the search can go on from the file's order, if that is as good as the others.
+        # Slack, so that the search can go on from the file's order if no other is better.
         below_s *= 1 + 1e-6
         best: BestCuts | None = None
         for _ in range(_MOST_ROUNDS):

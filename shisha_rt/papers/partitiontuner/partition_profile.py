@@ -1,7 +1,7 @@
 """Times of partitions on the devices of a place: from the profile store, or measured first (PartitionTuner, 3.1).
 
 A partition is a single operator, or a group of a pattern that the user names. The store has a row for each partition's
-id on each measured device: networks share rows, and only new partitions are measured. Unlike those of
+id on each measured device: networks share rows, and only new partitions are measured. Unlike the times of
 `measure.device_profile`, which separates computing from moving, these are the paper's costs: each partition is a
 session of its own, whose time includes its inputs and outputs as plain tensors. A device that turns out to be unable to
 run a partition is stored with infinite seconds.
@@ -88,19 +88,19 @@ def profile_partitions(
     id_of = {partition: partition_id(ids, partition) for partition in partitions}
     first_of = {partition_key: partition for partition, partition_key in reversed(id_of.items())}
     place_class = class_of(place, machine, compiled)
-    measured_here: list[tuple[int, float]] = []  # how many, and in how many seconds
+    measured_here: list[tuple[int, float]] = []  # how many, and in how many seconds; one entry at most
     with nullcontext(store) if store is not None else ProfileStore() as store:
-        kept = _Kept(compiled, place_class, measured, store, on_progress)
+        stored = _StoredTimes(compiled, place_class, measured, store, on_progress)
 
         def measure_all(missing: Mapping[str, _Partition]) -> None:
             start_s = time.monotonic()
-            kept.measure(missing)
+            stored.measure(missing)
             measured_here.append((len(missing), time.monotonic() - start_s))
 
         def missing_of(known: Mapping[str, object]) -> dict[str, _Partition]:
             return {key: first for key, first in first_of.items() if key not in known}
 
-        known = known_or_measured(lambda: kept.known(first_of), missing_of, measure_all)
+        known = known_or_measured(lambda: stored.known(first_of), missing_of, measure_all)
     new, seconds = measured_here[0] if measured_here else (0, 0.0)
     columns = [devices.index(device) for device in measured]
     times_s = {partition: known[partition_key] for partition, partition_key in id_of.items()}
@@ -122,7 +122,7 @@ def _with_times(
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _StoredTimes:
     """Measures partitions of a model on a place, and reads and writes their times in the store."""
 
     compiled: Compiled
@@ -146,7 +146,7 @@ class _Kept:
         return {
             partition_key: tuple(times_s[partition_key] for times_s in rows)
             for partition_key in ids
-            if all(partition_key in t for t in rows)
+            if all(partition_key in times_s for times_s in rows)
         }
 
     def measure(self, missing: Mapping[str, _Partition]) -> None:

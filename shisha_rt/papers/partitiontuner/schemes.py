@@ -62,7 +62,7 @@ def opseq(problem: Problem) -> PlacementSolution:
 
 
 def partitiontuner(problem: Problem, left_s: LeftSeconds = forever) -> PlacementSolution:
-    """The least sum, then overlap: outcome and bound are of the sum; branches overlap in the schedule.
+    """Minimise the sum of all costs, then let branches overlap in the schedule; outcome and bound are of the sum.
 
     The backend finder's dynamic programming over operators and groups is that of `exact`, which includes transfers and
     handles points where branches meet (ours: the paper does not say how).

@@ -6,9 +6,9 @@ the slowest stage, know no costs, and leave stages on their places. They differ 
 when they end.
 
 Only the abstract of the paper was available. It says that interference is detected online, from stages, and mitigated
-by moving work among them, and that ODIN is compared with LLS. The rest is our guess, for both walks: which stage takes
-a layer, that the number of moves without gain is limited (as in Shisha's walk), and that the best plan is the result.
-The caller decides when to search.
+by moving work among them, and that ODIN is compared with LLS. The rest is our guess: for both walks, which stage takes
+a layer, and that the best plan is the result; for ODIN, that the number of moves without gain is limited (as in
+Shisha's walk); for LLS, that it ends when the rate falls. The caller decides when to search.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What all rivals share: counting, stopping, and keeping the best plan measured.
 
 A rival only chooses the next plan. Wrapped in a `Search` it is a `Tuner` for the search loop (`planner/loop.py`) and
-any evaluator; its result is the best plan measured, wherever the rival ended.
+any evaluator. Its result is the best plan measured, wherever the rival ended, unless the rival names its own result (a
+final proposal).
 
 Rivals use the random generator that they were given, so repeating a search needs a generator in the same state.
 """
@@ -28,7 +29,7 @@ class Rival(Protocol[S]):
     def step(self, state: S, observation: Measurement) -> tuple[S, Proposal | str]:
         """The next plan, after the last one has been measured; or, as text, the reason why there is none.
 
-        A final proposal ends the search, too.
+        A final proposal ends the search, too, with its plan as the result.
         """
         ...
 
@@ -48,7 +49,7 @@ class Limit:
     trial_time_s: float | None = None
 
     def reached(self, trials: int, trial_time_s: float, timeless: int) -> str | None:
-        """Which limit was reached, in words; None: none was. `timeless`: the newest that took no time."""
+        """Which limit was reached, in words; None: none was. `timeless`: how many of the newest took no time."""
         if self.trials is not None and trials >= self.trials:
             return f"the limit of {self.trials} trials is reached"
         if self.trial_time_s is not None and trial_time_s >= self.trial_time_s:
@@ -90,7 +91,7 @@ class Search(Generic[S]):
         return Searched(state, plan, trials=0, trial_time_s=self.setup_s, best=plan, best_measured=None), proposal
 
     def step(self, progress: Searched[S], observation: Measurement) -> tuple[Searched[S], Proposal]:
-        """The rival's next plan; at a limit, or when the rival ends, the best plan as final proposal."""
+        """The rival's next plan; at a limit, or when the rival has none, the best plan as final proposal."""
         progress = _judged(progress, observation)
         why = self.limit.reached(progress.trials, progress.trial_time_s, progress.timeless)
         if why is not None:

@@ -5,7 +5,7 @@ of its input as a column and only moves bytes, and GEMM. Each takes the longer o
 bytes / bandwidth (the roofline). Light operators (Relu, pooling, ...) take no time, as in the paper.
 
 Costs that add up over layers cannot depend on what else uses a memory. So a memory's bandwidth is divided among all its
-places, as if all were always busy: a place that has the memory to itself is simulated slower than it would be.
+places, as if all were always busy: while other places of its memory are idle, a place would really be faster.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Work:
 
 
 def work_of(graph: Graph, layer: Layer) -> Work:
-    """Work of the layer's heavy operator; none without one. A kernel of one element needs no Im2Col, as its input is
-    the matrix already.
+    """Work of the layer's heavy operator; none if the layer has none. A kernel of one element needs no Im2Col, as its
+    input is the matrix already.
     """
     if not layer.macs:
         return Work(0, 0, 0)

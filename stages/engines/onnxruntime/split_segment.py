@@ -29,14 +29,14 @@ def split_segment(
 
     Raises ValueError for a split that is not possible, and whatever the engine raises.
     """
-    split_model = SplitStageModel(_whole(folder), index, split, work, block_size())
+    split_model = SplitStageModel(_optimised(folder), index, split, work, block_size())
     model, segment = split_model.model, split_model.segment("")
     to_options = optimising_options if index.form == "as_is" else as_built_options
     session = open_session(model.cut(segment).SerializeToString(), to_options(str(folder), threads))
     inner = OrtSession(session, model.ends(segment), model.weight_bytes(segment))
-    if split.joins:  # it has whole tensors, also outputs whose shape depends on the data
+    if split.joins:  # a join has whole tensors, as any stage does, even such whose shape depends on the data
         return inner
     return ShardStage(inner, split_model.reads, split_model.makes, block_size())
 
 
-_whole = lru_cache(maxsize=1)(read_optimised)
+_optimised = lru_cache(maxsize=1)(read_optimised)

@@ -21,7 +21,7 @@ from shisha_rt.papers.gp.posynomial import Posynomial
 from shisha_rt.papers.gp.problem import SplitProblem, able_devices
 
 _STEEP: Final = 8
-"""A term of a larger power becomes a variable of its own."""
+"""Terms of a larger power are bounded from below (see `log_monomials`)."""
 NO_PART: Final = 1e-6
 """Fraction of a layer that stands for no share, as logarithms have no zero."""
 _NEXT_TO_NOTHING: Final = 1e-6
@@ -45,9 +45,9 @@ def solver() -> Any:
 
 
 class ShareVariables:
-    """The variables: log x of each layer and device, from one unit to the whole layer, as logarithms have no zero.
+    """The variables: log x of each layer and device, x being the device's fraction of the layer.
 
-    x is `NO_PART` for a device that cannot hold a unit.
+    x is from one unit to the whole layer, as logarithms have no zero; `NO_PART` for a device that cannot hold a unit.
     """
 
     def __init__(self, cvxpy: Any, problem: SplitProblem) -> None:
@@ -92,16 +92,16 @@ class ShareVariables:
         for size in np.unique(sizes):
             members = np.flatnonzero(sizes == size)
             columns = (first[members, None] + np.arange(size)).ravel()
-            alike = self._cvxpy.reshape(logs[columns], (len(members), int(size)), order="C")
-            groups_of_size.append(self._cvxpy.log_sum_exp(alike, axis=1))
+            same_size = self._cvxpy.reshape(logs[columns], (len(members), int(size)), order="C")
+            groups_of_size.append(self._cvxpy.log_sum_exp(same_size, axis=1))
             rows.append(members)
         return self._cvxpy.hstack(groups_of_size)[np.argsort(np.concatenate(rows))]
 
     def log_monomials(self, terms: Sequence[Term]) -> Any:
-        """Logarithms of all monomials of the terms, in their order. Steep ones become variables bounded from below.
+        """Logarithms of all monomials of the terms, in their order. If any is steep, all become variables.
 
-        x^200 falls below e^-1000, where interior-point methods fail. So a steep monomial is kept above a millionth of
-        its value at x = 1.
+        x^200 falls below e^-1000, where interior-point methods fail. So the variable of a steep monomial is kept above
+        a millionth of the monomial's value at x = 1.
         """
         flat = [
             (layer * self._shape[1] + device, monomial.exponents.get(SHARE, 0.0), math.log(monomial.coefficient))

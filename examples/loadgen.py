@@ -7,9 +7,9 @@ it asks, one of two:
 - `onnxruntime`: sessions of ONNX Runtime in this process, `--copies` of them with a thread each, to hold it against.
 
 `Offline` gives all frames at once and asks for the rate; `Server` gives them one by one at random times (Poisson), so
-many a second, and asks that 99 of 100 are answered within a time; `SingleStream` gives the next frame when the last one is
-answered, `MultiStream` eight at once, and both ask for the latency of a query. Frames are seeded noise, and runs are
-shorter than MLPerf's rules want (ten minutes): VALID says that LoadGen's own checks held for this run, not that it is a
+many a second, and asks that 99 of 100 are answered within a time; `SingleStream` gives the next frame when the last one
+is answered, `MultiStream` the next eight, and both ask for the latency. Frames are seeded noise, and runs are shorter
+than MLPerf's rules want (ten minutes): VALID says that LoadGen's own checks held for this run, not that it is a
 submission.
 """
 

@@ -2,13 +2,13 @@
 
 Every plan passes one gate, whoever made it: `verify` checks the plan once, and its operators' devices once they are
 chosen. Proposals are prepared in the order in which they came, but none waits for one whose operators are not placed
-yet. They are listed here and nowhere else: what its proposer wants to know at the end travels with a proposal, as its
-ticket. Each proposal ends once (`Settled`). Unless a client made it, it holds only as long as the epoch is live under
+yet. They are listed here and nowhere else: a proposal carries a ticket, which its proposer gets back with the end. Each
+proposal ends once (`Settled`). Unless a client made it, it holds only as long as the epoch is live under
 which it was made: what was searched, placed or chosen under another live plan is out of date.
 
 A new plan takes over without a drain: its segments are built beside the old ones, new frames use it when every worker
-concerned has loaded it, and the old epoch is retired with its last frame. If the two are to be compared, or the old one
-is to serve again later, both stay loaded, and `lead` says which of them new frames use. A death, error or timeout in
+concerned has loaded it, and the old epoch is retired with its last frame. If the two are to be compared, or one of them
+is to serve later, both stay loaded, and `lead` says which of them new frames use. A death, error or timeout in
 preparation drops the new epoch everywhere. A worker that has just started loads the live epochs, and then the one in
 preparation.
 
@@ -60,7 +60,7 @@ class _How(NamedTuple):
 class Epochs:
     """`live`: the epochs that frames may be in; new frames use the last of them. `preparing`: the next epoch, if any.
 
-    `beside`: the live epoch that stays so even without frames: compared with the last one, or kept to serve again.
+    `beside`: the live epoch that stays loaded even without frames: compared with the last one, or kept to serve later.
     """
 
     def __init__(
@@ -278,7 +278,7 @@ class Epochs:
             self.preparing.prepare_until_s = until_s
 
     def prepared(self, event: ev.StagePrepared, now: float) -> None:
-        """Note that a worker has built a stage. The plan is live once all have, on all of their workers."""
+        """Note that a worker has built a stage. The plan goes live once all workers have built all of their stages."""
         worker, key = self._places.workers.get(event.incarnation), (event.epoch, event.stage)
         if worker is None or worker.loading.pop(key, None) is None:
             return  # its epoch was dropped meanwhile
@@ -333,7 +333,7 @@ class Epochs:
         self.beside = None
 
     def _make_way(self, now: float) -> None:
-        """Keep one epoch alone, for another plan: of a comparison that is not decided, the plan that served before."""
+        """Keep one epoch only, for another plan: if a comparison is not decided, the one that served before."""
         if self.preparing is not None and self.preparing.proposed.superseded is Superseded.COMPARED:
             self._drop(_How(Ending.DROPPED, _ANOTHER, transient=True))
         if self.beside is not None and self.newest is not None:
@@ -474,7 +474,7 @@ class Epochs:
         if self.preparing is not None:
             self._drop(_How(Ending.DROPPED, "the daemon stopped", transient=True))
         while self.proposals:
-            self._end(self.proposals[0], _How(Ending.DROPPED, "the daemon stopped"))
+            self._end(self.proposals[0], _How(Ending.DROPPED, "the daemon stopped", transient=True))
 
     def _needs_plan(self) -> bool:
         """Whether to ask for a plan. If none is live yet, a proposal whose placement is still awaited is enough; if the

@@ -66,8 +66,8 @@ class RunPart(Instruction, frozen=True, gc=False):
 class Collect(Instruction, frozen=True, gc=False):
     """Copy the frame's outputs out of its slot, now: the slot may be filled again by the next instruction.
 
-    `written`: outputs that belong in memory that the client lends are there already. `left`: frames of the same batch
-    that follow at once.
+    `written`: outputs that belong in memory that the client lends are there already. `left`: how
+    many frames of the same batch follow at once.
     """
 
     frame: int
@@ -95,7 +95,10 @@ class Start(Instruction, frozen=True):
 
 
 class Kill(Instruction, frozen=True):
-    """`dismissed`: the worker is not wanted any more, as its place was taken out of planning; nothing has failed."""
+    """Kill a worker.
+
+    `dismissed`: the worker is not wanted any more, as its place was taken out of planning; nothing has failed.
+    """
 
     incarnation: int
     reason: str
@@ -117,6 +120,8 @@ class PrepareStage(Instruction, frozen=True):
 
 
 class RetireEpoch(Instruction, frozen=True):
+    """Have a worker unload its stages of `epoch`."""
+
     incarnation: int
     epoch: int
 
@@ -194,5 +199,7 @@ class PlaceReleased(Instruction, frozen=True):
 
 
 class GivenUp(Instruction, frozen=True):
+    """`place` is left out of planning, as its workers have died too often."""
+
     place: str
     reason: str

@@ -103,7 +103,7 @@ class Tuning:
 
     @property
     def hears(self) -> Collection[type]:
-        """The types of events that it handles."""
+        """The types of events that `handle` takes."""
         return _APPLY.keys()
 
     # --- what is settled --------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class Tuning:
 
     def _plan_live(self, owner: Owner, intent: Intent | None) -> None:
         stays = intent is not None and intent.purpose is Purpose.STAY and intent.run == self.search.number
-        is_late = intent is not None and intent.purpose is Purpose.TRIAL  # asked where none is awaited
+        is_late = intent is not None and intent.purpose is Purpose.TRIAL  # read only where no trial is awaited
         measuring = self.measuring.epoch is not None
         self.measuring.end()
         if owner is Owner.CLIENT:
@@ -399,7 +399,7 @@ class Tuning:
             self._return_to_best()
 
     def _compared(self) -> None:
-        """End the comparison. Its winner is live; it is kept after that, measured first if it needs to be."""
+        """End the comparison, and have its winner, which is live, kept: after it is measured, unless it is known."""
         self._judged, rival = self.contests.end(), self._rival
         self._rival, self._then = None, _Then.MEASURE if rival is None else _Then.KEEP
         if rival is not None and self._judged is not None:
@@ -704,7 +704,7 @@ class Tuning:
         self._let_profile()
         live = self._serving.live
         if self.state is State.WATCHING and live is not None and live[0] != self.measuring.epoch:
-            self._watch_live()  # it leads again, as a comparison was broken off
+            self._watch_live()  # the plan before leads again, as a comparison was broken off
         self._in_flight = (*self._in_flight, counted.in_flight)[-FLOWING_LOOKS:]
         if self.contests.running is not None:
             self.contests.look()
@@ -720,7 +720,8 @@ class Tuning:
         elif wish is not None and wish.best is not None:
             self._switch(wish, wish.best.plan)
         elif wish is not None:
-            if not self.findings.pauses.is_on(wish.objective, self._outbox.now_s):  # else it has just given way
+            has_given_way = self.findings.pauses.is_on(wish.objective, self._outbox.now_s)  # what was tried for it
+            if not has_given_way:
                 self._outbox.write(self.following.follow(wish))
                 self._begin(wish.reason)
         elif free and self._flowing >= FLOWING_LOOKS and (start := self._cuts_to_search) is not None:
@@ -771,7 +772,7 @@ class Tuning:
             self._propose(Owner.TUNER, plan, Purpose.SWITCH)
 
     def _switched(self, end: Settled) -> bool:
-        """Handle the end of a switch; False if more is to be done, as something else was asked for or places went."""
+        """Handle the end of a switch; False: the caller has to, as something else was asked for or places changed."""
         if end.ending is not Ending.LIVE:
             self.following.failed(end, self._outbox.now_s)
             if self._then is _Then.SWITCH and not end.transient:
@@ -792,7 +793,7 @@ class Tuning:
         self.search = self.following.search_of(wish.objective, best, self.search)
         self._watch(best.measurement)
 
-    # --- what it tells ----------------------------------------------------------------------------------------
+    # --- what others ask --------------------------------------------------------------------------------------
 
     @property
     def searching(self) -> bool:
@@ -809,7 +810,7 @@ class Tuning:
 
     @property
     def awaits_load(self) -> bool:
-        """Whether candidates are compared as soon as frames come with the load for it."""
+        """Whether candidates are to be compared as soon as enough frames come."""
         idle = State.COMPARING, State.WATCHING, State.PROFILING, State.NO_COSTS
         return self.state in idle and self._compares
 

@@ -716,8 +716,13 @@ def test_stop_answers_everything_settles_every_plan_and_starts_no_process() -> N
     daemon.feed(ev.Stop())
     assert daemon.answers() == [(frame, Error.STOPPED) for frame in frames]
     proposals.append(daemon.propose(ON_B))
-    settled = [(one.proposed.number, one.ending) for one in daemon.all(do.Settled)]
-    assert settled == [(proposals[0], "dropped"), (proposals[1], "dropped"), (proposals[2], "refused")]
+    settled = daemon.all(do.Settled)
+    assert [(end.proposed.number, end.ending) for end in settled] == [
+        (proposals[0], "dropped"),
+        (proposals[1], "dropped"),
+        (proposals[2], "refused"),
+    ]
+    assert all(end.transient for end in settled[:2]), "no plan is at fault"
     daemon.clear()
     daemon.kill("a")
     daemon.feed(ev.PlaceUp("a"))

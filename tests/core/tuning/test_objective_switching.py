@@ -101,10 +101,11 @@ def test_the_plan_that_the_load_leaves_is_kept_as_long_as_memory_is_free(world: 
 def test_a_kept_plan_is_let_go_when_a_user_sets_the_objective(world: World) -> None:
     world.post(ev.HostSeen(0.0, free_ratio=0.9))
     busy(world)
-    assert world.lifecycle.beside is not None
+    kept = [world.lifecycle.beside]
     world.post(ev.OptionsSet(objective="throughput"))
     world.post(ev.HostSeen(0.0, free_ratio=0.9))
-    assert (world.plan, world.lifecycle.beside) == (BEST, None)
+    kept.append(world.lifecycle.beside)
+    assert (world.plan, kept) == (BEST, [(1, ONLY_FAST), None])
 
 
 def test_the_other_plan_is_loaded_ahead_once_frames_have_come_for_a_while(world: World) -> None:

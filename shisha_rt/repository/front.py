@@ -26,7 +26,7 @@ from shisha_rt.errors import Error
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.header import decode_head, encode_answer, encode_error
 from shisha_rt.protocol.limits import Limits
-from shisha_rt.protocol.multipart import receive_parts, send_parts
+from shisha_rt.protocol.multipart import are_descriptors_left, receive_parts, send_parts
 from shisha_rt.protocol.operations import Cancel
 from shisha_rt.protocol.request import RequestRoute, read_operation, read_route
 
@@ -41,6 +41,9 @@ _PUSH_S_PER_LINE: Final = 1e-4
 """Time between attempts to send what is held, for each line that holds any; an attempt takes a twentieth of it."""
 _UNUSED_S: Final = 600.0
 _LOOK_S: Final = 10.0
+_MOST_LINES: Final = 768
+"""Of clients that have gone, too, as nothing tells of that. A ZeroMQ context has 1,023 sockets."""
+_SPARE_DESCRIPTORS: Final = 32
 
 
 @dataclass(slots=True, eq=False)
@@ -136,6 +139,7 @@ class Front(PublicSocket):
         line.held_bytes += size_bytes
 
     def _open(self, client: Hashable, model: str, endpoint: str, now_s: float) -> Line:
+        self._make_room()
         socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.SNDHWM, queued_messages(self.limits.max_message_bytes))
@@ -144,6 +148,18 @@ class Front(PublicSocket):
         line = self._lines[client, model] = Line(client, model, endpoint, socket, now_s)
         self._poller.watch_socket(socket, lambda: self._return(line))
         return line
+
+    def _make_room(self) -> None:
+        """End the line that is unused for longest if there is no room for one more. Raises `ShishaError` if all are in
+        use.
+        """
+        if len(self._lines) < _MOST_LINES and are_descriptors_left(_SPARE_DESCRIPTORS):
+            return
+        unused = [line for line in self._lines.values() if not line.in_flight]
+        if not unused:
+            had = f"requests of {len(self._lines)} clients are forwarded: as many as can be"
+            raise error_for(Error.TOO_MANY_CALLERS, had)
+        self._end(min(unused, key=lambda line: line.used_s))
 
     def _return(self, line: Line) -> Iterator[object]:
         """Pass a daemon's answers on to their client, then send what was held."""

@@ -95,8 +95,8 @@ class Front(PublicSocket):
             else:
                 yield message, route
 
-    def answer(self, message: Message, request_id: str, fields: Mapping[str, object]) -> None:
-        self.outbox.send(message.client, [*message.envelope, encode_answer(request_id, fields)])
+    def answer_fields(self, message: Message, request_id: str, fields: Mapping[str, object]) -> None:
+        self.answer(message.client, message.envelope, request_id, [encode_answer(request_id, fields)])
 
     def forward(self, message: Message, route: RequestRoute, model: str, now_s: float) -> None:
         """Send a request to the model's daemon; answer with an error if there is none or too many bytes are held."""
@@ -170,9 +170,10 @@ class Front(PublicSocket):
                 break
             parts = [frame.buffer for frame in frames]
             with contextlib.suppress(Exception):  # our own daemon keeps to the protocol; drop whatever does not
-                envelope = line.in_flight.pop(decode_head(parts[0]).id or "", None)
+                request_id = decode_head(parts[0]).id or ""
+                envelope = line.in_flight.pop(request_id, None)
                 if envelope is not None:
-                    self.outbox.send(line.client, [*envelope, *(frame.bytes for frame in frames)])
+                    self.answer(line.client, envelope, request_id, [frame.bytes for frame in frames])
         self._push(line)
         if line.after and not line.in_flight:
             self._go_on(line)

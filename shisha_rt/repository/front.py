@@ -140,7 +140,11 @@ class Front(PublicSocket):
 
     def _open(self, client: Hashable, model: str, endpoint: str, now_s: float) -> Line:
         self._make_room()
-        socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
+        try:
+            socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
+        except zmq.ZMQError as error:  # clients' own connections take descriptors, too
+            reason = f"no connection to {model!r} can be made for one more client: {error.strerror}"
+            raise error_for(Error.TOO_MANY_CALLERS, reason) from None
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.SNDHWM, queued_messages(self.limits.max_message_bytes))
         socket.setsockopt(zmq.RCVHWM, queued_messages(self.limits.max_message_bytes))
@@ -150,16 +154,15 @@ class Front(PublicSocket):
         return line
 
     def _make_room(self) -> None:
-        """End the line that is unused for longest if there is no room for one more. Raises `ShishaError` if all are in
-        use.
-        """
+        """End the longest unused line if lines are many or descriptors short. Raises `ShishaError` if all are used."""
         if len(self._lines) < _MOST_LINES and are_descriptors_left(_SPARE_DESCRIPTORS):
             return
         unused = [line for line in self._lines.values() if not line.in_flight]
-        if not unused:
+        if unused:
+            self._end(min(unused, key=lambda line: line.used_s))
+        elif len(self._lines) >= _MOST_LINES:
             had = f"requests of {len(self._lines)} clients are forwarded: as many as can be"
             raise error_for(Error.TOO_MANY_CALLERS, had)
-        self._end(min(unused, key=lambda line: line.used_s))
 
     def _return(self, line: Line) -> Iterator[object]:
         """Pass a daemon's answers on to their client, then send what was held."""

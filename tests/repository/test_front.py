@@ -17,6 +17,7 @@ from shisha_rt.errors import Error
 from shisha_rt.protocol.request import RequestRoute
 from shisha_rt.repository import front
 from shisha_rt.repository.front import Front
+from tests.process.descriptors import descriptors_to_be_had
 from tests.waiting import until
 
 NAME: Final = "net"
@@ -113,3 +114,15 @@ def test_a_client_that_comes_takes_the_place_of_the_longest_unused(
     assert json.loads(between.received(daemon)[1])["id"] == "one more"
     daemon.send_multipart([routes[0], json.dumps({"id": "busy"}).encode()])
     assert json.loads(between.received(clients[0])[0])["id"] == "busy"
+
+
+def test_a_client_that_comes_as_descriptors_are_short_is_refused(between: Between) -> None:
+    """It ended the host process, with all models."""
+    between.send("infer", "busy")
+    between.received(between.daemons["old"])
+    between.clients[1].send_multipart([b"no header"])
+    between.received(between.clients[1])
+    with descriptors_to_be_had(0):
+        between.send("infer", "one more", by=1)
+        error = json.loads(between.received(between.clients[1])[0])
+    assert (error["id"], error["error"]["kind"]) == ("one more", Error.TOO_MANY_CALLERS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.machine.host.leases import CoreLeases
 from shisha_rt.machine.machine import Machine, Memory, Place
-from shisha_rt.repository import fleet as fleet_module
 from shisha_rt.repository.entries import ModelEntry
 from shisha_rt.repository.fleet import Fleet, ServedModel
 from shisha_rt.repository.hosted import StartOptions
@@ -87,7 +87,7 @@ def test_what_a_daemon_that_stood_still_answers_at_once_is_one_look(
     looks = list[de.LoadSeen]()
     monkeypatch.setattr(fleet, "deal", lambda event: looks.append(event) if isinstance(event, de.LoadSeen) else None)
     now_s = 100.0
-    monkeypatch.setattr(fleet_module.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
     fleet._heard(served, daemon, status(1.0))
     now_s = 104.0
     for _ in range(16):

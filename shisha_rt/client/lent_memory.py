@@ -35,6 +35,8 @@ from shisha_rt.protocol.limits import MAX_INTEGER
 
 _AGAIN_S: Final = 1.0
 """Pause before a daemon that had no memory left is asked again."""
+_LATE_AGAIN_S: Final = 30.0
+"""The same for one that has not answered: it may have stood still. Whoever asks waits for it again."""
 _ARRAYS: Final = 4
 """The first region holds so many times what is wanted (all large tensors of a frame, or one array); each further one
 at least doubles the total.
@@ -257,6 +259,8 @@ class LentMemory:
             asked = self._asked or self._ask()
             if asked.has_answer(wait_s):
                 self._take_region(asked.end)
+        except TimeoutError:
+            self._put_off(_LATE_AGAIN_S)
         except (OSError, ValueError, msgspec.MsgspecError):
             self._give_up()
 
@@ -309,13 +313,20 @@ class LentMemory:
         return _Region(connection, mmap.mmap(fd, answer.size_bytes), answer.token)
 
     def _ask_for_less(self, connection: socket.socket) -> None:
-        _shut_down(connection)
-        self._asked = None
         if self._asked_bytes > self._wanted_bytes:
+            _shut_down(connection)
+            self._asked = None
             self._asked_bytes = max(self._wanted_bytes, self._asked_bytes // 4)
         else:
-            self._asked_bytes = self._wanted_bytes = 0  # what is wanted next may be less
-            self._again_s = time.monotonic() + _AGAIN_S
+            self._put_off(_AGAIN_S)
+
+    def _put_off(self, pause_s: float) -> None:
+        """Ask for nothing for `pause_s`."""
+        assert self._asked is not None
+        _shut_down(self._asked.end)
+        self._asked = None
+        self._asked_bytes = self._wanted_bytes = 0  # what is wanted next may be less
+        self._again_s = time.monotonic() + pause_s
 
 
 _START: Final = attrgetter("start")

@@ -217,6 +217,9 @@ class Operations:
         self._shell.releases.ask(name, ended)
         self._shell.write(event_log.PlaceTakenDown(place=name), "place_set")
         self._shell.post(PlaceDown(name), "place_set")
+        if self._shell.cores.lifecycle.places.by_name[name].available:  # it became the last one left just now
+            self._shell.write(event_log.PlaceBroughtUp(place=name), "place_set")
+            self._shell.releases.wanted(name)
         self._shell.repace(name)
 
     def _check_place(self, name: str) -> None:

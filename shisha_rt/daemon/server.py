@@ -340,14 +340,16 @@ class Daemon:
         shell.post(HostSeen(self._share.others_ratio, free_memory_ratio()), cause)
         if self._recalibration.look(now_s, self._share.others_ratio, shell.in_flight):
             self._profile(renew=True)
-        if allotted is None:
-            return
-        shell.write(event_log.PlacesAllotted(taken=allotted.taken, released=allotted.released, why=allotted.why), cause)
-        for place in allotted.taken:
-            shell.releases.wanted(place)
-            shell.post(PlaceUp(place), cause)
-            shell.post(PlaceReturned(place), cause)
-        for place in allotted.released:
+        if allotted is not None:
+            shell.write(
+                event_log.PlacesAllotted(taken=allotted.taken, released=allotted.released, why=allotted.why), cause
+            )
+            for place in allotted.taken:
+                shell.releases.wanted(place)
+                shell.post(PlaceUp(place), cause)
+                shell.post(PlaceReturned(place), cause)
+        # At each look, as the last available place does not go down, and is to once there is another.
+        for place in sorted(self._share.released.intersection(shell.cores.lifecycle.available)):
             shell.post(PlaceDown(place), cause)
             shell.repace(place)
 

@@ -32,6 +32,8 @@ _MOST_FAILURES: Final = 5
 """A model is given up after so many deaths of its daemon in a row without serving for `_SERVED_S` in between."""
 _SERVED_S: Final = 10.0
 _FIRST_DELAY_S: Final = 0.5
+_LEAST_APART_S: Final = 0.1
+"""Between two looks at a load. What a daemon that stood still for a while was asked meanwhile it answers at once."""
 _OUT: Final = PlacePhase.OUT.name.lower()
 """State, in a daemon's status, of a place that has no worker and gets none."""
 
@@ -313,6 +315,8 @@ class Fleet:
         seen = SeenLoad(time.monotonic(), frames["busy_s"], frames["answered"].get(Code.RESOURCE_EXHAUSTED.value, 0))
         if served.seen is not None:
             seconds, refused = seen.at_s - served.seen.at_s, seen.refused - served.seen.refused
+            if seconds < _LEAST_APART_S:
+                return
             busy_places = (seen.busy_s - served.seen.busy_s) / seconds * _places_a_team(status)
             self.deal(de.LoadSeen(served.entry.name, busy_places, frames["in_flight"], refused))
         served.seen = seen

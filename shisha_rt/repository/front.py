@@ -26,7 +26,7 @@ from shisha_rt.errors import Error
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.header import decode_head, encode_answer, encode_error
 from shisha_rt.protocol.limits import Limits
-from shisha_rt.protocol.multipart import receive_parts, send_parts
+from shisha_rt.protocol.multipart import are_descriptors_left, receive_parts, send_parts
 from shisha_rt.protocol.operations import Cancel
 from shisha_rt.protocol.request import RequestRoute, read_operation, read_route
 
@@ -41,6 +41,9 @@ _PUSH_S_PER_LINE: Final = 1e-4
 """Time between attempts to send what is held, for each line that holds any; an attempt takes a twentieth of it."""
 _UNUSED_S: Final = 600.0
 _LOOK_S: Final = 10.0
+_MOST_LINES: Final = 768
+"""Of clients that have gone, too, as nothing tells of that. A ZeroMQ context has 1,023 sockets."""
+_SPARE_DESCRIPTORS: Final = 32
 
 
 @dataclass(slots=True, eq=False)
@@ -92,8 +95,8 @@ class Front(PublicSocket):
             else:
                 yield message, route
 
-    def answer(self, message: Message, request_id: str, fields: Mapping[str, object]) -> None:
-        self.outbox.send(message.client, [*message.envelope, encode_answer(request_id, fields)])
+    def answer_fields(self, message: Message, request_id: str, fields: Mapping[str, object]) -> None:
+        self.answer(message.client, message.envelope, request_id, [encode_answer(request_id, fields)])
 
     def forward(self, message: Message, route: RequestRoute, model: str, now_s: float) -> None:
         """Send a request to the model's daemon; answer with an error if there is none or too many bytes are held."""
@@ -136,7 +139,12 @@ class Front(PublicSocket):
         line.held_bytes += size_bytes
 
     def _open(self, client: Hashable, model: str, endpoint: str, now_s: float) -> Line:
-        socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
+        self._make_room()
+        try:
+            socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
+        except zmq.ZMQError as error:  # clients' own connections take descriptors, too
+            reason = f"no connection to {model!r} can be made for one more client: {error.strerror}"
+            raise error_for(Error.TOO_MANY_CALLERS, reason) from None
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.SNDHWM, queued_messages(self.limits.max_message_bytes))
         socket.setsockopt(zmq.RCVHWM, queued_messages(self.limits.max_message_bytes))
@@ -144,6 +152,17 @@ class Front(PublicSocket):
         line = self._lines[client, model] = Line(client, model, endpoint, socket, now_s)
         self._poller.watch_socket(socket, lambda: self._return(line))
         return line
+
+    def _make_room(self) -> None:
+        """End the longest unused line if lines are many or descriptors short. Raises `ShishaError` if all are used."""
+        if len(self._lines) < _MOST_LINES and are_descriptors_left(_SPARE_DESCRIPTORS):
+            return
+        unused = [line for line in self._lines.values() if not line.in_flight]
+        if unused:
+            self._end(min(unused, key=lambda line: line.used_s))
+        elif len(self._lines) >= _MOST_LINES:
+            had = f"requests of {len(self._lines)} clients are forwarded: as many as can be"
+            raise error_for(Error.TOO_MANY_CALLERS, had)
 
     def _return(self, line: Line) -> Iterator[object]:
         """Pass a daemon's answers on to their client, then send what was held."""
@@ -154,9 +173,10 @@ class Front(PublicSocket):
                 break
             parts = [frame.buffer for frame in frames]
             with contextlib.suppress(Exception):  # our own daemon keeps to the protocol; drop whatever does not
-                envelope = line.in_flight.pop(decode_head(parts[0]).id or "", None)
+                request_id = decode_head(parts[0]).id or ""
+                envelope = line.in_flight.pop(request_id, None)
                 if envelope is not None:
-                    self.outbox.send(line.client, [*envelope, *(frame.bytes for frame in frames)])
+                    self.answer(line.client, envelope, request_id, [frame.bytes for frame in frames])
         self._push(line)
         if line.after and not line.in_flight:
             self._go_on(line)

@@ -240,14 +240,14 @@ class ModelHost:
     def _answer(self, message: Message, route: RequestRoute) -> None:
         arguments = read_operation(message.payload).arguments
         if not isinstance(arguments, ops.ModelLoad | ops.ModelUnload):
-            self.front.answer(message, route.id, self._answers[route.op](arguments))
+            self.front.answer_fields(message, route.id, self._answers[route.op](arguments))
             return
         name = arguments.model_name
 
         def then(trouble: str | None) -> None:
             if trouble is None:
                 shadowed = self.fleet.models[name].shadowed if route.op == "model_load" else {}
-                self.front.answer(message, route.id, {"model_name": name, **shadowed})
+                self.front.answer_fields(message, route.id, {"model_name": name, **shadowed})
             else:
                 self.front.refuse(message, error_for(Error.LOAD_FAILED, trouble, route.id))
 

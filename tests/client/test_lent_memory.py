@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shisha_rt.client import local_socket
+from shisha_rt.client import lent_memory, local_socket
 from shisha_rt.client.lent_memory import LentMemory, _exporter_type
 from shisha_rt.protocol.frame_tensors import Array
 from tests.protocol.region_socket import INSTANCE, SEALS, RegionSocket, Say, grant, memory
@@ -236,10 +236,6 @@ def too_small(regions: RegionSocket, size_bytes: int) -> tuple[dict[str, Any], l
     return grant(regions, size_bytes)[0], [memory(size_bytes - 1)]
 
 
-def silent(regions: RegionSocket, size_bytes: int) -> None:
-    return None
-
-
 @pytest.mark.parametrize(
     "say",
     [
@@ -249,11 +245,9 @@ def silent(regions: RegionSocket, size_bytes: int) -> None:
         bare,
         unsealed,
         too_small,
-        silent,
     ],
 )
-def test_whoever_gives_no_region_is_not_asked_again(tmp_path: Path, say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_socket, "PATIENCE_S", 0.1)
+def test_whoever_gives_no_region_is_not_asked_again(tmp_path: Path, say: Say) -> None:
     lent = LentMemory()
     with RegionSocket(tmp_path, say) as regions:
         lent.meet(regions.path, INSTANCE)
@@ -264,6 +258,26 @@ def test_whoever_gives_no_region_is_not_asked_again(tmp_path: Path, say: Say, mo
         assert lent.empty(SHAPE, np.float32) is None
         assert not lent.wants
         assert len(regions.asked) == regions.ended == 1
+
+
+def test_a_daemon_that_stood_still_is_asked_again(
+    tmp_path: Path, lent: LentMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever had no answer within a second sent bytes from then on, as long as the connection was there."""
+    monkeypatch.setattr(local_socket, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(lent_memory, "_LATE_AGAIN_S", 0.0)
+    awake = False
+
+    def say(regions: RegionSocket, size_bytes: int) -> tuple[dict[str, Any], list[int]] | None:
+        return grant(regions, size_bytes) if awake else None
+
+    with RegionSocket(tmp_path, say) as regions:
+        lent.meet(regions.path, INSTANCE)
+        for awake in (False, True):
+            lent.want(BYTES)
+            while lent.wants:
+                lent.advance(WAIT_S)
+            assert lent.shared == awake
 
 
 @pytest.mark.parametrize("path", ["/nowhere/at/all", "x" * 1000, "a\0b", ""])

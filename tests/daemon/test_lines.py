@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from shisha_rt.daemon.front import public_socket
 from shisha_rt.daemon.front.lines import Lines
 from shisha_rt.errors import Error
 from shisha_rt.process.channel import Channel
@@ -194,6 +195,24 @@ def test_answers_wait_for_a_client_that_reads_late(here: LocalGateway) -> None:
     assert here.gateway.outbox.empty
     reply.send_fields({})
     assert read(line)["id"] == "first"
+
+
+def test_an_answer_that_has_no_room_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was dropped without a word, and a client that had been stopped for a while waited for it for ever."""
+    monkeypatch.setattr(public_socket, "_UNREAD_BYTES", 1 << 16)
+    with LocalGateway(f"ipc://{tmp_path}/daemon") as here:
+        line = here.line()
+        line.send(asked("first"))
+        here.turn()
+        reply, unread = here.arrived[0].reply, 0
+        while here.gateway.outbox.send(reply.client, [bytes(20_000)]):
+            unread += 1
+        reply.send_fields({"long": "x" * 20_000})
+        for _ in range(unread):
+            line.recv(1 << 16)
+            here.gateway.outbox.flush(float("inf"))
+        answer = read(line)
+        assert (answer["id"], answer["error"]["kind"]) == ("first", Error.TOO_MANY_BYTES)
 
 
 def test_there_are_so_many_lines_and_no_more(tmp_path: Path) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
+from shisha_rt.core.lifecycle.events import WorkerGone
 from shisha_rt.daemon.front.addresses import addresses_of
+from shisha_rt.daemon.front.gateway import Reply
 from shisha_rt.daemon.front.requests import AnswerTo, Ticket
 from shisha_rt.daemon.planning import first_cores
 from shisha_rt.daemon.prepare import planned
@@ -21,7 +26,8 @@ from shisha_rt.machine.host.cgroups import ControlGroups
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.messages.worker import Done
-from shisha_rt.protocol.request import InferRequest
+from shisha_rt.protocol.operations import PlaceSet
+from shisha_rt.protocol.request import InferRequest, OpRequest
 from tests.machine.host.trees import write
 from tests.serving.identity_model import frame_of, write_identity_model
 
@@ -31,8 +37,14 @@ class Fault(RuntimeError):
 
 
 @pytest.fixture
-def prepared(tmp_path: Path) -> PreparedModel:
-    text = f'[[place]]\nname = "a"\ncores = [{usable_cores()[0]}]\n'
+def place_names() -> str:
+    return "a"
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, place_names: str) -> PreparedModel:
+    core = f"cores = [{usable_cores()[0]}]\nshared = true\n"
+    text = "".join(f'[[place]]\nname = "{name}"\n{core}' for name in place_names)
     ready = make_ready(write_identity_model(tmp_path), parse_machine(text, name="one", source="one"))
     return planned(ready, Planning(Settings("", strategy="seed")))
 
@@ -86,6 +98,33 @@ def test_a_part_counts_once_however_often_its_worker_tells_of_it(daemon: Daemon)
         daemon.run(turn=tell_again_and_again)
     assert counted == [(1, 0.25)] * 3
     assert shell.cores.lifecycle.frames.stale_replies == 2
+
+
+@pytest.mark.parametrize("place_names", ["ab"])
+def test_a_place_that_has_just_become_the_last_is_told_to_stay_up(daemon: Daemon) -> None:
+    """Whoever took it down waited for ever; of several models, the host process moved it no more."""
+    shell, answers = daemon.shell, list[bytes]()
+    places = shell.cores.lifecycle.places
+
+    def send(_: object, parts: Sequence[bytes]) -> bool:
+        answers.append(parts[-1])
+        return True
+
+    def take_down_as_the_other_is_missed() -> None:
+        if len(places.serving) < 2 or shell.cores.lifecycle.live is None:
+            return
+        places._policy = replace(places._policy, away_s=0.0, away_most_s=0.0)
+        shell.post(WorkerGone(places.serving["b"].incarnation, None, "a test"), "a test")
+        assert shell.cores.lifecycle.available == ("a", "b")  # until time passes
+        request = OpRequest("place_set", "1", PlaceSet("a", down=True))
+        with pytest.MonkeyPatch.context() as patching:
+            patching.setattr(daemon.gateway.outbox, "send", send)
+            daemon._operations.answer(request, Reply(daemon.gateway, b"c", [], "1"))
+        raise Fault
+
+    with pytest.raises(Fault):
+        daemon.run(turn=take_down_as_the_other_is_missed)
+    assert [msgspec.json.decode(answer)["state"] for answer in answers] == ["up"]
 
 
 def test_engines_own_weights_have_half_of_what_the_control_group_leaves(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,3 +74,22 @@ def test_a_place_that_was_taken_down_is_dealt_to_others_without_a_warning(
     fleet._heard(served, daemon, status(0.0, place))
     assert fleet.staying_places("net") == ("a",)
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * given_up
+
+
+def test_what_a_daemon_that_stood_still_answers_at_once_is_one_look(
+    fleet: Fleet, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but the first of the answers said that it computed nothing, and its place went to another model."""
+    daemon = ModelDaemon(ENTRY, 1, home)
+    daemon.ready = True
+    fleet.models["net"] = served = ServedModel(ENTRY, daemon=daemon)
+    fleet.deal(de.ModelFound("net", de.Terms(), ("a", "b")))
+    looks = list[de.LoadSeen]()
+    monkeypatch.setattr(fleet, "deal", lambda event: looks.append(event) if isinstance(event, de.LoadSeen) else None)
+    now_s = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    fleet._heard(served, daemon, status(1.0))
+    now_s = 104.0
+    for _ in range(16):
+        fleet._heard(served, daemon, status(5.0))
+    assert [look.busy_places for look in looks] == [1.0]

@@ -17,13 +17,14 @@ from shisha_rt.errors import Error
 from shisha_rt.protocol.request import RequestRoute
 from shisha_rt.repository import front
 from shisha_rt.repository.front import Front
+from tests.process.descriptors import descriptors_to_be_had
 from tests.waiting import until
 
 NAME: Final = "net"
 
 
 class Between:
-    """A front between one client and two daemons, of which `leads` names the one that serves."""
+    """A front between three clients and two daemons, of which `leads` names the one that serves."""
 
     def __init__(self, folder: Path) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -37,12 +38,14 @@ class Between:
             self._context, public, lambda _: None, None, self._poller, lambda _: f"ipc://{folder / self.leads}"
         )
         self._front.listen(self._poller, self._front.receive)
-        self.client = self._context.socket(zmq.DEALER)
-        self.client.connect(public)
+        self.clients = [self._context.socket(zmq.DEALER) for _ in range(3)]
+        for client in self.clients:
+            client.connect(public)
+        self.client = self.clients[0]
 
-    def send(self, op: str, request_id: str, size_bytes: int = 0, **fields: Any) -> None:
+    def send(self, op: str, request_id: str, size_bytes: int = 0, by: int = 0, **fields: Any) -> None:
         header = {"op": op, "id": request_id, "model_name": NAME, **fields}
-        self.client.send_multipart([json.dumps(header).encode(), *([bytes(size_bytes)] if size_bytes else [])])
+        self.clients[by].send_multipart([json.dumps(header).encode(), *([bytes(size_bytes)] if size_bytes else [])])
 
     def turn(self) -> None:
         for event in self._poller.poll(0.01):
@@ -90,3 +93,36 @@ def test_what_waits_for_the_new_daemon_is_bounded_and_a_cancel_reaches_the_old_o
         between.daemons["old"].send_multipart([client, json.dumps({"id": request_id}).encode()])
     went_on = [json.loads(between.received(between.daemons["new"])[1])["id"] for _ in range(2)]
     assert went_on == ["after 0", "after 1"]
+
+
+def test_a_client_that_comes_takes_the_place_of_the_longest_unused(
+    between: Between, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines of clients that had gone took up all sockets within ten minutes, which ended the host process."""
+    monkeypatch.setattr(front, "_MOST_LINES", 2)
+    daemon, routes = between.daemons["old"], []
+    clients = between.clients
+    for by in range(2):
+        between.send("infer", "busy", by=by)
+        routes.append(between.received(daemon)[0])
+    between.send("infer", "too many", by=2)
+    error = json.loads(between.received(clients[2])[0])
+    assert (error["id"], error["error"]["kind"]) == ("too many", Error.TOO_MANY_CALLERS)
+    daemon.send_multipart([routes[1], json.dumps({"id": "busy"}).encode()])
+    between.received(clients[1])
+    between.send("infer", "one more", by=2)
+    assert json.loads(between.received(daemon)[1])["id"] == "one more"
+    daemon.send_multipart([routes[0], json.dumps({"id": "busy"}).encode()])
+    assert json.loads(between.received(clients[0])[0])["id"] == "busy"
+
+
+def test_a_client_that_comes_as_descriptors_are_short_is_refused(between: Between) -> None:
+    """It ended the host process, with all models."""
+    between.send("infer", "busy")
+    between.received(between.daemons["old"])
+    between.clients[1].send_multipart([b"no header"])
+    between.received(between.clients[1])
+    with descriptors_to_be_had(0):
+        between.send("infer", "one more", by=1)
+        error = json.loads(between.received(between.clients[1])[0])
+    assert (error["id"], error["error"]["kind"]) == ("one more", Error.TOO_MANY_CALLERS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,21 @@ def test_places_follow_a_quota_and_no_frame_is_lost(tmp_path: Path, identity: Pa
         fewer, more = events(daemon.control, "places_allotted")
         assert fewer["released"] == more["taken"]
         assert "a CPU quota of 1" in fewer["why"]
+
+
+def test_a_place_that_the_host_has_taken_is_given_up_once_it_is_not_the_last(tmp_path: Path, identity: Path) -> None:
+    """It was told to go down while no other was up, in vain, and stayed up for good."""
+    kept, other = usable_cores()[:2]
+    with DaemonProcess(tmp_path, identity, is_program=True) as daemon:
+        places = {place["cores"][0]: place["name"] for place in daemon.control.status()["places"]}
+        for core in places.keys() - {other}:
+            daemon.control.call("place_set", place=places[core], down=True)
+        for task in Path(f"/proc/{daemon.pid}/task").iterdir():
+            os.sched_setaffinity(int(task.name), {kept})
+        until(lambda: places[other] in daemon.control.status()["host"]["released"], "the host's new limits")
+        assert cores_up(daemon) == {other}
+        daemon.control.call("place_set", place=places[kept], up=True)
+        until(lambda: cores_up(daemon) == {kept}, "the place to be given up")
 
 
 def test_whoever_comes_last_shares_and_says_so_until_cores_are_free(tmp_path: Path, identity: Path) -> None:

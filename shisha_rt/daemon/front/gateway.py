@@ -83,7 +83,7 @@ class Reply(Struct, eq=False):
 
     def _send(self, *parts: bytes) -> None:
         self.gateway.waiting.pop((self.client, self.request_id), None)
-        self.gateway.outbox.send(self.client, [*self.envelope, *parts])
+        self.gateway.answer(self.client, self.envelope, self.request_id, parts)
 
 
 class Arrived(Struct, frozen=True):

@@ -83,18 +83,19 @@ class Outbox:
         """Whether the client has left so much unread that not even a short answer could wait for it."""
         return client in self._bytes and not self._has_room(client, _ENTRY_BYTES)
 
-    def send(self, client: Hashable, parts: Sequence[bytes]) -> None:
-        """Send now if the client takes it, else keep it; order is kept for each client."""
+    def send(self, client: Hashable, parts: Sequence[bytes]) -> bool:
+        """Send now if the client takes it, else keep it; order is kept for each client. False: there is no room."""
         if client not in self._waiting and self._try(client, parts):
-            return
+            return True
         size = _size_bytes(parts)
         is_first = client not in self._waiting and self._all_bytes < 2 * self._limit_bytes  # waits however large
         if not (is_first or self._has_room(client, size)):
             self._undeliverable()
-            return
+            return False
         self._waiting.setdefault(client, deque()).append(parts)
         self._bytes[client] = self._bytes.get(client, 0) + size
         self._all_bytes += size
+        return True
 
     def _has_room(self, client: Hashable, size: int) -> bool:
         held = self._bytes.get(client, 0)

@@ -132,6 +132,17 @@ class PublicSocket:
             assert isinstance(message.client, Connection)
             self.security.check(message.client, message.envelope[0], op, request_id)
 
+    def answer(
+        self, client: Hashable, envelope: Sequence[bytes], request_id: str | None, parts: Sequence[bytes]
+    ) -> None:
+        """Send an answer, or an error in its place if what the client has not read leaves no room for it: the client
+        would wait for it for ever.
+        """
+        if not self.outbox.send(client, [*envelope, *parts]):
+            dropped = "answers that this client has not read take all of their room; this one is dropped"
+            error = error_for(Error.TOO_MANY_BYTES, dropped, request_id)
+            self.outbox.send(client, [*envelope, encode_error(request_id, error)])
+
     def refuse(self, message: Message, error: ShishaError) -> None:
         self.outbox.send(message.client, [*message.envelope, encode_error(error.request_id, error)])
 

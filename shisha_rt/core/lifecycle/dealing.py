@@ -2,8 +2,8 @@
 
 A pool has one queue in each epoch, in the order in which frames were given their slots. Dealing is breadth first: no
 team gets a second part while another of its pool that can take it has none. Only in a pool of one stage may teams
-differ in speed. There a slower team takes a part only if the queue would keep the faster ones busy for longer than the
-slower one needs for the part.
+differ in speed. There a slower team has only as many frames as it computes before the faster ones would have done with
+all others.
 
 A frame that is charged with a death goes only to the team where it happened: else it could end every copy in turn. It
 is dealt only while another team of the pool serves and has no charged frame: else a few such frames, run again side by
@@ -115,7 +115,9 @@ class Dealing:
         queue = pool.queue
         _, stage, ready_s, frame = queue[at]
         most = epoch.batches[stage]
-        if most == 1 or frame.died_on is not None:
+        if most > 1 and len(pool.leads) > 1 and len(pool.stages) == 1:
+            most = min(most, self._most_frames(worker, stage, epoch, pool))
+        if most <= 1 or frame.died_on is not None:
             return [queue.pop(at)]
         teams = 1 if worker.out else self._idle(epoch, stage, pool)
         alike: list[int] = []
@@ -192,7 +194,7 @@ class Dealing:
     def _quickest(self, able: list[WorkerState], stage: int, epoch: Epoch, pool: PoolState) -> WorkerState | None:
         """Return the worker that takes the part: that with the fewest parts, then the quickest. None if none takes it.
 
-        A worker for which taking the part is not worth while is passed over, and so is every slower one.
+        A worker that may have no more frames is passed over, and so is every slower one.
         """
         service_s, quick_s, declined_s = epoch.service_s[stage], epoch.quick_s[stage], math.inf
         if len(able) > 1:
@@ -202,24 +204,30 @@ class Dealing:
             if takes_s <= quick_s:
                 return worker
             if takes_s < declined_s:
-                if self._is_worth_while(takes_s, stage, epoch, pool):
+                if self._most_frames(worker, stage, epoch, pool):
                     return worker
                 declined_s = takes_s
         return None
 
-    def _is_worth_while(self, takes_s: float, stage: int, epoch: Epoch, pool: PoolState) -> bool:
-        """Whether the queue would keep all teams that are faster than `takes_s` busy for longer than `takes_s`."""
-        parts, frames_per_s = len(pool.queue), 0.0
+    def _most_frames(self, worker: WorkerState, stage: int, epoch: Epoch, pool: PoolState) -> int:
+        """How many more frames a worker computes in less time than the faster teams of its pool need for all others."""
+        takes_s = epoch.service_s[stage].get(worker.place, 0.0)
+        if takes_s <= epoch.quick_s[stage]:
+            return epoch.batches[stage]
+        frames, frames_per_s = len(pool.queue), 0.0
         for lead, team_s in epoch.service_s[stage].items():
             other = self.places.serving.get(lead)
             if team_s * _ALIKE >= takes_s or other is None or lead in self.places.down:
                 continue
             if (epoch.number, stage) in other.loaded:
-                parts += len(other.out)
+                frames += _frames_out(other)
                 frames_per_s += 1 / team_s
         if stage in epoch.first and epoch is self.epochs.newest:
-            parts += self.streams.turns.waiting
-        return not frames_per_s or parts / frames_per_s > takes_s
+            frames += self.streams.turns.waiting
+        if not frames_per_s:
+            return epoch.batches[stage]
+        within = math.ceil(frames / frames_per_s / takes_s) - 1
+        return max(0, min(epoch.batches[stage], within - _frames_out(worker)))
 
     def _run(self, run: list[QueuedPart], stage: int, epoch: Epoch, worker: WorkerState, now: float) -> None:
         _, _, ready_s, frame = run[0]
@@ -280,6 +288,10 @@ def _is_charged(worker: WorkerState) -> bool:
 
 def _held(worker: WorkerState) -> int:
     return len(worker.out)
+
+
+def _frames_out(worker: WorkerState) -> int:
+    return sum(map(len, worker.out.values()))
 
 
 def _slot(queued: QueuedPart) -> int:

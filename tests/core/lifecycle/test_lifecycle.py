@@ -172,6 +172,28 @@ def test_a_batch_of_a_superseded_plan_is_dealt_before_full_ones_of_the_newest() 
     assert {frame for frame, _ in daemon.answers()}.issuperset(older)
 
 
+def test_a_slower_team_has_no_more_frames_than_it_computes_while_faster_ones_do_all_others() -> None:
+    """A team of a hundredth of another's speed was dealt full batches, whose frames waited 20 times as long."""
+    plan = Plan((Stage(((0, 3),), (("a",), ("b",)), batch=4),))
+    daemon = Daemon(slots=8, rules=PlanRules(4, ("a", "b"), most_batch=4), max_in_flight=99)
+    daemon.connect("a", "b")
+    daemon.go_live(plan)
+    takes_s = {daemon.incarnation("a"): 1.0, daemon.incarnation("b"): 10.0}
+    for part in [daemon.part(daemon.send()) for _ in takes_s]:
+        daemon.feed(ev.PartDone(part, takes_s[part.incarnation]))
+    daemon.clear()
+    for _ in range(20):
+        daemon.send()
+
+    def held(place: str) -> list[int]:
+        out = daemon.lifecycle.places.serving[place].out
+        return [len(part.frames) for part in out]
+
+    assert (held("a"), held("b")) == ([1, 4], [1])
+    daemon.feed(ev.PartDone(next(iter(daemon.lifecycle.places.serving["a"].out)), 1.0))
+    assert (held("a"), held("b")) == ([4, 4], [1])
+
+
 def test_frames_of_one_request_are_admitted_together_or_not_at_all() -> None:
     daemon = live(slots=2, max_in_flight=4)
     daemon.send("s", sequence=0)

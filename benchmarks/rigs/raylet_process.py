@@ -14,6 +14,8 @@ import contextlib
 import os
 import shutil
 import signal
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ def child(**settings: Any) -> Child:
     keep_descendants()
     try:
         with quiet_output():
-            its = _start(settings)
+            its = start_patiently(lambda: _start(settings))
             if settings["group"]:
                 _join(Path(settings["group"]))
         yield its
@@ -39,6 +41,17 @@ def child(**settings: Any) -> Child:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         kill_all()
         shutil.rmtree(settings["folder"], ignore_errors=True)
+
+
+def start_patiently(start: Callable[[], dict[str, str]], attempts: int = 4) -> dict[str, str]:
+    """Start a node again if it fails: Ray gives it half a minute, whatever else the host does."""
+    for _ in range(attempts - 1):
+        try:
+            return start()
+        except Exception as error:  # of any class: a late node is a bare Exception
+            print(f"a node is started again: {error}", file=sys.stderr)
+            kill_all()
+    return start()
 
 
 def _start(settings: dict[str, Any]) -> dict[str, str]:

@@ -60,7 +60,9 @@ def join_cluster(ray: Any, asked: cm.Reserve, give_up: Callable[[str], None]) ->
         else:
             _knock(asked.address)
             ray.init(address=asked.address, **_QUIET)
-    except (OSError, RuntimeError, ValueError, AssertionError, ray.exceptions.RayError) as error:
+    except Unable:
+        raise
+    except Exception as error:  # of any class: a node that is too slow to start is a bare Exception
         raise Unable(f"the Ray cluster at {asked.address}: {in_a_line(error)}") from None
     finally:
         with turn:

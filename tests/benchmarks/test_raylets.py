@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from benchmarks.rigs import raylet_process
 from benchmarks.rigs.raylets import lacking_ray, raylets
 from benchmarks.rigs.slow_link import lacking, slow_link
 
@@ -51,3 +52,17 @@ def test_nodes_are_killed_and_added_and_all_is_gone_at_the_end() -> None:
     assert not [pid for pid in (*keepers, *started) if psutil.pid_exists(pid)]
     assert not folder.exists()
     assert not list(Path("/dev/shm").glob("plasma*"))
+
+
+def test_a_node_that_is_too_slow_for_ray_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[str] = []
+    monkeypatch.setattr(raylet_process, "kill_all", lambda: killed.append("all"))
+    ends = iter([Exception("The current node timed out during startup."), None])
+
+    def start() -> dict[str, str]:
+        if (end := next(ends)) is not None:
+            raise end
+        return {"node_id": "the second"}
+
+    assert raylet_process.start_patiently(start) == {"node_id": "the second"}
+    assert killed == ["all"]

@@ -6,10 +6,12 @@ import pytest
 
 pytest.importorskip("ray", reason="needs Ray: the extra `ray`")
 
+import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from shisha_rt.errors import BadInput, Failure
-from shisha_rt.hosts.ray_cluster import in_a_line
+from shisha_rt.hosts import messages as cm
+from shisha_rt.hosts.ray_cluster import LOCAL, Unable, in_a_line, join_cluster
 from tests.wording import says
 
 TRACEBACK = '\x1b[36mray::FarHost.lacking()\x1b[39m (pid=1)\n  File "actor.py", line 3\nshisha_rt.errors.Failure: no'
@@ -53,3 +55,15 @@ def test_what_a_method_raised_is_said_without_its_traceback(cause: Exception, li
 )
 def test_other_errors_have_a_paragraph_that_says_why(error: BaseException, line: str) -> None:
     assert in_a_line(error) == says(line)
+
+
+def test_whatever_class_a_failed_start_is_of_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that is not up within half a minute, as on a busy host, is a bare Exception."""
+
+    def timed_out(**_: object) -> None:
+        raise Exception("The current node timed out\nduring startup.")
+
+    monkeypatch.setattr(ray, "init", timed_out)
+    with pytest.raises(Unable) as raised:
+        join_cluster(ray, cm.Reserve(LOCAL, {}), lambda _: None)
+    assert str(raised.value) == says("… local: … timed out …")

@@ -143,8 +143,10 @@ def test_kill_workers_at_random_moments(daemon: DaemonProcess, since: int, loads
 def test_kill_each_worker_in_preparation(daemon: DaemonProcess, loads: list[Load]) -> None:
     """A stopped worker cannot have prepared anything, so its death always drops the plan."""
     for name in PLACES:
-        before = daemon.control.plan()["epoch"]
         pid = daemon.wait_for_workers()[name]
+        assert daemon.control.set_plan(PLAN)["outcome"] == "live"  # after plans for a worker that was long in coming
+        everything_sent_is_answered(loads)  # no frame of an earlier plan keeps the next one waiting
+        before = daemon.control.plan()["epoch"]
         os.kill(pid, signal.SIGSTOP)
         proposal = Proposal(daemon.endpoint, OTHER_PLAN)
         until(lambda: daemon.control.status()["preparing"], "the preparation")
@@ -154,7 +156,7 @@ def test_kill_each_worker_in_preparation(daemon: DaemonProcess, loads: list[Load
         assert answer["epoch"] > before
         assert name in answer["reason"]
         assert "SIGKILL" in answer["reason"]
-        assert daemon.control.plan()["epoch"] == before
+        assert daemon.control.plan()["epoch"] != answer["epoch"]
         everything_sent_is_answered(loads)
 
 
@@ -162,8 +164,11 @@ def test_stop_a_worker_in_preparation(daemon: DaemonProcess, loads: list[Load]) 
     before = daemon.control.plan()["epoch"]
     os.kill(daemon.wait_for_workers()["p1"], signal.SIGSTOP)
     answer = daemon.control.set_plan(OTHER_PLAN)
-    assert (answer["outcome"], daemon.control.plan()["epoch"]) == ("dropped", before)
+    assert answer["outcome"] == "dropped"
+    assert answer["epoch"] > before
+    assert daemon.control.plan()["epoch"] != answer["epoch"]
     everything_sent_is_answered(loads)
+    daemon.wait_for_workers()  # the frames may have been answered without a place whose worker was long in coming
     assert daemon.control.set_plan(OTHER_PLAN)["outcome"] == "live"
 
 
@@ -193,7 +198,7 @@ def test_a_place_that_keeps_dying_is_given_up(daemon: DaemonProcess, since: int,
         if status["pid"] is not None and status["pid"] not in killed:
             os.kill(status["pid"], signal.SIGKILL)
             killed.add(status["pid"])
-        return not status["available"]
+        return bool(status["given_up"])
 
     until(given_up, "giving up the place")
     until(lambda: "p1" not in _places(daemon.control.plan()), "a plan without the place")
@@ -212,6 +217,7 @@ def test_a_place_that_keeps_dying_is_given_up(daemon: DaemonProcess, since: int,
     refused = daemon.control.set_plan(PLAN)
     assert (refused["outcome"], "p1" in refused["reason"]) == ("refused", True)
     forgive(daemon, "p1")
+    daemon.wait_for_workers()
     assert daemon.control.set_plan(PLAN)["outcome"] == "live"
     everything_sent_is_answered(loads)
     until(lambda: set(standing(daemon.metrics).values()) == {"up"}, "all is well again")

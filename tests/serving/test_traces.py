@@ -140,7 +140,8 @@ def test_a_worker_that_dies_amid_a_frame(daemon: DaemonProcess, receiver: OtlpRe
     lost = [step for step in steps if step.name.endswith(" lost")]
     assert lost
     assert all(step.status.code == 2 for step in lost)
-    assert "run again" in [event.name for event in frame.events]
+    # At its start, under a plan without the place, if the place's next worker is long in coming.
+    assert {"run again", "plan changed"} & {event.name for event in frame.events}
     assert steps[-1].name in ("copy out", "order")
     assert_whole(frame, steps)
     daemon.wait_for_workers()

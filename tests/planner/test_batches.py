@@ -135,6 +135,7 @@ def test_places_that_share_runs_unlike_are_no_team_without_runs_either(objective
 def test_frames_are_alone_where_that_is_as_good_and_for_low_latency() -> None:
     costs = with_batches(costs_of([[4, 4], [8, 8]], ranks=(1, 1)), x4=[[4, 4], [8, 8]])
     assert str(exact_plan(costs).plan) == str(exact_plan(replace(costs, batches=())).plan)
+    assert exact_plan(costs).latency_proven
     quicker = with_batches(costs, x4=[[1, 1], [1, 1]])
     latency = exact_plan(quicker, Goal(objective="latency"))
     assert (str(latency.plan), latency.lower_bound_s) == ("p0: 0-0 | p1: 1-1", 12)

@@ -71,14 +71,15 @@ def exact_plan(costs: Costs, goal: Goal = Goal()) -> PlanSolution:  # noqa: B008
     if not costs.batches or costs.link_of or goal.objective == "latency":
         return one_by_one
     shared = best_chain(costs, replace(goal, latency_states=0))
-    if one_by_one.plan is None or shared.plan is None:
-        return one_by_one if shared.plan is None else shared
-    value_s, shared_s = (team_costs(costs).rate(plan).bottleneck_s for plan in (one_by_one.plan, shared.plan))
-    if shared_s < value_s * (1 - TOLERANCE):
-        return shared
-    proven = shared.outcome is Outcome.OPTIMAL and one_by_one.outcome is Outcome.OPTIMAL
-    lower_s = one_by_one.lower_bound_s if proven else shared.lower_bound_s
-    return replace(one_by_one, outcome=Outcome.OPTIMAL if proven else Outcome.FEASIBLE, lower_bound_s=lower_s)
+    value_s, shared_s = (
+        math.inf if plan is None else team_costs(costs).rate(plan).bottleneck_s
+        for plan in (one_by_one.plan, shared.plan)
+    )
+    if one_by_one.plan is None or shared_s < value_s * (1 - TOLERANCE):
+        return one_by_one if shared.outcome is Outcome.INFEASIBLE else shared
+    solution = one_by_one.answered(one_by_one.plan, value_s, shared.lower_bound_s, TOLERANCE)
+    latency_proven = one_by_one.latency_proven and solution.outcome is Outcome.OPTIMAL
+    return replace(solution, latency_proven=latency_proven)
 
 
 def _one_by_one(costs: Costs, goal: Goal) -> PlanSolution:

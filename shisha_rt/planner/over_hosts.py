@@ -99,12 +99,12 @@ def _exchange(spread: _Spread, loads: dict[str, Floats]) -> None:
 def with_parts_of_links(costs: Costs) -> Iterator[Costs]:
     """Yield costs with fewer and fewer places on each host (all, half, ..., one), each with an equal part of its link.
 
-    Chains found by such costs are no slower with the link shared.
+    `costs` have places with links. Chains without copies are no slower with the link shared.
     """
     mixed = costs.mixed and len(kinds_of(costs)) <= 2  # decided for all places: those kept may be of fewer kinds
     seconds = {place.name: _seconds(costs, at) for at, place in enumerate(costs.places)}
     far = sorted(costs.link_of, key=seconds.__getitem__)
-    most = max(Counter(costs.link_of[place].host for place in far).values(), default=0)
+    most = max(Counter(costs.link_of[place].host for place in far).values())
     while most:
         used: Counter[str] = Counter()
         left_out = set()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -31,6 +33,11 @@ def with_batches(costs: Costs, **frames_s: list[list[float | None]]) -> Costs:
     """`x4=[[…], …]`: (layers, places) seconds of each of four frames that share a run."""
     batches = (CostBatch(int(name[1:]), np.array(rows, np.float64)) for name, rows in frames_s.items())
     return replace(costs, batches=tuple(batches))
+
+
+def stop_after(asked: int) -> Callable[[], bool]:
+    asks = count()
+    return lambda: next(asks) >= asked
 
 
 def drawn(rng: random.Random) -> Costs:
@@ -73,6 +80,31 @@ def test_it_finds_the_optimum(seeds: range) -> None:
     assert shared > 2
 
 
+@pytest.mark.parametrize("replicate", [False, True])
+def test_what_is_known_when_it_is_stopped_is_true_of_plans_with_batches_too(replicate: bool) -> None:
+    """The search without batches may end before that with them has begun."""
+    outcomes = set()
+    for seed in range(20):
+        costs = drawn(random.Random(seed))
+        optimum = exact_plan(costs, Goal(replicate=replicate))
+        for asked in range(100):
+            solution = exact_plan(costs, Goal(replicate=replicate, should_stop=stop_after(asked)))
+            outcomes.add(solution.outcome)
+            if solution == optimum:
+                break
+            if optimum.plan is None:
+                assert solution.outcome is Outcome.LIMIT, (seed, asked)
+                continue
+            optimum_s = CostsEvaluator(costs).measurement_of(optimum.plan).bottleneck_s
+            assert solution.lower_bound_s is not None
+            assert solution.lower_bound_s <= optimum_s * (1 + ROUNDING), (seed, asked)
+            if solution.plan is not None:
+                bottleneck_s = CostsEvaluator(costs).measurement_of(solution.plan).bottleneck_s
+                assert (solution.outcome is Outcome.OPTIMAL) == (bottleneck_s == solution.lower_bound_s), (seed, asked)
+                assert solution.outcome is Outcome.OPTIMAL or not solution.latency_proven, (seed, asked)
+    assert outcomes == set(Outcome)
+
+
 def test_each_stage_has_runs_of_its_own() -> None:
     # The first layer loses by sharing a run, the second gains.
     costs = with_batches(costs_of([[4, 4], [8, 8]], ranks=(1, 1)), x2=[[5, 5], [6, 6]], x8=[[6, 6], [4, 4]])
@@ -103,6 +135,7 @@ def test_places_that_share_runs_unlike_are_no_team_without_runs_either(objective
 def test_frames_are_alone_where_that_is_as_good_and_for_low_latency() -> None:
     costs = with_batches(costs_of([[4, 4], [8, 8]], ranks=(1, 1)), x4=[[4, 4], [8, 8]])
     assert str(exact_plan(costs).plan) == str(exact_plan(replace(costs, batches=())).plan)
+    assert exact_plan(costs).latency_proven
     quicker = with_batches(costs, x4=[[1, 1], [1, 1]])
     latency = exact_plan(quicker, Goal(objective="latency"))
     assert (str(latency.plan), latency.lower_bound_s) == ("p0: 0-0 | p1: 1-1", 12)

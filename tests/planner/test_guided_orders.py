@@ -12,10 +12,12 @@ from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.guided import guided
 from shisha_rt.planner.loop import Result, run
+from shisha_rt.planner.tuners import SearchTask, tuner_of
 from tests.planner.evaluators import costs_of
 from tests.wording import says
 
@@ -46,6 +48,12 @@ def test_another_order_is_tried_where_copies_have_no_room() -> None:
     assert [str(trial.plan) for trial in result.trials] == ["p0: 0-2 | p1: 3-4", "p0: 0-0,3-3 | p1: 1-2,4-4"]
     assert result.trials[-1].reason == says("predicted 4000 ms, with … the file's")
     assert (result.measurement.bottleneck_s, result.lower_bound_s) == (4, None)
+
+
+def test_a_search_by_name_is_given_what_layers_read() -> None:
+    costs = fork(memory_bytes=5)
+    task = SearchTask(Plan.of([(0, 2, "p0"), (3, 4, "p1")]), costs.places, Goal(replicate=True), costs, FORK)
+    assert run(tuner_of("guided", task), CostsEvaluator(costs, FORK)).measurement.bottleneck_s == 4
 
 
 def test_not_where_copies_do_as_well() -> None:

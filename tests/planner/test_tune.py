@@ -17,6 +17,7 @@ from shisha_rt.planner.loop import run
 from shisha_rt.planner.seed import seed
 from shisha_rt.planner.strategies import BALANCES, Balance
 from shisha_rt.planner.tune import HEURISTICS, shisha
+from shisha_rt.planner.tuners import SearchTask, tuner_of
 from tests.planner.evaluators import ScriptedEvaluator, costs_of
 from tests.wording import raised, says
 
@@ -63,7 +64,8 @@ class TestWalksByHand:
         plans = [Plan.of([(0, n, "f"), (n + 1, 9, "s")]) for n in range(8)]
         slow_s = (9, 8, 8, 8, 7, 7, 7, 7)  # equal is no gain (line 9)
         script = {str(plan): (1, time_s) for plan, time_s in zip(plans, slow_s, strict=True)}
-        found = run(shisha(plans[0], places("f", "s"), alpha=alpha), ScriptedEvaluator(script))
+        task = SearchTask(plans[0], places("f", "s"), alpha=alpha)
+        found = run(tuner_of("shisha", task), ScriptedEvaluator(script))
         assert (len(found.trials), found.solution) == (trials, plans[kept])
         assert found.reason == f"best of {trials} plans; no gain in {alpha} moves"
 
@@ -100,7 +102,9 @@ def moved(
     order: tuple[str, ...] | None = None,
 ) -> tuple[str, str]:
     """The plan after one move, and the reason given for it."""
-    tuner = shisha(start, places(*(order or start.places)), balance=balance, legal_cuts=legal_cuts, order=order)
+    named = places(*(order or start.places))
+    task = SearchTask(start, named, balance=balance, legal_cuts=legal_cuts, order=order)
+    tuner = tuner_of("shisha", task)
     walk, first = tuner.init()
     assert first == Proposal(start, "where the walk starts")
     _, proposal = tuner.step(walk, Measurement(service_s, band=0.0, frames=1, took_s=1.0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from itertools import product
 
 import msgspec
 import numpy as np
@@ -13,17 +14,22 @@ import pytest
 from shisha_rt.costs.costs import CostLayer, Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.costs.split_costs import SplitCosts
+from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.model.split import Axis, Splittable
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
+from shisha_rt.planner.shards.quickest_split import alone_s
 from shisha_rt.planner.shards.split_plan import split_plan
 from shisha_rt.planner.solution import PlanSolution
 from tests.drawn import chunks
 from tests.planner.evaluators import costs_of
 from tests.planner.shards.every_split import drawn_costs, each_axis, least_period_s, with_joins, with_more_axes
+
+ROUNDING = 1e-9
+WHICH_OF_THREE = tuple(product((False, True), repeat=3))
 
 
 def planned(costs: Costs, *, replicate: bool = False, objective: Objective = "throughput") -> PlanSolution:
@@ -236,6 +242,31 @@ def test_latency_by_shares_of_the_heavy_layer() -> None:
     )
     assert CostsEvaluator(costs).measurement_of(found.plan or Plan(())).latency_s == 8
     assert found.lower_bound_s is None
+
+
+@pytest.mark.parametrize("seeds", chunks(200, 40, short=40))
+def test_no_latency_is_higher_for_further_layers_that_can_be_split(seeds: range) -> None:
+    """Those that do not gain stay whole, whichever others are split."""
+    several = 0
+    for seed in seeds:
+        rng = random.Random(seed)
+        layers, slower = rng.randint(3, 6), [1, *rng.choices([1, 2, 3], k=rng.randint(1, 2))]
+        whole_s = rng.choices([1, 2, 8, 16], k=layers)
+        costs = costs_of([[layer_s * by for by in slower] for layer_s in whole_s], [1] * len(slower))
+        costs = replace(costs, transfer_s=np.array(rng.choices([0, 0, 0.5, math.nan], k=layers - 1)))
+        ways = [Splittable(at, at, "channels", 16, 1, ()) for at in sorted(rng.sample(range(layers), 3))]
+        goal, handover_s = Goal(objective="latency"), rng.choice([0.1, 0.5, 1, 2, 3])
+        whole = exact_plan(costs, goal)
+        latencies_s = []
+        for some in ([way for way, chosen in zip(ways, bits, strict=True) if chosen] for bits in WHICH_OF_THREE):
+            split = with_splits(costs, *some, overhead_s=0.2)
+            plan = split_plan(split, whole, goal, handover_s=handover_s).plan
+            assert plan is not None
+            latencies_s.append(alone_s(team_costs(split), plan, handover_s))
+            spans = {stage.split.span for stage in plan.stages if stage.split is not None}
+        several += len(spans) > 1
+        assert latencies_s[-1] <= min(latencies_s) * (1 + ROUNDING), seed
+    assert several > len(seeds) / 10
 
 
 @pytest.mark.parametrize(("transfer_s", "overhead_s", "handover_s"), [(0, 0, 2.1), (0, 4.1, 0), (4.1, 0, 0)])

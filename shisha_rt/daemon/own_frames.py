@@ -33,6 +33,8 @@ BUDGET_S: Final = 20.0
 """How long a daemon sends such frames in all its life, without the time in which plans are built."""
 CALM_S: Final = 2.0
 """They are sent only if no client has sent a frame for this long."""
+_FAILS: Final = (Error.TASK_FAILED, Error.WORKER_DIED)
+"""The model fails on noise: no more such frames are sent."""
 _SPARE: Final = 2
 """Frames beyond one for each place, so that one always waits."""
 
@@ -157,10 +159,10 @@ class OwnFrames:
     def _answered(self, ticket: Ticket) -> None:
         self.in_flight -= 1
         self._waiting.pop(ticket.frame, None)
-        if ticket.error is Error.TARGET_OUT_OF_REACH:  # more in flight would be late; called before `_send` returns
-            self._full = True
-        elif ticket.error is not None and self.sending:  # the model fails on noise
+        if ticket.error in _FAILS and self.sending:
             self._failed = True
             self._end(f"they fail: {ticket.message}")
+        elif ticket.error is not None:  # as when no worker is there; the next look sends more
+            self._full = True
         elif self.sending:
             self._fill_up()

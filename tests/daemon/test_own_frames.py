@@ -7,6 +7,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import Drain
 from shisha_rt.core.tuning import events as ev
@@ -76,3 +78,23 @@ def test_a_frame_that_is_refused_at_once_is_not_waited_for() -> None:
     daemon.shell.submit_own = refuse
     assert daemon.look()
     assert daemon.frames.in_flight == len(daemon.frames._waiting) == 1
+
+
+@pytest.mark.parametrize(("error", "sends"), [(Error.TASK_FAILED, False), (Error.NO_WORKER, True)])
+def test_frames_go_on_after_an_error_that_is_not_the_models(error: Error, sends: bool) -> None:
+    """An outage at the start ended them for good."""
+    answers: list[Callable[[], None]] = []
+    daemon = Daemon()
+
+    def submit(request: InferRequest, answered: Callable[[Ticket], None]) -> int:
+        number = len(answers) + 1
+        answers.append(lambda: answered(Ticket(request, number, answered, 0.0, error=error)))
+        return number
+
+    daemon.shell.submit_own = submit
+    assert daemon.look()
+    sent = len(answers)
+    answers[0]()
+    assert len(answers) == sent, "not at once"
+    assert daemon.look() is sends
+    assert (len(answers) > sent) is sends

@@ -377,18 +377,22 @@ class Epochs:
             self._places.kill(worker, f"it could not load the live plan: {event.reason}", now)
 
     def blames_plan(self, worker: WorkerState, event: ev.WorkerGone) -> bool:
-        """Whether a worker crashed while preparing a stage of the new epoch, and computed nothing; note the crash.
-
-        A worker prepares stages in the order in which it was asked, so it crashed over the first unfinished one. Plans
-        that the daemon proposes as a fallback are never blamed.
-        """
+        """Whether a worker crashed while preparing a stage of the new epoch, and computed nothing; note the crash."""
         epoch = self.preparing
-        if epoch is None or not event.crashed or event.running is not None or epoch.proposed.owner is ev.Owner.DAEMON:
+        if epoch is None or not event.crashed or event.running is not None:
             return False
-        first = next((stage for number, stage in worker.loading if number == epoch.number), None)
-        if first is not None:
-            self._crashes.note(epoch.plan.stages[first], worker.place)
-        return first is not None
+        return self._note_crash(worker, epoch)
+
+    def _note_crash(self, worker: WorkerState, epoch: Epoch) -> bool:
+        """Count the end of a worker against the stage of `epoch` that it was building; False if it built none.
+
+        Plans that the daemon proposes as a fallback are never blamed.
+        """
+        first = self._first_loading(worker, epoch)
+        if first is None or epoch.proposed.owner is ev.Owner.DAEMON:
+            return False
+        self._crashes.note(epoch.plan.stages[first], worker.place)
+        return True
 
     def worker_gone(self, worker: WorkerState, reason: str) -> None:
         """Drop the plan that is being prepared if the worker that died was to build a stage of it."""
@@ -404,12 +408,30 @@ class Epochs:
             late = "its turn did not come" if queued.placed else "its operators were not placed"
             self._end(queued, _How(Ending.DROPPED, f"{late} within {self._policy.prepare_s:g} s", transient=True))
         if self.preparing is not None and self.preparing.prepare_until_s <= now:
-            self._drop(_How(Ending.DROPPED, f"not prepared within {self._policy.prepare_s:g} s"))
+            self._end_late(self.preparing, now)
         for worker in self._loading.late(now):
             self._places.kill(worker, f"a live plan was not loaded within {self._policy.prepare_s:g} s", now)
         for epoch in self.live.values():
             if epoch.phase is EpochPhase.RETIRING and self._overdue_from_s(epoch) <= now:
                 self._hurry(epoch, now)
+
+    def _end_late(self, epoch: Epoch, now: float) -> None:
+        """Drop the epoch in preparation, as its time is up, and kill workers that are still building a stage of it: one
+        that hangs in an engine would keep every later plan waiting.
+        """
+        reason = f"not prepared within {self._policy.prepare_s:g} s"
+        late = [worker for worker in self._places.workers.values() if self._first_loading(worker, epoch) is not None]
+        for worker in late:
+            self._note_crash(worker, epoch)
+        self._drop(_How(Ending.DROPPED, reason))
+        for worker in late:
+            self._places.kill(worker, f"a stage of epoch {epoch.number} was {reason}", now, blameless=True)
+
+    @staticmethod
+    def _first_loading(worker: WorkerState, epoch: Epoch) -> int | None:
+        """The stage of `epoch` that the worker builds now, as stages are built in the order of requests; None: none."""
+        number, stage = next(iter(worker.loading), (None, None))
+        return stage if number == epoch.number else None
 
     def _overdue_from_s(self, epoch: Epoch) -> float:
         if epoch.overdue or epoch is self.beside:

@@ -119,7 +119,7 @@ class PartBooks:
     # --- what it has said -------------------------------------------------------------------------------------
 
     def kill(self, kill: do.Kill) -> None:
-        if "is superseded" in kill.reason:
+        if "is superseded" in kill.reason or "was not prepared" in kill.reason:
             self.blameless.add(kill.incarnation)
             self.seen["hurried"] += 1
 

@@ -247,6 +247,28 @@ def test_a_plan_that_frames_wait_for_is_not_refused_as_clients_have_proposed_man
     assert daemon.all(do.Settled) == ended
 
 
+def test_a_worker_that_does_not_end_building_a_stage_is_replaced_and_the_stage_is_tried_twice() -> None:
+    """It kept each later plan waiting until that one's time was up, too."""
+    daemon = live(ONE_STAGE, prepare_s=50.0)
+    frame = daemon.send()
+    for _ in range(2):
+        daemon.propose(TWO_STAGES)
+        daemon.prepare("a")
+        daemon.feed(ev.Tick(), after_s=50.0)
+        (kill,) = daemon.all(do.Kill)
+        assert kill.incarnation == daemon.incarnation("b")
+        daemon.kill("b")
+        daemon.restart("b")
+        daemon.clear()
+    daemon.propose(TWO_STAGES)
+    assert [end.ending for end in daemon.all(do.Settled)] == [do.Ending.REFUSED]
+    daemon.go_live(ON_B)
+    assert daemon.lifecycle.live == (4, ON_B)
+    daemon.finish(frame)
+    assert daemon.answers() == [(frame, None)]
+    assert daemon.lifecycle.available == ("a", "b")
+
+
 # --- plans that crash ---------------------------------------------------------------------------------------------
 
 

@@ -85,13 +85,13 @@ def _shapes(machine: Machine, available: Collection[str]) -> Iterator[tuple[Team
     """Yield the teams that compute the whole network: a copy on each place; one team of all alike places; with many
     alike places also smaller teams and fewer copies.
     """
-    places = tuple(place.name for place in machine.usual if place.name in available)
+    places = [place for place in machine.places if place.name in available]  # spare ones, too, while they are up
     if not places:
         return
-    yield tuple((name,) for name in places)
+    yield tuple((place.name,) for place in places)
     kinds: dict[object, list[str]] = {}
-    for place in machine.usual:
-        if place.name in available and not (machine.is_emulated(place) or place.shared or place.remote):
+    for place in places:
+        if not (machine.is_emulated(place) or place.shared or place.remote):
             kinds.setdefault(machine.kind_of(place), []).append(place.name)
     alike = max(kinds.values(), key=len, default=[])
     if len(alike) < 2:

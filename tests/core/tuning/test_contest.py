@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -390,6 +391,17 @@ def test_runs_of_several_frames_are_tried_on_an_engine_that_there_is_memory_for(
     tried_live = [candidate.plan for candidate in candidates(choice, NAMES, "throughput", STAGE_ENGINES)]
     stages = [plan.stages[0] for plan in tried_live if plan.stages[0].engine == "openvino"]
     assert sorted(stage.batch for stage in stages if len(stage.teams) > 1) == frames
+
+
+def test_plans_with_a_spare_place_are_tried_while_it_is_up() -> None:
+    """Beside other models a place that a daemon began without was left out: what was tried had half of the cores."""
+    choice = World(OPENVINO_FASTER).tuning.choice
+    plans = [candidate.plan for candidate in candidates(choice, NAMES, "throughput", STAGE_ENGINES)]
+    assert copies("openvino") in plans
+    choice.machine = replace(choice.machine, spare=frozenset(NAMES[1:]))
+    assert [candidate.plan for candidate in candidates(choice, NAMES, "throughput", STAGE_ENGINES)] == plans
+    of_others = [candidate.plan for candidate in candidates(choice, NAMES[:1], "throughput", STAGE_ENGINES)]
+    assert {plan.places for plan in of_others} == {NAMES[:1]}
 
 
 def test_frames_too_few_for_runs_of_several_still_tell_of_other_plans() -> None:

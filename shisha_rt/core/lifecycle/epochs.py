@@ -384,11 +384,12 @@ class Epochs:
         return self._note_crash(worker, epoch)
 
     def _note_crash(self, worker: WorkerState, epoch: Epoch) -> bool:
-        """Count the end of a worker against the stage of `epoch` that it was building; False if it built none.
+        """Count the end of a worker against the first stage of `epoch` that it had yet to build; False if it had none.
 
-        Plans that the daemon proposes as a fallback are never blamed.
+        A worker builds stages in the order of requests, so it ended over that one. Plans that the daemon proposes as a
+        fallback are never blamed.
         """
-        first = self._first_loading(worker, epoch)
+        first = self._first_unfinished(worker, epoch)
         if first is None or epoch.proposed.owner is ev.Owner.DAEMON:
             return False
         self._crashes.note(epoch.plan.stages[first], worker.place)
@@ -416,11 +417,11 @@ class Epochs:
                 self._hurry(epoch, now)
 
     def _end_late(self, epoch: Epoch, now: float) -> None:
-        """Drop the epoch in preparation, as its time is up, and kill workers that are still building a stage of it: one
+        """Drop the epoch in preparation, as its time is up, and kill workers that have not built their stages: one
         that hangs in an engine would keep every later plan waiting.
         """
         reason = f"not prepared within {self._policy.prepare_s:g} s"
-        late = [worker for worker in self._places.workers.values() if self._first_loading(worker, epoch) is not None]
+        late = [worker for worker in self._places.workers.values() if self._first_unfinished(worker, epoch) is not None]
         for worker in late:
             self._note_crash(worker, epoch)
         self._drop(_How(Ending.DROPPED, reason))
@@ -428,10 +429,9 @@ class Epochs:
             self._places.kill(worker, f"a stage of epoch {epoch.number} was {reason}", now, blameless=True)
 
     @staticmethod
-    def _first_loading(worker: WorkerState, epoch: Epoch) -> int | None:
-        """The stage of `epoch` that the worker builds now, as stages are built in the order of requests; None: none."""
-        number, stage = next(iter(worker.loading), (None, None))
-        return stage if number == epoch.number else None
+    def _first_unfinished(worker: WorkerState, epoch: Epoch) -> int | None:
+        """The first stage of `epoch`, in the order of requests, that the worker was asked for and has not built."""
+        return next((stage for number, stage in worker.loading if number == epoch.number), None)
 
     def _overdue_from_s(self, epoch: Epoch) -> float:
         if epoch.overdue or epoch is self.beside:

@@ -30,10 +30,10 @@ def child(**settings: Any) -> Child:
     keep_descendants()
     try:
         with quiet_output():
-            its = start_patiently(lambda: _start(settings))
+            node = start_patiently(lambda: _start(settings))
             if settings["group"]:
                 _join(Path(settings["group"]))
-        yield its
+        yield node
         while True:
             kill_all()
             yield {"killed": True}

@@ -34,13 +34,13 @@ class TestWalksByHand:
         # Four layers of 1 s on p0 and 3 s on p1. The seed takes 2 s and 6 s: p1 gives layer 2 to p0, 3 s and 3 s.
         # Now p0 is the slowest (tie: left), and as no other place is fast, p1 takes layer 2 back: the seed again.
         costs = costs_of([[1, 3]] * 4, ranks=(1, 2))
-        found = run(shisha(Plan.of([(0, 1, "p0"), (2, 3, "p1")]), costs.places), CostsEvaluator(costs))
-        assert [(str(trial.plan), trial.reason, trial.is_best) for trial in found.trials] == [
+        result = run(shisha(Plan.of([(0, 1, "p0"), (2, 3, "p1")]), costs.places), CostsEvaluator(costs))
+        assert [(str(trial.plan), trial.reason, trial.is_best) for trial in result.trials] == [
             ("p0: 0-1 | p1: 2-3", says("where the walk …"), True),
             ("p0: 0-2 | p1: 3-3", "layer 2 from stage 1 (p1) to stage 0 (p0)", True),
         ]
-        assert found.solution == Plan.of([(0, 2, "p0"), (3, 3, "p1")])
-        assert found.reason == says(f"best of 2 plans; {BACK}")
+        assert result.solution == Plan.of([(0, 2, "p0"), (3, 3, "p1")])
+        assert result.reason == says(f"best of 2 plans; {BACK}")
 
     def test_it_walks_on_from_a_worse_plan_and_keeps_the_best(self) -> None:
         script = {
@@ -51,11 +51,11 @@ class TestWalksByHand:
             "f: 0-5": (8,),  # s is empty, and may be given a layer again: back at the best
         }
         evaluator = ScriptedEvaluator(script)
-        found = run(shisha(Plan.of([(0, 1, "f"), (2, 5, "s")]), places("f", "s"), alpha=2), evaluator)
+        result = run(shisha(Plan.of([(0, 1, "f"), (2, 5, "s")]), places("f", "s"), alpha=2), evaluator)
         assert evaluator.asked == list(script)
-        assert [trial.is_best for trial in found.trials] == [True, True, False, True, False]
-        assert str(found.solution) == "f: 0-4 | s: 5-5"
-        assert found.reason == says(f"best of 5 plans; {BACK}")
+        assert [trial.is_best for trial in result.trials] == [True, True, False, True, False]
+        assert str(result.solution) == "f: 0-4 | s: 5-5"
+        assert result.reason == says(f"best of 5 plans; {BACK}")
 
     @pytest.mark.parametrize(("alpha", "trials", "kept"), [(1, 3, 1), (2, 4, 1), (3, 8, 4)])
     def test_gamma_counts_moves_without_gain_and_starts_again_with_each(
@@ -65,33 +65,33 @@ class TestWalksByHand:
         slow_s = (9, 8, 8, 8, 7, 7, 7, 7)  # equal is no gain (line 9)
         script = {str(plan): (1, time_s) for plan, time_s in zip(plans, slow_s, strict=True)}
         task = SearchTask(plans[0], places("f", "s"), alpha=alpha)
-        found = run(tuner_of("shisha", task), ScriptedEvaluator(script))
-        assert (len(found.trials), found.solution) == (trials, plans[kept])
-        assert found.reason == f"best of {trials} plans; no gain in {alpha} moves"
+        result = run(tuner_of("shisha", task), ScriptedEvaluator(script))
+        assert (len(result.trials), result.solution) == (trials, plans[kept])
+        assert result.reason == f"best of {trials} plans; no gain in {alpha} moves"
 
     def test_a_gain_within_the_band_is_none(self) -> None:
         script = {"f: 0-0 | s: 1-2": (1, 10.0), "f: 0-1 | s: 2-2": (1, 9.9), "f: 0-2": (9.0,)}
         start = Plan.of([(0, 0, "f"), (1, 2, "s")])
-        found = run(shisha(start, places("f", "s"), alpha=1), ScriptedEvaluator(script, band=0.02))
-        assert (len(found.trials), found.solution) == (2, start)
+        result = run(shisha(start, places("f", "s"), alpha=1), ScriptedEvaluator(script, band=0.02))
+        assert (len(result.trials), result.solution) == (2, start)
 
     def test_a_stage_that_cannot_run_is_the_slowest(self) -> None:
         # p1 cannot run layers 1 and 2, so they leave it one by one; the first move does not help yet.
         costs = costs_of([[1, 1], [1, None], [1, None], [1, 1]], ranks=(1, 2))
-        found = run(shisha(Plan.of([(0, 0, "p0"), (1, 3, "p1")]), costs.places), CostsEvaluator(costs))
-        assert [trial.measurement.can_run for trial in found.trials] == [False, False, True]
-        assert (str(found.solution), found.outcome) == ("p0: 0-2 | p1: 3-3", "feasible")
-        assert [trial.measurement.took_s for trial in found.trials] == [0, 0, 3]
+        result = run(shisha(Plan.of([(0, 0, "p0"), (1, 3, "p1")]), costs.places), CostsEvaluator(costs))
+        assert [trial.measurement.can_run for trial in result.trials] == [False, False, True]
+        assert (str(result.solution), result.outcome) == ("p0: 0-2 | p1: 3-3", "feasible")
+        assert [trial.measurement.took_s for trial in result.trials] == [0, 0, 3]
 
     def test_no_plan_that_can_run(self) -> None:
         costs = costs_of([[None, None]] * 3, ranks=(1, 2))
         start = Plan.of([(0, 1, "p0"), (2, 2, "p1")])
-        found = run(shisha(start, costs.places), CostsEvaluator(costs))
-        assert (found.solution, found.outcome) == (start, "infeasible")
+        result = run(shisha(start, costs.places), CostsEvaluator(costs))
+        assert (result.solution, result.outcome) == (start, "infeasible")
 
     def test_one_stage_has_nowhere_to_move_to(self) -> None:
-        found = run(shisha(Plan.of([(0, 3, "f")]), places("f", "s")), ScriptedEvaluator({"f: 0-3": (1,)}))
-        assert found.reason == says("best of 1 plans; there is no …")
+        result = run(shisha(Plan.of([(0, 3, "f")]), places("f", "s")), ScriptedEvaluator({"f: 0-3": (1,)}))
+        assert result.reason == says("best of 1 plans; there is no …")
 
 
 def moved(
@@ -229,16 +229,16 @@ balances = st.sampled_from(BALANCES)
 def test_what_holds_of_every_walk(case: tuple[Costs, Plan], alpha: int, balance: Balance) -> None:
     costs, start = case
     tuner = shisha(start, costs.places, alpha=alpha, balance=balance, legal_cuts=costs.legal_cuts)
-    found = run(tuner, CostsEvaluator(costs))
-    plans = [trial.plan for trial in found.trials]
+    result = run(tuner, CostsEvaluator(costs))
+    plans = [trial.plan for trial in result.trials]
     names = {place.name for place in costs.places}
     for plan in plans:
         assert PlanRules(len(costs.layers), tuple(names), frozenset(costs.legal_cuts)).problems(plan) == []
         assert [name for name in start.places if name in plan.places] == list(plan.places)
     assert len(set(plans)) == len(plans)
-    assert found.measurement.bottleneck_s == min(trial.measurement.bottleneck_s for trial in found.trials)
-    assert found.solution == plans[found.trials_to_best - 1]
-    gains = [trial.number for trial in found.trials if trial.is_best]
+    assert result.measurement.bottleneck_s == min(trial.measurement.bottleneck_s for trial in result.trials)
+    assert result.solution == plans[result.trials_to_best - 1]
+    gains = [trial.number for trial in result.trials if trial.is_best]
     gaps = [after - before - 1 for before, after in zip(gains, [*gains[1:], len(plans)], strict=True)]
     assert max(gaps[:-1], default=0) < alpha
     assert gaps[-1] <= alpha
@@ -300,8 +300,8 @@ def by_the_book(costs: Costs, start: Plan, alpha: int, balance: Balance) -> tupl
 def test_it_is_algorithm_2_by_the_book(case: tuple[Costs, Plan], alpha: int, balance: Balance) -> None:
     costs, start = case
     tuner = shisha(start, costs.places, alpha=alpha, balance=balance, legal_cuts=costs.legal_cuts)
-    found = run(tuner, CostsEvaluator(costs))
-    assert ([trial.plan for trial in found.trials], found.solution) == by_the_book(costs, start, alpha, balance)
+    result = run(tuner, CostsEvaluator(costs))
+    assert ([trial.plan for trial in result.trials], result.solution) == by_the_book(costs, start, alpha, balance)
 
 
 def test_a_walk_needs_a_place_for_each_stage() -> None:

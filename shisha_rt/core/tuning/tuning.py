@@ -92,6 +92,7 @@ class Tuning:
         self._flowing = 0
         self._in_flight: tuple[int, ...] = ()  # at the last looks
         self._crowded: tuple[str, ...] = ()
+        self._heeds_crowd = True
         self._put_off: tuple[str, Plan | None] | None = None
         self._profiling = ProfilingTurn()
 
@@ -320,7 +321,7 @@ class Tuning:
 
     def _search_asked(self, asked: ev.SearchAsked) -> None:
         self.choice.of_client = None
-        self._crowded = ()  # a search that a client asks for is not postponed
+        self._heeds_crowd = False  # a search that a client asks for is not postponed
         self._look_anew()
         self._begin(asked.why)
 
@@ -629,7 +630,7 @@ class Tuning:
 
     def _watch(self, baseline: Measurement | None) -> None:
         """Watch the live plan. `baseline`: its measurement when it was chosen; None: measure it now."""
-        self.state, self._then = State.WATCHING, None
+        self.state, self._then, self._heeds_crowd = State.WATCHING, None, True
         self.drift.begin(baseline)
         self.measuring.begin(self._outbox.now_s, baseline)
 
@@ -680,7 +681,7 @@ class Tuning:
         nor about other plans.
         """
         live = self._serving.live
-        return live is not None and not {*self._crowded}.isdisjoint(live[1].places)
+        return self._heeds_crowd and live is not None and not {*self._crowded}.isdisjoint(live[1].places)
 
     def _crowd_seen(self, seen: ev.CrowdSeen) -> None:
         """Note the crowded places; begin a postponed search once none of them is the live plan's."""

@@ -328,6 +328,16 @@ def test_a_search_waits_until_no_other_model_computes_on_its_places(world: World
     world.serve_until(lambda: len(world.events("trial")) > trials)
 
 
+def test_what_other_models_take_is_no_drift_after_a_search_that_was_asked_for_in_the_crowd_either(watching: World) -> None:
+    watching.post(ev.CrowdSeen(("fast", "slow")))
+    watching.post(ev.SearchAsked("a client asks"))
+    watching.serve_until(lambda: watching.tuning.state is not State.WATCHING)
+    watching.serve_until(State.WATCHING)
+    watching.layer_s["fast"] *= 3
+    watching.serve(3 * WINDOWS_TO_LEAVE * MAX_FRAMES)
+    assert (watching.events("drift"), watching.plan) == ([], BEST)
+
+
 def test_one_bad_window_is_not_a_drift(watching: World) -> None:
     watching.serve(5 * FRAMES)
     watching.layer_s["slow"] *= 2

@@ -35,7 +35,8 @@ class Winner:
     """What comparing candidates on some places showed. `cuttable`: the best that can be cut, `behind` times as slow as
     the best of all.
 
-    `others_ratio`: the largest share of the cores that other programs used while plans were compared.
+    `others_ratio`: the share of the cores that other programs used while two plans were compared, of all such pairs the
+    largest. A mean over each pair's time: the short start of a program is no reason to compare again.
     """
 
     cuttable: Plan | None
@@ -195,7 +196,7 @@ class Findings:
         return again
 
     def others_ratio(self, objective: Objective) -> float:
-        """The largest share of the cores that other programs used while the best plan was compared with others."""
+        """The share of the cores that other programs used while the best plan was compared with others (`Winner`)."""
         known = self.winner(objective) or self._choice.best(self._serving.available, objective)
         return 0.0 if known is None else known.others_ratio
 

@@ -297,7 +297,7 @@ def test_plans_compared_beside_a_neighbour_are_compared_again_once_it_is_gone() 
     world.others_ratio = 0.4
     world.serve(40, in_flight=1)
     assert (world.plan, len(world.told("comparison_began"))) == (copies(), 1), "as long as it is there"
-    assert world.kept[-1].best.others_ratio == 0.4
+    assert world.kept[-1].best.others_ratio == pytest.approx(0.4)
     world.others_ratio = 0.0
     world.serve(30, in_flight=1)
     first, again = world.told("comparison_began")
@@ -307,6 +307,19 @@ def test_plans_compared_beside_a_neighbour_are_compared_again_once_it_is_gone() 
     assert world.kept[-1].best.others_ratio == 0.0
     world.serve(30, in_flight=1)
     assert len(world.told("comparison_began")) == 2
+
+
+def test_the_start_of_another_program_is_no_reason_to_compare_again() -> None:
+    world = unprofiled(World(TEAM_FASTER, objective="latency"))
+    world.serve(40, in_flight=1, until=lambda: world.tuning.contests.running is not None)
+    world.serve(40, in_flight=1, until=lambda: world.lifecycle.beside is not None)
+    world.serve(0.3, in_flight=1)
+    world.others_ratio = 0.2
+    world.serve(0.3, in_flight=1)
+    world.others_ratio = 0.0
+    world.serve(200, in_flight=1)
+    assert (world.plan, world.state, len(world.told("comparison_began"))) == (team(), State.WATCHING, 1)
+    assert 0 < world.kept[-1].best.others_ratio < 0.1
 
 
 def test_a_plan_that_an_earlier_run_found_beside_a_neighbour_is_compared_again() -> None:

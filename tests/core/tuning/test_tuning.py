@@ -328,7 +328,7 @@ def test_a_search_waits_until_no_other_model_computes_on_its_places(world: World
     world.serve_until(lambda: len(world.events("trial")) > trials)
 
 
-def test_what_other_models_take_is_no_drift_after_a_search_that_was_asked_for_in_the_crowd_either(watching: World) -> None:
+def test_what_another_model_takes_is_no_drift_after_a_search_asked_for_in_the_crowd(watching: World) -> None:
     watching.post(ev.CrowdSeen(("fast", "slow")))
     watching.post(ev.SearchAsked("a client asks"))
     watching.serve_until(lambda: watching.tuning.state is not State.WATCHING)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import fmean
 from typing import Final
 
 from shisha_rt.core import event_log
@@ -23,6 +22,7 @@ from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.duel import Duel, DuelResult, Verdict
 from shisha_rt.core.tuning.findings import Contest, Findings, frames_to_fill, has_batches
 from shisha_rt.core.tuning.instructions import TuningOutbox
+from shisha_rt.core.tuning.recalibration import OthersShare
 from shisha_rt.core.tuning.state import ATTEMPTS, Intent, Purpose, Serving
 from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
@@ -50,7 +50,7 @@ class Contests:
         self._findings = findings
         self._warm_up = warm_up
         self._load = AwaitedLoad()
-        self._others: list[float] = []  # what `others_seen` was told, the last of it before the duel, then during it
+        self._others = OthersShare()  # since the duel began
         self._unfinished: dict[tuple[Objective, tuple[str, ...]], Contest] = {}  # comparisons whose load went away
 
     # --- waiting for load -------------------------------------------------------------------------------------
@@ -86,13 +86,9 @@ class Contests:
 
     def others_seen(self, others_ratio: float) -> None:
         """Note the share of the cores that other programs use."""
-        self._others = [*(self._others if self._duels else ()), others_ratio]
+        self._others.seen(others_ratio)
 
     # --- trying -----------------------------------------------------------------------------------------------
-
-    @property
-    def _duels(self) -> bool:
-        return self.running is not None and self.running.duel is not None
 
     @property
     def is_decided(self) -> bool:
@@ -186,7 +182,7 @@ class Contests:
         elif live is not None and beside is not None:
             teams = max(_most_teams(contest.serving), _most_teams(end.plan))
             contest.epochs = beside[0], live[0]
-            self._others = self._others[-1:]
+            self._others.restart()
             contest.duel = Duel(contest.objective, teams, self._warm_up, self._outbox.now_s)
         else:  # something else has been asked for meanwhile
             self.abort()
@@ -228,8 +224,8 @@ class Contests:
             self._lead(contest.epochs[duel.turn])
             return
         self._write(contest, outcome.verdict.value, outcome)
-        if self._others and outcome.verdict is not Verdict.NO_LOAD:
-            contest.others_ratio = max(contest.others_ratio, fmean(self._others))
+        if outcome.verdict is not Verdict.NO_LOAD:
+            contest.others_ratio = max(contest.others_ratio, self._others.mean)
         if outcome.ratio and not math.isnan(outcome.ratio):
             contest.value[challenger.plan] = contest.value[contest.serving] * outcome.ratio
         enough = self.of_batches or contest.in_flight >= frames_to_fill(challenger.plan) - 1

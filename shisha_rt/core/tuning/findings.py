@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from shisha_rt.core.tuning.awaited_load import Pauses
@@ -135,9 +135,19 @@ class Findings:
         """Whether the best plan over these places is known, from this run or an earlier one."""
         return (objective, over) in self._winners or self._is_kept(objective, over)
 
-    def search_ended(self, objective: Objective, over: tuple[str, ...]) -> None:
-        """Note that a search of this run is about to keep its best plan: candidates may still have to be compared."""
+    def search_ended(self, objective: Objective, over: tuple[str, ...], others_ratio: float) -> float:
+        """Note that a search of this run is about to keep its best plan: candidates may still have to be compared.
+
+        `others_ratio`: the share of the cores that other programs used meanwhile; return it, or that of the comparison
+        with candidates, whichever is larger.
+        """
         self._kept.setdefault((objective, over), False)
+        others_ratio = max(others_ratio, self.others_ratio(objective))
+        winner = self._winners.get((objective, over))
+        if winner is not None:
+            self._winners[objective, over] = replace(winner, others_ratio=others_ratio)
+        self._recalibrations[objective].measured(others_ratio)
+        return others_ratio
 
     def reason(self, objective: Objective) -> str | None:
         """Why plans are compared again; None for the first time."""

@@ -19,6 +19,7 @@ from shisha_rt.core.tuning.events import FramesCounted
 from shisha_rt.core.tuning.load import CALMER, Load, PlanTimes, busy_from
 from shisha_rt.core.tuning.run import SearchRun
 from shisha_rt.core.tuning.state import Serving
+from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, Objective
@@ -81,6 +82,7 @@ class ObjectiveSwitching:
             return None
         quick, most = best["latency"] or known[0], best["throughput"] or known[0]
         latency, throughput = self._times(quick), self._times(most)
+        dominant: Objective | None = None
         if tried_for == "latency" and best["latency"] is None:  # what is tried computes one frame after the other
             latency = replace(latency, frame_s=latency.alone_s)
         wanted, came = self._load.look(counted, now_s, serves, latency, throughput), self._load.came
@@ -93,13 +95,16 @@ class ObjectiveSwitching:
             wanted = wanted if came and best[wanted] is not None else serves
         elif len(known) == len(OBJECTIVES):
             is_same = quick.plan == most.plan
-            wanted = serves if is_same else _better_at_both(quick.measurement, most.measurement) or wanted
+            dominant = None if is_same else _better_at_both(quick, most)
+            wanted = serves if is_same else dominant or wanted
         elif wanted != serves and not came:
             return None  # a search measures frames
         if wanted == serves:
             return None
         used = (min if wanted == "latency" else max)(self._load.utilisation, self._load.lately)
-        if choice.target_s < math.inf:
+        if dominant is not None:
+            reason = f"the plan for {dominant} is the better one for the other objective, too: switching to it"
+        elif choice.target_s < math.inf:
             reason = _reason_of_target(wanted, choice.target_s)
         else:
             reason = _reason(wanted, used, busy_from(latency, throughput))
@@ -195,11 +200,15 @@ def _reason_of_target(wanted: Objective, target_s: float) -> str:
     return f"{target}, which the plan for throughput misses: switching to the low-latency plan"
 
 
-def _better_at_both(quick: Measurement, most: Measurement) -> Objective | None:
-    """Return the objective whose plan is better at the other objective, too, beyond noise; None if there is none."""
-    if most.is_better_than(quick, "latency"):
+def _better_at_both(quick: BestPlan, most: BestPlan) -> Objective | None:
+    """Return the objective whose plan is better at the other objective, too, beyond noise; None if there is none, or
+    one of the plans was measured while others used the cores: then their times tell of other things, too.
+    """
+    if max(quick.others_ratio, most.others_ratio) > DISTURBED:
+        return None
+    if most.measurement.is_better_than(quick.measurement, "latency"):
         return "throughput"
-    return "latency" if quick.is_better_than(most, "throughput") else None
+    return "latency" if quick.measurement.is_better_than(most.measurement, "throughput") else None
 
 
 def _told(best: BestPlan) -> dict[str, object]:

@@ -18,6 +18,26 @@ LONGEST_PAUSE_S: Final = 3600.0
 """Pauses between attempts double up to the longest: a host may never be as calm as it seemed."""
 
 
+class OthersShare:
+    """Mean share of the cores that others use, since `restart`; the look before that counts, too."""
+
+    def __init__(self) -> None:
+        self._last = self._sum = 0.0
+        self._looks = 0
+
+    def seen(self, others_ratio: float) -> None:
+        self._last = others_ratio
+        self._sum += others_ratio
+        self._looks += 1
+
+    def restart(self) -> None:
+        self._sum, self._looks = self._last, min(self._looks, 1)
+
+    @property
+    def mean(self) -> float:
+        return self._sum / self._looks if self._looks else 0.0
+
+
 class Recalibration:
     """`others_ratio`: the share of the cores that others used while the results in use were measured."""
 

@@ -40,6 +40,7 @@ class SearchRun:
     `trying`: the plan that is tried now; `proposal`: the number under which it was proposed, None if it was live
     already. `lower_bound_s`: seconds below which no plan can be, as far as the search knows. `found_by`: the number of
     the earlier search whose results these are, 0 if no search of this daemon has found `best`; None: its own.
+    `others_ratio`: the share of the cores that other programs used during the search.
     """
 
     number: int
@@ -58,6 +59,7 @@ class SearchRun:
     tried: Plan | None = None
     lower_bound_s: float | None = None
     found_by: int | None = None
+    others_ratio: float = 0.0
 
     @property
     def gap_ratio(self) -> float:

@@ -65,7 +65,8 @@ class Books:
         self.set_by_client: Plan | None = None
         self._asked: dict[int, Name | None] = {}  # None: the live plan, placed anew
         self._at_once: set[Name] = set()
-        self._makeshift = False  # the live plan was placed at once
+        self._makeshifts: set[tuple[object, ...]] = set()
+        self._makeshift = False  # the live plan was placed at once, or begins a search as it was placed then
         self._parts_s: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
         self._event: CoreEvent = le.Tick()
         self._drifted: event_log.Drifted | None = None
@@ -185,7 +186,10 @@ class Books:
         self.live = end.epoch, end.plan
         if owner is le.Owner.DAEMON:  # for other places than were searched, and on its way before the pause
             self.left_by_pause = None
-        self._makeshift = name in self._at_once
+        as_placed = tuple((stage, stage.placement) for stage in end.plan.stages)
+        if name in self._at_once:
+            self._makeshifts.add(as_placed)
+        self._makeshift = as_placed in self._makeshifts
         if owner is le.Owner.CLIENT:
             self.clients = self.set_by_client = end.plan
             self.left_by_pause = None

@@ -305,7 +305,7 @@ class World:
     def look_at_load(self) -> None:
         """The daemon is busy for a while, or calm, whatever frames the world really sends."""
         busy = self.rng.random() < 0.5
-        self.feed(ev.HostSeen(0.0, self.rng.choice((0.1, 0.6, 0.9))))
+        self.feed(ev.HostSeen(self.rng.choice((0.0, 0.0, 0.4)), self.rng.choice((0.1, 0.6, 0.9))))
         for _ in range(self.rng.randint(1, 16)):
             before, frames = self.counted, 1000 if busy else 1
             arrived, met = before.arrived + frames, before.met + (frames if busy else 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -19,7 +20,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, AnyObjective
 from tests.core.tuning import contest_world
 from tests.core.tuning.contest_world import copies
-from tests.core.tuning.test_contest import OPENVINO_FASTER, duelling, in_fours, in_runs, unprofiled
+from tests.core.tuning.test_contest import OPENVINO_FASTER, duelling, in_fours, in_runs, truth, unprofiled
 from tests.core.tuning.tuned_world import BEST, MACHINE, SEED, World
 
 EVERYWHERE: Final = ("fast", "slow")
@@ -234,7 +235,8 @@ class Restless(contest_world.World):
 
     def act(self) -> None:
         place = self.random.choice(contest_world.NAMES)
-        match self.random.choice(("kill", "die", "down", "up", "client", "tuner", "crowd", "calm", "profile", "ask")):
+        faults = "kill", "die", "down", "up", "client", "tuner", "crowd", "calm", "neighbour", "profile", "ask"
+        match self.random.choice(faults):
             case "kill":
                 self.kill(place)
             case "die":
@@ -253,6 +255,8 @@ class Restless(contest_world.World):
                 self.post(ev.CrowdSeen((place,)))
             case "calm":
                 self.post(ev.CrowdSeen(()))
+            case "neighbour":
+                self.others_ratio = self.random.choice((0.0, 0.4))
             case "profile":
                 self.profile()
             case "ask" if self.random.random() < 0.3:
@@ -269,6 +273,30 @@ class Restless(contest_world.World):
             self.post(ev.ProfilerSaid(ModelProfiled(tm.StoredCosts(b"{}"), by_costs, 1.0)))
 
 
+def test_what_was_searched_beside_another_program_is_compared_and_searched_again_once_it_is_gone() -> None:
+    world = Restless(0, objective="throughput")
+    world.truth = truth()
+    world.profile()
+
+    def play(seconds: float, until: Callable[[], bool] = lambda: False) -> None:
+        end_s = world.now_s + seconds
+        while world.now_s < end_s and not until():
+            world.serve(0.25)
+            world.tune()
+
+    play(120, lambda: world.state is State.TUNING)
+    assert len(world.told("comparison_began")) == 1
+    world.others_ratio = 0.4
+    play(120, lambda: world.state is State.WATCHING)
+    play(15)
+    assert len(world.told("comparison_began")) == 1, "as long as it is there"
+    searched = len(world.told("tuning_began"))
+    world.others_ratio = 0.0
+    play(60, lambda: len(world.told("tuning_began")) > searched and world.state is State.WATCHING)
+    play(15)
+    assert len(world.told("comparison_began")) == 2
+
+
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(6, 200))])
 def test_whatever_comes_in_between_it_comes_to_rest_with_the_best_plan_live(seed: int) -> None:
     """No client has paused it, or has a plan of its own."""
@@ -279,7 +307,7 @@ def test_whatever_comes_in_between_it_comes_to_rest_with_the_best_plan_live(seed
             world.serve(0.25, in_flight=in_flight)
             world.tune()
         world.act()
-    world.dies = False
+    world.dies, world.others_ratio = False, 0.0
     for name in contest_world.NAMES:
         world.up(name)
     world.profile()

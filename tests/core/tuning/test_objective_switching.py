@@ -232,6 +232,13 @@ def test_a_plan_that_is_worse_at_both_never_serves_unless_noise_may_have_made_it
     assert (world.plan == BEST) is (band == 0.6)
 
 
+def test_a_plan_measured_beside_other_programs_is_not_taken_for_worse_at_both() -> None:
+    slow = replace(MOST, measurement=Measurement((0.009, 0.009), 0.01, 32, 1.0), others_ratio=0.4)
+    world = World({**KEPT, key_of(MACHINE, "throughput, plain chains"): slow}, objective="auto")
+    busy(world, looks=20)
+    assert world.plan == BEST
+
+
 def test_what_the_plan_takes_now_counts_and_not_what_it_took_once() -> None:
     """Half as much as it was known to take: not enough for a drift, as the band is wide, and half of the load."""
     kept = {key: replace(best, measurement=replace(best.measurement, band=2.0)) for key, best in KEPT.items()}

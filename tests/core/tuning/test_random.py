@@ -52,7 +52,7 @@ def test_random_interleavings_keep_the_promises(seeds: range) -> None:
         "profiled": 10,
         "not profiled": 4,
         "objective changed": 5,
-        "led": 5,
+        "led": 3,
         "objective searched for": 1,
         "plan live": 100,
         "plan dropped": 60,

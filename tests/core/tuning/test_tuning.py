@@ -310,6 +310,13 @@ def test_what_another_model_takes_of_a_shared_place_is_no_drift_however_long(wat
     assert watching.plan == SEED
 
 
+def test_what_others_took_of_the_cores_during_a_search_is_kept_with_its_plan(world: World) -> None:
+    world.serve_until(lambda: len(world.events("trial")) > 1)
+    world.post(ev.HostSeen(0.5))
+    world.serve_until(State.WATCHING)
+    assert world.kept[-1].best.others_ratio == 0.5
+
+
 def test_a_search_waits_until_no_other_model_computes_on_its_places(world: World) -> None:
     """Unless a client asks for it."""
     world.post(ev.CrowdSeen(("fast", "slow")))

@@ -13,6 +13,8 @@ _SEEN: Final = 8
 _PATIENCE_ANSWERS: Final = 100
 _PATIENCE_S: Final = 5.0
 """After so many answers and seconds without an awaited load it is missed."""
+_GAP_S: Final = 2.0
+"""Frames that come after a longer pause flow anew."""
 _REST_S: Final = 10.0
 _LONGEST_REST_S: Final = 600.0
 """Pause before a comparison whose load went away is resumed; doubled each time that nothing was judged in between."""
@@ -23,6 +25,7 @@ class AwaitedLoad:
 
     def __init__(self) -> None:
         self._kept_out = 0
+        self._flows_since_s = self._last_s = -math.inf
         self.restart()
 
     def restart(self) -> None:
@@ -45,12 +48,19 @@ class AwaitedLoad:
         elif event.kept_out > self._kept_out or event.in_flight > teams:
             self._queued += 1
             self._alone, self._kept_out = 0, event.kept_out
+        if now_s - self._last_s > _GAP_S:
+            self._flows_since_s = now_s
+        self._last_s = now_s
         self._answers += 1
         self._since_s = min(self._since_s, now_s)
 
     def has_come(self, objective: Objective) -> bool:
         """Whether the load of `objective` has come."""
         return (self._queued if objective == "throughput" else self._alone) >= _SEEN
+
+    def flows_s(self, now_s: float) -> float:
+        """For how long answers have been counted without a pause."""
+        return now_s - self._flows_since_s
 
     def is_missed(self, now_s: float) -> bool:
         """Whether answers have been given for long without an awaited load."""

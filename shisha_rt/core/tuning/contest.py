@@ -31,6 +31,11 @@ from shisha_rt.plan.rate import Objective
 _FLOWS_S: Final = 1.0
 """Frames count as coming if the last one came within this time."""
 
+_FLOWS_FIRST_S: Final = 4.0
+"""So long frames come before plans are compared again, as other programs may begin with them: a look at what these use
+of the cores is of the two seconds before.
+"""
+
 _SERVED: Final = "the plan that served"
 
 
@@ -68,7 +73,9 @@ class Contests:
         if not due or self.running is not None:
             return None
         self._load.count(event, 0 if live is None else _most_teams(live[1]), now_s)
-        seen = next((objective for objective in due if self._load.has_come(objective)), None)
+        flows = self._load.flows_s(now_s) >= _FLOWS_FIRST_S
+        able = (objective for objective in due if flows or self._findings.reason(objective) is None)
+        seen = next((objective for objective in able if self._load.has_come(objective)), None)
         if seen is not None:
             self._load.restart()
         return seen

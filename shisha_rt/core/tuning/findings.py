@@ -20,6 +20,7 @@ from shisha_rt.core.tuning.instructions import TuningOutbox
 from shisha_rt.core.tuning.recalibration import Recalibration
 from shisha_rt.core.tuning.state import Serving
 from shisha_rt.costs.engine_trials import usable
+from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, Objective
@@ -88,7 +89,8 @@ class Findings:
         self._outbox = outbox
         self._winners: dict[tuple[Objective, tuple[str, ...]], Winner] = {}
         self._recalibrations = {objective: Recalibration() for objective in OBJECTIVES}
-        self._reasons: dict[Objective, str] = {}
+        self._reasons: dict[Objective, str] = {}  # of objectives whose plans are to be compared again
+        self._is_calm = True
         self._kept: dict[tuple[Objective, tuple[str, ...]], bool] = {}  # whether an earlier run has left a best plan
         self._filled: set[tuple[tuple[str, ...], Plan]] = set()  # plans with batches, compared while these were full
 
@@ -115,6 +117,7 @@ class Findings:
             objective
             for objective in dict.fromkeys(wanted)
             if not self.is_known(objective, over) and not self.pauses.is_on(objective, self._outbox.now_s)
+            if self._is_calm or objective not in self._reasons
         )
 
     def _is_kept(self, objective: Objective, over: tuple[str, ...]) -> bool:
@@ -190,6 +193,10 @@ class Findings:
         else:
             before = self._winners.get(key, Winner(None, math.inf))
             self._winners[key] = Winner(before.cuttable, before.behind * gain, others_ratio)
+
+    def others_seen(self, others_ratio: float) -> None:
+        """Note the share of the cores that other programs use: while they do, nothing is compared for a second time."""
+        self._is_calm = others_ratio <= DISTURBED
 
     def drop_disturbed(self, others_ratio: float) -> list[Objective]:
         """Drop the results for objectives whose plans were compared beside other programs, if these are gone now;

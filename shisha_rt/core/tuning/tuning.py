@@ -698,6 +698,7 @@ class Tuning:
         self.standby.memory_seen(seen.free_ratio, compares=self.contests.running is not None)
         self.drift.others_seen(seen.others_ratio, self._outbox.now_s)
         self.contests.others_seen(seen.others_ratio)
+        self.findings.others_seen(seen.others_ratio)
         self._others.seen(seen.others_ratio)
         if self.state is State.WATCHING:
             again = self.findings.drop_disturbed(seen.others_ratio)

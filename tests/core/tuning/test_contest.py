@@ -309,6 +309,20 @@ def test_plans_compared_beside_a_neighbour_are_compared_again_once_it_is_gone() 
     assert len(world.told("comparison_began")) == 2
 
 
+def test_plans_compared_beside_a_neighbour_are_not_compared_again_if_it_is_back_when_frames_come() -> None:
+    world = beside_others()
+    world.others_ratio = 0.4
+    world.serve(40, in_flight=1, until=lambda: world.state is State.WATCHING)
+    world.others_ratio = 0.0
+    world.serve(20, in_flight=0)
+    world.others_ratio = 0.4
+    world.serve(20, in_flight=1)
+    assert (world.plan, world.state, len(world.told("comparison_began"))) == (copies(), State.WATCHING, 1)
+    world.others_ratio = 0.0
+    world.serve(30, in_flight=1)
+    assert (world.plan, world.state, len(world.told("comparison_began"))) == (team(), State.WATCHING, 2)
+
+
 def test_the_start_of_another_program_is_no_reason_to_compare_again() -> None:
     world = unprofiled(World(TEAM_FASTER, objective="latency"))
     world.serve(40, in_flight=1, until=lambda: world.tuning.contests.running is not None)
@@ -338,7 +352,7 @@ def test_a_neighbour_that_comes_back_for_every_comparison_is_not_waited_for_ofte
         world.serve(20, in_flight=1, until=lambda: world.state is State.WATCHING)
         world.others_ratio = 0.0
         world.serve(20, in_flight=0)
-        world.serve(2, in_flight=1, until=lambda: world.state is not State.WATCHING)
+        world.serve(6, in_flight=1, until=lambda: world.state is not State.WATCHING)
     assert 3 <= len(world.told("comparison_began")) <= 6
     assert (world.plan, world.failed) == (copies(), 0)
 

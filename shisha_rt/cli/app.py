@@ -83,6 +83,8 @@ _INSTEAD: Final[Mapping[str, str]] = {
 """What to use instead of options that other model servers have."""
 _CLOSE: Final = 0.8
 """Least similarity (difflib's ratio) of an option to be suggested for an unknown one."""
+_MOST_NAMED: Final = 3
+"""Most commands that are named as those which have an option."""
 
 _NAMES: Final = frozenset(name for name, *_ in _COMMANDS)
 _TWO_WORDS: Final = frozenset(name for name in _NAMES if " " in name)
@@ -227,10 +229,19 @@ def _in_our_words(error: typer.TyperException) -> str:
     if possible is not None:  # an unknown option, for which typer suggests even those that are hardly similar
         option = error.option_name  # type: ignore[attr-defined]  # of a class that typer does not export
         close = difflib.get_close_matches(option, possible, cutoff=_CLOSE)
-        instead = _INSTEAD.get(option) or (f"did you mean {' or '.join(close)}?" if close else "")
+        close_names = f"did you mean {' or '.join(close)}?" if close else ""
+        instead = _INSTEAD.get(option) or close_names or _who_has(option, error.ctx)  # type: ignore[attr-defined]
         message = f"{error.message}{f'; {instead}' if instead else ''}"
     message = message.replace("Value error, ", "")  # typer's validator begins messages about a bad choice so
     return message[:1].lower() + message[1:].rstrip(".")
+
+
+def _who_has(option: str, context: Any) -> str:
+    """The commands that have an option which the command of `context` lacks, those of the same first word first."""
+    commands = typer.main.get_command(command_line()).commands  # type: ignore[attr-defined]  # it is a group
+    names = [name for name, command in commands.items() if any(option in each.opts for each in command.params)]
+    names.sort(key=lambda name: name.split()[0] != context.info_name)
+    return f"it is an option of: {', '.join(names[:_MOST_NAMED])}" if names else ""
 
 
 def _say_error(error: BadInput | Failure, status: int, argv: Sequence[str] | None) -> int:

@@ -13,7 +13,7 @@ from shisha_rt.cli.layers import form_in_words
 from shisha_rt.cli.models import expect_one_model, show_models
 from shisha_rt.cli.options import DaemonOptions, Json, takes
 from shisha_rt.model.input_sizes import shapes_in_words
-from shisha_rt.show.lines import aim_in_words, counted, plan_in_words
+from shisha_rt.show.lines import aim_in_words, counted, plan_in_words, waits_in_words
 from shisha_rt.show.picture import draw, millijoules, milliseconds
 from shisha_rt.show.stages import placement_lines, pool_lines, stage_boxes
 from shisha_rt.show.why import why_lines
@@ -67,7 +67,8 @@ def _show(daemon_status: Mapping[str, Any]) -> None:
     if "host" in daemon_status:
         console.print(_host(daemon_status["host"]), soft_wrap=True, markup=False, style="dim")
     if "tuner" in daemon_status:
-        console.print(_tuner(daemon_status["tuner"]), soft_wrap=True, markup=False, style="dim")
+        tuner = _tuner(daemon_status["tuner"], daemon_status.get("profiler_waits_s"))
+        console.print(tuner, soft_wrap=True, markup=False, style="dim")
     console.print()
     stages = daemon_status["plan"]["stages"]
     boxes = stage_boxes(stages, daemon_status["bottleneck_stage"])
@@ -126,8 +127,10 @@ def _host(host: Mapping[str, Any]) -> str:
     return " · ".join(parts)
 
 
-def _tuner(tuner: Mapping[str, Any]) -> str:
+def _tuner(tuner: Mapping[str, Any], waits_s: float | None) -> str:
     state = f"tuner {tuner['state']} ({tuner['strategy']}{aim_in_words(tuner)})"
+    if waits_s is not None:
+        state += f" · {waits_in_words(waits_s)}"
     return f"{state} · trials: {tuner['trials_total']} · layers moved: {tuner['moves_total']}"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -27,7 +28,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import DTypeLike
 
-from shisha_rt.client.local_socket import LONGEST_ANSWER_BYTES, Question
+from shisha_rt.client.local_socket import AGAIN_S, LONGEST_ANSWER_BYTES, Question
 from shisha_rt.errors import Code
 from shisha_rt.protocol.frame_tensors import Array, Shape, bytes_of
 from shisha_rt.protocol.header import ErrorBody, TensorData
@@ -35,8 +36,6 @@ from shisha_rt.protocol.limits import MAX_INTEGER
 
 _AGAIN_S: Final = 1.0
 """Pause before a daemon that had no memory left is asked again."""
-_LATE_AGAIN_S: Final = 30.0
-"""The same for one that has not answered: it may have stood still. Whoever asks waits for it again."""
 _ARRAYS: Final = 4
 """The first region holds so many times what is wanted (all large tensors of a frame, or one array); each further one
 at least doubles the total.
@@ -259,9 +258,9 @@ class LentMemory:
             asked = self._asked or self._ask()
             if asked.has_answer(wait_s):
                 self._take_region(asked.end)
-        except TimeoutError:
-            self._put_off(_LATE_AGAIN_S)
-        except (OSError, ValueError, msgspec.MsgspecError):
+        except OSError:
+            self._put_off(AGAIN_S)
+        except (ValueError, msgspec.MsgspecError):
             self._give_up()
 
     def _ask(self) -> Question:
@@ -278,7 +277,9 @@ class LentMemory:
 
         Raises OSError, ValueError or MsgspecError if the answer has none.
         """
-        message, fds, _, _ = socket.recv_fds(connection, LONGEST_ANSWER_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+        message, fds, flags, _ = socket.recv_fds(connection, LONGEST_ANSWER_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+        if flags & socket.MSG_CTRUNC and not fds:
+            raise OSError(errno.EMFILE, "no descriptor is free for the region's memory")
         try:
             answer = _ANSWER_DECODER.decode(message)
             if answer.error is not None and answer.error.code == Code.RESOURCE_EXHAUSTED:
@@ -322,8 +323,8 @@ class LentMemory:
 
     def _put_off(self, pause_s: float) -> None:
         """Ask for nothing for `pause_s`."""
-        assert self._asked is not None
-        _shut_down(self._asked.end)
+        if self._asked is not None:
+            _shut_down(self._asked.end)
         self._asked = None
         self._asked_bytes = self._wanted_bytes = 0  # what is wanted next may be less
         self._again_s = time.monotonic() + pause_s

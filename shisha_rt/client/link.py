@@ -42,7 +42,7 @@ from numpy.typing import DTypeLike
 from zmq.utils.monitor import parse_monitor_message
 
 from shisha_rt.client.lent_memory import LentMemory
-from shisha_rt.client.local_socket import AskedLine
+from shisha_rt.client.local_socket import AGAIN_S, AskedLine
 from shisha_rt.endpoint import default_endpoint
 from shisha_rt.errors import Error
 from shisha_rt.process.channel import Channel, ChannelBroken
@@ -169,7 +169,7 @@ class Link:
         self.connected = self._is_accepted = False
         self._unanswered = 0  # how often a probe was due with the one before unanswered, and nothing else heard
         self._again_s = math.inf  # when to replace the socket, as no daemon is connected
-        self._may_ask = True  # for a line, once a connection
+        self._ask_line_s = 0.0  # when a line may be asked for
         self._set_polled()
 
     def _sockets(self, endpoint: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
@@ -266,8 +266,14 @@ class Link:
 
     @property
     def awaits_line(self) -> bool:
-        """Whether a direct line is still to come, or to be asked for. It might overtake frames that are sent before."""
-        return self._may_ask and self.memory is not None and self.conversation.local_socket is not None
+        """Whether a direct line is still to come, or to be asked for, as again after a refusal.
+
+        A line might overtake frames that were sent before, and may not name regions that they named.
+        """
+        if self._line is not None or self.memory is None or self.conversation.local_socket is None:
+            return False
+        may_ask = time.monotonic() >= self._ask_line_s and not self.memory.shared and not self.conversation.has_frames
+        return may_ask or self._asked is not None
 
     def advance_line(self, wait_s: float = 0.0) -> None:
         """Ask for a direct line, unless one has been asked for, and wait up to `wait_s` for the answer."""
@@ -278,7 +284,8 @@ class Link:
         self._asked.advance(wait_s)
         if not self._asked.is_over:
             return
-        self._line, self._may_ask, self._asked = self._asked.line(instance), False, None
+        self._line, self._asked = self._asked.line(instance), None
+        self._ask_line_s = time.monotonic() + AGAIN_S
         if self._line is not None:
             self._set_polled()
             self.turns += 1

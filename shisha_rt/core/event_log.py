@@ -204,6 +204,12 @@ class ProfilingFailed(Record, frozen=True):
     reason: str
 
 
+class ProfilerWaits(Record, frozen=True):
+    """Another process measures on this host. `seconds`: of the wait that is over; None: it begins."""
+
+    seconds: float | None
+
+
 class ProfilerEnded(Record, frozen=True, tag="profiler_died"):
     reason: str
 

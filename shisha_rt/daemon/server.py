@@ -139,7 +139,7 @@ class Daemon:
         except BaseException:
             self._closing.close()
             raise
-        self._status = Status(self.shell, prepared, self._instance, self._share)
+        self._status = Status(self.shell, self._children, prepared, self._instance, self._share)
         self._gauges = Gauges(self.shell, self._budgets, self._share)
         self._operations = Operations(self._status, self.gateway, self._sharing.path)
         self._hears = self._what_comes()

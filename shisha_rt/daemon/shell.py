@@ -103,6 +103,7 @@ class Shell:
             ),
             records.ClusterEnded: lambda e: self.write(e, "the end of the cluster process"),
             records.ProfilerEnded: lambda e: self.write(e, "the profiler's end"),
+            records.ProfilerWaits: lambda e: self.write(e, "the profiler"),
             records.HttpEnded: lambda e: self.write(e, "the end of the HTTP process"),
             records.TracerEnded: lambda e: self.write(e, "the tracer's end"),
             te.PlannedAhead: lambda e: self.post(e, "the preparation"),

@@ -11,6 +11,7 @@ from typing import Any
 
 from shisha_rt import __version__
 from shisha_rt.core.tuning.telling import description
+from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.fleet.telemetry import StageWindow, pooled
 from shisha_rt.daemon.host_share import RELEASED, HostShare
 from shisha_rt.daemon.prepared import PreparedModel
@@ -23,11 +24,14 @@ from shisha_rt.plan.plan import Plan
 class Status:
     """`instance` identifies this run of the daemon: a client that sees another one has lost its frames."""
 
-    def __init__(self, shell: Shell, prepared: PreparedModel, instance: str, share: HostShare) -> None:
+    def __init__(
+        self, shell: Shell, children: Children, prepared: PreparedModel, instance: str, share: HostShare
+    ) -> None:
         ready = prepared.ready
         self.instance = instance
         self.version = prepared.planning.settings.version
         self.shell = shell
+        self._children = children
         self.share = share
         self.compiled = ready.compiled
         self.devices = ready.devices
@@ -70,6 +74,7 @@ class Status:
             "preparing": preparing.number if preparing else None,
             "beside": beside[0] if (beside := lifecycle.beside) is not None else None,
             "tuner": description(tuning, time.monotonic()),
+            "profiler_waits_s": self._children.profiler_waits_s,
             "objective": tuning.choice.objective,
             "throughput_fps": 1 / rate.bottleneck_s if rate is not None and rate.bottleneck_s else None,
             "bottleneck_s": None if rate is None else rate.bottleneck_s,

@@ -25,7 +25,7 @@ from shisha_rt.hosts.hosts import about_this_host
 from shisha_rt.hosts.model_files import FolderEntry, ModelManifest, ModelPiece, fetch, is_here
 from shisha_rt.machine.host.leases import take_cores
 from shisha_rt.measure.compile import engine_key, recompiled
-from shisha_rt.measure.sitting import measure, turn
+from shisha_rt.measure.sitting import ALONE, measure, turn
 from shisha_rt.messages.calibration import Calibrated, CalibrationJob
 from shisha_rt.messages.worker import FarConfig, WorkerConfig
 from shisha_rt.model.reader import index_file
@@ -108,7 +108,7 @@ class FarHost:
             return b"", f"it has {len(cores)} usable cores, expected at least {len(asked.cores)}"
         here = msgspec.structs.replace(asked, engine_folder=str(self._engines[shape]), cores=cores, neighbours=())
         try:
-            with turn():
+            with turn(ALONE):
                 times = measure("the model's layers", "stages.jobs.calibrate", here, Calibrated, lambda _: None)
         except (BadInput, Failure) as error:
             return b"", " ".join(str(error).split())

@@ -28,7 +28,7 @@ from shisha_rt.measure.compile import Tell, silent
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.place_class import MIN_ROUNDS, PlaceClass, class_of
 from shisha_rt.measure.profile_store import ProfileStore
-from shisha_rt.measure.sitting import known_or_measured, measure
+from shisha_rt.measure.sitting import Sitting, known_or_measured, measure
 from shisha_rt.messages.device_profiling import DeviceProfilingJob, Profiled
 from shisha_rt.model.graph import Graph
 from shisha_rt.placement.build import build_problem
@@ -85,13 +85,15 @@ def profile_devices(
 
     def profiled(_: bool) -> None:
         start_s = time.monotonic()
-        sitting = _Runs(compiled, place_class, measured, on_progress)
-        for row, taken in zip(rows, sitting.device_times(), strict=True):
+        all_runs = _Runs(compiled, place_class, measured, on_progress)
+        for row, taken in zip(rows, all_runs.device_times(), strict=True):
             row.write(kept, taken)
         took_s.append(time.monotonic() - start_s)
 
     with nullcontext(store) if store is not None else ProfileStore() as kept:
-        times = known_or_measured(lambda: _read(kept, rows), lambda times: times is None, profiled)
+        times = known_or_measured(
+            lambda: _read(kept, rows), lambda times: times is None, profiled, Sitting(on_progress)
+        )
     assert times is not None, "what has been written is there"
     by_name = {device.name: taken for device, taken in zip(measured, times, strict=True)}
     return DeviceProfile(with_measured(graph, devices, by_name), len(runs.node_runs), len(runs.edge_runs), sum(took_s))

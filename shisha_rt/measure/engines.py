@@ -72,7 +72,7 @@ def engines_tried(compiled: Compiled, machine: Machine, sitting: Sitting, budget
             if _is_lasting(here[key]):
                 _save(key, here[key])
 
-    kept = known_or_measured(known, missing, measured)
+    kept = known_or_measured(known, missing, measured, sitting)
     return together([kept[key] for key in classes])
 
 

@@ -144,7 +144,7 @@ class _ModelProfiles:
             if profiles:
                 store.add(place_class.setting, dict(zip(unknown, profiles, strict=True)))
 
-        return _of_spans(known_or_measured(known, missing, calibrated), spans)
+        return _of_spans(known_or_measured(known, missing, calibrated, sitting), spans)
 
     def _places_by_class(self) -> Iterable[PlaceClass]:
         """One place or team for each class; classes of places come first."""

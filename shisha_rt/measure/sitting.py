@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,12 +28,14 @@ class Sitting:
     """How something is measured. `beside`: the pid of a daemon that serves frames meanwhile; 0: none.
 
     What needs several threads may then be left out. `renew`: measure again what was measured while other processes had
-    the cores.
+    the cores. `waits`: called with None if it has to wait while another process measures, then with how many seconds it
+    has waited.
     """
 
     tell: Tell = silent
     beside: int = 0
     renew: bool = False
+    waits: Callable[[float | None], None] = lambda _: None
 
     @property
     def family(self) -> int:
@@ -45,7 +48,10 @@ ALONE: Final = Sitting()
 
 
 def known_or_measured(
-    known: Callable[[], KnownT], missing: Callable[[KnownT], MissingT], measured: Callable[[MissingT], None]
+    known: Callable[[], KnownT],
+    missing: Callable[[KnownT], MissingT],
+    measured: Callable[[MissingT], None],
+    sitting: Sitting,
 ) -> KnownT:
     """What `known` reads from the store, after `measured` has measured and stored what is `missing` (falsy if nothing).
 
@@ -53,7 +59,7 @@ def known_or_measured(
     """
     there = known()
     if missing(there):
-        with turn():
+        with turn(sitting):
             there = known()
             lacking = missing(there)
             if lacking:
@@ -63,7 +69,7 @@ def known_or_measured(
 
 
 @contextmanager
-def turn() -> Iterator[None]:
+def turn(sitting: Sitting) -> Iterator[None]:
     """Hold this host's lock, so that one calibration runs at a time; the kernel releases it if the process dies."""
     folder = cache_folder()
     try:
@@ -71,10 +77,23 @@ def turn() -> Iterator[None]:
     except OSError:  # the folder may not be written, but every process that may read it can lock it
         lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        _wait_for(lock, sitting)
         yield
     finally:
         os.close(lock)
+
+
+def _wait_for(lock: int, sitting: Sitting) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        began_s = time.monotonic()
+        sitting.tell("waiting while another process measures on this host: one does at a time")
+        sitting.waits(None)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waited_s = time.monotonic() - began_s
+        sitting.tell(f"waited {waited_s:.0f} s for the other process")
+        sitting.waits(waited_s)
 
 
 def measure(subject: str, module: str, job: MeasuringJob, answer: type[AnswerT], tell: Tell) -> AnswerT:

@@ -193,6 +193,11 @@ class Conversation:
         return sum(waiting.op != _PROBE for waiting in self._in_flight.values())
 
     @property
+    def has_frames(self) -> bool:
+        """Whether a frame is in flight."""
+        return any(waiting.op == INFER for waiting in self._in_flight.values())
+
+    @property
     def signature(self) -> Signature | None:
         return None if self._frames is None else self._frames.signature
 

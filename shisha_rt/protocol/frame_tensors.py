@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, SupportsIndex, TypeAlias
 
@@ -228,7 +229,8 @@ def arrays_of(inputs: Inputs, signature: Signature) -> list[Array]:
 def _checked(array: Array, tensor: Tensor) -> Array:
     if not isinstance(array, np.ndarray):
         raise error_for(Error.WRONG_DATATYPE, f"input {tensor.name!r}: {type(array).__name__}; expected a numpy array")
-    if isinstance(array, np.ma.MaskedArray):  # its mask would be lost
+    # A masked array's mask would be lost. Numpy loads the module once it is named, which takes a descriptor and time.
+    if "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray):
         expected = "expected a numpy array, as from array.filled()"
         raise error_for(Error.WRONG_DATATYPE, f"input {tensor.name!r}: a masked array; {expected}")
     dtype = NUMPY_OF[tensor.datatype]

@@ -82,6 +82,12 @@ def _alone(e: event_log.TrialJudged | event_log.TuningEnded) -> str:
     return latency + ("" if e.energy_j is None else f", {millijoules(e.energy_j)} a frame")
 
 
+def _waits(e: event_log.ProfilerWaits) -> str:
+    if e.seconds is None:
+        return "measuring waits while another process measures on this host"
+    return f"measuring goes on, after {e.seconds:.1f} s in which another process measured on this host"
+
+
 def _began(e: event_log.TuningBegan) -> str:
     objective = "" if e.objective == "throughput" else f" for {e.objective}"
     return f"tuning{objective} began, run {e.run} ({e.reason}): {e.plan}"
@@ -178,6 +184,7 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     event_log.ProfilingBegan: lambda e: "measuring what layers cost, beside the frames",
     event_log.ProfilingEnded: _profiled,
     event_log.ProfilingFailed: lambda e: f"what layers cost could not be measured, so nothing is tuned: {e.reason}",
+    event_log.ProfilerWaits: _waits,
     event_log.AccessRead: lambda e: f"the allow-list was read again, users: {e.users}",
     event_log.HttpEnded: lambda e: f"the HTTP process died and was started again: {e.reason}",
     event_log.TracerEnded: lambda e: f"the tracer's process died and was started again: {e.reason}",

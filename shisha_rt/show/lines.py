@@ -14,6 +14,11 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
+def waits_in_words(waits_s: float) -> str:
+    """Why nothing is being measured, by `profiler_waits_s` of a status."""
+    return f"waiting for {waits_s:.0f} s while another process measures on this host"
+
+
 def aim_in_words(tuner: Mapping[str, Any]) -> str:
     """Words that follow the strategy's name; empty for throughput, unless the objective follows the load.
 

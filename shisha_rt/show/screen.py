@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from shisha_rt.show.event_words import Event, clock, in_words, latency, rate, verdict
-from shisha_rt.show.lines import aim_in_words, clipped, plan_in_words, shortened
+from shisha_rt.show.lines import aim_in_words, clipped, plan_in_words, shortened, waits_in_words
 from shisha_rt.show.picture import millijoules, milliseconds
 from shisha_rt.show.place_rows import place_table
 from shisha_rt.show.stages import placement_lines, pool_lines
@@ -106,7 +106,8 @@ class Screen:
         flow.append(f"{frames['in_flight']} in flight")
         lines = [(first, "bold"), (flow, "")]
         if "tuner" in s:
-            lines.append((_tuner(s["tuner"]), "dim" if s["tuner"]["state"] in ("off", "paused") else "cyan"))
+            style = "dim" if s["tuner"]["state"] in ("off", "paused") else "cyan"
+            lines.append((_tuner(s["tuner"], s.get("profiler_waits_s")), style))
         return [clipped(" · ".join(parts), style) for parts, style in lines]
 
     def _tuning(self, rows: int, width: int) -> list[Text | Table]:
@@ -142,8 +143,10 @@ class Screen:
         return [line, table]
 
 
-def _tuner(tuner: Mapping[str, Any]) -> list[str]:
+def _tuner(tuner: Mapping[str, Any], waits_s: float | None) -> list[str]:
     parts = [f"tuner {tuner['state']}"]
+    if waits_s is not None:
+        parts.append(waits_in_words(waits_s))
     if tuner["state"] != "off":
         parts.append(f"{tuner['strategy']}{aim_in_words(tuner)}, alpha {tuner['alpha']}")
     parts.append(f"trials: {tuner['trials_total']}")

@@ -99,6 +99,14 @@ def test_bad_usage_is_one_line(run: Run, argv: tuple[str, ...], expected: str) -
     assert ran.kind in list(Error)
 
 
+def test_an_option_of_other_commands_names_those(run: Run) -> None:
+    """Of `plan` those of two words come first: whoever wants the live plan looks for them."""
+    complaint = run("plan", "--endpoint", "x").complaint
+    assert 0 < complaint.find("plan get") < complaint.find("plan set")
+    assert "submit" in run("plan", "--frames", "3").complaint
+    assert ";" not in run("plan", "--bogus").complaint
+
+
 def test_no_open_file_left_is_said_without_a_file(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     ended_by(monkeypatch, OSError(errno.EMFILE, os.strerror(errno.EMFILE), os.devnull))
     ran = run("plan", "--costs", "c.json")

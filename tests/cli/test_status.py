@@ -14,6 +14,7 @@ from shisha_rt.cli.options import DaemonOptions
 from shisha_rt.cli.status import _duration, _show
 from shisha_rt.errors import Error
 from shisha_rt.show.picture import milliseconds
+from shisha_rt.show.screen import _tuner
 from tests.cli.conftest import Run
 from tests.cli.statuses import FORK, FORK_S, STATUS, branches, copies, status_of, team
 from tests.serving.daemon_process import DaemonProcess
@@ -51,6 +52,14 @@ def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
         return capsys.readouterr().out
 
     return show
+
+
+def test_what_the_profiler_waits_for(shown: Any) -> None:
+    status = status_of(FORK, FORK_S)
+    assert "34 s while" not in shown(status)
+    status["profiler_waits_s"] = 34.2
+    assert "34 s while" in shown(status)
+    assert "34 s while" in "".join(_tuner(status["tuner"], 34.2))
 
 
 def test_all_is_well(status: dict[str, Any], shown: Any) -> None:

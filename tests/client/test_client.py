@@ -573,6 +573,20 @@ for count in range(12):
     assert ended.returncode == 0, ended.stderr.decode()
 
 
+def test_the_first_frame_of_such_a_process_opens_nothing() -> None:
+    """Numpy loads its module of masked arrays once somebody names it."""
+    program = """
+import numpy as np
+from shisha_rt.protocol.frame_tensors import arrays_of
+from tests.process.descriptors import descriptors_to_be_had
+from tests.protocol.gateway import SIGNATURE
+with descriptors_to_be_had(0):
+    arrays_of(np.zeros((1, 3), np.float32), SIGNATURE)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr.decode()
+
+
 def test_a_full_context_is_told_from_a_full_process(client_of: Connect) -> None:
     with zmq.Context() as context:
         context.set(zmq.MAX_SOCKETS, 5)

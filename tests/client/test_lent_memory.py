@@ -265,7 +265,7 @@ def test_a_daemon_that_stood_still_is_asked_again(
 ) -> None:
     """Whoever had no answer within a second sent bytes from then on, as long as the connection was there."""
     monkeypatch.setattr(local_socket, "PATIENCE_S", 0.1)
-    monkeypatch.setattr(lent_memory, "_LATE_AGAIN_S", 0.0)
+    monkeypatch.setattr(lent_memory, "AGAIN_S", 0.0)
     awake = False
 
     def say(regions: RegionSocket, size_bytes: int) -> tuple[dict[str, Any], list[int]] | None:

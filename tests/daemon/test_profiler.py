@@ -12,6 +12,7 @@ from typing import Any, Never, cast
 
 import pytest
 
+from shisha_rt.core import event_log
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import profiler_messages as fm
 from shisha_rt.core.tuning.best import BestPlans
@@ -25,6 +26,7 @@ from shisha_rt.measure.compile import compile_model
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.engines import known_engines
 from shisha_rt.measure.model_on_machine import ModelOnMachine
+from shisha_rt.measure.sitting import ALONE, turn
 from shisha_rt.process import child
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.child import start_child
@@ -34,7 +36,7 @@ from tests.stages.test_segments import residual
 _LAST = fm.ModelProfiled | fm.NotProfiled
 
 
-def said(compiled: Compiled, machine: Machine, *, engines: bool) -> Iterator[fm.FromProfiler]:
+def said(compiled: Compiled, machine: Machine, *, engines: bool) -> Iterator[fm.FromProfiler | fm.AnotherMeasures]:
     """All that it says until it has profiled the model, or has failed to."""
     channel, theirs = Channel.pair()
     with theirs:
@@ -50,7 +52,7 @@ def said(compiled: Compiled, machine: Machine, *, engines: bool) -> Iterator[fm.
             engines=engines,
         )
         channel.send(fm.TO_PROFILER.encode(asked))
-        message: fm.FromProfiler | None = None
+        message: fm.FromProfiler | fm.AnotherMeasures | None = None
         while not isinstance(message, _LAST):
             while (data := channel.take()) is None:
                 assert channel.open
@@ -75,6 +77,39 @@ def test_engines_are_tried_first_if_that_is_asked(tmp_path: Path, monkeypatch: p
     (again,) = said(compiled, machine, engines=False)
     assert isinstance(again, fm.ModelProfiled)
     assert again.costs == profiled.costs
+
+
+def test_it_says_that_another_process_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For as long as that took, nothing was to be seen of a daemon but that it was profiling."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    compiled, machine = compile_model(residual(tmp_path)), paper_machine(1.0)
+    waits = said(compiled, machine, engines=False)
+    with turn(ALONE):
+        assert next(waits) == fm.AnotherMeasures(None)
+    goes_on, profiled = waits
+    assert isinstance(goes_on, fm.AnotherMeasures)
+    assert goes_on.seconds is not None
+    assert isinstance(profiled, fm.ModelProfiled)
+
+
+def test_a_status_has_how_long_the_profiler_has_waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    ready = ModelOnMachine(compile_model(residual(tmp_path)), paper_machine(1.0), {})
+    poller = Poller()
+    planning = Planning(Settings("", strategy="seed"), fresh=True)
+    children = Children(poller, PreparedModel(ready, planning), cast(Any, None))  # no frame is compared
+    try:
+        assert children.profiler_waits_s is None
+        assert children._profiler_said(fm.AnotherMeasures(None)) == event_log.ProfilerWaits(seconds=None)
+        assert children.profiler_waits_s is not None
+        assert children._profiler_said(fm.AnotherMeasures(2.5)) == event_log.ProfilerWaits(seconds=2.5)
+        assert children.profiler_waits_s is None
+        children._profiler_said(fm.AnotherMeasures(None))
+        children._profiler_died("it was killed")
+        assert children.profiler_waits_s is None
+    finally:
+        children.close()
+        poller.close()
 
 
 def test_the_cause_is_kept_if_a_file_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

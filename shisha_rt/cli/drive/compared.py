@@ -222,7 +222,7 @@ class _Daemon:
         """
         end_s = time.monotonic() + limit_s
         while time.monotonic() < end_s and self._is_measuring(until="engines_found"):
-            say("tuning the daemon: trying engines")
+            say(f"tuning the daemon: trying engines{self._waits()}")
             time.sleep(_EVENTS_S)
         wanted = [objective for objective in OBJECTIVES if self._objective in ("auto", objective)]
         for objective in wanted:
@@ -251,7 +251,11 @@ class _Daemon:
         done, now = f"{tuner['trials_total']} trials", tuner["comparing"]
         if now is not None:
             done = f"{now['tried']} of {now['candidates']} plans compared for {now['objective']}"
-        say(f"tuning the daemon: {tuner['state']}, {done}")
+        say(f"tuning the daemon: {tuner['state']}, {done}{self._waits()}")
+
+    def _waits(self) -> str:
+        waits_s = self._client.status()["profiler_waits_s"]
+        return "" if waits_s is None else "; waiting while another process measures on this host"
 
     def come_to_rest(self, say: Callable[[str], None]) -> str:
         """End the daemon's background work, which would use the cores in the engines' turns.
@@ -262,7 +266,7 @@ class _Daemon:
         self._client.call("tuner_set", pause=True)
         end_s = time.monotonic() + _MEASURING_S
         while self._is_measuring() and time.monotonic() < end_s:
-            say("waiting until the daemon has measured its layers")
+            say(f"waiting until the daemon has measured its layers{self._waits()}")
             time.sleep(_LOOK_S)
         return state
 

@@ -72,8 +72,14 @@ class NotProfiled(msgspec.Struct, frozen=True, array_like=True, tag=True):
     reason: str
 
 
+class AnotherMeasures(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Another process measures on this host, and one does at a time. `seconds`: of the wait; None: it has begun."""
+
+    seconds: float | None
+
+
 ToProfiler: TypeAlias = ProfileModel | MeasureLayers
 FromProfiler: TypeAlias = EnginesCompared | ModelProfiled | NotProfiled
 
 TO_PROFILER: Final[Codec[ToProfiler]] = Codec(ToProfiler)
-FROM_PROFILER: Final[Codec[FromProfiler]] = Codec(FromProfiler)
+FROM_PROFILER: Final[Codec[FromProfiler | AnotherMeasures]] = Codec(FromProfiler | AnotherMeasures)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,7 @@ class Children:
         self._all: tuple[ChildLink[Any, Any], ...] = self.tuner, self.placer, self.profiler
         self._profilers_died = 0
         self._profiled = False
+        self._waits_since_s: float | None = None
         if planning.settings.strategy != "seed":
             self.tuner.start_later(prepared.told_first)
         if ready.operator_costs:
@@ -74,6 +76,11 @@ class Children:
         """Whether layers are being measured, on places that are up."""
         return self.profiler.on and not self._profiled
 
+    @property
+    def profiler_waits_s(self) -> float | None:
+        """How long the profiler has waited, as another process measures on this host; None: it does not."""
+        return None if self._waits_since_s is None else time.monotonic() - self._waits_since_s
+
     def profile(
         self, far: Mapping[str, HostLink], down: Collection[str], choice: Choice, *, renew: bool = False
     ) -> Iterator[object]:
@@ -83,7 +90,7 @@ class Children:
         several engines, these are tried on the whole network first. `renew`: measure again what is known but was
         measured while other programs used the cores.
         """
-        self._profiled, self._profilers_died = False, 0
+        self._profiled, self._profilers_died, self._waits_since_s = False, 0, None
         compiled, machine = self._ready.compiled, self._ready.machine
         asked = fm.ProfileModel(
             compiled.model.name,
@@ -104,12 +111,16 @@ class Children:
         except OSError as error:
             yield ev.ProfilerSaid(fm.NotProfiled(f"no process could be started for it: {error.strerror}"))
 
-    def _profiler_said(self, message: fm.FromProfiler) -> object:
+    def _profiler_said(self, message: fm.FromProfiler | fm.AnotherMeasures) -> object:
+        if isinstance(message, fm.AnotherMeasures):
+            self._waits_since_s = time.monotonic() if message.seconds is None else None
+            return event_log.ProfilerWaits(seconds=message.seconds)
         self._profiled = not isinstance(message, fm.EnginesCompared)
         return ev.ProfilerSaid(message)
 
     def _profiler_died(self, reason: str) -> object:
         self._profilers_died += 1
+        self._waits_since_s = None
         if self._profilers_died < _MOST_PROFILERS:
             return event_log.ProfilerEnded(reason=reason)
         return self._profiler_said(fm.NotProfiled(f"its process died {self._profilers_died} times: {reason}"))

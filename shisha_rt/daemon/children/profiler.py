@@ -50,7 +50,12 @@ def main(arguments: list[str]) -> int:
     assert isinstance(asked, fm.ProfileModel)  # the greeting
     try:
         compiled = as_one([read_compiled(asked.name, *map(Path, folders)) for folders in asked.folders])
-        sitting = Sitting(_tell, os.getppid(), asked.renew)
+        sitting = Sitting(
+            _tell,
+            os.getppid(),
+            asked.renew,
+            lambda seconds: channel.send(fm.FROM_PROFILER.encode(fm.AnotherMeasures(seconds))),
+        )
         batches: tuple[int, ...] = ()
         if asked.engines:
             tried = engines_tried(compiled, asked.machine, sitting)

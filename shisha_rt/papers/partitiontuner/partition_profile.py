@@ -28,7 +28,7 @@ from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.place_class import PlaceClass, class_of
 from shisha_rt.measure.profile import profile_of
 from shisha_rt.measure.profile_store import ProfileStore
-from shisha_rt.measure.sitting import known_or_measured, measure
+from shisha_rt.measure.sitting import Sitting, known_or_measured, measure
 from shisha_rt.messages.partition_profiling import PartitionProfilingJob, PartitionsTimed
 from shisha_rt.papers.partitiontuner.partition_ids import operator_ids, partition_id
 from shisha_rt.placement.operator_groups import DEFAULT_PATTERNS, Pattern, operator_groups
@@ -100,7 +100,7 @@ def profile_partitions(
         def missing_of(known: Mapping[str, object]) -> dict[str, _Partition]:
             return {key: first for key, first in first_of.items() if key not in known}
 
-        known = known_or_measured(lambda: stored.known(first_of), missing_of, measure_all)
+        known = known_or_measured(lambda: stored.known(first_of), missing_of, measure_all, Sitting(on_progress))
     new, seconds = measured_here[0] if measured_here else (0, 0.0)
     columns = [devices.index(device) for device in measured]
     times_s = {partition: known[partition_key] for partition, partition_key in id_of.items()}

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,11 +17,22 @@ import onnx
 import pytest
 from onnx import helper
 
-from shisha_rt.client import Answer, Array, AsyncClient, Client, DeadlineExceeded, ShishaError, Timeout, Unavailable
+from shisha_rt.client import (
+    Answer,
+    Array,
+    AsyncClient,
+    Client,
+    DeadlineExceeded,
+    ResourceExhausted,
+    ShishaError,
+    Timeout,
+    Unavailable,
+)
 from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan
 from shisha_rt.protocol.frame_tensors import LEAST_LENT_BYTES
 from tests.model.networks import network
+from tests.process.descriptors import descriptors_to_be_had
 from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import CHANNELS, frame_of, write_identity_model
 from tests.waiting import PATIENCE_S, until
@@ -62,6 +74,21 @@ def filled(client: Client, number: int) -> Array:
 
 def is_frame(answer: Answer | ShishaError, number: int) -> bool:
     return isinstance(answer, Answer) and answer.output.tobytes() == frame_of(number, SHAPE).tobytes()
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_a_process_short_of_descriptors_shares_once_it_has_some(client: Client, count: int) -> None:
+    """At first for the question, then for the memory in the answer."""
+    assert client.call("server_metadata")  # connected: ZeroMQ takes descriptors, too
+    memory = client._link.memory
+    assert memory is not None
+    # Where the line took the last one, a large message has none to be sent by.
+    with suppress(ResourceExhausted), descriptors_to_be_had(count):
+        assert is_frame(client.infer(frame_of(0, SHAPE), timeout_s=1), 0)
+    memory._again_s = 0.0
+    for number in range(2):  # the first one says what is wanted
+        assert is_frame(client.infer(frame_of(number, SHAPE)), number)
+    assert memory.shared
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=["one part a frame", "two parts a frame"])

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from shisha_rt.client import Answer, AsyncClient, Client, ResourceExhausted, ShishaError, Unavailable
+from shisha_rt.client.local_socket import AskedLine
 from shisha_rt.errors import Error
 from shisha_rt.process.channel import Channel
 from shisha_rt.protocol.multipart import send_parts
@@ -175,6 +176,29 @@ def test_a_request_that_finds_no_descriptor_waits_for_one(daemon: DaemonProcess)
             assert (await asked)["outcome"] == "refused"  # it has reached the daemon
 
     asyncio.run(main())
+
+
+def test_a_line_that_was_refused_is_asked_for_again(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not while a frame is in flight, which the next would overtake."""
+    take_line = AskedLine.line
+
+    def refused(asked: AskedLine, instance: str | None) -> Channel | None:
+        return take_line(asked, "another")
+
+    with Client(daemon.endpoint, timeout_s=PATIENCE_S) as client:
+        link = client._link
+        with monkeypatch.context() as patch:
+            patch.setattr(AskedLine, "line", refused)
+            client.infer(frame_of(0))
+        client.infer(frame_of(0))
+        assert link.line_descriptor is None
+        with client.stream(in_flight=2) as stream:
+            for number, answer in enumerate(stream.run(map(frame_of, range(10)))):
+                link._ask_line_s = 0.0
+                assert np.array_equal(answer.output, frame_of(number))
+                assert link.line_descriptor is None
+        client.infer(frame_of(1))
+        assert link.line_descriptor is not None
 
 
 def test_where_no_socket_is_there_is_no_line(daemon: DaemonProcess, sent_by_zeromq: list[object]) -> None:

@@ -25,7 +25,7 @@ from benchmarks.dcg.statements import (
 from benchmarks.dcg.subgraphs import subgraph_row
 from benchmarks.dcg.tables import quantities
 from benchmarks.report.facts import facts
-from benchmarks.report.page import save_page
+from benchmarks.report.page import save_page, words
 from benchmarks.report.results import Row, results_of, save_csv, show
 
 
@@ -90,22 +90,7 @@ def dcg(
             show(f"{title} ({costs})", rows)
         print(f"written to {save_csv(f'dcg_{name}', rows, about | {'costs': costs}, folder)}")
     shown = {title: rows for name, (title, rows) in tables.items() if name in _ON_PAGE}
-    print(f"written to {save_page('dcg', _HEAD.format(**about), dict(reversed(shown.items())), folder)}")
+    print(f"written to {save_page('dcg', words(__file__)[0].format(**about), dict(reversed(shown.items())), folder)}")
 
 
 _ON_PAGE: Final = ("tables", "subgraphs", "statements")
-_HEAD: Final = """# The DCG papers' evaluation, repeated on paper
-
-**All costs are modelled**: those of `pim-board`, with `cpu_s`, `cpu_p` and `pim` of `configs/devices`. The algorithms
-run for real; nothing else does.
-
-`{repeat}` wrote this page ({date}, commit {commit}).
-
-- **kind** says how a row came about. *by construction*: the descriptions were made from Figures 2(b) and 8, and which
-  edges E_d counts was read off its numbers. *fitted*: what transposing and transfers take was set so that Figures 9 and
-  11 come out as nearly as they can, and which operators CPU_P runs by V_d. All else is *predicted*, and is all that the
-  tally counts.
-- **ours** is by the paper's own algorithm (ALS), **ours, optimum** by `exact`, which is proven.
-- More tables: [operators](dcg_operators.csv), [transfers](dcg_transfers.csv), [speedups](dcg_speedups.csv),
-  [partitions](dcg_partitions.csv), [operands](dcg_table_2.csv), [times to place](dcg_scaling.csv).
-"""

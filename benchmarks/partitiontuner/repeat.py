@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -35,46 +35,13 @@ from benchmarks.partitiontuner.tables import (
     times,
 )
 from benchmarks.report.facts import facts
-from benchmarks.report.page import save_page
+from benchmarks.report.page import save_page, words
 from benchmarks.report.results import RESULTS, Row, read_csv, results_of, save_csv, show
 from shisha_rt.costs.costs import HANDOVER_S
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
 from shisha_rt.planner.strategies import SCHEMES
-
-_HEAD: Final = """# The PartitionTuner paper, repeated
-
-**The board is emulated.** Its CPU and its NPU are descriptions, `npu-board` with `a53` and `evta`. The daemon and its
-workers are real: they compute every value, the NPU's in integers of 8 bits, and take as long as the descriptions say.
-All milliseconds are those of the board; its `time_scale` here is {scale:g}, and is taken out.
-
-`{repeat}` wrote this page ({date}, commit {commit}; load at the start: {load average at the start}).
-
-- **paper**: printed there (Table 2 says microseconds; taken for milliseconds). **predicted**: by costs, before anything
-  runs, for the board alone. **executed**: by the daemon, median of all rounds; schemes took turns.
-- **Hand-overs are this host's, not the board's**: what a frame takes from one stage's end by way of the daemon to the
-  next one's start. They stand in columns of their own, as told beforehand ({told:g} ms of this host's time for each)
-  and as they really were, and nothing is judged by them.
-- **kind** says how a row came about. *fitted*: the CPU's description was fitted to the CPU alone of all networks, the
-  NPU's to TypeSeq and OpSeq of ResNet-50 and SqueezeNet (cells with an asterisk). *by construction*: that no
-  convolution in groups is on the NPU, that an empty shortcut is no branch, and that Relus are sunk under a Concat was
-  read off Table 3. *measured*: what was computed, whatever it took. All else is *predicted*. Tallies count *predicted*
-  and *measured* alone.
-- **over all number sets**: the fitted cells do not fix the numbers. A call of the NPU may take 2 us or 2 ms; other
-  numbers make up for it. Each prediction is given for {sets} sets, found by random walks, that hold the CPU alone
-  within {cpu_within:.0%} and the other fitted cells within {npu_within:.1%} ([their
-  spans](partitiontuner_fit_numbers.csv)).
-- **GoogLeNet and ZFNet come out badly with the numbers in the files**, which were fitted to the CPU alone above all.
-  The paper's cells do not rule a better set out: one set of numbers holds all 14 cells of the CPU alone and TypeSeq
-  within {reach[0]:.0f}%, and without GoogLeNet's two within {reach[1]:.1f}%
-  ([all of them](partitiontuner_fit_reach.csv)).
-- **Relu sunk**: the paper's compiler moves Relus under a Concat where all that it joins has one, as its counts imply.
-  That changes GoogLeNet and SqueezeNet; both forms were run.
-- **Figure 7** is of trained networks. Here weights are random: the cosine to the answers in floating point stands for
-  accuracy. A trained reader of text, which is not the paper's, is laid beside it.
-- **ours** is `--strategy forkjoin`: the least time of a frame instead of the least sum of costs.
-"""
 
 
 @dataclass(slots=True)
@@ -131,7 +98,7 @@ class _Found:
             save_csv("partitiontuner_orders", self.orders, self.about, self.folder)
         rows = read_csv(RESULTS / "partitiontuner_fit_reach.csv")
         reach = {row["cells"]: float(row["furthest %"]) for row in rows}
-        head = _HEAD.format(
+        head = words(__file__)[0].format(
             **self.about,
             scale=load_machine(BOARD).time_scale,
             told=1e3 * HANDOVER_S,

@@ -14,9 +14,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row
 from benchmarks.rigs.far_hosts import FarHosts, check_host, far_daemon, far_hosts
 from benchmarks.rigs.journal import events_since, next_event
 from benchmarks.rigs.slow_link import GIGABIT
@@ -39,31 +38,28 @@ def slow_link(
 ) -> None:
     """A link slowed tenfold under load: seconds until it is noticed and replanned, and frames."""
     check_host("cluster slow_link")
-    about = facts()
-    progress = Progress("slow_link")
-    rows: list[Row] = []
+    report, rows = Report("slow_link"), list[Row]()
     with (
         far_hosts(_HOSTS) as hosts,
         far_daemon(f"zoo:{model}", hosts, ["--objective", "throughput"]) as daemon,
         Client(daemon.endpoint, timeout_s=120) as control,
         SteadyLoad(daemon.endpoint, _IN_FLIGHT) as load,
     ):
-        progress.step("tuning")
+        report.step("tuning")
         _settle(control, load)
         for _ in range(times):
             for what, rate, delay_s in (
                 ("a tenth", GIGABIT / 10, 10 * _DELAY_S),
                 ("as before", GIGABIT, _DELAY_S),
             ):
-                progress.step(what)
+                report.step(what)
                 rows.append({"link": what, **_change(hosts, control, load, rate, delay_s)})
         tally = load.stop()
         load.check()
     sums = {"sent": tally.sent, "lost": tally.lost, "refused": tally.errors, "out of order": tally.out_of_order}
     rows = [{"network": model, **row, **sums, "different": tally.different} for row in rows]
-    progress.done()
-    show(f"a link slowed tenfold under load, {model}", rows)
-    save_csv("cluster_slow_link", rows, about)
+    report.show(f"a link slowed tenfold under load, {model}", rows)
+    report.save(rows, "cluster_slow_link")
 
 
 def _change(hosts: FarHosts, control: Client, load: SteadyLoad, rate: float, delay_s: float) -> Row:

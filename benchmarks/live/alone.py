@@ -22,10 +22,8 @@ from typing import Annotated, Any, Final
 import psutil
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.headers import with_kept
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import RESULTS, Row, Spread, in_turns, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import RESULTS, Row, Spread, in_turns
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network
@@ -83,35 +81,32 @@ def alone(
     """How long one frame takes by itself, against engines with a thread for each core."""
     described = load_machine(machine)
     check_runnable(described)
-    about = facts()
-    progress, rows = Progress("alone"), list[Row]()
+    report, rows = Report("alone"), list[Row]()
     for model in models.split(","):
-        progress.step(model)
+        report.step(model)
         network = Network.of(model, described)
-        with _sides(network, machine, progress) as sides:
+        with _sides(network, machine, report) as sides:
             turns: dict[float, list[Mapping[str, float]]] = {pause_ms: [] for pause_ms in PAUSES_MS}
             for (number, turn), pause_ms in itertools.product(enumerate(in_turns(sides, count)), PAUSES_MS):
-                progress.glance(f"{model}: round {number + 1} of {count}, pauses of {pause_ms:g} ms")
+                report.glance(f"{model}: round {number + 1} of {count}, pauses of {pause_ms:g} ms")
                 order: dict[str, Any] = {"seconds": seconds, "pause_s": pause_ms / 1e3}
                 turns[pause_ms].append({side.name: 1e3 * side.asked.ask(**order)["frame_s"] for side in turn})
             daemons = [side for side in sides if side.root is not None]
             more = {f"plan, {side.name}": side.plan for side in daemons}
             more |= {f"idle %, {side.name}": f"{100 * side.idle():.2g}" for side in daemons}
         rows += [_row(model, pause_ms, took, more) for pause_ms, took in turns.items()]
-        # After each network, so that results are kept if a later one fails.
-        save_csv("alone", *with_kept(RESULTS / "alone.csv" if add else None, "model", rows, about))
-    progress.done()
-    show(f"One frame at a time, ms, {machine}", rows, ["aim: at most 1.1 times the best engine and 0.3 ms"])
+        report.save_by("model", rows, add=add)
+    report.show(f"One frame at a time, ms, {machine}", rows, ["aim: at most 1.1 times the best engine and 0.3 ms"])
     print(f"written to {RESULTS}: alone.csv")
 
 
 @contextlib.contextmanager
-def _sides(network: Network, machine: str, progress: Progress) -> Iterator[list[_Side]]:
+def _sides(network: Network, machine: str, report: Report) -> Iterator[list[_Side]]:
     with contextlib.ExitStack() as closing:
         folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="alone-"))
         sides = []
         for objective in OBJECTIVES:
-            progress.glance(f"{network.model}: tuning a daemon, --objective {objective}")
+            report.glance(f"{network.model}: tuning a daemon, --objective {objective}")
             options = (f"zoo:{network.model}", "--machine", machine, "--objective", objective, "--fresh")
             daemon = closing.enter_context(child_daemon(*options, endpoint=f"ipc://{folder}/{objective}"))
             control = closing.enter_context(Client(daemon.endpoint, timeout_s=_TIMEOUT_S))

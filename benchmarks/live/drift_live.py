@@ -29,8 +29,8 @@ from typing import Annotated, Final
 import numpy as np
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row
 from benchmarks.rigs.forced import set_live
 from benchmarks.rigs.journal import events_since, next_event
 from benchmarks.rigs.steady_load import SteadyLoad
@@ -252,10 +252,10 @@ def drift_live(
     model: Annotated[str, typer.Option(help="A network of the zoo.")] = "squeezenet",
 ) -> None:
     """From the start, and a place slowed and a core loaded while frames flow, for each way to tune: minutes."""
-    about = facts() | {"emulated": "all places: real computation, then a wait"}
+    report = Report("drift_live", {"emulated": "all places: real computation, then a wait"})
     case, rows = Case.of(model, load_machine(machine)), list[Row]()
     for strategy in LIVE:
-        print(f"drift_live: {strategy} ...", flush=True)
+        report.step(strategy)
         rows += [{"strategy": strategy, **row} for row in recovery(case, strategy)]
-    show("A disturbed daemon", [{key: row[key] for key in _SHOWN} for row in rows])
-    print(f"written to {save_csv('drift_live', rows, about)}")
+    report.show("A disturbed daemon", [{key: row[key] for key in _SHOWN} for row in rows])
+    print(f"written to {report.save(rows)}")

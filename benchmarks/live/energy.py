@@ -18,9 +18,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from benchmarks.live.load import daemon_side
-from benchmarks.report.facts import facts
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, number, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, number
 from benchmarks.rigs.contest import Network
 from benchmarks.rigs.tune import settle
 from shisha_rt.costs.costs import Costs
@@ -63,22 +62,21 @@ def energy(
     """Joules a frame of plans for each objective, predicted and measured, on an emulated board."""
     described = load_machine(machine)
     check_runnable(described)
-    about = facts() | {"emulated": "all places; their power is described, not measured"}
-    progress, rows = Progress("energy"), list[Row]()
+    report = Report("energy", {"emulated": "all places; their power is described, not measured"})
+    rows: list[Row] = []
     for model in models.split(","):
-        progress.step(model)
-        rows += _rows(Network.of(model, described), described, progress)
-        save_csv("energy", rows, about)
-    progress.done()
-    show("Energy of a frame, by described power", rows)
+        report.step(model)
+        rows += _rows(Network.of(model, described), described, report)
+        report.save(rows)
+    report.show("Energy of a frame, by described power", rows)
 
 
-def _rows(network: Network, machine: Machine, progress: Progress) -> list[Row]:
+def _rows(network: Network, machine: Machine, report: Report) -> list[Row]:
     costs = _costs(network.model, machine)
     sides = [_Side("throughput"), _Side("latency"), _Side("energy")]
     rows: list[Row] = []
     for side in sides:
-        progress.glance(f"{network.model}: {side.name}")
+        report.glance(f"{network.model}: {side.name}")
         rows.append(_row(network.model, machine, side, costs, dict(_measured(network, machine, side))))
         if side.objective == "latency":
             sides.append(_Side("energy", _SLACK * number(rows[-1], "alone ms") / 1e3))

@@ -17,8 +17,8 @@ from typing import Annotated, Final
 
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, Spread, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, Spread
 from benchmarks.rigs.cache_place import fresh_cache
 from benchmarks.rigs.child_process import child_process
 from benchmarks.rigs.resources import whole_pss_bytes
@@ -41,15 +41,14 @@ def first_answer(
     count: Annotated[int, typer.Option("--rounds", min=1, help="Rounds.")] = 3,
 ) -> None:
     """How long a user waits for the first answer, and what frames get while layers are measured."""
-    about = facts()
-    rows: list[Row] = []
+    report, rows = Report("first_answer"), list[Row]()
     for model in models.split(","):
-        print(f"first_answer: {model} ...", flush=True)
+        report.step(model)
         path = resolve_model(f"zoo:{model}", print)
         rows.append(_row(model, [_round(path, machine) for _ in range(count)]))
-        save_csv("first_answer", rows, about)  # after each network, so that results are kept if a later one fails
+        report.save(rows)
     notes = ["medians over the rounds, and their quartiles", "warm - engine: at most 2 s is the aim"]
-    show(f"start to first answer, {machine}", rows, notes)
+    report.show(f"start to first answer, {machine}", rows, notes)
 
 
 def _round(path: Path, machine: str) -> dict[str, float]:

@@ -33,9 +33,8 @@ import typer
 from benchmarks.lists import numbers_in, words_in
 from benchmarks.live.load_figures import AUTO, FIXED, AtRate, Heard, Step, poisson, step_row
 from benchmarks.live.race import versions
-from benchmarks.report.facts import facts
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import RESULTS, Row, in_turns, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import RESULTS, Row, in_turns
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, Tell
@@ -218,39 +217,37 @@ def load(
     absent = {name: why for name in names if name in SERVERS and (why := missing(name, interpreters[name]))}
     notes = {name: f"left out: {why}" for name, why in absent.items()}
     names = [name for name in names if name not in absent]
-    about = facts() | versions([name for name in names if name in SERVERS], interpreters)
-    progress = Progress("load")
+    report = Report("load", versions([name for name in names if name in SERVERS], interpreters))
     stem = f"load_{name}" if name else "load"
     found: list[AtRate] = []
     stepped: list[Row] = []
     for model in models.split(","):
-        progress.step(model)
+        report.step(model)
         network = Network.of(model, described)
-        with _all_sides(network, described, names, interpreters, progress.glance) as (sides, control, told):
+        with _all_sides(network, described, names, interpreters, report.glance) as (sides, control, told):
             notes |= {f"{model}, {name}": note for name, note in told.items()}
             by_name = {side.name: side for side in sides}
             busy = by_name[FIXED[1]].asked.ask(seconds=_CAPACITY_S, in_flight=IN_FLIGHT)
             capacity_fps: float = busy["fps"]
             sweep = Sweep(loads if count else (), count, seconds, frames)
-            for its in sweep.over(model, sides, capacity_fps, progress.glance):
+            for its in sweep.over(model, sides, capacity_fps, report.glance):
                 found.append(its)
-                save_csv(stem, _rows(found), about)
+                report.save(_rows(found), stem)
             if steps:
-                stepped.append(_climb(model, by_name[AUTO], control, capacity_fps, steps, hold, progress.glance))
-                save_csv(f"{stem}_steps", stepped, about)
-    progress.done()
-    _report(found, stepped, notes, stem)
+                stepped.append(_climb(model, by_name[AUTO], control, capacity_fps, steps, hold, report.glance))
+                report.save(stepped, f"{stem}_steps")
+    _show(found, stepped, notes, stem, report)
 
 
 def _rows(found: Sequence[AtRate]) -> list[Row]:
     return [its.row(side) for its in found for side in SIDES if side in its.rounds[0]]
 
 
-def _report(found: Sequence[AtRate], stepped: Sequence[Row], notes: Mapping[str, str], stem: str) -> None:
+def _show(found: Sequence[AtRate], stepped: Sequence[Row], notes: Mapping[str, str], stem: str, report: Report) -> None:
     if found:
-        show("Latency by load, Poisson arrivals, from when a frame was to be sent", _rows(found))
+        report.show("Latency by load, Poisson arrivals, from when a frame was to be sent", _rows(found))
     if stepped:
-        show(f"Steps of the load, {CALM:g} to {BUSY:g}% of capacity and back", stepped)
+        report.show(f"Steps of the load, {CALM:g} to {BUSY:g}% of capacity and back", stepped)
     for name, note in notes.items():
         print(f"load: {name}: {note}", file=sys.stderr)
     files = [f"{stem}.csv"] * bool(found) + [f"{stem}_steps.csv"] * bool(stepped)

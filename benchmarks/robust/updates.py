@@ -29,9 +29,9 @@ import typer
 
 from benchmarks.live.load_figures import at_ms
 from benchmarks.live.race import versions
-from benchmarks.report.facts import ROOT, facts
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.facts import ROOT
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row
 from benchmarks.rigs.child_process import child_process
 from benchmarks.rigs.http_asking import Address, HttpClients, in_words
 from benchmarks.rigs.servers import ServerPython, free_ports, the_python
@@ -61,18 +61,16 @@ def updates(
 ) -> None:
     """Versions that take over under load: the daemon's and Ray Serve's; status 1 if the daemon breaks a promise."""
     python = the_python(RAY, server_python)
-    about = facts() | versions([RAY], {RAY: python})
-    progress, rows = Progress("updates"), list[Row]()
+    report, rows = Report("updates", versions([RAY], {RAY: python})), list[Row]()
     for name in (DAEMON, RAY):
-        progress.step(name)
+        report.step(name)
         with (
             tempfile.TemporaryDirectory(prefix="updates-") as folder,
             _daemon(Path(folder)) if name == DAEMON else _ray(Path(folder), python) as side,
         ):
-            rows.append(_replacing(side, replacements, Path(folder), progress))
-        save_csv("updates", rows, about)
-    progress.done()
-    show("Versions that take over", rows)
+            rows.append(_replacing(side, replacements, Path(folder), report))
+        report.save(rows)
+    report.show("Versions that take over", rows)
     if any(rows[0][promise] for promise in ("lost", "errors", "wrong", "of another version")):
         raise typer.Exit(1)
 
@@ -107,7 +105,7 @@ def _ray(folder: Path, python: str) -> Iterator[_Side]:
         yield _Side(RAY, Address(port, "/inference"), lambda _, path: driver.ask(path=str(path)))
 
 
-def _replacing(side: _Side, replacements: int, folder: Path, progress: Progress) -> Row:
+def _replacing(side: _Side, replacements: int, folder: Path, report: Report) -> Row:
     clients = HttpClients(side.address, SHAPE, _CLIENTS)
     begun_s = time.monotonic()
     clients.start()
@@ -119,7 +117,7 @@ def _replacing(side: _Side, replacements: int, folder: Path, progress: Progress)
         changes.append(change)
         side.replace(version, path)
         change.done_s = time.monotonic()
-        progress.glance(f"{side.name}: version {version} serves, {replacements + 1 - version} to come")
+        report.glance(f"{side.name}: version {version} serves, {replacements + 1 - version} to come")
         time.sleep(_BETWEEN_S)
     clients.finish()
     return _row(side.name, time.monotonic() - begun_s, clients, changes)

@@ -18,15 +18,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-import psutil
 import typer
 
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row, Spread
 from benchmarks.rigs.child_process import ChildProcess, child_process
-from benchmarks.rigs.cpu_time import whole_cpu_s
 from benchmarks.rigs.hop_process import WAYS
 from benchmarks.rigs.raylets import lacking_ray, raylets
+from benchmarks.rigs.resources import family_cpu_s
 from benchmarks.rigs.slow_link import FarHost, lacking, slow_link
 from shisha_rt.errors import BadInput
 
@@ -59,12 +58,7 @@ class _Side:
         return Hop(one["latency_s"], many["frame_s"], (self._cpu_s() - before_s) / many["hops"])
 
     def _cpu_s(self) -> float:
-        spent_s = 0.0
-        for pid in (self.near.pid, *self.keepers):
-            for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
-                with contextlib.suppress(OSError):
-                    spent_s += whole_cpu_s(process.pid)
-        return spent_s
+        return sum(map(family_cpu_s, (self.near.pid, *self.keepers)))
 
 
 def hop(

@@ -18,8 +18,8 @@ import typer
 
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row
+from benchmarks.rigs.control import events_since
 from benchmarks.rigs.far_hosts import FarHosts, check_host, far_daemon, far_hosts
-from benchmarks.rigs.journal import events_since
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.client import Client
 

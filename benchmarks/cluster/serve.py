@@ -29,10 +29,10 @@ from benchmarks.lists import counts_in
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row, Spread, in_turns
 from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.control import live_plan, tune
 from benchmarks.rigs.far_hosts import CORES, FarHosts, check_host, far_daemon, far_hosts
 from benchmarks.rigs.servers import free_ports
-from benchmarks.rigs.tune import tune
-from shisha_rt.client import Client, plan_of
+from shisha_rt.client import Client
 from shisha_rt.errors import BadInput
 from shisha_rt.model.zoo import zoo_path
 from shisha_rt.tensors import NUMPY_OF
@@ -146,7 +146,7 @@ def _daemon_sides(model: str, hosts: FarHosts, memory_bytes: int | None = None) 
             child_process("benchmarks.rigs.http_process", **way, inputs=inputs, in_flight=_IN_FLIGHT)
         )
         tune(control, shared)
-        yield {"daemon_shared": shared, "daemon_http": http}, str(plan_of(control.plan()["stages"])), inputs
+        yield {"daemon_shared": shared, "daemon_http": http}, str(live_plan(control)), inputs
 
 
 @contextlib.contextmanager

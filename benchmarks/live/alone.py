@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-import psutil
 import typer
 
 from benchmarks.report.report import Report
@@ -27,11 +26,11 @@ from benchmarks.report.results import RESULTS, Row, Spread, in_turns
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network
-from benchmarks.rigs.cpu_time import whole_cpu_s
+from benchmarks.rigs.control import live_plan, settle
 from benchmarks.rigs.engine_process import ALONE
-from benchmarks.rigs.tune import settle
+from benchmarks.rigs.resources import family_cpu_s
 from shisha_rt.cli.drive.child_daemon import child_daemon
-from shisha_rt.client import Client, plan_of
+from shisha_rt.client import Client
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 
 MODELS: Final = "squeezenet,shufflenet,inception_v1,densenet121,resnet50,alexnet"
@@ -56,17 +55,16 @@ class _Side:
     @property
     def plan(self) -> str:
         assert self.control is not None
-        return str(plan_of(self.control.plan()["stages"]))
+        return str(live_plan(self.control))
 
     def idle(self) -> float:
         """The share of a core that the side's processes use while idle."""
         assert self.root is not None
         time.sleep(_IDLE_AFTER_S)
-        pids = [self.root, self.asked.pid]
-        pids += [child.pid for child in psutil.Process(self.root).children(recursive=True)]
-        before_s, began_s = sum(map(whole_cpu_s, pids)), time.monotonic()
+        pids = self.root, self.asked.pid
+        before_s, began_s = sum(map(family_cpu_s, pids)), time.monotonic()
         time.sleep(_IDLE_S)
-        return (sum(map(whole_cpu_s, pids)) - before_s) / (time.monotonic() - began_s)
+        return (sum(map(family_cpu_s, pids)) - before_s) / (time.monotonic() - began_s)
 
 
 def alone(

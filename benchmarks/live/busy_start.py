@@ -20,8 +20,8 @@ from benchmarks.report.report import Report
 from benchmarks.report.results import RESULTS, Row, Spread, in_turns
 from benchmarks.rigs.cache_place import fresh_cache
 from benchmarks.rigs.client_process import IN_FLIGHT
+from benchmarks.rigs.control import live_plan
 from benchmarks.rigs.served import served
-from shisha_rt.client import plan_of
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.model.zoo import resolve_model
 
@@ -78,10 +78,10 @@ def _start(model: str, busy_s: float, after_s: float, *, hogged: bool) -> dict[s
             neighbour.close()
             asked.ask(seconds=after_s, in_flight=IN_FLIGHT)
             fps = asked.ask(seconds=_MEASURED_S, in_flight=IN_FLIGHT)["fps"]
-            under_load = str(plan_of(control.plan()["stages"]))
+            under_load = str(live_plan(control))
             asked.ask(seconds=_MEASURED_S, in_flight=1)
             alone_fps = asked.ask(seconds=_MEASURED_S, in_flight=1)["fps"]
-            plans = {"frames/s": under_load, "ms alone": str(plan_of(control.plan()["stages"]))}
+            plans = {"frames/s": under_load, "ms alone": str(live_plan(control))}
             return {"frames/s": fps, "ms alone": 1e3 / alone_fps, "plans": plans}
 
 

@@ -31,11 +31,10 @@ import typer
 
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row
-from benchmarks.rigs.forced import set_live
-from benchmarks.rigs.journal import events_since, next_event
+from benchmarks.rigs.control import events_since, is_watching, live_plan, next_event, set_live
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.cli.drive.child_daemon import child_daemon
-from shisha_rt.client import Client, plan_of
+from shisha_rt.client import Client
 from shisha_rt.core.tuning.drift import DISTURBANCE_S
 from shisha_rt.costs.layer_costs import LayerCosts, RawCosts
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
@@ -109,7 +108,7 @@ class Tuned:
 
     @property
     def live(self) -> Plan:
-        return plan_of(self._control.plan()["stages"])
+        return live_plan(self._control)
 
     def recover(self, what: str, change: Callable[[], object], timeout_s: float, machine: Machine | None) -> Row:
         """Make a change, await the search that follows, and compare plans. `machine`: as the daemon was told; None: as
@@ -186,7 +185,7 @@ class Tuned:
             events = events_since(self._control, since)
             began = [event for event in events if event["kind"] == "tuning_began"]
             ended = [event for event in events if event["kind"] == "tuning_ended"]
-            if ended and self._control.call("tuner_get")["tuner"]["state"] == "watching":
+            if ended and is_watching(self._control):
                 trials = sum(event["kind"] == "trial" and event["run"] == ended[-1]["run"] for event in events)
                 return Search(trials, began[0]["time_s"], ended[-1]["time_s"])
             if began:

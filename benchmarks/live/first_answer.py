@@ -21,6 +21,7 @@ from benchmarks.report.report import Report
 from benchmarks.report.results import Row, Spread
 from benchmarks.rigs.cache_place import fresh_cache
 from benchmarks.rigs.child_process import child_process
+from benchmarks.rigs.control import is_watching
 from benchmarks.rigs.resources import whole_pss_bytes
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
@@ -98,7 +99,7 @@ def _served(daemon: ChildDaemon) -> dict[str, float]:
     with Client(daemon.endpoint, timeout_s=_PATIENCE_S) as client, SteadyLoad(daemon.endpoint, _IN_FLIGHT) as load:
         _await(load, "the end of profiling", lambda: "profiling_ended" in _times_s(client))
         began_s, ended_s = (_times_s(client)[kind] for kind in ("profiling_began", "profiling_ended"))
-        _await(load, "the end of tuning", lambda: client.call("tuner_get")["tuner"]["state"] == "watching")
+        _await(load, "the end of tuning", lambda: is_watching(client))
         after_s = time.time()
         time.sleep(_AFTER_S)
         after = load.answered_since(after_s) / (time.time() - after_s)

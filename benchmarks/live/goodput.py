@@ -25,8 +25,8 @@ from benchmarks.report.report import Report
 from benchmarks.report.results import RESULTS, Row, Spread
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network
+from benchmarks.rigs.control import tune
 from benchmarks.rigs.servers import ServerPython, missing, pythons, running, stopped
-from benchmarks.rigs.tune import settle
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
 
@@ -95,8 +95,7 @@ def _sides(
         for name, options in ((TARGET, ("--target-ms", f"{target_ms:g}")), (NO_TARGET, ())):
             report.glance(f"{network.model}: {name} tunes itself")
             control, asked = closing.enter_context(daemon_side(network, machine, "throughput", *options))
-            settle(control, asked, in_flight=IN_FLIGHT)
-            control.call("tuner_set", pause=True)
+            tune(control, asked, in_flight=IN_FLIGHT)
             sides.append(Loaded(name, asked))
             waiting = int(control.metadata()["server"]["max_in_flight"])
             if name == NO_TARGET:

@@ -29,7 +29,7 @@ from benchmarks.report.report import Report
 from benchmarks.report.results import Row, number
 from benchmarks.rigs.child_process import child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
-from benchmarks.rigs.forced import set_live
+from benchmarks.rigs.control import set_live
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client
 from shisha_rt.errors import BadInput

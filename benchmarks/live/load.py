@@ -38,12 +38,11 @@ from benchmarks.report.results import RESULTS, Row, in_turns
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, Tell
-from benchmarks.rigs.forced import set_live
-from benchmarks.rigs.journal import events_since, next_event
+from benchmarks.rigs.control import events_since, live_plan, next_event, set_live
 from benchmarks.rigs.queue_process import COPIES, THREADS
 from benchmarks.rigs.served import served
 from benchmarks.rigs.servers import SERVERS, ServerPython, awake, missing, pythons, running, stopped
-from shisha_rt.client import Client, Plan, plan_of
+from shisha_rt.client import Client, Plan
 from shisha_rt.errors import Failure
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
@@ -93,7 +92,7 @@ def _find_plans(control: Client, asked: ChildProcess) -> dict[str, Plan]:
         if time.monotonic() > until_s:
             raise Failure(f"no plan for {' and '.join(OBJECTIVES)} was found in {_TUNING_TIMEOUT_S:g} s")
         asked.ask(seconds=_BURST_S, in_flight=1 if "throughput" in found else IN_FLIGHT)
-        tuner, live = control.call("tuner_get")["tuner"], plan_of(control.plan()["stages"])
+        tuner, live = control.call("tuner_get")["tuner"], live_plan(control)
         for objective, best in tuner["plans"].items() if tuner["state"] == "watching" else ():
             if best is not None and best["plan"] == str(live):
                 found[objective] = live

@@ -41,7 +41,7 @@ from benchmarks.report.results import RESULTS, Row
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, Tell
-from benchmarks.rigs.journal import events_since
+from benchmarks.rigs.control import events_since
 from benchmarks.rigs.served import served
 from benchmarks.rigs.servers import ServerPython, awake, missing, pythons, running
 from shisha_rt.cli.drive.child_daemon import child_daemon

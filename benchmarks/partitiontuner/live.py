@@ -17,9 +17,10 @@ from statistics import median
 from typing import Any, Final
 
 from benchmarks.partitiontuner.cases import PERMITTED, Planned
+from benchmarks.rigs.control import live_plan
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
-from shisha_rt.client import Client, ShishaError, plan_of
+from shisha_rt.client import Client, ShishaError
 from shisha_rt.errors import Failure
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import latency_s
@@ -84,7 +85,7 @@ class Asked:
 
         Raises RuntimeError if another plan than the wanted one has run.
         """
-        live = plan_of(self.client.plan()["stages"])
+        live = live_plan(self.client)
         if live != self.plan:
             raise RuntimeError(f"the daemon runs {live}, expected {self.plan}")
         return Measured(*zip(*self.sent[1:], strict=True))
@@ -113,7 +114,7 @@ def asked(model: str, machine: str, strategy: str) -> Iterator[Asked]:
         if status["tuner"]["state"] != "off":
             client.call("tuner_set", pause=True)
         (frame,) = random_frames(model_inputs(client.metadata()["model"]), 1, seed=0)
-        plan = plan_of(client.plan()["stages"])
+        plan = live_plan(client)
         yield Asked(client, daemon.metrics, plan, status["machine"]["time_scale"], frame)
 
 

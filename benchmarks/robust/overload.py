@@ -39,9 +39,9 @@ from benchmarks.live.load_figures import percentile
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row, Spread
 from benchmarks.rigs.child_process import ChildProcess, child_process
-from benchmarks.rigs.cpu_time import cpu_time, whole_cpu_s
+from benchmarks.rigs.control import is_watching
 from benchmarks.rigs.many_process import DEAF, HALF, HONEST, TRICKLING
-from benchmarks.rigs.resources import Growth, Sample, growths, sample_of
+from benchmarks.rigs.resources import Growth, Sample, cpu_time, growths, sample_of, whole_cpu_s
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client, ShishaError
 from tests.serving.daemon_process import DaemonProcess
@@ -338,7 +338,7 @@ def _tuned(daemon: DaemonProcess, crowd: ChildProcess) -> None:
     until_s, calm = time.monotonic() + _TUNING_S, 0
     while calm < 2 and time.monotonic() < until_s:
         crowd.ask(saturate={"seconds": 2.0, "in_flight": _IN_FLIGHT})
-        calm = calm + 1 if daemon.control.call("tuner_get")["tuner"]["state"] == "watching" else 0
+        calm = calm + 1 if is_watching(daemon.control) else 0
     daemon.control.call("tuner_set", pause=True)
 
 

@@ -19,7 +19,7 @@ from typing import Annotated, Final
 import typer
 
 from benchmarks.live.load import Loaded, Sweep, daemon_side
-from benchmarks.live.load_figures import AtRate, at_ms
+from benchmarks.live.load_figures import AtRate, at_ms, together
 from benchmarks.live.race import versions
 from benchmarks.report.report import Report
 from benchmarks.report.results import RESULTS, Row, Spread
@@ -36,21 +36,22 @@ _CAPACITY_S: Final = 3.0
 
 
 def goodput_row(at_rate: AtRate, side: str, target_s: float, seconds: float) -> Row:
-    heard = [of_sides[side] for of_sides in at_rate.rounds]
-    took_s = [latency_s for of_side in heard for latency_s in of_side.latencies_s]
-    in_time = (sum(latency_s <= target_s for latency_s in of_side.latencies_s) / seconds for of_side in heard)
+    rounds = [of_sides[side] for of_sides in at_rate.rounds]
+    heard = together(rounds)
+    took_s = heard.latencies_s
+    in_time = (sum(latency_s <= target_s for latency_s in of_side.latencies_s) / seconds for of_side in rounds)
     return {
         "model": at_rate.model,
         "load %": at_rate.percent,
         "arrivals/s": at_rate.rate_fps,
         "side": side,
         "in time/s": Spread.of(in_time),
-        "answered/s": len(took_s) / seconds / len(heard),
+        "answered/s": len(took_s) / seconds / len(rounds),
         "late %": 100 * sum(latency_s > target_s for latency_s in took_s) / max(1, len(took_s)),
-        "refused %": at_rate.refused_percent(side),
+        "refused %": heard.refused_percent,
         "p50 ms": at_ms(took_s, 50),
-        "p99 ms": at_rate.p99_ms(side),
-        "failed or lost": sum(of_side.failed + of_side.lost for of_side in heard),
+        "p99 ms": at_ms(took_s, 99),
+        "failed or lost": heard.failed + heard.lost,
     }
 
 

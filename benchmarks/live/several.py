@@ -34,7 +34,7 @@ from typing import Annotated, Final
 import typer
 
 from benchmarks.lists import numbers_in, words_in
-from benchmarks.live.load_figures import Heard, percentile, poisson
+from benchmarks.live.load_figures import Heard, at_ms, poisson
 from benchmarks.live.race import versions
 from benchmarks.report.report import Report
 from benchmarks.report.results import RESULTS, Row
@@ -140,10 +140,10 @@ class AtLoad:
                 "in time/s": good_fps,
                 "arrivals/s": heard.sent / self.seconds,
                 "in time %": 100 * good_fps * self.seconds / max(1, heard.sent),
-                "refused %": 100 * heard.refused / max(1, heard.sent),
+                "refused %": heard.refused_percent,
                 "failed or lost": heard.failed + heard.lost,
-                "p50 ms": 1e3 * percentile(heard.latencies_s, 50) if heard.latencies_s else None,
-                "p99 ms": 1e3 * percentile(heard.latencies_s, 99) if heard.latencies_s else None,
+                "p50 ms": at_ms(heard.latencies_s, 50),
+                "p99 ms": at_ms(heard.latencies_s, 99),
                 "core moves": None,
                 "s until a core moves": None,
             }

@@ -13,7 +13,6 @@ over HTTP and check every answer. Every few seconds one of the workers is killed
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import random
 import signal
@@ -164,7 +163,7 @@ def _await_another(side: _Side, before: set[int], until_s: float, found: _Round)
 def _row(name: str, rounds: list[_Round]) -> Row:
     answers = [turn.clients.all_answers for turn in rounds]
     took_s = [one.answered_s - one.sent_s for its in answers for one in its]
-    gaps_s = (after.answered_s - before.answered_s for its in answers for before, after in itertools.pairwise(its))
+    gaps_s = (gap_s for turn in rounds if (gap_s := turn.clients.longest_gap_s) is not None)
     back_s = [seconds for turn in rounds for seconds in turn.back_s]
     errors = sum((turn.clients.errors for turn in rounds), Counter[int]())
     return {

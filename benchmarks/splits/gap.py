@@ -20,7 +20,7 @@ import typer
 from benchmarks.report.facts import facts
 from benchmarks.report.page import save_page, table, words
 from benchmarks.report.results import Row, show, written
-from benchmarks.splits.networks import BOARD, NETWORKS
+from benchmarks.splits.networks import BOARD, CASES, NETWORKS
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.model.graph import Graph
@@ -40,11 +40,6 @@ from shisha_rt.papers.gp.single_layer import split_layer
 from shisha_rt.planner.shards.integer import BlockShares
 from shisha_rt.planner.strategies import Execution, SplitObjective
 
-CASES: Final[Mapping[str, tuple[SplitObjective, Execution]]] = {
-    "latency, in sequence": ("latency", "sequence"),
-    "latency, side by side": ("latency", "parallel"),
-    "energy": ("energy", "sequence"),
-}
 RIVALS: Final[tuple[RivalName, ...]] = ("proportional", "balanced", "greedy", "step")
 EXACT: Final = "integer"
 GEOMETRIC: Final = "geometric"

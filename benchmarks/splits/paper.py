@@ -11,7 +11,7 @@ from typing import Final
 from benchmarks.report.facts import facts
 from benchmarks.report.page import save_page, table, words
 from benchmarks.report.results import Row, number, save_csv, show
-from benchmarks.splits.networks import NETWORKS, alone, board_problem, totals
+from benchmarks.splits.networks import CASES, NETWORKS, alone, board_problem, totals
 from benchmarks.splits.single_layer import layer_traces, trace_row, weights_rows
 from benchmarks.splits.statements import statements
 from shisha_rt.papers.gp.chain import unfused
@@ -57,7 +57,7 @@ def splits_paper() -> None:
         condensed_again(network_run(network, objective, execution, one_for_all=one_for_all))
         for network in NETWORKS
         for one_for_all in SETUPS
-        for objective, execution in _KINDS
+        for objective, execution in CASES.values()
     ]
     traces, weights, networks = list(map(trace_row, layer_traces())), weights_rows(), list(map(network_row, runs))
     sweep = [row for network in NETWORKS for row in k_rows(network)]
@@ -70,13 +70,6 @@ def splits_paper() -> None:
         sections[title] = f"{table(rows)}\n\n{note}"
     show(STATED, stated)
     print(f"written to {save_page('splits_paper', head.format(**about), sections)}")
-
-
-_KINDS: Final[tuple[tuple[SplitObjective, Execution], ...]] = (
-    ("latency", "sequence"),
-    ("latency", "parallel"),
-    ("energy", "sequence"),
-)
 
 
 def network_run(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +17,7 @@ import typer
 from benchmarks.partitiontuner.accuracy import FIGURE_7, closeness_rows, reader_rows
 from benchmarks.partitiontuner.accuracy_statements import accuracy_statements, reader_statements
 from benchmarks.partitiontuner.board import BOARD, Cell, board_devices
-from benchmarks.partitiontuner.cases import GIVEN, SUNK, cases, planned, ready_for
+from benchmarks.partitiontuner.cases import GIVEN, SUNK, Planned, cases, planned, ready_for
 from benchmarks.partitiontuner.fit import SETS, cells_with, kept_sets
 from benchmarks.partitiontuner.held import CPU_WITHIN, WITHIN
 from benchmarks.partitiontuner.live import executed
@@ -25,7 +25,6 @@ from benchmarks.partitiontuner.orders import order_rows
 from benchmarks.partitiontuner.published import NETWORKS
 from benchmarks.partitiontuner.statements import Key, found_of, size_statements, statements
 from benchmarks.partitiontuner.tables import (
-    Result,
     figure_6,
     of_form,
     past_the_paper,
@@ -51,7 +50,7 @@ class _Found:
     folder: Path
     about: dict[str, str]
     sets: dict[str, list[dict[Key, Cell]]]
-    results: list[Result] = field(default_factory=list)
+    results: list[Planned] = field(default_factory=list)
     sizes_mb: dict[str, float] = field(default_factory=dict)
     closeness: list[Row] = field(default_factory=list)
     reader: list[Row] = field(default_factory=list)
@@ -150,7 +149,7 @@ def partitiontuner(
             costs = processor_costs(ready_for(case.path, machine)).costs
             plans = [planned(case, scheme, costs) for scheme in SCHEMES]
             measured = executed(plans, BOARD, rounds) if rounds else {}
-            found.results += [Result(its, measured.get(its.scheme)) for its in plans]
+            found.results += [replace(its, measured=measured.get(its.scheme)) for its in plans]
             if answers and case.network in FIGURE_7:
                 found.closeness += closeness_rows(plans, answers)
             found.save()

@@ -25,7 +25,7 @@ from benchmarks.report.report import Report
 from benchmarks.report.results import RESULTS, Row, Spread, in_turns
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
-from benchmarks.rigs.contest import Network
+from benchmarks.rigs.contest import Network, plain_engine
 from benchmarks.rigs.control import live_plan, settle
 from benchmarks.rigs.engine_process import ALONE
 from benchmarks.rigs.resources import family_cpu_s
@@ -116,13 +116,7 @@ def _sides(network: Network, machine: str, report: Report) -> Iterator[list[_Sid
             settle(control, client, pause_s=0)
             sides.append(_Side(objective, client, daemon.pid, control))
         for name in ALONE:
-            settings: dict[str, Any] = {
-                "rival": name,
-                "path": str(network.path),
-                "inputs": network.inputs,
-                "cores": network.cores,
-            }
-            engine, _ = closing.enter_context(child_process("benchmarks.rigs.engine_process", **settings))
+            engine, _ = closing.enter_context(plain_engine(network, name))
             sides.append(_Side(name, engine))
         yield sides
 

@@ -18,7 +18,7 @@ from typing import Annotated, Final
 
 import typer
 
-from benchmarks.live.load import Loaded, Sweep, daemon_side
+from benchmarks.live.load import Loaded, Sweep, daemon_side, server_side
 from benchmarks.live.load_figures import AtRate, at_ms, together
 from benchmarks.live.race import versions
 from benchmarks.report.report import Report
@@ -26,7 +26,7 @@ from benchmarks.report.results import RESULTS, Row, Spread
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network
 from benchmarks.rigs.control import tune
-from benchmarks.rigs.servers import ServerPython, missing, pythons, running, stopped
+from benchmarks.rigs.servers import ServerPython, missing, pythons
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
 
@@ -103,7 +103,5 @@ def _sides(
                 capacity_fps = asked.ask(seconds=_CAPACITY_S, in_flight=IN_FLIGHT)["fps"]
         if mosec is not None:
             report.glance(f"{network.model}: starting {MOSEC}")
-            started = running(MOSEC, mosec, network.path, network.inputs, len(network.cores), IN_FLIGHT, waiting)
-            server = closing.enter_context(stopped(started))
-            sides.append(Loaded(MOSEC, server.client, server.keeper))
+            sides.append(closing.enter_context(server_side(MOSEC, mosec, network, waiting)))
         yield sides, capacity_fps

@@ -84,6 +84,14 @@ def daemon_side(
     return served(f"zoo:{network.model}", *options)
 
 
+@contextlib.contextmanager
+def server_side(name: str, python: str, network: Network, waiting: int) -> Iterator[Loaded]:
+    """A server with a worker for each core and a limit of waiting requests. Raises Failure if it does not start."""
+    started = running(name, python, network.path, network.inputs, len(network.cores), IN_FLIGHT, waiting)
+    with stopped(started) as server:
+        yield Loaded(name, server.client, server.keeper)
+
+
 def _find_plans(control: Client, asked: ChildProcess) -> dict[str, Plan]:
     """Plans by objective. The daemon finds that for throughput under load, that for latency with single frames."""
     found: dict[str, Plan] = {}
@@ -139,11 +147,8 @@ def _all_sides(
                 engine.ask(seconds=0.3)
                 found.append(Loaded(name, engine))
             elif name in SERVERS:
-                python, workers = interpreters[name], len(network.cores)
-                started = running(name, python, network.path, network.inputs, workers, IN_FLIGHT, waiting)
                 try:
-                    server = closing.enter_context(stopped(started))
-                    found.append(Loaded(name, server.client, server.keeper))
+                    found.append(closing.enter_context(server_side(name, interpreters[name], network, waiting)))
                 except Failure as failure:
                     notes[name] = f"left out: {failure}"
         yield found, control, notes

@@ -89,25 +89,22 @@ def _counts(own: Results) -> Row:
     case, published = own[0].case, own[0].case.published
     by_scheme = {one.scheme: one for one in own}
 
-    def of_schemes(ours: str, papers: Sequence[int]) -> Row:
-        kind = "Conv" if ours.startswith("convs") else "Relu"
-        row: dict[str, object] = {}
-        for scheme, paper in zip(ON_NPU, papers, strict=True):
-            its = by_scheme.get(scheme)
-            row[f"{kind} on NPU, {TITLES[scheme]}"] = _beside(None if its is None else getattr(its.cell, ours), paper)
-        its = by_scheme.get(OURS)
-        row[f"{kind} on NPU, {TITLES[OURS]}"] = "" if its is None else str(getattr(its.cell, ours))
-        return row
+    def of_schemes(kind: str, counts: str) -> Row:
+        ours = {scheme: getattr(planned.cell, counts) for scheme, planned in by_scheme.items()}
+        papers = dict(zip(ON_NPU, getattr(published, counts), strict=True))
+        return {
+            f"{kind} on NPU, {TITLES[scheme]}": _beside(ours.get(scheme), papers.get(scheme))
+            for scheme in (*ON_NPU, OURS)
+        }
 
-    any_one = own[0]
     tuned, best = by_scheme.get("partitiontuner"), by_scheme.get(OURS)
     return {
         "network": published.title,
         "form": case.form,
-        "parallel branches": _beside(any_one.found.parallel_branches, published.parallel_branches),
-        "Conv": _beside(any_one.convs, published.convs),
-        **of_schemes("convs_on_npu", published.convs_on_npu),
-        **of_schemes("relus_on_npu", published.relus_on_npu),
+        "parallel branches": _beside(own[0].found.parallel_branches, published.parallel_branches),
+        "Conv": _beside(own[0].convs, published.convs),
+        **of_schemes("Conv", "convs_on_npu"),
+        **of_schemes("Relu", "relus_on_npu"),
         "in parallel, PartitionTuner": _beside(
             None if tuned is None else tuned.found.overlapping, published.overlapping
         ),

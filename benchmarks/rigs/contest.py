@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 import psutil
 
 from benchmarks.report.results import in_turns
-from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.child_process import ChildProcess, Fields, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.control import live_plan, set_live, tune
 from benchmarks.rigs.engine_process import PLAIN
@@ -279,15 +279,20 @@ def _with_client(server: Callable[[], Spent], pid: int) -> Callable[[], Spent]:
 
 @contextlib.contextmanager
 def _engine(network: Network, name: str) -> Iterator[Side]:
-    with child_process(
+    with plain_engine(network, name) as (engine, _):
+        yield Side(name, name, engine, lambda: {"workers": whole_cpu_s(engine.pid)})
+
+
+def plain_engine(network: Network, name: str) -> contextlib.AbstractContextManager[tuple[ChildProcess, Fields]]:
+    """Start one of `engine_process.PLAIN`."""
+    return child_process(
         "benchmarks.rigs.engine_process",
         rival=name,
         path=str(network.path),
         cleaned=str(network.cleaned),
         inputs=network.inputs,
         cores=network.cores,
-    ) as (engine, _):
-        yield Side(name, name, engine, lambda: {"workers": whole_cpu_s(engine.pid)})
+    )
 
 
 @contextlib.contextmanager

@@ -93,6 +93,25 @@ def statements(found: Found) -> list[Statement]:
 # --- one statement ----------------------------------------------------------------------------------------------------
 
 
+def _span(over: Sequence[Figures], written: Written) -> str:
+    """Range of each figure."""
+    if not over:
+        return ""
+    low, high = (written([pick(column) for column in zip(*over, strict=True)]) for pick in (min, max))
+    return low if low == high else f"{low} to {high}"
+
+
+def _spans(over: Sequence[Figures], _: Written) -> str:
+    """Ranges, one by one."""
+    each_over = ([[one] for one in column] for column in zip(*over, strict=True))
+    return ", ".join(_span(one, lambda figures: f"{figures[0]:g}") for one in each_over)
+
+
+def _together(over: Sequence[Figures], written: Written) -> str:
+    """Range over all figures, if these are written as a range themselves."""
+    return written([figure for figures in over for figure in figures]) if over else ""
+
+
 def _stated(
     found: Found,
     key: str,
@@ -102,20 +121,19 @@ def _stated(
     judged: Callable[[Figures], Repeats],
     *,
     kind: Kind = "predicted",
-    span: Callable[[Sequence[Figures], Written], str] | None = None,
+    span: Callable[[Sequence[Figures], Written], str] = _span,
     timed: bool = True,
     **fields: object,
 ) -> Statement:
-    """A statement about figures that `of` makes of the cells at `keys`. `timed`: hand-overs count in them."""
+    """A statement about figures that `of` makes of the cells at `keys`. `timed`: hand-overs count in them.
 
-    def figures(all_cells: Iterable[Cells]) -> list[Figures]:
-        return [of(cells) for cells in all_cells if cells.keys() >= set(keys)]
-
-    ours = of(found.cells)
-    with_handovers = [
-        "".join(map(written, figures([cells]))) for cells in ((found.told, found.executed) if timed else ())
-    ]
-    texts = written(ours), (span or _span)(figures(found.sets), written), *with_handovers
+    `span`: writes the figures over all sets of numbers.
+    """
+    ours, wanted = of(found.cells), set(keys)
+    over = [of(cells) for cells in found.sets if cells.keys() >= wanted]
+    others = (found.told, found.executed) if timed else ()
+    with_handovers = [written(of(cells)) if cells.keys() >= wanted else "" for cells in others]
+    texts = written(ours), span(over, written), *with_handovers
     return CLAIMS.stated(key, texts, judged(ours), kind, **fields)
 
 
@@ -150,25 +168,6 @@ def _apart(items: Sequence[_Item], others: Sequence[_Item], kind: Kind) -> Itera
         yield "predicted", predicted
     if others:
         yield kind, others
-
-
-def _span(over: Sequence[Figures], written: Written) -> str:
-    """Range of each figure."""
-    if not over:
-        return ""
-    low, high = (written([pick(column) for column in zip(*over, strict=True)]) for pick in (min, max))
-    return low if low == high else f"{low} to {high}"
-
-
-def _spans(over: Sequence[Figures], _: Written) -> str:
-    """Ranges, one by one."""
-    each_over = ([[one] for one in column] for column in zip(*over, strict=True))
-    return ", ".join(_span(one, lambda figures: f"{figures[0]:g}") for one in each_over)
-
-
-def _together(over: Sequence[Figures], written: Written) -> str:
-    """Range over all figures, if these are written as a range themselves."""
-    return written([figure for figures in over for figure in figures]) if over else ""
 
 
 def _how_many(networks: Sequence[str], held: Figures) -> str:

@@ -33,9 +33,9 @@ from benchmarks.partitiontuner.tables import (
     table_4,
     times,
 )
-from benchmarks.report.facts import facts
-from benchmarks.report.page import save_page, words
-from benchmarks.report.results import RESULTS, Row, read_csv, results_of, save_csv, show
+from benchmarks.report.page import words
+from benchmarks.report.report import Report
+from benchmarks.report.results import RESULTS, Row, read_csv
 from shisha_rt.costs.costs import HANDOVER_S
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.model.reader.onnx_reader import read_model
@@ -45,10 +45,9 @@ from shisha_rt.planner.strategies import SCHEMES
 
 @dataclass(slots=True)
 class _Found:
-    """All results so far. `sets`: by form, cells by each other set of numbers. `folder`: of what is written."""
+    """All results so far. `sets`: by form, cells by each other set of numbers."""
 
-    folder: Path
-    about: dict[str, str]
+    report: Report
     sets: dict[str, list[dict[Key, Cell]]]
     results: list[Planned] = field(default_factory=list)
     sizes_mb: dict[str, float] = field(default_factory=dict)
@@ -92,13 +91,14 @@ class _Found:
             "Figure 7 with a trained network: lines of text read right": self.reader,
             "Small graphs on paper: over the least of any assignment in any order": self.orders,
         }
-        save_csv("partitiontuner_statements", stated, self.about, self.folder)
+        self.report.save(stated, "partitiontuner_statements")
         if self.orders:
-            save_csv("partitiontuner_orders", self.orders, self.about, self.folder)
+            self.report.save(self.orders, "partitiontuner_orders")
         rows = read_csv(RESULTS / "partitiontuner_fit_reach.csv")
         reach = {row["cells"]: float(row["furthest %"]) for row in rows}
-        head = words(__file__)[0].format(
-            **self.about,
+        self.report.save_page(
+            words(__file__)[0],
+            sections,
             scale=load_machine(BOARD).time_scale,
             told=1e3 * HANDOVER_S,
             sets=max(map(len, self.sets.values()), default=0),
@@ -106,7 +106,6 @@ class _Found:
             npu_within=WITHIN,
             reach=[reach["all 14"], reach["all but GoogLeNet"]],
         )
-        save_page("partitiontuner", head, sections, self.folder)
         return sections
 
 
@@ -139,12 +138,12 @@ def partitiontuner(
     """The PartitionTuner paper's tables and figures beside ours, executed by daemons on its board, emulated."""
     machine = load_machine(BOARD)
     check_runnable(machine)
-    about, named = facts() | {"emulated": f"{machine.name}, without its time_scale"}, networks.split(",")
-    folder = results_of(quick=set(named) != set(NETWORKS))
-    found = _Found(folder, about, _cells_by_set(named, sets))
+    named, about = networks.split(","), {"emulated": f"{machine.name}, without its time_scale"}
+    report = Report("partitiontuner", about, quick=set(named) != set(NETWORKS))
+    found = _Found(report, _cells_by_set(named, sets))
     with tempfile.TemporaryDirectory() as sunk:
         for case in cases(named, Path(sunk)):
-            print(f"partitiontuner: {case} ...", flush=True)
+            report.step(str(case))
             found.sizes_mb.setdefault(case.network, case.path.stat().st_size / 1e6)
             costs = processor_costs(ready_for(case.path, machine)).costs
             plans = [planned(case, scheme, costs) for scheme in SCHEMES]
@@ -159,5 +158,5 @@ def partitiontuner(
         found.orders = order_rows(graphs)
     for title, rows in found.save().items():
         if rows:
-            show(f"{title} (emulated)", rows)
-    print(f"written to {folder}: partitiontuner.md, partitiontuner_statements.csv, partitiontuner_orders.csv")
+            report.show(f"{title} (emulated)", rows)
+    print(f"written to {report.folder}: partitiontuner.md, partitiontuner_statements.csv, partitiontuner_orders.csv")

@@ -11,6 +11,7 @@ from typing import Final
 
 from benchmarks.report.facts import facts
 from benchmarks.report.headers import with_kept
+from benchmarks.report.page import save_page
 from benchmarks.report.results import Row, results_of, save_csv, show
 
 _CLEAR: Final = "\r\033[K"
@@ -49,6 +50,10 @@ class Report:
         """As `save`, with the commit of each row; `add`: the file keeps rows that have other values of a column."""
         kept = self.folder / f"{name or self._name}.csv" if add else None
         return save_csv(name or self._name, *with_kept(kept, column, rows, self.about), self.folder)
+
+    def save_page(self, head: str, sections: Mapping[str, Sequence[Row] | str], **fields: object) -> Path:
+        """Write a page of results. `head`: its fields are the facts, and `fields`."""
+        return save_page(self._name, head.format(**self.about, **fields), sections, self.folder)
 
     def show(self, title: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:
         self._clear()

@@ -8,9 +8,9 @@ from typing import Annotated, Final
 
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.page import save_page, words
-from benchmarks.report.results import Row, results_of, save_csv, save_figure, show
+from benchmarks.report.page import words
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, save_figure
 from benchmarks.shisha.cases import (
     EIGHT_PLACES,
     FOUR_PLACES,
@@ -62,8 +62,7 @@ def shisha(
     ] = False,
 ) -> None:
     """Shisha's tables and figures beside ours, on machines on paper: everything is simulated."""
-    size, folder = QUICK if quick else FULL, results_of(quick=quick)
-    about = facts() | {"costs": COSTS}
+    size, report = QUICK if quick else FULL, Report("shisha", {"costs": COSTS}, quick=quick)
     eight = case(SYNTHNET, EIGHT_PLACES)
     found = compared(eight, size.runs)
     four = [case(network, FOUR_PLACES) for network in NETWORKS]
@@ -102,10 +101,10 @@ def shisha(
     }
     for name, (title, rows) in tables.items():
         if name not in ("heuristics", "alpha"):
-            show(f"{title} ({SIMULATED})", rows)
-    print(f"written to {save_csv('shisha_statements', stated, about, folder)}")
+            report.show(f"{title} ({SIMULATED})", rows)
+    print(f"written to {report.save(stated, 'shisha_statements')}")
     for name, figure in figures.items():
-        print(f"written to {save_figure(f'shisha_{name}', figure, about, folder)}")
+        print(f"written to {save_figure(f'shisha_{name}', figure, report.about, report.folder)}")
     on_page: Mapping[str, Sequence[Row] | str] = {
         "Statements": stated,
         "Table 1: heuristics": table_1(),
@@ -115,7 +114,7 @@ def shisha(
             for number, name, what in _FIGURES
         ),
     }
-    print(f"written to {save_page('shisha', words(__file__)[0].format(**about), on_page, folder)}")
+    print(f"written to {report.save_page(words(__file__)[0], on_page)}")
 
 
 _FIGURES: Final = (

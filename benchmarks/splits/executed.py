@@ -11,9 +11,9 @@ from typing import Annotated, Final
 import typer
 
 from benchmarks.lists import words_in
-from benchmarks.report.facts import facts
-from benchmarks.report.page import save_page, table, words
-from benchmarks.report.results import Row, Spread, results_of, show
+from benchmarks.report.page import table, words
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, Spread
 from benchmarks.splits import alone, emulated, live
 
 ON_BOARD: Final = "Shards on the emulated board"
@@ -28,7 +28,7 @@ def splits_executed(
 ) -> None:
     """Split layers as workers run them: predicted and measured, against teams and engines, and what daemons choose."""
     wanted = words_in("--parts", parts, PARTS)
-    about, tables = facts(), dict[str, list[Row]]()
+    report, tables = Report("splits_executed", quick=quick), dict[str, list[Row]]()
     tables_of = (ON_BOARD, _board(quick=quick)), (ALONE, _layers(quick=quick)), (LIVE, _served(quick=quick))
     for part, (title, rows) in zip(PARTS, tables_of, strict=True):
         if part in wanted:
@@ -36,8 +36,8 @@ def splits_executed(
             for row in rows:
                 tables[title].append(row)
                 # Row by row, so that results are kept if a later one fails.
-                _save_page(tables, about, results_of(quick=quick))
-            show(title, tables[title])
+                _save_page(tables, report)
+            report.show(title, tables[title])
 
 
 def _board(*, quick: bool) -> Iterable[Row]:
@@ -63,13 +63,13 @@ def _served(*, quick: bool) -> Iterable[Row]:
         yield live.served_row(case)
 
 
-def _save_page(tables: Mapping[str, Sequence[Row]], about: Mapping[str, str], folder: Path) -> None:
+def _save_page(tables: Mapping[str, Sequence[Row]], report: Report) -> None:
     """Write the page of all tables, with findings from each."""
     head, notes = words(__file__, "executed")
     texts = {
         title: "\n".join([notes[title], "", *findings(title, rows), "", table(rows)]) for title, rows in tables.items()
     }
-    save_page("splits_executed", head.format(**about), texts, folder)
+    report.save_page(head, texts)
 
 
 def findings(title: str, rows: Sequence[Row]) -> list[str]:

@@ -17,9 +17,9 @@ from typing import Annotated, Final, TypeVar
 
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.page import save_page, table, words
-from benchmarks.report.results import Row, show, written
+from benchmarks.report.page import table, words
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, written
 from benchmarks.splits.networks import BOARD, CASES, NETWORKS
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
@@ -226,17 +226,17 @@ def splits_gap(
     networks: Annotated[str, typer.Option(help="Of the zoo, with commas between.")] = ",".join(NETWORKS.values()),
 ) -> None:
     """Geometric programs and other rivals against the exact integer split, for each layer and whole networks."""
-    about = facts() | {"costs": "on paper, of configs/devices"}
+    report = Report("splits_gap")
     found: list[Found] = []
     wholes: list[Row] = []
     for network in networks.split(","):
-        print(f"splits_gap: {network} ...", flush=True)
+        report.step(network)
         found += layers_of(network)
         wholes += network_rows(network)
     summary = summaries(found)
-    show("Over the exact split, each layer by itself", summary)
-    show("Whole networks", wholes)
+    report.show("Over the exact split, each layer by itself", summary)
+    report.show("Whole networks", wholes)
     head, notes = words(__file__, "gap")
     tables = zip(notes.items(), (summary, wholes), strict=True)
     sections = {title: f"{note}\n\n{table(rows)}" for (title, note), rows in tables}
-    print(f"written to {save_page('splits_gap', head.format(**about), sections)}")
+    print(f"written to {report.save_page(head, sections)}")

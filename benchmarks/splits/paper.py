@@ -8,9 +8,9 @@ from statistics import median
 from time import perf_counter
 from typing import Final
 
-from benchmarks.report.facts import facts
-from benchmarks.report.page import save_page, table, words
-from benchmarks.report.results import Row, number, save_csv, show
+from benchmarks.report.page import table, words
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, number
 from benchmarks.splits.networks import CASES, NETWORKS, alone, board_problem, totals
 from benchmarks.splits.single_layer import layer_traces, trace_row, weights_rows
 from benchmarks.splits.statements import statements
@@ -52,7 +52,7 @@ class NetworkRun:
 
 def splits_paper() -> None:
     """Repeat the figures of the GP paper: the tightening, S(x), and AlexNet, VGG-16 and ResNet-18 split."""
-    about = facts()
+    report = Report("splits_paper")
     runs = [
         condensed_again(network_run(network, objective, execution, one_for_all=one_for_all))
         for network in NETWORKS
@@ -62,14 +62,14 @@ def splits_paper() -> None:
     traces, weights, networks = list(map(trace_row, layer_traces())), weights_rows(), list(map(network_row, runs))
     sweep = [row for network in NETWORKS for row in k_rows(network)]
     stated = [one.row() for one in statements(traces, weights, networks)]
-    print(f"written to {save_csv('splits_paper_statements', stated, about)}")
+    print(f"written to {report.save(stated, 'splits_paper_statements')}")
     sections: dict[str, Sequence[Row] | str] = {STATED: stated}
     head, notes = words(__file__, "paper")
     for (title, note), rows in zip(notes.items(), (traces, weights, networks, sweep), strict=True):
-        show(title, rows)
+        report.show(title, rows)
         sections[title] = f"{table(rows)}\n\n{note}"
-    show(STATED, stated)
-    print(f"written to {save_page('splits_paper', head.format(**about), sections)}")
+    report.show(STATED, stated)
+    print(f"written to {report.save_page(head, sections)}")
 
 
 def network_run(

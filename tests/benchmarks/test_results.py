@@ -96,7 +96,7 @@ def test_some_networks_of_a_paper_are_a_quick_run(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(repeat, "cases", lambda *_: [])
 
     def save(results_so_far: repeat._Found) -> dict[str, list[results.Row]]:
-        folders.append(results_so_far.folder)
+        folders.append(results_so_far.report.folder)
         return {}
 
     monkeypatch.setattr(repeat._Found, "save", save)

@@ -18,16 +18,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-import psutil
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, Spread, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, Spread
 from benchmarks.rigs.child_process import ChildProcess, child_process
-from benchmarks.rigs.cpu_time import whole_cpu_s
 from benchmarks.rigs.hop_process import WAYS
 from benchmarks.rigs.raylets import lacking_ray, raylets
+from benchmarks.rigs.resources import family_cpu_s
 from benchmarks.rigs.slow_link import FarHost, lacking, slow_link
 from shisha_rt.errors import BadInput
 
@@ -60,12 +58,7 @@ class _Side:
         return Hop(one["latency_s"], many["frame_s"], (self._cpu_s() - before_s) / many["hops"])
 
     def _cpu_s(self) -> float:
-        spent_s = 0.0
-        for pid in (self.near.pid, *self.keepers):
-            for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
-                with contextlib.suppress(OSError):
-                    spent_s += whole_cpu_s(process.pid)
-        return spent_s
+        return sum(map(family_cpu_s, (self.near.pid, *self.keepers)))
 
 
 def hop(
@@ -75,31 +68,28 @@ def hop(
     """What a hop costs, by what carries it, over loopback and over a slow link."""
     if why := lacking() or lacking_ray():
         raise BadInput(f"cluster hop: this host lacks {why}")
-    about = facts()
-    progress = Progress("hop")
-    rows: list[Row] = []
+    report, rows = Report("hop"), list[Row]()
     with slow_link(1) as link:
-        progress.step(_LOOPBACK)
+        report.step(_LOOPBACK)
         with _sides(WAYS, "127.0.0.1", None) as sides:
-            rows += _rows(_LOOPBACK, sides, seconds, count, progress)
-        progress.step(_SLOW)
+            rows += _rows(_LOOPBACK, sides, seconds, count, report)
+        report.step(_SLOW)
         ways = [way for way in WAYS if way != "local"]
         with _sides(ways, link.address, link.hosts[0]) as sides:
-            rows += _rows(_SLOW, sides, seconds, count, progress)
-    progress.done()
+            rows += _rows(_SLOW, sides, seconds, count, report)
     for over in (_LOOPBACK, _SLOW):
-        show(f"a hop over {over}", [row for row in rows if row["over"] == over])
-    save_csv("cluster_hop", rows, about)
+        report.show(f"a hop over {over}", [row for row in rows if row["over"] == over])
+    report.save(rows, "cluster_hop")
 
 
-def _rows(over: str, sides: Sequence[_Side], seconds: float, count: int, progress: Progress) -> list[Row]:
+def _rows(over: str, sides: Sequence[_Side], seconds: float, count: int, report: Report) -> list[Row]:
     """A row for each side and size; sides take turns."""
     rows: list[Row] = []
     for size_bytes in SIZES:
         found: dict[str, list[Hop]] = {side.way: [] for side in sides}
         for number in range(count):
             for side in sides:
-                progress.glance(f"{over}: {size_bytes // _KIB} KiB, round {number + 1} of {count}, {side.way}")
+                report.glance(f"{over}: {size_bytes // _KIB} KiB, round {number + 1} of {count}, {side.way}")
                 found[side.way].append(side.hop(size_bytes, seconds))
         rows += [
             {

@@ -16,11 +16,10 @@ from typing import Annotated, Final
 import psutil
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row
+from benchmarks.rigs.control import events_since
 from benchmarks.rigs.far_hosts import FarHosts, check_host, far_daemon, far_hosts
-from benchmarks.rigs.journal import events_since
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.client import Client
 
@@ -38,8 +37,7 @@ def kills(
 ) -> None:
     """Raylets and actors killed at random moments under load: frames lost, doubled, reordered, different."""
     check_host("cluster kills")
-    about = facts()
-    progress = Progress("kills")
+    report = Report("kills")
     generator = random.Random(seed)
     victims = ["raylet", "actor"] * count
     generator.shuffle(victims)
@@ -55,7 +53,7 @@ def kills(
             for number, victim in enumerate(victims):
                 time.sleep(generator.uniform(*_BEFORE_S))
                 load.check()
-                progress.step(f"{number + 1} of {len(victims)}: {victim}, {len(load.answers)} frames answered")
+                report.step(f"{number + 1} of {len(victims)}: {victim}, {len(load.answers)} frames answered")
                 killed.append((time.time(), _kill(victim, hosts, generator)))
             back = load.wait(lambda: all(its["state"] == "up" for its in control.status()["places"]), _BACK_S)
             time.sleep(2.0)
@@ -86,11 +84,10 @@ def kills(
         "hosts that came": sum(event["kind"] == "host_came" for event in events),
         "minutes": (time.monotonic() - began_s) / 60,
     }
-    progress.done()
-    show(f"raylets and actors killed under load, {model}", [row])
+    report.show(f"raylets and actors killed under load, {model}", [row])
     if left:
         print("left running:", *left, sep="\n  ")
-    save_csv("cluster_kills", [row], about)
+    report.save([row], "cluster_kills")
 
 
 def _kill(victim: str, hosts: FarHosts, generator: random.Random) -> str:

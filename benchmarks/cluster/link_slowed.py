@@ -10,19 +10,17 @@ seconds until another plan is live after that; frames per second before, until t
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row
+from benchmarks.rigs.control import events_since, is_watching, live_plan, next_event
 from benchmarks.rigs.far_hosts import FarHosts, check_host, far_daemon, far_hosts
-from benchmarks.rigs.journal import events_since, next_event
 from benchmarks.rigs.slow_link import GIGABIT
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.client import Client
-from shisha_rt.plan.form import plan_of
 
 _HOSTS: Final = 3
 _PLACE: Final = f"far{_HOSTS}"
@@ -39,35 +37,32 @@ def slow_link(
 ) -> None:
     """A link slowed tenfold under load: seconds until it is noticed and replanned, and frames."""
     check_host("cluster slow_link")
-    about = facts()
-    progress = Progress("slow_link")
-    rows: list[Row] = []
+    report, rows = Report("slow_link"), list[Row]()
     with (
         far_hosts(_HOSTS) as hosts,
         far_daemon(f"zoo:{model}", hosts, ["--objective", "throughput"]) as daemon,
         Client(daemon.endpoint, timeout_s=120) as control,
         SteadyLoad(daemon.endpoint, _IN_FLIGHT) as load,
     ):
-        progress.step("tuning")
+        report.step("tuning")
         _settle(control, load)
         for _ in range(times):
             for what, rate, delay_s in (
                 ("a tenth", GIGABIT / 10, 10 * _DELAY_S),
                 ("as before", GIGABIT, _DELAY_S),
             ):
-                progress.step(what)
+                report.step(what)
                 rows.append({"link": what, **_change(hosts, control, load, rate, delay_s)})
         tally = load.stop()
         load.check()
     sums = {"sent": tally.sent, "lost": tally.lost, "refused": tally.errors, "out of order": tally.out_of_order}
     rows = [{"network": model, **row, **sums, "different": tally.different} for row in rows]
-    progress.done()
-    show(f"a link slowed tenfold under load, {model}", rows)
-    save_csv("cluster_slow_link", rows, about)
+    report.show(f"a link slowed tenfold under load, {model}", rows)
+    report.save(rows, "cluster_slow_link")
 
 
 def _change(hosts: FarHosts, control: Client, load: SteadyLoad, rate: float, delay_s: float) -> Row:
-    before, plan_before = _frames_a_second(load, _RATE_S), _plan(control)
+    before, plan_before = _frames_a_second(load, _RATE_S), live_plan(control)
     places = {place["name"]: place for place in control.status()["places"]}
     known, slower = places[_PLACE]["link"]["there_bytes_per_s"], rate < GIGABIT
     since, began_s = next_event(control), time.time()
@@ -99,18 +94,14 @@ def _change(hosts: FarHosts, control: Client, load: SteadyLoad, rate: float, del
         "frames/s at the end": _frames_a_second(load, _RATE_S),
         "events": sum(one["kind"] == "link_changed" for one in events_since(control, since)),
         "plan before": str(plan_before),
-        "plan at the end": str(_plan(control)),
+        "plan at the end": str(live_plan(control)),
     }
-
-
-def _plan(control: Client) -> Any:
-    return plan_of(control.plan()["stages"])
 
 
 def _settle(control: Client, load: SteadyLoad) -> None:
     """Wait until the tuner only watches."""
     time.sleep(1.0)
-    load.wait(lambda: control.call("tuner_get")["tuner"]["state"] == "watching", _TUNED_S)
+    load.wait(lambda: is_watching(control), _TUNED_S)
 
 
 def _frames_a_second(load: SteadyLoad, seconds: float) -> float:

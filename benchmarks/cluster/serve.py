@@ -26,14 +26,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from benchmarks.lists import counts_in
-from benchmarks.report.facts import facts
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, Spread, in_turns, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, Spread, in_turns
 from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.control import live_plan, tune
 from benchmarks.rigs.far_hosts import CORES, FarHosts, check_host, far_daemon, far_hosts
 from benchmarks.rigs.servers import free_ports
-from benchmarks.rigs.tune import tune
-from shisha_rt.client import Client, plan_of
+from shisha_rt.client import Client
 from shisha_rt.errors import BadInput
 from shisha_rt.model.zoo import zoo_path
 from shisha_rt.tensors import NUMPY_OF
@@ -62,23 +61,20 @@ def serve(
     check_host("cluster serve")
     if find_spec("ray.serve") is None or find_spec("fastapi") is None:
         raise BadInput("cluster serve: this interpreter lacks Ray Serve: the extra `race`")
-    about, name = facts(), file_of(models)
-    progress = Progress("serve")
-    rows: list[Row] = []
+    report, name, rows = Report("serve"), file_of(models), list[Row]()
     for model in models.split(","):
         for number in numbers:
-            progress.step(f"{model} on {number} hosts of {CORES:g} cores")
+            report.step(f"{model} on {number} hosts of {CORES:g} cores")
             with far_hosts(number) as its, _sides(model, its) as (sides, plan):
-                rows += _rows(model, number, sides, plan, seconds, count, progress)
-            save_csv(name, rows, about)
+                rows += _rows(model, number, sides, plan, seconds, count, report)
+            report.save(rows, name)
     model, number = models.split(",")[0], max(numbers)
-    progress.step(f"{model} on {number} hosts with room for {part:g} of it")
+    report.step(f"{model} on {number} hosts with room for {part:g} of it")
     room = math.ceil(part * zoo_path(model, print).stat().st_size)
     with far_hosts(number) as its, _daemon_sides(model, its, room) as (sides, plan, _):
-        rows += _rows(model, number, sides, plan, seconds, count, progress, memory=f"{room / 1e6:.0f} MB each")
-    save_csv(name, rows, about)
-    progress.done()
-    show("throughput over hosts, at saturation", rows)
+        rows += _rows(model, number, sides, plan, seconds, count, report, memory=f"{room / 1e6:.0f} MB each")
+    report.save(rows, name)
+    report.show("throughput over hosts, at saturation", rows)
 
 
 def file_of(models: str) -> str:
@@ -94,14 +90,14 @@ def _rows(
     plan: str,
     seconds: float,
     count: int,
-    progress: Progress,
+    report: Report,
     memory: str | None = None,
 ) -> list[Row]:
     rounds: list[dict[str, float]] = []
     for turn, order in enumerate(in_turns(list(sides), count)):
         found = {}
         for name in order:
-            progress.glance(f"{model}, {number} hosts: round {turn + 1} of {count}, {name}")
+            report.glance(f"{model}, {number} hosts: round {turn + 1} of {count}, {name}")
             found[name] = sides[name].ask(seconds=seconds)["frame_s"]
         rounds.append(found)
     like = {name: other for name, other in _LIKE.items() if other in sides}
@@ -150,7 +146,7 @@ def _daemon_sides(model: str, hosts: FarHosts, memory_bytes: int | None = None) 
             child_process("benchmarks.rigs.http_process", **way, inputs=inputs, in_flight=_IN_FLIGHT)
         )
         tune(control, shared)
-        yield {"daemon_shared": shared, "daemon_http": http}, str(plan_of(control.plan()["stages"])), inputs
+        yield {"daemon_shared": shared, "daemon_http": http}, str(live_plan(control)), inputs
 
 
 @contextlib.contextmanager

@@ -24,9 +24,9 @@ from benchmarks.dcg.statements import (
 )
 from benchmarks.dcg.subgraphs import subgraph_row
 from benchmarks.dcg.tables import quantities
-from benchmarks.report.facts import facts
-from benchmarks.report.page import save_page
-from benchmarks.report.results import Row, results_of, save_csv, show
+from benchmarks.report.page import words
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, save_csv
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,7 @@ def dcg(
     quick: Annotated[bool, typer.Option("--quick", help="Graphs up to 10,000 operators, and fewer subgraphs.")] = False,
 ) -> None:
     """The DCG papers' tables and figures beside ours; costs are modelled, the algorithms' own times measured."""
-    size, folder = QUICK if quick else FULL, results_of(quick=quick)
-    about = facts()
+    size, report = QUICK if quick else FULL, Report("dcg", quick=quick)
     # First, while the garbage collector has few other objects to traverse.
     scaling = scaling_rows(size.sizes, min(5, size.repeats))
 
@@ -87,25 +86,10 @@ def dcg(
     for name, (title, rows) in tables.items():
         costs = COSTS.get(name, MODELLED)
         if name not in ("transfers", "speedups", "partitions"):
-            show(f"{title} ({costs})", rows)
-        print(f"written to {save_csv(f'dcg_{name}', rows, about | {'costs': costs}, folder)}")
+            report.show(f"{title} ({costs})", rows)
+        print(f"written to {save_csv(f'dcg_{name}', rows, report.about | {'costs': costs}, report.folder)}")
     shown = {title: rows for name, (title, rows) in tables.items() if name in _ON_PAGE}
-    print(f"written to {save_page('dcg', _HEAD.format(**about), dict(reversed(shown.items())), folder)}")
+    print(f"written to {report.save_page(words(__file__)[0], dict(reversed(shown.items())))}")
 
 
 _ON_PAGE: Final = ("tables", "subgraphs", "statements")
-_HEAD: Final = """# The DCG papers' evaluation, repeated on paper
-
-**All costs are modelled**: those of `pim-board`, with `cpu_s`, `cpu_p` and `pim` of `configs/devices`. The algorithms
-run for real; nothing else does.
-
-`{repeat}` wrote this page ({date}, commit {commit}).
-
-- **kind** says how a row came about. *by construction*: the descriptions were made from Figures 2(b) and 8, and which
-  edges E_d counts was read off its numbers. *fitted*: what transposing and transfers take was set so that Figures 9 and
-  11 come out as nearly as they can, and which operators CPU_P runs by V_d. All else is *predicted*, and is all that the
-  tally counts.
-- **ours** is by the paper's own algorithm (ALS), **ours, optimum** by `exact`, which is proven.
-- More tables: [operators](dcg_operators.csv), [transfers](dcg_transfers.csv), [speedups](dcg_speedups.csv),
-  [partitions](dcg_partitions.csv), [operands](dcg_table_2.csv), [times to place](dcg_scaling.csv).
-"""

@@ -1,4 +1,4 @@
-"""Statements of the papers beside our figures, with the likely reason where they differ."""
+"""Statements of the papers beside our figures: `claims.md`, and the rows of `tables`."""
 
 from __future__ import annotations
 
@@ -11,43 +11,34 @@ from benchmarks.dcg.board import ALS, CPU_P_FIRST, CPU_S, DUET, OPT, PIM_FIRST, 
 from benchmarks.dcg.operators import STATED_ELEMENTS
 from benchmarks.dcg.speedups import Placed
 from benchmarks.dcg.tables import Quantity
+from benchmarks.report.claims import Claims
 from benchmarks.report.results import Row, number
-from benchmarks.report.statements import Kind, Repeats, Statement
+from benchmarks.report.statements import Repeats, Statement
 
 SAME: Final = 0.05
 NEAR: Final = 0.15
+_CLAIMS: Final = Claims.beside(__file__, "ours", "ours, optimum")
 
 Figures = Sequence[float]
 
 
+def judged(paper: Figures, ours: Figures) -> Repeats:
+    """Figures are compared as ratios, and the worst ratio counts."""
+    off = max(abs(one / other - 1) for one, other in zip(ours, paper, strict=True))
+    return "yes" if off <= SAME else "nearly" if off <= NEAR else "no"
+
+
 def stated(
-    where: str,
-    what: str,
+    key: str,
     paper: Figures,
     als: Figures,
     optimum: Figures | None,
     written: Callable[[Figures], str],
-    reason: str = "",
+    **fields: object,
 ) -> Statement:
-    """A row of the table. `als`: our figure with the paper's own algorithm; `optimum`: with `exact`; None: irrelevant.
-
-    `written`: formats figures. They are compared as ratios, and the worst ratio counts.
-    """
-    off = max(abs(ours / theirs - 1) for ours, theirs in zip(als, paper, strict=True))
-    ours = {"ours": written(als), "ours, optimum": "" if optimum is None else written(optimum)}
-    repeats: Repeats = "yes" if off <= SAME else "nearly" if off <= NEAR else "no"
-    return Statement(where, what, written(paper), ours, _kind(where, what), repeats, reason)
-
-
-def _kind(where: str, what: str) -> Kind:
-    """Whether the descriptions, or our way to count, were made from what is stated: then agreement is no evidence.
-
-    The papers do not say which edges E_d counts; our rule was inferred from their numbers. V_d follows from the
-    operators that CPU_P can run, which were fitted to it.
-    """
-    if where in ("Figure 2(b)", "Figure 8(a)", "Figure 8(b)") or what.startswith("E_d"):
-        return "by construction"
-    return "fitted" if where in ("Figure 9", "Figure 11") or what.startswith("V_d") else "predicted"
+    """`als`: our figure with the paper's own algorithm; `optimum`: with `exact`; None: irrelevant."""
+    ours = written(als), "" if optimum is None else written(optimum)
+    return _CLAIMS.stated(key, ours, judged(paper, als), paper=written(paper), **fields)
 
 
 def _list(figures: Figures) -> str:
@@ -69,7 +60,15 @@ def _changes(figures: Figures) -> str:
 def table_statements(quantities: Sequence[Quantity]) -> list[Statement]:
     """Statements of the papers' tables, except times."""
     return [
-        stated(f"Table {one.where}", f"{one.name}: {', '.join(TITLES.values())}", paper, ours, None, _list, one.note)
+        Statement(
+            f"Table {one.where}",
+            f"{one.name}: {', '.join(TITLES.values())}",
+            _list(paper),
+            {"ours": _list(ours), "ours, optimum": ""},
+            one.kind,
+            judged(paper, ours),
+            one.note,
+        )
         for one in quantities
         if one.where and not one.name.endswith("ms")
         for paper, ours in [(_numbers(one.paper), _numbers(one.ours))]
@@ -86,23 +85,14 @@ def _numbers(values: Sequence[object]) -> Figures:
 def operator_statements(transfers: Sequence[Row], operators: Sequence[Row]) -> list[Statement]:
     (ratio,) = (number(row, "ratio") for row in transfers if row["elements"] == STATED_ELEMENTS)
     adds, products = ([row for row in operators if row["operator"] == op] for op in ("Add", "MatMul"))
-    threads = "additions, CPU_P over CPU_S, p = 8 and 16: at most about"
     return [
-        stated("Figure 2(b)", "64 KiB: PIM to CPU over CPU to PIM", [1.83], [ratio], None, _span),
-        stated("Figure 8(a)", "additions: PIM over CPU_S", [2.1, 3.4], _ends(adds, "PIM over CPU_S"), None, _span),
-        stated("Figure 8(a)", "additions: PIM over CPU_P", [2.2, 2.8], _ends(adds, "PIM over CPU_P"), None, _span),
-        stated("Figure 8(a)", threads, [1.0], _ends(adds[:2], "CPU_P over CPU_S")[1:], None, _span),
-        stated("Figure 8(b)", "products: PIM over CPU_S", [5.6, 10.4], _ends(products, "PIM over CPU_S"), None, _span),
-        stated("Figure 8(b)", "products: PIM over CPU_P", [1.5, 3.1], _ends(products, "PIM over CPU_P"), None, _span),
-        stated(
-            "Figure 8(b)",
-            "products, CPU_P over CPU_S, p = 64: close to",
-            [4.0],
-            [number(products[-1], "CPU_P over CPU_S")],
-            None,
-            _span,
-            "the text says no more than that; ours comes nearer as p grows",
-        ),
+        stated("transfers", [1.83], [ratio], None, _span),
+        stated("additions, PIM over CPU_S", [2.1, 3.4], _ends(adds, "PIM over CPU_S"), None, _span),
+        stated("additions, PIM over CPU_P", [2.2, 2.8], _ends(adds, "PIM over CPU_P"), None, _span),
+        stated("additions, CPU_P over CPU_S", [1.0], _ends(adds[:2], "CPU_P over CPU_S")[1:], None, _span),
+        stated("products, PIM over CPU_S", [5.6, 10.4], _ends(products, "PIM over CPU_S"), None, _span),
+        stated("products, PIM over CPU_P", [1.5, 3.1], _ends(products, "PIM over CPU_P"), None, _span),
+        stated("products, CPU_P over CPU_S", [4.0], [number(products[-1], "CPU_P over CPU_S")], None, _span),
     ]
 
 
@@ -159,35 +149,31 @@ def figure_9_statements(results: Sequence[Placed]) -> list[Statement]:
     encoders = [setting for setting in SETTINGS if setting[0] != "gpt2"]
     duets = tuple(DUET.values())
     orders = CPU_P_FIRST, PIM_FIRST
-    duet_is_better = sum(costs.is_best(setting, DUET[0], orders) for setting in SETTINGS)
+    better = sum(costs.is_best(setting, DUET[0], orders) for setting in SETTINGS)
 
-    def counted(what: str, holds: Sequence[bool], reason: str = "") -> Statement:
+    def counted(key: str, holds: Sequence[bool]) -> Statement:
         """A statement that something holds in all settings."""
-        return stated("Figure 9", f"{what}, of {len(holds)}", [len(holds)], [sum(holds)], None, _list, reason)
+        return stated(key, [len(holds)], [sum(holds)], None, _list, count=len(holds))
 
     return [
-        stated("Figure 9", f"speedup over {CPU_P_FIRST}", [1.1, 2.1], *costs.gains(CPU_P_FIRST), _span, _SCALE),
-        stated("Figure 9", f"speedup over {PIM_FIRST}", [1.1, 3.0], *costs.gains(PIM_FIRST), _span, _TRANSPOSED),
-        stated("Figure 9", f"speedup over {DUET[50]}", [1.09, 1.23], *costs.gains(DUET[50]), _span, _RECHOICE),
-        counted("speedup over CPU_S falls as p doubles", [costs.falls_with_p(setting) for setting in shorter]),
-        counted(
-            "BERT, RoBERTa: CPU_P first is better than PIM first",
-            [costs.is_best(setting, CPU_P_FIRST, [PIM_FIRST]) for setting in encoders],
-            _ONE_ROW,
-        ),
+        stated("over CPU_P first", [1.1, 2.1], *costs.gains(CPU_P_FIRST), _span),
+        stated("over PIM first", [1.1, 3.0], *costs.gains(PIM_FIRST), _span),
+        stated("over DUET", [1.09, 1.23], *costs.gains(DUET[50]), _span),
+        counted("falls with p", [costs.falls_with_p(setting) for setting in shorter]),
+        counted("CPU_P first is better", [costs.is_best(setting, CPU_P_FIRST, [PIM_FIRST]) for setting in encoders]),
         stated(
-            "Figure 9",
-            f"{DUET[0]} is better than both orders in most settings (here {duet_is_better} of {len(SETTINGS)})",
+            "DUET is better",
             [1],
-            [int(duet_is_better > len(SETTINGS) / 2)],
+            [int(better > len(SETTINGS) / 2)],
             None,
             lambda figures: "yes" if all(figures) else "no",
+            better=better,
+            count=len(SETTINGS),
         ),
         counted(
-            "DUET gains with every more x",
-            [all(costs.is_best(s, more, [less]) for less, more in pairwise(duets)) for s in SETTINGS],
+            "DUET gains", [all(costs.is_best(s, more, [less]) for less, more in pairwise(duets)) for s in SETTINGS]
         ),
-        counted("OPT (ALS) is best", [costs.is_best(s, ALS, [CPU_S, *orders, *duets]) for s in SETTINGS]),
+        counted("ALS is best", [costs.is_best(s, ALS, [CPU_S, *orders, *duets]) for s in SETTINGS]),
     ]
 
 
@@ -195,31 +181,20 @@ def figure_11_statements(results: Sequence[Placed]) -> list[Statement]:
     costs = _Costs(results)
     return [
         stated(
-            "Figure 11",
-            f"{TITLES[network]}, p = {SHOWN}, over {PIM_FIRST}: computation, transfer",
+            f"left, {network}",
             paper,
             *costs.left(network),
             _changes,
-            reason,
+            where=f"{TITLES[network]}, p = {SHOWN}, over {PIM_FIRST}",
         )
-        for network, (paper, reason) in _FIGURE_11.items()
+        for network, paper in _LEFT.items()
     ]
 
 
-_SCALE: Final = "the papers print ratios only for width 512; the absolute scale of the description is ours"
-_TRANSPOSED: Final = "how much slower a transposed Gemm is on the PIM is not printed; ours is set by Figure 11, p = 16"
-_RECHOICE: Final = "the rule by which DUET chooses again is ours, and what transfers cost is set by Figure 11"
-_ONE_ROW: Final = (
-    "RoBERTa never: its two transposed Gemm, of one row here and no dearer as p grows, weigh too little; "
-    "any dearer, and its computation would fall by more than in Figure 11"
+_LEFT: Final[Mapping[str, Figures]] = MappingProxyType(
+    {"bert": [1 - 0.54, 1 - 0.27], "roberta": [1 - 0.34, 1 - 0.20], "gpt2": [1.0, 1 - 0.64]}
 )
-_FIGURE_11: Final[Mapping[str, tuple[Figures, str]]] = MappingProxyType(
-    {
-        "bert": ([1 - 0.54, 1 - 0.27], "a byte costs the same to move in all three networks: one fit for three"),
-        "roberta": ([1 - 0.34, 1 - 0.20], "as for BERT"),
-        "gpt2": ([1.0, 1 - 0.64], "their OPT takes Gemm off the PIM, ours none, so that other tensors move"),
-    }
-)
+"""Figure 11: computation and transfer that remain."""
 
 
 # --- partitions and subgraphs -------------------------------------------------------------------------------------
@@ -229,25 +204,23 @@ def partition_statements(partitions: Sequence[Row]) -> list[Statement]:
     """Figures 10 and 12: of the operators that the PIM's order runs there, which ones stay and which ones leave it."""
     encoders, decoder = ("BERT", "RoBERTa"), ("GPT-2",)
     statements = []
-    for where, networks, operators, stay, paper, reason in (
-        ("Figure 10", encoders, "Gemm", False, 1.0, ""),
-        ("Figure 10", encoders, "MatMul", True, 1.0, ""),
-        ("Figure 10", encoders, "(p, r)", False, 1.0, _BESIDE),
-        ("Figure 12", decoder, "Gemm", False, 0.5, _SMALL_GEMM),
-        ("Figure 12", decoder, "(p, r)", False, 1.0, ""),
+    for key, networks, operators, stay, paper in (
+        ("Gemm leave", encoders, "Gemm", False, 1.0),
+        ("MatMul stay", encoders, "MatMul", True, 1.0),
+        ("element-wise leave", encoders, "(p, r)", False, 1.0),
+        ("Gemm leave, decoder", decoder, "Gemm", False, 0.5),
+        ("element-wise leave, decoder", decoder, "(p, r)", False, 1.0),
     ):
         on_pim = [
             row
             for row in partitions
             if row["network"] in networks and str(row["operator"]).startswith(operators) and row[PIM_FIRST] == "PIM"
         ]
-        number = _number(on_pim)
+        count = _number(on_pim)
         als, optimum = (
-            _number([row for row in on_pim if (row[scheme] == "PIM") == stay]) / number for scheme in (ALS, OPT)
+            _number([row for row in on_pim if (row[scheme] == "PIM") == stay]) / count for scheme in (ALS, OPT)
         )
-        kind = "element-wise operators" if operators == "(p, r)" else operators
-        what = f"{' and '.join(networks)}: of {number} {kind} {'stay on' if stay else 'leave'} the PIM"
-        statements.append(stated(where, what, [paper], [als], [optimum], _share, reason))
+        statements.append(stated(key, [paper], [als], [optimum], _share, count=count))
     return statements
 
 
@@ -259,25 +232,9 @@ def _share(figures: Figures) -> str:
     return ", ".join(f"{figure:.0%}" for figure in figures)
 
 
-_BESIDE: Final = (
-    "the text names no exceptions; here what follows a MatMul stays beside it, as it is faster there and moves no more"
-)
-_SMALL_GEMM: Final = (
-    "which of GPT-2's four Gemm the figure shows is not said; a smaller PIM lead would move the small ones"
-)
-
-
 def subgraph_statement(rows: Sequence[Row]) -> Statement:
     checked, missed, wrong = (
         sum(int(str(row[column])) for row in rows)
         for column in ("different subgraphs", "ALS not the optimum", "exact not the optimum")
     )
-    return stated(
-        "Figure 13",
-        f"of {checked} different 15-node subgraphs, the optimum is found in",
-        [float(checked)],
-        [float(checked - missed)],
-        [float(checked - wrong)],
-        _list,
-        "they show one of each network; ALS forgets all but one path to a device, whatever lies where for later",
-    )
+    return stated("subgraphs", [checked], [checked - missed], [checked - wrong], _list, count=checked)

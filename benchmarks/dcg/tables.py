@@ -8,7 +8,7 @@ compute shapes; here these are folded before placement, so the exported graph is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -19,6 +19,7 @@ import onnx
 from benchmarks.dcg.board import TITLES, Case
 from benchmarks.dcg.timing import Solver, median_s, solve_time_s
 from benchmarks.report.results import Row
+from benchmarks.report.statements import Kind
 from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.machine.device import Device
 from shisha_rt.model.graph import Graph
@@ -33,7 +34,11 @@ from shisha_rt.placement.profiling import ProfileRuns, profile_runs
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A row of the papers' tables: `paper` and `ours`, by network. `note`: how it is counted, or why it differs."""
+    """A row of the papers' tables: `paper` and `ours`, by network. `note`: how it is counted, or why it differs.
+
+    `kind`: the papers do not say which edges E_d counts, so our rule was inferred from their numbers; V_d follows from
+    the operators that CPU_P can run, which were fitted to it.
+    """
 
     where: str
     name: str
@@ -41,12 +46,17 @@ class Quantity:
     ours: tuple[object, ...]
     note: str = ""
 
+    @property
+    def kind(self) -> Kind:
+        return _KINDS.get(self.name.partition(",")[0], "predicted")
+
     def row(self) -> Row:
         cells = zip(TITLES.values(), self.paper, self.ours, strict=True)
         columns = {f"{title}, {who}": value for title, *both in cells for who, value in zip(_WHO, both, strict=True)}
         return {"table": self.where, "quantity": self.name, **columns, "note": self.note}
 
 
+_KINDS: Final[Mapping[str, Kind]] = {"E_d": "by construction", "V_d": "fitted"}
 _WHO: Final = ("paper", "ours")
 _NONE: Final = (None, None, None)
 _SOLVERS: Final[Sequence[tuple[Solver, str, str]]] = (

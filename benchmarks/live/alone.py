@@ -19,21 +19,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-import psutil
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.headers import with_kept
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import RESULTS, Row, Spread, in_turns, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import RESULTS, Row, Spread, in_turns
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
-from benchmarks.rigs.contest import Network
-from benchmarks.rigs.cpu_time import whole_cpu_s
+from benchmarks.rigs.contest import Network, plain_engine
+from benchmarks.rigs.control import live_plan, settle
 from benchmarks.rigs.engine_process import ALONE
-from benchmarks.rigs.tune import settle
+from benchmarks.rigs.resources import family_cpu_s
 from shisha_rt.cli.drive.child_daemon import child_daemon
-from shisha_rt.client import Client, plan_of
+from shisha_rt.client import Client
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 
 MODELS: Final = "squeezenet,shufflenet,inception_v1,densenet121,resnet50,alexnet"
@@ -58,17 +55,16 @@ class _Side:
     @property
     def plan(self) -> str:
         assert self.control is not None
-        return str(plan_of(self.control.plan()["stages"]))
+        return str(live_plan(self.control))
 
     def idle(self) -> float:
         """The share of a core that the side's processes use while idle."""
         assert self.root is not None
         time.sleep(_IDLE_AFTER_S)
-        pids = [self.root, self.asked.pid]
-        pids += [child.pid for child in psutil.Process(self.root).children(recursive=True)]
-        before_s, began_s = sum(map(whole_cpu_s, pids)), time.monotonic()
+        pids = self.root, self.asked.pid
+        before_s, began_s = sum(map(family_cpu_s, pids)), time.monotonic()
         time.sleep(_IDLE_S)
-        return (sum(map(whole_cpu_s, pids)) - before_s) / (time.monotonic() - began_s)
+        return (sum(map(family_cpu_s, pids)) - before_s) / (time.monotonic() - began_s)
 
 
 def alone(
@@ -83,35 +79,32 @@ def alone(
     """How long one frame takes by itself, against engines with a thread for each core."""
     described = load_machine(machine)
     check_runnable(described)
-    about = facts()
-    progress, rows = Progress("alone"), list[Row]()
+    report, rows = Report("alone"), list[Row]()
     for model in models.split(","):
-        progress.step(model)
+        report.step(model)
         network = Network.of(model, described)
-        with _sides(network, machine, progress) as sides:
+        with _sides(network, machine, report) as sides:
             turns: dict[float, list[Mapping[str, float]]] = {pause_ms: [] for pause_ms in PAUSES_MS}
             for (number, turn), pause_ms in itertools.product(enumerate(in_turns(sides, count)), PAUSES_MS):
-                progress.glance(f"{model}: round {number + 1} of {count}, pauses of {pause_ms:g} ms")
+                report.glance(f"{model}: round {number + 1} of {count}, pauses of {pause_ms:g} ms")
                 order: dict[str, Any] = {"seconds": seconds, "pause_s": pause_ms / 1e3}
                 turns[pause_ms].append({side.name: 1e3 * side.asked.ask(**order)["frame_s"] for side in turn})
             daemons = [side for side in sides if side.root is not None]
             more = {f"plan, {side.name}": side.plan for side in daemons}
             more |= {f"idle %, {side.name}": f"{100 * side.idle():.2g}" for side in daemons}
         rows += [_row(model, pause_ms, took, more) for pause_ms, took in turns.items()]
-        # After each network, so that results are kept if a later one fails.
-        save_csv("alone", *with_kept(RESULTS / "alone.csv" if add else None, "model", rows, about))
-    progress.done()
-    show(f"One frame at a time, ms, {machine}", rows, ["aim: at most 1.1 times the best engine and 0.3 ms"])
+        report.save_by("model", rows, add=add)
+    report.show(f"One frame at a time, ms, {machine}", rows, ["aim: at most 1.1 times the best engine and 0.3 ms"])
     print(f"written to {RESULTS}: alone.csv")
 
 
 @contextlib.contextmanager
-def _sides(network: Network, machine: str, progress: Progress) -> Iterator[list[_Side]]:
+def _sides(network: Network, machine: str, report: Report) -> Iterator[list[_Side]]:
     with contextlib.ExitStack() as closing:
         folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="alone-"))
         sides = []
         for objective in OBJECTIVES:
-            progress.glance(f"{network.model}: tuning a daemon, --objective {objective}")
+            report.glance(f"{network.model}: tuning a daemon, --objective {objective}")
             options = (f"zoo:{network.model}", "--machine", machine, "--objective", objective, "--fresh")
             daemon = closing.enter_context(child_daemon(*options, endpoint=f"ipc://{folder}/{objective}"))
             control = closing.enter_context(Client(daemon.endpoint, timeout_s=_TIMEOUT_S))
@@ -123,13 +116,7 @@ def _sides(network: Network, machine: str, progress: Progress) -> Iterator[list[
             settle(control, client, pause_s=0)
             sides.append(_Side(objective, client, daemon.pid, control))
         for name in ALONE:
-            settings: dict[str, Any] = {
-                "rival": name,
-                "path": str(network.path),
-                "inputs": network.inputs,
-                "cores": network.cores,
-            }
-            engine, _ = closing.enter_context(child_process("benchmarks.rigs.engine_process", **settings))
+            engine, _ = closing.enter_context(plain_engine(network, name))
             sides.append(_Side(name, engine))
         yield sides
 

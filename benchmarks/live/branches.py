@@ -21,8 +21,8 @@ from typing import Annotated, Any, Final, Self
 
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, Spread, in_turns, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, Spread, in_turns
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.forced import forced
 from benchmarks.rigs.profiled import profiled
@@ -196,16 +196,16 @@ def branches(
     places = load_machine(machine)
     if len(places.places) != 2:
         raise BadInput(f"{machine}: has {len(places.places)} places, expected two")
-    about, paper, alone = facts(), list[Row](), list[Row]()
+    report, paper, alone = Report("branches"), list[Row](), list[Row]()
     for model in models.split(","):
-        print(f"branches: {model} ...", flush=True)
+        report.step(model)
         network = Network.of(model, places)
         paper.append(network.paper_row(LAYERS))
         for engine, device in DEVICES.items():
             with two_places(device) as described:
                 paper.append(Network.of(model, described).paper_row(engine))
-        save_csv("branches", paper, about)
+        report.save(paper)
         alone.append(alone_row(model, *_rounds(network, places, count, seconds)))
-        save_csv("branches_alone", alone, about)
-    show("On paper: what branches alone can gain, and a schedule of two places", paper)
-    show("One frame at a time, ms", alone, [f"latency / better of one core and team: at most {AIM_OWN}"])
+        report.save(alone, "branches_alone")
+    report.show("On paper: what branches alone can gain, and a schedule of two places", paper)
+    report.show("One frame at a time, ms", alone, [f"latency / better of one core and team: at most {AIM_OWN}"])

@@ -16,13 +16,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import RESULTS, Row, Spread, in_turns, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import RESULTS, Row, Spread, in_turns
 from benchmarks.rigs.cache_place import fresh_cache
 from benchmarks.rigs.client_process import IN_FLIGHT
+from benchmarks.rigs.control import live_plan
 from benchmarks.rigs.served import served
-from shisha_rt.client import plan_of
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.model.zoo import resolve_model
 
@@ -42,13 +41,12 @@ def busy_start(
     count: Annotated[int, typer.Option("--rounds", min=1, help="Rounds.")] = 3,
 ) -> None:
     """A first start beside a program that takes a core, against a calm one: what is found in the end."""
-    about = facts()
-    progress, rows = Progress("busy_start"), list[Row]()
+    report, rows = Report("busy_start"), list[Row]()
     for model in models.split(","):
         readings: dict[str, list[dict[str, Any]]] = {BUSY: [], CALM: []}
         for number, turn in enumerate(in_turns((CALM, BUSY), count)):
             for side in turn:
-                progress.step(f"{model}: {side}, round {number + 1} of {count}")
+                report.step(f"{model}: {side}, round {number + 1} of {count}")
                 readings[side].append(_start(model, busy_s, after_s, hogged=side == BUSY))
         for figure in ("frames/s", "ms alone"):
             busy, calm = ([reading[figure] for reading in readings[side]] for side in (BUSY, CALM))
@@ -65,9 +63,8 @@ def busy_start(
                     "plans, busy": _plans(readings[BUSY], figure),
                 }
             )
-        save_csv("busy_start", rows, about)
-    progress.done()
-    show("A first start beside a busy neighbour, a minute after it has gone", rows, ["worse by: of each round"])
+        report.save(rows)
+    report.show("A first start beside a busy neighbour, a minute after it has gone", rows, ["worse by: of each round"])
     print(f"written to {RESULTS}: busy_start.csv")
 
 
@@ -81,10 +78,10 @@ def _start(model: str, busy_s: float, after_s: float, *, hogged: bool) -> dict[s
             neighbour.close()
             asked.ask(seconds=after_s, in_flight=IN_FLIGHT)
             fps = asked.ask(seconds=_MEASURED_S, in_flight=IN_FLIGHT)["fps"]
-            under_load = str(plan_of(control.plan()["stages"]))
+            under_load = str(live_plan(control))
             asked.ask(seconds=_MEASURED_S, in_flight=1)
             alone_fps = asked.ask(seconds=_MEASURED_S, in_flight=1)["fps"]
-            plans = {"frames/s": under_load, "ms alone": str(plan_of(control.plan()["stages"]))}
+            plans = {"frames/s": under_load, "ms alone": str(live_plan(control))}
             return {"frames/s": fps, "ms alone": 1e3 / alone_fps, "plans": plans}
 
 

@@ -26,6 +26,7 @@ import typer
 from benchmarks.report.dashboard import filled_in, load_dashboard, marks, panel_queries
 from benchmarks.report.facts import ROOT, facts
 from benchmarks.report.results import few_colours
+from benchmarks.rigs.control import is_watching
 from benchmarks.rigs.prometheus import HINT, MISSING, Prometheus, prometheus
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
@@ -99,7 +100,7 @@ class Story:
         """Wait until a search has begun and ended, and the daemon has been quiet for a while."""
         end_s = time.monotonic() + _PATIENCE_S
         self._rest(2.0)
-        while self._control.call("tuner_get")["tuner"]["state"] != "watching" and time.monotonic() < end_s:
+        while not is_watching(self._control) and time.monotonic() < end_s:
             self._rest(0.5)
         self._rest(self._seconds)
 

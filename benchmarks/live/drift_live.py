@@ -29,13 +29,12 @@ from typing import Annotated, Final
 import numpy as np
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, save_csv, show
-from benchmarks.rigs.forced import set_live
-from benchmarks.rigs.journal import events_since, next_event
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row
+from benchmarks.rigs.control import events_since, is_watching, live_plan, next_event, set_live
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.cli.drive.child_daemon import child_daemon
-from shisha_rt.client import Client, plan_of
+from shisha_rt.client import Client
 from shisha_rt.core.tuning.drift import DISTURBANCE_S
 from shisha_rt.costs.layer_costs import LayerCosts, RawCosts
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
@@ -109,7 +108,7 @@ class Tuned:
 
     @property
     def live(self) -> Plan:
-        return plan_of(self._control.plan()["stages"])
+        return live_plan(self._control)
 
     def recover(self, what: str, change: Callable[[], object], timeout_s: float, machine: Machine | None) -> Row:
         """Make a change, await the search that follows, and compare plans. `machine`: as the daemon was told; None: as
@@ -186,7 +185,7 @@ class Tuned:
             events = events_since(self._control, since)
             began = [event for event in events if event["kind"] == "tuning_began"]
             ended = [event for event in events if event["kind"] == "tuning_ended"]
-            if ended and self._control.call("tuner_get")["tuner"]["state"] == "watching":
+            if ended and is_watching(self._control):
                 trials = sum(event["kind"] == "trial" and event["run"] == ended[-1]["run"] for event in events)
                 return Search(trials, began[0]["time_s"], ended[-1]["time_s"])
             if began:
@@ -252,10 +251,10 @@ def drift_live(
     model: Annotated[str, typer.Option(help="A network of the zoo.")] = "squeezenet",
 ) -> None:
     """From the start, and a place slowed and a core loaded while frames flow, for each way to tune: minutes."""
-    about = facts() | {"emulated": "all places: real computation, then a wait"}
+    report = Report("drift_live", {"emulated": "all places: real computation, then a wait"})
     case, rows = Case.of(model, load_machine(machine)), list[Row]()
     for strategy in LIVE:
-        print(f"drift_live: {strategy} ...", flush=True)
+        report.step(strategy)
         rows += [{"strategy": strategy, **row} for row in recovery(case, strategy)]
-    show("A disturbed daemon", [{key: row[key] for key in _SHOWN} for row in rows])
-    print(f"written to {save_csv('drift_live', rows, about)}")
+    report.show("A disturbed daemon", [{key: row[key] for key in _SHOWN} for row in rows])
+    print(f"written to {report.save(rows)}")

@@ -18,11 +18,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from benchmarks.live.load import daemon_side
-from benchmarks.report.facts import facts
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, number, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, number
 from benchmarks.rigs.contest import Network
-from benchmarks.rigs.tune import settle
+from benchmarks.rigs.control import live_plan, tune
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
@@ -30,7 +29,6 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.costs_of_model import layer_costs
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.model.zoo import zoo_path
-from shisha_rt.plan.form import plan_of
 from shisha_rt.plan.rate import Objective
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import PART_OF_TARGET, Goal
@@ -63,22 +61,21 @@ def energy(
     """Joules a frame of plans for each objective, predicted and measured, on an emulated board."""
     described = load_machine(machine)
     check_runnable(described)
-    about = facts() | {"emulated": "all places; their power is described, not measured"}
-    progress, rows = Progress("energy"), list[Row]()
+    report = Report("energy", {"emulated": "all places; their power is described, not measured"})
+    rows: list[Row] = []
     for model in models.split(","):
-        progress.step(model)
-        rows += _rows(Network.of(model, described), described, progress)
-        save_csv("energy", rows, about)
-    progress.done()
-    show("Energy of a frame, by described power", rows)
+        report.step(model)
+        rows += _rows(Network.of(model, described), described, report)
+        report.save(rows)
+    report.show("Energy of a frame, by described power", rows)
 
 
-def _rows(network: Network, machine: Machine, progress: Progress) -> list[Row]:
+def _rows(network: Network, machine: Machine, report: Report) -> list[Row]:
     costs = _costs(network.model, machine)
     sides = [_Side("throughput"), _Side("latency"), _Side("energy")]
     rows: list[Row] = []
     for side in sides:
-        progress.glance(f"{network.model}: {side.name}")
+        report.glance(f"{network.model}: {side.name}")
         rows.append(_row(network.model, machine, side, costs, dict(_measured(network, machine, side))))
         if side.objective == "latency":
             sides.append(_Side("energy", _SLACK * number(rows[-1], "alone ms") / 1e3))
@@ -95,11 +92,10 @@ def _measured(network: Network, machine: Machine, side: _Side) -> Iterator[tuple
     """The plan of a daemon that has tuned itself, its unloaded latency, seconds per frame at saturation, and joules."""
     with daemon_side(network, machine, side.objective, *side.options) as (control, asked):
         in_flight = 1 if side.objective == "latency" else 2 * len(machine.places)
-        settle(control, asked, in_flight=in_flight)
-        control.call("tuner_set", pause=True)
+        tune(control, asked, in_flight=in_flight)
         alone = asked.ask(seconds=_BURST_S, in_flight=1)
         burst = asked.ask(seconds=_BURST_S, in_flight=2 * len(machine.places))
-        yield "plan", plan_of(control.plan()["stages"])
+        yield "plan", live_plan(control)
         yield "alone_s", 1 / alone["fps"]
         yield "fps", burst["fps"]
         yield "joules", control.call("status")["status"]["energy_j"]

@@ -24,8 +24,8 @@ from typing import Annotated, Final
 
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, Spread, results_of, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, Spread
 from benchmarks.rigs.one_place import OnePlace, Profiled, by_order, on_one_place, one_core
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.machine.machine import Machine
@@ -182,15 +182,14 @@ def engines(
     """ONNX Runtime alone, OpenVINO alone, and the exact placement over both, on one core."""
     machine = one_core()
     chosen = models or (QUICK_MODELS if quick else MODELS)
-    about = facts() | {"openvino": importlib.metadata.version("openvino")}
+    report = Report("engines", {"openvino": importlib.metadata.version("openvino")}, quick=quick)
     gains: list[Gain] = []
     rows: list[Row] = []
     for model in chosen.split(","):
-        print(f"engines: {model} ...", flush=True)
+        report.step(model)
         measured = measure(model, machine, QUICK if quick else FULL)
         gains.append(measured.gain)
         rows.append(engine_row(measured))
-        # After each network, so that results are kept if a later one fails.
-        written = save_csv("engines", rows, about, results_of(quick=quick))
-    show("Two engines on one core, and the exact placement over both", rows, verdicts(gains))
+        written = report.save(rows)
+    report.show("Two engines on one core, and the exact placement over both", rows, verdicts(gains))
     print(f"written to {written}")

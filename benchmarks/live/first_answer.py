@@ -17,10 +17,11 @@ from typing import Annotated, Final
 
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, Spread, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, Spread
 from benchmarks.rigs.cache_place import fresh_cache
 from benchmarks.rigs.child_process import child_process
+from benchmarks.rigs.control import is_watching
 from benchmarks.rigs.resources import whole_pss_bytes
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
@@ -33,6 +34,10 @@ _IN_FLIGHT: Final = 6
 _PATIENCE_S: Final = 300.0
 _AFTER_S: Final = 3.0
 _SOON_S: Final = 0.002
+_COLUMNS: Final = (
+    *("engine_s", "cold_ready_s", "cold_s", "warm_ready_s", "warm_s", "warm - engine_s", "profiling_s"),
+    *("frames answered meanwhile", "meanwhile_fps", "tuned_fps", "killed worker back_s", "all processes_mib"),
+)
 
 
 def first_answer(
@@ -41,15 +46,14 @@ def first_answer(
     count: Annotated[int, typer.Option("--rounds", min=1, help="Rounds.")] = 3,
 ) -> None:
     """How long a user waits for the first answer, and what frames get while layers are measured."""
-    about = facts()
-    rows: list[Row] = []
+    report, rows = Report("first_answer"), list[Row]()
     for model in models.split(","):
-        print(f"first_answer: {model} ...", flush=True)
+        report.step(model)
         path = resolve_model(f"zoo:{model}", print)
         rows.append(_row(model, [_round(path, machine) for _ in range(count)]))
-        save_csv("first_answer", rows, about)  # after each network, so that results are kept if a later one fails
+        report.save(rows)
     notes = ["medians over the rounds, and their quartiles", "warm - engine: at most 2 s is the aim"]
-    show(f"start to first answer, {machine}", rows, notes)
+    report.show(f"start to first answer, {machine}", rows, notes)
 
 
 def _round(path: Path, machine: str) -> dict[str, float]:
@@ -62,7 +66,7 @@ def _round(path: Path, machine: str) -> dict[str, float]:
             found |= _served(daemon)
         with _started(path, machine, found, "warm") as daemon:
             found |= _lost_and_found(daemon)
-    return found
+    return {**found, "warm - engine_s": found["warm_s"] - found["engine_s"]}
 
 
 @contextmanager
@@ -91,7 +95,7 @@ def _lost_and_found(daemon: ChildDaemon) -> dict[str, float]:
         os.kill(victim, signal.SIGKILL)
         while workers()[0] in (None, victim):
             time.sleep(_SOON_S)
-        return {"back_s": time.monotonic() - killed_s, "mib": mib}
+        return {"killed worker back_s": time.monotonic() - killed_s, "all processes_mib": mib}
 
 
 def _served(daemon: ChildDaemon) -> dict[str, float]:
@@ -99,7 +103,7 @@ def _served(daemon: ChildDaemon) -> dict[str, float]:
     with Client(daemon.endpoint, timeout_s=_PATIENCE_S) as client, SteadyLoad(daemon.endpoint, _IN_FLIGHT) as load:
         _await(load, "the end of profiling", lambda: "profiling_ended" in _times_s(client))
         began_s, ended_s = (_times_s(client)[kind] for kind in ("profiling_began", "profiling_ended"))
-        _await(load, "the end of tuning", lambda: client.call("tuner_get")["tuner"]["state"] == "watching")
+        _await(load, "the end of tuning", lambda: is_watching(client))
         after_s = time.time()
         time.sleep(_AFTER_S)
         after = load.answered_since(after_s) / (time.time() - after_s)
@@ -108,8 +112,8 @@ def _served(daemon: ChildDaemon) -> dict[str, float]:
     during = load.answered_since(began_s) - load.answered_since(ended_s)
     return {
         "profiling_s": ended_s - began_s,
-        "during": during,
-        "during_fps": during / (ended_s - began_s),
+        "frames answered meanwhile": during,
+        "meanwhile_fps": during / (ended_s - began_s),
         "tuned_fps": after,
     }
 
@@ -124,22 +128,5 @@ def _await(load: SteadyLoad, what: str, came: Callable[[], bool]) -> None:
         raise RuntimeError(f"{what} has not come after {_PATIENCE_S:g} s")
 
 
-def _row(model: str, found: list[dict[str, float]]) -> Row:
-    def spread(name: str) -> Spread:
-        return Spread.of(its[name] for its in found)
-
-    return {
-        "model": model,
-        "engine_s": spread("engine_s"),
-        "cold_ready_s": spread("cold_ready_s"),
-        "cold_s": spread("cold_s"),
-        "warm_ready_s": spread("warm_ready_s"),
-        "warm_s": spread("warm_s"),
-        "warm - engine_s": Spread.of(its["warm_s"] - its["engine_s"] for its in found),
-        "profiling_s": spread("profiling_s"),
-        "frames answered meanwhile": spread("during"),
-        "meanwhile_fps": spread("during_fps"),
-        "tuned_fps": spread("tuned_fps"),
-        "killed worker back_s": spread("back_s"),
-        "all processes_mib": spread("mib"),
-    }
+def _row(model: str, rounds: list[dict[str, float]]) -> Row:
+    return {"model": model, **{name: Spread.of(each[name] for each in rounds) for name in _COLUMNS}}

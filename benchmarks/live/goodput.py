@@ -18,16 +18,15 @@ from typing import Annotated, Final
 
 import typer
 
-from benchmarks.live.load import Loaded, Sweep, daemon_side
-from benchmarks.live.load_figures import AtRate, at_ms
+from benchmarks.live.load import Loaded, Sweep, daemon_side, server_side
+from benchmarks.live.load_figures import AtRate, at_ms, together
 from benchmarks.live.race import versions
-from benchmarks.report.facts import facts
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import RESULTS, Row, Spread
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network
-from benchmarks.rigs.servers import ServerPython, missing, pythons, running, stopped
-from benchmarks.rigs.tune import settle
+from benchmarks.rigs.control import tune
+from benchmarks.rigs.servers import ServerPython, missing, pythons
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
 
@@ -37,21 +36,22 @@ _CAPACITY_S: Final = 3.0
 
 
 def goodput_row(at_rate: AtRate, side: str, target_s: float, seconds: float) -> Row:
-    heard = [of_sides[side] for of_sides in at_rate.rounds]
-    took_s = [latency_s for of_side in heard for latency_s in of_side.latencies_s]
-    in_time = (sum(latency_s <= target_s for latency_s in of_side.latencies_s) / seconds for of_side in heard)
+    rounds = [of_sides[side] for of_sides in at_rate.rounds]
+    heard = together(rounds)
+    took_s = heard.latencies_s
+    in_time = (sum(latency_s <= target_s for latency_s in of_side.latencies_s) / seconds for of_side in rounds)
     return {
         "model": at_rate.model,
         "load %": at_rate.percent,
         "arrivals/s": at_rate.rate_fps,
         "side": side,
         "in time/s": Spread.of(in_time),
-        "answered/s": len(took_s) / seconds / len(heard),
+        "answered/s": len(took_s) / seconds / len(rounds),
         "late %": 100 * sum(latency_s > target_s for latency_s in took_s) / max(1, len(took_s)),
-        "refused %": at_rate.refused_percent(side),
+        "refused %": heard.refused_percent,
         "p50 ms": at_ms(took_s, 50),
-        "p99 ms": at_rate.p99_ms(side),
-        "failed or lost": sum(of_side.failed + of_side.lost for of_side in heard),
+        "p99 ms": at_ms(took_s, 99),
+        "failed or lost": heard.failed + heard.lost,
     }
 
 
@@ -68,21 +68,19 @@ def goodput(
     check_runnable(described)
     interpreters = pythons(server_python or [])
     absent = missing(MOSEC, interpreters[MOSEC])
-    about = facts() | versions([] if absent else [MOSEC], interpreters)
-    progress, rows = Progress("goodput"), list[Row]()
+    report, rows = Report("goodput", versions([] if absent else [MOSEC], interpreters)), list[Row]()
     for model in models.split(","):
-        progress.step(model)
+        report.step(model)
         network = Network.of(model, described)
         python = None if absent else interpreters[MOSEC]
-        with _sides(network, described, target_ms, python, progress) as (sides, capacity_fps):
-            for at_rate in Sweep(PERCENTS, count, seconds).over(model, sides, capacity_fps, progress.glance):
+        with _sides(network, described, target_ms, python, report) as (sides, capacity_fps):
+            for at_rate in Sweep(PERCENTS, count, seconds).over(model, sides, capacity_fps, report.glance):
                 rows += [
                     goodput_row(at_rate, side, target_ms / 1e3, seconds)
                     for side in sorted(at_rate.rounds[0], reverse=True)
                 ]
-                save_csv("goodput", rows, about)
-    progress.done()
-    show(f"Frames a second within {target_ms:g} ms", rows)
+                report.save(rows)
+    report.show(f"Frames a second within {target_ms:g} ms", rows)
     if absent:
         print(f"goodput: {MOSEC} is left out: {absent}", file=sys.stderr)
     print(f"written to {RESULTS}: goodput.csv")
@@ -90,23 +88,20 @@ def goodput(
 
 @contextlib.contextmanager
 def _sides(
-    network: Network, machine: Machine, target_ms: float, mosec: str | None, progress: Progress
+    network: Network, machine: Machine, target_ms: float, mosec: str | None, report: Report
 ) -> Iterator[tuple[list[Loaded], float]]:
     """Daemons that have tuned themselves, and the frames per second of the one without a target."""
     with contextlib.ExitStack() as closing:
         sides, capacity_fps, waiting = [], 0.0, 0
         for name, options in ((TARGET, ("--target-ms", f"{target_ms:g}")), (NO_TARGET, ())):
-            progress.glance(f"{network.model}: {name} tunes itself")
+            report.glance(f"{network.model}: {name} tunes itself")
             control, asked = closing.enter_context(daemon_side(network, machine, "throughput", *options))
-            settle(control, asked, in_flight=IN_FLIGHT)
-            control.call("tuner_set", pause=True)
+            tune(control, asked, in_flight=IN_FLIGHT)
             sides.append(Loaded(name, asked))
             waiting = int(control.metadata()["server"]["max_in_flight"])
             if name == NO_TARGET:
                 capacity_fps = asked.ask(seconds=_CAPACITY_S, in_flight=IN_FLIGHT)["fps"]
         if mosec is not None:
-            progress.glance(f"{network.model}: starting {MOSEC}")
-            started = running(MOSEC, mosec, network.path, network.inputs, len(network.cores), IN_FLIGHT, waiting)
-            server = closing.enter_context(stopped(started))
-            sides.append(Loaded(MOSEC, server.client, server.keeper))
+            report.glance(f"{network.model}: starting {MOSEC}")
+            sides.append(closing.enter_context(server_side(MOSEC, mosec, network, waiting)))
         yield sides, capacity_fps

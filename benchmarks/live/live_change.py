@@ -21,16 +21,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, number, results_of, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, number
 from benchmarks.rigs.child_process import child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
-from benchmarks.rigs.forced import set_live
+from benchmarks.rigs.control import set_live
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client
 from shisha_rt.errors import BadInput
@@ -204,13 +203,13 @@ def _summary(rows: Sequence[Row]) -> Row:
     }
 
 
-def report(runs: Sequence[Run], about: Mapping[str, str], folder: Path) -> None:
+def show_changes(runs: Sequence[Run], report: Report) -> None:
     """A table to the terminal, every change to `live_change.csv`."""
     rows = [row for run in runs for row in change_rows(run)]
     if not rows:
         raise BadInput("live_change: no change fell into the stream of frames, expected some: try a longer --pause")
     kinds = sorted({(row["model"], row["change"], row["built"]) for row in rows}, key=str)
-    show(
+    report.show(
         "Changes of plan under load",
         [_summary([row for row in rows if (row["model"], row["change"], row["built"]) == kind]) for kind in kinds],
         [
@@ -219,7 +218,7 @@ def report(runs: Sequence[Run], about: Mapping[str, str], folder: Path) -> None:
             "half of ResNet-50 built in 10 ms without a private copy of its weights (46 or 56 MB).",
         ],
     )
-    print(f"written to {save_csv('live_change', rows, about, folder)}")
+    print(f"written to {report.save(rows)}")
 
 
 def live_change(
@@ -236,9 +235,8 @@ def live_change(
     places = load_machine(machine)
     if len(places.places) < 2:
         raise BadInput(f"{machine}: {len(places.places)} place; expected at least 2, each with a core of its own")
-    about = facts()
-    runs = []
+    runs, report = [], Report("live_change", quick=quick)
     for model in models.split(","):
-        print(f"live_change: {model} ...", flush=True)
+        report.step(model)
         runs.append(measure(model, places, 2 if quick else pairs, pause, in_flight))
-    report(runs, about, results_of(quick=quick))
+    show_changes(runs, report)

@@ -33,18 +33,16 @@ import typer
 from benchmarks.lists import numbers_in, words_in
 from benchmarks.live.load_figures import AUTO, FIXED, AtRate, Heard, Step, poisson, step_row
 from benchmarks.live.race import versions
-from benchmarks.report.facts import facts
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import RESULTS, Row, in_turns, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import RESULTS, Row, in_turns
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, Tell
-from benchmarks.rigs.forced import set_live
-from benchmarks.rigs.journal import events_since, next_event
+from benchmarks.rigs.control import events_since, live_plan, next_event, set_live
 from benchmarks.rigs.queue_process import COPIES, THREADS
 from benchmarks.rigs.served import served
 from benchmarks.rigs.servers import SERVERS, ServerPython, awake, missing, pythons, running, stopped
-from shisha_rt.client import Client, Plan, plan_of
+from shisha_rt.client import Client, Plan
 from shisha_rt.errors import Failure
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
@@ -86,6 +84,14 @@ def daemon_side(
     return served(f"zoo:{network.model}", *options)
 
 
+@contextlib.contextmanager
+def server_side(name: str, python: str, network: Network, waiting: int) -> Iterator[Loaded]:
+    """A server with a worker for each core and a limit of waiting requests. Raises Failure if it does not start."""
+    started = running(name, python, network.path, network.inputs, len(network.cores), IN_FLIGHT, waiting)
+    with stopped(started) as server:
+        yield Loaded(name, server.client, server.keeper)
+
+
 def _find_plans(control: Client, asked: ChildProcess) -> dict[str, Plan]:
     """Plans by objective. The daemon finds that for throughput under load, that for latency with single frames."""
     found: dict[str, Plan] = {}
@@ -94,7 +100,7 @@ def _find_plans(control: Client, asked: ChildProcess) -> dict[str, Plan]:
         if time.monotonic() > until_s:
             raise Failure(f"no plan for {' and '.join(OBJECTIVES)} was found in {_TUNING_TIMEOUT_S:g} s")
         asked.ask(seconds=_BURST_S, in_flight=1 if "throughput" in found else IN_FLIGHT)
-        tuner, live = control.call("tuner_get")["tuner"], plan_of(control.plan()["stages"])
+        tuner, live = control.call("tuner_get")["tuner"], live_plan(control)
         for objective, best in tuner["plans"].items() if tuner["state"] == "watching" else ():
             if best is not None and best["plan"] == str(live):
                 found[objective] = live
@@ -141,11 +147,8 @@ def _all_sides(
                 engine.ask(seconds=0.3)
                 found.append(Loaded(name, engine))
             elif name in SERVERS:
-                python, workers = interpreters[name], len(network.cores)
-                started = running(name, python, network.path, network.inputs, workers, IN_FLIGHT, waiting)
                 try:
-                    server = closing.enter_context(stopped(started))
-                    found.append(Loaded(name, server.client, server.keeper))
+                    found.append(closing.enter_context(server_side(name, interpreters[name], network, waiting)))
                 except Failure as failure:
                     notes[name] = f"left out: {failure}"
         yield found, control, notes
@@ -218,39 +221,37 @@ def load(
     absent = {name: why for name in names if name in SERVERS and (why := missing(name, interpreters[name]))}
     notes = {name: f"left out: {why}" for name, why in absent.items()}
     names = [name for name in names if name not in absent]
-    about = facts() | versions([name for name in names if name in SERVERS], interpreters)
-    progress = Progress("load")
+    report = Report("load", versions([name for name in names if name in SERVERS], interpreters))
     stem = f"load_{name}" if name else "load"
     found: list[AtRate] = []
     stepped: list[Row] = []
     for model in models.split(","):
-        progress.step(model)
+        report.step(model)
         network = Network.of(model, described)
-        with _all_sides(network, described, names, interpreters, progress.glance) as (sides, control, told):
+        with _all_sides(network, described, names, interpreters, report.glance) as (sides, control, told):
             notes |= {f"{model}, {name}": note for name, note in told.items()}
             by_name = {side.name: side for side in sides}
             busy = by_name[FIXED[1]].asked.ask(seconds=_CAPACITY_S, in_flight=IN_FLIGHT)
             capacity_fps: float = busy["fps"]
             sweep = Sweep(loads if count else (), count, seconds, frames)
-            for its in sweep.over(model, sides, capacity_fps, progress.glance):
+            for its in sweep.over(model, sides, capacity_fps, report.glance):
                 found.append(its)
-                save_csv(stem, _rows(found), about)
+                report.save(_rows(found), stem)
             if steps:
-                stepped.append(_climb(model, by_name[AUTO], control, capacity_fps, steps, hold, progress.glance))
-                save_csv(f"{stem}_steps", stepped, about)
-    progress.done()
-    _report(found, stepped, notes, stem)
+                stepped.append(_climb(model, by_name[AUTO], control, capacity_fps, steps, hold, report.glance))
+                report.save(stepped, f"{stem}_steps")
+    _show(found, stepped, notes, stem, report)
 
 
 def _rows(found: Sequence[AtRate]) -> list[Row]:
     return [its.row(side) for its in found for side in SIDES if side in its.rounds[0]]
 
 
-def _report(found: Sequence[AtRate], stepped: Sequence[Row], notes: Mapping[str, str], stem: str) -> None:
+def _show(found: Sequence[AtRate], stepped: Sequence[Row], notes: Mapping[str, str], stem: str, report: Report) -> None:
     if found:
-        show("Latency by load, Poisson arrivals, from when a frame was to be sent", _rows(found))
+        report.show("Latency by load, Poisson arrivals, from when a frame was to be sent", _rows(found))
     if stepped:
-        show(f"Steps of the load, {CALM:g} to {BUSY:g}% of capacity and back", stepped)
+        report.show(f"Steps of the load, {CALM:g} to {BUSY:g}% of capacity and back", stepped)
     for name, note in notes.items():
         print(f"load: {name}: {note}", file=sys.stderr)
     files = [f"{stem}.csv"] * bool(found) + [f"{stem}_steps.csv"] * bool(stepped)

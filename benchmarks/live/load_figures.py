@@ -51,6 +51,20 @@ class Heard:
     def sent(self) -> int:
         return len(self.latencies_s) + self.refused + self.failed + self.lost
 
+    @property
+    def refused_percent(self) -> float:
+        return 100 * self.refused / max(1, self.sent)
+
+
+def together(heard: Sequence[Heard]) -> Heard:
+    """Results of several rounds as of one."""
+    return Heard(
+        [latency_s for one in heard for latency_s in one.latencies_s],
+        sum(one.refused for one in heard),
+        sum(one.failed for one in heard),
+        sum(one.lost for one in heard),
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class AtRate:
@@ -66,28 +80,20 @@ class AtRate:
         its = [one[side].latencies_s for one in self.rounds]
         return Spread.of(1e3 * percentile(one, 50) for one in its) if all(its) else None
 
-    def p99_ms(self, side: str) -> float | None:
-        """The p99 of the frames of all rounds together, as one round has too few."""
-        pooled = [latency_s for one in self.rounds for latency_s in one[side].latencies_s]
-        return at_ms(pooled, 99)
-
-    def refused_percent(self, side: str) -> float:
-        heard = [of_sides[side] for of_sides in self.rounds]
-        return 100 * sum(of_side.refused for of_side in heard) / max(1, sum(of_side.sent for of_side in heard))
-
     def row(self, side: str) -> Row:
-        heard = [one[side] for one in self.rounds]
+        """p99 is of the frames of all rounds together, as one round has too few."""
+        heard = together([one[side] for one in self.rounds])
         return {
             "model": self.model,
             "load %": self.percent,
             "frames/s": self.rate_fps,
             "side": side,
             "p50 ms": self.p50_ms(side),
-            "p99 ms": self.p99_ms(side),
-            "sent": sum(one.sent for one in heard),
-            "refused %": self.refused_percent(side),
-            "failed": sum(one.failed for one in heard),
-            "lost": sum(one.lost for one in heard),
+            "p99 ms": at_ms(heard.latencies_s, 99),
+            "sent": heard.sent,
+            "refused %": heard.refused_percent,
+            "failed": heard.failed,
+            "lost": heard.lost,
         }
 
 
@@ -122,14 +128,14 @@ def step_row(model: str, steps: Sequence[Step], events: Sequence[Event], heard: 
     during = [event for event in events if begun_s <= event["time_s"] < ended_s]
     changes = sum(event["kind"] == "objective_changed" and event["plan"] is not None for event in during)
     went_live = sum(event["kind"] == "plan_live" for event in during)
-    all_s = [*took["throughput"], *took["latency"]]
+    all_s, frames = [*took["throughput"], *took["latency"]], together(heard)
     return {
         "model": model,
         "steps": len(steps),
-        "frames": sum(one.sent for one in heard),
-        "refused": sum(one.refused for one in heard),
-        "failed": sum(one.failed for one in heard),
-        "lost": sum(one.lost for one in heard),
+        "frames": frames.sent,
+        "refused": frames.refused,
+        "failed": frames.failed,
+        "lost": frames.lost,
         "s until the plan for throughput": Spread.of(took["throughput"]) if took["throughput"] else None,
         "s until the plan for latency": Spread.of(took["latency"]) if took["latency"] else None,
         "longest s": max(all_s) if all_s else None,

@@ -24,8 +24,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.steady_load import SteadyLoad, Tally
 from shisha_rt.client import Client
@@ -147,12 +147,12 @@ def _row(what: str, found: dict[str, float]) -> Row:
     return {"what": what, "count": int(found["count"])} | {f"{share} ms": 1e3 * found[share] for share in _SHARES}
 
 
-def report(found: dict[str, Any], tally: Tally, places: int, changes: int, about: dict[str, str]) -> None:
+def show_turns(found: dict[str, Any], tally: Tally, places: int, changes: int, report: Report) -> None:
     by_what = sorted(found["by_what"].items(), key=lambda item: -item[1]["largest"])
     rows = [_row("turns", found["turns"]), *(_row(what, its) for what, its in by_what)]
     longest: list[Row] = [{"ms": 1e3 * seconds, "what came, with ms": told} for seconds, told in found["longest"]]
     aims = ", ".join(f"{share} {aim_ms:g} ms" for share, aim_ms in _AIM_MS.items())
-    show(
+    report.show(
         "CPU time of the daemon's loop between two polls",
         rows,
         [
@@ -161,8 +161,9 @@ def report(found: dict[str, Any], tally: Tally, places: int, changes: int, about
             "All but turns: without what has a name of its own within. collection N: of garbage, by the interpreter.",
         ],
     )
-    show("The longest turns", longest)
-    print(f"written to {save_csv(f'loop_{places}', rows, about | {'changes': str(changes)})}")
+    report.show("The longest turns", longest)
+    report.about["changes"] = str(changes)
+    print(f"written to {report.save(rows, f'loop_{places}')}")
 
 
 def loop(
@@ -171,7 +172,7 @@ def loop(
     seconds: Annotated[float, typer.Option(min=1, help="How long; 600 for figures.")] = 30.0,
 ) -> None:
     """How long the daemon's loop runs at a stretch, whatever happens to it."""
-    about = facts() | {"places": f"{places}, which share the cores"}
+    report = Report("loop", {"places": f"{places}, which share the cores"})
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as closing:
         machine = machine_file(Path(folder), [f"p{i}" for i in range(places)])
         plans = plans_over(model, machine)
@@ -187,7 +188,7 @@ def loop(
         control = closing.enter_context(Client(up["endpoint"], timeout_s=_TIMEOUT_S))
         load = closing.enter_context(SteadyLoad(up["endpoint"], up["slots"] + _EXTRA_IN_FLIGHT))
         unrest = Unrest(control, plans, random.Random(0))
-        print(f"loop: {seconds:g} s of unrest on {places} places ...", flush=True)
+        report.step(f"{seconds:g} s of unrest on {places} places")
         found = drive(child, load, unrest, seconds)
         tally = load.stop()
-    report(found, tally, places, unrest.changes, about)
+    show_turns(found, tally, places, unrest.changes, report)

@@ -17,9 +17,8 @@ from typing import Annotated, Final
 
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, Spread, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, Spread
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.resources import whole_pss_bytes
@@ -41,32 +40,30 @@ def many_models(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 5,
 ) -> None:
     """Many models on few cores: how soon they serve, what an idle one takes, and what a busy one gets."""
-    about = facts()
-    progress = Progress("many_models")
+    report = Report("many_models")
     path = resolve_model(f"zoo:{model}", print)
     names = [f"{model}{number}" for number in range(count)]
     with tempfile.TemporaryDirectory(prefix="many-") as name, contextlib.ExitStack() as closing:
         folder = Path(name)
-        progress.glance("one starts")
+        report.glance("one starts")
         _, alone = closing.enter_context(_serving(folder / "alone", path, names[:1]))
-        progress.glance(f"{count} start")
+        report.glance(f"{count} start")
         ready_s, many = closing.enter_context(_serving(folder / "many", path, names))
         hot, lone = (closing.enter_context(_asking(daemon, names[0])) for daemon in (many, alone))
         for asked in (lone, hot):
-            progress.glance("tuned")
+            report.glance("tuned")
             asked.ask(seconds=tuning_s, in_flight=IN_FLIGHT)
         time.sleep(_CALM_S)
         many_mib, alone_mib = (whole_pss_bytes(daemon.pid) / 2**20 for daemon in (many, alone))
         ratios, rates_fps = [], []
         for number in range(rounds):
-            progress.glance(f"round {number + 1}")
+            report.glance(f"round {number + 1}")
             fps = [asked.ask(seconds=seconds, in_flight=IN_FLIGHT)["fps"] for asked in (hot, lone)]
             rates_fps.append(fps[0])
             ratios.append(fps[0] / fps[1])
         hot.tell(seconds=seconds, in_flight=IN_FLIGHT)
         first_s = [_first_s(many, idle) for idle in names[1:]]
         hot.hear()
-    progress.done()
     weights_mib = path.stat().st_size / 2**20
     rows: list[Row] = [
         {"what": "models", "figure": count},
@@ -82,8 +79,8 @@ def many_models(
         {"what": "ms of an idle one's first frame meanwhile, median", "figure": 1e3 * statistics.median(first_s)},
         {"what": "ms of an idle one's first frame meanwhile, most", "figure": 1e3 * max(first_s)},
     ]
-    save_csv("many_models", rows, about)
-    show(f"{count} models, {model}", rows)
+    report.save(rows)
+    report.show(f"{count} models, {model}", rows)
 
 
 @contextlib.contextmanager

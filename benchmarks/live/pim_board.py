@@ -24,8 +24,8 @@ import numpy as np
 import typer
 
 from benchmarks.dcg.board import ALS, CPU_P_FIRST, DUET, OPT, PIM_FIRST, SEQUENCES, TITLES, Case, place
-from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, results_of, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row
 from benchmarks.rigs.cache_place import fresh_cache
 from benchmarks.rigs.one_place import OnePlace, on_one_place, predicted_s
 from benchmarks.rigs.stage_rig import StageRig
@@ -133,22 +133,22 @@ def pim_board(
     """BERT, RoBERTa and GPT-2 on the emulated PIM board, executed by workers: the rows of `dcg`, measured."""
     networks, sequences = (_QUICK_NETWORKS, _QUICK_SEQUENCES) if quick else (tuple(TITLES), SEQUENCES)
     machine = load_machine(BOARD)
-    about = facts() | {
+    about = {
         "emulated": f"{machine.name}, time_scale = {machine.time_scale:g}, which is taken out of all seconds",
         "costs": "device descriptions, fitted to Figures 9 and 11 of the DCG papers",
     }
+    report = Report("pim_board", about, quick=quick)
     results: list[Executed] = []
     for network in networks:
         path = zoo_path(network, print)
         for sequence in sequences:
-            print(f"pim_board: {TITLES[network]}, p = {sequence} ...", flush=True)
+            report.step(f"{TITLES[network]}, p = {sequence}")
             # Half a gigabyte of model for each p is not worth keeping.
             with fresh_cache():
                 here = on_one_place(path, machine, {"sequence": sequence}, precision="any")
                 with here.rig(slot_count=1) as rig:
                     board = Board(network, sequence, here, rig)
                     results += [board.execute(scheme) for scheme in SCHEMES]
-            # After each network, so that results are kept if a later one fails.
-            written = save_csv("pim_board", executed_rows(results), about, results_of(quick=quick))
-    show("The DCG papers' board, emulated: placements executed", executed_rows(results), [_error_note(results)])
+            written = report.save(executed_rows(results))
+    report.show("The DCG papers' board, emulated: placements executed", executed_rows(results), [_error_note(results)])
     print(f"written to {written}")

@@ -22,15 +22,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as version_of
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.headers import with_kept
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, Spread, results_of, save_csv, show, written
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, Spread, written
 from benchmarks.rigs.contest import DAEMON, SIDES, Network, Round, contest
 from benchmarks.rigs.engine_process import PLAIN
 from benchmarks.rigs.servers import SERVERS, ServerPython, missing, pythons, version
@@ -137,11 +134,11 @@ def race(
     names, interpreters = wanted_sides(sides), pythons(server_python or [])
     left_out = {name: why for name in SERVERS if name in names and (why := missing(name, interpreters[name]))}
     names = [name for name in names if name not in left_out]
-    about = facts() | versions([name for name in SERVERS if name in names], interpreters)
-    progress, path = Progress("race"), results_of(quick=quick) / _file(machine, part)
+    report = Report("race", versions([name for name in SERVERS if name in names], interpreters), quick=quick)
+    file = _file(machine, part)
     found: list[Raced] = []
     for model in models.split(","):
-        progress.step(model)
+        report.step(model)
         try:
             network = Network.of(model, described)
         except BadInput as error:
@@ -149,16 +146,18 @@ def race(
                 raise
             left_out[model] = str(error)
             continue
-        with contest(network, described, names, interpreters, progress.glance) as sides_of_it:
-            rounds = tuple(sides_of_it.rounds(count, seconds, progress.glance))
+        with contest(network, described, names, interpreters, report.glance) as sides_of_it:
+            rounds = tuple(sides_of_it.rounds(count, seconds, report.glance))
             left_out |= {name: f"{model}: {why}" for name, why in sides_of_it.left_out.items()}
             if not rounds[0]:
                 raise BadInput(f"--sides {sides}: none of them is there: {'; '.join(left_out.values())}")
             found.append(Raced(model, rounds, len(network.cores), sides_of_it.plans))
-        _save(found, path, about, add=add)  # after each network, so that results are kept if a later one fails
-    progress.done()
+        for name, row_of in ((file, Raced.row), (f"{file}_cpu", Raced.cpu_row)):
+            rows = [row_of(network, side) for network in found for side in network.sides]
+            report.save_by("model", rows, name, add=add)
     if found:
-        _report(found, machine, path)
+        _show(found, machine, report)
+        print(f"written to {report.folder / file}.csv, {report.folder / file}_cpu.csv")
     for name, why in left_out.items():
         print(f"race: {name} is left out: {why}", file=sys.stderr)
 
@@ -174,24 +173,13 @@ def _file(machine: str, name: str) -> str:
     return "_".join(part for part in ("race", by_machine, name) if part)
 
 
-def _save(raced: Sequence[Raced], path: Path, about: Mapping[str, str], *, add: bool) -> None:
-    """Write results to `path`.csv and `path`_cpu.csv."""
-    for name, rows in (
-        (path.name, [network.row(side) for network in raced for side in network.sides]),
-        (f"{path.name}_cpu", [network.cpu_row(side) for network in raced for side in network.sides]),
-    ):
-        kept = path.with_name(f"{name}.csv") if add else None
-        save_csv(name, *with_kept(kept, "model", rows, about), path.parent)
-
-
-def _report(raced: Sequence[Raced], machine: str, path: Path) -> None:
+def _show(raced: Sequence[Raced], machine: str, report: Report) -> None:
     for network in raced:
         rows = [{name: value for name, value in network.row(side).items() if name != "model"} for side in network.sides]
-        show(f"{network.model}, {machine}: wall time per frame at saturation", rows)
-    show(
+        report.show(f"{network.model}, {machine}: wall time per frame at saturation", rows)
+    report.show(
         "CPU time per frame, medians", [_medians(network.cpu_row(side)) for network in raced for side in network.sides]
     )
-    print(f"written to {path}.csv, {path}_cpu.csv")
 
 
 def _medians(row: Row) -> Row:

@@ -34,15 +34,14 @@ from typing import Annotated, Final
 import typer
 
 from benchmarks.lists import numbers_in, words_in
-from benchmarks.live.load_figures import Heard, percentile, poisson
+from benchmarks.live.load_figures import Heard, at_ms, poisson
 from benchmarks.live.race import versions
-from benchmarks.report.facts import facts
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import RESULTS, Row, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import RESULTS, Row
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, Tell
-from benchmarks.rigs.journal import events_since
+from benchmarks.rigs.control import events_since
 from benchmarks.rigs.served import served
 from benchmarks.rigs.servers import ServerPython, awake, missing, pythons, running
 from shisha_rt.cli.drive.child_daemon import child_daemon
@@ -141,10 +140,10 @@ class AtLoad:
                 "in time/s": good_fps,
                 "arrivals/s": heard.sent / self.seconds,
                 "in time %": 100 * good_fps * self.seconds / max(1, heard.sent),
-                "refused %": 100 * heard.refused / max(1, heard.sent),
+                "refused %": heard.refused_percent,
                 "failed or lost": heard.failed + heard.lost,
-                "p50 ms": 1e3 * percentile(heard.latencies_s, 50) if heard.latencies_s else None,
-                "p99 ms": 1e3 * percentile(heard.latencies_s, 99) if heard.latencies_s else None,
+                "p50 ms": at_ms(heard.latencies_s, 50),
+                "p99 ms": at_ms(heard.latencies_s, 99),
                 "core moves": None,
                 "s until a core moves": None,
             }
@@ -180,26 +179,24 @@ def several(
     interpreters = pythons(server_python or [])
     absent = {name: why for name in ("mosec", "mlserver") if (why := missing(name, interpreters[name]))}
     servers = {name: interpreters[name] for name in ("mosec", "mlserver") if name not in absent}
-    about = facts() | versions(list(servers), interpreters)
-    progress, at_loads = Progress("several"), list[AtLoad]()
+    report, at_loads = Report("several", versions(list(servers), interpreters)), list[AtLoad]()
     networks = [Network.of(name, load_machine("this-machine")) for name in names]
-    alone_fps = [_alone_fps(network, tuning_s, progress.glance) for network in networks]
-    with _sides(networks, targets_s, servers, tuning_s, progress.glance) as sides:
-        about |= {"alone": ", ".join(f"{name} {fps:.4g}/s" for name, fps in zip(names, alone_fps, strict=True))}
+    alone_fps = [_alone_fps(network, tuning_s, report.glance) for network in networks]
+    with _sides(networks, targets_s, servers, tuning_s, report.glance) as sides:
+        report.about |= {"alone": ", ".join(f"{name} {fps:.4g}/s" for name, fps in zip(names, alone_fps, strict=True))}
         for pattern, percent in loads:
             shared = segments(pattern, _LEAD_S + seconds, seed)
             rates_fps = [fps * percent / 100 for fps in alone_fps]
             at_s = arrivals(shared, rates_fps, f"{seed} {pattern} {percent}")
             for side in sides:
-                progress.glance(f"{pattern}, {percent:g}% of the machine: {side.name}")
+                report.glance(f"{pattern}, {percent:g}% of the machine: {side.name}")
                 begun_s = time.time()
                 heard = side.heard(at_s)
                 moves, moved_s = (None, []) if side.control is None else _moves(side.control, begun_s, shared)
                 at_loads.append(AtLoad(pattern, percent, side.name, seconds, heard, moves, moved_s))
                 rows = [row for at_load in at_loads for row in at_load.rows(names, alone_fps, targets_s)]
-                save_csv("several", rows, about)
-    progress.done()
-    show("Two models while their loads change", rows)
+                report.save(rows)
+    report.show("Two models while their loads change", rows)
     for name, why in absent.items():
         print(f"several: {name} is left out: {why}", file=sys.stderr)
     print(f"written to {RESULTS}: several.csv")

@@ -42,7 +42,7 @@ import typer
 
 from benchmarks.report.results import Row, show
 from benchmarks.rigs import walk_hook
-from benchmarks.rigs.journal import events_since
+from benchmarks.rigs.control import events_since
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client
 from shisha_rt.errors import BadInput

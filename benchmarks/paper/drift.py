@@ -37,8 +37,8 @@ import msgspec
 import numpy as np
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row
 from benchmarks.rigs.paper_daemon import PaperDaemon
 from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle import events as le
@@ -490,9 +490,8 @@ def drift(
     seconds: Annotated[float, typer.Option(min=10.0, help="In which nothing happens.")] = 3600.0,
 ) -> None:
     """Places, links and cores slowed while frames flow, each way to make up for it, in virtual time: minutes."""
-    about = facts() | {
-        "simulated": f"costs, true ones off by {SIGMA:g}; parts by {PART_NOISE:g}, places by {PLACE_NOISE:g}; all time",
-    }
+    simulated = f"costs, true ones off by {SIGMA:g}; parts by {PART_NOISE:g}, places by {PLACE_NOISE:g}; all time"
+    report = Report("drift", {"simulated": simulated})
     names = {one.name: one for one in disturbances(paper_machine("C5"), "fast0")}
     jobs = [Job("C5", 0, NOTHING, seconds)]
     jobs += [Job("64 places", 0, name, names[name].seconds + AFTER_S) for name in ON_64]
@@ -500,12 +499,12 @@ def drift(
     found: dict[tuple[str, str], list[tuple[Case, list[Run]]]] = {}
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         for job, case, runs in pool.map(_done, jobs):
-            print(f"drift: {job.machine}, draw {job.number}: {job.what}", flush=True)
+            report.step(f"{job.machine}, draw {job.number}: {job.what}")
             found.setdefault((job.machine, job.what), []).append((case, runs))
     rows = [
         row(own[0][0], what, [runs[way] for _, runs in own], [runs[0] for _, runs in own])
         for (_, what), own in found.items()
         for way in range(len(WAYS) + 1)
     ]
-    show("A disturbed pipeline, simulated", rows)
-    print(f"written to {save_csv('drift', rows, about)}")
+    report.show("A disturbed pipeline, simulated", rows)
+    print(f"written to {report.save(rows)}")

@@ -25,8 +25,8 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
 from shisha_rt.costs.link_speed import OneWay
 from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
@@ -164,10 +164,10 @@ SMALL_NOTES: Final = ("for throughput; most over: of those that are not proven",
 
 def links() -> None:
     """Plans over hosts on paper: seconds of CPU time, the distance from the bound."""
-    about = facts() | {"costs": "drawn"}
+    report = Report("links", {"costs": "drawn"})
     rows = [measured_links(size) for size in SIZES]
     small = [enumerated(INSTANCES, copies=copies) for copies in (False, True)]
-    show("Plans over hosts", rows, NOTES)
-    show("Small instances, against every chain", small, SMALL_NOTES)
-    print(f"written to {save_csv('links', rows, about)}")
-    print(f"written to {save_csv('links_enumerated', small, about)}")
+    report.show("Plans over hosts", rows, NOTES)
+    report.show("Small instances, against every chain", small, SMALL_NOTES)
+    print(f"written to {report.save(rows)}")
+    print(f"written to {report.save(small, 'links_enumerated')}")

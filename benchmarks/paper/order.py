@@ -24,8 +24,8 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row
 from shisha_rt.costs.any_order import layer_needs
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
 from shisha_rt.costs.link_speed import OneWay
@@ -161,10 +161,10 @@ def _rows() -> Iterator[Row]:
 
 def order() -> None:
     """On paper: by how much the best order of layers beats the file's, how often that is proven, and what it takes."""
-    about = facts() | {"simulated": "costs of a roofline, or drawn"}
+    report = Report("order", {"simulated": "costs of a roofline, or drawn"})
     rows = []
     for row in _rows():
         print(f"{row['network']}, {row['places']}: up to {row['most gain']:.3f}", flush=True)
         rows.append(row)
-    show("Orders of layers, on paper", rows, ("gain: of frames a second; seconds of CPU time",))
-    print(f"written to {save_csv('order', rows, about)}")
+    report.show("Orders of layers, on paper", rows, ("gain: of frames a second; seconds of CPU time",))
+    print(f"written to {report.save(rows)}")

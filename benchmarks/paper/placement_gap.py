@@ -19,8 +19,8 @@ from typing import Annotated, Final
 
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, results_of, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row
 from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
@@ -245,9 +245,9 @@ def network_row(found: Result) -> Row:
     }
 
 
-def _by_kind(results: Iterable[Result]) -> Iterator[tuple[str, list[Result]]]:
+def _by_kind(results: Iterable[Result], report: Report) -> Iterator[tuple[str, list[Result]]]:
     for kind, members in groupby(results, key=lambda one: one.case.kind):
-        print(f"placement_gap: {kind} ...", flush=True)
+        report.step(kind)
         yield kind, list(members)
 
 
@@ -256,16 +256,16 @@ def placement_gap(
 ) -> None:
     """How often and by how much ALS, priorities and DUET miss the proven optimum; costs modelled or drawn."""
     size = QUICK if quick else FULL
-    about = facts() | {"costs": "on paper"}
+    report = Report("placement_gap", {"costs": "on paper"}, quick=quick)
     rows: list[Row] = []
     kinds: list[Row] = []
     networks: list[Row] = []
     for cases in (random_cases(size), network_cases(size)):
-        for kind, results in _by_kind(map(result, cases)):
+        for kind, results in _by_kind(map(result, cases), report):
             of_kind = solver_rows(kind, results)
             rows += of_kind
             kinds.append(kind_row(of_kind))
             networks += [network_row(one) for one in results if "on the board" in kind]
-    show("Placements over the optimum, on paper", kinds, NOTES)
-    show("Networks on the board of the DCG papers, modelled: cost over the optimum", networks)
-    print(f"written to {save_csv('placement_gap', rows, about, results_of(quick=quick))}")
+    report.show("Placements over the optimum, on paper", kinds, NOTES)
+    report.show("Networks on the board of the DCG papers, modelled: cost over the optimum", networks)
+    print(f"written to {report.save(rows)}")

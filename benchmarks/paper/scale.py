@@ -26,8 +26,8 @@ import typer
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, save_csv, save_figure, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, save_figure
 from benchmarks.rigs.virtual_daemon import VirtualDaemon
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.costs.alike import kinds_of
@@ -185,15 +185,15 @@ def scale(
     ] = False,
 ) -> None:
     """Clusters of up to 10,000 places, on paper: the planner, the lifecycle, and where one router ends."""
-    about = facts() | {"simulated": "clusters, costs and time"}
+    report = Report("scale", {"simulated": "clusters, costs and time"})
     networks = ALL_NETWORKS if everything else NETWORKS
     plans = [row for network in networks for hosts in HOSTS for row in planned(network, hosts)]
-    show("Plans for clusters on paper (simulated)", plans)
-    print(f"written to {save_csv('scale_plans', plans, about)}")
+    report.show("Plans for clusters on paper (simulated)", plans)
+    print(f"written to {report.save(plans, 'scale_plans')}")
     core = [core_cost(places) for places in (ALL_PLACES if everything else PLACES)]
-    show("The lifecycle's own CPU time, in virtual time", core)
+    report.show("The lifecycle's own CPU time, in virtual time", core)
     loop = [saturated(places) for places in (10, 30, 60, 100, 150, 200, 300, 600, 1000)]
-    show("A loop that takes its time (simulated)", loop)
+    report.show("A loop that takes its time (simulated)", loop)
     for name, rows in (("scale_core", core), ("scale_loop", loop)):
-        print(f"written to {save_csv(name, rows, about)}")
-    print(f"written to {save_figure('scale', _figure(plans, core, loop), about)}")
+        print(f"written to {report.save(rows, name)}")
+    print(f"written to {save_figure('scale', _figure(plans, core, loop), report.about)}")

@@ -7,39 +7,26 @@ trained network, a reader of text, is not the paper's, but its accuracy is known
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from benchmarks.partitiontuner.cases import TITLES
 from benchmarks.partitiontuner.published import NETWORKS
-from benchmarks.partitiontuner.statements import columns
+from benchmarks.partitiontuner.statements import CLAIMS
 from benchmarks.report.results import Row, number
-from benchmarks.report.statements import Repeats, Statement, each
-
-_WHERE: Final = "Figure 7"
+from benchmarks.report.statements import Statement, each, holds
 
 
 def accuracy_statements(rows: Sequence[Row]) -> Iterator[Statement]:
     """Statements from Figure 7's rows, all of one form. Schemes with equally many Convs on the NPU are not compared."""
     by_network = {name: [row for row in rows if row["network"] == name] for name in {row["network"] for row in rows}}
     if pairs := [held for own in by_network.values() for held in _pairs(own, "cosine")]:
-        yield _measured(
-            "random weights, by cosine: the more Convs on the NPU, the less exact: pairs of schemes",
-            "all",
-            f"{sum(pairs)} of {len(pairs)}",
-            each(pairs),
-            "by cosine to floating point, as there are no trained weights: errors may also cancel",
-        )
+        yield CLAIMS.stated("exact, pairs", f"{sum(pairs)} of {len(pairs)}", each(pairs))
     squeezenet = by_network.get(NETWORKS["squeezenet"].title, [])
     typeseq = [row for row in squeezenet if row["scheme"] == TITLES["typeseq"]]
     others = [number(row, "cosine") for row in squeezenet if row not in typeseq]
     if typeseq and others:
         own = number(typeseq[0], "cosine")
-        yield _measured(
-            "random weights, by cosine: SqueezeNet: TypeSeq is the least exact",
-            "lowest accuracy",
-            f"cosine {own:.4f}, others {min(others):.4f} to {max(others):.4f}",
-            each([own < min(others)]),
-        )
+        ours = f"cosine {own:.4f}, others {min(others):.4f} to {max(others):.4f}"
+        yield CLAIMS.stated("exact, TypeSeq", ours, holds(own < min(others)))
 
 
 def reader_statements(rows: Sequence[Row]) -> Iterator[Statement]:
@@ -49,22 +36,11 @@ def reader_statements(rows: Sequence[Row]) -> Iterator[Statement]:
     if alone is None:
         return
     others = {scheme: count for scheme, count in right.items() if scheme != TITLES["baseline"]}
-    lines = rows[0]["lines"]
-    yield _measured(
-        "a trained reader (not the paper's): lower accuracy than the CPU alone under every scheme",
-        "lower",
-        f"{alone} of {lines} lines right, others {', '.join(f'{scheme} {count}' for scheme, count in others.items())}",
-        each(count < alone for count in others.values()),
-        "as many lines, within what as few lines can tell",
-    )
+    listed = ", ".join(f"{scheme} {count}" for scheme, count in others.items())
+    ours = f"{alone} of {rows[0]['lines']} lines right, others {listed}"
+    yield CLAIMS.stated("reader, lower", ours, each(count < alone for count in others.values()))
     if pairs := list(_pairs(rows, "lines right")):
-        yield _measured(
-            "a trained reader: the more Convs on the NPU, the lower its accuracy: pairs of schemes",
-            "all",
-            f"{sum(pairs)} of {len(pairs)}",
-            each(pairs),
-            "as many lines, within what as few lines can tell",
-        )
+        yield CLAIMS.stated("reader, pairs", f"{sum(pairs)} of {len(pairs)}", each(pairs))
 
 
 def _pairs(rows: Sequence[Row], column: str) -> Iterator[bool]:
@@ -72,7 +48,3 @@ def _pairs(rows: Sequence[Row], column: str) -> Iterator[bool]:
         for fewer in rows:
             if number(more, "Convs on NPU") > number(fewer, "Convs on NPU"):
                 yield number(more, column) <= number(fewer, column)
-
-
-def _measured(what: str, paper: str, ours: str, repeats: Repeats, reason: str = "") -> Statement:
-    return Statement(_WHERE, what, paper, columns(ours), "measured", repeats, reason)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 import onnx
@@ -51,8 +52,33 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """The board's seconds for each frame: in the daemon, from receipt to answer, and as the client sees it.
+
+    `in_stages_s`: time in stages, in sequence or in parallel as in the plan.
+    """
+
+    daemon_s: tuple[float, ...]
+    client_s: tuple[float, ...]
+    in_stages_s: tuple[float, ...]
+
+    @property
+    def latency_s(self) -> float:
+        return median(self.daemon_s)
+
+    @property
+    def stages_s(self) -> float:
+        return median(self.in_stages_s)
+
+    @property
+    def handover_s(self) -> float:
+        """Latency beyond the time in stages."""
+        return median(whole - stages for whole, stages in zip(self.daemon_s, self.in_stages_s, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
-    """A scheme's plan for a case, and its cells.
+    """A scheme's plan for a case, and its cells; `measured`: None if it was not executed.
 
     `planning_s`: how long planning took. `over_bound`: for ours, its makespan over the proven lower bound of fork-join
     schedules; 1 for others.
@@ -64,6 +90,15 @@ class Planned:
     convs: int
     planning_s: float
     over_bound: float = 1.0
+    measured: Measured | None = None
+
+    @property
+    def network(self) -> str:
+        return self.case.network
+
+    @property
+    def form(self) -> str:
+        return self.case.form
 
     @property
     def scheme(self) -> SchemeName:
@@ -73,6 +108,20 @@ class Planned:
     def stages_s(self) -> float:
         """Unloaded latency without hand-overs."""
         return self.found.foretold.latency_s - self.found.foretold.handover_s
+
+    @property
+    def predicted_ms(self) -> float:
+        """Predicted time with assumed hand-overs."""
+        return 1e3 * self.found.foretold.latency_s
+
+    @property
+    def executed_ms(self) -> float | None:
+        return None if self.measured is None else 1e3 * self.measured.latency_s
+
+    @property
+    def stages_ms(self) -> float | None:
+        """Executed time without hand-overs."""
+        return None if self.measured is None else 1e3 * self.measured.stages_s
 
     @property
     def paper_ms(self) -> float | None:

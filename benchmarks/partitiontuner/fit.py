@@ -19,8 +19,8 @@ from benchmarks.partitiontuner.held import Board, number_sets, reach_rows
 from benchmarks.partitiontuner.numbers import FITTED, Numbers, fitted, numbers_of, with_numbers
 from benchmarks.partitiontuner.published import NETWORKS, SCHEMES
 from benchmarks.partitiontuner.sunk import sunk_path
-from benchmarks.report.facts import facts
-from benchmarks.report.results import RESULTS, Row, read_csv, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import RESULTS, Row, read_csv
 from shisha_rt.machine.device import Device
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.reader.onnx_reader import read_model
@@ -44,19 +44,19 @@ SETS: Final = 100
 
 def partitiontuner_fit() -> None:
     """Fit the PartitionTuner paper's board, and lay its Table 2 beside ours; on paper."""
-    about = facts() | {"costs": MODELLED}
+    report = Report("partitiontuner_fit", {"costs": MODELLED})
     devices = board_devices()
     with tempfile.TemporaryDirectory() as folder:
         graphs = {network: read_model(sunk_path(network, Path(folder))).graph for network in NETWORKS}
     found, board = fitted(devices, graphs), Board(devices, graphs)
-    print("partitiontuner_fit: other numbers that hold the same cells ...", flush=True)
+    report.step("other numbers that hold the same cells")
     sets = number_sets(board, SETS, random.Random(0))
     numbers, reach = list(number_rows(asdict(numbers_of(devices)), asdict(found), sets)), reach_rows(board)
-    show(f"Numbers, in seconds ({MODELLED})", numbers)
-    show(f"How near one set of numbers comes to the CPU alone and TypeSeq ({MODELLED})", reach)
-    show(f"Table 2 ({MODELLED})", list(cell_rows(graphs, devices, sets)))
+    report.show(f"Numbers, in seconds ({MODELLED})", numbers)
+    report.show(f"How near one set of numbers comes to the CPU alone and TypeSeq ({MODELLED})", reach)
+    report.show(f"Table 2 ({MODELLED})", list(cell_rows(graphs, devices, sets)))
     for name, rows in (("numbers", numbers), ("reach", reach), ("sets", [asdict(one) for one in sets])):
-        print(f"written to {save_csv(f'partitiontuner_fit_{name}', rows, about)}")
+        print(f"written to {report.save(rows, f'partitiontuner_fit_{name}')}")
 
 
 def kept_sets() -> list[Numbers]:

@@ -13,13 +13,13 @@ import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any, Final
 
-from benchmarks.partitiontuner.cases import PERMITTED, Planned
+from benchmarks.partitiontuner.cases import PERMITTED, Measured, Planned
+from benchmarks.rigs.control import live_plan
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
-from shisha_rt.client import Client, ShishaError, plan_of
+from shisha_rt.client import Client, ShishaError
 from shisha_rt.errors import Failure
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import latency_s
@@ -28,31 +28,6 @@ NOT_RUN: Final = (Failure, ShishaError, RuntimeError)
 """Raised if a daemon does not start, does not answer, or runs another plan."""
 _PATIENCE_S: Final = 120.0
 _SERVICE: Final = re.compile(r'^shisha_stage_service_seconds_sum\{place="[^"]*",stage="(\d+)"\} (\S+)$', re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """The board's seconds for each frame: in the daemon, from receipt to answer, and as the client sees it.
-
-    `in_stages_s`: time in stages, in sequence or in parallel as in the plan.
-    """
-
-    daemon_s: tuple[float, ...]
-    client_s: tuple[float, ...]
-    in_stages_s: tuple[float, ...]
-
-    @property
-    def latency_s(self) -> float:
-        return median(self.daemon_s)
-
-    @property
-    def stages_s(self) -> float:
-        return median(self.in_stages_s)
-
-    @property
-    def handover_s(self) -> float:
-        """Latency beyond the time in stages."""
-        return median(whole - stages for whole, stages in zip(self.daemon_s, self.in_stages_s, strict=True))
 
 
 @dataclass(slots=True)
@@ -84,7 +59,7 @@ class Asked:
 
         Raises RuntimeError if another plan than the wanted one has run.
         """
-        live = plan_of(self.client.plan()["stages"])
+        live = live_plan(self.client)
         if live != self.plan:
             raise RuntimeError(f"the daemon runs {live}, expected {self.plan}")
         return Measured(*zip(*self.sent[1:], strict=True))
@@ -113,7 +88,7 @@ def asked(model: str, machine: str, strategy: str) -> Iterator[Asked]:
         if status["tuner"]["state"] != "off":
             client.call("tuner_set", pause=True)
         (frame,) = random_frames(model_inputs(client.metadata()["model"]), 1, seed=0)
-        plan = plan_of(client.plan()["stages"])
+        plan = live_plan(client)
         yield Asked(client, daemon.metrics, plan, status["machine"]["time_scale"], frame)
 
 

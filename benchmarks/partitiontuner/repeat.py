@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from benchmarks.partitiontuner.accuracy import FIGURE_7, closeness_rows, reader_rows
 from benchmarks.partitiontuner.accuracy_statements import accuracy_statements, reader_statements
 from benchmarks.partitiontuner.board import BOARD, Cell, board_devices
-from benchmarks.partitiontuner.cases import GIVEN, SUNK, cases, planned, ready_for
+from benchmarks.partitiontuner.cases import GIVEN, SUNK, Planned, cases, planned, ready_for
 from benchmarks.partitiontuner.fit import SETS, cells_with, kept_sets
 from benchmarks.partitiontuner.held import CPU_WITHIN, WITHIN
 from benchmarks.partitiontuner.live import executed
@@ -25,7 +25,6 @@ from benchmarks.partitiontuner.orders import order_rows
 from benchmarks.partitiontuner.published import NETWORKS
 from benchmarks.partitiontuner.statements import Key, found_of, size_statements, statements
 from benchmarks.partitiontuner.tables import (
-    Result,
     figure_6,
     of_form,
     past_the_paper,
@@ -34,57 +33,23 @@ from benchmarks.partitiontuner.tables import (
     table_4,
     times,
 )
-from benchmarks.report.facts import facts
-from benchmarks.report.page import save_page
-from benchmarks.report.results import RESULTS, Row, read_csv, results_of, save_csv, show
+from benchmarks.report.page import words
+from benchmarks.report.report import Report
+from benchmarks.report.results import RESULTS, Row, read_csv
 from shisha_rt.costs.costs import HANDOVER_S
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
 from shisha_rt.planner.strategies import SCHEMES
 
-_HEAD: Final = """# The PartitionTuner paper, repeated
-
-**The board is emulated.** Its CPU and its NPU are descriptions, `npu-board` with `a53` and `evta`. The daemon and its
-workers are real: they compute every value, the NPU's in integers of 8 bits, and take as long as the descriptions say.
-All milliseconds are those of the board; its `time_scale` here is {scale:g}, and is taken out.
-
-`{repeat}` wrote this page ({date}, commit {commit}; load at the start: {load average at the start}).
-
-- **paper**: printed there (Table 2 says microseconds; taken for milliseconds). **predicted**: by costs, before anything
-  runs, for the board alone. **executed**: by the daemon, median of all rounds; schemes took turns.
-- **Hand-overs are this host's, not the board's**: what a frame takes from one stage's end by way of the daemon to the
-  next one's start. They stand in columns of their own, as told beforehand ({told:g} ms of this host's time for each)
-  and as they really were, and nothing is judged by them.
-- **kind** says how a row came about. *fitted*: the CPU's description was fitted to the CPU alone of all networks, the
-  NPU's to TypeSeq and OpSeq of ResNet-50 and SqueezeNet (cells with an asterisk). *by construction*: that no
-  convolution in groups is on the NPU, that an empty shortcut is no branch, and that Relus are sunk under a Concat was
-  read off Table 3. *measured*: what was computed, whatever it took. All else is *predicted*. Tallies count *predicted*
-  and *measured* alone.
-- **over all number sets**: the fitted cells do not fix the numbers. A call of the NPU may take 2 us or 2 ms; other
-  numbers make up for it. Each prediction is given for {sets} sets, found by random walks, that hold the CPU alone
-  within {cpu_within:.0%} and the other fitted cells within {npu_within:.1%} ([their
-  spans](partitiontuner_fit_numbers.csv)).
-- **GoogLeNet and ZFNet come out badly with the numbers in the files**, which were fitted to the CPU alone above all.
-  The paper's cells do not rule a better set out: one set of numbers holds all 14 cells of the CPU alone and TypeSeq
-  within {reach[0]:.0f}%, and without GoogLeNet's two within {reach[1]:.1f}%
-  ([all of them](partitiontuner_fit_reach.csv)).
-- **Relu sunk**: the paper's compiler moves Relus under a Concat where all that it joins has one, as its counts imply.
-  That changes GoogLeNet and SqueezeNet; both forms were run.
-- **Figure 7** is of trained networks. Here weights are random: the cosine to the answers in floating point stands for
-  accuracy. A trained reader of text, which is not the paper's, is laid beside it.
-- **ours** is `--strategy forkjoin`: the least time of a frame instead of the least sum of costs.
-"""
-
 
 @dataclass(slots=True)
 class _Found:
-    """All results so far. `sets`: by form, cells by each other set of numbers. `folder`: of what is written."""
+    """All results so far. `sets`: by form, cells by each other set of numbers."""
 
-    folder: Path
-    about: dict[str, str]
+    report: Report
     sets: dict[str, list[dict[Key, Cell]]]
-    results: list[Result] = field(default_factory=list)
+    results: list[Planned] = field(default_factory=list)
     sizes_mb: dict[str, float] = field(default_factory=dict)
     closeness: list[Row] = field(default_factory=list)
     reader: list[Row] = field(default_factory=list)
@@ -126,13 +91,14 @@ class _Found:
             "Figure 7 with a trained network: lines of text read right": self.reader,
             "Small graphs on paper: over the least of any assignment in any order": self.orders,
         }
-        save_csv("partitiontuner_statements", stated, self.about, self.folder)
+        self.report.save(stated, "partitiontuner_statements")
         if self.orders:
-            save_csv("partitiontuner_orders", self.orders, self.about, self.folder)
+            self.report.save(self.orders, "partitiontuner_orders")
         rows = read_csv(RESULTS / "partitiontuner_fit_reach.csv")
         reach = {row["cells"]: float(row["furthest %"]) for row in rows}
-        head = _HEAD.format(
-            **self.about,
+        self.report.save_page(
+            words(__file__)[0],
+            sections,
             scale=load_machine(BOARD).time_scale,
             told=1e3 * HANDOVER_S,
             sets=max(map(len, self.sets.values()), default=0),
@@ -140,7 +106,6 @@ class _Found:
             npu_within=WITHIN,
             reach=[reach["all 14"], reach["all but GoogLeNet"]],
         )
-        save_page("partitiontuner", head, sections, self.folder)
         return sections
 
 
@@ -173,17 +138,17 @@ def partitiontuner(
     """The PartitionTuner paper's tables and figures beside ours, executed by daemons on its board, emulated."""
     machine = load_machine(BOARD)
     check_runnable(machine)
-    about, named = facts() | {"emulated": f"{machine.name}, without its time_scale"}, networks.split(",")
-    folder = results_of(quick=set(named) != set(NETWORKS))
-    found = _Found(folder, about, _cells_by_set(named, sets))
+    named, about = networks.split(","), {"emulated": f"{machine.name}, without its time_scale"}
+    report = Report("partitiontuner", about, quick=set(named) != set(NETWORKS))
+    found = _Found(report, _cells_by_set(named, sets))
     with tempfile.TemporaryDirectory() as sunk:
         for case in cases(named, Path(sunk)):
-            print(f"partitiontuner: {case} ...", flush=True)
+            report.step(str(case))
             found.sizes_mb.setdefault(case.network, case.path.stat().st_size / 1e6)
             costs = processor_costs(ready_for(case.path, machine)).costs
             plans = [planned(case, scheme, costs) for scheme in SCHEMES]
             measured = executed(plans, BOARD, rounds) if rounds else {}
-            found.results += [Result(its, measured.get(its.scheme)) for its in plans]
+            found.results += [replace(its, measured=measured.get(its.scheme)) for its in plans]
             if answers and case.network in FIGURE_7:
                 found.closeness += closeness_rows(plans, answers)
             found.save()
@@ -193,5 +158,5 @@ def partitiontuner(
         found.orders = order_rows(graphs)
     for title, rows in found.save().items():
         if rows:
-            show(f"{title} (emulated)", rows)
-    print(f"written to {folder}: partitiontuner.md, partitiontuner_statements.csv, partitiontuner_orders.csv")
+            report.show(f"{title} (emulated)", rows)
+    print(f"written to {report.folder}: partitiontuner.md, partitiontuner_statements.csv, partitiontuner_orders.csv")

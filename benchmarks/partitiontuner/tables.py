@@ -7,59 +7,17 @@ states to which times the board's description was fitted; for counts, `statement
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from benchmarks.partitiontuner.cases import OURS, SUNK, TITLES, Planned
-from benchmarks.partitiontuner.live import Measured
 from benchmarks.partitiontuner.published import NETWORKS, SCHEMES
 from benchmarks.report.results import Row, Spread
-from shisha_rt.planner.strategies import SchemeName
 
 ON_NPU: Final = tuple(scheme for scheme in SCHEMES if scheme != "baseline")
 """Schemes in the order of Tables 3 and 4."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A scheme on a case; `measured`: None if it was not executed."""
-
-    planned: Planned
-    measured: Measured | None = None
-
-    @property
-    def network(self) -> str:
-        return self.planned.case.network
-
-    @property
-    def form(self) -> str:
-        return self.planned.case.form
-
-    @property
-    def scheme(self) -> SchemeName:
-        return self.planned.scheme
-
-    @property
-    def board_ms(self) -> float:
-        """Predicted time for the board alone."""
-        return self.planned.cell.ms
-
-    @property
-    def predicted_ms(self) -> float:
-        """Predicted time with assumed hand-overs."""
-        return 1e3 * self.planned.found.foretold.latency_s
-
-    @property
-    def executed_ms(self) -> float | None:
-        return None if self.measured is None else 1e3 * self.measured.latency_s
-
-    @property
-    def stages_ms(self) -> float | None:
-        """Executed time without hand-overs."""
-        return None if self.measured is None else 1e3 * self.measured.stages_s
-
-
-Results = Sequence[Result]
+Results = Sequence[Planned]
 
 
 def of_form(results: Results, form: str) -> Results:
@@ -75,7 +33,7 @@ def table_2(results: Results) -> list[Row]:
     """
     return [
         {
-            "network": own[0].planned.case.published.title,
+            "network": own[0].case.published.title,
             "form": own[0].form,
             **{
                 title: next((_cell(one) for one in own if one.scheme == scheme), "") for scheme, title in TITLES.items()
@@ -85,9 +43,9 @@ def table_2(results: Results) -> list[Row]:
     ]
 
 
-def _cell(one: Result) -> str:
-    shown = [f"{ms:.1f}" for ms in (one.planned.paper_ms, one.board_ms, one.stages_ms) if ms is not None]
-    return " / ".join(shown) + "*" * one.planned.fitted
+def _cell(one: Planned) -> str:
+    shown = [f"{ms:.1f}" for ms in (one.paper_ms, one.cell.ms, one.stages_ms) if ms is not None]
+    return " / ".join(shown) + "*" * one.fitted
 
 
 def times(results: Results, spans: Mapping[tuple[str, str, str], str] | None = None) -> list[Row]:
@@ -98,27 +56,26 @@ def times(results: Results, spans: Mapping[tuple[str, str, str], str] | None = N
     return [_times(one, (spans or {}).get((one.network, one.form, one.scheme), "")) for one in results]
 
 
-def _times(one: Result, span: str) -> Row:
-    its, measured = one.planned, one.measured
-    told = its.found.foretold
+def _times(one: Planned, span: str) -> Row:
+    measured, told = one.measured, one.found.foretold
     return {
-        "network": its.case.published.title,
-        "form": its.case.form,
-        "scheme": TITLES[its.scheme],
-        "paper ms": its.paper_ms,
-        "paper's cell": "" if its.paper_ms is None else "fitted" if its.fitted else "predicted",
-        "predicted ms": one.board_ms,
+        "network": one.case.published.title,
+        "form": one.case.form,
+        "scheme": TITLES[one.scheme],
+        "paper ms": one.paper_ms,
+        "paper's cell": "" if one.paper_ms is None else "fitted" if one.fitted else "predicted",
+        "predicted ms": one.cell.ms,
         "over all number sets": span,
-        "off the paper %": None if its.paper_ms is None else 100 * (one.board_ms / its.paper_ms - 1),
+        "off the paper %": None if one.paper_ms is None else 100 * (one.cell.ms / one.paper_ms - 1),
         "executed ms": one.stages_ms,
         "hand-overs told ms": 1e3 * told.handover_s,
         "hand-overs ms": None if measured is None else 1e3 * measured.handover_s,
         "executed with hand-overs ms": None if measured is None else Spread.of(1e3 * s for s in measured.daemon_s),
         "client ms": None if measured is None else Spread.of(1e3 * s for s in measured.client_s),
-        "stages off predicted %": None if measured is None else 100 * (measured.stages_s / its.stages_s - 1),
+        "stages off predicted %": None if measured is None else 100 * (measured.stages_s / one.stages_s - 1),
         "executed off predicted %": None if measured is None else 100 * (measured.latency_s / told.latency_s - 1),
-        "lower bound ms": 1e3 * its.found.lower_bound_s,
-        "planning s": its.planning_s,
+        "lower bound ms": 1e3 * one.found.lower_bound_s,
+        "planning s": one.planning_s,
         "frames": 0 if measured is None else len(measured.daemon_s),
     }
 
@@ -129,28 +86,25 @@ def table_3(results: Results) -> list[Row]:
 
 
 def _counts(own: Results) -> Row:
-    case, published = own[0].planned.case, own[0].planned.case.published
-    by_scheme = {one.scheme: one.planned for one in own}
+    case, published = own[0].case, own[0].case.published
+    by_scheme = {one.scheme: one for one in own}
 
-    def of_schemes(ours: str, papers: Sequence[int]) -> Row:
-        kind = "Conv" if ours.startswith("convs") else "Relu"
-        row: dict[str, object] = {}
-        for scheme, paper in zip(ON_NPU, papers, strict=True):
-            its = by_scheme.get(scheme)
-            row[f"{kind} on NPU, {TITLES[scheme]}"] = _beside(None if its is None else getattr(its.cell, ours), paper)
-        its = by_scheme.get(OURS)
-        row[f"{kind} on NPU, {TITLES[OURS]}"] = "" if its is None else str(getattr(its.cell, ours))
-        return row
+    def of_schemes(kind: str, counts: str) -> Row:
+        ours = {scheme: getattr(planned.cell, counts) for scheme, planned in by_scheme.items()}
+        papers = dict(zip(ON_NPU, getattr(published, counts), strict=True))
+        return {
+            f"{kind} on NPU, {TITLES[scheme]}": _beside(ours.get(scheme), papers.get(scheme))
+            for scheme in (*ON_NPU, OURS)
+        }
 
-    any_one = own[0].planned
     tuned, best = by_scheme.get("partitiontuner"), by_scheme.get(OURS)
     return {
         "network": published.title,
         "form": case.form,
-        "parallel branches": _beside(any_one.found.parallel_branches, published.parallel_branches),
-        "Conv": _beside(any_one.convs, published.convs),
-        **of_schemes("convs_on_npu", published.convs_on_npu),
-        **of_schemes("relus_on_npu", published.relus_on_npu),
+        "parallel branches": _beside(own[0].found.parallel_branches, published.parallel_branches),
+        "Conv": _beside(own[0].convs, published.convs),
+        **of_schemes("Conv", "convs_on_npu"),
+        **of_schemes("Relu", "relus_on_npu"),
         "in parallel, PartitionTuner": _beside(
             None if tuned is None else tuned.found.overlapping, published.overlapping
         ),
@@ -162,11 +116,11 @@ def table_4(results: Results) -> list[Row]:
     """Numbers of partitions, the paper's in brackets."""
     rows: list[Row] = []
     for own in _by_case(results):
-        case = own[0].planned.case
+        case = own[0].case
         papers = dict(zip(ON_NPU, case.published.partitions, strict=True)) | {"baseline": 1}
         row: dict[str, object] = {"network": case.published.title, "form": case.form}
         for scheme, title in TITLES.items():
-            its = next((one.planned.cell.partitions for one in own if one.scheme == scheme), None)
+            its = next((one.cell.partitions for one in own if one.scheme == scheme), None)
             row[title] = _beside(its, papers.get(scheme))
         rows.append(row)
     return rows
@@ -186,14 +140,14 @@ def figure_6(results: Results) -> list[Row]:
         for one in own:
             if one is baseline:
                 continue
-            paper_ms, before_ms = one.planned.paper_ms, baseline.planned.paper_ms
+            paper_ms, before_ms = one.paper_ms, baseline.paper_ms
             rows.append(
                 {
-                    "network": one.planned.case.published.title,
+                    "network": one.case.published.title,
                     "form": one.form,
-                    "scheme": TITLES[one.planned.scheme],
+                    "scheme": TITLES[one.scheme],
                     "paper %": None if paper_ms is None or before_ms is None else reduction(paper_ms, before_ms),
-                    "predicted %": reduction(one.board_ms, baseline.board_ms),
+                    "predicted %": reduction(one.cell.ms, baseline.cell.ms),
                     "executed %": _reduction(one.stages_ms, baseline.stages_ms),
                 }
             )
@@ -210,17 +164,17 @@ def past_the_paper(results: Results) -> list[Row]:
         ours, tuned = by_scheme[OURS], by_scheme["partitiontuner"]
         rows.append(
             {
-                "network": ours.planned.case.published.title,
+                "network": ours.case.published.title,
                 "form": ours.form,
-                "PartitionTuner ms, predicted": tuned.board_ms,
-                "ours ms, predicted": ours.board_ms,
-                "quicker %, predicted": reduction(ours.board_ms, tuned.board_ms),
+                "PartitionTuner ms, predicted": tuned.cell.ms,
+                "ours ms, predicted": ours.cell.ms,
+                "quicker %, predicted": reduction(ours.cell.ms, tuned.cell.ms),
                 "quicker %, executed": _reduction(ours.stages_ms, tuned.stages_ms),
                 "quicker %, executed, with hand-overs": _reduction(ours.executed_ms, tuned.executed_ms),
-                "over the bound of any plan": ours.board_ms / (1e3 * ours.planned.found.lower_bound_s),
-                "over that of fork-join schedules": ours.planned.over_bound,
-                "partitions": ours.planned.cell.partitions,
-                "in parallel": ours.planned.found.overlapping,
+                "over the bound of any plan": ours.cell.ms / (1e3 * ours.found.lower_bound_s),
+                "over that of fork-join schedules": ours.over_bound,
+                "partitions": ours.cell.partitions,
+                "in parallel": ours.found.overlapping,
             }
         )
     return rows
@@ -238,7 +192,7 @@ def _reduction(after: float | None, before: float | None) -> float | None:
 def _by_case(results: Results) -> list[Results]:
     """Results in the order of the paper's networks."""
     order = list(NETWORKS)
-    found: dict[tuple[int, bool], list[Result]] = {}
+    found: dict[tuple[int, bool], list[Planned]] = {}
     for one in results:
         found.setdefault((order.index(one.network), one.form == SUNK), []).append(one)
     return [found[key] for key in sorted(found)]

@@ -17,6 +17,13 @@ def page(head: str, sections: Mapping[str, Sequence[Row] | str]) -> str:
     return "\n".join([head, *(f"## {title}\n\n{_body(body)}\n" for title, body in sections.items() if body)])
 
 
+def words(module: str, name: str = "page") -> tuple[str, dict[str, str]]:
+    """The head of a page and the words of its sections, by title: `NAME.md` beside a module (its `__file__`)."""
+    head, *sections = Path(module).with_name(f"{name}.md").read_text(encoding="utf-8").split("\n## ")
+    titled = (section.partition("\n\n") for section in sections)
+    return head, {title: text.rstrip() for title, _, text in titled}
+
+
 def save_page(name: str, head: str, sections: Mapping[str, Sequence[Row] | str], folder: Path = RESULTS) -> Path:
     """Write `NAME.md`."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -26,16 +26,15 @@ from typing import Any, Final, NamedTuple
 import psutil
 
 from benchmarks.report.results import in_turns
-from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.child_process import ChildProcess, Fields, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
-from benchmarks.rigs.cpu_time import cpu_time, whole_cpu_s
+from benchmarks.rigs.control import live_plan, set_live, tune
 from benchmarks.rigs.engine_process import PLAIN
-from benchmarks.rigs.forced import set_live
 from benchmarks.rigs.profiled import profiled
+from benchmarks.rigs.resources import cpu_time, whole_cpu_s
 from benchmarks.rigs.servers import SERVERS, awake, running, stopped
-from benchmarks.rigs.tune import tune
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
-from shisha_rt.client import Client, plan_of
+from shisha_rt.client import Client
 from shisha_rt.errors import Failure
 from shisha_rt.machine.machine import Machine
 from shisha_rt.model.zoo import zoo_path
@@ -230,7 +229,7 @@ def _daemons(
             client = closing.enter_context(_client(network, daemon.daemon, way))
             if begins and way.engine not in plans:
                 tune(daemon.control, client)
-                plans[way.engine] = plan_of(daemon.control.plan()["stages"])
+                plans[way.engine] = live_plan(daemon.control)
             elif begins:
                 set_live(daemon.control, plans[way.engine])
             spent = daemon.spent_with_http if way.transport == "http" else daemon.spent
@@ -280,15 +279,20 @@ def _with_client(server: Callable[[], Spent], pid: int) -> Callable[[], Spent]:
 
 @contextlib.contextmanager
 def _engine(network: Network, name: str) -> Iterator[Side]:
-    with child_process(
+    with plain_engine(network, name) as (engine, _):
+        yield Side(name, name, engine, lambda: {"workers": whole_cpu_s(engine.pid)})
+
+
+def plain_engine(network: Network, name: str) -> contextlib.AbstractContextManager[tuple[ChildProcess, Fields]]:
+    """Start one of `engine_process.PLAIN`."""
+    return child_process(
         "benchmarks.rigs.engine_process",
         rival=name,
         path=str(network.path),
         cleaned=str(network.cleaned),
         inputs=network.inputs,
         cores=network.cores,
-    ) as (engine, _):
-        yield Side(name, name, engine, lambda: {"workers": whole_cpu_s(engine.pid)})
+    )
 
 
 @contextlib.contextmanager

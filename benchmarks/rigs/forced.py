@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.control import set_live
 from shisha_rt.client import Client
-from shisha_rt.errors import Failure
 from shisha_rt.plan.plan import Plan
 
 _DAEMON: Final = "benchmarks.rigs.daemon_process"
@@ -31,17 +31,6 @@ class Forced:
     def burst(self, seconds: float, *, copied: bool = True, warm_up: int = _WARM_UP_FRAMES) -> dict[str, Any]:
         """One frame at a time for `seconds`, see `daemon_process`."""
         return self.process.ask(seconds=seconds, copied=copied, warm_up=warm_up)
-
-
-def set_live(control: Client, plan: Plan, attempts: int = 1) -> int:
-    """Set a plan; return its epoch. Raises Failure if it is not live after `attempts`: emulated places may refuse it
-    when the host is busy.
-    """
-    for _ in range(attempts):
-        settled = control.set_plan(plan)
-        if settled["outcome"] == "live":
-            return int(settled["epoch"])
-    raise Failure(f"{plan} is {settled['outcome']}: {settled['reason']}")
 
 
 @contextlib.contextmanager

@@ -72,6 +72,12 @@ class HttpClients:
     def all_answers(self) -> list[Answer]:
         return sorted((one for its in self.answers for one in its), key=lambda answer: answer.answered_s)
 
+    @property
+    def longest_gap_s(self) -> float | None:
+        """Without a result for any of the clients; None: there were fewer than two results."""
+        answers = self.all_answers
+        return max((b.answered_s - a.answered_s for a, b in itertools.pairwise(answers)), default=None)
+
     def start(self) -> None:
         for thread in self._threads:
             thread.start()

@@ -182,10 +182,8 @@ def child(model: str, machine: str, endpoint: str, keep: str) -> Child:
     ready = make_ready(resolve_model(model), load_machine(machine), teams=True)
     stored = layer_costs(ready)
     os.environ["XDG_CACHE_HOME"] = str(Path(keep).resolve())
-    daemon = TimedDaemon(
-        planned(ready, Planning(Settings("", strategy="guided", objective="throughput", batch=1)), stored),
-        addresses_of(Settings("", endpoint=endpoint, metrics="0")),
-    )
+    plans = Planning(Settings("", strategy="guided", objective="throughput", batch=1))
+    daemon = TimedDaemon(planned(ready, plans, stored), addresses_of(Settings("", endpoint=endpoint, metrics="0")))
     orders = Orders(daemon, Report(daemon))
 
     def turn() -> None:

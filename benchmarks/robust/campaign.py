@@ -49,9 +49,8 @@ import typer
 import zmq
 
 from benchmarks.live.load_figures import percentile
-from benchmarks.report.facts import facts
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, number, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, number
 from benchmarks.rigs.http_asking import Address, HttpClients
 from shisha_rt.client import Client, ShishaError
 from shisha_rt.measure.compile import compile_model
@@ -307,7 +306,7 @@ def campaign(
     ] = False,
 ) -> None:
     """Plans, kills, stops and vanishing clients at random, held against an oracle; status 1 if a promise is broken."""
-    rng, progress, about = random.Random(seed), Progress("campaign"), facts()
+    rng, report = random.Random(seed), Report("campaign")
     with tempfile.TemporaryDirectory(prefix="campaign-") as name:
         folder = Path(name)
         model = write_identity_model(folder)
@@ -337,17 +336,16 @@ def campaign(
             while time.monotonic() < begun_s + 60 * minutes:
                 going.step()
                 frames = sum(load.answered for load in loads)
-                progress.glance(f"{frames} frames, {going.faults} kills and stops, {going.epoch} plans")
+                report.glance(f"{frames} frames, {going.faults} kills and stops, {going.epoch} plans")
             for each in clients:
                 each.finish()
             going.epoch = daemon.control.status()["plan"]["epoch"]  # the tuner may have gone on meanwhile
         left = len(leftovers(daemon.runtime)) + len(daemon.processes())
-    progress.done()
     zmq.Context.instance().term()
     rows = _rows(going, loads, http, grpc, time.monotonic() - begun_s)
     rows += [{"what": "left", "count": left}]
-    save_csv(file_of(minutes, ipc=ipc, clock=clock), rows, about)
-    show("Campaign", rows)
+    report.save(rows, file_of(minutes, ipc=ipc, clock=clock))
+    report.show("Campaign", rows)
     broken = [fault for load in loads for fault in load.faults]
     for fault in broken[:20]:
         print(f"campaign: {fault}", file=sys.stderr)

@@ -46,9 +46,8 @@ import zmq
 from onnx import numpy_helper
 
 from benchmarks.live.load_figures import percentile
-from benchmarks.report.facts import facts
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row
 from benchmarks.rigs.http_asking import Answer, version_of
 from shisha_rt.client import Client, ShishaError
 from tests.serving.daemon_process import leftovers, machine_file
@@ -366,8 +365,7 @@ def campaign_models(
     restless: Annotated[bool, typer.Option("--restless", help="Places move as often as they can.")] = False,
 ) -> None:
     """Versions, loads and kills at random among several models; status 1 if a promise is broken."""
-    rng, progress = random.Random(seed), Progress("campaign of models")
-    about = facts()
+    rng, report = random.Random(seed), Report("campaign_models")
     begun_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="campaign-models-") as name:
         going = _Campaign(Path(name), rng, calm=calm, restless=restless)
@@ -377,17 +375,16 @@ def campaign_models(
             while time.monotonic() < begun_s + 60 * minutes:
                 going.step()
                 answered = sum(len(asking.answers) for asking in going.asking.values())
-                progress.glance(f"{answered} frames, {going.done.total()} changes and faults, {going.moves} moves")
+                report.glance(f"{answered} frames, {going.done.total()} changes and faults, {going.moves} moves")
             for asking in going.asking.values():
                 asking.finish()
         finally:
             going.host.__exit__(None, None, None)
         left = len(leftovers(going.host.runtime)) + len(going.host.processes())
-    progress.done()
     zmq.Context.instance().term()
     rows = _rows(going, left, time.monotonic() - begun_s)
-    save_csv(f"campaign_models{'_calm' * calm}{'_restless' * restless}", rows, about)
-    show("Campaign of several models", rows, going.refused[:20])
+    report.save(rows, f"campaign_models{'_calm' * calm}{'_restless' * restless}")
+    report.show("Campaign of several models", rows, going.refused[:20])
     if any(row["count"] for row in rows if row["what"] in ("lost", "wrong", "of another version", "refused", "left")):
         raise typer.Exit(1)
 

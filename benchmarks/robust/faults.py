@@ -31,9 +31,8 @@ import onnxruntime as ort
 import typer
 import zmq
 
-from benchmarks.report.facts import facts
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row
 from benchmarks.rigs.control_group import MemoryGroup
 from benchmarks.robust import cache_faults
 from benchmarks.robust.cache_faults import fault_row
@@ -91,8 +90,7 @@ def faults(
     rounds: int = typer.Option(5, min=1, help="Of daemons that are killed while they compile."),
 ) -> None:
     """Poison frames, odd values, damaged and full caches: what clients see; status 1 if a promise is broken."""
-    progress = Progress("faults")
-    about = facts()
+    report = Report("faults")
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         folder = Path(name)
         path, harmless = write_poison_model(folder), write_identity_model(folder)  # trials of engines use any frames
@@ -106,12 +104,11 @@ def faults(
             cache_faults.killed_while_compiling(folder / "killed", harmless, rounds),
         ):
             for row in of_some:
-                progress.step(f"{row['fault']}: {row['client']}")
+                report.step(f"{row['fault']}: {row['client']}")
                 rows.append(row)
-    progress.done()
     zmq.Context.instance().term()
-    save_csv("faults", rows, about)
-    show("Faults", rows)
+    report.save(rows)
+    report.show("Faults", rows)
     if any(row["kept"] != "yes" for row in rows):
         raise typer.Exit(1)
 

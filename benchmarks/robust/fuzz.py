@@ -23,9 +23,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from benchmarks.lists import words_in
-from benchmarks.report.facts import facts
-from benchmarks.report.headers import with_kept
-from benchmarks.report.results import RESULTS, Row, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row
 from benchmarks.robust.targets import TARGETS
 
 _LATE_S: Final = 30.0
@@ -46,7 +45,7 @@ def fuzz(
     The file of results keeps what it has of targets that are not fuzzed now.
     """
     names = words_in("--target", target, TARGETS) if target else list(TARGETS)
-    about = facts()
+    report = Report("fuzz")
     rows: dict[str, Row] = {}
     saving = Lock()
 
@@ -74,11 +73,11 @@ def fuzz(
                 "cases a second": share / seconds,
             }
             if not first:
-                save_csv("fuzz", *with_kept(RESULTS / "fuzz.csv", "target", [*rows.values()], about))
+                report.save_by("target", [*rows.values()])
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         deque(pool.map(run, names), maxlen=0)
-    show("readers under input that nobody should send", list(rows.values()), ["places: of defects, in the code"])
+    report.show("readers under input that nobody should send", list(rows.values()), ["places: of defects, in the code"])
     if any(row["defects"] for row in rows.values()):
         raise typer.Exit(1)
 

@@ -18,8 +18,8 @@ from typing import Annotated, Any, Final
 import psutil
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client
@@ -37,7 +37,7 @@ def hostile(
     slow: Annotated[int, typer.Option(min=1, help="Slow or half-open connections.")] = 200,
 ) -> None:
     """A polite client of HTTP alone, beside slow connections, and beside malformed requests."""
-    about = facts()
+    report = Report("hostile")
     options = ("--http", "127.0.0.1:0", "--objective", "throughput")
     with child_daemon(f"zoo:{model}", *options) as daemon, Client(daemon.endpoint, timeout_s=60) as control:
         told = control.metadata()["model"]
@@ -61,8 +61,10 @@ def hostile(
     first = rows[0]["p99 ms"]
     assert isinstance(first, float)
     rows = [{**row, "p99 / alone": row["p99 ms"] / first} for row in rows if isinstance(row["p99 ms"], float)]
-    show(f"strangers at the door, {model}", rows, ["answers: of the strangers, by status or whom the server cut off"])
-    save_csv("hostile", rows, about)
+    report.show(
+        f"strangers at the door, {model}", rows, ["answers: of the strangers, by status or whom the server cut off"]
+    )
+    report.save(rows)
 
 
 def beside(

@@ -36,13 +36,12 @@ import psutil
 import typer
 
 from benchmarks.live.load_figures import percentile
-from benchmarks.report.facts import facts
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, Spread, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, Spread
 from benchmarks.rigs.child_process import ChildProcess, child_process
-from benchmarks.rigs.cpu_time import cpu_time, whole_cpu_s
+from benchmarks.rigs.control import is_watching
 from benchmarks.rigs.many_process import DEAF, HALF, HONEST, TRICKLING
-from benchmarks.rigs.resources import Growth, Sample, growths, sample_of
+from benchmarks.rigs.resources import Growth, Sample, cpu_time, growths, sample_of, whole_cpu_s
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client, ShishaError
 from tests.serving.daemon_process import DaemonProcess
@@ -153,8 +152,7 @@ def overload(
     times: Annotated[float, typer.Option(min=0.1, help="The load, over capacity.")] = _TIMES,
 ) -> None:
     """More frames than can be answered, over many connections of which few behave; status 1 if a promise is broken."""
-    progress = Progress("overload")
-    about = facts()
+    report = Report("overload")
     with tempfile.TemporaryDirectory(prefix="overload-") as name:
         folder = Path(name)
         path = write_identity_model(folder) if model == NAME else f"zoo:{model}"
@@ -168,10 +166,9 @@ def overload(
                 )[0]
                 for what, port in settings.items()
             }
-            rows, broken = _measure(daemon, crowds, closing, 60 * minutes, connections, times, progress)
-    progress.done()
-    save_csv("overload" if model != NAME else f"overload_{NAME}", rows, about)
-    show(f"Overload, {model}", rows)
+            rows, broken = _measure(daemon, crowds, closing, 60 * minutes, connections, times, report)
+    report.save(rows, "" if model != NAME else f"overload_{NAME}")
+    report.show(f"Overload, {model}", rows)
     if broken:
         for fault in broken:
             print(f"overload: {fault}")
@@ -185,23 +182,23 @@ def _measure(
     seconds: float,
     connections: int,
     times: float,
-    progress: Progress,
+    report: Report,
 ) -> tuple[list[Row], list[str]]:
     zeromq = crowds[ZEROMQ]
-    progress.glance("the daemon tunes itself")
+    report.glance("the daemon tunes itself")
     _tuned(daemon, zeromq)
     watched = _Watched(daemon)
     before = watched.connections(), watched.descriptors()
-    progress.glance("capacity")
+    report.glance("capacity")
     alone = _saturated(zeromq)
-    progress.glance("connections come")
+    report.glance("connections come")
     manners = _manners(connections // 2)
     for crowd in crowds.values():
         crowd.ask(open=manners)
     zeromq.ask(fill={"count": _FILL})
     _settled(daemon)
     rate = times * alone["fps"]
-    progress.glance(f"{rate:.0f} frames a second")
+    report.glance(f"{rate:.0f} frames a second")
     loop_before, http_before = cpu_time(daemon.pid), _cpu_s(watched)
     own_s = time.process_time()
     with watched.watching():
@@ -213,7 +210,7 @@ def _measure(
         http_cpu_s = _cpu_s(watched) - http_before
         told = {what: crowd.hear() for what, crowd in crowds.items()}
     clients_cpu = sum(counts["cpu"] for counts in told.values()) + (time.process_time() - own_s) / (_LEAD_S + seconds)
-    progress.glance("capacity beside as much CPU of others")
+    report.glance("capacity beside as much CPU of others")
     closing.close()  # the clients go, all at once
     left = _left(watched, before)
     with child_process("benchmarks.rigs.many_process", endpoint=daemon.endpoint, port=None) as (again, _):
@@ -341,7 +338,7 @@ def _tuned(daemon: DaemonProcess, crowd: ChildProcess) -> None:
     until_s, calm = time.monotonic() + _TUNING_S, 0
     while calm < 2 and time.monotonic() < until_s:
         crowd.ask(saturate={"seconds": 2.0, "in_flight": _IN_FLIGHT})
-        calm = calm + 1 if daemon.control.call("tuner_get")["tuner"]["state"] == "watching" else 0
+        calm = calm + 1 if is_watching(daemon.control) else 0
     daemon.control.call("tuner_set", pause=True)
 
 

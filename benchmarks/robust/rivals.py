@@ -13,7 +13,6 @@ over HTTP and check every answer. Every few seconds one of the workers is killed
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import random
 import signal
@@ -33,9 +32,8 @@ import typer
 
 from benchmarks.live.load_figures import at_ms
 from benchmarks.live.race import versions
-from benchmarks.report.facts import facts
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, in_turns, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, in_turns
 from benchmarks.rigs.http_asking import Address, HttpClients, in_words
 from benchmarks.rigs.servers import ServerPython, running, the_python
 from shisha_rt.machine.host.cores import usable_cores
@@ -77,21 +75,19 @@ def campaign_rivals(
 ) -> None:
     """Workers of the daemon and of Mosec killed at random, under the same load over HTTP."""
     python = the_python(MOSEC, server_python)
-    about = facts() | versions([MOSEC], {MOSEC: python})
-    rng, progress = random.Random(seed), Progress("campaign_rivals")
+    rng, report = random.Random(seed), Report("campaign_rivals", versions([MOSEC], {MOSEC: python}))
     found: dict[str, list[_Round]] = {DAEMON: [], MOSEC: []}
     for number, turn in enumerate(in_turns((DAEMON, MOSEC), rounds)):
         for name in turn:
-            progress.step(f"{name}, round {number + 1} of {rounds}")
+            report.step(f"{name}, round {number + 1} of {rounds}")
             with (
                 tempfile.TemporaryDirectory(prefix="campaign-") as folder,
                 _daemon(Path(folder)) if name == DAEMON else _mosec(Path(folder), python) as side,
             ):
                 found[name].append(_killing(side, 60 * minutes, kill_every, rng))
-            save_csv("campaign_rivals", [_row(name, rounds) for name, rounds in found.items() if rounds], about)
-    progress.done()
+            report.save([_row(name, rounds) for name, rounds in found.items() if rounds])
     rows = [_row(name, rounds) for name, rounds in found.items()]
-    show("Workers killed", rows)
+    report.show("Workers killed", rows)
     if any(row["wrong"] for row in rows[:1]):
         print("campaign_rivals: the daemon has given a wrong answer", file=sys.stderr)
         raise typer.Exit(1)
@@ -167,7 +163,7 @@ def _await_another(side: _Side, before: set[int], until_s: float, found: _Round)
 def _row(name: str, rounds: list[_Round]) -> Row:
     answers = [turn.clients.all_answers for turn in rounds]
     took_s = [one.answered_s - one.sent_s for its in answers for one in its]
-    gaps_s = (after.answered_s - before.answered_s for its in answers for before, after in itertools.pairwise(its))
+    gaps_s = (gap_s for turn in rounds if (gap_s := turn.clients.longest_gap_s) is not None)
     back_s = [seconds for turn in rounds for seconds in turn.back_s]
     errors = sum((turn.clients.errors for turn in rounds), Counter[int]())
     return {

@@ -14,7 +14,6 @@ the same clients send frames one after the other over HTTP. Repeatedly the next 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import statistics
 import tempfile
 import time
@@ -29,9 +28,9 @@ import typer
 
 from benchmarks.live.load_figures import at_ms
 from benchmarks.live.race import versions
-from benchmarks.report.facts import ROOT, facts
-from benchmarks.report.progress import Progress
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.facts import ROOT
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row
 from benchmarks.rigs.child_process import child_process
 from benchmarks.rigs.http_asking import Address, HttpClients, in_words
 from benchmarks.rigs.servers import ServerPython, free_ports, the_python
@@ -61,18 +60,16 @@ def updates(
 ) -> None:
     """Versions that take over under load: the daemon's and Ray Serve's; status 1 if the daemon breaks a promise."""
     python = the_python(RAY, server_python)
-    about = facts() | versions([RAY], {RAY: python})
-    progress, rows = Progress("updates"), list[Row]()
+    report, rows = Report("updates", versions([RAY], {RAY: python})), list[Row]()
     for name in (DAEMON, RAY):
-        progress.step(name)
+        report.step(name)
         with (
             tempfile.TemporaryDirectory(prefix="updates-") as folder,
             _daemon(Path(folder)) if name == DAEMON else _ray(Path(folder), python) as side,
         ):
-            rows.append(_replacing(side, replacements, Path(folder), progress))
-        save_csv("updates", rows, about)
-    progress.done()
-    show("Versions that take over", rows)
+            rows.append(_replacing(side, replacements, Path(folder), report))
+        report.save(rows)
+    report.show("Versions that take over", rows)
     if any(rows[0][promise] for promise in ("lost", "errors", "wrong", "of another version")):
         raise typer.Exit(1)
 
@@ -107,7 +104,7 @@ def _ray(folder: Path, python: str) -> Iterator[_Side]:
         yield _Side(RAY, Address(port, "/inference"), lambda _, path: driver.ask(path=str(path)))
 
 
-def _replacing(side: _Side, replacements: int, folder: Path, progress: Progress) -> Row:
+def _replacing(side: _Side, replacements: int, folder: Path, report: Report) -> Row:
     clients = HttpClients(side.address, SHAPE, _CLIENTS)
     begun_s = time.monotonic()
     clients.start()
@@ -119,7 +116,7 @@ def _replacing(side: _Side, replacements: int, folder: Path, progress: Progress)
         changes.append(change)
         side.replace(version, path)
         change.done_s = time.monotonic()
-        progress.glance(f"{side.name}: version {version} serves, {replacements + 1 - version} to come")
+        report.glance(f"{side.name}: version {version} serves, {replacements + 1 - version} to come")
         time.sleep(_BETWEEN_S)
     clients.finish()
     return _row(side.name, time.monotonic() - begun_s, clients, changes)
@@ -133,7 +130,6 @@ def _row(name: str, seconds: float, clients: HttpClients, changes: list[Change])
         during = answer.sent_s, answer.answered_s
         (replaced_s if overlaps(during, spans) else else_s).append(answer.answered_s - answer.sent_s)
     takes_s = [ended_s - began_s for began_s, ended_s in spans]
-    gaps_s = (after.answered_s - before.answered_s for before, after in itertools.pairwise(answers))
     return {
         "server": name,
         "seconds": seconds,
@@ -147,7 +143,7 @@ def _row(name: str, seconds: float, clients: HttpClients, changes: list[Change])
         "replaced ms, 99th percentile": at_ms(replaced_s, 99),
         "else ms, median": at_ms(else_s, 50),
         "else ms, 99th percentile": at_ms(else_s, 99),
-        "longest gap s": max(gaps_s, default=None),
+        "longest gap s": clients.longest_gap_s,
         "takes s": statistics.median(takes_s),
         "takes s, most": max(takes_s),
     }

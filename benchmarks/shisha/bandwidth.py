@@ -28,8 +28,8 @@ import typer
 
 from benchmarks.live.emulation import triad
 from benchmarks.report.claims import Claims
-from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, Spread, number, save_csv, show
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, Spread, number
 from benchmarks.report.statements import Statement, holds
 from benchmarks.rigs.stage_rig import Loaded, StageRig, stage_rig
 from shisha_rt.machine.config.machine_file import check_runnable, parse_machine
@@ -291,9 +291,9 @@ def bandwidth(
     seconds: Annotated[float, typer.Option(min=0.2, help="Length of each emulated measurement.")] = 4.0,
 ) -> None:
     """Shisha's Figures 1 and 2: STREAM's triad on this host, and on two emulated memories."""
-    about = facts()
+    report = Report("bandwidth")
     host = list(host_rows())
-    print("bandwidth: two emulated memories ...", flush=True)
+    report.step("two emulated memories")
     measured, foretold = assignments(seconds)
     rows = [taken.row(other) for taken, other in zip(measured, foretold, strict=True)]
     best = [number(row, "best GB/s") for row in host if row["best GB/s"] is not None]
@@ -304,5 +304,5 @@ def bandwidth(
         "bandwidth_statements": ("The paper's statements and ours", stated),
     }
     for name, (title, of_table) in tables.items():
-        show(title, of_table)
-        print(f"written to {save_csv(name, of_table, about)}")
+        report.show(title, of_table)
+        print(f"written to {report.save(of_table, name)}")

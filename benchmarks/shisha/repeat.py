@@ -8,9 +8,9 @@ from typing import Annotated, Final
 
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.page import save_page
-from benchmarks.report.results import Row, results_of, save_csv, save_figure, show
+from benchmarks.report.page import words
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, save_figure
 from benchmarks.shisha.cases import (
     EIGHT_PLACES,
     FOUR_PLACES,
@@ -62,8 +62,7 @@ def shisha(
     ] = False,
 ) -> None:
     """Shisha's tables and figures beside ours, on machines on paper: everything is simulated."""
-    size, folder = QUICK if quick else FULL, results_of(quick=quick)
-    about = facts() | {"costs": COSTS}
+    size, report = QUICK if quick else FULL, Report("shisha", {"costs": COSTS}, quick=quick)
     eight = case(SYNTHNET, EIGHT_PLACES)
     found = compared(eight, size.runs)
     four = [case(network, FOUR_PLACES) for network in NETWORKS]
@@ -102,10 +101,10 @@ def shisha(
     }
     for name, (title, rows) in tables.items():
         if name not in ("heuristics", "alpha"):
-            show(f"{title} ({SIMULATED})", rows)
-    print(f"written to {save_csv('shisha_statements', stated, about, folder)}")
+            report.show(f"{title} ({SIMULATED})", rows)
+    print(f"written to {report.save(stated, 'shisha_statements')}")
     for name, figure in figures.items():
-        print(f"written to {save_figure(f'shisha_{name}', figure, about, folder)}")
+        print(f"written to {save_figure(f'shisha_{name}', figure, report.about, report.folder)}")
     on_page: Mapping[str, Sequence[Row] | str] = {
         "Statements": stated,
         "Table 1: heuristics": table_1(),
@@ -115,7 +114,7 @@ def shisha(
             for number, name, what in _FIGURES
         ),
     }
-    print(f"written to {save_page('shisha', _HEAD.format(**about), on_page, folder)}")
+    print(f"written to {report.save_page(words(__file__)[0], on_page)}")
 
 
 _FIGURES: Final = (
@@ -126,19 +125,3 @@ _FIGURES: Final = (
     ("8", "heuristics_time", "H1 and H3 on C1 to C6, convergence"),
     ("9", "alpha", "alpha, with slow places 3, 6 and 12 times slower"),
 )
-_HEAD: Final = """# Shisha's evaluation, repeated (simulated)
-
-**Everything on this page is simulated.** No network was run: costs come from a roofline of the paper's machines, and
-time is virtual. The paper simulated too (gem5), with bandwidths that it does not print; so shares and ratios can be
-compared, seconds and frames per second cannot.
-
-`{repeat}` wrote this page ({date}, commit {commit}).
-
-What the paper leaves open, and how it is read here: four places are C2 and eight are C5 of Table 2; a slow core takes
-3 times as long; bandwidths are 4 to 1; a trial is 32 frames. YOLOv3 is its backbone, with the 52 layers that the paper
-counts. Exhaustive Search is run where it has at most 150,000 plans (`--quick`: 10,000); elsewhere the optimum is that
-of `exact`, which is proven. Pipe-Search is given the paper's 395 trials; the 1200 s of its database are wall time,
-and in no sum of virtual seconds here. Of randomised searches the best of 200 runs is kept, as in the paper (`--quick`:
-of 20); the CSV files have the median too.
-A plan that the paper's Shisha would measure again counts in its trials and shares, but takes no time.
-"""

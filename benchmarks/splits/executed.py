@@ -11,9 +11,9 @@ from typing import Annotated, Final
 import typer
 
 from benchmarks.lists import words_in
-from benchmarks.report.facts import facts
-from benchmarks.report.page import save_page, table
-from benchmarks.report.results import Row, Spread, results_of, show
+from benchmarks.report.page import table, words
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, Spread
 from benchmarks.splits import alone, emulated, live
 
 ON_BOARD: Final = "Shards on the emulated board"
@@ -28,7 +28,7 @@ def splits_executed(
 ) -> None:
     """Split layers as workers run them: predicted and measured, against teams and engines, and what daemons choose."""
     wanted = words_in("--parts", parts, PARTS)
-    about, tables = facts(), dict[str, list[Row]]()
+    report, tables = Report("splits_executed", quick=quick), dict[str, list[Row]]()
     tables_of = (ON_BOARD, _board(quick=quick)), (ALONE, _layers(quick=quick)), (LIVE, _served(quick=quick))
     for part, (title, rows) in zip(PARTS, tables_of, strict=True):
         if part in wanted:
@@ -36,8 +36,8 @@ def splits_executed(
             for row in rows:
                 tables[title].append(row)
                 # Row by row, so that results are kept if a later one fails.
-                _save_page(tables, about, results_of(quick=quick))
-            show(title, tables[title])
+                _save_page(tables, report)
+            report.show(title, tables[title])
 
 
 def _board(*, quick: bool) -> Iterable[Row]:
@@ -63,12 +63,13 @@ def _served(*, quick: bool) -> Iterable[Row]:
         yield live.served_row(case)
 
 
-def _save_page(tables: Mapping[str, Sequence[Row]], about: Mapping[str, str], folder: Path) -> None:
+def _save_page(tables: Mapping[str, Sequence[Row]], report: Report) -> None:
     """Write the page of all tables, with findings from each."""
+    head, notes = words(__file__, "executed")
     texts = {
-        title: "\n".join([_NOTES[title], "", *findings(title, rows), "", table(rows)]) for title, rows in tables.items()
+        title: "\n".join([notes[title], "", *findings(title, rows), "", table(rows)]) for title, rows in tables.items()
     }
-    save_page("splits_executed", _PAGE.format(**about), texts, folder)
+    report.save_page(head, texts)
 
 
 def findings(title: str, rows: Sequence[Row]) -> list[str]:
@@ -130,23 +131,3 @@ def _number(value: object) -> float:
 
 def _middle(value: object) -> float:
     return value.median if isinstance(value, Spread) else _number(value)
-
-
-_PAGE: Final = """# Split layers executed
-
-`{repeat}` wrote this page ({date}, commit {commit}; {cpu}, {cores}; load at the start: {load average at the start}).
-"""
-
-_NOTES: Final[Mapping[str, str]] = {
-    ON_BOARD: """The board of the GP paper (`tx2-cyclone`): **emulated**, times are those of the board, its `time_scale`
-taken out. Predicted by the formulas of devices, measured as the median of what the worker took for each frame, one
-frame at a time. A place computes for real and then waits; `computed here ms` is the CPU time of that, in the same
-seconds: where it comes near to what is predicted, a busy moment of this host makes the place late.""",
-    ALONE: """Networks of one layer, one frame at a time, nothing emulated: one core, a team of two and splits in two
-through the daemon, hand-overs included; ONNX Runtime in a process by itself. All in turns; medians over the rounds, and
-their quartiles. `planned`: what the planner makes of the measured costs for least latency, without teams.""",
-    LIVE: """What the daemon begins with by stored costs, and what `guided` has live in the end, in turns under one load
-(speeds below 1 are **emulated**). `without splits`, `with splits`: what `plan --strategy exact` says of the same costs.
-`off the whole's`: the largest difference from the answers of a daemon with all of the network on one place, over the
-largest value. `different`: from the first answer to the same frame.""",
-}

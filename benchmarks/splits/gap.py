@@ -11,17 +11,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Annotated, Final, TypeVar
 
 import typer
 
-from benchmarks.report.facts import facts
-from benchmarks.report.page import table
-from benchmarks.report.results import RESULTS, Row, show, written
-from benchmarks.splits.networks import BOARD, NETWORKS
+from benchmarks.report.page import table, words
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, written
+from benchmarks.splits.networks import BOARD, CASES, NETWORKS
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.model.graph import Graph
@@ -41,11 +40,6 @@ from shisha_rt.papers.gp.single_layer import split_layer
 from shisha_rt.planner.shards.integer import BlockShares
 from shisha_rt.planner.strategies import Execution, SplitObjective
 
-CASES: Final[Mapping[str, tuple[SplitObjective, Execution]]] = {
-    "latency, in sequence": ("latency", "sequence"),
-    "latency, side by side": ("latency", "parallel"),
-    "energy": ("energy", "sequence"),
-}
 RIVALS: Final[tuple[RivalName, ...]] = ("proportional", "balanced", "greedy", "step")
 EXACT: Final = "integer"
 GEOMETRIC: Final = "geometric"
@@ -232,46 +226,17 @@ def splits_gap(
     networks: Annotated[str, typer.Option(help="Of the zoo, with commas between.")] = ",".join(NETWORKS.values()),
 ) -> None:
     """Geometric programs and other rivals against the exact integer split, for each layer and whole networks."""
-    about = facts() | {"costs": "on paper, of configs/devices"}
+    report = Report("splits_gap")
     found: list[Found] = []
     wholes: list[Row] = []
     for network in networks.split(","):
-        print(f"splits_gap: {network} ...", flush=True)
+        report.step(network)
         found += layers_of(network)
         wholes += network_rows(network)
     summary = summaries(found)
-    show("Over the exact split, each layer by itself", summary)
-    show("Whole networks", wholes)
-    print(f"written to {_save_page(summary, wholes, about)}")
-
-
-def _save_page(summary: Sequence[Row], wholes: Sequence[Row], about: Mapping[str, str]) -> Path:
-    path = RESULTS / "splits_gap.md"
-    path.write_text(_PAGE.format(**about, summary=table(summary), wholes=table(wholes)), encoding="utf-8")
-    return path
-
-
-_PAGE: Final = """# Geometric programs against the exact integer split
-
-AlexNet, VGG-16 and ResNet-18 on the emulated board of the GP paper (CPU, GPU, FPGA: `configs/devices`), on paper:
-filters are shared, every part is paid in full. AlexNet's convolutions in groups are taken as one group.
-
-`{repeat}` wrote this page ({date}, commit {commit}; {cpu}; load at the start: {load average at the start}).
-
-## Each layer by itself
-
-What each way costs over the exact split: median and worst. **geometric** is the paper's (condensed at the balanced
-split, tightened, rounded the best way); **again** is condensed anew at each solution, till it no longer moves (ours);
-**step** is Eq. 11 with the true step (12), which takes parts to move for free. Each of the three has also its time.
-
-{summary}
-
-## Whole networks
-
-In blocks of 16 filters. **integer** splits every layer by itself; **fused** may leave layers on a device, pair or tile
-them (layers in a row, as the paper has them: shortcuts are left out). **communication** fuses equal parts so that the
-least is moved. "proven": no plan of that kind costs less; else the bound below which none does. An empty cell: no
-shares that keep to the limits were found.
-
-{wholes}
-"""
+    report.show("Over the exact split, each layer by itself", summary)
+    report.show("Whole networks", wholes)
+    head, notes = words(__file__, "gap")
+    tables = zip(notes.items(), (summary, wholes), strict=True)
+    sections = {title: f"{note}\n\n{table(rows)}" for (title, note), rows in tables}
+    print(f"written to {report.save_page(head, sections)}")

@@ -21,8 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.report.results import Row
-from benchmarks.rigs.forced import set_live
-from benchmarks.rigs.journal import events_since
+from benchmarks.rigs.control import events_since, is_watching, live_plan, set_live
 from benchmarks.rigs.profiled import profiled
 from benchmarks.rigs.steady_load import SteadyLoad, Tally
 from shisha_rt.cli.drive.child_daemon import child_daemon
@@ -32,7 +31,6 @@ from shisha_rt.errors import Failure
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.machine import Machine
-from shisha_rt.plan.form import plan_of
 from shisha_rt.plan.plan import Plan
 
 _TIMEOUT_S: Final = 120.0
@@ -98,7 +96,7 @@ def served_row(case: Served) -> Row:
         whole = _whole_answers(case.model)
         arguments = (f"zoo:{case.model}", "--machine", machine.source, "--fresh", *case.options)
         with child_daemon(*arguments) as daemon, Client(daemon.endpoint, timeout_s=_TIMEOUT_S) as control:
-            first = plan_of(control.plan()["stages"])
+            first = live_plan(control)
             before = _difference(whole, _answers(control))
             with SteadyLoad(daemon.endpoint, case.in_flight) as load:
                 began_s = time.time()
@@ -106,7 +104,7 @@ def served_row(case: Served) -> Row:
                 control.call("tuner_set", pause=True)
                 found["tuned s"] = time.time() - began_s
                 found["to its end"] = "yes" if _has_tuned_once(control) else "no: the plan kept was being tried"
-                last = plan_of(control.plan()["stages"])
+                last = live_plan(control)
                 events = events_since(control)
                 plans = (first, last) if last != first else (first,)
                 rounds = range(case.rounds if last != first else 1)
@@ -170,7 +168,7 @@ def _has_tuned_once(control: Client) -> bool:
 
 
 def _has_tuned(control: Client) -> bool:
-    return _has_tuned_once(control) and control.call("tuner_get")["tuner"]["state"] == "watching"
+    return _has_tuned_once(control) and is_watching(control)
 
 
 def _frame_s(control: Client, load: SteadyLoad, plan: Plan, seconds: float) -> float:

@@ -25,6 +25,12 @@ NETWORKS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Names of the networks in the zoo, by title."""
 
+CASES: Final[Mapping[str, tuple[SplitObjective, Execution]]] = {
+    "latency, in sequence": ("latency", "sequence"),
+    "latency, side by side": ("latency", "parallel"),
+    "energy": ("energy", "sequence"),
+}
+
 
 @cache
 def board_devices(one_for_all: bool = False) -> Mapping[str, SplitDevice]:

@@ -8,10 +8,10 @@ from statistics import median
 from time import perf_counter
 from typing import Final
 
-from benchmarks.report.facts import facts
-from benchmarks.report.page import save_page, table
-from benchmarks.report.results import Row, number, save_csv, show
-from benchmarks.splits.networks import NETWORKS, alone, board_problem, totals
+from benchmarks.report.page import table, words
+from benchmarks.report.report import Report
+from benchmarks.report.results import Row, number
+from benchmarks.splits.networks import CASES, NETWORKS, alone, board_problem, totals
 from benchmarks.splits.single_layer import layer_traces, trace_row, weights_rows
 from benchmarks.splits.statements import statements
 from shisha_rt.papers.gp.chain import unfused
@@ -52,30 +52,24 @@ class NetworkRun:
 
 def splits_paper() -> None:
     """Repeat the figures of the GP paper: the tightening, S(x), and AlexNet, VGG-16 and ResNet-18 split."""
-    about = facts()
+    report = Report("splits_paper")
     runs = [
         condensed_again(network_run(network, objective, execution, one_for_all=one_for_all))
         for network in NETWORKS
         for one_for_all in SETUPS
-        for objective, execution in _KINDS
+        for objective, execution in CASES.values()
     ]
     traces, weights, networks = list(map(trace_row, layer_traces())), weights_rows(), list(map(network_row, runs))
     sweep = [row for network in NETWORKS for row in k_rows(network)]
     stated = [one.row() for one in statements(traces, weights, networks)]
-    print(f"written to {save_csv('splits_paper_statements', stated, about)}")
+    print(f"written to {report.save(stated, 'splits_paper_statements')}")
     sections: dict[str, Sequence[Row] | str] = {STATED: stated}
-    for (title, note), rows in zip(_NOTES.items(), (traces, weights, networks, sweep), strict=True):
-        show(title, rows)
-        sections[title] = f"{table(rows)}\n{note.rstrip()}"
-    show(STATED, stated)
-    print(f"written to {save_page('splits_paper', _PAGE.format(**about), sections)}")
-
-
-_KINDS: Final[tuple[tuple[SplitObjective, Execution], ...]] = (
-    ("latency", "sequence"),
-    ("latency", "parallel"),
-    ("energy", "sequence"),
-)
+    head, notes = words(__file__, "paper")
+    for (title, note), rows in zip(notes.items(), (traces, weights, networks, sweep), strict=True):
+        report.show(title, rows)
+        sections[title] = f"{table(rows)}\n\n{note}"
+    report.show(STATED, stated)
+    print(f"written to {report.save_page(head, sections)}")
 
 
 def network_run(
@@ -188,53 +182,3 @@ def k_rows(network: str) -> list[Row]:
             }
         )
     return rows
-
-
-_PAGE: Final = """# The GP paper's experiments repeated
-
-`{repeat}` wrote this page ({date}, commit {commit}; {cpu}; load at the start: {load average at the start}).
-
-Emulated: all costs are formulas of `tx2-cpu`, `tx2-gpu` and `cyclone10gx` in `configs/devices`, which describe the
-paper's board; the paper prints neither its models nor its limits. So shapes can repeat, and figures only as far as
-our description is right. Every result is evaluated with communication in full, whatever the program thought. Shares
-are rounded: the best of all roundings up and down, and a share that is there for its bound of one channel alone may
-be none.
-"""
-
-_NOTES: Final[Mapping[str, str]] = {
-    "Figures 3 to 5: one layer": """
-- Paper: alpha 170 at step 17, 14 channels to 2, less than a couple of hundred ms. The shape repeats: shares grow
-  with alpha till they make up the whole, and the cost goes on rising (the figure ends at twice the alpha). That it
-  takes about as many steps says nothing: the step was chosen so. Its 14 to 2 implies a GPU of 7 times the FPGA's cost,
-  which our board has not.
-- *wall ms*: all steps, the program built anew; the least of five runs, on a machine that did other work, too.
-- The answer is the split in proportion to marginal costs, not the best one. In sequence, with costs that grow by
-  the same for each channel, the best is all on one device. Condensed again it ends in a corner, and on the board in
-  the wrong one.
-""",
-    "Figure 8: how far S(x) = x^2k is from the step": """
-- Printed: about 0.12 at k = 100. The L2 norm is 1 / sqrt(4k + 1): 0.050 there, and 0.12 at k = 17. Norms of sampled
-  points, which grow with their number, do not give it either with 10 or 1,000 of them.
-""",
-    "Figure 9 and Table 1: networks": """
-- *ms over balanced* and the like: how much more (+) or less (-) than the rival takes, with the same limits. *best
-  whole shares*: each layer's exact split, without fusion.
-- Where each layer has an FPGA of its own, first layers are over 80% on it (paper: 61 of 64 in ResNet-18). That last
-  ones are 60 to 80% on the GPU (paper: 352 of 512, 69%) and that the least speed-up over the CPU is about 3 proves
-  nothing: a GPU five times as fast as the CPU was chosen by both.
-- Does not repeat: the greatest speed-up. Ours is of layers that the FPGA holds nearly whole: as described it takes
-  8 ns a position for any number of filters, and the paper does not say what its own takes. With one FPGA for all
-  layers, which is what Eqs. 10 and 14 print, the ranges are near the paper's, but first layers get less of it.
-- The abstract's 20% (latency) and 15% (energy) against a balanced split, which no experiment of the paper shows:
-  ours gains twice to four times that, as a third of each layer on the slow CPU is a weak rival. Against a split in
-  proportion to speed there is no gain with one FPGA a layer, and a loss with one for all and in least energy.
-  Against `greedy` the programs lose in sequence, where filling the fastest device is best, and gain in parallel.
-- Condensing again at each solution (ours) closes nearly all of the gap to the best whole shares in sequence and for
-  energy. In parallel with one FPGA a layer there is hardly any; with one for all it still gains a tenth.
-- AlexNet's layers of two groups count as convolutions of the channels that a filter sees.
-""",
-    "k swept": """
-- In sequence, one FPGA a layer. From k = 50 on nothing changes. In programs, steep terms are variables with a floor
-  of a millionth: written out, x^200 ended Clarabel on ResNet-18, and x^2000 on VGG-16.
-""",
-}

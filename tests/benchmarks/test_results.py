@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from benchmarks.__main__ import app
 from benchmarks.cluster import serve
 from benchmarks.live.branches import SIDES, alone_row
 from benchmarks.live.goodput import goodput_row
-from benchmarks.live.live_change import Change, Run, change_rows, report
+from benchmarks.live.live_change import Change, Run, change_rows, show_changes
 from benchmarks.live.load_figures import AtRate, Heard, Step, step_row
 from benchmarks.live.several import AtLoad
 from benchmarks.partitiontuner import repeat
@@ -24,6 +25,7 @@ from benchmarks.report import results
 from benchmarks.report.facts import as_typed, commits_since, facts, git, host
 from benchmarks.report.headers import header, stale_rows, with_kept
 from benchmarks.report.readme import alone_table, branches_table, hosts_table, with_table
+from benchmarks.report.report import Report
 from benchmarks.report.results import Spread, read_csv, save_csv
 from benchmarks.robust import campaign
 from shisha_rt.errors import BadInput
@@ -94,7 +96,7 @@ def test_some_networks_of_a_paper_are_a_quick_run(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(repeat, "cases", lambda *_: [])
 
     def save(results_so_far: repeat._Found) -> dict[str, list[results.Row]]:
-        folders.append(results_so_far.folder)
+        folders.append(results_so_far.report.folder)
         return {}
 
     monkeypatch.setattr(repeat._Found, "save", save)
@@ -135,7 +137,7 @@ def test_a_kept_file_has_the_columns_that_are_written_now(tmp_path: Path, name: 
 
 def test_no_change_within_the_stream_is_said(tmp_path: Path) -> None:
     with pytest.raises(BadInput):
-        report([Run("net", CHANGED.answered_s, ())], {}, tmp_path)
+        show_changes([Run("net", CHANGED.answered_s, ())], Report("live_change", quick=True))
 
 
 def test_a_quick_run_writes_over_no_result_that_is_kept() -> None:
@@ -143,9 +145,9 @@ def test_a_quick_run_writes_over_no_result_that_is_kept() -> None:
     asked = subprocess.run(["git", "check-ignore", "-q", quick / "dcg.md"], cwd=results.RESULTS, check=False)
     assert (asked.returncode, results.results_of(quick=False)) == (0, results.RESULTS)
     texts = {path.stem: path.read_text(encoding="utf-8") for path in results.RESULTS.parent.rglob("*.py")}
-    saving = {name for name, text in texts.items() if '"--quick"' in text and "save_" in text}
+    saving = {name for name, text in texts.items() if '"--quick"' in text and re.search("save_|Report[(]", text)}
     assert saving > {"pim_board", "race", "live_change"}
-    assert [name for name in saving if "results_of(quick=quick)" not in texts[name]] == []
+    assert [name for name in saving if "quick=quick)" not in texts[name]] == []
 
 
 def test_a_figure_of_several_rounds_has_its_quartiles(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.splits.gap import AGAIN, CASES, GEOMETRIC, Found, layer_found, summaries
+from benchmarks.splits.gap import AGAIN, GEOMETRIC, Found, layer_found, summaries
+from benchmarks.splits.networks import CASES
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.gp.chain import Chain
 from shisha_rt.papers.gp.geometric.geometric import GeometricSplit

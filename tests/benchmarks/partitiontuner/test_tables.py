@@ -7,9 +7,9 @@ from typing import Final
 
 from benchmarks.partitiontuner.accuracy_statements import accuracy_statements, reader_statements
 from benchmarks.partitiontuner.board import Cell
-from benchmarks.partitiontuner.cases import GIVEN, SUNK
+from benchmarks.partitiontuner.cases import GIVEN, SUNK, Planned
 from benchmarks.partitiontuner.statements import Key, found_of, size_statements, statements
-from benchmarks.partitiontuner.tables import Result, figure_6, of_form, past_the_paper, table_2, table_3, table_4, times
+from benchmarks.partitiontuner.tables import figure_6, of_form, past_the_paper, table_2, table_3, table_4, times
 from benchmarks.report.statements import OURS as AIM
 from benchmarks.report.statements import Statement
 from shisha_rt.planner.strategies import SchemeName
@@ -76,7 +76,7 @@ def _of(found: list[Statement], what: str) -> Statement:
     return one
 
 
-def _stated(results: list[Result], *sets: dict[Key, Cell]) -> list[Statement]:
+def _stated(results: list[Planned], *sets: dict[Key, Cell]) -> list[Statement]:
     return statements(found_of(results, SUNK, sets))
 
 
@@ -103,14 +103,15 @@ def test_hand_overs_are_no_gain() -> None:
     """What makes OpSeq slower here is this host's way from stage to stage: it stands apart."""
     slow, quick = result("resnet18", "opseq", 100), result("resnet18", "partitiontuner", 100)
     found = found_of([slow, quick], SUNK)
-    told = replace(found, told_ms={key: ms * (1.1 if "opseq" in key else 1) for key, ms in found.told_ms.items()})
+    slower = {key: replace(cell, ms=1.1 * cell.ms) for key, cell in found.told.items() if "opseq" in key}
+    told = replace(found, told={**found.told, **slower})
     one = _of(statements(told), "ResNet-18: PartitionTuner is quicker than OpSeq")
     assert (one.ours["ours"], one.ours["with hand-overs as told"], one.repeats) == ("0.00%", "9.09%", "no")
 
 
 def test_a_prediction_is_given_over_all_number_sets() -> None:
     results = [result("squeezenet", "typeseq", 100), result("squeezenet", "partitiontuner", 95, on_npu=(12, 0))]
-    own: dict[Key, Cell] = {(one.network, one.scheme): one.planned.cell for one in results}
+    own: dict[Key, Cell] = {(one.network, one.scheme): one.cell for one in results}
     tuned: Key = ("squeezenet", "partitiontuner")
     others = [
         own | {tuned: replace(own[tuned], ms=ms, convs_on_npu=convs)}

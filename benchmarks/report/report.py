@@ -1,0 +1,65 @@
+"""What a run of a benchmark writes: where it is, its results and tables."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from benchmarks.report.facts import facts
+from benchmarks.report.headers import with_kept
+from benchmarks.report.page import save_page
+from benchmarks.report.results import Row, results_of, save_csv, show
+
+_CLEAR: Final = "\r\033[K"
+
+
+class Report:
+    """`name`: of the benchmark, in front of each line, and of its results. `about`: further facts of their header.
+
+    On a terminal where it is stands in one line that is overwritten; elsewhere only new steps are written.
+    """
+
+    def __init__(self, name: str, about: Mapping[str, str] = MappingProxyType({}), *, quick: bool = False) -> None:
+        self.about = {**facts(), **about}
+        self.folder = results_of(quick=quick)
+        self._name = name
+        self._began_s = time.monotonic()
+        self._is_terminal = sys.stderr.isatty()
+
+    def step(self, what: str) -> None:
+        """Write a line that stays, for a step of minutes."""
+        self._clear()
+        print(f"{self._name}: {what} ...", flush=True)
+
+    def glance(self, what: str) -> None:
+        """Write a temporary line, on a terminal only."""
+        if self._is_terminal:
+            minutes, seconds = divmod(int(time.monotonic() - self._began_s), 60)
+            sys.stderr.write(f"{_CLEAR}{self._name}: {what} ({minutes}:{seconds:02d})")
+            sys.stderr.flush()
+
+    def save(self, rows: Sequence[Row], name: str = "") -> Path:
+        """Write a file of results: as often as there are more rows, so that those are kept if a later one fails."""
+        return save_csv(name or self._name, rows, self.about, self.folder)
+
+    def save_by(self, column: str, rows: Sequence[Row], name: str = "", *, add: bool = True) -> Path:
+        """As `save`, with the commit of each row; `add`: the file keeps rows that have other values of a column."""
+        kept = self.folder / f"{name or self._name}.csv" if add else None
+        return save_csv(name or self._name, *with_kept(kept, column, rows, self.about), self.folder)
+
+    def save_page(self, head: str, sections: Mapping[str, Sequence[Row] | str], **fields: object) -> Path:
+        """Write a page of results. `head`: its fields are the facts, and `fields`."""
+        return save_page(self._name, head.format(**self.about, **fields), sections, self.folder)
+
+    def show(self, title: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:
+        self._clear()
+        show(title, rows, notes)
+
+    def _clear(self) -> None:
+        if self._is_terminal:
+            sys.stderr.write(_CLEAR)
+            sys.stderr.flush()

@@ -384,6 +384,22 @@ def lstm_with_state() -> onnx.ModelProto:
     )
 
 
+def recurrent_from_zeros() -> onnx.ModelProto:
+    """As exporters write it: initial states are zeros, for one frame."""
+    net = Sketch()
+    net.product("x", "embedded", 6, 4)
+    net.add("Transpose", ["embedded"], "by_step", perm=[1, 0, 2])
+    zeros = net.number("zeros", np.zeros((1, 1, 8)), np.float32)
+    weights = [net.weight("W", 1, 32, 4), net.weight("R", 1, 32, 8)]
+    net.add("LSTM", ["by_step", *weights, "", "", zeros, zeros], "all", hidden_size=8)
+    net.add("Squeeze", ["all", net.number("axis", [1])], "squeezed")
+    weights = [net.weight("W2", 1, 24, 8), net.weight("R2", 1, 24, 8)]
+    net.add("GRU", ["squeezed", *weights, "", "", zeros], "", "last", hidden_size=8)
+    net.add("Squeeze", ["last", net.number("first", [0])], "features")
+    net.product("features", "y", 8, 3)
+    return net.model({"x": (FLOAT, ["batch", 5, 6])}, {"y": (FLOAT, ["batch", 3])})
+
+
 def gru_both_ways() -> onnx.ModelProto:
     net = Sketch()
     net.product("x", "embedded", 6, 4)
@@ -863,9 +879,9 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
         for build in (
             nonzero_in_the_middle, nonzero_at_the_end, suppressed_boxes, topk_of_a_computed_number, if_of_a_constant,
             if_in_if, weights_in_branches, branches_of_two_shapes, loop_of_a_constant, loop_of_a_computed_number, scan,
-            spectrograms, lstm_with_state, gru_both_ways, inputs_of_all_types, halves_and_doubles, nothing_inside,
-            nothing_out, scalar_input, quantized, strange_names, own_functions, wrong_shapes, output_read_on,
-            straight_through, one_result_twice, five_outputs, weights_as_inputs, all_activations,
+            spectrograms, lstm_with_state, recurrent_from_zeros, gru_both_ways, inputs_of_all_types, halves_and_doubles,
+            nothing_inside, nothing_out, scalar_input, quantized, strange_names, own_functions, wrong_shapes,
+            output_read_on, straight_through, one_result_twice, five_outputs, weights_as_inputs, all_activations,
             numbers_and_truths_cross, one_and_three_dimensions, resized_positions, outputs_that_shapes_tell,
             own_functions_of_another_opset,
         )

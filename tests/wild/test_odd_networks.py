@@ -43,6 +43,7 @@ from tests.wild.odd_networks import (
     branch_of_another_size,
     in_opset,
     loop_without_end,
+    recurrent_from_zeros,
     spectrograms,
     thresholds_as_inputs,
     two_rates,
@@ -179,6 +180,13 @@ def check_served(path: Path, *forms: Form) -> None:
 @pytest.mark.parametrize("name", SERVED)
 def test_served_right(name: str, forms: tuple[Form, ...], tmp_path: Path) -> None:
     check_served(saved(SERVED[name](), tmp_path, name), *forms)
+
+
+def test_recurrent_layers_that_begin_with_zeros_compute_several_frames_in_a_run(tmp_path: Path) -> None:
+    """States of one frame, as exporters write them, kept frames apart."""
+    compiled = next(compiled_here(saved(recurrent_from_zeros(), tmp_path, "recurrent"), ["prepacked"]))
+    frames = [{spec.name: made_up(spec, seed) for spec in compiled.index.inputs} for seed in range(FRAMES)]
+    assert check_together(compiled, frames, [(0, len(compiled.layers) - 1)])
 
 
 @pytest.mark.parametrize("form", ["prepacked", "as_is"])

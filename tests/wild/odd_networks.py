@@ -465,6 +465,60 @@ def halves_and_doubles() -> onnx.ModelProto:
     return net.model({"x": (HALF, [2, 4])}, {"y": (HALF, [2, 3])})
 
 
+# What the engine names anew
+
+
+def channels_last() -> onnx.ModelProto:
+    """As converted from TensorFlow: activations between transpositions, which the engine moves away."""
+    net = Sketch()
+    x, channels = "x", 3
+    for layer in range(4):
+        net.add("Transpose", [x], f"first{layer}", perm=[0, 3, 1, 2])
+        net.conv(f"first{layer}", f"made{layer}", (channels, 16))
+        net.add("Transpose", [f"made{layer}"], f"last{layer}", perm=[0, 2, 3, 1])
+        x, channels = net.add("Relu", [f"last{layer}"], f"active{layer}" if layer < 3 else "y"), 16
+    return net.model({"x": (FLOAT, (1, 8, 8, 3))}, {"y": (FLOAT, (1, 8, 8, 16))})
+
+
+def halves_alone() -> onnx.ModelProto:
+    """FP16 throughout, which the engine computes in FP32."""
+    net = Sketch()
+    x, channels = "x", 3
+    for layer in range(4):
+        net.conv(x, f"made{layer}", (channels, 16))
+        x, channels = net.add("Relu", [f"made{layer}"], f"active{layer}" if layer < 3 else "y"), 16
+    net.weights = {name: value.astype(np.float16) for name, value in net.weights.items()}
+    return net.model({"x": (HALF, IMAGE)}, {"y": (HALF, (1, 16, 8, 8))})
+
+
+def signed_integers() -> onnx.ModelProto:
+    """Quantised to INT8, weights and activations alike; zero points are all 0, and the engine keeps one of them."""
+    net = Sketch()
+    x, channels = "x", 3
+    for layer in range(4):
+        made = f"made{layer}"
+        scale = net.number(f"{made}_scale", 0.05, np.float32)
+        zero = net.number(f"{made}_zero", 0, np.int8)
+        net.add("QuantizeLinear", [x, scale, zero], f"{made}_q")
+        net.add("DequantizeLinear", [f"{made}_q", scale, zero], f"{made}_x")
+        net.conv(f"{made}_x", made, (channels, 8))
+        net.weights[f"{made}_w"] = np.rint(net.weights[f"{made}_w"] * 100).clip(-127, 127).astype(np.int8)
+        scale = net.number(f"{made}_w_scale", 0.01, np.float32)
+        net.add("DequantizeLinear", [f"{made}_w", scale, net.number(f"{made}_w_zero", 0, np.int8)], f"{made}_w_x")
+        bias = net.number(f"{made}_b", np.arange(8) * 10, np.int32)
+        scale = net.number(f"{made}_b_scale", 0.0005, np.float32)
+        net.add("DequantizeLinear", [bias, scale, net.number(f"{made}_b_zero", 0, np.int32)], f"{made}_b_x")
+        conv = next(node for node in net.nodes if node.op_type == "Conv" and node.output[0] == made)
+        net.nodes.remove(conv)
+        conv.input[1:] = [f"{made}_w_x", f"{made}_b_x"]
+        net.nodes.append(conv)
+        x, channels = net.add("Relu", [made], f"active{layer}"), 8
+    zero = net.number("y_zero", 0, np.int8)
+    net.add("QuantizeLinear", [x, net.number("y_scale", 0.05, np.float32), zero], "y_q")
+    net.add("DequantizeLinear", ["y_q", "y_scale", zero], "y")
+    return net.model({"x": (FLOAT, IMAGE)}, {"y": (FLOAT, (1, 8, 8, 8))})
+
+
 def nothing_inside() -> onnx.ModelProto:
     """Tensors of size 0: sliced away, joined again, and a weight without values (as in Resize)."""
     net = Sketch()
@@ -883,7 +937,7 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
             nothing_inside, nothing_out, scalar_input, quantized, strange_names, own_functions, wrong_shapes,
             output_read_on, straight_through, one_result_twice, five_outputs, weights_as_inputs, all_activations,
             numbers_and_truths_cross, one_and_three_dimensions, resized_positions, outputs_that_shapes_tell,
-            own_functions_of_another_opset,
+            own_functions_of_another_opset, channels_last, halves_alone, signed_integers,
         )
     }
 )  # fmt: skip

@@ -40,10 +40,14 @@ from tests.wild.odd_networks import (
     REFUSED,
     SERVED,
     Array,
+    Build,
     branch_of_another_size,
+    channels_last,
+    halves_alone,
     in_opset,
     loop_without_end,
     recurrent_from_zeros,
+    signed_integers,
     spectrograms,
     thresholds_as_inputs,
     two_rates,
@@ -187,6 +191,13 @@ def test_recurrent_layers_that_begin_with_zeros_compute_several_frames_in_a_run(
     compiled = next(compiled_here(saved(recurrent_from_zeros(), tmp_path, "recurrent"), ["prepacked"]))
     frames = [{spec.name: made_up(spec, seed) for spec in compiled.index.inputs} for seed in range(FRAMES)]
     assert check_together(compiled, frames, [(0, len(compiled.layers) - 1)])
+
+
+@pytest.mark.parametrize("build", [channels_last, halves_alone, signed_integers])
+def test_layers_whose_tensors_the_engine_names_anew_are_cut_all_the_same(build: Build, tmp_path: Path) -> None:
+    """Up to all cuts were lost."""
+    compiled = next(compiled_here(saved(build(), tmp_path, "named_anew"), ["prepacked"]))
+    assert compiled.index.legal_cuts == tuple(range(3))
 
 
 @pytest.mark.parametrize("form", ["prepacked", "as_is"])

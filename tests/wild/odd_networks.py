@@ -400,6 +400,17 @@ def recurrent_from_zeros() -> onnx.ModelProto:
     return net.model({"x": (FLOAT, ["batch", 5, 6])}, {"y": (FLOAT, ["batch", 3])})
 
 
+def attention() -> onnx.ModelProto:
+    """As in opset 23: one operator of ONNX, with a mask for all frames."""
+    net = Sketch()
+    for name in "qkv":
+        net.product("x", name, 8, 8)
+    mask = net.number("mask", np.triu(np.full((5, 5), -10.0)), np.float32)
+    net.add("Attention", ["q", "k", "v", mask], "attended", q_num_heads=2, kv_num_heads=2)
+    net.product("attended", "y", 8, 3)
+    return net.model({"x": (FLOAT, ["batch", 5, 8])}, {"y": (FLOAT, ["batch", 5, 3])}, opset=23)
+
+
 def gru_both_ways() -> onnx.ModelProto:
     net = Sketch()
     net.product("x", "embedded", 6, 4)
@@ -938,6 +949,7 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
             output_read_on, straight_through, one_result_twice, five_outputs, weights_as_inputs, all_activations,
             numbers_and_truths_cross, one_and_three_dimensions, resized_positions, outputs_that_shapes_tell,
             own_functions_of_another_opset, channels_last, halves_alone, signed_integers,
+            attention,
         )
     }
 )  # fmt: skip

@@ -41,6 +41,7 @@ from tests.wild.odd_networks import (
     SERVED,
     Array,
     Build,
+    attention,
     branch_of_another_size,
     channels_last,
     halves_alone,
@@ -186,9 +187,10 @@ def test_served_right(name: str, forms: tuple[Form, ...], tmp_path: Path) -> Non
     check_served(saved(SERVED[name](), tmp_path, name), *forms)
 
 
-def test_recurrent_layers_that_begin_with_zeros_compute_several_frames_in_a_run(tmp_path: Path) -> None:
-    """States of one frame, as exporters write them, kept frames apart."""
-    compiled = next(compiled_here(saved(recurrent_from_zeros(), tmp_path, "recurrent"), ["prepacked"]))
+@pytest.mark.parametrize("build", [recurrent_from_zeros, attention])
+def test_all_layers_compute_several_frames_in_a_run(build: Build, tmp_path: Path) -> None:
+    """Recurrent layers were kept apart by the states of one frame that exporters write, Attention by its mask."""
+    compiled = next(compiled_here(saved(build(), tmp_path, "together"), ["prepacked"]))
     frames = [{spec.name: made_up(spec, seed) for spec in compiled.index.inputs} for seed in range(FRAMES)]
     assert check_together(compiled, frames, [(0, len(compiled.layers) - 1)])
 

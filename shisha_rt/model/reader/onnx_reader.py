@@ -272,7 +272,7 @@ def _check_header(model: onnx.ModelProto) -> None:
             raise BadInput(f"{count} opset versions of domain {domain or 'ai.onnx'!r}; expected one", Error.NOT_ONNX)
     version = next((opset.version for opset in model.opset_import if not opset.domain), None)
     if version is None:
-        raise BadInput(f"truncated, or no opset version given; expected {_OLDEST_OPSET} or newer", Error.NOT_ONNX)
+        raise BadInput(f"truncated, or no opset of ai.onnx given; expected {_OLDEST_OPSET} or newer", Error.NOT_ONNX)
     if version < _OLDEST_OPSET:
         raise BadInput(f"opset version {version}; expected {_OLDEST_OPSET} or newer", Error.MODEL_UNSUPPORTED)
     for graph in all_graphs(model.graph):

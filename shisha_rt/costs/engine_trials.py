@@ -20,6 +20,9 @@ MOST_APART: Final = 1e-3
 MOST_UNLIKE: Final = 1e-3
 """Share of an output's whole numbers that may differ from ONNX Runtime's. Those of 8 bits stand for reals, and differ
 only if they are more than one step apart."""
+_OVER_ROUNDING: Final = 1.001
+"""Answers that differ by at most this many times what rounding explains agree: a step of a quantised output is as long
+as any other except for its own rounding."""
 FAR_SLOWER: Final = 1.5
 """An engine that takes more than this many times as long as the best is not tried live."""
 RUN_S: Final = 0.3e-3
@@ -160,7 +163,7 @@ def why_not(trial: EngineTrial) -> str:
 
 def why_apart(difference: float | None, unlike: float | None, over_rounding: float | None) -> str:
     """Why such differences (see `EngineTrial`) are too large to be rounding; empty if they are not."""
-    if over_rounding is not None and over_rounding > 1:
+    if over_rounding is not None and over_rounding > _OVER_ROUNDING:
         return (
             f"answers differ by {difference:.2g} of an output's largest value, "
             f"by {over_rounding:.3g} times as much as rounding explains"

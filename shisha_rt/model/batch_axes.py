@@ -350,7 +350,20 @@ def _recurrent(ends: _Ends) -> Axes:
 
 
 def _attention(ends: _Ends) -> Axes:
-    """Fused attention: the batch axis is axis 0 of every input that has one."""
+    """Attention of ONNX: the batch axis is axis 0 of all inputs. A mask is broadcast, and may be one for all frames."""
+    if ends.operator.domain:
+        return _fused_attention(ends)
+    for position in filter(ends.has, range(len(ends.axes))):
+        if position == _MASK_AT and ends.axes[position] is None:
+            if len(ends.shape(position)) == _MASK_RANK and ends.shape(position)[0] != 1:
+                raise MixesFrames("a constant differs along the axis of frames")
+        elif ends.along(position) != 0 or (position == _MASK_AT and len(ends.shape(position)) != _MASK_RANK):
+            raise MixesFrames("frames are along different axes of what it reads")
+    return ends.all_outputs(0)
+
+
+def _fused_attention(ends: _Ends) -> Axes:
+    """Attention of ONNX Runtime: the batch axis is axis 0 of every input that has one."""
     batched = [position for position, axis in enumerate(ends.axes) if axis is not None]
     if ends.operator.op_type in ("Attention", "QAttention") and set(batched) - {0, 3}:
         raise MixesFrames("it keeps a state")
@@ -366,6 +379,8 @@ def _embedding(ends: _Ends) -> Axes:
     return ends.all_outputs(0)
 
 
+_MASK_AT: Final = 3
+_MASK_RANK: Final = 4
 _ALL: Final = slice(None)
 _FIRST: Final = (0,)
 _Rule: TypeAlias = Callable[[_Ends], Axes]
@@ -385,6 +400,7 @@ _BY_TYPES: Final[tuple[tuple[str, _Rule, tuple[int, ...] | slice], ...]] = (
     ("Gemm FusedGemm", _gemm, (0, 2)),
     ("QGemm", _gemm, (0, 6)),
     ("Softmax LogSoftmax Hardmax", partial(_normalised, default=1), _FIRST),
+    ("QLinearSoftmax", partial(_normalised, default=-1), _FIRST),
     ("LayerNormalization SimplifiedLayerNormalization RMSNormalization", partial(_normalised, default=-1), _FIRST),
     ("SkipLayerNormalization", _skip_normalisation, (0, 1)),
     ("LpNormalization TopK", partial(_one_axis, default=-1), _FIRST),
@@ -406,7 +422,8 @@ _BY_TYPES: Final[tuple[tuple[str, _Rule, tuple[int, ...] | slice], ...]] = (
     ("QuantizeLinear DequantizeLinear", _quantise, _FIRST),
     ("QLinearAdd QLinearMul", _broadcast, (0, 3)),
     ("GRU LSTM RNN", _recurrent, (0, 4, 5, 6)),
-    ("Attention MultiHeadAttention QAttention", _attention, _ALL),
+    ("Attention", _attention, _ALL),
+    ("MultiHeadAttention QAttention", _fused_attention, _ALL),
     ("EmbedLayerNormalization", _embedding, _ALL),
 )
 """Types of operators, their rule, and the positions of the inputs that may have a batch axis."""

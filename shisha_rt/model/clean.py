@@ -1,9 +1,10 @@
 """Rewrite an ONNX model into the one form that everything else works on, without changing what it computes.
 
 What depends on no input is computed once, here; BatchNormalization is folded into the convolution before it; operators
-that do nothing at inference are removed. Each operator that remains must run for every frame, and has a unique name.
-Graph inputs and outputs keep their names. Operators are in the order of their layers (`model.layers`), and within a
-layer in the file's order. So a layer is a run of operators, and the order is still topological.
+that do nothing at inference are removed, and so are initial states that are zeros. Each operator that remains must run
+for every frame, and has a unique name. Graph inputs and outputs keep their names. Operators are in the order of their
+layers (`model.layers`), and within a layer in the file's order. So a layer is a run of operators, and the order is
+still topological.
 
 The trade-offs: a constant resized image, and a few others that ONNX's reference computes otherwise than ONNX Runtime,
 stay operators; int8 models keep QuantizeLinear and DequantizeLinear on constants, although these could be folded,
@@ -16,6 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -48,6 +50,8 @@ _RANDOM: Final = frozenset(
 # Dropout is random in training mode, and is removed otherwise.
 # ONNX's reference, which folds, computes some cases of these otherwise than ONNX Runtime, which would run the file.
 _COMPUTED_OTHERWISE: Final = frozenset({"Attention", "MaxUnpool", "Resize", "Upsample"})
+_STATES_AT: Final = MappingProxyType({"GRU": (5,), "LSTM": (5, 6), "RNN": (5,)})
+"""Positions of the inputs that are initial states."""
 _NEVER_FOLDED: Final = _RANDOM | _COMPUTED_OTHERWISE | {"Dropout", "QuantizeLinear", "DequantizeLinear"}
 
 
@@ -68,6 +72,7 @@ def clean(
     name_apart(net.nodes, net.taken_names())
     _fold_constants(net, most_elements)
     _remove_pass_through(net)
+    _remove_zero_states(net)
     _fold_batch_normalization(net)
     _remove_dead(net)
     _dequantise_for_each_reader(net)
@@ -227,6 +232,17 @@ def _passes_through(node: onnx.NodeProto, net: Net, uses: Mapping[str, int]) -> 
         return False
     training = node.input[2] if len(node.input) > 2 else ""
     return not training or (training in net.constants and not numpy_helper.to_array(net.constants[training]).any())
+
+
+def _remove_zero_states(net: Net) -> None:
+    """Remove initial states that are zeros, the default: exporters write them for one frame, and batches have more."""
+    for node in net.nodes:
+        for position in () if node.domain else _STATES_AT.get(node.op_type, ()):
+            state = net.constants.get(node.input[position]) if position < len(node.input) else None
+            if state is not None and not numpy_helper.to_array(state).any():
+                node.input[position] = ""
+                while not node.input[-1]:
+                    del node.input[-1]
 
 
 # BatchNormalization

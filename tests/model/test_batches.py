@@ -18,6 +18,7 @@ from tests.wording import says
 Shape = tuple[int, ...]
 Read = tuple[Shape, int | None] | None
 """An input's shape and where its frames are; None instead of an axis: a constant; None alone: absent."""
+ORT_ATTENTION = "com.microsoft.Attention"
 LSTM_WEIGHTS: tuple[Read, ...] = (((1, 8, 5), None), ((1, 8, 2), None))
 
 
@@ -132,10 +133,11 @@ def axes_made(
     inputs = {f"x{i}": (Tensor(f"x{i}", of[0], "FP32"), of[1]) for i, of in enumerate(read) if of}
     outputs = {f"y{i}": Tensor(f"y{i}", shape, "FP32") for i, shape in enumerate(made) if shape is not None}
     names = [f"x{i}" if f"x{i}" in inputs else "" for i in range(len(read))]
+    domain, _, kind = op_type.rpartition(".")
     operator = Operator(
         "op",
-        op_type,
-        "",
+        kind,
+        domain,
         tuple(names),
         tuple(f"y{i}" if f"y{i}" in outputs else "" for i in range(len(made))),
         attributes or {},
@@ -255,11 +257,20 @@ def axes_made(
         ("LSTM", [((7, 1, 5), 1), *LSTM_WEIGHTS, None, None, *2 * [((1, 1, 2), 1)]], (7, 1, 1, 2), {}, {}, 2),
         ("LSTM", [((7, 1, 5), 1), *LSTM_WEIGHTS, None, None, ((1, 1, 2), 0)], (7, 1, 1, 2), {}, {}, None),
         ("LSTM", [((7, 1, 5), 1), *LSTM_WEIGHTS, None, None, None, ((1, 1, 2), 0)], (7, 1, 1, 2), {}, {}, None),
-        ("Attention", [((1, 4, 8), 0), ((8, 24), None), ((24,), None)], (1, 4, 8), {}, {}, 0),
-        ("Attention", [((1, 4, 8), 1), ((8, 24), None), ((24,), None)], (1, 4, 8), {}, {}, None),
-        ("Attention", [((1, 4, 8), 0), ((8, 24), None), ((24,), None), ((1, 4), None)], (1, 4, 8), {}, {}, None),
-        ("Attention", [((1, 4, 8), 0), ((8, 24), None), ((24,), None), ((1, 4), 0)], (1, 4, 8), {}, {}, 0),
-        ("Attention", [((1, 4, 8), 0), ((8, 24), 0)], (1, 4, 8), {}, {}, None),
+        (ORT_ATTENTION, [((1, 4, 8), 0), ((8, 24), None), ((24,), None)], (1, 4, 8), {}, {}, 0),
+        (ORT_ATTENTION, [((1, 4, 8), 1), ((8, 24), None), ((24,), None)], (1, 4, 8), {}, {}, None),
+        (ORT_ATTENTION, [((1, 4, 8), 0), ((8, 24), None), ((24,), None), ((1, 4), None)], (1, 4, 8), {}, {}, None),
+        (ORT_ATTENTION, [((1, 4, 8), 0), ((8, 24), None), ((24,), None), ((1, 4), 0)], (1, 4, 8), {}, {}, 0),
+        (ORT_ATTENTION, [((1, 4, 8), 0), ((8, 24), 0)], (1, 4, 8), {}, {}, None),
+        ("Attention", [*3 * [((1, 4, 8), 0)]], (1, 4, 8), {}, {}, 0),
+        ("Attention", [*3 * [((1, 4, 8), 0)], ((4, 4), None)], (1, 4, 8), {}, {}, 0),
+        ("Attention", [*3 * [((1, 4, 8), 0)], ((1, 1, 4, 4), 0)], (1, 4, 8), {}, {}, 0),
+        ("Attention", [*3 * [((1, 4, 8), 0)], ((1, 4), 0)], (1, 4, 8), {}, {}, None),
+        ("Attention", [*3 * [((2, 4, 8), 0)], ((2, 1, 4, 4), None)], (2, 4, 8), {}, {}, None),
+        ("Attention", [((1, 4, 8), 0), *2 * [((1, 4, 8), None)]], (1, 4, 8), {}, {}, None),
+        ("Attention", [*3 * [((1, 4, 8), 0)], None, *2 * [((1, 2, 3, 4), 0)]], (1, 4, 8), {}, {}, 0),
+        ("QLinearSoftmax", [((1, 9), 0), *4 * [((), None)]], (1, 9), {"axis": -1}, {}, 0),
+        ("QLinearSoftmax", [((1, 9), 0), *4 * [((), None)]], (1, 9), {"axis": 0}, {}, None),
         ("MultiHeadAttention", [*3 * [((1, 4, 8), 0)], ((24,), None)], (1, 4, 8), {}, {}, 0),
         ("EmbedLayerNormalization", [((1, 4), 0), ((9, 8), None)], (1, 4, 8), {}, {}, 0),
         ("EmbedLayerNormalization", [((1, 4), None), ((1, 4), 0)], (1, 4, 8), {}, {}, None),

@@ -284,6 +284,15 @@ def test_what_hardly_other_inputs_change_says_nothing() -> None:
     assert how_far_apart(other | {"i": np.array([2, 4])}, right, near).unlike == 0.5
 
 
+def test_a_step_of_a_quantised_output_is_as_long_as_another() -> None:
+    """As floats the steps are not quite equal, by which an engine was refused."""
+    right, near, other = ({"y": np.array(steps, np.float32) * np.float32(0.1)} for steps in ([5, 0], [4, 0], [5, 1]))
+    apart = how_far_apart(other, right, near)
+    assert apart.over_rounding is not None
+    assert 1 < apart.over_rounding < 1.0001
+    assert why_apart(*apart) == ""
+
+
 def test_moved_inputs_are_hardly_others() -> None:
     inputs: Arrays = {
         "x": np.linspace(-4, 4, 100, dtype=np.float32),

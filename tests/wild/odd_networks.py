@@ -384,6 +384,33 @@ def lstm_with_state() -> onnx.ModelProto:
     )
 
 
+def recurrent_from_zeros() -> onnx.ModelProto:
+    """As exporters write it: initial states are zeros, for one frame."""
+    net = Sketch()
+    net.product("x", "embedded", 6, 4)
+    net.add("Transpose", ["embedded"], "by_step", perm=[1, 0, 2])
+    zeros = net.number("zeros", np.zeros((1, 1, 8)), np.float32)
+    weights = [net.weight("W", 1, 32, 4), net.weight("R", 1, 32, 8)]
+    net.add("LSTM", ["by_step", *weights, "", "", zeros, zeros], "all", hidden_size=8)
+    net.add("Squeeze", ["all", net.number("axis", [1])], "squeezed")
+    weights = [net.weight("W2", 1, 24, 8), net.weight("R2", 1, 24, 8)]
+    net.add("GRU", ["squeezed", *weights, "", "", zeros], "", "last", hidden_size=8)
+    net.add("Squeeze", ["last", net.number("first", [0])], "features")
+    net.product("features", "y", 8, 3)
+    return net.model({"x": (FLOAT, ["batch", 5, 6])}, {"y": (FLOAT, ["batch", 3])})
+
+
+def attention() -> onnx.ModelProto:
+    """As in opset 23: one operator of ONNX, with a mask for all frames."""
+    net = Sketch()
+    for name in "qkv":
+        net.product("x", name, 8, 8)
+    mask = net.number("mask", np.triu(np.full((5, 5), -10.0)), np.float32)
+    net.add("Attention", ["q", "k", "v", mask], "attended", q_num_heads=2, kv_num_heads=2)
+    net.product("attended", "y", 8, 3)
+    return net.model({"x": (FLOAT, ["batch", 5, 8])}, {"y": (FLOAT, ["batch", 5, 3])}, opset=23)
+
+
 def gru_both_ways() -> onnx.ModelProto:
     net = Sketch()
     net.product("x", "embedded", 6, 4)
@@ -447,6 +474,60 @@ def halves_and_doubles() -> onnx.ModelProto:
     net.product("c", "y", 4, 3)
     net.weights["y_w"] = net.weights["y_w"].astype(np.float16)
     return net.model({"x": (HALF, [2, 4])}, {"y": (HALF, [2, 3])})
+
+
+# What the engine names anew
+
+
+def channels_last() -> onnx.ModelProto:
+    """As converted from TensorFlow: activations between transpositions, which the engine moves away."""
+    net = Sketch()
+    x, channels = "x", 3
+    for layer in range(4):
+        net.add("Transpose", [x], f"first{layer}", perm=[0, 3, 1, 2])
+        net.conv(f"first{layer}", f"made{layer}", (channels, 16))
+        net.add("Transpose", [f"made{layer}"], f"last{layer}", perm=[0, 2, 3, 1])
+        x, channels = net.add("Relu", [f"last{layer}"], f"active{layer}" if layer < 3 else "y"), 16
+    return net.model({"x": (FLOAT, (1, 8, 8, 3))}, {"y": (FLOAT, (1, 8, 8, 16))})
+
+
+def halves_alone() -> onnx.ModelProto:
+    """FP16 throughout, which the engine computes in FP32."""
+    net = Sketch()
+    x, channels = "x", 3
+    for layer in range(4):
+        net.conv(x, f"made{layer}", (channels, 16))
+        x, channels = net.add("Relu", [f"made{layer}"], f"active{layer}" if layer < 3 else "y"), 16
+    net.weights = {name: value.astype(np.float16) for name, value in net.weights.items()}
+    return net.model({"x": (HALF, IMAGE)}, {"y": (HALF, (1, 16, 8, 8))})
+
+
+def signed_integers() -> onnx.ModelProto:
+    """Quantised to INT8, weights and activations alike; zero points are all 0, and the engine keeps one of them."""
+    net = Sketch()
+    x, channels = "x", 3
+    for layer in range(4):
+        made = f"made{layer}"
+        scale = net.number(f"{made}_scale", 0.05, np.float32)
+        zero = net.number(f"{made}_zero", 0, np.int8)
+        net.add("QuantizeLinear", [x, scale, zero], f"{made}_q")
+        net.add("DequantizeLinear", [f"{made}_q", scale, zero], f"{made}_x")
+        net.conv(f"{made}_x", made, (channels, 8))
+        net.weights[f"{made}_w"] = np.rint(net.weights[f"{made}_w"] * 100).clip(-127, 127).astype(np.int8)
+        scale = net.number(f"{made}_w_scale", 0.01, np.float32)
+        net.add("DequantizeLinear", [f"{made}_w", scale, net.number(f"{made}_w_zero", 0, np.int8)], f"{made}_w_x")
+        bias = net.number(f"{made}_b", np.arange(8) * 10, np.int32)
+        scale = net.number(f"{made}_b_scale", 0.0005, np.float32)
+        net.add("DequantizeLinear", [bias, scale, net.number(f"{made}_b_zero", 0, np.int32)], f"{made}_b_x")
+        conv = next(node for node in net.nodes if node.op_type == "Conv" and node.output[0] == made)
+        net.nodes.remove(conv)
+        conv.input[1:] = [f"{made}_w_x", f"{made}_b_x"]
+        net.nodes.append(conv)
+        x, channels = net.add("Relu", [made], f"active{layer}"), 8
+    zero = net.number("y_zero", 0, np.int8)
+    net.add("QuantizeLinear", [x, net.number("y_scale", 0.05, np.float32), zero], "y_q")
+    net.add("DequantizeLinear", ["y_q", "y_scale", zero], "y")
+    return net.model({"x": (FLOAT, IMAGE)}, {"y": (FLOAT, (1, 8, 8, 8))})
 
 
 def nothing_inside() -> onnx.ModelProto:
@@ -863,11 +944,12 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
         for build in (
             nonzero_in_the_middle, nonzero_at_the_end, suppressed_boxes, topk_of_a_computed_number, if_of_a_constant,
             if_in_if, weights_in_branches, branches_of_two_shapes, loop_of_a_constant, loop_of_a_computed_number, scan,
-            spectrograms, lstm_with_state, gru_both_ways, inputs_of_all_types, halves_and_doubles, nothing_inside,
-            nothing_out, scalar_input, quantized, strange_names, own_functions, wrong_shapes, output_read_on,
-            straight_through, one_result_twice, five_outputs, weights_as_inputs, all_activations,
+            spectrograms, lstm_with_state, recurrent_from_zeros, gru_both_ways, inputs_of_all_types, halves_and_doubles,
+            nothing_inside, nothing_out, scalar_input, quantized, strange_names, own_functions, wrong_shapes,
+            output_read_on, straight_through, one_result_twice, five_outputs, weights_as_inputs, all_activations,
             numbers_and_truths_cross, one_and_three_dimensions, resized_positions, outputs_that_shapes_tell,
-            own_functions_of_another_opset,
+            own_functions_of_another_opset, channels_last, halves_alone, signed_integers,
+            attention,
         )
     }
 )  # fmt: skip

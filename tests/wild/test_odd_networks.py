@@ -40,9 +40,15 @@ from tests.wild.odd_networks import (
     REFUSED,
     SERVED,
     Array,
+    Build,
+    attention,
     branch_of_another_size,
+    channels_last,
+    halves_alone,
     in_opset,
     loop_without_end,
+    recurrent_from_zeros,
+    signed_integers,
     spectrograms,
     thresholds_as_inputs,
     two_rates,
@@ -179,6 +185,21 @@ def check_served(path: Path, *forms: Form) -> None:
 @pytest.mark.parametrize("name", SERVED)
 def test_served_right(name: str, forms: tuple[Form, ...], tmp_path: Path) -> None:
     check_served(saved(SERVED[name](), tmp_path, name), *forms)
+
+
+@pytest.mark.parametrize("build", [recurrent_from_zeros, attention])
+def test_all_layers_compute_several_frames_in_a_run(build: Build, tmp_path: Path) -> None:
+    """Recurrent layers were kept apart by the states of one frame that exporters write, Attention by its mask."""
+    compiled = next(compiled_here(saved(build(), tmp_path, "together"), ["prepacked"]))
+    frames = [{spec.name: made_up(spec, seed) for spec in compiled.index.inputs} for seed in range(FRAMES)]
+    assert check_together(compiled, frames, [(0, len(compiled.layers) - 1)])
+
+
+@pytest.mark.parametrize("build", [channels_last, halves_alone, signed_integers])
+def test_layers_whose_tensors_the_engine_names_anew_are_cut_all_the_same(build: Build, tmp_path: Path) -> None:
+    """Up to all cuts were lost."""
+    compiled = next(compiled_here(saved(build(), tmp_path, "named_anew"), ["prepacked"]))
+    assert compiled.index.legal_cuts == tuple(range(3))
 
 
 @pytest.mark.parametrize("form", ["prepacked", "as_is"])

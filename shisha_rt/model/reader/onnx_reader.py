@@ -33,7 +33,7 @@ from shisha_rt.model.reader.room import check_room
 from shisha_rt.model.reader.size_guesses import sizes_that_run
 from shisha_rt.model.subgraphs import all_graphs, all_nodes, reads, subgraphs
 
-CLEANER_VERSION: Final = 7  # raise it when `clean` would give another model for the same file
+CLEANER_VERSION: Final = 8  # raise it when `clean` would give another model for the same file
 CLEAN_FILE: Final = "clean.onnx"
 _PROTOBUF_LIMIT_BYTES: Final = 1 << 31
 _OLDEST_OPSET: Final = 7  # the oldest that engines promise to run
@@ -272,7 +272,7 @@ def _check_header(model: onnx.ModelProto) -> None:
             raise BadInput(f"{count} opset versions of domain {domain or 'ai.onnx'!r}; expected one", Error.NOT_ONNX)
     version = next((opset.version for opset in model.opset_import if not opset.domain), None)
     if version is None:
-        raise BadInput(f"truncated, or no opset version given; expected {_OLDEST_OPSET} or newer", Error.NOT_ONNX)
+        raise BadInput(f"truncated, or no opset of ai.onnx given; expected {_OLDEST_OPSET} or newer", Error.NOT_ONNX)
     if version < _OLDEST_OPSET:
         raise BadInput(f"opset version {version}; expected {_OLDEST_OPSET} or newer", Error.MODEL_UNSUPPORTED)
     for graph in all_graphs(model.graph):

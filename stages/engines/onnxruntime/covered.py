@@ -1,22 +1,28 @@
 """Which operators of the cleaned graph each node of ONNX Runtime's optimised graph stands for.
 
 The optimiser fuses operators, reorders them and renames tensors. The names that survive are enough: fused nodes keep
-the name of their last output, and a node moved to the blocked (NCHWc) format is called `<its output>_nchwc`. These give
-each tensor of the optimised graph its counterpart in the cleaned graph. A node covers the cleaned operators between its
-inputs' counterparts and its output's. If a tensor's counterpart is unknown, the nodes around it are taken as one.
+the name of their last output, and a node moved to the blocked (NCHWc) format is called `<its output>_nchwc`. A tensor
+from which a transposition has been moved away is named after its operator, and floats that are computed in place of
+FP16 after the tensor. These give each tensor of the optimised graph its counterpart in the cleaned graph. A node covers
+the cleaned operators between its inputs' counterparts and its output's. If a tensor's counterpart is unknown, the nodes
+around it are taken as one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import onnx
 
-from shisha_rt.model.graph import Graph
+from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.subgraphs import reads
 
 _BLOCKED_SUFFIX: Final = "_nchwc"
+_CAST_PREFIX: Final = "InsertedPrecisionFreeCast_"
+_NUMBER: Final = re.compile(r"_token_\d+$")
+_CHANGES_OF_FORMAT: Final = ("ReorderInput", "ReorderOutput", "Transpose")
 _SUMS: Final = ("Add", "Sum")
 
 
@@ -39,20 +45,31 @@ def counterparts(graph: Graph, optimised: onnx.GraphProto) -> dict[str, str]:
     operators = {op.name: op for op in graph.operators}
     names = {tensor.name: tensor.name for tensor in graph.inputs}
     for node in optimised.node:
-        blocked = node.name.removesuffix(_BLOCKED_SUFFIX)
+        made_by = _named_after(graph, operators, node.name.removesuffix(_BLOCKED_SUFFIX))
         for position, name in enumerate(node.output):
             if not name:
                 continue
-            if name in graph.tensors:
-                names[name] = name
-            elif node.op_type in ("ReorderInput", "ReorderOutput"):
+            tensor = _named_after(graph, operators, name)
+            if tensor is not None:
+                names[name] = tensor
+            elif node.op_type in _CHANGES_OF_FORMAT and node.name not in operators:
                 if node.input[0] in names:
                     names[name] = names[node.input[0]]
-            elif blocked != node.name and blocked in graph.tensors:
-                names[name] = _after_fused_tail(graph, blocked, node)
+            elif node.name.endswith(_BLOCKED_SUFFIX) and made_by is not None:
+                names[name] = _after_fused_tail(graph, made_by, node)
             elif node.name in operators and position < len(operators[node.name].outputs):
                 names[name] = operators[node.name].outputs[position]
     return names
+
+
+def _named_after(graph: Graph, operators: Mapping[str, Operator], name: str) -> str | None:
+    """The cleaned tensor after which a tensor is named, which may have another format or datatype."""
+    if name in graph.tensors:
+        return name
+    name = _NUMBER.sub("", name.removeprefix(_CAST_PREFIX))
+    if name in graph.tensors:
+        return name
+    return operators[name].outputs[0] if name in operators else None
 
 
 def _after_fused_tail(graph: Graph, tensor: str, node: onnx.NodeProto) -> str:

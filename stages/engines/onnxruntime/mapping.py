@@ -2,14 +2,16 @@
 
 The rule is the cleaned graph's: the largest of a node's own layer and its inputs'. Only heavy nodes must be identified,
 and the optimiser leaves two traces of them. Constants that it does not rewrite keep their names, such as a bias whose
-weight is reordered or prepacked. Tensors keep their names, too, or the node that makes one is named after it. A node
-that fuses several heavy operators runs in the last one's layer. A change of format makes no layer of its own, so it
-goes with the node that made the tensor (no layer makes a network's input: see `input_formats`). A heavy node that
-cannot be identified goes with its inputs: this loses a cut, but never makes an answer wrong.
+weight is reordered or prepacked; of equal ones, such as zero points, it keeps one, which says nothing if several nodes
+read it. Tensors keep their names, too, or have names that tell the original (see `covered`). A node that fuses several
+heavy operators runs in the last one's layer. A change of format makes no layer of its own, so it goes with the node
+that made the tensor (no layer makes a network's input: see `input_formats`). A heavy node that cannot be identified
+goes with its inputs: this loses a cut, but never makes an answer wrong.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import onnx
@@ -25,7 +27,8 @@ from stages.engines.onnxruntime.covered import counterparts
 def map_nodes(graph: Graph, layers: Sequence[Layer], optimised: onnx.GraphProto) -> tuple[int, ...]:
     """(nodes,): the layer of each node of `optimised`, in topological order, among `layers` of the cleaned `graph`."""
     layer_of = layer_of_operator(layers)
-    own = _layers_of_constants(graph, layer_of)
+    read_by = Counter(name for node in optimised.node for name in {*reads(node)})
+    own = {name: layer for name, layer in _layers_of_constants(graph, layer_of).items() if read_by[name] == 1}
     made_in = {name: layer_of[maker] for name, maker in graph.producer.items()}
     own |= {name: made_in.get(counterpart, 0) for name, counterpart in counterparts(graph, optimised).items()}
 

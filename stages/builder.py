@@ -41,7 +41,9 @@ _HARDLY_ANY: Final = 0.1  # share of the core; frames leave a builder a third
 
 @dataclass(slots=True, eq=False)
 class Ordered:
-    """A stage to be built. `taken_away`: another builder has the order now, and this one's result is dropped."""
+    """A stage to be built. `taken_away`: no result is wanted any more: another builder has the order, or its epoch was
+    retired.
+    """
 
     prepare: Prepare
     taken_away: bool = False
@@ -99,9 +101,14 @@ class Builder:
         passed_s = now_s - since_s
         return self.busy and passed_s > _PATIENCE_S + 4 * frame_s and self.cpu_s - before_s < _HARDLY_ANY * passed_s
 
+    def cancel(self, epoch: int) -> None:
+        """Build no more stages of a retired epoch: those of the next one would wait for them."""
+        for order in list(self._undone):
+            order.taken_away |= order.prepare.epoch == epoch
+
     def take_away(self) -> list[Prepare]:
-        """Cancel all unfinished orders and return them, oldest first."""
-        orders = list(self._undone)
+        """Cancel all unfinished orders and return them, oldest first, without those that were cancelled before."""
+        orders = [order for order in list(self._undone) if not order.taken_away]
         self._undone.clear()
         for order in orders:
             order.taken_away = True
@@ -123,9 +130,9 @@ class Builder:
             order = self._orders.get()
             if not order.taken_away:
                 self._finished.put((order, self._build(order)))
-                self._undone.pop(order, None)
-                self._since = time.monotonic(), time.thread_time()
-                self._wake()
+            self._undone.pop(order, None)
+            self._since = time.monotonic(), time.thread_time()
+            self._wake()
 
 
 class FramesCore:

@@ -96,6 +96,8 @@ class Executor:
 
     def retire(self, epoch: int) -> None:
         self._wanted.discard(epoch)
+        for builder in self._builders.values():
+            builder.cancel(epoch)
         for key in [key for key in self._loaded if key[0] == epoch]:
             del self._loaded[key]
 
@@ -267,9 +269,9 @@ class Executor:
 
 
 def _go_on(asked: Ordered) -> None:
-    """Raise InterruptedError if another builder has the order now; the answer to it is then ignored."""
+    """Raise InterruptedError if the stage is not wanted any more; the answer is then ignored."""
     if asked.taken_away:
-        raise InterruptedError("another builder has it")
+        raise InterruptedError("it is not wanted any more")
 
 
 class _Content(NamedTuple):

@@ -41,6 +41,7 @@ class Releases:
         self._teams: dict[int, set[str]] = {}  # places of the whole teams whose stages a worker may have
         self._asked: dict[str, list[Then]] = {}
         self._awaited: dict[str, set[int]] = {}  # by place: incarnations that still have to forget stages
+        self._until_s: dict[str, float] = {}  # by place: when they must have
 
     def note_team(self, incarnation: int, team: Team) -> None:
         """Note that a worker was asked to prepare a stage of a whole team."""
@@ -54,9 +55,12 @@ class Releases:
         """Whether the place is still to be released."""
         return place in self._asked or place in self._awaited
 
-    def planless(self, place: str) -> tuple[Sequence[int], Collection[int]]:
-        """Note that nothing is planned on the place; return which workers must forget stages, and on which cores."""
+    def planless(self, place: str, until_s: float) -> tuple[Sequence[int], Collection[int]]:
+        """Note that nothing is planned on the place; return which workers must forget stages by `until_s`, and on which
+        cores.
+        """
         self._measure_elsewhere()
+        self._until_s[place] = until_s
         awaited = self._awaited[place] = {incarnation for incarnation, places in self._teams.items() if place in places}
         return sorted(awaited), self._cores[place]
 
@@ -64,6 +68,10 @@ class Releases:
         """Note a worker that has forgotten the stages, or is gone."""
         for awaited in self._awaited.values():
             awaited.discard(incarnation)
+
+    def late(self, now_s: float) -> set[int]:
+        """Workers that have not forgotten stages in time: an engine may hang in building one of a plan that is gone."""
+        return {at for place, awaited in self._awaited.items() if self._until_s[place] <= now_s for at in awaited}
 
     def gone(self, incarnation: int) -> None:
         self._teams.pop(incarnation, None)

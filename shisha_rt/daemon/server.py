@@ -324,6 +324,7 @@ class Daemon:
         shell.post(Look(), "the clock")
         shell.post(shell.counting.frames(lifecycle.frames.streams, shell.in_flight), "the clock")
         shell.own_frames.look(now_s)
+        shell.look_at_releases(now_s)
         self._sharing.look()
         periods = self._share.periods()
         if periods is not None:

@@ -305,10 +305,16 @@ class Shell:
         self._finish_releases(f"worker {said.incarnation} has forgotten stages")
 
     def _planless(self, instruction: do.PlaceReleased) -> None:
-        having, cores = self.releases.planless(instruction.place)
+        until_s = time.monotonic() + self.cores.lifecycle.policy.prepare_s  # no build takes longer
+        having, cores = self.releases.planless(instruction.place, until_s)
         for incarnation in having:
             self._send(incarnation, messages.Forget(tuple(sorted(cores))))
         self._finish_releases(self._cause)
+
+    def look_at_releases(self, now_s: float) -> None:
+        """Called periodically: have workers replaced that keep a place from being released."""
+        for incarnation in self.releases.late(now_s):
+            self.post(ev.WorkerHung(incarnation, "it does not forget stages of a place that is down"), "the clock")
 
     def _finish_releases(self, cause: str) -> None:
         for place in self.releases.finish(self.cores.lifecycle.available):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Iterator
@@ -44,7 +45,7 @@ def test_a_release_waits_for_what_workers_keep_of_teams(releases: Releases) -> N
     releases.note_team(9, ("a", "beside b"))
     releases.ask("b", told.append)
     assert releases.finish(["a"]) == [], "its plan is still there"
-    assert releases.planless("b") == ([7, 8], {CORES[-1]})
+    assert releases.planless("b", math.inf) == ([7, 8], {CORES[-1]})
     assert releases.finish(["a"]) == []
     releases.forgotten(7)
     releases.gone(8)
@@ -55,6 +56,22 @@ def test_a_release_waits_for_what_workers_keep_of_teams(releases: Releases) -> N
     assert releases.finish(["a"]) == []
 
 
+def test_a_worker_that_does_not_forget_in_time_is_late_until_it_is_gone(releases: Releases) -> None:
+    """The place's release, and its cores' lease, were waited for as long as an engine hung in building a stage."""
+    told: list[bool] = []
+    releases.note_team(7, ("a", "b"))
+    releases.note_team(8, ("a", "b"))
+    releases.ask("b", told.append)
+    releases.planless("b", 10.0)
+    releases.forgotten(8)
+    assert releases.late(9.0) == set()
+    assert releases.late(10.0) == {7}
+    releases.gone(7)
+    assert releases.late(11.0) == set()
+    assert releases.finish(["a"]) == ["b"]
+    assert told == [True]
+
+
 def test_threads_leave_a_released_core_and_may_use_it_again(releases: Releases) -> None:
     ended = threading.Event()
     thread = threading.Thread(target=ended.wait)
@@ -62,7 +79,7 @@ def test_threads_leave_a_released_core_and_may_use_it_again(releases: Releases) 
     assert thread.native_id is not None
     try:
         releases.ask("b", lambda _: None)
-        releases.planless("b")
+        releases.planless("b", math.inf)
         releases.finish(["a"])
         for task in (0, thread.native_id):
             assert CORES[-1] not in os.sched_getaffinity(task)
@@ -76,7 +93,7 @@ def test_threads_leave_a_released_core_and_may_use_it_again(releases: Releases) 
 
 def test_a_core_of_another_place_that_is_up_stays(releases: Releases) -> None:
     releases.ask("b", lambda _: None)
-    releases.planless("b")
+    releases.planless("b", math.inf)
     releases.finish(["a", "beside b"])
     assert CORES[-1] in os.sched_getaffinity(0)
 
@@ -84,7 +101,7 @@ def test_a_core_of_another_place_that_is_up_stays(releases: Releases) -> None:
 def test_a_place_that_is_wanted_again_is_not_released(releases: Releases) -> None:
     told: list[bool] = []
     releases.ask("b", told.append)
-    releases.planless("b")
+    releases.planless("b", math.inf)
     releases.wanted("b")
     assert told == [False]
     assert releases.finish(["a", "b"]) == []
@@ -93,7 +110,7 @@ def test_a_place_that_is_wanted_again_is_not_released(releases: Releases) -> Non
 def test_what_the_limits_of_the_host_have_taken_is_told_without_masks(releases: Releases) -> None:
     """Limits say themselves where threads may run."""
     releases.note_team(7, ("a", "b"))
-    assert releases.planless("b")[0] == [7]
+    assert releases.planless("b", math.inf)[0] == [7]
     assert releases.finish(["a"]) == []
     releases.forgotten(7)
     assert releases.finish(["a"]) == ["b"]

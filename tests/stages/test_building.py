@@ -139,6 +139,46 @@ def test_what_a_builder_does_not_get_on_with_is_taken_from_it() -> None:
     assert [(order.prepare, order.taken_away) for order in done] == [(orders[0], True), (orders[2], False)]
 
 
+def test_stages_of_an_epoch_that_was_retired_are_not_built_before_those_of_the_next() -> None:
+    may_go_on, begun, woken = threading.Event(), threading.Event(), threading.Semaphore(0)
+    built = []
+
+    def build(order: Ordered) -> Built:
+        begun.set()
+        assert may_go_on.wait(60)
+        built.append(order.prepare)
+        return nothing(order)
+
+    builder = Builder(Manner.IDLE, build, queue.SimpleQueue(), woken.release)
+    orders = [Prepare(epoch, stage, ((0, 0),)) for epoch, stage in ((1, 0), (1, 1), (2, 0))]
+    for order in orders:
+        builder.ask(order)
+    assert begun.wait(60)
+    builder.cancel(1)
+    assert builder.busy, "the first is being built"
+    may_go_on.set()
+    for _ in orders:
+        assert woken.acquire(timeout=60)
+    assert built == [orders[0], orders[2]]
+    assert not builder.busy
+
+
+def test_what_is_cancelled_is_given_to_no_other_builder() -> None:
+    may_go_on = threading.Event()
+
+    def build(order: Ordered) -> Built:
+        assert may_go_on.wait(60)
+        return nothing(order)
+
+    builder = Builder(Manner.IDLE, build, queue.SimpleQueue(), lambda: None)
+    orders = [Prepare(epoch, 0, ((0, 0),)) for epoch in (1, 2)]
+    for order in orders:
+        builder.ask(order)
+    builder.cancel(1)
+    assert builder.take_away() == orders[1:]
+    may_go_on.set()
+
+
 def frames(core: FramesCore, count: int, *, cpu_s: float, wall_s: float, start_s: float = 100.0) -> float:
     """One after the other; returns when the last one ended."""
     for _ in range(count):

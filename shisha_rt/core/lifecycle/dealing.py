@@ -219,6 +219,8 @@ class Dealing:
             other = self.places.serving.get(lead)
             if team_s * _ALIKE >= takes_s or other is None or lead in self.places.down:
                 continue
+            if self.charged and _is_charged(other):  # no other frame is dealt to it
+                continue
             if (epoch.number, stage) in other.loaded:
                 frames += _frames_out(other)
                 frames_per_s += 1 / team_s

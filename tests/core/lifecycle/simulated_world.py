@@ -41,6 +41,11 @@ from tests.core.lifecycle.simulated_workers import Workers
 
 _TRACE_KEPT: Final = 40
 _MOST_STEPS_TO_REST: Final = 3000
+_MOST_ROUNDS_UNDER_LOAD: Final = 8000
+_MOST_BEFORE: Final = 500
+_PLANS_UNDER_LOAD: Final = 3
+_IN_FLIGHT_UNDER_LOAD: Final = 32
+_ROUND_S: Final = 0.002
 
 PRIORITIES = ev.DEFAULT_PRIORITY, ev.DEFAULT_PRIORITY, 1, 9
 StreamKey = tuple[Hashable, str | None]
@@ -89,15 +94,26 @@ def random_policy(rng: random.Random) -> Policy:
 
 
 class World:
-    """One random interleaving: `run` lets the adversary act, then heals everything and looks at what is left."""
+    """One random interleaving: `run` lets the adversary act, then heals everything and looks at what is left.
 
-    def __init__(self, seed: int, lifecycle: Callable[..., Lifecycle] = Lifecycle, *, validate: bool = True) -> None:
+    `under_load`: in between, clients send as many frames as are admitted, while plans change.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        lifecycle: Callable[..., Lifecycle] = Lifecycle,
+        *,
+        validate: bool = True,
+        under_load: bool = False,
+    ) -> None:
         self.seed = seed
         self.validate = validate
+        self.under_load = under_load
         self.rng = random.Random(seed)
         self.more = more = random.Random(f"more {seed}")  # of its own: what the other one draws stays as it was
-        self.place_names = [f"p{i}" for i in range(self.rng.randint(1, 5))]
-        self.slot_count = self.rng.randint(1, 5)
+        self.place_names = [f"p{i}" for i in range(self.rng.randint(1, 2 if under_load else 5))]
+        self.slot_count = self.rng.randint(1, 5) + 3 * under_load
         self.policy = replace(
             random_policy(self.rng),
             target_s=more.choice((math.inf, math.inf, 0.01)),
@@ -105,9 +121,12 @@ class World:
             starts_at_once=more.choice((1, 8)),
             outage_s=random.Random(f"outage {seed}").choice((math.inf, 0.3, 1.0)),
         )
+        if under_load:  # frames of full batches wait at all times
+            most = _IN_FLIGHT_UNDER_LOAD
+            self.policy = replace(self.policy, max_in_flight=most, waiting_bytes=1000, target_s=math.inf)
         self.devices = dict.fromkeys(self.place_names, ("d0", "d1")) if self.rng.random() < 0.3 else {}
         self.needs = random_needs(self.rng)
-        self.most_batch = self.rng.choice((1, 1, 2, 4))
+        self.most_batch = self.rng.choice((2, 4) if under_load else (1, 1, 2, 4))
         rules = PlanRules(LAYERS, tuple(self.place_names), None, (2,) * LAYERS, self.devices, self.needs)
         rules = replace(rules, most_batch=self.most_batch)
         down = more.sample(self.place_names, more.randrange(len(self.place_names))) if more.random() < 0.2 else []
@@ -118,9 +137,10 @@ class World:
         self.trace: deque[tuple[float, ev.Event, list[do.Instruction]]] = deque(maxlen=_TRACE_KEPT)
         self.old_replies: list[ev.Event] = []
         self.requests: dict[int, Request] = {}
+        self.accepted: dict[int, Request] = {}  # and not answered yet
+        self.answered = 0
         self.owed: dict[StreamKey, deque[int]] = {}
         self.last_sequence: dict[StreamKey, int] = {}
-        self.unanswered = 0
         self.could_run_s, self.gone_since = 0.0, 0
         self.outlasted: set[int] = set()  # frames that waited while an outage was too long, answered then or later
         self.passed: Counter[tuple[int, Hashable]] = Counter()
@@ -128,7 +148,7 @@ class World:
         self.workers = Workers(self.rng, self.slot_count, self.plans, self.needs)
         self.workers.unequal = True
         self.workers.crashes = more
-        if self.rng.random() < 0.3:
+        if self.rng.random() < 0.3 or under_load:
             self.workers.layer_s = {name: self.rng.choice((1e-3, 1e-3, 4e-3)) for name in self.place_names}
         self.parts = PartBooks(self.lifecycle.places, self.workers, self.policy, self.plans)
         self.poisons = self.rng.random() < 0.3
@@ -184,6 +204,7 @@ class World:
         ]
         more = [*[self.reachable] * 4, *[self.send_request] * 8, *[self.drain] * (self.more.random() < 0.1)]
         end = rng.choice((self.drain, self.stop, self.pass_time, self.pass_time))
+        end = self._go_on_under_load if self.under_load else end
         try:
             self.feed(ev.Tick())
             if rng.random() < 0.7:
@@ -216,7 +237,7 @@ class World:
         self.trace.append((self.now, event, instructions))
         too_long = self.now >= self.could_run_s + self.policy.outage_s
         if too_long and self.gone_since >= self.policy.outage_deaths:
-            self.outlasted.update(number for number, asked in self.requests.items() if asked.outcome == "accepted")
+            self.outlasted.update(self.accepted)
         if isinstance(event, ev.FrameArrived) and not any(isinstance(one, do.Refuse) for one in instructions):
             self._accept(self.requests[event.frame])
         for instruction in instructions:
@@ -228,7 +249,8 @@ class World:
             check(self.lifecycle, instructions)
         lives = [number for number, state in self.epochs.items() if state == "live"]
         assert len(lives) <= 2, f"epochs {lives} live at once"
-        assert self.lifecycle.frames.streams.undelivered == self.unanswered, f"{self.unanswered} frames are unanswered"
+        undelivered = self.lifecycle.frames.streams.undelivered
+        assert undelivered == len(self.accepted), f"{undelivered} frames are unanswered, should be {len(self.accepted)}"
 
     def _report(self, error: Exception) -> str:
         lines = [
@@ -253,7 +275,7 @@ class World:
         request = self.requests[number] = Request(number, stream, deadline, lent_in=lent[0], lent_out=lent[1])
         if self.poisons and rng.random() < 0.5:
             self.workers.poison[number] = set(rng.sample(range(LAYERS), rng.randint(1, 4)))
-        shape = self.parts.shapes[number] = rng.choice((0, 0, 0, 1))
+        shape = self.parts.shapes[number] = 0 if self.healing else rng.choice((0, 0, 0, 1))
         priority = request.priority = rng.choice(PRIORITIES)
         size_bytes = rng.randint(1, 40)
         self.feed(
@@ -427,9 +449,9 @@ class World:
         Frames of a stream go by the priority of its first one. However urgent others are, each has its turn.
         """
         heads: dict[Hashable, Request] = {}
-        for one in self.requests.values():
+        for one in self.accepted.values():
             decided = one.cancelled or (one.deadline_s is not None and one.deadline_s <= self.now)
-            if one.outcome == "accepted" and not one.filled and not decided:
+            if not one.filled and not decided:
                 heads.setdefault((one.stream, one.stream[1] or one.priority), one)
         client = filled.stream[0]
         first: dict[tuple[Hashable, int], Request] = {}
@@ -441,6 +463,8 @@ class World:
         for head in first.values():
             by = client if head.priority == filled.priority else "others"
             self.passed[head.number, by] += 1
+            if by == client:
+                self.passed[head.number, "others"] = 0  # its priority had a turn, if not it
             most = 1 if by == client else PATIENCE + len(PRIORITIES)
             assert self.passed[head.number, by] <= most, f"{by} have {most + 1} turns while {head} waits"
 
@@ -483,7 +507,7 @@ class World:
 
     def _accept(self, request: Request) -> None:
         request.outcome = "accepted"
-        self.unanswered += 1
+        self.accepted[request.number] = request
         if request.stream[1] is not None:
             self.owed.setdefault(request.stream, deque()).append(request.number)
 
@@ -491,7 +515,7 @@ class World:
         request = self.requests[refuse.frame]
         assert request.outcome == "sent", f"frame {refuse.frame} is refused after it was {request.outcome}"
         request.outcome = "refused"
-        accepted = [other for other in self.requests.values() if other.outcome == "accepted"]
+        accepted = [*self.accepted.values()]
         self.parts.seen[refuse.kind.value] += 1
         if refuse.kind is not Error.TARGET_OUT_OF_REACH and request.frames == 1:
             accepted = [other for other in accepted if other.stream[0] == request.stream[0]]
@@ -508,8 +532,9 @@ class World:
         lent = request.lent_out and self.workers.may_write(deliver.frame)
         assert not lent, f"frame {deliver.frame} is answered while a worker may write to what its client lends"
         request.outcome = "answered"
+        del self.accepted[request.number]
+        self.answered += 1
         self.parts.seen[str(deliver.kind)] += 1
-        self.unanswered -= 1
         cause = {
             None: request.collected,
             Error.CANCELLED: request.cancelled,
@@ -590,10 +615,7 @@ class World:
 
     def _come_to_rest(self) -> None:
         """No more faults: the doomed die, messages arrive, workers work, and time passes when nothing else can."""
-        self.healing = self.workers.healing = True
-        for process in self.workers.alive:
-            if process.hung:
-                self.workers.end(process)
+        self._heal()
         for _ in range(_MOST_STEPS_TO_REST):
             if self.lifecycle.beside is not None:
                 self.let_go()
@@ -610,6 +632,51 @@ class World:
             elif not any(one.parts or one.building for one in self.workers.alive):
                 self.pass_time()
         raise AssertionError("the daemon does not come to rest")
+
+    def _go_on_under_load(self) -> None:
+        """No more faults, but frames come without pause, and plans change: what was accepted before is answered, and
+        what was proposed is settled, in a bounded number of rounds nevertheless.
+        """
+        self._heal()
+        self.poisons = False
+        for _ in range(_PLANS_UNDER_LOAD):
+            owed, before = {*self.accepted}, self.answered
+            self.propose()
+            for _ in range(_MOST_ROUNDS_UNDER_LOAD):
+                owed &= self.accepted.keys()
+                if not owed and not self.unsettled:
+                    break
+                self._go_round_under_load()
+                went = self.answered - before
+                assert went <= _MOST_BEFORE, f"{owed} and {[*self.unsettled]} wait, {went} frames were answered"
+            else:
+                raise AssertionError(f"{owed} and {[*self.unsettled]} wait while frames come")
+
+    def _go_round_under_load(self) -> None:
+        """Workers take a step, slow ones seldom, and all that was said arrives; clients send what is admitted."""
+        for process in self.workers.alive:
+            if self.rng.random() < 1e-3 / self.workers.layer_s[process.place]:
+                self.workers.work(process)
+        while self.workers.messages:
+            self.deliver_message()
+        self.replan()
+        while self.unplaced:
+            self.place()
+        if self.rng.random() < 0.1:
+            self.rng.choice((self.cancel, self.lead))()
+        self.send_frame()
+        while self.requests[len(self.requests)].outcome != "refused":
+            self.send_frame()
+        busy = any(one.parts or one.building or not one.ready for one in self.workers.alive)
+        wake = self.lifecycle.next_wake_s()
+        self.now = self.now + _ROUND_S if busy or wake is None else max(self.now, wake)
+        self.feed(ev.Tick())
+
+    def _heal(self) -> None:
+        self.healing = self.workers.healing = True
+        for process in self.workers.alive:
+            if process.hung:
+                self.workers.end(process)
 
     def _at_rest(self) -> bool:
         epochs = self.lifecycle.epochs
@@ -633,11 +700,13 @@ class World:
         assert set(self.epochs.values()) <= {"live", "ended"}, f"epochs were left behind: {self.epochs}"
 
 
-def run(seed: int, lifecycle: Callable[..., Lifecycle] = Lifecycle, *, validate: bool = True) -> World:
+def run(
+    seed: int, lifecycle: Callable[..., Lifecycle] = Lifecycle, *, validate: bool = True, under_load: bool = False
+) -> World:
     """Play the interleaving of `seed`; raises `BrokenPromise` if the lifecycle does not keep its promises.
 
     Without `validate` only what shows from outside, in the instructions, is looked at.
     """
-    world = World(seed, lifecycle, validate=validate)
+    world = World(seed, lifecycle, validate=validate, under_load=under_load)
     world.run()
     return world

@@ -144,6 +144,20 @@ def test_no_frame_waits_behind_one_that_may_end_its_worker_while_another_serves(
     assert daemon.parts(others[2])
 
 
+def test_a_slower_team_does_not_leave_frames_to_one_that_has_a_frame_that_may_end_it() -> None:
+    """The slower team stayed idle, as the other was to be done sooner, until that one's hanging frame was noticed."""
+    daemon = live(COPIES, slots=6)
+    takes_s = {daemon.incarnation("a"): 1.0, daemon.incarnation("b"): 2.0}
+    for part in [daemon.part(daemon.send()) for _ in takes_s]:
+        daemon.feed(ev.PartDone(part, takes_s[part.incarnation]))
+    hanging = daemon.send()
+    daemon.kill("a", running=hanging)
+    daemon.restart("a")
+    other = daemon.send()
+    assert daemon.part(hanging).incarnation == daemon.incarnation("a")
+    assert daemon.part(other).incarnation == daemon.incarnation("b")
+
+
 def test_a_charged_frame_runs_again_where_it_died_if_there_is_nobody_else() -> None:
     daemon = live(COPIES)
     frame = daemon.send()

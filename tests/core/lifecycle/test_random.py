@@ -23,6 +23,9 @@ from tests.drawn import chunks
 SEED_COUNT: Final = 10_000
 SHORT: Final = 500
 CHUNK: Final = 500
+LOADED_COUNT: Final = 410
+LOADED_SHORT: Final = 10
+LOADED_CHUNK: Final = 100
 RARELY: Final = 3
 """Times that a chunk meets what is rare: a superseded epoch is hurried 4 to 30 times."""
 FIRST: Final = int(os.environ.get("SHISHA_LIFECYCLE_FIRST_SEED", "0"))
@@ -73,6 +76,16 @@ def test_random_interleavings_keep_the_promises(seeds: range) -> None:
     ):
         assert seen[what] >= RARELY or len(seeds) < CHUNK, f"too few interleavings meet {what!r}: {seen}"
     assert seen["stays where it died"] >= RARELY or len(seeds) < CHUNK, f"too few frames stay where they died: {seen}"
+
+
+@pytest.mark.parametrize("seeds", chunks(LOADED_COUNT, LOADED_CHUNK, short=LOADED_SHORT, first=FIRST))
+def test_what_was_admitted_is_answered_while_load_goes_on(seeds: range) -> None:
+    """Also where frames are few at each place and time to show it: a stage that waits for a full batch, for example,
+    while full ones of another plan are dealt first.
+    """
+    worlds = [run(seed, validate=False, under_load=True) for seed in seeds]
+    assert sum(world.parts.seen["shared"] for world in worlds)
+    assert sum(world.settled["live"] for world in worlds) > len(seeds)
 
 
 def test_a_seed_plays_the_same_interleaving_again() -> None:

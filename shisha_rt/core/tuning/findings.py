@@ -23,7 +23,7 @@ from shisha_rt.costs.engine_trials import usable
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import OBJECTIVES, Objective
+from shisha_rt.plan.rate import EVERY_OBJECTIVE, OBJECTIVES, Objective
 
 FILLS: Final = 2
 """Full batches in flight for each team, from which on their gain can be measured: one being computed, one waiting."""
@@ -88,7 +88,7 @@ class Findings:
         self._choice = choice
         self._outbox = outbox
         self._winners: dict[tuple[Objective, tuple[str, ...]], Winner] = {}
-        self._recalibrations = {objective: Recalibration() for objective in OBJECTIVES}
+        self._recalibrations = {objective: Recalibration() for objective in EVERY_OBJECTIVE}
         self._reasons: dict[Objective, str] = {}  # of objectives whose plans are to be compared again
         self._is_calm = True
         self._kept: dict[tuple[Objective, tuple[str, ...]], bool] = {}  # whether an earlier run has left a best plan
@@ -222,7 +222,7 @@ class Findings:
         self._winners.clear()
         self._filled.clear()
         self._kept = dict.fromkeys(self._kept, False)
-        self._recalibrations = {objective: Recalibration() for objective in OBJECTIVES}
+        self._recalibrations = {objective: Recalibration() for objective in EVERY_OBJECTIVE}
         self._reasons.clear()
         self.pauses.forget()
 

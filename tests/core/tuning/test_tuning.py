@@ -15,6 +15,7 @@ from shisha_rt.core.tuning.state import ATTEMPTS, WAITING, State
 from shisha_rt.core.tuning.tuning import QUIET_S
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import EVERY_OBJECTIVE, Objective
 from tests.core.tuning.tuned_world import BEST, MACHINE, ONLY_FAST, SEED, WARM_UP, World
 from tests.wording import says
 
@@ -308,6 +309,13 @@ def test_what_another_model_takes_of_a_shared_place_is_no_drift_however_long(wat
     watching.serve_until(lambda: bool(watching.events("drift")))
     watching.serve_until(State.WATCHING)
     assert watching.plan == SEED
+
+
+@pytest.mark.parametrize("objective", EVERY_OBJECTIVE)
+def test_a_search_for_any_objective_ends_and_keeps_its_plan(objective: Objective) -> None:
+    world = World(objective=objective)
+    world.serve_until(State.WATCHING)
+    assert world.kept[-1].best.plan == world.plan
 
 
 def test_what_others_took_of_the_cores_during_a_search_is_kept_with_its_plan(world: World) -> None:

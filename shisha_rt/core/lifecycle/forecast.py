@@ -3,7 +3,9 @@
 A frame takes at least the sum of its stages' times. With `n` frames ahead it takes at least `n + 1/2` times the slowest
 pool's time for each frame, as the first of them is half done on average. Both use recent measurements of the live plan.
 What this leaves out (messages, the daemon's loop, unlike teams, batches, cores that others use too) is learned: after
-each answer, stochastic approximation (Robbins and Monro, 1951) updates a high quantile of measured over predicted time.
+each answer, stochastic approximation (Robbins and Monro, 1951) updates a high quantile of what frames took beyond their
+prediction. Deviations of several frames' times cancel in part: that of a sum of `n` grows as the root of `n`, so the
+margin does.
 
 The cost of refusing a frame depends on the queue. If it is long, workers have enough to do without the frame, so nearly
 all accepted frames should be in time. If it is short, a worker would soon be idle, so the frame is accepted if it is
@@ -25,7 +27,7 @@ _NO_QUEUE: Final = 1.1
 """There is no queue up to so many times: teams differ a little."""
 _STEP: Final = 0.05
 _LOOK_S: Final = 0.05
-_LEAST, _MOST = 0.5, 20.0
+_LEAST, _MOST = -0.5, 20.0
 
 
 class Forecast:
@@ -33,7 +35,7 @@ class Forecast:
 
     def __init__(self, target_s: float = math.inf) -> None:
         self.target_s = target_s
-        self._margins = [1.2, 1.2]
+        self._margins = [0.2, 0.2]
         self._frame_s = self._period_s = 0.0
         self._looked_s = -math.inf
 
@@ -45,7 +47,8 @@ class Forecast:
 
     def at_most_s(self, predicted_s: float) -> float:
         """Seconds that a frame with this prediction stays within, at the quantile for its queue's length."""
-        return predicted_s * self._margins[_SHORT if predicted_s <= _SHORT_QUEUE * self._frame_s else _LONG]
+        margin = self._margins[_SHORT if predicted_s <= _SHORT_QUEUE * self._frame_s else _LONG]
+        return predicted_s + margin * math.sqrt(predicted_s * self._frame_s)
 
     def is_late(self, predicted_s: float) -> bool:
         """Whether a frame with this prediction is to be refused."""
@@ -55,10 +58,12 @@ class Forecast:
 
     def answered(self, predicted_s: float, took_s: float) -> None:
         """Learn from a frame for which `predicted_s` was predicted, and which took `took_s`."""
+        if not predicted_s:
+            return
+        beyond = (took_s - predicted_s) / math.sqrt(predicted_s * self._frame_s)
         for queue, quantile in enumerate(_QUANTILES):
-            above = took_s > self._margins[queue] * predicted_s
-            step = _STEP * (above - (1 - quantile))
-            self._margins[queue] = min(_MOST, max(_LEAST, self._margins[queue] * math.exp(step)))
+            step = _STEP * ((beyond > self._margins[queue]) - (1 - quantile))
+            self._margins[queue] = min(_MOST, max(_LEAST, self._margins[queue] + step))
 
     def _look(self, epoch: Epoch, now_s: float) -> None:
         """Read the times of the live plan; while those of a new plan are not all known, keep those of the old one."""

@@ -26,7 +26,7 @@ PLAIN: Final = "throughput, plain chains"
 class BestPlan:
     """A plan, its measurement, and the order of places in which the search walked, unused ones included.
 
-    `others_ratio`: the share of the cores that other programs used while the plan was compared with others.
+    `others_ratio`: the share of the cores that other programs used while the plan was searched for or compared.
     """
 
     plan: Plan

@@ -22,7 +22,6 @@ from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.duel import Duel, DuelResult, Verdict
 from shisha_rt.core.tuning.findings import Contest, Findings, frames_to_fill, has_batches
 from shisha_rt.core.tuning.instructions import TuningOutbox
-from shisha_rt.core.tuning.recalibration import OthersShare
 from shisha_rt.core.tuning.state import ATTEMPTS, Intent, Purpose, Serving
 from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
@@ -55,7 +54,6 @@ class Contests:
         self._findings = findings
         self._warm_up = warm_up
         self._load = AwaitedLoad()
-        self._others = OthersShare()  # since the duel began
         self._unfinished: dict[tuple[Objective, tuple[str, ...]], Contest] = {}  # comparisons whose load went away
 
     # --- waiting for load -------------------------------------------------------------------------------------
@@ -90,10 +88,6 @@ class Contests:
     def forget(self) -> None:
         """Drop comparisons whose load went away, as the machine has changed."""
         self._unfinished.clear()
-
-    def others_seen(self, others_ratio: float) -> None:
-        """Note the share of the cores that other programs use."""
-        self._others.seen(others_ratio)
 
     # --- trying -----------------------------------------------------------------------------------------------
 
@@ -189,7 +183,7 @@ class Contests:
         elif live is not None and beside is not None:
             teams = max(_most_teams(contest.serving), _most_teams(end.plan))
             contest.epochs = beside[0], live[0]
-            self._others.restart()
+            self._findings.others.restart()
             contest.duel = Duel(contest.objective, teams, self._warm_up, self._outbox.now_s)
         else:  # something else has been asked for meanwhile
             self.abort()
@@ -232,7 +226,7 @@ class Contests:
             return
         self._write(contest, outcome.verdict.value, outcome)
         if outcome.verdict is not Verdict.NO_LOAD:
-            contest.others_ratio = max(contest.others_ratio, self._others.mean)
+            contest.others_ratio = max(contest.others_ratio, self._findings.others.mean)
         if outcome.ratio and not math.isnan(outcome.ratio):
             contest.value[challenger.plan] = contest.value[contest.serving] * outcome.ratio
         enough = self.of_batches or contest.in_flight >= frames_to_fill(challenger.plan) - 1

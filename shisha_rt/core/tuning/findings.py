@@ -17,7 +17,7 @@ from shisha_rt.core.tuning.candidates import Candidate, candidates
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.duel import Duel
 from shisha_rt.core.tuning.instructions import TuningOutbox
-from shisha_rt.core.tuning.recalibration import Recalibration
+from shisha_rt.core.tuning.recalibration import OthersShare, Recalibration
 from shisha_rt.core.tuning.state import Serving
 from shisha_rt.costs.engine_trials import usable
 from shisha_rt.costs.profiles import DISTURBED
@@ -84,13 +84,13 @@ class Findings:
     def __init__(self, serving: Serving, choice: Choice, outbox: TuningOutbox) -> None:
         self.awaited = choice.tries_engines and choice.tried is None
         self.pauses = Pauses()
+        self.others = OthersShare()  # since the search, or the comparison of two plans, began
         self._serving = serving
         self._choice = choice
         self._outbox = outbox
         self._winners: dict[tuple[Objective, tuple[str, ...]], Winner] = {}
         self._recalibrations = {objective: Recalibration() for objective in EVERY_OBJECTIVE}
         self._reasons: dict[Objective, str] = {}  # of objectives whose plans are to be compared again
-        self._is_calm = True
         self._kept: dict[tuple[Objective, tuple[str, ...]], bool] = {}  # whether an earlier run has left a best plan
         self._filled: set[tuple[tuple[str, ...], Plan]] = set()  # plans with batches, compared while these were full
 
@@ -117,7 +117,7 @@ class Findings:
             objective
             for objective in dict.fromkeys(wanted)
             if not self.is_known(objective, over) and not self.pauses.is_on(objective, self._outbox.now_s)
-            if self._is_calm or objective not in self._reasons
+            if self.others.last <= DISTURBED or objective not in self._reasons
         )
 
     def _is_kept(self, objective: Objective, over: tuple[str, ...]) -> bool:
@@ -194,15 +194,11 @@ class Findings:
             before = self._winners.get(key, Winner(None, math.inf))
             self._winners[key] = Winner(before.cuttable, before.behind * gain, others_ratio)
 
-    def others_seen(self, others_ratio: float) -> None:
-        """Note the share of the cores that other programs use: while they do, nothing is compared for a second time."""
-        self._is_calm = others_ratio <= DISTURBED
-
-    def drop_disturbed(self, others_ratio: float) -> list[Objective]:
+    def drop_disturbed(self) -> list[Objective]:
         """Drop the results for objectives whose plans were compared beside other programs, if these are gone now;
-        return the objectives. `others_ratio`: the share of the cores that others use now.
+        return the objectives. They are compared again as soon as frames come while the others leave the cores.
         """
-        again = [each for each, when in self._recalibrations.items() if when.look(self._outbox.now_s, others_ratio)]
+        again = [each for each, when in self._recalibrations.items() if when.look(self._outbox.now_s, self.others.last)]
         for objective in again:
             share = f"{self.others_ratio(objective):.0%} of the cores"
             self._reasons[objective] = f"other programs used {share} the last time"

@@ -19,19 +19,19 @@ LONGEST_PAUSE_S: Final = 3600.0
 
 
 class OthersShare:
-    """Mean share of the cores that others use, since `restart`; the look before that counts, too."""
+    """Share of the cores that others use. `last`: at the last look. `mean`: since `restart`, with the look before that."""
 
     def __init__(self) -> None:
-        self._last = self._sum = 0.0
+        self.last = self._sum = 0.0
         self._looks = 0
 
     def seen(self, others_ratio: float) -> None:
-        self._last = others_ratio
+        self.last = others_ratio
         self._sum += others_ratio
         self._looks += 1
 
     def restart(self) -> None:
-        self._sum, self._looks = self._last, min(self._looks, 1)
+        self._sum, self._looks = self.last, min(self._looks, 1)
 
     @property
     def mean(self) -> float:

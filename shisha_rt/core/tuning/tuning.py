@@ -35,7 +35,6 @@ from shisha_rt.core.tuning.measuring import Measuring
 from shisha_rt.core.tuning.objective_switching import ObjectiveSwitching, Wish
 from shisha_rt.core.tuning.profiler_messages import EnginesCompared, MeasureLayers, ModelProfiled
 from shisha_rt.core.tuning.profiling_turn import ProfilingTurn
-from shisha_rt.core.tuning.recalibration import OthersShare
 from shisha_rt.core.tuning.run import SearchOptions, SearchRun, beginning, never_ran, walk_order
 from shisha_rt.core.tuning.standby import Standby
 from shisha_rt.core.tuning.state import ATTEMPTS, WAITING, Intent, Profiles, Purpose, Serving, State
@@ -96,7 +95,6 @@ class Tuning:
         self._heeds_crowd = True
         self._put_off: tuple[str, Plan | None] | None = None
         self._profiling = ProfilingTurn()
-        self._others = OthersShare()  # since the search began
 
     def handle(self, event: ev.Heard, now_s: float) -> list[Decided]:
         """Apply one event; the decisions are to be carried out in their order before the next event."""
@@ -267,7 +265,7 @@ class Tuning:
         self.search = SearchRun(self.search.number + 1, *begun, plan, order, available, options.scheme)
         self.state = State.TUNING
         self.measuring.end()
-        self._others.restart()
+        self.findings.others.restart()
         self._outbox.write(self.search.began_record(options, plan, why))
         self._tell(beginning(self.search, options, plan, self.choice))
 
@@ -584,7 +582,7 @@ class Tuning:
         """End the search: the best plan measured goes live, even if noise has made the tuner prefer another."""
         search, live = self.search, self._serving.live
         assert live is not None
-        search.others_ratio = self._others.mean
+        search.others_ratio = self.findings.others.mean
         plan = search.leaves(plan_found, live[1])
         self._outbox.write(search.ended_record(plan, reason, self._outbox.now_s))
         self.state = State.SETTLING
@@ -697,11 +695,9 @@ class Tuning:
     def _host_seen(self, seen: ev.HostSeen) -> None:
         self.standby.memory_seen(seen.free_ratio, compares=self.contests.running is not None)
         self.drift.others_seen(seen.others_ratio, self._outbox.now_s)
-        self.contests.others_seen(seen.others_ratio)
-        self.findings.others_seen(seen.others_ratio)
-        self._others.seen(seen.others_ratio)
+        self.findings.others.seen(seen.others_ratio)
         if self.state is State.WATCHING:
-            again = self.findings.drop_disturbed(seen.others_ratio)
+            again = self.findings.drop_disturbed()
             self._searched = {key for key in self._searched if key[0] not in again}
 
     # --- as the load asks -------------------------------------------------------------------------------------

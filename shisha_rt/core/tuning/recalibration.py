@@ -19,7 +19,7 @@ LONGEST_PAUSE_S: Final = 3600.0
 
 
 class OthersShare:
-    """Share of the cores that others use. `last`: at the last look. `mean`: since `restart`, with the look before that."""
+    """Share of the cores that others use. `last`: at the last look; `mean`: since `restart`, and one look before."""
 
     def __init__(self) -> None:
         self.last = self._sum = 0.0

@@ -155,7 +155,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch_delay_us: Annotated[
         int,
         _planning(
-            "How long an idle stage waits for more frames to share a run: 0 (default), not at all.",
+            "How long an idle stage waits for more frames to share a run; 0 (default): while more are likely soon.",
             "N",
             bounds=(0, 1_000_000),
         ),

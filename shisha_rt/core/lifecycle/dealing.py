@@ -12,9 +12,9 @@ charged one: it would wait for as long as the charged one hangs.
 
 With batches (`Epoch.batches`), an idle team takes only its share of the ready parts, their number over that of idle
 teams, so that no team idles while another has all parts. A team's second batch is dealt when it is full or the first is
-nearly done: until then more frames may come. An idle team waits for more frames only for `Policy.batch_delay_s`. In a
-superseded epoch nothing waits: full batches of the newest one would be dealt before it for as long as frames come. A
-frame that is charged or suspected runs alone.
+nearly done: until then more frames may come. An idle team waits for more frames while these are likely to come soon
+enough (`batch_filling.py`), and for `Policy.batch_delay_s`. In a superseded epoch nothing waits: full batches of the
+newest one would be dealt before it for as long as frames come. A frame that is charged or suspected runs alone.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from shisha_rt.core.lifecycle import instructions as do
+from shisha_rt.core.lifecycle.batch_filling import Returns, RunTimes
 from shisha_rt.core.lifecycle.epochs import Epochs
 from shisha_rt.core.lifecycle.events import Beside, Descriptor
 from shisha_rt.core.lifecycle.places import Places
@@ -45,7 +46,7 @@ class Dealing:
     """Deals ready parts to workers, and takes them back.
 
     `wake_s`: when an idle team's wait for more frames ends. `charged`: charged or suspected frames, which may end a
-    worker.
+    worker. `returns`: when frames come after answers.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Dealing:
         self._emit = emit
         self.wake_s = math.inf
         self.charged: set[int] = set()
+        self.returns = Returns()
 
     def queue(self, frame: Frame, stage: int, now: float) -> None:
         """Queue a part that is ready or has to run again, behind those of frames that were given slots earlier."""
@@ -120,27 +122,33 @@ class Dealing:
         if most <= 1 or frame.died_on is not None:
             return [queue.pop(at)]
         teams = 1 if worker.out else self._idle(epoch, stage, pool)
-        alike: list[int] = []
-        for position in range(at, len(queue)):
-            _, queued_stage, _, queued = queue[position]
-            if queued_stage == stage and queued.died_on is None and queued.shape == frame.shape:
-                alike.append(position)
-                if len(alike) == most * teams:
-                    break
+        alike = _alike(queue, at, most * teams)
+        share = -(-len(alike) // teams)
         if len(alike) < most and epoch is self.epochs.newest:
             if worker.out and now < worker.refill_s:
-                self.wake_s = min(self.wake_s, worker.refill_s)
+                self._wait(worker.refill_s)
                 return None
-            until_s = ready_s + self._policy.batch_delay_s
-            if not worker.out and now < until_s:
-                self.wake_s = min(self.wake_s, until_s)
+            times = epoch.run_times[stage].get(worker.place) if stage in epoch.first else None
+            worth_s = 0.0 if times is None else times.worth_waiting_s
+            filled_by_s = math.inf if worker.out else max(ready_s, worker.idle_s) + worth_s
+            if worth_s and now < filled_by_s:
+                share = self.returns.share(len(alike), _frames_out(worker), teams, most, worth_s, now)
+                if share > len(alike):
+                    self._wait(filled_by_s)
+                    return None
+            if not worker.out and now < ready_s + self._policy.batch_delay_s:
+                self._wait(ready_s + self._policy.batch_delay_s)
                 return None
-        taken = alike[: -(-len(alike) // teams)]
+        taken = alike[:share]
         run = [queue[position] for position in taken]
         for position in reversed(taken):
             del queue[position]
         run.sort(key=_slot)
         return run
+
+    def _wait(self, until_s: float) -> None:
+        """Have `dispatch` called again at `until_s`, if nothing else happens before."""
+        self.wake_s = min(self.wake_s, until_s)
 
     def _idle(self, epoch: Epoch, stage: int, pool: PoolState) -> int:
         """How many idle teams could take a part of this stage; at least 1."""
@@ -252,8 +260,9 @@ class Dealing:
         self._emit(do.RunPart(part, ready_s, *_copies(frame, stage, epoch), frame.ticket, shared))
 
     def _note_start(self, worker: WorkerState, part: Descriptor, epoch: Epoch, now: float) -> None:
-        frame_s = epoch.service_s[part.stage].get(worker.place, 0.0)
-        worker.refill_s = now + _NEARLY * frame_s * (1 + len(part.beside))
+        frames, times = 1 + len(part.beside), epoch.run_times[part.stage].get(worker.place)
+        run_s = epoch.service_s[part.stage].get(worker.place, 0.0) * frames if times is None else times.of(frames)
+        worker.refill_s = now + _NEARLY * run_s
 
     def place_of(self, part: Descriptor) -> str:
         """The place whose worker has the part; empty if that worker is gone."""
@@ -273,13 +282,12 @@ class Dealing:
         epoch = frames[0].epoch
         assert epoch is not None
         if service_s > 0:
-            known, frame_s = epoch.service_s[part.stage], service_s / len(frames)
-            before_s = known.get(worker.place, frame_s)
-            known[worker.place] = before_s + _SMOOTHING * (frame_s - before_s)
-            epoch.quick_s[part.stage] = _ALIKE * min(known.values())
+            _learn(epoch, part.stage, worker.place, len(frames), service_s)
         if worker.out:
             following = next(iter(worker.out))
             self._note_start(worker, following, self.epochs.live[following.epoch], now)
+        else:
+            worker.idle_s = now
         return frames
 
 
@@ -290,6 +298,31 @@ def _is_charged(worker: WorkerState) -> bool:
 
 def _held(worker: WorkerState) -> int:
     return len(worker.out)
+
+
+def _learn(epoch: Epoch, stage: int, place: str, frames: int, took_s: float) -> None:
+    """Learn from a run what a frame takes a team: with batches, its part of a full one, as that is alike for all."""
+    known, most, frame_s = epoch.service_s[stage], epoch.batches[stage], took_s / frames
+    if most > 1:
+        times = epoch.run_times[stage].setdefault(place, RunTimes())
+        times.note(frames, took_s)
+        frame_s = times.of(most) / most
+    before_s = known.get(place, frame_s)
+    known[place] = before_s + _SMOOTHING * (frame_s - before_s)
+    epoch.quick_s[stage] = _ALIKE * min(known.values())
+
+
+def _alike(queue: list[QueuedPart], at: int, most: int) -> list[int]:
+    """Positions of the first `most` parts that may share a run with the one at position `at`, which is among them."""
+    _, stage, _, frame = queue[at]
+    alike: list[int] = []
+    for position in range(at, len(queue)):
+        _, queued_stage, _, queued = queue[position]
+        if queued_stage == stage and queued.died_on is None and queued.shape == frame.shape:
+            alike.append(position)
+            if len(alike) == most:
+                break
+    return alike
 
 
 def _frames_out(worker: WorkerState) -> int:

@@ -107,6 +107,7 @@ class Frames:
         )
         self.by_number[frame.number] = frame
         streams.accept(frame, event.sequence)
+        self._dealing.returns.came(now)
         if frame.deadline_s is not None:
             self.deadlines.note(frame.deadline_s, frame.number)
         epoch = self._epochs.runnable() if self.free_slots and not streams.turns.levels else None
@@ -197,13 +198,14 @@ class Frames:
         if frames is None:
             self.stale_replies += 1
             return
-        left = len(frames)
+        left, before = len(frames), self.streams.undelivered
         for frame in frames:
             left -= 1
             if frame.phase is FramePhase.LEAVING:
                 self._returned(frame)
             else:
                 self._passed(frame, event.descriptor.stage, left, now)
+        self._dealing.returns.answered(before - self.streams.undelivered, now)
 
     def _passed(self, frame: Frame, stage: int, left: int, now: float) -> None:
         """Note that the frame has passed `stage`. `left`: frames of the same batch that are still to be handled."""

@@ -16,7 +16,7 @@ class Policy:
     descriptors_per_worker: int = 2  # one running, one queued, so that a worker never waits for the daemon
     batch: int = 1  # batch size of stages that have none of their own, in plans that no client has proposed
     target_s: float = math.inf  # a frame that is predicted to take longer is refused
-    batch_delay_s: float = 0.0  # how long an idle team may wait for more frames of a batch
+    batch_delay_s: float = 0.0  # how long an idle team may wait for more frames of a batch, likely or not
     deaths_per_frame: int = 2  # a frame charged with so many worker deaths is answered with an error
     waiting_plans: int = 8  # proposals of one owner that may wait, so that clients cannot crowd out the daemon's own
     prepare_s: float = 120.0

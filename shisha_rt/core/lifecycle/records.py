@@ -11,6 +11,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
+from shisha_rt.core.lifecycle.batch_filling import RunTimes
 from shisha_rt.core.lifecycle.events import DEFAULT_PRIORITY, Descriptor, PlanProposed, Ticket
 from shisha_rt.core.lifecycle.tables import EpochPhase, FramePhase, PlacePhase
 from shisha_rt.errors import Error
@@ -143,8 +144,9 @@ class Epoch:
     `pool_of`, `followers` (stages,): the pool of each stage, and the stages that directly come after it. `first`:
     stages that need only the input; `last`: stages that no other comes after. `service_s` (stages,): moving average of
     the seconds for each frame, by lead; `quick_s` (stages,): a lead with at most this time counts as one of the
-    fastest. `batches` (stages,): batch sizes. `moved_s`: when a part of it was last done, or it was superseded, if that
-    was later. `overdue`: that was so long ago that its frames have to start anew.
+    fastest. `run_times` (stages,): what runs of stages with batches take, by lead. `batches` (stages,): batch
+    sizes. `moved_s`: when a part of it was last done, or it was superseded, if that was later. `overdue`: that was so
+    long ago that its frames have to start anew.
     """
 
     number: int
@@ -164,6 +166,7 @@ class Epoch:
     first: tuple[int, ...] = field(init=False)
     last: tuple[int, ...] = field(init=False)
     service_s: tuple[dict[str, float], ...] = field(init=False)
+    run_times: tuple[dict[str, RunTimes], ...] = field(init=False)
     quick_s: list[float] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -176,6 +179,7 @@ class Epoch:
         self.first = tuple(index for index, stage in stages if not stage.after)
         self.last = tuple(index for index, after in enumerate(self.followers) if not after)
         self.service_s = tuple({} for _ in stages)
+        self.run_times = tuple({} for _ in stages)
         self.quick_s = [0.0] * len(stages)
         self.batches = self.batches or tuple(stage.batch for _, stage in stages)
 
@@ -188,8 +192,8 @@ class Epoch:
 class WorkerState:
     """One incarnation of a place's process. `loaded`, `loading`: stages by (epoch, index); for those being loaded, the
     time by which they must be. `out`: batches that it has, with their frames. `refill_s`: when its present batch is
-    nearly done. `blameless`: neither its place nor the frame that it computed is charged with its death.
-    `dismissed`: it was ended as its place was taken out of planning.
+    nearly done. `idle_s`: when it last ran out of batches. `blameless`: neither its place nor the frame that it
+    computed is charged with its death. `dismissed`: it was ended as its place was taken out of planning.
     """
 
     incarnation: int
@@ -199,6 +203,7 @@ class WorkerState:
     loading: dict[tuple[int, int], float] = field(default_factory=dict)
     out: dict[Descriptor, tuple[Frame, ...]] = field(default_factory=dict)
     refill_s: float = 0.0
+    idle_s: float = 0.0
     killed: bool = False
     blameless: bool = False
     dismissed: bool = False

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable
 
 from shisha_rt.core.lifecycle.events import Descriptor
@@ -151,7 +152,7 @@ def _check_dealt(lifecycle: Lifecycle, epoch: Epoch, pool: PoolState) -> None:
             if (epoch.number, stage) not in worker.loaded:
                 continue
             batched = epoch.batches[stage] > 1 and frame.died_on is None
-            if batched and more_may_come and (worker.out or lifecycle.policy.batch_delay_s):
+            if batched and more_may_come and (worker.out or _may_wait(lifecycle, epoch, stage, lead)):
                 continue  # it waits for more frames
             kept = frame.died_on if frame.died_on in pool.leads and frame.died_on not in out else None
             spared = lead in down and not down.issuperset(pool.leads) and kept is None
@@ -160,6 +161,13 @@ def _check_dealt(lifecycle: Lifecycle, epoch: Epoch, pool: PoolState) -> None:
             behind = frame.died_on is None and others_go_on and _is_at_risk(worker)
             taken = spared or risks or behind or kept not in (None, lead)
             assert taken, f"worker {worker.incarnation} has room, yet {frame.number} waits for it at stage {stage}"
+
+
+def _may_wait(lifecycle: Lifecycle, epoch: Epoch, stage: int, lead: str) -> bool:
+    """Whether an idle team may wait for more frames, as it has been told to, or as runs have a cost of their own."""
+    times = epoch.run_times[stage].get(lead) if stage in epoch.first else None
+    may = lifecycle.policy.batch_delay_s or (times is not None and times.worth_waiting_s)
+    return bool(may) and lifecycle.dealing.wake_s < math.inf
 
 
 def _others_go_on(lifecycle: Lifecycle, epoch: Epoch, stage: int, pool: PoolState, lead: str) -> bool:

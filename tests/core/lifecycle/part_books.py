@@ -19,7 +19,7 @@ said alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
@@ -219,7 +219,7 @@ class PartBooks:
         willing = [lead for lead in leads if lead not in down] or leads
         assert place in willing, f"{part} is given to {place}, which is down, {willing} are not"
         held = Counter(one.incarnation for one in self._out)
-        unlike = len(pool.stages) == 1 and len({self._workers.layer_s.get(lead) for lead in leads}) > 1
+        unlike = len(pool.stages) == 1 and self._are_unlike(leads)
         at_risk = part.frame in self._charged  # one team at a time has such frames, whoever is idle
         if not held[part.incarnation] or unlike or at_risk:
             return
@@ -229,18 +229,22 @@ class PartBooks:
             assert not idle, f"{part} is {place}'s second, while {process.place} has none"
         self.seen["second"] += 1
 
+    def _are_unlike(self, leads: Collection[str]) -> bool:
+        """Whether their runs have unlike times for a frame; also by their sizes, if a run has a cost of its own."""
+        return len({self._workers.layer_s.get(lead) for lead in leads}) > 1 or self._workers.run_s > 0
+
     def check_shares(self) -> None:
         """Of what was dealt since the last time: no team has several frames of a stage while another of it has none.
 
         Unless that one may wait for more.
         """
         shared, self._shared = self._shared, []
-        if self._policy.batch_delay_s:
+        if self._policy.batch_delay_s or self._workers.run_s:
             return
         held = {one.incarnation for one in self._out}
         for part in shared:
             leads = set(self._plans[part.epoch].stages[part.stage].leads) - self._places.down
-            unlike = len({self._workers.layer_s.get(lead) for lead in leads}) > 1
+            unlike = self._are_unlike(leads)
             for process in self._workers.processes.values():
                 able = (process.incarnation, part.epoch, part.stage) in self._loaded and not process.doomed
                 idle = able and process.alive and process.place in leads and process.incarnation not in held

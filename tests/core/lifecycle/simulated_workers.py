@@ -54,8 +54,8 @@ class Workers:
 
     `copies`: whether a part reads, and writes, what its client lends; `written`: frames whose outputs are there.
     `needs`: what the layers read. `poison`: the layers of a frame that end whoever computes them. `layer_s`: what a
-    layer takes, by place; nothing is told of the others. `unequal`: some of them are slow. `crashes`: says which deaths
-    are their own; None: none of them.
+    layer takes, by place; nothing is told of the others. `run_s`: what a run takes beside its frames. `unequal`: some
+    of them are slow. `crashes`: says which deaths are their own; None: none of them.
     """
 
     def __init__(self, rng: random.Random, slot_count: int, plans: dict[int, Plan], needs: Needs = CHAIN) -> None:
@@ -66,6 +66,7 @@ class Workers:
         self.crashes: random.Random | None = None
         self.poison: dict[int, set[int]] = {}
         self.layer_s: dict[str, float] = {}
+        self.run_s = 0.0
         self.processes: dict[int, Process] = {}
         self.messages: list[ev.Event] = []
         self.owner: list[int | None] = [None] * slot_count
@@ -133,6 +134,7 @@ class Workers:
         failed = not self.healing and rng.random() < 0.04
         layers = self.plans[run.epoch].stages[run.stage].layer_count
         service_s = layers * self.layer_s.get(process.place, 0.0) * len(run.frames)
+        service_s += self.run_s if service_s else 0.0
         reply: ev.Event = ev.PartFailed(run, "the engine raised") if failed else ev.PartDone(run, service_s)
         self.messages.extend([reply] * (2 if rng.random() < 0.05 else 1))
 

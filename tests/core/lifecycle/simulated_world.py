@@ -150,6 +150,8 @@ class World:
         self.workers.crashes = more
         if self.rng.random() < 0.3 or under_load:
             self.workers.layer_s = {name: self.rng.choice((1e-3, 1e-3, 4e-3)) for name in self.place_names}
+        elif self.most_batch > 2 and more.random() < 0.5:  # batches that are not full wait for more frames
+            self.workers.layer_s, self.workers.run_s = dict.fromkeys(self.place_names, 1e-3), 3.0
         self.parts = PartBooks(self.lifecycle.places, self.workers, self.policy, self.plans)
         self.poisons = self.rng.random() < 0.3
         self.taken_down: set[str] = set()

@@ -70,8 +70,15 @@ class Forecast:
         if not all(epoch.service_s):
             return
         self._looked_s = now_s
-        self._frame_s = math.fsum(min(times.values()) for times in epoch.service_s)
+        self._frame_s = math.fsum(_alone_s(epoch, stage) for stage in range(len(epoch.service_s)))
         self._period_s = max(_period_s(epoch, pool.stages, pool.leads) for pool in epoch.pools)
+
+
+def _alone_s(epoch: Epoch, stage: int) -> float:
+    """Seconds that the fastest team takes for a frame in a run of its own."""
+    if epoch.run_times[stage]:
+        return min(times.of(1) for times in epoch.run_times[stage].values())
+    return min(epoch.service_s[stage].values())
 
 
 def _period_s(epoch: Epoch, stages: tuple[int, ...], leads: tuple[str, ...]) -> float:

@@ -51,18 +51,15 @@ class Returns:
                 self._after_s += _SMOOTHING * (now_s - answered_s - self._after_s)
         self._came_s = now_s
 
-    def share(self, ready: int, returning: int, teams: int, most: int, worth_s: float, now_s: float) -> int:
-        """How many frames the next run of `teams` idle teams should have, `most` at most; above `ready`: it waits.
+    def filled(self, ready: int, returning: int, teams: int, most: int, now_s: float) -> tuple[int, float]:
+        """How many frames the next run would have if it waited, `most` at most, and how long that would take.
 
-        `returning`: frames of the team's present run, whose answers others will follow. `worth_s`: how long a wait may
-        take.
+        `ready`: the frames that `teams` idle teams share now. `returning`: frames of the team's present run, whose
+        answers others will follow.
         """
         self._forget(now_s)
-        share = min(most, -(-(ready + returning + len(self._answered_s)) // teams))
-        takes_s = max(1, share - ready) * self._apart_s + (self._after_s if returning else 0.0)
-        if takes_s > worth_s:
-            return -(-ready // teams)
-        return share
+        frames = min(most, -(-(ready + returning + len(self._answered_s)) // teams))
+        return frames, max(1, frames - ready) * self._apart_s + (self._after_s if returning else 0.0)
 
     def _forget(self, now_s: float) -> None:
         """Forget answers that no frame will follow any more."""

@@ -132,7 +132,8 @@ class Dealing:
             worth_s = 0.0 if times is None else times.worth_waiting_s
             filled_by_s = math.inf if worker.out else max(ready_s, worker.idle_s) + worth_s
             if worth_s and now < filled_by_s:
-                share = self.returns.share(len(alike), _frames_out(worker), teams, most, worth_s, now)
+                filled, takes_s = self.returns.filled(len(alike), _frames_out(worker), teams, most, now)
+                share = filled if takes_s <= worth_s else share
                 if share > len(alike):
                     self._wait(filled_by_s)
                     return None

@@ -202,7 +202,7 @@ def test_only_the_newest_plan_waits() -> None:
     epoch.run_times[0]["a"] = times = RunTimes()
     for frames in (1, 4) * 20:
         times.note(frames, FIXED_S + frames * FRAME_S)
-    returns.share = lambda *_: 4  # type: ignore[method-assign]
+    returns.filled = lambda *_: (4, 0.0)  # type: ignore[method-assign]
     frame = daemon.send()
     assert not daemon.parts(frame)
     daemon.propose(Plan.of([(0, 3, "a")]))
@@ -233,9 +233,12 @@ def test_frames_are_expected_after_answers_for_a_while() -> None:
             returns.came(0.08 * burst + 0.01 + 0.001 * position)
     returns.answered(4, 3.0)
     returns.came(3.01)
-    assert returns.share(1, 0, 1, 8, 0.009, 3.011) == 4, "three follow, a millisecond apart"
-    assert returns.share(1, 0, 2, 8, 0.009, 3.011) == 2
-    assert returns.share(1, 0, 1, 8, 0.001, 3.011) == 1, "too long to wait for three"
-    assert returns.share(2, 4, 1, 8, 0.02, 3.2) == 6, "four will be answered, and followed after some ten milliseconds"
-    assert returns.share(2, 4, 1, 8, 0.01, 3.2) == 2
-    assert returns.share(1, 0, 1, 8, 0.009, 3.2) == 1, "they would have come"
+    frames, takes_s = returns.filled(1, 0, 1, 8, 3.011)
+    assert frames == 4
+    assert takes_s == pytest.approx(0.003, rel=0.5), "three follow, a millisecond apart"
+    assert returns.filled(1, 0, 1, 2, 3.011)[0] == 2, "as many as a run may have"
+    assert returns.filled(1, 0, 2, 8, 3.011)[0] == 2, "another idle team has its share of them"
+    frames, takes_s = returns.filled(2, 4, 1, 8, 3.2)
+    assert frames == 6
+    assert takes_s == pytest.approx(0.014, rel=0.5), "four are answered first"
+    assert returns.filled(1, 0, 1, 8, 3.2)[0] == 1, "they would have come"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import dataclass
 from typing import Final
 
 _SMOOTHING: Final = 0.1
@@ -19,6 +20,8 @@ _FOLLOWS_S: Final = 0.1
 _MOST_ANSWERS: Final = 256
 _LEAST_VARIANCE: Final = 0.01
 """With less variance of the number of frames, runs say nothing about what each frame takes."""
+_LEAST_SLOPE: Final = 0.01
+"""A frame takes at least this part of a mean run: an overhead of 100 frames is as good as any greater one."""
 _WORTH: Final = 0.75
 """The part of what one run less saves that a wait may take."""
 
@@ -68,40 +71,62 @@ class Returns:
 
 
 class RunTimes:
-    """What runs of a stage take by their number of frames: a line of least squares, in which older runs count less.
+    """What runs of a stage take on each place, by their number of frames; older runs count less.
 
-    While only runs of one size are known, each frame is taken to need its part of their time.
+    A run takes a place as long as its frames and some more, `overhead_frames`, which is alike for all places: a place
+    whose runs have one size tells nothing of it. It is the intercept of a line of least squares over its slope, of the
+    place that told last; 0 before any has had runs of several sizes.
     """
 
-    __slots__ = ("_covariance", "_frames", "_mean_s", "_slope_s", "_variance")
-
     def __init__(self) -> None:
-        self._frames = self._mean_s = self._variance = self._covariance = 0.0
-        self._slope_s = math.inf
+        self.overhead_frames = 0.0
+        self._places: dict[str, _Runs] = {}
 
-    @property
-    def fixed_s(self) -> float:
-        """The part of a run's time that does not depend on the number of its frames."""
-        return max(0.0, self._mean_s - self._slope_s * self._frames)
+    def __bool__(self) -> bool:
+        """Whether any run is known."""
+        return bool(self._places)
 
-    @property
-    def worth_waiting_s(self) -> float:
-        """How long a batch may wait for more frames."""
-        return _WORTH * self.fixed_s
-
-    def of(self, frames: int) -> float:
-        """Predict the seconds of a run."""
-        fixed_s = self.fixed_s
-        return fixed_s + (self._mean_s - fixed_s) * frames / self._frames
-
-    def note(self, frames: int, took_s: float) -> None:
+    def note(self, place: str, frames: int, took_s: float) -> None:
         """Learn from a run."""
-        if not self._frames:
-            self._frames, self._mean_s = float(frames), took_s
-        more, longer_s = frames - self._frames, took_s - self._mean_s
-        self._frames += _SMOOTHING * more
-        self._mean_s += _SMOOTHING * longer_s
-        self._variance = (1 - _SMOOTHING) * (self._variance + _SMOOTHING * more * more)
-        self._covariance = (1 - _SMOOTHING) * (self._covariance + _SMOOTHING * more * longer_s)
-        if self._variance > _LEAST_VARIANCE:
-            self._slope_s = max(0.0, self._covariance / self._variance)
+        runs = self._places.get(place)
+        if runs is None:
+            self._places[place] = _Runs(float(frames), took_s)
+        elif (overhead := runs.note(frames, took_s)) is not None:
+            self.overhead_frames = overhead
+
+    def of(self, place: str, frames: int) -> float:
+        """Predict the seconds of a run; 0 if none is known of the place."""
+        runs = self._places.get(place)
+        if runs is None:
+            return 0.0
+        return runs.mean_s * (self.overhead_frames + frames) / (self.overhead_frames + runs.frames)
+
+    def alone_s(self) -> float:
+        """Predict the seconds of a frame by itself on the fastest place."""
+        return min(self.of(place, 1) for place in self._places)
+
+    def worth_waiting_s(self, place: str) -> float:
+        """How long a batch may wait for more frames."""
+        return _WORTH * self.of(place, 0)
+
+
+@dataclass(slots=True)
+class _Runs:
+    """Moving averages of the runs of a place: their frames and seconds, the variance of those and the covariance."""
+
+    frames: float
+    mean_s: float
+    variance: float = 0.0
+    covariance: float = 0.0
+
+    def note(self, frames: int, took_s: float) -> float | None:
+        """Learn from a run; return how many frames more each run takes as long as, None if that is not known."""
+        more, longer_s = frames - self.frames, took_s - self.mean_s
+        self.frames += _SMOOTHING * more
+        self.mean_s += _SMOOTHING * longer_s
+        self.variance = (1 - _SMOOTHING) * (self.variance + _SMOOTHING * more * more)
+        self.covariance = (1 - _SMOOTHING) * (self.covariance + _SMOOTHING * more * longer_s)
+        if self.variance < _LEAST_VARIANCE:
+            return None
+        a_frame_s = max(self.covariance / self.variance, _LEAST_SLOPE * self.mean_s)
+        return max(0.0, self.mean_s / a_frame_s - self.frames)

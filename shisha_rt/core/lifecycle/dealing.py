@@ -1,9 +1,9 @@
 """Which team gets which part next: the queues of the pools.
 
 A pool has one queue in each epoch, in the order in which frames were given their slots. Dealing is breadth first: no
-team gets a second part while another of its pool that can take it has none. Only in a pool of one stage may teams
-differ in speed. There a slower team has only as many frames as it computes before the faster ones would have done with
-all others.
+team gets a second part while another of its pool that can take it has none. Then the team gets it that will be done
+first. Only in a pool of one stage may teams differ in speed. There a slower team has only as many frames as it computes
+before the faster ones would have done with all others.
 
 A frame that is charged with a death goes only to the team where it happened: else it could end every copy in turn. It
 is dealt only while another team of the pool serves and has no charged frame: else a few such frames, run again side by
@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from shisha_rt.core.lifecycle import instructions as do
-from shisha_rt.core.lifecycle.batch_filling import Returns, RunTimes
+from shisha_rt.core.lifecycle.batch_filling import Returns
 from shisha_rt.core.lifecycle.epochs import Epochs
 from shisha_rt.core.lifecycle.events import Beside, Descriptor
 from shisha_rt.core.lifecycle.places import Places
@@ -128,8 +128,7 @@ class Dealing:
             if worker.out and now < worker.refill_s:
                 self._wait(worker.refill_s)
                 return None
-            times = epoch.run_times[stage].get(worker.place) if stage in epoch.first else None
-            worth_s = 0.0 if times is None else times.worth_waiting_s
+            worth_s = epoch.run_times[stage].worth_waiting_s(worker.place) if stage in epoch.first else 0.0
             filled_by_s = math.inf if worker.out else max(ready_s, worker.idle_s) + worth_s
             if worth_s and now < filled_by_s:
                 filled, takes_s = self.returns.filled(len(alike), _frames_out(worker), teams, most, now)
@@ -184,7 +183,7 @@ class Dealing:
         if down and not down.issuperset(leads):
             able = [worker for worker in able if worker.place not in down]
         if len(pool.stages) > 1:
-            return min(able, key=_held, default=None)
+            return min(able, key=lambda worker: (len(worker.out), _busy_until_s(worker)), default=None)
         return self._quickest(able, stage, epoch, pool)
 
     def _can_spare(self, place: str, key: tuple[int, int], leads: tuple[str, ...]) -> bool:
@@ -201,13 +200,14 @@ class Dealing:
         return any(key in worker.loaded and not _is_charged(worker) for worker in usual)
 
     def _quickest(self, able: list[WorkerState], stage: int, epoch: Epoch, pool: PoolState) -> WorkerState | None:
-        """Return the worker that takes the part: that with the fewest parts, then the quickest. None if none takes it.
+        """Return the worker that takes the part: of those with the fewest parts, that which is done with it first. None
+        if none takes it.
 
         A worker that may have no more frames is passed over, and so is every slower one.
         """
         service_s, quick_s, declined_s = epoch.service_s[stage], epoch.quick_s[stage], math.inf
         if len(able) > 1:
-            able.sort(key=lambda worker: (len(worker.out), service_s.get(worker.place, 0.0)))
+            able.sort(key=lambda worker: (len(worker.out), _busy_until_s(worker) + service_s.get(worker.place, 0.0)))
         for worker in able:
             takes_s = service_s.get(worker.place, 0.0)
             if takes_s <= quick_s:
@@ -261,8 +261,8 @@ class Dealing:
         self._emit(do.RunPart(part, ready_s, *_copies(frame, stage, epoch), frame.ticket, shared))
 
     def _note_start(self, worker: WorkerState, part: Descriptor, epoch: Epoch, now: float) -> None:
-        frames, times = 1 + len(part.beside), epoch.run_times[part.stage].get(worker.place)
-        run_s = epoch.service_s[part.stage].get(worker.place, 0.0) * frames if times is None else times.of(frames)
+        known_s = epoch.service_s[part.stage].get(worker.place, 0.0)
+        run_s = epoch.run_times[part.stage].of(worker.place, 1 + len(part.beside)) or known_s
         worker.refill_s = now + _NEARLY * run_s
 
     def place_of(self, part: Descriptor) -> str:
@@ -297,17 +297,12 @@ def _is_charged(worker: WorkerState) -> bool:
     return any(frame.died_on is not None for frames in worker.out.values() for frame in frames)
 
 
-def _held(worker: WorkerState) -> int:
-    return len(worker.out)
-
-
 def _learn(epoch: Epoch, stage: int, place: str, frames: int, took_s: float) -> None:
     """Learn from a run what a frame takes a team: with batches, its part of a full one, as that is alike for all."""
     known, most, frame_s = epoch.service_s[stage], epoch.batches[stage], took_s / frames
     if most > 1:
-        times = epoch.run_times[stage].setdefault(place, RunTimes())
-        times.note(frames, took_s)
-        frame_s = times.of(most) / most
+        epoch.run_times[stage].note(place, frames, took_s)
+        frame_s = epoch.run_times[stage].of(place, most) / most
     before_s = known.get(place, frame_s)
     known[place] = before_s + _SMOOTHING * (frame_s - before_s)
     epoch.quick_s[stage] = _ALIKE * min(known.values())
@@ -324,6 +319,11 @@ def _alike(queue: list[QueuedPart], at: int, most: int) -> list[int]:
             if len(alike) == most:
                 break
     return alike
+
+
+def _busy_until_s(worker: WorkerState) -> float:
+    """When its present run is nearly done, for comparison with others that have a run."""
+    return worker.refill_s if worker.out else 0.0
 
 
 def _frames_out(worker: WorkerState) -> int:

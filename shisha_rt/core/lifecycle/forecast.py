@@ -76,9 +76,7 @@ class Forecast:
 
 def _alone_s(epoch: Epoch, stage: int) -> float:
     """Seconds that the fastest team takes for a frame in a run of its own."""
-    if epoch.run_times[stage]:
-        return min(times.of(1) for times in epoch.run_times[stage].values())
-    return min(epoch.service_s[stage].values())
+    return epoch.run_times[stage].alone_s() if epoch.run_times[stage] else min(epoch.service_s[stage].values())
 
 
 def _period_s(epoch: Epoch, stages: tuple[int, ...], leads: tuple[str, ...]) -> float:

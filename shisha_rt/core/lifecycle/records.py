@@ -144,7 +144,7 @@ class Epoch:
     `pool_of`, `followers` (stages,): the pool of each stage, and the stages that directly come after it. `first`:
     stages that need only the input; `last`: stages that no other comes after. `service_s` (stages,): moving average of
     the seconds for each frame, by lead; `quick_s` (stages,): a lead with at most this time counts as one of the
-    fastest. `run_times` (stages,): what runs of stages with batches take, by lead. `batches` (stages,): batch
+    fastest. `run_times` (stages,): what runs of stages with batches take. `batches` (stages,): batch
     sizes. `moved_s`: when a part of it was last done, or it was superseded, if that was later. `overdue`: that was so
     long ago that its frames have to start anew.
     """
@@ -166,7 +166,7 @@ class Epoch:
     first: tuple[int, ...] = field(init=False)
     last: tuple[int, ...] = field(init=False)
     service_s: tuple[dict[str, float], ...] = field(init=False)
-    run_times: tuple[dict[str, RunTimes], ...] = field(init=False)
+    run_times: tuple[RunTimes, ...] = field(init=False)
     quick_s: list[float] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -179,7 +179,7 @@ class Epoch:
         self.first = tuple(index for index, stage in stages if not stage.after)
         self.last = tuple(index for index, after in enumerate(self.followers) if not after)
         self.service_s = tuple({} for _ in stages)
-        self.run_times = tuple({} for _ in stages)
+        self.run_times = tuple(RunTimes() for _ in stages)
         self.quick_s = [0.0] * len(stages)
         self.batches = self.batches or tuple(stage.batch for _, stage in stages)
 

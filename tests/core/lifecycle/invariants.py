@@ -165,8 +165,7 @@ def _check_dealt(lifecycle: Lifecycle, epoch: Epoch, pool: PoolState) -> None:
 
 def _may_wait(lifecycle: Lifecycle, epoch: Epoch, stage: int, lead: str) -> bool:
     """Whether an idle team may wait for more frames, as it has been told to, or as runs have a cost of their own."""
-    times = epoch.run_times[stage].get(lead) if stage in epoch.first else None
-    may = lifecycle.policy.batch_delay_s or (times is not None and times.worth_waiting_s)
+    may = lifecycle.policy.batch_delay_s or (stage in epoch.first and epoch.run_times[stage].worth_waiting_s(lead))
     return bool(may) and lifecycle.dealing.wake_s < math.inf
 
 

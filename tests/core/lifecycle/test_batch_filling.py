@@ -163,7 +163,7 @@ def test_fewer_frames_in_flight_than_batches_hold_are_shared_out() -> None:
 def test_frames_at_random_moments_are_hardly_waited_for(load: float, monkeypatch: pytest.MonkeyPatch) -> None:
     clients = _Clients(count=4, rate=load * 2 * 4 / (FIXED_S + 4 * FRAME_S) / 4)
     served = _serve(clients, 30)
-    monkeypatch.setattr(RunTimes, "worth_waiting_s", 0.0)
+    monkeypatch.setattr(RunTimes, "worth_waiting_s", lambda *_: 0.0)
     at_once = _serve(clients, 30)
     assert at_once.idle_s == 0.0
     assert served.idle_s < MOST_WAIT_S
@@ -199,9 +199,8 @@ def test_only_the_newest_plan_waits() -> None:
     returns = daemon.lifecycle.dealing.returns
     epoch = daemon.lifecycle.epochs.newest
     assert epoch is not None
-    epoch.run_times[0]["a"] = times = RunTimes()
     for frames in (1, 4) * 20:
-        times.note(frames, FIXED_S + frames * FRAME_S)
+        epoch.run_times[0].note("a", frames, FIXED_S + frames * FRAME_S)
     returns.filled = lambda *_: (4, 0.0)  # type: ignore[method-assign]
     frame = daemon.send()
     assert not daemon.parts(frame)
@@ -210,19 +209,20 @@ def test_only_the_newest_plan_waits() -> None:
     assert daemon.part(frame).epoch == epoch.number
 
 
-def test_a_line_through_the_times_of_runs() -> None:
+def test_what_a_run_takes_beside_its_frames_is_told_by_runs_of_several_sizes() -> None:
     times = RunTimes()
-    times.note(4, 0.072)
-    assert (times.worth_waiting_s, times.of(1)) == (0.0, 0.018), "one size alone says nothing"
+    times.note("a", 4, 0.072)
+    assert (times.worth_waiting_s("a"), times.of("a", 1)) == (0.0, 0.018), "one size alone says nothing"
     rng = random.Random(1)
     for _ in range(200):
         frames = rng.randint(1, 4)
-        times.note(frames, (FIXED_S + FRAME_S * frames) * rng.uniform(0.98, 1.02))
-    known_s = times.worth_waiting_s
-    assert known_s == pytest.approx(0.75 * FIXED_S, rel=0.3)
+        times.note("a", frames, (FIXED_S + FRAME_S * frames) * rng.uniform(0.98, 1.02))
+    times.note("b", 1, 2 * (FIXED_S + FRAME_S))
     for _ in range(10_000):
-        times.note(4, 0.072)
-    assert times.worth_waiting_s == pytest.approx(0.75 * FIXED_S, rel=0.3), "kept while all runs are full"
+        times.note("a", 4, 0.072)
+    assert times.worth_waiting_s("a") == pytest.approx(0.75 * FIXED_S, rel=0.3), "kept while all runs are full"
+    assert times.of("b", 4) == pytest.approx(2 * 0.072, rel=0.1), "what is known of the one holds for the other"
+    assert times.alone_s() == pytest.approx(0.027, rel=0.1)
 
 
 def test_frames_are_expected_after_answers_for_a_while() -> None:

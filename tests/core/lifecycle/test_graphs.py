@@ -136,6 +136,24 @@ def test_copies_are_dealt_one_part_each_before_any_gets_a_second() -> None:
     assert daemon.answers() == [(frame, None) for frame in frames]
 
 
+def test_a_second_part_goes_to_the_copy_that_will_be_done_first() -> None:
+    """It went to one that had just begun, if that was a little faster: with three frames in flight the other idled."""
+    daemon = live(COPIES, slots=6)
+    for _ in range(2):
+        frames = [daemon.send(), daemon.send()]
+        for frame in frames:
+            daemon.feed(ev.PartDone(daemon.part(frame), 0.0100 if _place(daemon, frame) == "a" else 0.0099), 0.005)
+    first, second = daemon.send(), daemon.send()
+    assert (_place(daemon, first), _place(daemon, second)) == ("b", "a")
+    daemon.feed(ev.PartDone(daemon.part(first), 0.0099), after_s=0.005)
+    third, fourth = daemon.send(), daemon.send()
+    assert (_place(daemon, third), _place(daemon, fourth)) == ("b", "a")
+
+
+def _place(daemon: Daemon, frame: int) -> str:
+    return daemon.lifecycle.places.workers[daemon.part(frame).incarnation].place
+
+
 def test_a_lost_copy_leaves_the_other_serving_and_its_parts_run_there() -> None:
     daemon = live(COPIES)
     first, second = daemon.send(), daemon.send()

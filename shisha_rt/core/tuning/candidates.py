@@ -24,6 +24,8 @@ _MANY_PLACES: Final = 8
 MOST_MEASURED_BATCH: Final = 8
 """Larger batches are tried only if a user asks for them."""
 _BATCHES: Final = (4, MOST_MEASURED_BATCH)
+FILLS: Final = 2
+"""Full batches in flight for each team, from which on their gain can be measured: one being computed, one waiting."""
 _SPINNING: Final[StageEngine] = "onnxruntime-spin"
 
 
@@ -115,3 +117,13 @@ def _name(engine: StageEngine, teams: Sequence[Team]) -> str:
     of_team = "" if size == 1 else f"a team of {size}" if len(teams) == 1 else f"{len(teams)} teams of {size}"
     copies = "" if size > 1 else "1 place" if len(teams) == 1 else f"{len(teams)} copies"
     return f"{engine}, {of_team or copies}"
+
+
+def frames_to_fill(plan: Plan) -> int:
+    """Frames in flight from which on the gain of the plan's batches can be judged."""
+    return max(FILLS * stage.batch * len(stage.teams) for stage in plan.stages)
+
+
+def has_batches(plan: Plan) -> bool:
+    """Whether frames share a run in one of the plan's stages."""
+    return any(stage.batch > 1 for stage in plan.stages)

@@ -9,7 +9,9 @@ goes by service times instead. What is to be compared, and what has been found o
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from shisha_rt.core import event_log
@@ -17,10 +19,10 @@ from shisha_rt.core.lifecycle.events import Lead, LetGo, Owner, Superseded
 from shisha_rt.core.lifecycle.instructions import Ending, Settled
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning.awaited_load import AwaitedLoad
-from shisha_rt.core.tuning.candidates import Candidate, candidates
+from shisha_rt.core.tuning.candidates import Candidate, candidates, frames_to_fill, has_batches
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.duel import Duel, DuelResult, Verdict
-from shisha_rt.core.tuning.findings import Contest, Findings, frames_to_fill, has_batches
+from shisha_rt.core.tuning.findings import Findings
 from shisha_rt.core.tuning.instructions import TuningOutbox
 from shisha_rt.core.tuning.state import ATTEMPTS, Intent, Purpose, Serving
 from shisha_rt.plan.form import written
@@ -36,6 +38,39 @@ of the cores is of the two seconds before.
 """
 
 _SERVED: Final = "the plan that served"
+
+
+@dataclass(slots=True)
+class Contest:
+    """Candidates for `objective` over the places of `over`. `serving`: the best so far, called `name`. `left`: those
+    still to be compared; `known`: their plans, and those compared before. `value`: speed of each judged plan, relative
+    to the plan that served first. `filled`: plans with batches that were judged while enough frames were in flight to
+    fill these. `in_flight`: the most frames in flight during the present challenger's duel. `tried_before`: how many
+    plans had been judged when the comparison was last resumed. `others_ratio`: as in `Winner`, so far. `is_whole`: it
+    is of all candidates.
+    """
+
+    objective: Objective
+    over: tuple[str, ...]
+    serving: Plan
+    name: str
+    left: deque[Candidate] = field(default_factory=deque)
+    of: int = 1
+    challenger: Candidate | None = None
+    epochs: tuple[int, int] = (0, 0)
+    duel: Duel | None = None
+    value: dict[Plan, float] = field(default_factory=dict)
+    known: set[Plan] = field(default_factory=set)
+    filled: set[Plan] = field(default_factory=set)
+    in_flight: int = 0
+    tried_before: int = 0
+    others_ratio: float = 0.0
+    is_whole: bool = False
+
+    @property
+    def tried(self) -> int:
+        """How many candidates have been judged, the first included."""
+        return self.of - len(self.left) - (self.challenger is not None)
 
 
 class Contests:

@@ -27,9 +27,9 @@ from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.core.tuning.candidates import Candidate
 from shisha_rt.core.tuning.choice import Choice
-from shisha_rt.core.tuning.contest import Contests
+from shisha_rt.core.tuning.contest import Contest, Contests
 from shisha_rt.core.tuning.drift import DriftWatch
-from shisha_rt.core.tuning.findings import WORTH_SEARCHING, Contest, Findings
+from shisha_rt.core.tuning.findings import Findings
 from shisha_rt.core.tuning.instructions import CountTrial, Decided, Keep, TellProfiler, TellTuner, TuningOutbox
 from shisha_rt.core.tuning.measuring import Measuring
 from shisha_rt.core.tuning.objective_switching import ObjectiveSwitching, Wish
@@ -87,8 +87,6 @@ class Tuning:
         self._then: _Then | None = None
         self._rival: BestPlan | None = None
         self._judged: Contest | None = None  # the last comparison that was decided
-        self._searched: set[tuple[Objective, tuple[str, ...]]] = set()
-        self._decided: set[tuple[Objective, tuple[str, ...]]] = set()
         self._flowing = 0
         self._in_flight: tuple[int, ...] = ()  # at the last looks
         self._crowded: tuple[str, ...] = ()
@@ -184,7 +182,7 @@ class Tuning:
             return
         if self.choice.is_clients(live):
             self._pause("the daemon was started with a plan")
-        elif best is not None and best.plan == live[1] and (self.state is State.OFF or self._is_decided):
+        elif best is not None and best.plan == live[1] and (self.state is State.OFF or self.findings.is_decided):
             when = "of an earlier run" if self.state is State.OFF else "by an earlier search over these places"
             if self.state is State.TUNING:
                 self._tell(tm.Break(self.search.number))
@@ -239,8 +237,8 @@ class Tuning:
             self._await_load(start)
         elif start is not None or winner is None:
             self._search(why, start)
-        elif winner.cuttable is not None and winner.behind <= WORTH_SEARCHING:
-            self._search(why, winner.cuttable)
+        elif winner.worth_cutting is not None:
+            self._search(why, winner.worth_cutting)
         else:
             self._return_to_best()
 
@@ -252,7 +250,7 @@ class Tuning:
             self._postpone(why, start)
             return
         self._put_off = self._then = None
-        self._searched.add((self.choice.objective, available))
+        self.findings.search_begins()
         if options.strategy == "guided" and self.choice.profiles is not Profiles.KNOWN:
             self.state = State.PROFILING if self.choice.profiles is Profiles.COMING else State.NO_COSTS
             self.measuring.end()
@@ -265,7 +263,6 @@ class Tuning:
         self.search = SearchRun(self.search.number + 1, *begun, plan, order, available, options.scheme)
         self.state = State.TUNING
         self.measuring.end()
-        self.findings.others.restart()
         self._outbox.write(self.search.began_record(options, plan, why))
         self._tell(beginning(self.search, options, plan, self.choice))
 
@@ -290,11 +287,6 @@ class Tuning:
         """Where a search that was cut short begins again: from the best plan it has measured, else where it began."""
         best = self.search.best_runnable
         return self.search.start if best is None else best[0]
-
-    @property
-    def _is_decided(self) -> bool:
-        """Whether the best plan over the available places was measured, and the measurement still holds."""
-        return (self.choice.objective, self._serving.available) in self._decided
 
     def _pause_asked(self, asked: ev.PauseAsked) -> None:
         searching = self.searching
@@ -350,8 +342,6 @@ class Tuning:
         """Drop the results of comparisons and searches, as they no longer hold."""
         self.findings.forget()
         self.contests.forget()
-        self._searched.clear()
-        self._decided.clear()
 
     def _await_load(self, start: Plan | None) -> None:
         if self.searching:
@@ -476,13 +466,7 @@ class Tuning:
     @property
     def _cuts_to_search(self) -> Plan | None:
         """The candidate whose cuts are to be searched; None if they have been, cannot help, or have to wait."""
-        objective, over = self.choice.objective, self._serving.available
-        winner = self.findings.winner(objective)
-        if self._is_crowded:
-            return None
-        if winner is None or (objective, over) in self._searched or self.choice.profiles is not Profiles.KNOWN:
-            return None
-        return winner.cuttable if winner.behind <= WORTH_SEARCHING else None
+        return None if self._is_crowded else self.findings.cuts_due
 
     # --- what the profiler says -------------------------------------------------------------------------------
 
@@ -623,8 +607,7 @@ class Tuning:
 
     def _keep(self, kept: BestPlan) -> None:
         search = self.search
-        self._decided.add((search.objective, search.over))
-        others_ratio = self.findings.search_ended(search.objective, search.over, search.others_ratio)
+        others_ratio = self.findings.decided(search.objective, search.over, search.others_ratio)
         kept = replace(kept, others_ratio=others_ratio)
         self._outbox.decide(Keep(self.choice.keep(kept, search.over, search.objective, search.scheme), kept))
 
@@ -697,8 +680,7 @@ class Tuning:
         self.drift.others_seen(seen.others_ratio, self._outbox.now_s)
         self.findings.others.seen(seen.others_ratio)
         if self.state is State.WATCHING:
-            again = self.findings.drop_disturbed()
-            self._searched = {key for key in self._searched if key[0] not in again}
+            self.findings.drop_disturbed()
 
     # --- as the load asks -------------------------------------------------------------------------------------
 

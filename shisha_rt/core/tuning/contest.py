@@ -23,7 +23,7 @@ from shisha_rt.core.tuning.candidates import Candidate, candidates, frames_to_fi
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.duel import Duel, DuelResult, Verdict
 from shisha_rt.core.tuning.findings import Findings
-from shisha_rt.core.tuning.instructions import TuningOutbox
+from shisha_rt.core.tuning.instructions import PlanningOutbox
 from shisha_rt.core.tuning.state import ATTEMPTS, Intent, Purpose, Serving
 from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
@@ -55,7 +55,6 @@ class Contest:
     serving: Plan
     name: str
     left: deque[Candidate] = field(default_factory=deque)
-    of: int = 1
     challenger: Candidate | None = None
     epochs: tuple[int, int] = (0, 0)
     duel: Duel | None = None
@@ -70,7 +69,7 @@ class Contest:
     @property
     def tried(self) -> int:
         """How many candidates have been judged, the first included."""
-        return self.of - len(self.left) - (self.challenger is not None)
+        return len(self.known) - len(self.left) - (self.challenger is not None)
 
 
 class Contests:
@@ -79,13 +78,11 @@ class Contests:
     """
 
     def __init__(
-        self, serving: Serving, choice: Choice, outbox: TuningOutbox, findings: Findings, warm_up: int
+        self, serving: Serving, choice: Choice, outbox: PlanningOutbox, findings: Findings, warm_up: int
     ) -> None:
         self.running: Contest | None = None
         self.of_batches = False
-        self._serving = serving
-        self._choice = choice
-        self._outbox = outbox
+        self._serving, self._choice, self._outbox = serving, choice, outbox
         self._findings = findings
         self._warm_up = warm_up
         self._load = AwaitedLoad()
@@ -137,7 +134,7 @@ class Contests:
         assert live is not None
         contenders = [
             candidate
-            for candidate in candidates(choice, over, objective, self._findings.engines)
+            for candidate in candidates(choice, over, objective)
             if candidate.plan == live[1] or choice.fits(candidate.plan, over)
         ]
         unfinished = self._unfinished.pop((objective, over), None)
@@ -187,7 +184,6 @@ class Contests:
         self.running, self.of_batches = contest, False
         new = [candidate for candidate in contenders if candidate.plan not in contest.known]
         contest.left += new
-        contest.of += len(new)
         contest.known |= {candidate.plan for candidate in new}
         self._outbox.write(
             event_log.ComparisonBegan(
@@ -324,7 +320,10 @@ class Contests:
         if contest is not None:
             self._outbox.write(
                 event_log.ComparisonEnded(
-                    objective=contest.objective, plan=str(contest.serving), name=contest.name, candidates=contest.of
+                    objective=contest.objective,
+                    plan=str(contest.serving),
+                    name=contest.name,
+                    candidates=len(contest.known),
                 )
             )
         return contest

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Final
 from shisha_rt.core.tuning.awaited_load import Pauses
 from shisha_rt.core.tuning.candidates import Candidate, candidates, frames_to_fill, has_batches
 from shisha_rt.core.tuning.choice import Choice
-from shisha_rt.core.tuning.instructions import TuningOutbox
+from shisha_rt.core.tuning.instructions import PlanningOutbox
 from shisha_rt.core.tuning.recalibration import OthersShare, Recalibration
 from shisha_rt.core.tuning.state import Profiles, Serving
-from shisha_rt.costs.engine_trials import usable
 from shisha_rt.costs.profiles import DISTURBED
-from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
+from shisha_rt.plan.engine import DEFAULT_ENGINE
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import EVERY_OBJECTIVE, OBJECTIVES, Objective
 
@@ -52,13 +51,11 @@ class Winner:
 class Findings:
     """`awaited`: the results of engine trials are to come."""
 
-    def __init__(self, serving: Serving, choice: Choice, outbox: TuningOutbox) -> None:
+    def __init__(self, serving: Serving, choice: Choice, outbox: PlanningOutbox) -> None:
         self.awaited = choice.tries_engines and choice.tried is None
         self.pauses = Pauses()
         self.others = OthersShare()  # since the search, or the comparison of two plans, began
-        self._serving = serving
-        self._choice = choice
-        self._outbox = outbox
+        self._serving, self._choice, self._outbox = serving, choice, outbox
         self._winners: dict[tuple[Objective, tuple[str, ...]], Winner] = {}
         self._recalibrations = {objective: Recalibration() for objective in EVERY_OBJECTIVE}
         self._reasons: dict[Objective, str] = {}  # of objectives whose plans are to be compared again
@@ -71,13 +68,6 @@ class Findings:
     def is_wanted(self) -> bool:
         """Whether candidates are to be tried, as soon as they are known and their load comes."""
         return self._choice.compares and (self.awaited or bool(self.due))
-
-    @property
-    def engines(self) -> tuple[StageEngine, ...]:
-        """Engines that plans may use, by their trials."""
-        tried = self._choice.tried
-        known = (DEFAULT_ENGINE,) if tried is None else usable(tried)
-        return tuple(engine for engine in self._choice.engines if engine != "openvino" or engine in known)
 
     @property
     def due(self) -> tuple[Objective, ...]:
@@ -161,7 +151,7 @@ class Findings:
             return []
         return [
             candidate
-            for candidate in candidates(choice, over, "throughput", self.engines)
+            for candidate in candidates(choice, over, "throughput")
             if has_batches(candidate.plan) and frames_to_fill(candidate.plan) <= in_flight
             if candidate.plan != live[1] and (over, candidate.plan) not in self._filled
             if choice.fits(candidate.plan, over)

@@ -129,16 +129,17 @@ class MeasuresAnyFrame(Tuning):
     """A trial is measured on frames of its own epoch."""
 
     def handle(self, event: ev.Heard, now_s: float) -> list[Decided]:
-        serving, live, epoch = self._serving, self._serving.live, self.measuring
+        measuring, live = self.measuring, self._serving.live
+        serving, epoch = measuring._serving, measuring.epoch
         if isinstance(event, ev.PartTaken) and live is not None and epoch is not None:
             stages = live[1].stages
             if event.stage < len(stages):
                 event = replace(event, epoch=epoch, place=stages[event.stage].place)
-            self._serving = NeverChanging(live, serving.available)
+            measuring._serving = NeverChanging(live, serving.available)
         try:
             return super().handle(event, now_s)
         finally:
-            self._serving = serving
+            measuring._serving = serving
 
 
 class _Idle:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from shisha_rt.core.tuning.awaited_load import Pauses
 from shisha_rt.core.tuning.candidates import Candidate, candidates, frames_to_fill, has_batches
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 WORTH_SEARCHING: Final = 1.15
 """If the best candidate that can be cut is slower than the best of all by more than this, no cuts are searched."""
+
+_Key: TypeAlias = tuple[Objective, tuple[str, ...]]  # and the places that were available
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +58,13 @@ class Findings:
         self.pauses = Pauses()
         self.others = OthersShare()  # since the search, or the comparison of two plans, began
         self._serving, self._choice, self._outbox = serving, choice, outbox
-        self._winners: dict[tuple[Objective, tuple[str, ...]], Winner] = {}
+        self._winners: dict[_Key, Winner] = {}
         self._recalibrations = {objective: Recalibration() for objective in EVERY_OBJECTIVE}
         self._reasons: dict[Objective, str] = {}  # of objectives whose plans are to be compared again
-        self._kept: dict[tuple[Objective, tuple[str, ...]], bool] = {}  # whether an earlier run has left a best plan
+        self._kept: dict[_Key, bool] = {}  # whether an earlier run has left a best plan
         self._filled: set[tuple[tuple[str, ...], Plan]] = set()  # plans with batches, compared while these were full
-        self._searched: set[tuple[Objective, tuple[str, ...]]] = set()
-        self._decided: set[tuple[Objective, tuple[str, ...]]] = set()
+        self._searched: set[_Key] = set()  # cuts
+        self._decided: set[_Key] = set()  # the best plan was measured in this run
 
     @property
     def is_wanted(self) -> bool:

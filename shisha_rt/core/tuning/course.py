@@ -43,9 +43,9 @@ class TuningCourse:
     while other models compute frames on the live plan's places.
     """
 
-    def __init__(
-        self, serving: Serving, choice: Choice, options: SearchOptions | None, outbox: PlanningOutbox, warm_up: int
-    ) -> None:
+    def __init__(self, serving: Serving, choice: Choice, options: SearchOptions | None, warm_up: int) -> None:
+        self.serving, self.choice = serving, choice
+        self.outbox = outbox = PlanningOutbox()
         self.options = options
         self.state = State.OFF
         self.then: Then | None = None
@@ -58,7 +58,6 @@ class TuningCourse:
         self.drift = DriftWatch()
         self.findings = Findings(serving, choice, outbox)
         self.contests = Contests(serving, choice, outbox, self.findings, warm_up)
-        self.serving, self.choice, self.outbox = serving, choice, outbox
         self._crowded: tuple[str, ...] = ()  # places on which other models compute frames
         self._postponed: tuple[str, Plan | None] | None = None  # a search: why, and where it begins
 

@@ -26,7 +26,7 @@ from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.comparing import Comparing
 from shisha_rt.core.tuning.course import Then, TuningCourse
-from shisha_rt.core.tuning.instructions import Decided, PlanningOutbox, TellProfiler
+from shisha_rt.core.tuning.instructions import Decided, TellProfiler
 from shisha_rt.core.tuning.load_response import LoadResponse
 from shisha_rt.core.tuning.profiler_messages import EnginesCompared, MeasureLayers, ModelProfiled
 from shisha_rt.core.tuning.profiling_turn import PROFILER_WAITS_S, ProfilingTurn
@@ -47,10 +47,9 @@ class Tuning:
     """
 
     def __init__(self, serving: Serving, choice: Choice, options: SearchOptions | None, warm_up: int) -> None:
-        self._serving = serving
-        self._outbox = PlanningOutbox()
-        self.course = course = TuningCourse(serving, choice, options, self._outbox, warm_up)
-        self.choice = choice
+        self._serving, self.choice = serving, choice
+        self.course = course = TuningCourse(serving, choice, options, warm_up)
+        self._outbox = course.outbox
         self.fault: Settled | None = None
         self.switching, self.standby = course.switching, course.standby
         self.measuring, self.drift = course.measuring, course.drift
@@ -291,7 +290,7 @@ class Tuning:
             repeatability.machine_changed()
             record = drift_record(live[1], drift)
             self._outbox.write(record)
-            self.choice.correct(live[1], drift.plan_now, drift.stage, drift.ratio, self._serving.available)
+            self.choice.correct(live[1], drift, self._serving.available)
             self.switching.corrected()
             self.course.forget_results()
             self.course.begin(drift_in_words(record))

@@ -55,7 +55,7 @@ class Gauges:
         metrics.tuner.state(cores.tuning.doing(now_s))
         metrics.gauge("shisha_tuner_gap_ratio").set(cores.tuning.search.gap_ratio)
         metrics.objective.state(cores.tuning.choice.objective)
-        used = cores.tuning.following.utilisation
+        used = cores.tuning.switching.utilisation
         metrics.gauge("shisha_load_ratio").set(math.nan if used is None else used)
         self._count_on()
         self._show_places()

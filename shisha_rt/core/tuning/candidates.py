@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from shisha_rt.core.tuning.choice import Choice
-from shisha_rt.costs.engine_trials import EngineTrial, far_slower
+from shisha_rt.costs.engine_trials import EngineTrial, far_slower, usable
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.machine.machine import Machine
-from shisha_rt.plan.engine import ENGINES, EngineName, StageEngine
+from shisha_rt.plan.engine import DEFAULT_ENGINE, ENGINES, EngineName, StageEngine
 from shisha_rt.plan.plan import Plan, Stage, Team
 from shisha_rt.plan.rate import Objective
 
@@ -24,6 +24,8 @@ _MANY_PLACES: Final = 8
 MOST_MEASURED_BATCH: Final = 8
 """Larger batches are tried only if a user asks for them."""
 _BATCHES: Final = (4, MOST_MEASURED_BATCH)
+FILLS: Final = 2
+"""Full batches in flight for each team, from which on their gain can be measured: one being computed, one waiting."""
 _SPINNING: Final[StageEngine] = "onnxruntime-spin"
 
 
@@ -38,47 +40,55 @@ class Candidate:
     predicted_s: float = math.inf
 
 
-def candidates(
-    choice: Choice, available: Collection[str], objective: Objective, engines: Sequence[StageEngine]
-) -> list[Candidate]:
+def candidates(choice: Choice, available: Collection[str], objective: Objective) -> list[Candidate]:
     """Candidates over `available` places, the most promising first. The best plan by costs of layers, if known, is the
     last one.
 
-    `engines`: those that may be used. An engine is left out if it took far longer than another for the whole network on
-    as many threads, without disturbance by other processes, or if memory is too short for its own form of the weights.
     For throughput, copies with batches are included if a trial took less time for each frame in a batch, and if a
     batch is not too long for the target.
     """
-    whole = []
-    machine, tried, further = choice.machine, choice.tried, choice.by_costs.get(objective)
-    calm = tried if tried is not None and tried.others_ratio <= DISTURBED else None
-    for teams in _shapes(machine, available):
-        for engine in engines:
-            whose: EngineName = "openvino" if engine == "openvino" else "onnxruntime"
-            trial, threads = None if tried is None else tried.of(whose), machine.together(teams[0]).threads
-            if calm is not None and whose in far_slower(calm, ENGINES, threads):
-                continue
-            spins = engine == _SPINNING
-            if spins and (objective != "latency" or len(teams) > 1 or len(teams[0]) == 1):
-                continue
-            if trial is not None and engine == "openvino" and trial.private_bytes * len(teams) > choice.spare_bytes:
-                continue
-            frame_s = None if trial is None else trial.time_s(threads)
-            predicted_s = math.inf if frame_s is None else frame_s / (len(teams) if objective == "throughput" else 1)
-            plan = Plan((Stage(((0, choice.rules.layer_count - 1),), teams, engine=engine),))
-            whole.append(Candidate(plan, _name(engine, teams), predicted_s))
-            if objective == "throughput" and len(teams[0]) == 1 and trial is not None and trial.batched_s < math.inf:
-                spare_bytes = choice.spare_bytes if engine == "openvino" else math.inf
-                whole += [
-                    _in_batches(whole[-1], batch, trial)
-                    for batch in _BATCHES
-                    if batch <= choice.most_batch and batch * trial.batched_s <= choice.most_run_s
-                    if trial.private_bytes_of(batch) * len(teams) <= spare_bytes
-                ]
+    shapes, usual = list(_shapes(choice.machine, available)), _engines(choice)
+    whole = [each for teams in shapes for engine in usual for each in _on_engine(choice, objective, engine, teams)]
     whole.sort(key=lambda candidate: candidate.predicted_s)
+    further = choice.by_costs.get(objective)
     if further is not None and all(candidate.plan != further for candidate in whole):
         whole.append(Candidate(further, "the best by costs of layers"))
     return whole
+
+
+def _engines(choice: Choice) -> list[StageEngine]:
+    """Engines that plans may use, by their trials."""
+    known = (DEFAULT_ENGINE,) if choice.tried is None else usable(choice.tried)
+    return [engine for engine in choice.engines if engine != "openvino" or engine in known]
+
+
+def _on_engine(
+    choice: Choice, objective: Objective, engine: StageEngine, teams: tuple[Team, ...]
+) -> Iterator[Candidate]:
+    """Yield the whole network on these teams, and as copies with batches. Nothing if the engine took far longer than
+    another for it on as many threads, without disturbance by other processes, or if memory is too short for its own
+    form of the weights.
+    """
+    whose: EngineName = "openvino" if engine == "openvino" else "onnxruntime"
+    tried, threads = choice.tried, choice.machine.together(teams[0]).threads
+    trial = None if tried is None else tried.of(whose)
+    if tried is not None and tried.others_ratio <= DISTURBED and whose in far_slower(tried, ENGINES, threads):
+        return
+    if engine == _SPINNING and (objective != "latency" or len(teams) > 1 or len(teams[0]) == 1):
+        return
+    spare_bytes = choice.spare_bytes if engine == "openvino" else math.inf
+    if trial is not None and trial.private_bytes * len(teams) > spare_bytes:
+        return
+    frame_s = None if trial is None else trial.time_s(threads)
+    predicted_s = math.inf if frame_s is None else frame_s / (len(teams) if objective == "throughput" else 1)
+    plan = Plan((Stage(((0, choice.rules.layer_count - 1),), teams, engine=engine),))
+    candidate = Candidate(plan, _name(engine, teams), predicted_s)
+    yield candidate
+    if objective == "throughput" and len(teams[0]) == 1 and trial is not None and trial.batched_s < math.inf:
+        for batch in _BATCHES:
+            short = batch <= choice.most_batch and batch * trial.batched_s <= choice.most_run_s
+            if short and trial.private_bytes_of(batch) * len(teams) <= spare_bytes:
+                yield _in_batches(candidate, batch, trial)
 
 
 def _shapes(machine: Machine, available: Collection[str]) -> Iterator[tuple[Team, ...]]:
@@ -115,3 +125,13 @@ def _name(engine: StageEngine, teams: Sequence[Team]) -> str:
     of_team = "" if size == 1 else f"a team of {size}" if len(teams) == 1 else f"{len(teams)} teams of {size}"
     copies = "" if size > 1 else "1 place" if len(teams) == 1 else f"{len(teams)} copies"
     return f"{engine}, {of_team or copies}"
+
+
+def frames_to_fill(plan: Plan) -> int:
+    """Frames in flight from which on the gain of the plan's batches can be judged."""
+    return max(FILLS * stage.batch * len(stage.teams) for stage in plan.stages)
+
+
+def has_batches(plan: Plan) -> bool:
+    """Whether frames share a run in one of the plan's stages."""
+    return any(stage.batch > 1 for stage in plan.stages)

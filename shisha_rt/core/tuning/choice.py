@@ -14,13 +14,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shisha_rt.core.tuning.best import BestPlan, BestPlans
+from shisha_rt.core.tuning.drift import Drift
 from shisha_rt.core.tuning.profiler_messages import ModelProfiled, NotProfiled
 from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.core.tuning.tuner_messages import PlaceNow
 from shisha_rt.costs.engine_trials import EnginesTried
 from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
-from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.rate import EVERY_OBJECTIVE, OBJECTIVES, AnyObjective, Objective
 from shisha_rt.plan.verify import PlanRules
@@ -157,16 +157,15 @@ class Choice:
         """Record the best plan of these places as they are now; return the key to store it under."""
         return self._best_plans.replace(self._over(available), best, self._aim(objective, scheme))
 
-    def correct(self, live: Plan, now: Measurement, stage: int, ratio: float, available: Collection[str]) -> None:
-        """Correct best plans after a drift: a stage of the live plan takes `ratio` times as long as known, and the
-        whole plan `now`. Other plans on that stage's places are scaled by `ratio`, until they are measured. Plans on
-        disk stay as they are.
+    def correct(self, live: Plan, drift: Drift, available: Collection[str]) -> None:
+        """Correct best plans after a drift of the live plan. Other plans on the places of the stage that has drifted
+        are scaled as that stage, until they are measured. Plans on disk stay as they are.
         """
-        changed = set(live.stages[stage].places)
+        changed = set(live.stages[drift.stage].places)
         for objective in EVERY_OBJECTIVE:
             best = self.best(available, objective)
             if best is not None and not changed.isdisjoint(best.plan.places):
-                measurement = now if best.plan == live else best.measurement.scaled(ratio)
+                measurement = drift.plan_now if best.plan == live else best.measurement.scaled(drift.ratio)
                 self.keep(replace(best, measurement=measurement), available, objective, self.scheme)
 
     def _over(self, available: Collection[str]) -> Machine:

@@ -9,7 +9,9 @@ goes by service times instead. What is to be compared, and what has been found o
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from shisha_rt.core import event_log
@@ -17,11 +19,11 @@ from shisha_rt.core.lifecycle.events import Lead, LetGo, Owner, Superseded
 from shisha_rt.core.lifecycle.instructions import Ending, Settled
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning.awaited_load import AwaitedLoad
-from shisha_rt.core.tuning.candidates import Candidate, candidates
+from shisha_rt.core.tuning.candidates import Candidate, candidates, frames_to_fill, has_batches
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.duel import Duel, DuelResult, Verdict
-from shisha_rt.core.tuning.findings import Contest, Findings, frames_to_fill, has_batches
-from shisha_rt.core.tuning.instructions import TuningOutbox
+from shisha_rt.core.tuning.findings import Findings
+from shisha_rt.core.tuning.instructions import PlanningOutbox
 from shisha_rt.core.tuning.state import ATTEMPTS, Intent, Purpose, Serving
 from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
@@ -38,19 +40,49 @@ of the cores is of the two seconds before.
 _SERVED: Final = "the plan that served"
 
 
+@dataclass(slots=True)
+class Contest:
+    """Candidates for `objective` over the places of `over`. `serving`: the best so far, called `name`. `left`: those
+    still to be compared; `known`: their plans, and those compared before. `value`: speed of each judged plan, relative
+    to the plan that served first. `filled`: plans with batches that were judged while enough frames were in flight to
+    fill these. `in_flight`: the most frames in flight during the present challenger's duel. `tried_before`: how many
+    plans had been judged when the comparison was last resumed. `others_ratio`: as in `Winner`, so far. `is_whole`: it
+    is of all candidates.
+    """
+
+    objective: Objective
+    over: tuple[str, ...]
+    serving: Plan
+    name: str
+    left: deque[Candidate] = field(default_factory=deque)
+    challenger: Candidate | None = None
+    epochs: tuple[int, int] = (0, 0)
+    duel: Duel | None = None
+    value: dict[Plan, float] = field(default_factory=dict)
+    known: set[Plan] = field(default_factory=set)
+    filled: set[Plan] = field(default_factory=set)
+    in_flight: int = 0
+    tried_before: int = 0
+    others_ratio: float = 0.0
+    is_whole: bool = False
+
+    @property
+    def tried(self) -> int:
+        """How many candidates have been judged, the first included."""
+        return len(self.known) - len(self.left) - (self.challenger is not None)
+
+
 class Contests:
     """`of_batches`: the last comparison was of plans with batches alone. `warm_up`: first answers of a live plan, not
     counted.
     """
 
     def __init__(
-        self, serving: Serving, choice: Choice, outbox: TuningOutbox, findings: Findings, warm_up: int
+        self, serving: Serving, choice: Choice, outbox: PlanningOutbox, findings: Findings, warm_up: int
     ) -> None:
         self.running: Contest | None = None
         self.of_batches = False
-        self._serving = serving
-        self._choice = choice
-        self._outbox = outbox
+        self._serving, self._choice, self._outbox = serving, choice, outbox
         self._findings = findings
         self._warm_up = warm_up
         self._load = AwaitedLoad()
@@ -102,7 +134,7 @@ class Contests:
         assert live is not None
         contenders = [
             candidate
-            for candidate in candidates(choice, over, objective, self._findings.engines)
+            for candidate in candidates(choice, over, objective)
             if candidate.plan == live[1] or choice.fits(candidate.plan, over)
         ]
         unfinished = self._unfinished.pop((objective, over), None)
@@ -152,7 +184,6 @@ class Contests:
         self.running, self.of_batches = contest, False
         new = [candidate for candidate in contenders if candidate.plan not in contest.known]
         contest.left += new
-        contest.of += len(new)
         contest.known |= {candidate.plan for candidate in new}
         self._outbox.write(
             event_log.ComparisonBegan(
@@ -289,7 +320,10 @@ class Contests:
         if contest is not None:
             self._outbox.write(
                 event_log.ComparisonEnded(
-                    objective=contest.objective, plan=str(contest.serving), name=contest.name, candidates=contest.of
+                    objective=contest.objective,
+                    plan=str(contest.serving),
+                    name=contest.name,
+                    candidates=len(contest.known),
                 )
             )
         return contest

@@ -8,27 +8,27 @@ other programs used the cores, in an earlier run too, are compared again once th
 from __future__ import annotations
 
 import math
-from collections import deque
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from shisha_rt.core.tuning.awaited_load import Pauses
-from shisha_rt.core.tuning.candidates import Candidate, candidates
+from shisha_rt.core.tuning.candidates import Candidate, candidates, frames_to_fill, has_batches
 from shisha_rt.core.tuning.choice import Choice
-from shisha_rt.core.tuning.duel import Duel
-from shisha_rt.core.tuning.instructions import TuningOutbox
+from shisha_rt.core.tuning.instructions import PlanningOutbox
 from shisha_rt.core.tuning.recalibration import OthersShare, Recalibration
-from shisha_rt.core.tuning.state import Serving
-from shisha_rt.costs.engine_trials import usable
+from shisha_rt.core.tuning.state import Profiles, Serving
 from shisha_rt.costs.profiles import DISTURBED
-from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
+from shisha_rt.plan.engine import DEFAULT_ENGINE
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import EVERY_OBJECTIVE, OBJECTIVES, Objective
 
-FILLS: Final = 2
-"""Full batches in flight for each team, from which on their gain can be measured: one being computed, one waiting."""
+if TYPE_CHECKING:
+    from shisha_rt.core.tuning.contest import Contest
+
 WORTH_SEARCHING: Final = 1.15
 """If the best candidate that can be cut is slower than the best of all by more than this, no cuts are searched."""
+
+_Key: TypeAlias = tuple[Objective, tuple[str, ...]]  # and the places that were available
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,67 +44,32 @@ class Winner:
     behind: float
     others_ratio: float = 0.0
 
-
-@dataclass(slots=True)
-class Contest:
-    """Candidates for `objective` over the places of `over`. `serving`: the best so far, called `name`. `left`: those
-    still to be compared; `known`: their plans, and those compared before. `value`: speed of each judged plan, relative
-    to the plan that served first. `filled`: plans with batches that were judged while enough frames were in flight to
-    fill these. `in_flight`: the most frames in flight during the present challenger's duel. `tried_before`: how many
-    plans had been judged when the comparison was last resumed. `others_ratio`: as in `Winner`, so far. `is_whole`: it
-    is of all candidates.
-    """
-
-    objective: Objective
-    over: tuple[str, ...]
-    serving: Plan
-    name: str
-    left: deque[Candidate] = field(default_factory=deque)
-    of: int = 1
-    challenger: Candidate | None = None
-    epochs: tuple[int, int] = (0, 0)
-    duel: Duel | None = None
-    value: dict[Plan, float] = field(default_factory=dict)
-    known: set[Plan] = field(default_factory=set)
-    filled: set[Plan] = field(default_factory=set)
-    in_flight: int = 0
-    tried_before: int = 0
-    others_ratio: float = 0.0
-    is_whole: bool = False
-
     @property
-    def tried(self) -> int:
-        """How many candidates have been judged, the first included."""
-        return self.of - len(self.left) - (self.challenger is not None)
+    def worth_cutting(self) -> Plan | None:
+        """The best that can be cut, if it is nearly as fast as the best of all."""
+        return self.cuttable if self.behind <= WORTH_SEARCHING else None
 
 
 class Findings:
     """`awaited`: the results of engine trials are to come."""
 
-    def __init__(self, serving: Serving, choice: Choice, outbox: TuningOutbox) -> None:
+    def __init__(self, serving: Serving, choice: Choice, outbox: PlanningOutbox) -> None:
         self.awaited = choice.tries_engines and choice.tried is None
         self.pauses = Pauses()
         self.others = OthersShare()  # since the search, or the comparison of two plans, began
-        self._serving = serving
-        self._choice = choice
-        self._outbox = outbox
-        self._winners: dict[tuple[Objective, tuple[str, ...]], Winner] = {}
+        self._serving, self._choice, self._outbox = serving, choice, outbox
+        self._winners: dict[_Key, Winner] = {}
         self._recalibrations = {objective: Recalibration() for objective in EVERY_OBJECTIVE}
         self._reasons: dict[Objective, str] = {}  # of objectives whose plans are to be compared again
-        self._kept: dict[tuple[Objective, tuple[str, ...]], bool] = {}  # whether an earlier run has left a best plan
+        self._kept: dict[_Key, bool] = {}  # whether an earlier run has left a best plan
         self._filled: set[tuple[tuple[str, ...], Plan]] = set()  # plans with batches, compared while these were full
+        self._searched: set[_Key] = set()  # cuts
+        self._decided: set[_Key] = set()  # the best plan was measured in this run
 
     @property
     def is_wanted(self) -> bool:
         """Whether candidates are to be tried, as soon as they are known and their load comes."""
         return self._choice.compares and (self.awaited or bool(self.due))
-
-    @property
-    def engines(self) -> tuple[StageEngine, ...]:
-        """Engines that plans may use, by their trials."""
-        tried = self._choice.tried
-        known = (DEFAULT_ENGINE,) if tried is None else usable(tried)
-        return tuple(engine for engine in self._choice.engines if engine != "openvino" or engine in known)
 
     @property
     def due(self) -> tuple[Objective, ...]:
@@ -138,12 +103,33 @@ class Findings:
         """Whether the best plan over these places is known, from this run or an earlier one."""
         return (objective, over) in self._winners or self._is_kept(objective, over)
 
-    def search_ended(self, objective: Objective, over: tuple[str, ...], others_ratio: float) -> float:
-        """Note that a search of this run is about to keep its best plan: candidates may still have to be compared.
+    @property
+    def is_decided(self) -> bool:
+        """Whether the best plan for the present objective and places was measured, and the measurement still holds."""
+        return (self._choice.objective, self._serving.available) in self._decided
+
+    @property
+    def cuts_due(self) -> Plan | None:
+        """The candidate whose cuts are still to be searched; None: they have been, or cannot help, or lack costs."""
+        objective, over = self._choice.objective, self._serving.available
+        winner = self.winner(objective)
+        if winner is None or (objective, over) in self._searched or self._choice.profiles is not Profiles.KNOWN:
+            return None
+        return winner.worth_cutting
+
+    def search_begins(self) -> None:
+        """Note that a search begins for the present objective and places, or would if costs were known."""
+        self._searched.add((self._choice.objective, self._serving.available))
+        self.others.restart()
+
+    def decided(self, objective: Objective, over: tuple[str, ...], others_ratio: float) -> float:
+        """Note that a search or a comparison of this run is about to keep its best plan: candidates may still have to
+        be compared.
 
         `others_ratio`: the share of the cores that other programs used meanwhile; return it, or that of the comparison
         with candidates, whichever is larger.
         """
+        self._decided.add((objective, over))
         self._kept.setdefault((objective, over), False)
         others_ratio = max(others_ratio, self.others_ratio(objective))
         winner = self._winners.get((objective, over))
@@ -167,7 +153,7 @@ class Findings:
             return []
         return [
             candidate
-            for candidate in candidates(choice, over, "throughput", self.engines)
+            for candidate in candidates(choice, over, "throughput")
             if has_batches(candidate.plan) and frames_to_fill(candidate.plan) <= in_flight
             if candidate.plan != live[1] and (over, candidate.plan) not in self._filled
             if choice.fits(candidate.plan, over)
@@ -194,9 +180,9 @@ class Findings:
             before = self._winners.get(key, Winner(None, math.inf))
             self._winners[key] = Winner(before.cuttable, before.behind * gain, others_ratio)
 
-    def drop_disturbed(self) -> list[Objective]:
-        """Drop the results for objectives whose plans were compared beside other programs, if these are gone now;
-        return the objectives. They are compared again as soon as frames come while the others leave the cores.
+    def drop_disturbed(self) -> None:
+        """Drop the results for objectives whose plans were compared beside other programs, if these are gone now. They
+        are compared again as soon as frames come while the others leave the cores.
         """
         again = [each for each, when in self._recalibrations.items() if when.look(self._outbox.now_s, self.others.last)]
         for objective in again:
@@ -204,9 +190,9 @@ class Findings:
             self._reasons[objective] = f"other programs used {share} the last time"
             self._winners = {key: winner for key, winner in self._winners.items() if key[0] != objective}
             self._kept |= {key: False for key in self._kept if key[0] == objective}
+            self._searched = {key for key in self._searched if key[0] != objective}
             if objective == "throughput":
                 self._filled.clear()
-        return again
 
     def others_ratio(self, objective: Objective) -> float:
         """The share of the cores that other programs used while the best plan was compared with others (`Winner`)."""
@@ -217,20 +203,12 @@ class Findings:
         """Drop all results, as the machine has changed."""
         self._winners.clear()
         self._filled.clear()
+        self._searched.clear()
+        self._decided.clear()
         self._kept = dict.fromkeys(self._kept, False)
         self._recalibrations = {objective: Recalibration() for objective in EVERY_OBJECTIVE}
         self._reasons.clear()
         self.pauses.forget()
-
-
-def frames_to_fill(plan: Plan) -> int:
-    """Frames in flight from which on the gain of the plan's batches can be judged."""
-    return max(FILLS * stage.batch * len(stage.teams) for stage in plan.stages)
-
-
-def has_batches(plan: Plan) -> bool:
-    """Whether frames share a run in one of the plan's stages."""
-    return any(stage.batch > 1 for stage in plan.stages)
 
 
 def _is_cuttable(plan: Plan) -> bool:

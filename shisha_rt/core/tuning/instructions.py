@@ -61,7 +61,7 @@ Decided: TypeAlias = Event | Decision
 """What tuning and placing return: proposals, and what else is for the lifecycle, and decisions."""
 
 
-class TuningOutbox:
+class PlanningOutbox:
     """A planning core's decisions so far, and `now_s`, the time of the event that it handles."""
 
     def __init__(self) -> None:

@@ -47,14 +47,18 @@ class Measuring:
         """The epoch whose frames are measured; None: nothing is measured."""
         return None if self._window is None else self._window.epoch
 
-    def begin(self, now_s: float, like: Measurement | None, *, is_warm: bool = False) -> None:
-        """Begin to measure the live plan. `like`: the measurement that it will be compared with, if there is one.
-        `is_warm`: it has served for a while, so no frames are skipped.
-        """
+    def begin(self, now_s: float, like: Measurement | None) -> None:
+        """Begin to measure the live plan. `like`: the measurement that it will be compared with, if there is one."""
+        self._open(now_s, like, self._warm_up)
+
+    def begin_again(self, now_s: float, like: Measurement | None) -> None:
+        """Begin to measure the live plan once more: as it has served for a while, no frames are skipped."""
+        self._open(now_s, like, 0)
+
+    def _open(self, now_s: float, like: Measurement | None, warm_up: int) -> None:
         live, choice, machine = self._serving.live, self._choice, self._choice.machine
         assert live is not None
         alike = [choice.are_alike(stage) for stage in live[1].stages]
-        warm_up = 0 if is_warm else self._warm_up
         conditions = Conditions(warm_up, machine.time_scale, machine.power_w, choice.target_s)
         self._window = Window(live, alike, now_s, conditions, like)
 

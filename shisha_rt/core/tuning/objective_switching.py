@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from shisha_rt.core import event_log
-from shisha_rt.core.lifecycle.instructions import Settled
 from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.core.tuning.events import FramesCounted
 from shisha_rt.core.tuning.load import CALMER, Load, PlanTimes, busy_from
-from shisha_rt.core.tuning.run import SearchRun
 from shisha_rt.core.tuning.state import Serving
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.plan.measurement import Measurement
@@ -40,10 +38,9 @@ class Wish:
 
 
 class ObjectiveSwitching:
-    """`wish`: the last one. Does nothing unless the objective of `choice` is `auto`."""
+    """Does nothing unless the objective of `choice` is `auto`."""
 
     def __init__(self, serving: Serving, choice: Choice) -> None:
-        self.wish: Wish | None = None
         self._serving = serving
         self._choice = choice
         self._load = Load()
@@ -51,7 +48,6 @@ class ObjectiveSwitching:
         self._rests_until_s = -math.inf
         self._seen: tuple[Plan, Measurement] | None = None
         self._pace = 1.0
-        self._ended: dict[Objective, SearchRun] = {}
 
     @property
     def utilisation(self) -> float | None:
@@ -66,12 +62,9 @@ class ObjectiveSwitching:
         """Whether frames came between the last two looks."""
         return self._came > 0
 
-    def look(
-        self, counted: FramesCounted, now_s: float, *, free: bool, tried_for: Objective | None = None
-    ) -> Wish | None:
-        """Return the objective to change to, None for no change. Unless tuning is `free` to change the plan, return
-        None and restart the detection. `tried_for`: plans are tried for this objective, under what was its load; then
-        the other one is returned as soon as the load asks for it and its plan is known.
+    def look(self, counted: FramesCounted, now_s: float, tried_for: Objective | None) -> Wish | None:
+        """Return the objective to change to, None for no change. `tried_for`: plans are tried for this objective, under
+        what was its load; then the other one is returned as soon as the load asks for it and its plan is known.
         """
         choice, serves = self._choice, tried_for or self._choice.objective
         self._came, self._arrived = counted.arrived - self._arrived, counted.arrived
@@ -82,34 +75,32 @@ class ObjectiveSwitching:
             return None
         quick, most = best["latency"] or known[0], best["throughput"] or known[0]
         latency, throughput = self._times(quick), self._times(most)
-        dominant: Objective | None = None
         if tried_for == "latency" and best["latency"] is None:  # what is tried computes one frame after the other
             latency = replace(latency, frame_s=latency.alone_s)
         wanted, came = self._load.look(counted, now_s, serves, latency, throughput), self._load.came
-        if choice.target_s < math.inf and tried_for is None:
-            wanted = "latency" if latency.alone_s <= choice.target_s < throughput.alone_s else "throughput"
-        if not (free or tried_for) or now_s < self._rests_until_s:
-            self._load.forget()
+        if now_s < self._rests_until_s:
+            self.restart()
             return None
+        reason = ""
         if tried_for is not None:
             wanted = wanted if came and best[wanted] is not None else serves
-        elif len(known) == len(OBJECTIVES):
-            is_same = quick.plan == most.plan
-            dominant = None if is_same else _better_at_both(quick, most)
-            wanted = serves if is_same else dominant or wanted
-        elif wanted != serves and not came:
-            return None  # a search measures frames
-        if wanted == serves:
+        elif choice.target_s < math.inf:
+            wanted = "latency" if latency.alone_s <= choice.target_s < throughput.alone_s else "throughput"
+        if tried_for is None and len(known) == len(OBJECTIVES):
+            dominant = _better_at_both(quick, most)
+            wanted = serves if quick.plan == most.plan else dominant or wanted
+            reason = "" if dominant is None else _reason_of_dominance(dominant)
+        if wanted == serves or (len(known) < len(OBJECTIVES) and not came):  # a search measures frames
             return None
         used = (min if wanted == "latency" else max)(self._load.utilisation, self._load.lately)
-        if dominant is not None:
-            reason = f"the plan for {dominant} is the better one for the other objective, too: switching to it"
-        elif choice.target_s < math.inf:
-            reason = _reason_of_target(wanted, choice.target_s)
-        else:
-            reason = _reason(wanted, used, busy_from(latency, throughput))
-        self.wish = Wish(wanted, best[wanted], reason, round(used, 3))
-        return self.wish
+        if choice.target_s < math.inf:
+            reason = reason or _reason_of_target(wanted, choice.target_s)
+        reason = reason or _reason(wanted, used, busy_from(latency, throughput))
+        return Wish(wanted, best[wanted], reason, round(used, 3))
+
+    def restart(self) -> None:
+        """Restart the detection of changes, as the plan may not be changed now."""
+        self._load.forget()
 
     def follow(self, wish: Wish) -> event_log.ObjectiveChanged:
         """Make the objective of `wish` the one that serves from now on."""
@@ -133,29 +124,9 @@ class ObjectiveSwitching:
         """Note that the known times of all plans are up to date."""
         self._pace = 1.0
 
-    def failed(self, end: Settled, now_s: float) -> None:
-        """Note that the wished plan did not go live. Unless the reason is transient, it is not tried again at once."""
-        if not end.transient:
-            self._rests_until_s = now_s + _REST_S
-
-    def search_ended(self, search: SearchRun, now_s: float) -> None:
-        """Note an ended search. If it has found no plan, wait before another one, which would hardly find more."""
-        self.corrected()
-        if search.best_runnable is None:
-            self._rests_until_s = now_s + _REST_S
-        else:
-            self._ended[search.objective] = search
-
-    def search_of(self, objective: Objective, best: BestPlan, live: SearchRun) -> SearchRun:
-        """The search that found this plan, or a new record if that is not known; it gets the number of `live`, from
-        which the next one is counted, and keeps its own as `found_by`.
-        """
-        known = best.plan, best.measurement
-        ended = self._ended.get(objective)
-        if ended is None or ended.best != known:
-            ended = SearchRun(0, objective=objective, order=best.order, best=known)
-        own, available = ended.number, self._serving.available
-        return replace(ended, number=live.number, found_by=own, over=available, trying=None, proposal=None)
+    def rest(self, now_s: float) -> None:
+        """Change nothing for a while: the wished plan cannot go live, or a search has found none that can run."""
+        self._rests_until_s = now_s + _REST_S
 
     def _best(self) -> dict[Objective, BestPlan | None]:
         available = self._serving.available
@@ -191,6 +162,10 @@ def _reason(wanted: Objective, used: float, busy: float) -> str:
         return f"{load} (from {busy:.0%}) and frames wait: switching to the plan for throughput"
     few = f"{load} (< {busy - CALMER:.0%})" if used < busy - CALMER else f"{load}, but hardly any frames meet"
     return f"{few}: switching to the low-latency plan"
+
+
+def _reason_of_dominance(better: Objective) -> str:
+    return f"the plan for {better} is the better one for the other objective, too: switching to it"
 
 
 def _reason_of_target(wanted: Objective, target_s: float) -> str:

@@ -26,7 +26,7 @@ from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.core.tuning.device_ratios import DeviceRatios
 from shisha_rt.core.tuning.greedy_placement import GreedyPlacement
-from shisha_rt.core.tuning.instructions import CountSolve, Decided, TellPlacer, TuningOutbox
+from shisha_rt.core.tuning.instructions import CountSolve, Decided, PlanningOutbox, TellPlacer
 from shisha_rt.core.tuning.state import Searching, Serving
 from shisha_rt.placement.stage_placement import StagePlacement
 from shisha_rt.plan.plan import Plan
@@ -92,7 +92,7 @@ class Placing:
         self._replacing: int | None = None  # request that places the live plan anew; once answered, the proposal
         self._unplaceable: int | None = None  # the live epoch, if the placer cannot place its plan
         self._rest_until_s = -math.inf
-        self._outbox = TuningOutbox()
+        self._outbox = PlanningOutbox()
 
     def handle(self, event: ev.Heard, now_s: float) -> list[Decided]:
         """Apply one event; what is decided is to be carried out in its order before the next event."""

@@ -30,21 +30,23 @@ class ProfilingTurn:
         self._is_awaited = self.goes_on = False
 
     def comparing(self, now_s: float) -> None:
-        """Plans are being compared."""
+        """Plans are being compared now."""
         self._compared_s = self._cores_taken_s = now_s
 
     def since_compared_s(self, now_s: float) -> float:
         """Seconds since the last comparison ended; inf if there was none."""
         return now_s - self._compared_s
 
-    def begins(self, now_s: float, *, measures_winner: bool, compares: bool) -> bool:
-        """Whether layers are to be measured from now on. Called while no plans are compared. `measures_winner`: that of
-        the last comparison is being measured. `compares`: another comparison is due.
-        """
-        if measures_winner and self.since_compared_s(now_s) < WINNER_S:
+    def measuring_winner(self, now_s: float) -> None:
+        """The winner of the last comparison is being measured, or is about to be."""
+        if self.since_compared_s(now_s) < WINNER_S:
             self._cores_taken_s = now_s
-        is_free = now_s - self._cores_taken_s >= PROFILER_WAITS_S or not (compares or measures_winner)
-        begins = self._is_awaited and is_free
+
+    def begins(self, now_s: float, wait_s: float) -> bool:
+        """Whether layers are to be measured from now on. Called while no plans are compared. `wait_s`: the least time
+        since plans needed the cores.
+        """
+        begins = self._is_awaited and now_s - self._cores_taken_s >= wait_s
         if begins:
             self._is_awaited, self.goes_on = False, True
         return begins

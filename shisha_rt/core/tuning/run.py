@@ -9,7 +9,6 @@ from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import Owner
 from shisha_rt.core.lifecycle.instructions import Settled
 from shisha_rt.core.tuning import tuner_messages as tm
-from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.plan.form import written
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
@@ -182,21 +181,3 @@ def walk_order(before: SearchRun, start: Plan, available: tuple[str, ...]) -> tu
     places = start.places
     used = set(places)
     return kept if tuple(name for name in kept if name in used) == places else places
-
-
-def beginning(search: SearchRun, options: SearchOptions, start: Plan, choice: Choice) -> tm.Begin:
-    """Return the message that makes the tuner search from `start`."""
-    legal_cuts = choice.rules.legal_cuts
-    return tm.Begin(
-        run=search.number,
-        strategy=options.strategy,
-        start=start,
-        places=choice.places_now(search.over),
-        order=search.order,
-        legal_cuts=None if legal_cuts is None else tuple(sorted(legal_cuts)),
-        alpha=options.alpha,
-        balance=options.balance,
-        replicate=choice.replicate,
-        objective=search.objective,
-        latency_s=choice.latency_s,
-    )

@@ -11,7 +11,7 @@ from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import Lead, LetGo, Superseded
 from shisha_rt.core.lifecycle.instructions import Ending, Settled
 from shisha_rt.core.tuning.choice import Choice
-from shisha_rt.core.tuning.instructions import TuningOutbox
+from shisha_rt.core.tuning.instructions import PlanningOutbox
 from shisha_rt.core.tuning.objective_switching import ObjectiveSwitching
 from shisha_rt.core.tuning.state import Serving
 from shisha_rt.plan.plan import Plan
@@ -22,38 +22,38 @@ _FREE_TO_LET_GO: Final = 0.25
 
 
 class Standby:
-    """`following`: says which plans the load can ask for."""
+    """`switching`: says which plans the load can ask for."""
 
-    def __init__(self, serving: Serving, choice: Choice, following: ObjectiveSwitching, outbox: TuningOutbox) -> None:
-        self._serving = serving
-        self._choice = choice
-        self._following = following
-        self._outbox = outbox
-        self._has_room = False
+    def __init__(self, serving: Serving, choice: Choice, switching: ObjectiveSwitching, outbox: PlanningOutbox) -> None:
+        self._serving, self._choice, self._outbox = serving, choice, outbox
+        self._switching = switching
+        self._has_room = self._is_short = False
         self._ahead: Plan | None = None
 
-    def memory_seen(self, free_ratio: float, *, compares: bool) -> None:
-        """Note the share of memory that is free, and let a kept plan go if that is too small, or if the load cannot ask
-        for the plan any more, as when a user has set the objective. Not while plans are compared.
-        """
+    def memory_seen(self, free_ratio: float) -> None:
+        """Note the share of memory that is free."""
         # Operators are placed on devices for the live plan alone.
         self._has_room = free_ratio >= _FREE_TO_KEEP and not self._choice.rules.devices
+        self._is_short = free_ratio < _FREE_TO_LET_GO
+
+    def review(self) -> None:
+        """Let a kept plan go if memory is short, or if the load cannot ask for the plan any more, as when a user has
+        set the objective. Not called while plans are compared.
+        """
         beside = self._serving.beside
-        if beside is None or compares:
-            return
-        if free_ratio < _FREE_TO_LET_GO or not self._following.is_best(beside[1]):
+        if beside is not None and (self._is_short or not self._switching.is_best(beside[1])):
             self._outbox.decide(LetGo())
 
     def superseded(self, live: Plan) -> Superseded:
         """What is to become of the live plan when another one goes live."""
-        return Superseded.KEPT if self._has_room and self._following.is_best(live) else Superseded.RETIRES
+        return Superseded.KEPT if self._has_room and self._switching.is_best(live) else Superseded.RETIRES
 
     def to_load_ahead(self) -> Plan | None:
         """The plan to be loaded ahead: once, also if that fails. None: there is none, or no room."""
         live = self._serving.live
         if live is None or self._serving.beside is not None or not self._has_room:
             return None
-        other = self._following.other(live[1])
+        other = self._switching.other(live[1])
         if other == self._ahead:
             return None
         self._ahead = other

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Final
 
-from shisha_rt.core.tuning.shape_mix import ShapeMix
 from shisha_rt.daemon.counting import Counting
+from shisha_rt.daemon.fleet.shape_mix import ShapeMix
 from shisha_rt.daemon.front.requests import Ticket
 from shisha_rt.daemon.metrics import PlainSeries
 from shisha_rt.messages.worker import Done, Prepared
@@ -110,7 +110,7 @@ class Telemetry:
     """Windows by epoch, stage and the place of a team's lead; an epoch's are dropped when it ends.
 
     `scale`: factor by which all times of the machine are stretched. `power_w`: power of places that compute; empty if
-    unknown. With several `shapes`, times are scaled to the average frame (see `core.tuning.shape_mix`).
+    unknown. With several `shapes`, times are scaled to the average frame (`ShapeMix`).
     """
 
     def __init__(

@@ -24,9 +24,8 @@ from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.lifecycle.tables import UnknownTransition
 from shisha_rt.core.tuning import events as ev
-from shisha_rt.core.tuning import measuring
+from shisha_rt.core.tuning import measuring, searches
 from shisha_rt.core.tuning import placing as placing_module
-from shisha_rt.core.tuning import tuning as tuning_module
 from shisha_rt.core.tuning.best import BestPlan, BestPlans, key_of
 from shisha_rt.core.tuning.choice import Basis, Choice
 from shisha_rt.core.tuning.cores import CoreEvent, Cores, Outward
@@ -100,7 +99,7 @@ class World:
         self.tuning = Tuning(self.lifecycle, choice, options, warm_up)
         at_once = GreedyPlacement(dict.fromkeys(self.devices, COSTS), operators_of)
         placing = Placing(self.lifecycle, self.tuning, "exact", at_once) if rules.devices else None
-        for part in (self.lifecycle.epochs, choice, self.tuning, placing):
+        for part in (self.lifecycle.epochs, choice, self.tuning, self.tuning.course, self.tuning.searches, placing):
             if broken is not None and issubclass(broken, type(part)):
                 part.__class__ = broken
         self.cores = Cores(self.lifecycle, self.tuning, placing)
@@ -498,7 +497,7 @@ def run(seed: int, broken: type | None = None, *, validate: bool = True) -> Worl
         patched.enter_context(mock.patch.multiple(measuring, **small))
         patched.enter_context(mock.patch.object(placing_module, "FRAMES", 2))
         for name, part in parts.items():
-            patched.enter_context(mock.patch.object(tuning_module, name, part))
+            patched.enter_context(mock.patch.object(searches, name, part))
         world = World(seed, broken, validate=validate)
         world.run()
     return world

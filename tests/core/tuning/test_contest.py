@@ -23,7 +23,6 @@ from shisha_rt.core.tuning.profiling_turn import PROFILER_WAITS_S
 from shisha_rt.core.tuning.state import WAITING, State
 from shisha_rt.core.tuning.telling import description
 from shisha_rt.costs.engine_trials import BatchTime, EnginesTried, EngineTime, EngineTrial
-from shisha_rt.plan.engine import STAGE_ENGINES
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.rate import AnyObjective
 from tests.core.tuning.contest_world import NAMES, TRIED, World, copies, team
@@ -276,7 +275,7 @@ def test_a_comparison_gives_way_as_soon_as_frames_come_as_for_the_other_objectiv
     assert (world.plan, world.failed) == (copies("openvino"), 0)
     assert not [compared for compared in world.told("plans_compared") if compared["verdict"] == "no_load"]
     world.serve(60, in_flight=1)
-    assert world.tuning.following.plans()["latency"] is not None, "it is compared again when its load comes again"
+    assert world.tuning.switching.plans()["latency"] is not None, "it is compared again when its load comes again"
 
 
 TEAM_FASTER = truth(openvino_1=0.012, onnxruntime_2=0.006, openvino_2=0.012)
@@ -415,7 +414,7 @@ def test_runs_of_several_frames_are_tried_on_an_engine_that_there_is_memory_for(
     tried = EnginesTried((default, replace_trial(other, private_bytes=100, batch_times=runs)))
     choice = World(truth(), tried=tried, most_batch=8).tuning.choice
     choice.spare_bytes = spare_bytes
-    tried_live = [candidate.plan for candidate in candidates(choice, NAMES, "throughput", STAGE_ENGINES)]
+    tried_live = [candidate.plan for candidate in candidates(choice, NAMES, "throughput")]
     stages = [plan.stages[0] for plan in tried_live if plan.stages[0].engine == "openvino"]
     assert sorted(stage.batch for stage in stages if len(stage.teams) > 1) == frames
 
@@ -423,11 +422,11 @@ def test_runs_of_several_frames_are_tried_on_an_engine_that_there_is_memory_for(
 def test_plans_with_a_spare_place_are_tried_while_it_is_up() -> None:
     """Beside other models a place that a daemon began without was left out: what was tried had half of the cores."""
     choice = World(OPENVINO_FASTER).tuning.choice
-    plans = [candidate.plan for candidate in candidates(choice, NAMES, "throughput", STAGE_ENGINES)]
+    plans = [candidate.plan for candidate in candidates(choice, NAMES, "throughput")]
     assert copies("openvino") in plans
     choice.machine = replace(choice.machine, spare=frozenset(NAMES[1:]))
-    assert [candidate.plan for candidate in candidates(choice, NAMES, "throughput", STAGE_ENGINES)] == plans
-    of_others = [candidate.plan for candidate in candidates(choice, NAMES[:1], "throughput", STAGE_ENGINES)]
+    assert [candidate.plan for candidate in candidates(choice, NAMES, "throughput")] == plans
+    of_others = [candidate.plan for candidate in candidates(choice, NAMES[:1], "throughput")]
     assert {plan.places for plan in of_others} == {NAMES[:1]}
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from shisha_rt.core.tuning.drift import SLOWER_BY_LOAD, WINDOWS_TO_LEAVE, Baseline, leaving_stage
+from shisha_rt.core.tuning.drift import SLOWER_BY_LOAD, WINDOWS_TO_LEAVE, Baseline, Drift, leaving_stage
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import rate_of, stage_seconds
@@ -70,11 +70,12 @@ def test_a_drift_corrects_what_was_known_of_plans_on_the_same_places() -> None:
     world = World(KEPT, objective="auto")
     choice, over = world.tuning.choice, world.tuning.choice.machine.places
     names, now = [place.name for place in over], replace(QUICK.measurement, service_s=(0.016,))
-    choice.correct(ONLY_FAST, now, 0, 2.0, names)
+    choice.correct(ONLY_FAST, Drift(0, 2.0, now, now, now), names)
     quick, most = (choice.best(names, objective) for objective in ("latency", "throughput"))
     assert quick is not None
     assert most is not None
     assert quick.measurement == now
     assert most.measurement.service_s == (0.012, 0.012)
-    choice.correct(BEST, most.measurement, 1, 3.0, names)  # a stage of the slow place, which the other has not
+    of_slow = Drift(1, 3.0, most.measurement, most.measurement, most.measurement)  # a place which the other has not
+    choice.correct(BEST, of_slow, names)
     assert choice.best(names, "latency") == quick

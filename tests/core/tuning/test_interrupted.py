@@ -43,9 +43,9 @@ def kill_while_preparing(world: World) -> None:
 
 def measure(world: World, plan: Plan) -> None:
     """The tuner has it tried, and frames come until it is measured."""
-    trials = world.tuning.trials
+    trials = world.tuning.searches.trials
     world.say(tm.Try(world.tuning.search.number, plan, "to see"))
-    while world.tuning.trials == trials:
+    while world.tuning.searches.trials == trials:
         world.frame()
 
 

@@ -16,11 +16,14 @@ from shisha_rt.core.lifecycle.epochs import Epochs
 from shisha_rt.core.lifecycle.events import Owner, PlanProposed
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import placer_messages as pm
+from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.choice import Choice
+from shisha_rt.core.tuning.course import TuningCourse
 from shisha_rt.core.tuning.instructions import Decided
 from shisha_rt.core.tuning.placing import Placing
 from shisha_rt.core.tuning.profiler_messages import FromProfiler
 from shisha_rt.core.tuning.run import SearchRun
+from shisha_rt.core.tuning.searches import Searches
 from shisha_rt.core.tuning.state import Intent, Profiles, State
 from shisha_rt.core.tuning.tuning import Tuning
 from shisha_rt.plan.measurement import Measurement
@@ -34,30 +37,31 @@ pytestmark = pytest.mark.long
 MOST_SEEDS: Final = 600
 
 
-class KeepsWhatTheTunerNames(Tuning):
+class KeepsWhatTheTunerNames(TuningCourse):
     """R5: the best plan is the best beyond noise, whatever the tuner has made of that."""
 
-    def _finish(self, told: Plan, reason: str) -> None:
-        if self.search.best is not None:
-            self.search.best = told, self.search.best[1]
-        super()._finish(told, reason)
+    def finish(self, finished: tm.Finished) -> None:
+        search = self.searches.present
+        if search.best is not None:
+            search.best = finished.plan, search.best[1]
+        super().finish(finished)
 
 
-class KeepsWhatIsNotLive(Tuning):
+class KeepsWhatIsNotLive(TuningCourse):
     """R5: what is kept is live."""
 
-    def _finish(self, told: Plan, reason: str) -> None:
-        super()._finish(told, reason)
+    def finish(self, finished: tm.Finished) -> None:
+        super().finish(finished)
         if self.state is State.SETTLING:
-            self._stay()
+            self.stay()
 
 
-class SearchesWithoutCosts(Tuning):
+class SearchesWithoutCosts(TuningCourse):
     """A search that goes by costs waits for them."""
 
-    def _begin(self, why: str, start: Plan | None = None) -> None:
+    def begin(self, why: str, start: Plan | None = None) -> None:
         before, self.choice.profiles = self.choice.profiles, Profiles.KNOWN
-        super()._begin(why, start)
+        super().begin(why, start)
         self.choice.profiles = before
 
 
@@ -101,15 +105,15 @@ class WaitsForThePlacer(Placing):
         return False
 
 
-class JudgesTwice(Tuning):
+class JudgesTwice(Searches):
     """A trial is judged once: its window closes then."""
 
-    def _trial_done(self, found: Measurement, trouble: str = "") -> None:
-        trying = self.search.trying
-        super()._trial_done(found, trouble)
+    def judge(self, measurement: Measurement, trouble: str = "") -> None:
+        trying = self.present.trying
+        super().judge(measurement, trouble)
         if not trouble:
-            self.search.trying = trying
-            self.measuring.begin(self._outbox.now_s, None)
+            self.present.trying = trying
+            self._measuring.begin(self._outbox.now_s, None)
 
 
 class NeverChanging(NamedTuple):
@@ -125,16 +129,17 @@ class MeasuresAnyFrame(Tuning):
     """A trial is measured on frames of its own epoch."""
 
     def handle(self, event: ev.Heard, now_s: float) -> list[Decided]:
-        serving, live, epoch = self._serving, self._serving.live, self.measuring
+        measuring, live = self.measuring, self._serving.live
+        serving, epoch = measuring._serving, measuring.epoch
         if isinstance(event, ev.PartTaken) and live is not None and epoch is not None:
             stages = live[1].stages
             if event.stage < len(stages):
                 event = replace(event, epoch=epoch, place=stages[event.stage].place)
-            self._serving = NeverChanging(live, serving.available)
+            measuring._serving = NeverChanging(live, serving.available)
         try:
             return super().handle(event, now_s)
         finally:
-            self._serving = serving
+            measuring._serving = serving
 
 
 class _Idle:

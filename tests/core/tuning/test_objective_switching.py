@@ -73,7 +73,7 @@ def test_the_plan_changes_with_the_load_and_nothing_is_measured_for_it(world: Wo
     assert changes[0]["utilisation"] > 0.7
     assert "(from 70%) and frames wait" in changes[0]["reason"]
     assert "< 50%" in changes[1]["reason"]
-    assert (world.tuning.trials, world.kept, world.events("tuning_began")) == (0, [], [])
+    assert (world.tuning.searches.trials, world.kept, world.events("tuning_began")) == (0, [], [])
 
 
 def test_the_plan_that_the_load_leaves_is_kept_as_long_as_memory_is_free(world: World) -> None:

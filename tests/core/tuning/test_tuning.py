@@ -57,8 +57,8 @@ def test_the_events_tell_each_trial_and_agree_with_the_counts(watching: World) -
     assert [trial["verdict"] for trial in trials] == watching.verdicts
     assert watching.verdicts[:3] == ["first", "better", "better"]
     assert trials[1]["reason"] == "layer 4 from stage 1 (slow) to stage 0 (fast)"
-    assert watching.tuning.trials == len(trials)
-    assert watching.tuning.moves == len(trials) - 1
+    assert watching.tuning.searches.trials == len(trials)
+    assert watching.tuning.searches.moves == len(trials) - 1
     (end,) = watching.events("tuning_ended")
     assert end["plan"] == str(watching.plan)
     assert end["trials"] == len(trials)
@@ -76,7 +76,7 @@ def test_a_trial_names_the_proposal_under_which_its_plan_went_live(watching: Wor
 def test_without_frames_it_waits(world: World) -> None:
     for _ in range(100):
         world.step_search()
-    assert world.tuning.trials == 0
+    assert world.tuning.searches.trials == 0
     assert world.tuning.state is State.TUNING
     assert world.tuning.doing(world.now_s + QUIET_S / 2) == "tuning"
     assert world.tuning.doing(world.now_s + QUIET_S * 2) == WAITING
@@ -84,9 +84,9 @@ def test_without_frames_it_waits(world: World) -> None:
 
 def test_a_trial_takes_the_warm_up_and_one_window(world: World) -> None:
     world.serve(WARM_UP + FRAMES - 1)
-    assert world.tuning.trials == 0
+    assert world.tuning.searches.trials == 0
     world.serve(1)
-    assert world.tuning.trials == 1
+    assert world.tuning.searches.trials == 1
 
 
 def test_frames_of_another_epoch_count_for_nothing(world: World) -> None:
@@ -94,7 +94,7 @@ def test_frames_of_another_epoch_count_for_nothing(world: World) -> None:
     for _ in range(MAX_FRAMES):
         world.post(ev.PartTaken(world.epoch - 1, 0, "fast", 9.0))
         world.post(ev.PartTaken(world.epoch - 1, 1, "slow", 9.0))
-    assert world.tuning.trials == 0
+    assert world.tuning.searches.trials == 0
 
 
 def test_a_plan_that_cannot_go_live_is_a_trial_that_lost() -> None:
@@ -254,20 +254,20 @@ def test_a_clients_plan_pauses_and_stays(world: World, frames: int) -> None:
 
 
 def test_while_nothing_changes_it_only_watches(watching: World) -> None:
-    trials = watching.tuning.trials
+    trials = watching.tuning.searches.trials
     watching.serve(50 * FRAMES)
     assert watching.tuning.state is State.WATCHING
-    assert watching.tuning.trials == trials
+    assert watching.tuning.searches.trials == trials
     assert watching.events("drift") == []
 
 
 def test_a_place_that_slows_down_makes_it_tune_again(watching: World) -> None:
     watching.serve(5 * FRAMES)
     watching.layer_s["fast"] *= 3
-    trials = watching.tuning.trials
+    trials = watching.tuning.searches.trials
     frames = watching.serve_until(lambda: bool(watching.events("drift")))
     assert frames <= (WINDOWS_TO_LEAVE + 2) * MAX_FRAMES
-    assert watching.tuning.trials == trials + 1  # the drift has said what the live plan takes: not a frame is needed
+    assert watching.tuning.searches.trials == trials + 1, "not a frame is needed for what the drift was seen by"
     assert watching.events("trial")[-1]["service_s"][0] == watching.events("drift")[-1]["service_s"]
     watching.serve_until(State.WATCHING)
     assert watching.plan == SEED
@@ -525,7 +525,7 @@ def test_moves_are_those_that_were_measured(world: World) -> None:
     world.serve_until(3)
     world.step_search()
     world.post(ev.PauseAsked("in the middle of the third move"))
-    assert world.tuning.moves == 2
+    assert world.tuning.searches.moves == 2
 
 
 def test_a_restart_watches_the_best_plan_which_may_leave_out_a_place_that_a_search_does_not() -> None:

@@ -175,7 +175,7 @@ class World:
                     self.search = None
                     continue
             self.search = (tuner, state)
-            if self.mistaken is not None and self.tuning.trials == 3:
+            if self.mistaken is not None and self.tuning.searches.trials == 3:
                 self.say(tm.Finished(message.run, self.mistaken, "it took noise for a gain"))
             elif proposal.final:
                 self.say(tm.Finished(message.run, proposal.plan, proposal.reason))
@@ -199,7 +199,7 @@ class World:
     def _is(self, done: Callable[[], bool] | State | int) -> bool:
         if isinstance(done, State):
             return self.tuning.state is done
-        return self.tuning.trials == done if isinstance(done, int) else done()
+        return self.tuning.searches.trials == done if isinstance(done, int) else done()
 
     def best(self) -> Plan:
         assert self.tuning.search.best is not None

@@ -2,7 +2,7 @@
 
 A small frame takes a fraction of a large one's time, so a median over both describes neither, and a comparison of plans
 would depend on which frames came. So each time is multiplied by the average frame's time over that of a frame of its
-shape. Both are sums over all parts of a frame, so their ratio hardly depends on the plan.
+shape. Both are sums over all parts of a frame, so their ratio hardly depends on the plan. Pure.
 """
 
 from __future__ import annotations

@@ -202,12 +202,12 @@ def drift_table(folder: Path) -> str:
         )
         other_rows.append([case, *(_of_drift(its[way]) for way in ways)])
     titles = [DRIFT_WAYS.get(way, f"`{way}`") for way in ways]
-    below = (
+    between = (
         "Searches; trials; seconds until within 5% of the best plan under the disturbance, and in how many of the\n"
         "draws; p99 of the time between answers in ms. Means of the draws, but of seconds and p99 their medians:"
     )
-    lost, others = _table(["frames lost, %", *titles], lost_rows), _table(["", *titles], other_rows)
-    return f"{lost}\n\n{below}\n\n{others}\n\nFrom {_made_by(folder, 'drift')}; simulated."
+    others = _table(["", *titles], other_rows, f"From {_made_by(folder, 'drift')}; simulated.")
+    return "\n\n".join([_table(["frames lost, %", *titles], lost_rows), between, others])
 
 
 def _of_drift(row: Cells) -> str:

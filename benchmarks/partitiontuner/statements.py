@@ -206,10 +206,18 @@ def _gains(found: Found) -> Iterator[Statement]:
                 partial(_reduced, [pair]),
                 lambda figures: f"{figures[0]:.2f}%",
                 partial(_is_near, paper),
+                kind="fitted" if all(_is_fitted(found, key) for key in pair) else "predicted",
                 network=NETWORKS[network].title,
                 rival=TITLES[rival],
                 paper=paper,
             )
+
+
+def _is_fitted(found: Found, key: Key) -> bool:
+    """Whether a cell was fitted, or is of the same schedule as one that was: by their times."""
+    network, _ = key
+    of_fitted = (found.cells.get((network, scheme)) for scheme, networks in FITTED.items() if network in networks)
+    return any(cell is not None and abs(cell.ms - found.cells[key].ms) <= _SAME for cell in of_fitted)
 
 
 def _reduced(pairs: Sequence[Sequence[Key]], cells: Cells) -> Figures:
@@ -264,7 +272,7 @@ def _reductions(found: Found) -> Iterator[Statement]:
         keys = [
             (network, scheme) for network in networks for scheme in ON_NPU if found.of([network], "baseline", scheme)
         ]
-        fitted = [(network, scheme) for network, scheme in keys if network in FITTED.get(scheme, ())]
+        fitted = [key for key in keys if _is_fitted(found, key)]
         for kind, own in _apart(keys, fitted, "fitted"):
             pairs: list[tuple[Key, Key]] = [((network, "baseline"), (network, scheme)) for network, scheme in own]
             yield _stated(
@@ -276,7 +284,7 @@ def _reductions(found: Found) -> Iterator[Statement]:
                 partial(_are_between, least, most),
                 kind=kind,
                 span=_together,
-                which=", TypeSeq and OpSeq of ResNet-50 and SqueezeNet" if kind == "fitted" else "",
+                which=", schedules of ResNet-50 and SqueezeNet that were fitted" if kind == "fitted" else "",
             )
 
 

@@ -64,6 +64,8 @@ PAPERS: Final[Mapping[str, str]] = {
     "splits_paper": "GP; on paper",
 }
 
+DRIFT_WAYS: Final[Mapping[str, str]] = {"static": "static", "restart": "from the seed"}
+
 Cells = Mapping[str, str]
 """A row of a file of results."""
 
@@ -184,6 +186,38 @@ def papers_table(folder: Path) -> str:
     return _table(["paper", "its page", "repeat, in part, do not", ""], rows)
 
 
+def drift_table(folder: Path) -> str:
+    """Markdown: a row for each disturbance, frames lost by way, the least in bold; then what else was counted."""
+    by_case: dict[str, dict[str, Cells]] = {}
+    for row in read_csv(folder / "drift.csv"):
+        machine = row["machine"].removesuffix(" (simulated)")
+        by_case.setdefault(f"{machine}, {_title(row['network'])}: {row['disturbance']}", {})[row["way"]] = row
+    ways = [way for way in next(iter(by_case.values())) if way != "oracle"]
+    lost_rows, other_rows = [], []
+    for case, its in by_case.items():
+        lost = [f"{float(its[way]['lost %']):.1f}" for way in ways]
+        least = min(lost, key=float)
+        lost_rows.append(
+            [case, *(f"**{text}**" if text == least and lost.count(least) == 1 else text for text in lost)]
+        )
+        other_rows.append([case, *(_of_drift(its[way]) for way in ways)])
+    titles = [DRIFT_WAYS.get(way, f"`{way}`") for way in ways]
+    between = (
+        "Searches; trials; seconds until within 5% of the best plan under the disturbance, and in how many of the\n"
+        "draws; p99 of the time between answers in ms. Means of the draws, but of seconds and p99 their medians:"
+    )
+    others = _table(["", *titles], other_rows, f"From {_made_by(folder, 'drift')}; simulated.")
+    return "\n\n".join([_table(["frames lost, %", *titles], lost_rows), between, others])
+
+
+def _of_drift(row: Cells) -> str:
+    """`-`: fewer than half of the draws came within 5%."""
+    searches, trials, p99_ms = (float(row[name]) for name in ("searches", "trials", "p99 between answers, ms"))
+    within = f"{float(row['within 5% after s']):.0f} s" if row["within 5% after s"] else "-"
+    reached = f" ({row['within 5%, runs']} of {row['runs']})" if row["within 5%, runs"] != "0" else ""
+    return f"{searches:.1f}; {trials:.0f}; {within}{reached}; {p99_ms:.0f}"
+
+
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], below: str = "") -> str:
     head = "|".join(["", *(f" {title} " if title else " " for title in titles), ""])
     lines = [head, f"|{'---|' * len(titles)}", *(f"| {' | '.join(cells)} |" for cells in rows)]
@@ -229,7 +263,7 @@ TABLES: Final[Mapping[str, Mapping[str, Callable[[Path], str]]]] = {
     "docs/performance.md": {"race": race_table, "alone": alone_table, "branches": branches_table},
     "docs/plans.md": {"energy": energy_table},
     "docs/cluster.md": {"hosts": hosts_table},
-    "docs/research.md": {"papers": papers_table},
+    "docs/research.md": {"papers": papers_table, "drift": drift_table},
 }
 """The pages with tables of results, and the table between each pair of marks."""
 

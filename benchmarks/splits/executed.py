@@ -14,22 +14,28 @@ from benchmarks.lists import words_in
 from benchmarks.report.page import table, words
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row, Spread
-from benchmarks.splits import alone, emulated, live
+from benchmarks.splits import alone, emulated, live, slowed
 
 ON_BOARD: Final = "Shards on the emulated board"
 ALONE: Final = "Layers by themselves on two cores"
+SLOWED: Final = "Shards on a slowed place, as trials correct them"
 LIVE: Final = "Daemons left to themselves"
-PARTS: Final = ("emulated", "alone", "live")
+PARTS: Final = ("emulated", "alone", "slowed", "live")
 
 
 def splits_executed(
-    parts: Annotated[str, typer.Option(help="Of emulated, alone, live: those wanted.")] = ",".join(PARTS),
+    parts: Annotated[str, typer.Option(help="Of emulated, alone, slowed, live: those wanted.")] = ",".join(PARTS),
     quick: Annotated[bool, typer.Option("--quick", help="A network, three layers, and one daemon.")] = False,
 ) -> None:
     """Split layers as workers run them: predicted and measured, against teams and engines, and what daemons choose."""
     wanted = words_in("--parts", parts, PARTS)
     report, tables = Report("splits_executed", quick=quick), dict[str, list[Row]]()
-    tables_of = (ON_BOARD, _board(quick=quick)), (ALONE, _layers(quick=quick)), (LIVE, _served(quick=quick))
+    tables_of = (
+        (ON_BOARD, _board(quick=quick)),
+        (ALONE, _layers(quick=quick)),
+        (SLOWED, _on_slowed(quick=quick)),
+        (LIVE, _served(quick=quick)),
+    )
     for part, (title, rows) in zip(PARTS, tables_of, strict=True):
         if part in wanted:
             tables[title] = []
@@ -57,6 +63,12 @@ def _layers(*, quick: bool) -> Iterable[Row]:
                 yield row
 
 
+def _on_slowed(*, quick: bool) -> Iterable[Row]:
+    for case in slowed.QUICK if quick else slowed.FULL:
+        print(f"splits_executed: {case.model}, {' and '.join(f'{speed:g}' for speed in case.speeds)} ...", flush=True)
+        yield from slowed.slowed_rows(case)
+
+
 def _served(*, quick: bool) -> Iterable[Row]:
     for case in live.QUICK if quick else live.FULL:
         print(f"splits_executed: {case.model}, {case.title} ...", flush=True)
@@ -78,7 +90,7 @@ def findings(title: str, rows: Sequence[Row]) -> list[str]:
         return _off_by(rows)
     if title == ALONE:
         return _against_others(rows)
-    return _frames(rows)
+    return _corrected(rows) if title == SLOWED else _frames(rows)
 
 
 def _off_by(rows: Sequence[Row]) -> list[str]:
@@ -114,6 +126,20 @@ def _against_others(rows: Sequence[Row]) -> list[str]:
             f"{1e3 * alone.LARGE_S:g} ms{not_so}."
         )
     return found
+
+
+def _corrected(rows: Sequence[Row]) -> list[str]:
+    """Of plans behind the first on slowed places, how many are within the aim."""
+    later = [row for row in rows if _number(row["speed"]) < 1 and row["corrected: off %, median"] not in (None, "")]
+    if not later:
+        return []
+    told, corrected = ([_number(row[f"{by}: off %, median"]) for row in later] for by in ("predicted", "corrected"))
+    within = sum(off <= slowed.AIM_PERCENT for off in corrected)
+    return [
+        f"- On slowed places the median shard is within {slowed.AIM_PERCENT:g}% of what earlier plans let expect in "
+        f"{within} of {len(later)} plans: {median(corrected):.2g}% off in the middle, by costs alone "
+        f"{median(told):.2g}%."
+    ]
 
 
 def _frames(rows: Sequence[Row]) -> list[str]:

@@ -1,8 +1,9 @@
 """Time and weights of a shard, derived from the whole layer's: the one rule for all planners that split layers.
 
-A shard takes its share of the layer's time, the layer's entry cost, and a fixed overhead. A shard of rows holds all
-weights; along any other axis it holds its share of them. A join holds none of these weights, and takes the part of the
-time that shards do not (`Splittable.join_part`).
+A shard takes its share of the layer's time, the layer's entry cost, and a fixed overhead: a posynomial of its units, as
+the GP paper has it, whose two coefficients measurements correct (`ShardScale`). A shard of rows holds all weights;
+along any other axis it holds its share of them. A join holds none of these weights, and takes the part of the time that
+shards do not (`Splittable.join_part`).
 """
 
 from __future__ import annotations
@@ -45,28 +46,51 @@ class ShardTime:
         return ShardTime(self.base_s * times, self.unit_s * times, self.most, self.join_s * times)
 
 
+@dataclass(frozen=True, slots=True)
+class ShardScale:
+    """Measured over predicted seconds: of what a shard takes whatever its size (`fixed`), and by its `units`."""
+
+    fixed: float = 1.0
+    units: float = 1.0
+
+    def at(self, fixed_s: float, units_s: float) -> float:
+        return self.fixed * fixed_s + self.units * units_s
+
+
+AS_PREDICTED: Final = ShardScale()
+
+
 @dataclass(frozen=True, eq=False)
 class SplitCosts:
     """`splittables`: how layers can be split.
 
-    A shard takes `factor` x (`overhead_s` + entry cost + its share of the layers).
+    A shard takes `overhead_s` + entry cost, and its share of the layers; `scales`: corrections, by layers and place.
 
-    `shard_times`: shard times from elsewhere, such as a described device's formulas; `factor` applies to them too.
+    `shard_times`: shard times from elsewhere, such as a described device's formulas; `scales` apply to them too.
     """
 
     splittables: tuple[Splittable, ...] = ()
     overhead_s: float = SHARD_S
-    factor: float = 1.0
+    scales: Mapping[tuple[Span, str], ShardScale] = field(default_factory=dict)
     shard_times: Mapping[PricedSplit, ShardTime] = field(default_factory=dict)
 
-    def shard_s(self, split: Split, span_s: float, entry_s: float, place: str) -> float:
-        """Seconds of the shard of `split`. `span_s`: seconds of its layers unsplit; `entry_s`: their entry cost."""
+    def scale(self, span: Span, place: str) -> ShardScale:
+        return self.scales.get((span, place), AS_PREDICTED)
+
+    @property
+    def least_scale(self) -> float:
+        """No shard takes less than this times what is predicted without corrections; at most 1."""
+        return min((min(scale.fixed, scale.units, 1.0) for scale in self.scales.values()), default=1.0)
+
+    def terms_s(self, split: Split, span_s: float, entry_s: float, place: str) -> tuple[float, float]:
+        """Predicted seconds of the shard of `split`, uncorrected: fixed ones, and those of its units.
+
+        `span_s`: seconds of its layers unsplit; `entry_s`: their entry cost.
+        """
         shard_time = self.shard_times.get((split.span, split.axis, place))
         if shard_time is not None:
-            return self.factor * shard_time.at(split.shares[split.part])
-        return self.factor * (
-            self.overhead_s + entry_s + self._shared_s(split.span, split.axis, span_s) * split.fraction
-        )
+            return shard_time.base_s, shard_time.at(split.shares[split.part]) - shard_time.base_s
+        return self.overhead_s + entry_s, self._shared_s(split.span, split.axis, span_s) * split.fraction
 
     def join_s(self, span: Span, axis: Axis, span_s: float, place: str) -> float:
         """Seconds of the join alone, without the layers behind it. `span_s`: seconds of the split layers unsplit."""

@@ -152,10 +152,14 @@ class TeamCosts:
         """What a shard takes, its entry included; inf where the team cannot run its layers, or is on another host."""
         if team[0] in self.costs.far:
             return math.inf
+        shard_s = self.costs.splits.scale(split.span, team[0]).at(*self.shard_terms_s(split, team))
+        return math.inf if math.isnan(shard_s) else shard_s
+
+    def shard_terms_s(self, split: Split, team: Team) -> tuple[float, float]:
+        """Predicted seconds of a shard, uncorrected: fixed ones, and those of its units (`SplitCosts.terms_s`)."""
         first, last = split.span
         entry_s = float(self.costs.entry_s[first])
-        shard_s = self.costs.splits.shard_s(split, self.span_s(team, first, last), entry_s, team[0])
-        return math.inf if math.isnan(shard_s) else shard_s
+        return self.costs.splits.terms_s(split, self.span_s(team, first, last), entry_s, team[0])
 
     def share_s(self, splittable: Splittable, units: int, place: str) -> float:
         """Seconds of so many units on a place: 0 for no units, and those of the unsplit layers for all units."""

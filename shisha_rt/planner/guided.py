@@ -7,7 +7,7 @@ error of the costs. The next one tried is the plan that would be better with the
 deviations by which all stages are assumed to be faster than predicted.
 
 If no chain in the file's order of layers promises a gain, one in another order may (see `order`). If no plan of whole
-layers does, layers may be split; one factor corrects the times of all shards. Tuning ends when even the largest doubt
+layers does, layers may be split; what shards took corrects the times of all. Tuning ends when even the largest doubt
 leaves no plan that promises a gain: no plan is tried that the model shows to be worse beyond its error. The fastest
 measured plan stays. Many early trials, while costs are found to be wrong, are the price of not settling for the first
 plan whose prediction holds.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from benchmarks.report.results import Row, Spread
 from benchmarks.splits.alone import write_convolution, write_product
-from benchmarks.splits.executed import ALONE, LIVE, ON_BOARD, findings
+from benchmarks.splits.executed import ALONE, LIVE, ON_BOARD, SLOWED, findings
 from benchmarks.splits.plans import Shared, nearest_shares, plan_with, way_of
 from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.model.split import Splittable
@@ -94,6 +95,16 @@ def test_the_page_says_what_is_within_the_aims_and_what_is_not() -> None:
         "- At most 1.1 times team: 1 of 2 layers over 5 ms; not big (1.30).",
         "- At most 1.1 times ORT, 2 threads: 2 of 2 layers over 5 ms.",
     ]
+    off = {"predicted: off %, median": 28.0, "corrected: off %, median": 4.0}
+    on_slowed: list[Row] = [
+        {**off, "speed": 0.4, "corrected: off %, median": None},
+        {**off, "speed": 0.4},
+        {**off, "speed": 0.4, "corrected: off %, median": 12.0},
+        {**off, "speed": 1.0},
+    ]
+    assert findings(SLOWED, on_slowed[:1]) == []
+    (line,) = findings(SLOWED, on_slowed)
+    assert re.findall(r"\d+", line) == ["10", "1", "2", "8", "28"]  # percent, plans within it, of so many, medians
     counts = {"sent": 9, "answered": 9, "lost": 0, "refused": 0, "out of order": 0, "different": 0}
     served: list[Row] = [{"case": "m", **counts}] * 2
     (frames,) = findings(LIVE, served)

@@ -7,8 +7,9 @@ from typing import Final
 
 import pytest
 
+from benchmarks.report.facts import ROOT
 from benchmarks.report.page import page, table, tables_of
-from benchmarks.report.results import RESULTS
+from benchmarks.report.results import RESULTS, read_csv
 from benchmarks.report.statements import COUNTED, KINDS, OURS, Kind, Repeats, Statement, tally
 
 PAGES: Final = ("shisha", "dcg", "partitiontuner", "splits_paper")
@@ -60,3 +61,17 @@ def test_kept_pages_count_their_rows(name: str) -> None:
         assert said == str(tally(rows))
         counted = [row for row in rows if row["kind"] in COUNTED and row["paper's"] != OURS]
         assert int(re.findall(r"of (\d+)", said)[0]) == len(counted)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_kept_pages_have_the_rows_of_their_files(name: str) -> None:
+    """The summary of all papers counts the files."""
+    rows = read_csv(RESULTS / f"{name}_statements.csv")
+    assert rows in tables_of((RESULTS / f"{name}.md").read_text(encoding="utf-8")).values()
+
+
+def test_shishas_first_figures_are_of_the_kinds_that_their_file_says() -> None:
+    text = (ROOT / "docs" / "research.md").read_text(encoding="utf-8")
+    table_lines = text.split("| the paper | here | kind | repeats |")[1].split("\n\n")[0].splitlines()[2:]
+    said = [[cell.strip(" *") for cell in line.split("|")[-3:-1]] for line in table_lines]
+    assert said == [[row["kind"], row["repeats"]] for row in read_csv(RESULTS / "bandwidth_statements.csv")]

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from shisha_rt.costs.alike import among
 from shisha_rt.costs.costs import CostLayer
-from shisha_rt.costs.split_costs import PricedSplit, ShardTime, SplitCosts
+from shisha_rt.costs.split_costs import PricedSplit, ShardScale, ShardTime, SplitCosts
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.model.split import Split, Splittable
 from shisha_rt.plan.plan import Plan, Stage
@@ -38,8 +38,14 @@ SUMS = Plan(
 def test_a_shard_takes_its_share_its_entry_and_something_more() -> None:
     """The join: what follows, and its entry."""
     assert team_costs(COSTS).team_s(SUMS) == ((1.0,), (6 + 0.5 + 0.125,), (4 + 0.5 + 0.125,), (4.25,))
-    slower = replace(COSTS, splits=replace(COSTS.splits, factor=2.0))
-    assert team_costs(slower).team_s(SUMS) == ((1.0,), (2 * 6.625,), (2 * 4.625,), (4.25,))
+
+
+def test_both_terms_are_corrected_on_each_place() -> None:
+    slower = replace(COSTS, splits=replace(COSTS.splits, scales={((1, 1), "p1"): ShardScale(4.0, 2.0)}))
+    assert team_costs(slower).team_s(SUMS) == ((1.0,), (6.625,), (2 * 4 + 4 * 0.625,), (4.25,))
+    assert slower.splits.least_scale == 1.0
+    quicker = replace(COSTS.splits, scales={((1, 1), "p1"): ShardScale(0.5, 2.0)})
+    assert quicker.least_scale == 0.5
 
 
 def test_a_place_that_cannot_run_the_layers_has_no_shard() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from shisha_rt.costs.costs import CostLayer, Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.costs.split_costs import SplitCosts
+from shisha_rt.costs.split_costs import ShardScale, SplitCosts
+from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Splittable
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.simulate.simulated_evaluator import SimulatedEvaluator, with_error
@@ -24,9 +25,14 @@ from tests.planner.evaluators import costs_of
 
 
 def with_ways(costs: Costs, units: int = 32, block: int = 1, *, overhead_s: float = 0.0, factor: float = 1.0) -> Costs:
-    """All layers can be split."""
+    """All layers can be split; shards take `factor` times as long."""
     ways = tuple(Splittable(layer, layer, "channels", units, block, ()) for layer in range(len(costs.layers)))
-    return replace(costs, splits=SplitCosts(ways, overhead_s, factor))
+    return replace(costs, splits=SplitCosts(ways, overhead_s, scaled(costs, factor)))
+
+
+def scaled(costs: Costs, factor: float) -> dict[tuple[Span, str], ShardScale]:
+    scale = ShardScale(factor, factor)
+    return {((layer, layer), place.name): scale for layer in range(len(costs.layers)) for place in costs.places}
 
 
 HEAVY = costs_of([[1.0, 1.0, 1.0], [12.0, 12.0, 12.0], [2.0, 2.0, 2.0]], [1, 1, 1])
@@ -52,7 +58,7 @@ def test_a_split_is_the_last_thing_tried_and_kept_if_it_is_better() -> None:
     assert result.measurement.bottleneck_s == pytest.approx(5, rel=0.05)
 
 
-def test_one_factor_corrects_all_shards() -> None:
+def test_what_one_layers_shards_took_corrects_all_others() -> None:
     """Told that a shard takes its share; in truth it takes half as much again."""
     told, truth = with_ways(HEAVY), with_ways(HEAVY, factor=1.5)
     result = tuned(told, truth)
@@ -95,7 +101,9 @@ def test_the_best_measured_plan_stays(seed: int) -> None:
     told = costs_of([[seconds, seconds, 2 * seconds] for seconds in layers_s], [1, 1, 2])
     told = with_ways(replace(told, transfer_s=np.full(7, 0.1)), block=4, overhead_s=0.05)
     truth = with_error(told, 0.15, rng)
-    truth = replace(truth, splits=replace(told.splits, overhead_s=rng.choice([0.05, 0.5, 5.0]), factor=1.2))
+    truth = replace(
+        truth, splits=replace(told.splits, overhead_s=rng.choice([0.05, 0.5, 5.0]), scales=scaled(told, 1.2))
+    )
     evaluator = SimulatedEvaluator(truth, noise=0.005, rng=rng)
     result = run(guided(told), evaluator)
     without = run(guided(replace(told, splits=SplitCosts())), evaluator)

@@ -13,13 +13,14 @@ from typing import Final
 from shisha_rt.checked import shown
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.outcome import HEURISTIC, LeftSeconds, Outcome, forever
+from shisha_rt.papers.partitiontuner.unbarred import any_order_bound_s
 from shisha_rt.placement.alone import fastest_alone, feasible
 from shisha_rt.placement.branches import parallel_branches
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.schedule import schedule_of
-from shisha_rt.placement.solution import PlacementSolution
+from shisha_rt.placement.solution import ANY_ORDER_BOUND, PlacementSolution
 
 _CONV: Final = "Conv"
 _RELU: Final = "Relu"
@@ -74,6 +75,7 @@ def partitiontuner(problem: Problem, left_s: LeftSeconds = forever) -> Placement
         "partitions": float(len(schedule.partitions)),
         "parallel_branches": float(parallel_branches(problem)),
         "overlapping_branches": float(len(schedule.overlapping)),
+        ANY_ORDER_BOUND: any_order_bound_s(problem),
     }
     return replace(solution, statistics={**solution.statistics, **statistics}, schedule=schedule)
 

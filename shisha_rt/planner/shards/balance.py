@@ -96,17 +96,17 @@ class _Room:
         time_s = shared(self.pieces, layers_s)
         sum_s = sums_before(np.nan_to_num(time_s))
         join_s = sums_before(np.where(self.joins[:-1], np.nan_to_num(time_s), 0.0))
-        shards_s = sum_s - join_s
+        scales = [costs.splits.scale((piece.first, piece.last), lead) for piece in self.pieces]
+        units_s = np.nan_to_num(time_s) * [scale.units for scale in scales]
+        shards_s = sums_before(np.where(self.joins[:-1], 0.0, units_s))
         entry_s = np.array([*(_entry_s(costs, piece) for piece in self.pieces), 0.0])
-        factor = costs.splits.factor
-        part_s = factor * (costs.splits.overhead_s + entry_s[self.before])
+        fixed = np.array([*(scale.fixed for scale in scales), 0.0])
+        part_s = (fixed * (costs.splits.overhead_s + entry_s))[self.before]
         totals = self._add_up(
-            head=np.where(self.joins, 0.0, part_s + factor * (shards_s[self.behind] - shards_s))
-            + join_s[self.behind]
-            - join_s,
+            head=np.where(self.joins, 0.0, part_s + shards_s[self.behind] - shards_s) + join_s[self.behind] - join_s,
             # All units without their join are no shard.
-            tail=np.where(self.joins, np.inf, part_s + factor * (shards_s - shards_s[self.before])),
-            between=part_s[:, None] + factor * (shards_s - shards_s[:, None]),
+            tail=np.where(self.joins, np.inf, part_s + shards_s - shards_s[self.before]),
+            between=part_s[:, None] + shards_s - shards_s[:, None],
             entry=entry_s,
             sums=sum_s,
         )

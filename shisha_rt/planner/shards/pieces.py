@@ -135,7 +135,10 @@ def refined(costs: Costs, pieces: Sequence[Piece]) -> Costs:
 
     def cut_s(piece: Piece) -> float:
         entry_s = float(costs.entry_s[piece.first])
-        return splits.factor * (splits.overhead_s + entry_s) if piece.begin else entry_s
+        if not piece.begin:
+            return entry_s
+        span = piece.first, piece.last
+        return min(splits.scale(span, place.name).fixed for place in costs.places) * (splits.overhead_s + entry_s)
 
     return replace(
         costs,

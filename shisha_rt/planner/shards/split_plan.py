@@ -235,7 +235,7 @@ def _bound_s(
     """Lower bound for any shares, from that of chains over pieces (see the module); None: there is none."""
     if chain_bound_s is None or costs.splits.shard_times:  # pieces do not have these times
         return None
-    least_part = min(1.0, costs.splits.factor) * (1 - max(splittable.join_part for splittable in splittables))
+    least_part = costs.splits.least_scale * (1 - max(splittable.join_part for splittable in splittables))
     return max(0.0, least_part * chain_bound_s - longest_piece_s)
 
 

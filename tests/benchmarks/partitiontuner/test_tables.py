@@ -142,6 +142,18 @@ def test_what_was_fitted_is_stated_apart() -> None:
     assert (fitted.kind, fitted.what) == ("fitted", "OpSeq is slower than TypeSeq: ResNet-50")
 
 
+def test_a_gain_between_times_that_were_fitted_is_no_prediction() -> None:
+    """PartitionTuner makes TypeSeq's schedule of ResNet-50, whose time was fitted, as OpSeq's was."""
+    own = [
+        result("resnet50", "typeseq", 93),
+        result("resnet50", "opseq", 100),
+        result("resnet50", "partitiontuner", 93),
+    ]
+    assert _of(_stated(own), "PartitionTuner is quicker than OpSeq").kind == "fitted"
+    own[2] = result("resnet50", "partitiontuner", 92)
+    assert _of(_stated(own), "PartitionTuner is quicker than OpSeq").kind == "predicted"
+
+
 def test_counts_that_a_rule_was_read_off_are_by_construction() -> None:
     results = [result(network, "typeseq", 100, on_npu=(24, 8)) for network in ("squeezenet", "resnet18")]
     found = {(one.what, one.kind): one for one in _stated(results)}

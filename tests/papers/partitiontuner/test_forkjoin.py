@@ -138,6 +138,9 @@ def test_small_graphs_as_any_assignment_in_any_order(seeds: range) -> None:
         assert found.schedule.makespan_s == found.lower_bound_s == found.statistics[ANY_ORDER_BOUND] == least, seed
         if len(found.schedule.sections) == 1:  # then it may be one without barriers
             follows(problem, found.schedule, found.assignment)
+        paper = partitiontuner(problem)
+        assert paper.schedule is not None
+        assert paper.statistics[ANY_ORDER_BOUND] <= least <= paper.schedule.makespan_s
         blocks = fork_join_blocks(problem).schedule
         assert blocks is not None
         barred += blocks.makespan_s > least

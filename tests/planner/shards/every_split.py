@@ -11,8 +11,10 @@ from itertools import permutations, product
 import msgspec
 import numpy as np
 
+from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import CostLayer, Costs
-from shisha_rt.costs.split_costs import SplitCosts
+from shisha_rt.costs.split_costs import ShardScale, SplitCosts
+from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Axis, Splittable
 from tests.planner.evaluators import costs_of
 
@@ -38,10 +40,21 @@ def drawn_costs(rng: random.Random, layers: int, places: int) -> Costs:
         layers=tuple(CostLayer(str(layer), 1.0, rng.randint(2, 16), rng.randint(0, 3)) for layer in range(layers)),
         places=tuple(replace(place, memory_bytes=its) for place, its in zip(costs.places, limits, strict=True)),
         transfer_s=np.array([rng.choice([0.0, 0.0, 1.5]) for _ in range(layers - 1)]),
-        splits=SplitCosts(
-            tuple(splittables), overhead_s=rng.choice([0.0, 0.7]), factor=rng.choice([1.0, 1.0, 1.3, 0.8])
-        ),
+        splits=SplitCosts(tuple(splittables), rng.choice([0.0, 0.7]), random_scales(rng, costs)),
     )
+
+
+def random_scales(rng: random.Random, costs: Costs) -> dict[tuple[Span, str], ShardScale]:
+    """None, or some of each layer on each kind of places."""
+    if rng.random() < 0.5:
+        return {}
+    return {
+        ((layer, layer), costs.places[place].name): scale
+        for layer in range(len(costs.layers))
+        for kind in kinds_of(costs)
+        for scale in [ShardScale(*(rng.choice([1.0, 1.3, 0.8]) for _ in range(2)))]
+        for place in kind
+    }
 
 
 def with_joins(rng: random.Random, costs: Costs) -> Costs:
@@ -128,7 +141,8 @@ def _stage_s(costs: Costs, splittables: dict[int, Splittable], place: int, begin
         seconds += join_part * layer_s if joins else 0.0
         if first < last:
             share_s = layer_s * (1 - join_part) * (last - first) / units
-            seconds += costs.splits.factor * (costs.splits.overhead_s + entry_s + share_s)
+            scale = costs.splits.scale((layer, layer), costs.places[place].name)
+            seconds += scale.at(costs.splits.overhead_s + entry_s, share_s)
             held += (
                 its.weight_bytes
                 if splittables[layer].axis == "rows"

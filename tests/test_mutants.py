@@ -42,3 +42,10 @@ def test_each_is_of_a_package_whose_tests_are_named() -> None:
     for part, package in MUTATED.items():
         assert (ROOT / "shisha_rt" / part).exists()
         assert [name for name in named_tests(package) if not (ROOT / name).exists()] == []
+
+
+def test_each_package_has_a_row_that_names_its_own_tests() -> None:
+    packages = [path.parent.name for path in (ROOT / "shisha_rt").glob("*/__init__.py")]
+    named = {package: named_tests(package) for package in packages}
+    own = {package: f"tests/{package}" for package in packages if (ROOT / "tests" / package).exists()}
+    assert [path for package, path in own.items() if path not in named[package]] == []

@@ -118,6 +118,17 @@ def test_a_name_that_no_request_can_have_is_refused(tmp_path: Path, name: str) -
             check_built(settings, "net")
 
 
+def test_a_file_whose_name_no_request_can_have_is_refused(tmp_path: Path) -> None:
+    with raised(BadInput, Error.WRONG_VALUE):
+        entries_of([write(tmp_path, "a\nb", images=[1])], {})
+
+
+def test_options_of_the_host_and_of_its_models_go_where_they_belong(sources: list[str]) -> None:
+    host, entries = entries_of(sources, {"endpoint": "tcp://127.0.0.1:1", "objective": "latency"})
+    of_models = {(entry.settings.endpoint, entry.settings.objective) for entry in entries}
+    assert (host.endpoint, of_models) == ("tcp://127.0.0.1:1", {(Settings("").endpoint, "latency")})
+
+
 @pytest.mark.parametrize("name", ["a/b", "/", ".", ".."])
 def test_a_name_that_is_no_part_of_a_path_is_refused(name: str) -> None:
     for settings in (Settings("net.onnx", name=name), Settings("net.onnx", version=name)):

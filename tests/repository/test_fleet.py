@@ -20,7 +20,7 @@ from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.repository.entries import ModelEntry
 from shisha_rt.repository.fleet import Fleet, ServedModel
 from shisha_rt.repository.hosted import StartOptions
-from shisha_rt.repository.model_daemon import Home, ModelDaemon
+from shisha_rt.repository.model_daemon import DaemonEnded, Home, ModelDaemon
 
 ENTRY = ModelEntry("net", "1", Settings("net.onnx"), de.Terms())
 
@@ -93,3 +93,32 @@ def test_what_a_daemon_that_stood_still_answers_at_once_is_one_look(
     for _ in range(16):
         fleet._heard(served, daemon, status(5.0))
     assert [look.busy_places for look in looks] == [1.0]
+
+
+def test_a_daemon_begins_on_its_places_and_leases_cores_where_the_host_process_does(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started = list[tuple[frozenset[str], Path | None]]()
+    monkeypatch.setattr(ModelDaemon, "start", lambda _, machine, leases, __: started.append((machine.spare, leases)))
+    fleet.started(ENTRY, ("a",))
+    monkeypatch.setattr(fleet._share.leases, "fault", "no folder for them")
+    fleet.started(ENTRY, ("a", "b"))
+    assert started == [(frozenset({"b"}), tmp_path / "leases"), (frozenset(), None)]
+
+
+def test_daemons_may_hold_the_cores_that_the_host_process_has_leased(fleet: Fleet, tmp_path: Path) -> None:
+    """They outlive it."""
+    fleet._share.leases.take(0)
+    fleet.look_at_host(time.monotonic(), lambda: ((), ()))
+    daemons = CoreLeases(tmp_path / "leases")
+    assert daemons.hold((0,)) == frozenset()
+    daemons.close()
+
+
+def test_a_daemon_that_ends_amid_a_move_has_given_the_place_back(fleet: Fleet, home: Home) -> None:
+    daemon = ModelDaemon(ENTRY, 1, home)
+    fleet.models["net"] = served = ServedModel(ENTRY, daemon=daemon)
+    fleet.deal(de.ModelFound("net", de.Terms(), ("a", "b")))
+    fleet._dealer.models["net"].releasing.add("b")
+    fleet.ended(served, DaemonEnded(daemon, "killed by signal 9"), time.monotonic())
+    assert (fleet.places_of("net"), fleet.staying_places("net")) == (["a"], ("a",))

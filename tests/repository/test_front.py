@@ -111,9 +111,16 @@ def test_a_client_that_comes_takes_the_place_of_the_longest_unused(
     daemon.send_multipart([routes[1], json.dumps({"id": "busy"}).encode()])
     between.received(clients[1])
     between.send("infer", "one more", by=2)
-    assert json.loads(between.received(daemon)[1])["id"] == "one more"
-    daemon.send_multipart([routes[0], json.dumps({"id": "busy"}).encode()])
-    assert json.loads(between.received(clients[0])[0])["id"] == "busy"
+    route, header = between.received(daemon)
+    assert json.loads(header)["id"] == "one more"
+    assert len(between._front._lines) == 2
+    for to, request_id, by in ((routes[0], "busy", 0), (route, "one more", 2)):
+        daemon.send_multipart([to, json.dumps({"id": request_id}).encode()])
+        assert json.loads(between.received(clients[by])[0])["id"] == request_id
+    for by in (1, 2):
+        between.send("infer", "again", by=by)
+        routes.append(between.received(daemon)[0])
+    assert routes[-1] == route
 
 
 def test_a_client_that_comes_as_descriptors_are_short_is_refused(between: Between) -> None:

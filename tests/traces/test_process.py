@@ -63,6 +63,23 @@ def test_what_is_dropped_is_counted_while_the_receiver_hangs() -> None:
     asyncio.run(run())
 
 
+def test_the_newest_frames_are_kept() -> None:
+    process = pytest.importorskip("shisha_rt.traces.process", reason="the extra `otel`")
+
+    async def run() -> list[int]:
+        ours, end = Channel.pair()
+        theirs = Channel.of_loop(end.detach())
+        with contextlib.closing(ours), contextlib.closing(theirs):
+            tracer = process._Tracer(theirs)
+            tracer._take(ServeTraces("http://127.0.0.1:1", "m", "1", "v", "i"))
+            frames = (msgspec.structs.replace(FRAME, frame=number) for number in range(process.MOST_WAITING + 2))
+            tracer._take(FramesTraced(tuple(msgspec.Raw(FRAME_TRACED.encode(frame)) for frame in frames)))
+            asyncio.get_running_loop().remove_reader(theirs.fileno())
+            return [traced.frame for traced in tracer._waiting]
+
+    assert asyncio.run(run()) == list(range(2, process.MOST_WAITING + 2))
+
+
 def test_a_receiver_that_takes_nothing_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     page = MetricsPage()
     page.counters["shisha_traces"] = Counter("shisha_traces", "", ["outcome"], registry=page.registry)

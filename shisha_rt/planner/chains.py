@@ -248,7 +248,7 @@ def chains(
     """Make the space of chains on up to `counts` (kinds,) places; None: on all. None if it is too large to list.
 
     `seconds`: used instead of `seconds_of` the costs. Without copies, each share is one place. Batches are used if the
-    costs have times of them, `seconds` is None, and the objective is throughput.
+    costs have times of them, `seconds` is None, and the goal has time for them (`run_s`).
     """
     counts = tuple(len(kind.places) for kind in model.kinds) if counts is None else tuple(counts)
     if not can_list(model, sum(counts)):
@@ -359,7 +359,7 @@ def place_seconds(model: StageCosts, goal: Goal) -> Floats:
 
 
 def _batches(model: StageCosts, goal: Goal) -> tuple[CostBatch, ...]:
-    return model.costs.batches if goal.objective == "throughput" and goal.run_s > 0 else ()
+    return model.costs.batches if goal.run_s > 0 else ()
 
 
 def _in_runs_s(model: StageCosts, teams: Sequence[TeamKind], batch: CostBatch, goal: Goal) -> Floats:

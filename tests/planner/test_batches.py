@@ -80,6 +80,15 @@ def test_it_finds_the_optimum(seeds: range) -> None:
     assert shared > 2
 
 
+def test_for_low_latency_batches_count_for_nothing() -> None:
+    """Not for the bottleneck of plans of the least latency either: frames come one at a time."""
+    for seed in range(40):
+        rng = random.Random(seed)
+        costs, goal = drawn(rng), Goal(replicate=rng.random() < 0.7, objective="latency")
+        solution, alone = exact_plan(costs, goal), exact_plan(replace(costs, batches=()), goal)
+        assert (str(solution.plan), solution.lower_bound_s) == (str(alone.plan), alone.lower_bound_s), seed
+
+
 @pytest.mark.parametrize("replicate", [False, True])
 def test_what_is_known_when_it_is_stopped_is_true_of_plans_with_batches_too(replicate: bool) -> None:
     """The search without batches may end before that with them has begun."""

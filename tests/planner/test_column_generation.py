@@ -17,7 +17,7 @@ from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner import prices
-from shisha_rt.planner.column_generation import SPACE, wide_plan
+from shisha_rt.planner.column_generation import SPACE, _near, wide_plan
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.linear import maximize
@@ -125,6 +125,14 @@ def test_a_thousand_places_of_many_kinds_come_near_the_bound() -> None:
     assert found.space == SPACE
     assert found.lower_bound_s is not None
     assert CostsEvaluator(costs).measurement_of(found.plan).bottleneck_s < 1.05 * found.lower_bound_s
+
+
+def test_cuts_near_others_are_moved_added_or_left_out() -> None:
+    assert sorted(_near((0, 2, 4, 9), 10)) == sorted(
+        [(0, 4, 9), (0, 1, 4, 9), (0, 3, 4, 9), (0, 4, 6, 9)]  # without the cut at 2, or with it moved
+        + [(0, 2, 9), (0, 2, 3, 9), (0, 2, 5, 9), (0, 2, 6, 9), (0, 2, 8, 9)]  # the same of the cut at 4
+        + [(0, 1, 2, 4, 9), (0, 2, 3, 4, 9), (0, 2, 4, 6, 9)]  # and a cut amid each stage
+    )
 
 
 def test_fewer_stages_if_so_many_are_asked_for() -> None:

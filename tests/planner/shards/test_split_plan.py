@@ -15,14 +15,17 @@ from shisha_rt.costs.costs import CostLayer, Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.costs.split_costs import SplitCosts
 from shisha_rt.costs.team_costs import team_costs
-from shisha_rt.model.split import Axis, Splittable
+from shisha_rt.model.split import MOST_SUMMED, Axis, Splittable
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
+from shisha_rt.planner.shards.balance import balanced
+from shisha_rt.planner.shards.pieces import pieces_of, refined
 from shisha_rt.planner.shards.quickest_split import alone_s
 from shisha_rt.planner.shards.split_plan import split_plan
+from shisha_rt.planner.shards.spread import spread
 from shisha_rt.planner.solution import PlanSolution
 from tests.drawn import chunks
 from tests.planner.evaluators import costs_of
@@ -339,3 +342,41 @@ def test_random_layers_too_heavy_for_all_have_plans_that_fit(place_count: int) -
         found = planned(costs)
         assert found.plan is not None
         assert math.isfinite(bottleneck_s(costs, found.plan))
+
+
+@pytest.mark.parametrize(
+    ("layers_s", "heavy", "weight_bytes", "limits", "most_s"),
+    [((3, 2, 4), 0, [100, 10, 50], [80, 80], 4.9), ((4, 1, 2), 2, [30, 10, 100], [90, 60], 4.4)],
+)
+def test_layers_beside_one_too_heavy_for_all_go_where_its_shards_leave_room(
+    layers_s: tuple[float, ...], heavy: int, weight_bytes: list[int], limits: list[int | None], most_s: float
+) -> None:
+    """First with shares as large as one place has room for, then with the room that shares leave to the others."""
+    costs = of_bytes(costs_of([[layer_s] * 2 for layer_s in layers_s], [1, 1]), weight_bytes, limits)
+    costs = with_splits(costs, Splittable(heavy, heavy, "columns", 10, 1, ()))
+    assert bottleneck_s(costs, planned(costs).plan) <= most_s * (1 + ROUNDING)
+
+
+def test_places_without_a_share_need_no_buffer_for_sums() -> None:
+    """Of ten places, two have shares."""
+    way = Splittable(0, 0, "inputs", 2, 1, (), summed=True)
+    costs = with_splits(of_bytes(costs_of([[4.0] * 10], [1] * 10), [100], [90] * 10), way)
+    found = spread(costs, way, Goal())
+    assert found is not None
+    assert len(found.places) == 2 < MOST_SUMMED < 10
+
+
+def test_of_plans_as_fast_the_one_that_parts_fewest_layers() -> None:
+    """Layer 2 takes 400 s on p2. p1 is faster than p0, but has no time for layers 0 and 1."""
+    ways = [Splittable(layer, layer, "columns", 4, 1, ()) for layer in (0, 1)]
+    costs = with_splits(costs_of([[400, 300, 900], [400, 300, 900], [900, 900, 400]], [1, 1, 1]), *ways)
+    pieces = pieces_of(3, dict.fromkeys(ways, 4))
+    least_s, plan = balanced(costs, pieces, [((name,),) for name in ("p0", "p1", "p2")])
+    assert (least_s, str(plan)) == (400, "p0: 0-0 | p1: 1-1 | p2: 2-2")
+
+
+def test_a_shard_is_entered_at_what_layers_are_and_at_its_own_cost_by_the_factor_of_shards() -> None:
+    costs = replace(costs_of([[8.0], [6.0]], [1]), transfer_s=np.array([3.0]))
+    way = Splittable(1, 1, "columns", 4, 1, ())
+    costs = replace(costs, splits=SplitCosts((way,), overhead_s=0.5, factor=2.0))
+    assert refined(costs, pieces_of(2, {way: 2})).transfer_s.tolist() == [3.0, 2.0 * (0.5 + 3.0)]

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,18 @@ class TestAGatewayWithAScript:
         assert found["completed"] + found["failed"] == found["sent"] <= 28
         assert found["outcomes"]["UNAVAILABLE"] == found["failed"]
         assert f"frame {found['completed']}: UNAVAILABLE: the connection to" in ran.err
+
+    def test_a_frame_that_is_late_counts_from_when_it_was_due(self, run: Run) -> None:
+        """All three are due at once, and each waits for those before it."""
+
+        def script(gateway: Gateway, frame: Frame) -> None:
+            time.sleep(0.1)
+            gateway.answer(frame)
+
+        with Gateway(script) as gateway:
+            asked = ("--frames", 3, "--rate", 1e6, "--in-flight", 1)
+            ran = run("submit", "--endpoint", gateway.endpoint, *asked, "--json")
+        assert ran.object["latency_s"]["max"] >= 0.3 - 1e-5
 
     @pytest.mark.parametrize("as_json", [True, False])
     def test_ctrl_c_ends_with_what_there_is(self, run: Run, as_json: bool) -> None:

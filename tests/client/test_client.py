@@ -152,6 +152,13 @@ def test_a_timeout_may_be_infinite_and_is_a_number(client_of: Connect) -> None:
             client.infer(frame_of(7), timeout_s=math.nan)
 
 
+def test_whoever_waits_to_send_may_do_so_without_end() -> None:
+    with Gateway() as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        client.infer(frame_of(7))
+        for timeout_s in (math.inf, 1e12):  # a poll takes a number of milliseconds that an int holds
+            assert client._link.wait(timeout_s, to_send=True) == []
+
+
 def test_the_metadata_is_fetched_once(client_of: Connect) -> None:
     with Gateway() as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
         for value in range(3):

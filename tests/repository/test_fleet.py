@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +18,9 @@ from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.machine.host.leases import CoreLeases
 from shisha_rt.machine.machine import Machine, Memory, Place
-from shisha_rt.repository.entries import ModelEntry
+from shisha_rt.repository.entries import ModelEntry, told
 from shisha_rt.repository.fleet import Fleet, ServedModel
-from shisha_rt.repository.hosted import StartOptions
+from shisha_rt.repository.hosted import DaemonRecord, StartOptions, write_daemon_record
 from shisha_rt.repository.model_daemon import DaemonEnded, Home, ModelDaemon
 
 ENTRY = ModelEntry("net", "1", Settings("net.onnx"), de.Terms())
@@ -122,3 +123,17 @@ def test_a_daemon_that_ends_amid_a_move_has_given_the_place_back(fleet: Fleet, h
     fleet._dealer.models["net"].releasing.add("b")
     fleet.ended(served, DaemonEnded(daemon, "killed by signal 9"), time.monotonic())
     assert (fleet.places_of("net"), fleet.staying_places("net")) == (["a"], ("a",))
+
+
+def test_of_a_daemon_that_has_ended_nothing_is_left_and_another_is_started(
+    fleet: Fleet, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process id is that of another process now."""
+    monkeypatch.setattr(ModelDaemon, "start", lambda *_: None)
+    record = home.folder / "7.json"
+    write_daemon_record(record, DaemonRecord(told(ENTRY), 7, os.getpid(), ""))
+    fleet.begin([ENTRY])
+    assert not record.exists()
+    daemon = fleet.models["net"].daemon
+    assert daemon is not None
+    assert (daemon.number, fleet.places_of("net")) == (8, ["a"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import signal
@@ -17,6 +18,7 @@ from shisha_rt.core.dealer import Terms
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.machine.machine import Machine, Memory, Place
+from shisha_rt.process.pulse import Pulse
 from shisha_rt.repository.entries import ModelEntry
 from shisha_rt.repository.hosted import DaemonRecord, StartOptions
 from shisha_rt.repository.model_daemon import DaemonEnded, Home, ModelDaemon
@@ -54,6 +56,22 @@ def test_a_record_that_cannot_be_written_ends_nothing(daemon: ModelDaemon, monke
     daemon.adopt(RECORD)
     daemon._folder = daemon._folder / "missing"
     daemon.send_away()
+
+
+def test_each_answer_is_a_sign_of_life(daemon: ModelDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shisha_rt.repository.model_daemon._is_daemon", lambda pid: pid == os.getpid())
+    signs: list[int] = []
+    monkeypatch.setattr(Pulse, "look", lambda _, beats: signs.append(beats))
+    with daemon._context.socket(zmq.ROUTER) as there:
+        there.bind(daemon.endpoint)
+        daemon.adopt(RECORD)
+        for _ in range(2):
+            daemon.look()
+            client, header = there.recv_multipart()
+            there.send_multipart([client, json.dumps({"id": json.loads(header)["id"], "live": True}).encode()])
+            until(lambda: not daemon._line or not daemon._line.waits, meanwhile=lambda: list(daemon._poller.poll(0.01)))
+    daemon.look()
+    assert signs == [0, 1, 2]
 
 
 def test_a_daemon_that_is_stopped_as_it_starts_is_ended(

@@ -95,6 +95,23 @@ def test_what_waits_for_the_new_daemon_is_bounded_and_a_cancel_reaches_the_old_o
     assert went_on == ["after 0", "after 1"]
 
 
+def test_what_was_held_counts_no_more_once_it_is_sent(
+    between: Between, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front, "queued_messages", lambda _: 1)
+    between.leads = "late"
+    for number in range(4):
+        between.send("infer", str(number), 10_000)
+    lines = between._front._lines
+    until(lambda: any(len(line.in_flight) == 4 for line in lines.values()), meanwhile=between.turn)
+    (line,) = lines.values()
+    assert line.held_bytes >= 20_000
+    with between._context.socket(zmq.ROUTER) as late:
+        late.bind(f"ipc://{tmp_path / 'late'}")
+        assert [json.loads(between.received(late)[1])["id"] for _ in range(4)] == ["0", "1", "2", "3"]
+    assert line.held_bytes == 0
+
+
 def test_a_client_that_comes_takes_the_place_of_the_longest_unused(
     between: Between, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -137,3 +137,18 @@ def test_of_a_daemon_that_has_ended_nothing_is_left_and_another_is_started(
     daemon = fleet.models["net"].daemon
     assert daemon is not None
     assert (daemon.number, fleet.places_of("net")) == (8, ["a"])
+
+
+def test_a_daemon_gives_up_a_place_that_it_was_not_dealt(
+    fleet: Fleet, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a move whose end it did not hear of."""
+    asked = list[tuple[str, dict[str, object]]]()
+    monkeypatch.setattr(ModelDaemon, "ask", lambda _, op, __, **arguments: asked.append((op, arguments)))
+    daemon = ModelDaemon(ENTRY, 1, home)
+    daemon.ready = True
+    fleet.models["net"] = served = ServedModel(ENTRY, daemon=daemon)
+    fleet.deal(de.ModelFound("net", de.Terms(most=1), ("a",)))
+    places = [{"name": name, "available": True, "given_up": False, "state": "up"} for name in ("a", "b")]
+    fleet._heard(served, daemon, status(0.0, *places))
+    assert [arguments for op, arguments in asked if op == "place_set"] == [{"place": "b", "down": True}]

@@ -21,7 +21,7 @@ from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.repository.entries import ModelEntry, told
 from shisha_rt.repository.fleet import Fleet, ServedModel
 from shisha_rt.repository.hosted import DaemonRecord, StartOptions, write_daemon_record
-from shisha_rt.repository.model_daemon import DaemonEnded, Home, ModelDaemon
+from shisha_rt.repository.model_daemon import DaemonEnded, Home, ModelDaemon, Then
 
 ENTRY = ModelEntry("net", "1", Settings("net.onnx"), de.Terms())
 
@@ -152,3 +152,24 @@ def test_a_daemon_gives_up_a_place_that_it_was_not_dealt(
     places = [{"name": name, "available": True, "given_up": False, "state": "up"} for name in ("a", "b")]
     fleet._heard(served, daemon, status(0.0, *places))
     assert [arguments for op, arguments in asked if op == "place_set"] == [{"place": "b", "down": True}]
+
+
+def test_places_are_moved_once_their_daemon_says_so(fleet: Fleet, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[tuple[Then, dict[str, object]]]()
+    monkeypatch.setattr(ModelDaemon, "ask", lambda _, __, then, **arguments: asked.append((then, arguments)))
+    daemon = ModelDaemon(ENTRY, 1, home)
+    daemon.ready = True
+    fleet.models["net"] = ServedModel(ENTRY, daemon=daemon)
+    fleet.deal(de.ModelFound("net", de.Terms(most=1), ("a",)))
+    dealt = fleet._dealer.models["net"]
+    dealt.taking.add("b")
+    for answer, places in (({"error": {"message": "not now"}}, ["a"]), ({"state": "up"}, ["a", "b"])):
+        fleet._move("net", "b", de.PlaceTaken("net", "b"))
+        then, arguments = asked.pop()
+        then(answer)
+        assert (arguments, fleet.places_of("net")) == ({"place": "b", "up": True}, places)
+    dealt.releasing.add("a")
+    fleet._move("net", "a", de.PlaceGivenBack("net", "a"))
+    then, arguments = asked.pop()
+    then({"state": "down"})
+    assert (arguments, fleet.places_of("net")) == ({"place": "a", "down": True}, ["b"])

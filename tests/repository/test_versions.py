@@ -259,4 +259,6 @@ def test_what_is_unloaded_ends_with_the_version_that_was_to_take_over(host: Host
     host.change("model_unload", ModelUnload("net"))
     assert host.ends == [None]
     host.change("model_load", ModelLoad("net"))
-    assert not host.served.is_unloaded
+    assert (host.served.is_unloaded, host.ends) == (False, [None])
+    host.fleet.serves(host.served, time.monotonic())
+    assert host.ends == [None, None]

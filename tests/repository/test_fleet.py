@@ -173,3 +173,18 @@ def test_places_are_moved_once_their_daemon_says_so(fleet: Fleet, home: Home, mo
     then, arguments = asked.pop()
     then({"state": "down"})
     assert (arguments, fleet.places_of("net")) == ({"place": "a", "down": True}, ["b"])
+
+
+@pytest.mark.parametrize(("refused", "delays_s"), [(False, [0.5, 1.0, 2.0, 4.0]), (True, [])])
+def test_a_model_whose_daemon_dies_again_and_again_is_given_up(
+    fleet: Fleet, home: Home, refused: bool, delays_s: list[float]
+) -> None:
+    """It is started later each time; at once it is given up if the daemon says itself that it cannot serve it."""
+    fleet.models["net"] = served = ServedModel(ENTRY, kept=ENTRY)
+    fleet.deal(de.ModelFound("net", de.Terms(), ("a",)))
+    waited_s = []
+    while not served.is_unloaded:
+        served.daemon = ModelDaemon(ENTRY, 1, home)
+        fleet.ended(served, DaemonEnded(served.daemon, "killed by signal 9", refused), 100.0)
+        waited_s.append(served.again_at_s - 100.0)
+    assert (waited_s[:-1], served.failed, fleet.models_on("a")) == (delays_s, True, [])

@@ -13,7 +13,7 @@ import pytest
 
 from shisha_rt.costs.costs import CostLayer, Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.costs.split_costs import SplitCosts
+from shisha_rt.costs.split_costs import ShardScale, SplitCosts
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.model.split import MOST_SUMMED, Axis, Splittable
 from shisha_rt.outcome import Outcome
@@ -375,8 +375,9 @@ def test_of_plans_as_fast_the_one_that_parts_fewest_layers() -> None:
     assert (least_s, str(plan)) == (400, "p0: 0-0 | p1: 1-1 | p2: 2-2")
 
 
-def test_a_shard_is_entered_at_what_layers_are_and_at_its_own_cost_by_the_factor_of_shards() -> None:
-    costs = replace(costs_of([[8.0], [6.0]], [1]), transfer_s=np.array([3.0]))
+def test_a_shard_is_entered_at_its_layers_entry_and_its_own_cost_where_these_are_least() -> None:
     way = Splittable(1, 1, "columns", 4, 1, ())
-    costs = replace(costs, splits=SplitCosts((way,), overhead_s=0.5, factor=2.0))
+    scales = {(way.span, place): ShardScale(fixed, 1.0) for place, fixed in (("p0", 3.0), ("p1", 2.0))}
+    costs = replace(costs_of([[8.0] * 2, [6.0] * 2], [1, 1]), transfer_s=np.array([3.0]))
+    costs = replace(costs, splits=SplitCosts((way,), 0.5, scales))
     assert refined(costs, pieces_of(2, {way: 2})).transfer_s.tolist() == [3.0, 2.0 * (0.5 + 3.0)]

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import shlex
 from importlib.util import find_spec
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 
@@ -19,12 +20,13 @@ def is_installed(module: str) -> bool:
 
 
 def pip_install(extra: str) -> str:
-    """Command that adds an extra: by its path for a checkout or a wheel, else by the package's name."""
+    """Command that adds an extra: for a checkout or a wheel by its path, if that exists; else by the package's name."""
     package, editable = "shisha-rt", ""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError, KeyError):
         origin = json.loads(importlib.metadata.distribution(package).read_text("direct_url.json") or "{}")
         url = urlsplit(origin["url"])
-        if url.scheme == "file":
-            package = unquote(url.path)
+        path = unquote(url.path)
+        if url.scheme == "file" and Path(path).exists():
+            package = path
             editable = "--editable " if origin.get("dir_info", {}).get("editable") else ""
     return f"pip install {editable}{shlex.quote(f'{package}[{extra}]')}"

@@ -26,6 +26,7 @@ from shisha_rt.cli.options import (
 )
 from shisha_rt.costs.engine_trials import MOST_APART, ahead, why_not
 from shisha_rt.costs.profiles import DISTURBED
+from shisha_rt.extras import pip_install
 from shisha_rt.machine.host.this_machine import host_in_words, host_object
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.plan.engine import ENGINES
@@ -238,7 +239,7 @@ def _engines(tried: EnginesTried) -> Iterator[str]:
         yield f"{trial.engine} {trial.version}: {f'not for this network: {reason}' if reason else _times(trial, tried)}"
     for engine in ENGINES:
         if tried.of(engine) is None:
-            yield f"{engine} is not installed, and some networks are faster on it: pip install 'shisha-rt[{engine}]'"
+            yield f"{engine} is not installed, and some networks are faster on it: {pip_install(engine)}"
     times_s = [trial.time_s(1) for trial in tried.engines if not why_not(trial)]
     if min((time_s for time_s in times_s if time_s is not None), default=math.inf) < _SMALL_S:
         yield "client and daemon take longer for a frame than that: an engine in your own process is faster"

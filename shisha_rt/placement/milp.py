@@ -28,6 +28,7 @@ import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.errors import BadInput, Error
+from shisha_rt.extras import pip_install
 from shisha_rt.outcome import STOPPED, LeftSeconds, Outcome, forever, within
 from shisha_rt.placement.alone import fastest_alone, feasible
 from shisha_rt.placement.narrowing import (
@@ -97,9 +98,8 @@ def least_by_program(narrow: Narrowed, left_s: LeftSeconds) -> tuple[int, ...] |
         from scipy.optimize import milp as solve
         from scipy.sparse import coo_array
     except ImportError:
-        raise BadInput(
-            "milp: scipy is missing, expected the extra: pip install 'shisha-rt[solve]'", Error.EXTRA_MISSING
-        ) from None
+        message = f"milp: scipy is missing, expected the extra 'solve': {pip_install('solve')}"
+        raise BadInput(message, Error.EXTRA_MISSING) from None
 
     best: Narrowed | None = None
     while not narrow.is_settled:

@@ -16,6 +16,7 @@ import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.errors import BadInput, Error
+from shisha_rt.extras import pip_install
 from shisha_rt.papers.gp.geometric.condensation import SHARE
 from shisha_rt.papers.gp.posynomial import Posynomial
 from shisha_rt.papers.gp.problem import SplitProblem, able_devices
@@ -38,9 +39,8 @@ def solver() -> Any:
         import cvxpy
     except ImportError as error:
         missing = error.name or "cvxpy"
-        raise BadInput(
-            f"geometric: {missing} is missing, expected the extra: pip install 'shisha-rt[solve]'", Error.EXTRA_MISSING
-        ) from None
+        message = f"geometric: {missing} is missing, expected the extra 'solve': {pip_install('solve')}"
+        raise BadInput(message, Error.EXTRA_MISSING) from None
     return cvxpy
 
 

@@ -134,7 +134,7 @@ def _daemon_file(folder: Path, model: str, machine: str, checked: Checked) -> It
 
 
 def _quoted(text: str) -> str:
-    """As a string of TOML, which JSON's are, but for the pairs that it makes of characters beyond 16 bits."""
+    """As a string of TOML: as in JSON, without its pairs of escapes for characters beyond 16 bits."""
     return json.dumps(text, ensure_ascii=False)
 
 

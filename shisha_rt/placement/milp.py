@@ -28,7 +28,6 @@ import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.extras import pip_install
 from shisha_rt.outcome import STOPPED, LeftSeconds, Outcome, forever, within
 from shisha_rt.placement.alone import fastest_alone, feasible
 from shisha_rt.placement.narrowing import (
@@ -98,8 +97,9 @@ def least_by_program(narrow: Narrowed, left_s: LeftSeconds) -> tuple[int, ...] |
         from scipy.optimize import milp as solve
         from scipy.sparse import coo_array
     except ImportError:
-        message = f"milp: scipy is missing, expected the extra 'solve': {pip_install('solve')}"
-        raise BadInput(message, Error.EXTRA_MISSING) from None
+        raise BadInput(
+            "milp: scipy is missing, expected the extra: pip install 'shisha-rt[solve]'", Error.EXTRA_MISSING
+        ) from None
 
     best: Narrowed | None = None
     while not narrow.is_settled:

@@ -146,7 +146,7 @@ def test_a_program_that_would_take_too_much_memory_is_not_made() -> None:
 
 def test_without_scipy_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with raised(BadInput, Error.EXTRA_MISSING, match=r"scipy is missing, .* pip install .*\[solve\]'"):
+    with raised(BadInput, Error.EXTRA_MISSING, match=r"scipy is missing, .* pip install 'shisha-rt\[solve\]'"):
         milp(crossed())
 
 

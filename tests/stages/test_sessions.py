@@ -328,5 +328,5 @@ def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setitem(sys.modules, "openvino", None)
     openvino_session._core.cache_clear()
     model = saved(branching(), tmp_path)
-    with pytest.raises(Failure, match=r"expected the extra 'openvino': pip install .*\[openvino\]'"):
+    with pytest.raises(Failure, match=r"expected the extra: pip install 'shisha-rt\[openvino\]'"):
         build_session(model, whole(model), OPENVINO)

@@ -20,7 +20,6 @@ from weakref import WeakSet
 import onnx
 
 from shisha_rt.errors import Error, Failure
-from shisha_rt.extras import pip_install
 from shisha_rt.machine.device import Precision
 from stages.engines.openvino.threads import THREADS, stay_where_put
 from stages.engines.session import Array, Bound, CpuClock, Ends, EngineSession, Threads
@@ -104,8 +103,9 @@ def _core() -> Any:
     try:
         import openvino
     except ImportError as error:
-        message = f"OpenVINO is not installed, expected the extra 'openvino': {pip_install('openvino')}"
-        raise Failure(message, Error.EXTRA_MISSING) from error
+        raise Failure(
+            "OpenVINO is not installed; expected the extra: pip install 'shisha-rt[openvino]'", Error.EXTRA_MISSING
+        ) from error
     return openvino.Core()
 
 

@@ -220,7 +220,7 @@ def test_a_tightening_that_is_stopped_says_so() -> None:
 @pytest.mark.parametrize("module", ["cvxpy", "clarabel"])
 def test_a_missing_solver_is_one_clear_line(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with raised(BadInput, Error.EXTRA_MISSING, match=rf"geometric: {module} is missing, .*\[solve\]'"):
+    with raised(BadInput, Error.EXTRA_MISSING, match=rf"geometric: {module} is missing, .*shisha-rt\[solve\]"):
         geometric_split(SplitProblem((layer(),), (device("fpga", 1.0), device("gpu", 7.0))))
 
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.extras import pip_install
 from shisha_rt.papers.gp.geometric.condensation import SHARE
 from shisha_rt.papers.gp.posynomial import Posynomial
 from shisha_rt.papers.gp.problem import SplitProblem, able_devices
@@ -39,8 +38,9 @@ def solver() -> Any:
         import cvxpy
     except ImportError as error:
         missing = error.name or "cvxpy"
-        message = f"geometric: {missing} is missing, expected the extra 'solve': {pip_install('solve')}"
-        raise BadInput(message, Error.EXTRA_MISSING) from None
+        raise BadInput(
+            f"geometric: {missing} is missing, expected the extra: pip install 'shisha-rt[solve]'", Error.EXTRA_MISSING
+        ) from None
     return cvxpy
 
 

@@ -114,7 +114,7 @@ def test_an_option_of_other_commands_names_those(run: Run) -> None:
         ("plan ste p.json", ["plan set"]),
         ("plan schedules m.onnx", ["plan schedule"]),
         ("plan search m.onnx", ["plan get", "plan schedule", "plan set"]),
-        ("place sett core0 --down", ["place set"]),
+        ("place sett core0", ["place set"]),
         ("models loads m", ["models load"]),
         ("models list", ["models load", "models undo", "models unload"]),
         ("keys news me", ["keys new"]),

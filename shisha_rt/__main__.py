@@ -6,9 +6,8 @@ import os
 import signal
 import sys
 from types import FrameType
-from typing import Final
 
-_EXIT_INTERRUPTED: Final = 130
+_EXIT_INTERRUPTED = 130  # not Final: importing typing takes longer than all else until `main`
 
 
 def main() -> int:

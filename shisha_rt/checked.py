@@ -6,10 +6,11 @@ msgspec checks, but its messages name neither the file nor the wrong value. Here
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum, EnumType
 from types import UnionType
 from typing import Annotated, Any, Final, TypeVar, get_args, get_type_hints
@@ -29,6 +30,8 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=_MOST_WHOLE)]
 WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=_MOST_WHOLE)]
 
 _SHOWN_CHARACTERS: Final = 60
+_CLOSE: Final = 0.8
+"""Least similarity (difflib's ratio) at which a name is suggested."""
 _WORDS: Final = {
     "str": "text",
     "int": "a whole number",
@@ -101,6 +104,12 @@ def shown(value: object) -> str:
     except RecursionError:  # data that could just be read may be nested too deeply to be written
         return "..."
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
+
+
+def did_you_mean(text: str, known: Mapping[str, str]) -> str:
+    """End of a message with the name that a wrong one nearly is; empty if none. `known`: names by what is compared."""
+    close = difflib.get_close_matches(text, known, n=1, cutoff=_CLOSE)
+    return f"; did you mean {known[close[0]]}?" if close else ""
 
 
 def _explain(message: str, raw: object, record: type) -> str:

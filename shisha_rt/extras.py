@@ -1,13 +1,8 @@
-"""How to install an extra of this package, in the same way as the package was installed. Shell."""
+"""Whether an extra of this package is there, and how to install it. Shell."""
 
 from __future__ import annotations
 
-import contextlib
-import importlib.metadata
-import json
-import shlex
 from importlib.util import find_spec
-from urllib.parse import unquote, urlsplit
 
 
 def is_installed(module: str) -> bool:
@@ -19,12 +14,8 @@ def is_installed(module: str) -> bool:
 
 
 def pip_install(extra: str) -> str:
-    """Command that adds an extra: by its path for a checkout or a wheel, else by the package's name."""
-    package, editable = "shisha-rt", ""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError, KeyError):
-        origin = json.loads(importlib.metadata.distribution(package).read_text("direct_url.json") or "{}")
-        url = urlsplit(origin["url"])
-        if url.scheme == "file":
-            package = unquote(url.path)
-            editable = "--editable " if origin.get("dir_info", {}).get("editable") else ""
-    return f"pip install {editable}{shlex.quote(f'{package}[{extra}]')}"
+    """Command that adds an extra, however the package was installed: pip keeps what has the name, and adds the rest.
+
+    The path of a wheel or checkout would do as well only as long as that exists.
+    """
+    return f"pip install 'shisha-rt[{extra}]'"

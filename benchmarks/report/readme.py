@@ -115,7 +115,7 @@ def rivals_table(folder: Path) -> str:
     return _table(
         ["", "shisha-rt", "the best rival", "rate over the best rival's"],
         rows,
-        f"{summary}. Times and rates are medians over the rounds, of each by itself.\n"
+        f"{summary}. Times and rates are medians over the rounds, so a rate need not be the quotient of two times.\n"
         f"From {_made_by(folder, 'race')}, {_host(folder, 'race')}, {cores} cores.",
     )
 

@@ -13,6 +13,7 @@ import importlib
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence, Set
 from itertools import pairwise
@@ -81,12 +82,20 @@ _INSTEAD: Final[Mapping[str, str]] = {
     **dict.fromkeys(("--gpu", "--device", "--cuda"), "it runs on CPUs only; engines of a place: docs/engines.md"),
 }
 """What to use instead of options that other model servers have."""
+_NO_ACTION: Final[Mapping[str, str]] = {
+    "tuner": "alone it shows the tuner, and --alpha, --strategy and --objective set it",
+}
+"""By command: what is done without one of its actions."""
 _CLOSE: Final = 0.8
 """Least similarity (difflib's ratio) of an option to be suggested for an unknown one."""
+_MISSED_COMMAND: Final = re.compile("Got unexpected extra argument|No such command|Missing command")
+_BAD_CHOICE: Final = re.compile(r"'(?P<value>[^']*)' is not one of (?P<choices>'.*')\.")
 _MOST_NAMED: Final = 3
 """Most commands that are named as those which have an option."""
 
 _NAMES: Final = frozenset(name for name, *_ in _COMMANDS)
+_KEYS: Final = "keys new"
+"""A command of a group of its own."""
 _TWO_WORDS: Final = frozenset(name for name in _NAMES if " " in name)
 """Commands of two words: the second distinguishes them from one with an argument, as `plan set` from `plan MODEL`."""
 
@@ -190,6 +199,7 @@ def _run(argv: Sequence[str] | None) -> int:
         words[:2] = [" ".join(words[:2])]
     command = typer.main.get_command(command_line(words[0] if words[0] in _NAMES else None))
     _refuse_empty(words, _flags(command, words))
+    _refuse_misspelt(words)
     try:
         # Not standalone: typer would print its errors as boxes of several lines.
         result = command.main(args=words, prog_name=_NAME, standalone_mode=False)
@@ -223,8 +233,23 @@ def _refuse_empty(words: Sequence[str], flags: Set[str]) -> None:
             raise BadInput(f"{option or before}: is empty; expected a value", Error.WRONG_OPTION)
 
 
+def _refuse_misspelt(words: Sequence[str]) -> None:
+    """Raises BadInput for a second word of a command that is misspelt, as in `plan ste`, and names no file."""
+    seconds = _second_words(words[0])
+    word = words[1] if words[1:] else ""
+    close = difflib.get_close_matches(word, seconds) if word not in seconds else ()
+    if close and not word.startswith("-") and not Path(word).exists():
+        meant = " or ".join(f"{words[0]} {second}" for second in close)
+        raise BadInput(f"{words[0]} {word}: no such command or file; did you mean {meant}?", Error.BAD_INPUT)
+
+
+def _second_words(first: str) -> Sequence[str]:
+    return sorted(name.split()[1] for name in {*_TWO_WORDS, _KEYS} if name.split()[0] == first)
+
+
 def _in_our_words(error: typer.TyperException) -> str:
     message = error.format_message()
+    name = getattr(getattr(error, "ctx", None), "info_name", None) or ""
     possible: Sequence[str] | None = getattr(error, "possibilities", None)
     if possible is not None:  # an unknown option, for which typer suggests even those that are hardly similar
         option = error.option_name  # type: ignore[attr-defined]  # of a class that typer does not export
@@ -232,6 +257,12 @@ def _in_our_words(error: typer.TyperException) -> str:
         close_names = f"did you mean {' or '.join(close)}?" if close else ""
         instead = _INSTEAD.get(option) or close_names or _who_has(option, error.ctx)  # type: ignore[attr-defined]
         message = f"{error.message}{f'; {instead}' if instead else ''}"
+    elif bad := _BAD_CHOICE.search(message):
+        close = difflib.get_close_matches(bad["value"], re.findall("'(.*?)'", bad["choices"]), n=1)
+        instead = f"did you mean {close[0]}?" if close else _NO_ACTION.get(name, "")
+        message = f"{message.rstrip('.')}{f'; {instead}' if instead else ''}"
+    elif _MISSED_COMMAND.match(message) and (seconds := _second_words(name)):
+        message = f"{message.rstrip('.')}; commands: {', '.join(f'{name} {second}' for second in seconds)}"
     message = message.replace("Value error, ", "")  # typer's validator begins messages about a bad choice so
     return message[:1].lower() + message[1:].rstrip(".")
 

@@ -8,9 +8,11 @@ import shlex
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import msgspec
+import typer
 
 from shisha_rt.cli.layers import form_in_words, one_frame_at_a_time, short
 from shisha_rt.cli.options import (
@@ -19,6 +21,7 @@ from shisha_rt.cli.options import (
     MachineFile,
     ManyShapes,
     Model,
+    check_writable,
     parse_dims,
     parse_shapes,
     progress,
@@ -26,6 +29,8 @@ from shisha_rt.cli.options import (
 )
 from shisha_rt.costs.engine_trials import MOST_APART, ahead, why_not
 from shisha_rt.costs.profiles import DISTURBED
+from shisha_rt.errors import BadInput, Error
+from shisha_rt.extras import pip_install
 from shisha_rt.machine.host.this_machine import host_in_words, host_object
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.plan.engine import ENGINES
@@ -58,6 +63,10 @@ def check_command(
     machine: MachineFile = _THIS_MACHINE,
     dim: Dims = None,
     shape: ManyShapes = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.toml", help="Keep model, shapes and machine in a new daemon file."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Say what will work with MODEL here, and what is odd about it.
@@ -69,6 +78,7 @@ def check_command(
     Examples:
       shisha-rt check model.onnx
       shisha-rt check detector.onnx --shape images=1x3x640x640
+      shisha-rt check detector.onnx --dim width=640 --write detector.toml
       shisha-rt check zoo:squeezenet --machine two-engines --json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.machine.config.machine_file import check_runnable, load_machine
@@ -78,6 +88,8 @@ def check_command(
     from shisha_rt.measure.check import check_model
     from shisha_rt.model.zoo import resolve_model
 
+    if write is not None:
+        _check_new(write)
     dims = parse_dims(dim)
     sizes = [InputSizes(dims, given) for given in parse_shapes(shape)]
     places = load_machine(machine)
@@ -86,11 +98,44 @@ def check_command(
     limits = this_limits()
     host = limits, host_cores(sorted(limits.cores)), ControlGroups().memory_limit_bytes()
     named = [] if machine == _THIS_MACHINE else ["--machine", machine]
-    following = _what_next(checked, places, shlex.join(["shisha-rt", "serve", model, *size_words(dim, shape), *named]))
+    served = [model, *size_words(dim, shape), *named]
+    if write is not None:
+        with write.open("x", encoding="utf-8") as file:
+            file.writelines(_daemon_file(write.absolute().parent, model, machine, checked))
+        served = [str(write)]
+    following = _what_next(checked, places, shlex.join(["shisha-rt", "serve", *served]))
     if as_json:
         print(json.dumps(_as_object(checked, places, host, following)))
     else:
         _print(checked, places, host, following)
+
+
+def _check_new(write: Path) -> None:
+    if write.suffix != ".toml":
+        raise BadInput(f"--write {write}: expected a name that ends in .toml", Error.WRONG_OPTION)
+    if write.exists():
+        raise BadInput(f"--write {write}: is there already, expected a new file", Error.UNWRITABLE_FILE)
+    check_writable("--write", write)
+
+
+def _daemon_file(folder: Path, model: str, machine: str, checked: Checked) -> Iterator[str]:
+    """Yield the lines of a daemon file in `folder` that serves this model, in these shapes, on this machine."""
+    files = {"model": model, "machine": machine}
+    for name, text in files.items():
+        path = Path(text).absolute()
+        if path.is_file():
+            text = str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+        if text != _THIS_MACHINE:
+            yield f"{name} = {_quoted(text)}\n"
+    for compiled_shape in checked.compiled.each:
+        yield "\n[[shape]]\n"
+        for spec in compiled_shape.index.inputs:
+            yield f"{_quoted(spec.name)} = {list(spec.shape)}\n"
+
+
+def _quoted(text: str) -> str:
+    """As a string of TOML: as in JSON, without its pairs of escapes for characters beyond 16 bits."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _what_next(checked: Checked, machine: Machine, serve: str) -> tuple[str, ...]:
@@ -238,7 +283,7 @@ def _engines(tried: EnginesTried) -> Iterator[str]:
         yield f"{trial.engine} {trial.version}: {f'not for this network: {reason}' if reason else _times(trial, tried)}"
     for engine in ENGINES:
         if tried.of(engine) is None:
-            yield f"{engine} is not installed, and some networks are faster on it: pip install 'shisha-rt[{engine}]'"
+            yield f"{engine} is not installed, and some networks are faster on it: {pip_install(engine)}"
     times_s = [trial.time_s(1) for trial in tried.engines if not why_not(trial)]
     if min((time_s for time_s in times_s if time_s is not None), default=math.inf) < _SMALL_S:
         yield "client and daemon take longer for a frame than that: an engine in your own process is faster"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -118,6 +118,7 @@ class Compared:
             "best_engine": None if rival is None else rival.name,
             "rate_over_best_engine": None if rival is None else self._over(rival),
             "others_ratio": self.measured.others_ratio,
+            "leased_by_others": list(self.measured.leased),
         }
 
     def in_words(self) -> str:
@@ -134,10 +135,12 @@ class Compared:
         lines += [f"{side.name:{width}}  left out: {side.reason}" for side in self.sides if side.reason]
         return "\n".join([*lines, "", *self._verdict(), *self._doubt()])
 
-    def _doubt(self) -> list[str]:
-        ratio = self.measured.others_ratio
-        doubt = f"other programs had {ratio:.0%} of the cores meanwhile: compare again when the machine is quiet"
-        return [doubt] if ratio > DISTURBED else []
+    def _doubt(self) -> Iterator[str]:
+        if self.measured.leased:
+            cores = ", ".join(map(str, self.measured.leased))
+            yield f"another daemon has cores {cores}: end it, and compare again"
+        if (ratio := self.measured.others_ratio) > DISTURBED:
+            yield f"other programs had {ratio:.0%} of the cores meanwhile: compare again when the machine is quiet"
 
     def bars(self) -> list[tuple[str, float, float]]:
         """Name, frames a second and latency in seconds of what was measured."""

@@ -77,8 +77,8 @@ def submit(options: SubmitOptions) -> None:
     A .npy file serves a model of one input; an .npz file holds one array for each input, by name. Where an array has
     one axis more than the input, each entry along the first is a frame. Several files are sent in turn.
 
-    In the file of --output each output has its name, and its frames along the first axis. Where the frames of a file
-    lie along the input's own batch axis, so do those of the outputs. An output whose shape may vary has an array
+    In the file of --output each output has its name, and its frames along the first axis: the batch axis, or one more
+    where there is none, or where a file has one more. An output whose shape may vary has an array
     NAME[FRAME] for each frame that was answered, counted from 0.
 
     \b
@@ -120,8 +120,8 @@ def submit(options: SubmitOptions) -> None:
 class Tally:
     """Results of the frames so far. All times are of one monotonic clock; latencies only of frames with a result.
 
-    `open_outputs`: names of outputs whose shape may differ between frames. `along_batch`: a file had its frames along
-    the inputs' batch axis, so outputs are saved along theirs.
+    `open_outputs`: names of outputs whose shape may differ between frames. `along_batch`: frames lie along the inputs'
+    batch axis, so outputs are saved along theirs.
     """
 
     keep_outputs: bool = False
@@ -248,7 +248,7 @@ async def _run(options: SubmitOptions, contents: Sequence[tuple[Path, Content]],
             count = options.frames or len(frames) or _FRAMES
             frames = frames or _random_frames(shapes, count, options.seed)
             tally.model = str(metadata["name"])
-            tally.along_batch = any(has_frames_along_batch(content, shapes) for _, content in contents)
+            tally.along_batch = has_frames_along_batch((content for _, content in contents), shapes)
             tally.open_outputs = frozenset(tensor["name"] for tensor in metadata["outputs"] if -1 in tensor["shape"])
             deadline_s = None if options.deadline_ms is None else options.deadline_ms / 1e3
             how: dict[str, Any] = {

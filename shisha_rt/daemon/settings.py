@@ -15,6 +15,7 @@ from shisha_rt.checked import convert, shown
 from shisha_rt.daemon.fleet.watch import DEFAULT_LIMITS
 from shisha_rt.endpoint import default_endpoint
 from shisha_rt.errors import BadInput, Error
+from shisha_rt.extras import pip_install
 from shisha_rt.machine.precision import PERMITTED
 from shisha_rt.measure.installed import installed_engines
 from shisha_rt.model.input_sizes import LARGEST_SIZE
@@ -372,7 +373,8 @@ def engine_of(settings: Settings, machine: Machine) -> AnyEngine:
     if own:
         raise BadInput(f"engine = {shown(asked)}: {machine.source}: {own}; expected auto or {DEFAULT_ENGINE}")
     if asked not in installed_engines():
-        raise BadInput(f"engine = {shown(asked)}: it is not installed; expected it: pip install 'shisha-rt[{asked}]'")
+        message = f"engine = {shown(asked)}: it is missing, expected the extra {asked!r}: {pip_install(asked)}"
+        raise BadInput(message, Error.EXTRA_MISSING)
     return asked
 
 

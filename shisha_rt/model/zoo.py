@@ -9,7 +9,6 @@ libraries. Shell.
 
 from __future__ import annotations
 
-import difflib
 import importlib.metadata
 import os
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from typing import Final
 import onnx
 
 from shisha_rt.cache import cache_folder, publish
+from shisha_rt.checked import did_you_mean
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import pip_install
 from shisha_rt.model.default_dims import set_default_dims
@@ -47,8 +47,6 @@ TRAINED: Final[Mapping[str, tuple[str, Mapping[str, int]]]] = {
 """For each trained network, its file in the package's `models` and its default sizes."""
 _PACKAGE: Final = "rapidocr"
 _PREFIX: Final = "zoo:"
-_CLOSE: Final = 0.8
-"""Least similarity (difflib's ratio) at which a name is suggested."""
 _WEIGHTS_VERSION: Final = "v1"  # raise it when the weights would come out differently
 
 
@@ -81,8 +79,7 @@ def _meant(text: str) -> str:
     known = {_plain(name): name for name in names}
     if not text.startswith(_PREFIX) and path.parent.is_dir():
         known |= {_plain(file.stem): str(file) for file in sorted(path.parent.glob("*.onnx"))}
-    close = difflib.get_close_matches(_plain(path.stem), known, n=1, cutoff=_CLOSE)
-    return f"; did you mean {known[close[0]]}?" if close else ""
+    return did_you_mean(_plain(path.stem), known)
 
 
 def _plain(name: str) -> str:

@@ -82,6 +82,7 @@ def test_version(run: Run) -> None:
             ("check", "resnet50"),
             "shisha-rt: resnet50: no such file",
         ),
+        (("tuner", "set"), "shisha-rt tuner: invalid value for"),
         (("check", "zoo:ResNet-50"), "shisha-rt: zoo:ResNet-50: no such network"),
         (("layers",), "shisha-rt layers: missing argument 'MODEL'"),
         (("layers", "a.onnx", "b.onnx"), "shisha-rt layers: got unexpected extra"),
@@ -105,6 +106,37 @@ def test_an_option_of_other_commands_names_those(run: Run) -> None:
     assert 0 < complaint.find("plan get") < complaint.find("plan set")
     assert "submit" in run("plan", "--frames", "3").complaint
     assert ";" not in run("plan", "--bogus").complaint
+
+
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        ("plan ste p.json", ["plan set"]),
+        ("plan schedules m.onnx", ["plan schedule"]),
+        ("plan search m.onnx", ["plan get", "plan schedule", "plan set"]),
+        ("place sett core0", ["place set"]),
+        ("models loads m", ["models load"]),
+        ("models list", ["models load", "models undo", "models unload"]),
+        ("keys news me", ["keys new"]),
+        ("keys", ["keys new"]),
+        ("tuner puase", ["did you mean pause?"]),
+        ("tuner set", ["--alpha", "--strategy", "--objective"]),
+        ("plan m.onnx --strategy anealing", ["did you mean annealing?"]),
+        ("serve m.onnx --machine big-litle", ["did you mean big-little?"]),
+    ],
+)
+def test_a_near_miss_is_answered_by_what_may_be_meant(run: Run, tiny_model: Path, typed: str, named: list[str]) -> None:
+    complaint = run(*typed.replace("m.onnx", str(tiny_model)).split()).complaint
+    for words in named:
+        assert words in complaint
+
+
+def test_a_file_that_is_called_nearly_like_a_command(
+    run: Run, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sett").write_bytes(tiny_model.read_bytes())
+    assert run("plan", "sett", "--strategy", "seed").status == 0
 
 
 def test_no_open_file_left_is_said_without_a_file(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

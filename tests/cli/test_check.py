@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import helper
 
+from shisha_rt.daemon.settings import Settings, read_settings
 from shisha_rt.errors import Error
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure.check import oddities, weight_bytes_within
@@ -72,6 +73,37 @@ def test_an_everyday_network(run: Run, tiny_model: Path) -> None:
             says(f"{serve} --objective throughput  # the most frames …"),
         ],
     }
+
+
+def test_sizes_are_kept_in_a_daemon_file(run: Run, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tiny_model.parent)
+    tried(tiny_model, "shared-2", InputSizes({"N": 2}))
+    asked = ("check", tiny_model.name, "--dim", "N=2", "--machine", "shared-2", "--write", "kept.toml", "--json")
+    assert run(*asked).object["next"][0].startswith("shisha-rt serve kept.toml  #")
+    kept = read_settings(tiny_model.parent / "kept.toml")
+    assert kept == Settings(str(tiny_model), machine="shared-2", shape=({"x": (2, 4, 8, 8)},))
+    before = (tiny_model.parent / "kept.toml").read_text()
+    assert run(*asked[:-1]).kind == Error.UNWRITABLE_FILE
+    assert (tiny_model.parent / "kept.toml").read_text() == before
+
+
+def test_several_shapes_and_a_machine_file_are_kept(run: Run, tmp_path: Path) -> None:
+    model = write(
+        network([helper.make_node("Relu", ["x"], ["y"])], {"x": (1, 2, "width")}, {"y": (1, 2, "width")}), tmp_path
+    )
+    board, folder = tmp_path / "board.toml", tmp_path / "configured"
+    board.write_text('[[place]]\nname = "a"\ncores = [0]\n')
+    folder.mkdir()
+    shapes: tuple[dict[str, tuple[int, ...]], ...] = {"x": (1, 2, 3)}, {"x": (1, 2, 5)}
+    tried(model, str(board), *(InputSizes(shapes=shape) for shape in shapes))
+    file = folder / "kept.toml"
+    ran = run("check", model, "--machine", board, "--shape", "x=1x2x3", "--shape", "x=1x2x5", "--write", file)
+    assert ran.status == 0
+    assert read_settings(file) == Settings(str(model), machine=str(board), shape=shapes)
+
+
+def test_a_daemon_file_has_its_ending(run: Run, tiny_model: Path, tmp_path: Path) -> None:
+    assert run("check", tiny_model, "--write", tmp_path / "kept").kind == Error.WRONG_OPTION
 
 
 def test_one_screen(run: Run, tiny_model: Path) -> None:

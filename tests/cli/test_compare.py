@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import onnx
 import pytest
 
-from shisha_rt.cli.compare import Compared
+from shisha_rt.cli.compare import Compared, CompareOptions
 from shisha_rt.cli.drive import compared as drive
-from shisha_rt.cli.drive.compared import DAEMON, ENGINES, MeasuredSide, MeasuredSides, _engine
+from shisha_rt.cli.drive.compared import DAEMON, ENGINES, Comparison, MeasuredSide, MeasuredSides, _engine
 from shisha_rt.client.link import TIMEOUT_S
 from shisha_rt.errors import Error, Failure
+from shisha_rt.machine.config.machine_file import load_machine
 from tests.cli.conftest import Run
 from tests.serving.identity_model import SHAPE, write_identity_model
 from tests.wording import says
@@ -72,6 +74,25 @@ def test_a_daemon_that_is_still_tuned_is_told_of() -> None:
 def test_a_machine_that_others_use_is_told_of() -> None:
     in_words = compared((120.0, 110.0, 130.0), others_ratio=0.43).in_words()
     assert in_words.splitlines()[-1] == says("other programs had 43% of the cores meanwhile: …")
+
+
+def test_another_daemon_on_the_cores_is_told_of() -> None:
+    alone = compared((120.0, 110.0, 130.0))
+    beside = replace(alone, measured=replace(alone.measured, leased=(0, 1)))
+    assert beside.in_words().splitlines()[-1] == says("… cores 0, 1: …")
+    assert (alone.as_object()["leased_by_others"], beside.as_object()["leased_by_others"]) == ([], [0, 1])
+
+
+def test_cores_of_another_daemon_are_shared_or_missing(tmp_path: Path) -> None:
+    comparison = Comparison(CompareOptions("m"), load_machine("this-machine"), tmp_path)
+    first, *others = comparison.cores
+
+    def status(cores: list[int], shared: list[int]) -> dict[str, Any]:
+        return {"places": [{"cores": [core]} for core in cores], "host": {"shared": shared}}
+
+    assert comparison.leased_by_others(status([first, *others], [])) == ()
+    assert comparison.leased_by_others(status([first, *others], [first])) == (first,)
+    assert comparison.leased_by_others(status(others, [])) == (first,)
 
 
 def test_figures_have_no_exponent() -> None:

@@ -40,7 +40,9 @@ def assert_interrupted(process: subprocess.Popen[str]) -> None:
     assert (process.returncode, said) == (130, "")
 
 
-@pytest.mark.parametrize("module", ["shisha_rt.cli", "typer", "shisha_rt.cli.submit", "numpy", "zmq.sugar.socket"])
+@pytest.mark.parametrize(
+    "module", ["typing", "shisha_rt.cli", "typer", "shisha_rt.cli.submit", "numpy", "zmq.sugar.socket"]
+)
 def test_while_it_imports(daemon: DaemonProcess, tmp_path: Path, module: str) -> None:
     """Half a second, in which no handler of the command's own is there at first."""
     (tmp_path / "sitecustomize.py").write_text(AT_AN_IMPORT)

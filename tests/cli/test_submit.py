@@ -73,6 +73,16 @@ class TestARunningDaemon:
         with np.load(output) as answers:
             assert np.array_equal(answers["y"], numbers)
 
+    @pytest.mark.parametrize("inputs", [("--frames", 3), ("--input", "one.npy", "--frames", 3)])
+    def test_single_frames_are_saved_along_the_batch(
+        self, run: Run, daemon: DaemonProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs: tuple[Any, ...]
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        np.save("one.npy", frame_of(1))
+        assert run("submit", "--endpoint", daemon.endpoint, *inputs, "--output", "answers.npz").status == 0
+        with np.load("answers.npz") as answers:
+            assert answers["y"].shape == (3, *SHAPE[1:])
+
     def test_frames_start_over_when_there_are_too_few(self, run: Run, daemon: DaemonProcess, tmp_path: Path) -> None:
         numbers = np.stack([frame_of(i) for i in range(2)])
         np.save(tmp_path / "two.npy", numbers)

@@ -16,8 +16,8 @@ from zipfile import ZipFile
 import pytest
 
 from shisha_rt import __version__
+from tests.install.registry import PIP, ROOT, make_wheel, why_unreachable
 
-ROOT: Final = Path(__file__).parents[2]
 VERSIONS: Final = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
 pytestmark = pytest.mark.long
 
@@ -74,8 +74,8 @@ class Environment:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    _from_registry([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)])
+    if why := make_wheel(folder):
+        pytest.skip(why)
     (made,) = folder.glob("*.whl")
     return made
 
@@ -88,7 +88,8 @@ def installed(
     folder = tmp_path_factory.mktemp("install")
     subprocess.run([_interpreter(request.param), "-m", "venv", str(folder / "venv")], check=True)
     python = folder / "venv" / "bin" / "python"
-    _from_registry([str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", str(wheel)])
+    if why := why_unreachable([str(python), *PIP, "install", "--quiet", str(wheel)]):
+        pytest.skip(why)
     log = folder / "opened"
     (packages,) = (folder / "venv" / "lib").glob("python3.*/site-packages")
     (packages / "sitecustomize.py").write_text(WATCH.format(checkout=f"{ROOT}/", log=str(log)))
@@ -114,13 +115,6 @@ def _interpreter(version: str) -> str:
     if found is None or subprocess.run([found, "-c", "import venv"], capture_output=True).returncode != 0:
         pytest.skip(f"there is no Python {version} in PATH")  # a launcher of that name may be there without it
     return found
-
-
-def _from_registry(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0 and any(word in done.stderr for word in ("NewConnectionError", "No matching distribution")):
-        pytest.skip(f"no package registry can be reached: {done.stderr.splitlines()[-1]}")
-    assert done.returncode == 0, done.stderr
 
 
 def test_the_commands_are_there(installed: Environment) -> None:

@@ -74,7 +74,7 @@ PRESUMED: Final[Mapping[str, Mapping[str, Sequence[str]]]] = MappingProxyType(
     {
         "cli.md": {"shisha-rt plan get *": ["shisha-rt serve zoo:squeezenet"]},
         "examples.md": {"python examples/camera.py": ["shisha-rt serve zoo:squeezenet --http 127.0.0.1:8000"]},
-        "metrics.md": {"shisha-rt serve *": [_CERTIFICATE, _ALLOWED, _ALLOW]},
+        "metrics.md": {"shisha-rt serve model.onnx --metrics *": [_CERTIFICATE, _ALLOWED, _ALLOW]},
         "python.md": {"import numpy*": ["shisha-rt serve zoo:squeezenet"]},
         "plans.md": {"from shisha_rt.client import Client, Plan, Stage*": ["shisha-rt serve zoo:squeezenet"]},
         "security.md": {"shisha-rt serve zoo:squeezenet *": [_ALLOWED, _ALLOW]},

@@ -1,5 +1,7 @@
 """What the pages show to be typed works, from the top of each page to its end, in an empty folder.
 
+What is installed is the wheel, where a registry can be reached to make it, else the checkout.
+
 Each page has a folder with what its commands name (a model, a machine file, the checkout's docs, examples and configs)
 and a network of its own, in which the addresses that it shows are free. A daemon serves until the page starts another
 one, or something that wants the cores for itself; then Ctrl-C ends it, as a reader would.
@@ -22,6 +24,7 @@ from typing import Final
 import pytest
 
 from shisha_rt.model.zoo import resolve_model
+from tests.install.registry import PIP, make_wheel
 from tests.pages.presumed import presumed, reason_not_to_run
 from tests.pages.shown import PAGES, ROOT, Command, Program, Shown, shown_on
 from tests.waiting import PATIENCE_S
@@ -57,13 +60,14 @@ TO_RUN: Final = [page for page in PAGES if any(map(runs, shown_on(page)))]
 class Reader:
     """Who types what a page shows."""
 
-    def __init__(self, folder: Path, enter: Sequence[str]) -> None:
+    def __init__(self, folder: Path, enter: Sequence[str], packages: Path) -> None:
         self._folder = folder
         self._enter = enter
         self._daemon: subprocess.Popen[str] | None = None
         self._env = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(packages),
             "XDG_RUNTIME_DIR": str(folder),
             "MPLBACKEND": "agg",
         }
@@ -157,8 +161,20 @@ def enter() -> Iterator[tuple[str, ...]]:
     holder.communicate()
 
 
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the wheel has."""
+    folder = tmp_path_factory.mktemp("packages")
+    if make_wheel(folder):
+        return ROOT
+    (wheel,) = folder.glob("*.whl")
+    install = (*PIP, "install", "--quiet", "--no-deps", "--no-index", "--target", str(folder), str(wheel))
+    subprocess.run([sys.executable, *install], check=True)
+    return folder
+
+
 @pytest.fixture
-def reader(tmp_path: Path, enter: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
+def reader(tmp_path: Path, enter: tuple[str, ...], packages: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
     for name in ("docs", "configs", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.copy(resolve_model("zoo:squeezenet"), tmp_path / "model.onnx")
@@ -166,7 +182,7 @@ def reader(tmp_path: Path, enter: tuple[str, ...], monkeypatch: pytest.MonkeyPat
     for name in ("board.toml", "my-board.toml"):
         (tmp_path / name).write_text(MACHINE)
     monkeypatch.delenv("SHISHA_ENDPOINT", raising=False)
-    typing = Reader(tmp_path, enter)
+    typing = Reader(tmp_path, enter, packages)
     yield typing
     typing.kill()
 
@@ -183,3 +199,7 @@ def test_what_the_page_shows_works(page: Path, reader: Reader) -> None:
             assert isinstance(shown, Command)
             reader.type(shown.text)
     reader.end_daemon()
+
+
+def test_the_package_is_that_of_the_wheel(reader: Reader, packages: Path) -> None:
+    reader.type(f"python -c 'import shisha_rt, stages; assert shisha_rt.__file__.startswith(\"{packages}/\")'")

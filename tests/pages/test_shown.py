@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import re
 import shlex
 import shutil
@@ -25,6 +26,11 @@ COMMANDS: Final = [shown for shown in SHOWN if isinstance(shown, Command)]
 INLINE: Final = re.compile(r"`((?:shisha-rt|python -m benchmarks) [^`\n]+)`")
 OPTION: Final = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 SHISHA: Final[Any] = typer.main.get_command(command_line())
+NO_TASK: Final = frozenset(
+    {"design.md", "glossary.md", "processors.md", "scale.md", "stability.md", "wire.md"}
+)  # read to know, or to write a program by
+OPENING: Final = 15
+"""Lines of a page within which its reader has typed something."""
 BENCHMARKS: Final[Any] = typer.main.get_command(benchmarks_app)
 
 
@@ -105,6 +111,11 @@ def test_programs_compile_and_what_they_import_is_there(program: Program) -> Non
             continue
         imported = importlib.import_module(module)
         assert name is None or hasattr(imported, name) or find_spec(f"{module}.{name}"), f"{module}.{name}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name == "docs" and page.name not in NO_TASK])
+def test_a_page_begins_with_what_can_be_typed(page: Path) -> None:
+    assert min((shown.line for shown in shown_on(page)), default=math.inf) <= OPENING
 
 
 def test_extras_are_added_to_what_is_installed_by_its_name() -> None:

@@ -31,6 +31,7 @@ from shisha_rt.cli.drive.reach import events_from
 from shisha_rt.cli.options import size_words
 from shisha_rt.client import Client, plan_of
 from shisha_rt.errors import Failure
+from shisha_rt.extras import pip_install
 from shisha_rt.machine.host.cpu_use import CpuReading, family, read_cpu_use
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.process.child import Child, last_line, start_child
@@ -94,10 +95,14 @@ class MeasuredSide:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSides:
-    """All sides, the daemon first. `others_ratio`: share of the cores that other programs used meanwhile."""
+    """All sides, the daemon first. `others_ratio`: share of the cores that other programs used meanwhile.
+
+    `leased`: cores that another daemon has: this one shares them, or does without, while engines run on all.
+    """
 
     sides: tuple[MeasuredSide, ...]
     others_ratio: float
+    leased: tuple[int, ...] = ()
 
 
 class _Side(Protocol):
@@ -139,6 +144,7 @@ class Comparison:
             say("starting a daemon")
             child = closing.enter_context(child_daemon(*self._serve))
             client = closing.enter_context(Client(child.endpoint, timeout_s=_ANSWER_S))
+            leased = self.leased_by_others(client.status())
             shapes = model_shapes(client.call("model_metadata"))
             frames = [frame for file in files for frame in frames_of_any(*file, shapes)]
             frames = frames or random_frames(shapes[0], _FRAMES, 0)
@@ -149,7 +155,7 @@ class Comparison:
             reasons: dict[str, str] = {}
             for engine, name in ENGINES.items():
                 if engine.startswith(_OPENVINO) and importlib.util.find_spec(_OPENVINO) is None:
-                    reasons[name] = "not installed (the extra openvino)"
+                    reasons[name] = f"not installed: {pip_install(_OPENVINO)}"
                     continue
                 say(f"starting {name}")
                 try:
@@ -161,7 +167,12 @@ class Comparison:
             others_ratio = self._cpu_use().others_ratio(before)
             plan, latency_plan = (daemon.plans.get(load) for load in ("throughput", "latency"))
             served = replace(measured[0], plan=plan, latency_plan=latency_plan, tuner=state)
-            return MeasuredSides((served, *measured[1:]), others_ratio)
+            return MeasuredSides((served, *measured[1:]), others_ratio, leased)
+
+    def leased_by_others(self, status: Mapping[str, Any]) -> tuple[int, ...]:
+        """Cores of the engines that a daemon of this `status` does not have alone."""
+        own = {core for place in status["places"] for core in place["cores"]} - set(status["host"]["shared"])
+        return tuple(sorted(set(self.cores) - own))
 
     def _cpu_use(self) -> CpuReading:
         return read_cpu_use(self.cores, family(os.getpid()), time.monotonic())

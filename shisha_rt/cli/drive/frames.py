@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -115,11 +115,13 @@ def frames_of(path: Path, content: Content, inputs: Sequence[Tensor]) -> list[Fr
     return [{name: array[i, ...] for name, array in split.items()} for i in range(next(iter(counts.values())))]
 
 
-def has_frames_along_batch(content: Content, shapes: Sequence[Sequence[Tensor]]) -> bool:
-    """Whether the frames of a file that fits the model lie along the inputs' batch axis: (n, *S[1:])."""
-    arrays = {shapes[0][0].name: content} if isinstance(content, np.ndarray) else content
+def has_frames_along_batch(contents: Iterable[Content], shapes: Sequence[Sequence[Tensor]]) -> bool:
+    """Whether frames lie along the inputs' batch axis, which is 1: no file that fits the model has an axis more."""
     ranks = {tensor.name: len(tensor.shape) for tensor in shapes[0]}
-    return all(array.ndim == ranks[name] and len(array) > 1 for name, array in arrays.items())
+    named = ({shapes[0][0].name: content} if isinstance(content, np.ndarray) else content for content in contents)
+    return all(tensor.shape[:1] == (1,) for tensor in shapes[0]) and all(
+        array.ndim == ranks[name] for arrays in named for name, array in arrays.items()
+    )
 
 
 def _by_name(path: Path, content: Content, inputs: Sequence[Tensor]) -> Mapping[str, Array]:

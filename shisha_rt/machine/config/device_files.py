@@ -15,7 +15,7 @@ from typing import Annotated, Final, get_args
 import msgspec
 import onnx
 
-from shisha_rt.checked import Count, WholeNumber, refuse, repeated_names, shown
+from shisha_rt.checked import Count, WholeNumber, did_you_mean, refuse, repeated_names, shown
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import pip_install
 from shisha_rt.machine.config.shipped import shipped_configs
@@ -221,7 +221,7 @@ def _find(name: str, machine: Machine, place: Place) -> Path:
         return Path(machine.source).parent / path
     raise BadInput(
         f"{machine.source}: place {place.name}: device {shown(name)}: no such shipped name, "
-        f"expected a TOML file or one of {', '.join(shipped)}",
+        f"expected a TOML file or one of {', '.join(shipped)}{did_you_mean(name, {known: known for known in shipped})}",
         Error.UNKNOWN_DEVICE_NAME,
     )
 

@@ -13,7 +13,7 @@ from typing import Annotated, Final, get_args
 
 import msgspec
 
-from shisha_rt.checked import Count, WholeNumber, refuse, repeated_names, shown
+from shisha_rt.checked import Count, WholeNumber, did_you_mean, refuse, repeated_names, shown
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
@@ -104,10 +104,9 @@ def _find(text: str) -> Path:
         return shipped[text]
     if path.suffix == ".toml" or len(path.parts) > 1 or path.exists():
         return path
-    names = ", ".join([THIS_MACHINE, *shipped])
-    raise BadInput(
-        f"machine {shown(text)}: no such shipped name, expected a TOML file or one of {names}", Error.UNKNOWN_MACHINE
-    )
+    names = [THIS_MACHINE, *shipped]
+    expected = f"expected a TOML file or one of {', '.join(names)}{did_you_mean(text, {name: name for name in names})}"
+    raise BadInput(f"machine {shown(text)}: no such shipped name, {expected}", Error.UNKNOWN_MACHINE)
 
 
 def _place(place: _Place, default_memory: str) -> Place:

@@ -199,7 +199,7 @@ def _what_is_open(inputs: Sequence[_Input], known: Mapping[str, int], guessed: M
         )
         for each in open_inputs
     )
-    return f"{what} their sizes: {' '.join(options)} would run"
+    return f"{what} their sizes: {' '.join(options)} would run, but may not be the sizes that it was trained for"
 
 
 def _as_option(name: str, shape: Sequence[int]) -> str:

@@ -32,7 +32,7 @@ class Returns:
     def __init__(self) -> None:
         self._answered_s: deque[float] = deque(maxlen=_MOST_ANSWERS)
         self._came_s = -math.inf
-        self._apart_s = self._after_s = _FOLLOWS_S
+        self._apart_s = self._after_s = 2 * _FOLLOWS_S  # none is waited for until shorter ones have been seen
 
     def answered(self, count: int, now_s: float) -> None:
         """Note that so many frames were answered."""
@@ -107,7 +107,7 @@ class RunTimes:
 
     def worth_waiting_s(self, place: str) -> float:
         """How long a batch may wait for more frames."""
-        return _WORTH * self.of(place, 0)
+        return min(_WORTH * self.of(place, 0), _FOLLOWS_S)
 
 
 @dataclass(slots=True)

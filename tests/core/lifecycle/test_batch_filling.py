@@ -227,18 +227,18 @@ def test_what_a_run_takes_beside_its_frames_is_told_by_runs_of_several_sizes() -
 
 def test_frames_are_expected_after_answers_for_a_while() -> None:
     returns = Returns()
-    for burst in range(30):
+    for burst in range(80):
         returns.answered(4, 0.08 * burst)
         for position in range(4):
             returns.came(0.08 * burst + 0.01 + 0.001 * position)
-    returns.answered(4, 3.0)
-    returns.came(3.01)
-    frames, takes_s = returns.filled(1, 0, 1, 8, 3.011)
+    returns.answered(4, 7.0)
+    returns.came(7.01)
+    frames, takes_s = returns.filled(1, 0, 1, 8, 7.011)
     assert frames == 4
     assert takes_s == pytest.approx(0.003, rel=0.5), "three follow, a millisecond apart"
-    assert returns.filled(1, 0, 1, 2, 3.011)[0] == 2, "as many as a run may have"
-    assert returns.filled(1, 0, 2, 8, 3.011)[0] == 2, "another idle team has its share of them"
-    frames, takes_s = returns.filled(2, 4, 1, 8, 3.2)
+    assert returns.filled(1, 0, 1, 2, 7.011)[0] == 2, "as many as a run may have"
+    assert returns.filled(1, 0, 2, 8, 7.011)[0] == 2, "another idle team has its share of them"
+    frames, takes_s = returns.filled(2, 4, 1, 8, 7.2)
     assert frames == 6
     assert takes_s == pytest.approx(0.014, rel=0.5), "four are answered first"
-    assert returns.filled(1, 0, 1, 8, 3.2)[0] == 1, "they would have come"
+    assert returns.filled(1, 0, 1, 8, 7.2)[0] == 1, "they would have come"

@@ -133,12 +133,12 @@ def _corrected(rows: Sequence[Row]) -> list[str]:
     later = [row for row in rows if _number(row["speed"]) < 1 and row["corrected: off %, median"] not in (None, "")]
     if not later:
         return []
-    told, corrected = ([_number(row[f"{by}: off %, median"]) for row in later] for by in ("predicted", "corrected"))
+    by_costs, corrected = ([_number(row[f"{by}: off %, median"]) for row in later] for by in ("predicted", "corrected"))
     within = sum(off <= slowed.AIM_PERCENT for off in corrected)
     return [
         f"- On slowed places the median shard is within {slowed.AIM_PERCENT:g}% of what earlier plans let expect in "
         f"{within} of {len(later)} plans: {median(corrected):.2g}% off in the middle, by costs alone "
-        f"{median(told):.2g}%."
+        f"{median(by_costs):.2g}%."
     ]
 
 

@@ -94,7 +94,7 @@ def _off(
     """How far the plan's shards are from predictions without and with the corrections that follow from `done`."""
     learnt = with_splits_tried(costs, done, "latency").splits.scales
     corrected = replace(costs, splits=replace(costs.splits, scales=learnt))
-    told_s, corrected_s = (team_costs(by).team_s(plan) for by in (costs, corrected))
+    predicted_s, corrected_s = (team_costs(by).team_s(plan) for by in (costs, corrected))
     for place, speed in speeds.items():
         shards = [
             index
@@ -102,7 +102,8 @@ def _off(
             if stage.place == place and stage.split is not None and not stage.split.joins
         ]
         off = [
-            [100 * abs(seconds[index][0] / taken_s[index] - 1) for index in shards] for seconds in (told_s, corrected_s)
+            [100 * abs(seconds[index][0] / taken_s[index] - 1) for index in shards]
+            for seconds in (predicted_s, corrected_s)
         ]
         yield {
             **about,

@@ -22,9 +22,9 @@ def chain(*groups: tuple[int, ...]) -> Problem:
 def test_of_groups_that_share_a_node_one_is_in_use() -> None:
     problem = chain((0, 1), (1, 2))
     assert cost(problem, (1, 1, 1)).total_s == math.inf
-    found = feasible(problem, (1, 1, 1), fastest_alone(problem))
-    assert found == (1, 1, 0)
-    assert cost(problem, found).total_s < math.inf
+    assignment = feasible(problem, (1, 1, 1), fastest_alone(problem))
+    assert assignment == (1, 1, 0)
+    assert cost(problem, assignment).total_s < math.inf
 
 
 def test_nodes_stay_where_a_group_runs_all_and_go_where_none_does() -> None:

@@ -4,7 +4,7 @@ A client that keeps several frames in flight sends a new one for each answer. Af
 come soon, but one by one: if each were dealt as it comes, the next batches would be small. So an idle team waits for
 its share of the frames that are likely to follow the last answers. It does so only while their usual distance says
 that its share is complete before the wait has cost most of what a run saves by being one instead of two: the part of
-its time that does not depend on the number of its frames. Frames that come at random moments are too far apart.
+its time that does not depend on the number of its frames. Frames that come at random moments are mostly too far apart.
 """
 
 from __future__ import annotations

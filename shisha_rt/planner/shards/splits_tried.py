@@ -40,7 +40,7 @@ class _Seen(NamedTuple):
     taken_s: float
 
     @property
-    def told_s(self) -> float:
+    def predicted_s(self) -> float:
         return self.fixed_s + self.units_s
 
 
@@ -76,12 +76,12 @@ def _seen(costs: Costs, kinds: Sequence[Sequence[int]], done: Sequence[tuple[Pla
                 continue
             for team, taken_s in zip(stage.teams, times_s, strict=True):
                 shard = _Seen(kind_of[team[0]], stage.split.span, *by_costs.shard_terms_s(stage.split, team), taken_s)
-                if 0 < shard.told_s < math.inf and 0 < taken_s < math.inf:
+                if 0 < shard.predicted_s < math.inf and 0 < taken_s < math.inf:
                     yield shard
 
 
 def _factor(seen: Sequence[_Seen]) -> float:
-    return math.fsum(shard.taken_s for shard in seen) / math.fsum(shard.told_s for shard in seen)
+    return math.fsum(shard.taken_s for shard in seen) / math.fsum(shard.predicted_s for shard in seen)
 
 
 def _fitted(seen: Sequence[_Seen]) -> ShardScale:

@@ -361,9 +361,9 @@ def test_places_without_a_share_need_no_buffer_for_sums() -> None:
     """Of ten places, two have shares."""
     way = Splittable(0, 0, "inputs", 2, 1, (), summed=True)
     costs = with_splits(of_bytes(costs_of([[4.0] * 10], [1] * 10), [100], [90] * 10), way)
-    found = spread(costs, way, Goal())
-    assert found is not None
-    assert len(found.places) == 2 < MOST_SUMMED < 10
+    spread_plan = spread(costs, way, Goal())
+    assert spread_plan is not None
+    assert len(spread_plan.places) == 2 < MOST_SUMMED < 10
 
 
 def test_of_plans_as_fast_the_one_that_parts_fewest_layers() -> None:

@@ -61,11 +61,9 @@ class Served:
 
 FULL: Final = (
     Served("no place has room for fc6", "vgg19", (1.0, 1.0), ("--objective", "latency"), 330_000_000),
-    Served("unlike places, latency", "alexnet", (1.0, 0.4), ("--objective", "latency", "--no-replicate")),
-    Served("unlike places, latency, copies allowed", "alexnet", (1.0, 0.4), ("--objective", "latency")),
-    Served("unlike places, latency", "vgg19", (1.0, 0.4), ("--objective", "latency", "--no-replicate"), seconds=3.0),
-    Served("throughput, copies forbidden", "alexnet", (1.0, 1.0), ("--no-replicate",), in_flight=8),
-    Served("throughput, copies allowed", "alexnet", (1.0, 1.0), in_flight=8),
+    Served("unlike places, latency", "alexnet", (1.0, 0.4), ("--objective", "latency")),
+    Served("unlike places, latency", "vgg19", (1.0, 0.4), ("--objective", "latency"), seconds=3.0),
+    Served("throughput", "alexnet", (1.0, 1.0), in_flight=8),
 )
 QUICK: Final = FULL[1:2]
 
@@ -131,11 +129,9 @@ def served_row(case: Served) -> Row:
 def _planned(case: Served, machine: Machine, split: bool) -> str:
     """The result of `plan` in another process: the outcome, and the time of the slowest stage."""
     command = [sys.executable, "-m", "shisha_rt", "plan", f"zoo:{case.model}", "--machine", machine.source]
-    options = ["--strategy", "exact", "--split" if split else "--no-split", "--json"]
+    options = ["--strategy", "exact", "--replicate", "--split" if split else "--no-split", "--json"]
     if "latency" in case.options:
         options += ["--objective", "latency"]
-    if "--no-replicate" not in case.options:
-        options += ["--replicate"]
     ran = subprocess.run([*command, *options], capture_output=True, text=True)
     if not ran.stdout:
         raise Failure(f"plan: {ran.stderr.strip()}")

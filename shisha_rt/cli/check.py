@@ -33,7 +33,7 @@ from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import pip_install
 from shisha_rt.machine.host.this_machine import host_in_words, host_object
 from shisha_rt.model.input_sizes import InputSizes
-from shisha_rt.plan.engine import ENGINES
+from shisha_rt.plan.engine import ENGINES, is_exact
 from shisha_rt.show.lines import counted
 from shisha_rt.show.picture import milliseconds
 
@@ -282,7 +282,7 @@ def _engines(tried: EnginesTried) -> Iterator[str]:
         reason = why_not(trial)
         yield f"{trial.engine} {trial.version}: {f'not for this network: {reason}' if reason else _times(trial, tried)}"
     for engine in ENGINES:
-        if tried.of(engine) is None:
+        if is_exact(engine) and tried.of(engine) is None:
             yield f"{engine} is not installed, and some networks are faster on it: {pip_install(engine)}"
     times_s = [trial.time_s(1) for trial in tried.engines if not why_not(trial)]
     if min((time_s for time_s in times_s if time_s is not None), default=math.inf) < _SMALL_S:
@@ -300,6 +300,8 @@ def _times(trial: EngineTrial, tried: EnginesTried) -> str:
         of_one = milliseconds(trial.time_s(time.threads) or 0.0)
         is_ahead = " (ahead)" if ahead(tried, time.threads) == trial.engine else ""
         times.append(f"{of_one} on {counted(time.threads, 'thread')}{is_ahead}")
+    if not is_exact(trial.engine):
+        return f"{', '.join(times)}; answers change by up to {trial.difference or 0.0:.1e}: only with --precision any"
     return ", ".join(times) + _together(trial) + _apart(trial)
 
 

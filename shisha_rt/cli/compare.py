@@ -16,6 +16,7 @@ from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, check_
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import pip_install
+from shisha_rt.measure.installed import installed_engines
 
 if TYPE_CHECKING:
     from shisha_rt.cli.drive.compared import MeasuredSide, MeasuredSides
@@ -36,6 +37,13 @@ class CompareOptions:
         typer.Option(metavar="throughput|latency|auto", help="What the daemon is tuned for."),
     ] = "auto"
     seconds: Annotated[float, typer.Option(metavar="S", help="Of one window of one side.")] = 1.0
+    precision: Annotated[
+        Literal["exact", "any"],
+        typer.Option(
+            metavar="exact|any",
+            help="any: also in bfloat16 where the processor has it, which changes answers.",
+        ),
+    ] = "exact"
     rounds: Annotated[int, typer.Option(metavar="N", min=1, max=100, help="Turns of each side.")] = 3
     tune: Annotated[float, typer.Option(metavar="S", help="For which the daemon may be tuned, at most.")] = 60.0
     inputs: Annotated[
@@ -82,7 +90,8 @@ def compare(options: CompareOptions) -> None:
     path = resolve_model(options.model, progress)
     comparison = Comparison(options, machine, path)
     with plainly(sends_random=options.inputs is None):
-        compared = Compared(options.model, tuple(comparison.cores), comparison.measure(progress))
+        unasked = options.precision == "exact" and "openvino_bf16" in installed_engines()
+        compared = Compared(options.model, tuple(comparison.cores), comparison.measure(progress), unasked)
     print(json.dumps(compared.as_object()) if options.as_json else compared.in_words())
     if options.png is not None:
         from shisha_rt.show.compare_figure import save_comparison
@@ -94,11 +103,12 @@ def compare(options: CompareOptions) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Results of one model on all sides."""
+    """Results of one model on all sides. `has_faster`: OpenVINO has bfloat16 here, which was not wanted."""
 
     model: str
     cores: tuple[int, ...]
     measured: MeasuredSides
+    has_faster: bool = False
 
     @property
     def sides(self) -> tuple[MeasuredSide, ...]:
@@ -133,7 +143,11 @@ class Compared:
             latency = f"{_short(statistics.median(latencies_ms))} ms ({_range(latencies_ms)})"
             lines.append(f"{side.name:{width}}  {rate:>24}  {latency:>24}")
         lines += [f"{side.name:{width}}  left out: {side.reason}" for side in self.sides if side.reason]
-        return "\n".join([*lines, "", *self._verdict(), *self._doubt()])
+        return "\n".join([*lines, "", *self._verdict(), *self._in_bfloat16(), *self._doubt()])
+
+    def _in_bfloat16(self) -> Iterator[str]:
+        if self.has_faster:
+            yield "OpenVINO can compute in bfloat16 here, which changes answers: --precision any compares that"
 
     def _doubt(self) -> Iterator[str]:
         if self.measured.leased:

@@ -13,13 +13,17 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shisha_rt.plan.engine import DEFAULT_ENGINE, EngineName
+from shisha_rt.plan.engine import DEFAULT_ENGINE, EngineName, is_exact
 
 MOST_APART: Final = 1e-3
 """By how much of an output's largest value an engine's answers may differ from ONNX Runtime's."""
 MOST_UNLIKE: Final = 1e-3
 """Share of an output's whole numbers that may differ from ONNX Runtime's. Those of 8 bits stand for reals, and differ
 only if they are more than one step apart."""
+_MOST_IN_BFLOAT16: Final = 0.5
+"""The same for an engine that computes in bfloat16, which is for those who permit that: what rounding does to a trained
+network's answers is up to a fifth of the largest, if that is small, so that only what is plainly wrong can be told.
+"""
 _OVER_ROUNDING: Final = 1.001
 """Answers that differ by at most this many times what rounding explains agree: a step of a quantised output is as long
 as any other except for its own rounding."""
@@ -158,11 +162,16 @@ def why_not(trial: EngineTrial) -> str:
     """Why an engine must not serve this network; empty if it may."""
     if not trial.runs or trial.reason:
         return trial.reason or "it does not run the network"
-    return why_apart(trial.difference, trial.unlike, trial.over_rounding)
+    return why_apart(trial.difference, trial.unlike, trial.over_rounding, trial.engine)
 
 
-def why_apart(difference: float | None, unlike: float | None, over_rounding: float | None) -> str:
+def why_apart(
+    difference: float | None, unlike: float | None, over_rounding: float | None, engine: EngineName = "openvino"
+) -> str:
     """Why such differences (see `EngineTrial`) are too large to be rounding; empty if they are not."""
+    if not is_exact(engine):
+        most = max(difference or 0.0, unlike or 0.0)
+        return f"answers differ by {most:.2g}, more than bfloat16 explains" if most > _MOST_IN_BFLOAT16 else ""
     if over_rounding is not None and over_rounding > _OVER_ROUNDING:
         return (
             f"answers differ by {difference:.2g} of an output's largest value, "
@@ -188,7 +197,10 @@ def far_slower(tried: EnginesTried, engines: Sequence[EngineName], threads: int)
 
 
 def ahead(tried: EnginesTried, threads: int) -> EngineName | None:
-    """The usable engine that is clearly the fastest for a frame on `threads` threads; None without a clear one."""
-    times = {engine: trial.time_s(threads) for engine in usable(tried) if (trial := tried.of(engine)) is not None}
+    """The usable engine that is clearly the fastest for a frame on `threads` threads, of those that keep the network's
+    precision; None without a clear one.
+    """
+    exact = filter(is_exact, usable(tried))
+    times = {engine: trial.time_s(threads) for engine in exact if (trial := tried.of(engine)) is not None}
     fastest = sorted((time_s, engine) for engine, time_s in times.items() if time_s is not None)
     return fastest[0][1] if len(fastest) > 1 and fastest[1][0] > _LEVEL * fastest[0][0] else None

@@ -121,7 +121,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = None
     precision: Annotated[
-        str, _planning("exact (default): no device that changes results; any: those too.", choices=PERMITTED)
+        str,
+        _planning(
+            "exact (default): no engine or device that changes results; any: those too, as OpenVINO in bfloat16.",
+            choices=PERMITTED,
+        ),
     ] = "exact"
     calibration: Annotated[
         str | None, _planning("Frames on which scales in int8 are found; noise if not.", "FRAMES.npz", file=True)
@@ -142,7 +146,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = None
     replicate: Annotated[
-        bool, _planning("Whether plans may have copies and teams (default), or each place a stage of its own.")
+        bool, _planning("Whether plans may have copies, teams and shards (default), or each place a stage of its own.")
     ] = True
     batch: Annotated[
         int | None,

@@ -100,7 +100,7 @@ def make_ready(
     refuse(_faults(machine, kind, devices), machine.source, Error.DEVICE_UNFIT)
     if len(sizes) > 1:
         refuse(_shape_faults(machine, devices), machine.source, Error.WRONG_SIZES)
-        return ModelOnMachine(compile_shapes(path, sizes, on_progress), machine, {}, teams)
+        return ModelOnMachine(compile_shapes(path, sizes, on_progress), machine, {}, teams, precision=precision)
     of_int8 = [device for place_devices in devices.values() for device in place_devices if device.precision == "int8"]
     for device in of_int8:
         check_int8(device)
@@ -108,7 +108,7 @@ def make_ready(
         why = f"on {machine.source} no device of int8 runs: expected no calibration frames"
         raise BadInput(f"{calibration}: {why}", Error.DEVICE_UNFIT)
     compiled = compile_model(path, sizes[0], on_progress, plain=kind if has_devices else None)
-    ready = ModelOnMachine(compiled, machine, {}, teams)
+    ready = ModelOnMachine(compiled, machine, {}, teams, precision=precision)
     if not has_devices:
         return ready
     check_static(compiled.model.graph, str(path), machine)

@@ -13,6 +13,7 @@ from shisha_rt.extras import pip_install
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.compiled import Compiled
+from shisha_rt.measure.installed import has_bfloat16
 from shisha_rt.messages.scales import scales_file
 from shisha_rt.plan.engine import DEFAULT_ENGINE, STAGE_ENGINES, StageEngine
 from shisha_rt.plan.plan import Team
@@ -27,7 +28,7 @@ class ModelOnMachine:
 
     `teams`: whether costs of teams are known or measured too. `team_costs`: as `operator_costs`, for each of the
     machine's teams: its lead's devices, on all of the team's threads. `scales`: the file with the model's scales, for
-    int8 devices.
+    int8 devices. `precision`: "any" if engines may change results, else "exact".
     """
 
     compiled: Compiled
@@ -38,6 +39,7 @@ class ModelOnMachine:
     scales: str = scales_file()
     remote: Mapping[str, Setting] = field(default_factory=dict)
     far: Mapping[str, HostLink] = field(default_factory=dict)
+    precision: str = "exact"
 
     @property
     def devices(self) -> Mapping[str, tuple[Device, ...]]:
@@ -84,8 +86,10 @@ class ModelOnMachine:
         elif machine.timing == "modelled":
             why = f'{machine.source} has timing = "modelled", by what {DEFAULT_ENGINE} takes: {usual}'
         else:
-            return {"openvino": why} if (why := self._why_no_openvino) else {}
-        return dict.fromkeys(("onnxruntime-spin", "openvino"), why)
+            why = self._why_no_openvino
+            barred: dict[StageEngine, str] = {"openvino": why, "openvino_bf16": why or self._why_no_bfloat16}
+            return {engine: why for engine, why in barred.items() if why}
+        return dict.fromkeys(("onnxruntime-spin", "openvino", "openvino_bf16"), why)
 
     @property
     def _why_no_openvino(self) -> str:
@@ -95,6 +99,12 @@ class ModelOnMachine:
         if open_output is not None:
             return f"the shape of output {open_output!r} depends on the data: expected {DEFAULT_ENGINE}"
         return ""
+
+    @property
+    def _why_no_bfloat16(self) -> str:
+        if self.precision == "exact":
+            return 'it changes results: expected precision = "any", or openvino'
+        return "" if has_bfloat16() else "this processor has neither AVX-512 BF16 nor AMX: expected openvino"
 
     @property
     def _mixing(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from typing import Final
 from shisha_rt.model.batches import why_not_together
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import MOST_SUMMED, Axis, Splittable
-from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
+from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine, is_openvino
 from shisha_rt.plan.form import WrittenStage
 from shisha_rt.plan.plan import Plan, Stage
 
@@ -204,7 +204,7 @@ def _engines(plan: Plan, rules: PlanRules) -> Iterator[str]:
         if stage.engine not in rules.engines:
             why = rules.engines_barred.get(stage.engine, f"expected {' or '.join(rules.engines)}")
             yield f"{_named(index, stage)} is to be computed by {stage.engine}: {why}"
-        elif stage.engine == "openvino" and stage.work != ((0, rules.layer_count - 1),):
+        elif is_openvino(stage.engine) and stage.work != ((0, rules.layer_count - 1),):
             yield (
                 f"{_named(index, stage)} is to be computed by {stage.engine}, which has no form of the network that is "
                 f"cut: expected layers 0 to {rules.layer_count - 1}, or {DEFAULT_ENGINE}"

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from shisha_rt.plan.engine import is_exact
 from shisha_rt.plan.form import plan_of
 from shisha_rt.plan.plan import Plan, Stage, Team, team_name
 from shisha_rt.plan.rate import Rate, rate_of
@@ -97,10 +98,15 @@ def pool_lines(stages: Stages) -> list[str]:
 
 
 def placement_lines(stages: Stages) -> list[str]:
-    """A line for each stage with a placement: its segments in order, with predicted and measured times."""
+    """A line for each stage with a placement: its segments in order, with predicted and measured times. A line for each
+    stage on an engine that changes results.
+    """
     lines = []
     for served, stage in zip(stages, plan_of(stages).stages, strict=True):
         placement = served.get("placement")
+        if not is_exact(stage.engine) and served["difference"]:
+            by = f"{served['difference']:.2g} of the largest"
+            lines.append(f"{_named(stage.teams)}: {stage.engine} changes outputs by up to {by}")
         if placement is not None:
             segments = " → ".join(map(_segment, placement["segments"]))
             predicted = milliseconds(placement["predicted_s"])

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from shisha_rt.machine.device import Precision
 from shisha_rt.process.arena import Arena
 from shisha_rt.tensors import NUMPY_OF, Tensor
 from stages.built.differences import relative_difference
@@ -31,6 +32,8 @@ that mixes frames differs by far more.
 _MOST_OF_INTEGERS: Final = 0.05
 _FLOAT16_FACTOR: Final = 16
 """By which float16 may differ more."""
+_BFLOAT16_FACTOR: Final = 128
+"""By which networks in bfloat16 may differ more: it has three bits less than float16."""
 
 
 class FramesDiffer(ValueError):
@@ -41,12 +44,13 @@ class FramesDiffer(ValueError):
 class Together:
     """A stage in one shape of the model: `single` computes one frame, and `sizes` batches, by their number of frames.
 
-    `axes`: each tensor's axis of frames, by name.
+    `axes`: each tensor's axis of frames, by name. `precision`: in which they compute.
     """
 
     single: EngineSession
     axes: Mapping[str, int]
     sizes: Mapping[int, EngineSession]
+    precision: Precision = "fp32"
 
 
 def batched_stage(sessions: Sequence[EngineSession], together: Callable[[], Iterable[Together]]) -> BuiltStage:
@@ -204,14 +208,19 @@ class _Runs:
         for spec in self._ends.outputs:
             by_frame = arrays[spec.name].reshape(count, *spec.shape)
             for position, (_, expected) in enumerate(frames):
-                _check_alike(spec, by_frame[position], expected[spec.name])
+                _check_alike(spec, by_frame[position], expected[spec.name], self._together.precision)
 
 
-def _check_alike(spec: Tensor, together: Array, alone: Array) -> None:
-    most = _MOST_OF_INTEGERS if together.dtype.kind in "iub" else _MOST_OF_LARGEST
+def _check_alike(spec: Tensor, together: Array, alone: Array, precision: Precision = "fp32") -> None:
+    if together.dtype.kind in "iub":
+        most = _MOST_OF_INTEGERS
+    elif precision == "bf16":
+        most = _BFLOAT16_FACTOR * _MOST_OF_LARGEST
+    else:
+        most = _MOST_OF_LARGEST * (_FLOAT16_FACTOR if together.dtype == np.float16 else 1)
     finite = np.isfinite(alone) if alone.dtype.kind == "f" else np.ones(alone.shape, bool)
     difference = relative_difference(together[finite], alone[finite])
-    if not difference <= (most if together.dtype != np.float16 else _FLOAT16_FACTOR * most):  # NaN is no agreement
+    if not difference <= most:  # NaN is no agreement
         raise FramesDiffer(
             f"frames have other answers in a batch than alone: {spec.name!r} by {difference:.1e} of its largest value"
         )

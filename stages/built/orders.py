@@ -9,6 +9,7 @@ from pathlib import Path
 
 from shisha_rt.messages.worker import Prepare, WorkerConfig
 from shisha_rt.model.index import ModelIndex
+from shisha_rt.plan.engine import is_openvino, without_spin
 from shisha_rt.process.arena import Arena
 from stages.built.batched import Together, batched_stage
 from stages.built.stage import BuiltStage
@@ -34,7 +35,7 @@ class CompiledStages:
 
     def build(self, order: Prepare) -> BuiltStage:
         threads = _threads_of(order, self._config.threads)
-        if order.engine == "openvino":
+        if is_openvino(order.engine):
             return self._on_openvino(order, threads)
         if order.split is not None:
             from stages.engines.onnxruntime.split_segment import split_segment
@@ -55,15 +56,15 @@ class CompiledStages:
         from stages.engines.openvino.whole import WholeOnOpenVino, load_for_all_of
 
         load_for_all_of(self._allowed)
-        networks = []
+        networks, engine = [], without_spin(order.engine)
         for folder, index, shape in zip(self._config.model_folders, self._indexes, self._shapes, strict=True):
             usual = shape.segment(((0, index.layer_count - 1),))
-            networks.append(WholeOnOpenVino(Path(folder), index, threads, usual.weight_bytes))
+            networks.append(WholeOnOpenVino(Path(folder), index, threads, usual.weight_bytes, engine))
             networks[-1].compare(usual)
 
         def together() -> Iterator[Together]:
             for network, index in zip(networks, self._indexes, strict=True):
-                yield Together(network, index.batch_axes, network.of_frames(order.batch))
+                yield Together(network, index.batch_axes, network.of_frames(order.batch), network.precision)
 
         return BuiltStage(networks) if order.batch == 1 else batched_stage(networks, together)
 

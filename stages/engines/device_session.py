@@ -16,7 +16,7 @@ import onnx
 from shisha_rt.errors import Failure
 from shisha_rt.machine.device import Device, Precision
 from shisha_rt.placement.segments import Segment
-from shisha_rt.plan.engine import EngineName
+from shisha_rt.plan.engine import EngineName, is_openvino
 from stages.built.clean_model import CleanModel
 from stages.engines.bfloat16 import with_casts, with_rounding
 from stages.engines.int8 import in_integers
@@ -74,6 +74,6 @@ def load_engines(engines: Iterable[EngineName]) -> None:
     OpenVINO's threads are limited to the number of cores that are usable at that moment. An engine that is not
     installed is reported later, when it is to build a session.
     """
-    if "openvino" in engines:
+    if any(map(is_openvino, engines)):
         with contextlib.suppress(Failure):
             load_openvino()

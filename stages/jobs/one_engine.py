@@ -110,10 +110,10 @@ class _Shape:
             def together() -> Together:
                 return Together(segment, index.batch_axes, {asked.job.batch: model.segment_of_many(work, threads)})
         else:
-            whole = network = WholeOnOpenVino(model_folder, index, threads, weight_bytes=0)
+            whole = network = WholeOnOpenVino(model_folder, index, threads, 0, asked.engine)
 
             def together() -> Together:
-                return Together(network, index.batch_axes, network.of_frames(asked.job.batch))
+                return Together(network, index.batch_axes, network.of_frames(asked.job.batch), network.precision)
 
         self._together = together
         self._many: BatchedStage | None = None

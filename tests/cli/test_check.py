@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
 from pathlib import Path
 
 import onnx
@@ -15,10 +14,12 @@ from shisha_rt.errors import Error
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure.check import oddities, weight_bytes_within
 from shisha_rt.measure.engines import engines_tried
+from shisha_rt.measure.installed import has_bfloat16, installed_engines
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.measure.sitting import ALONE
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.reader.onnx_reader import Model
+from shisha_rt.plan.engine import is_exact
 from tests.cli.conftest import Run
 from tests.measure.test_compile import refused
 from tests.model.networks import network, odd_network, weight, write
@@ -40,8 +41,10 @@ def test_an_everyday_network(run: Run, tiny_model: Path) -> None:
     found = ran.object
     first, *others = found.pop("engines")
     assert first["engine"] == "onnxruntime"
-    assert [other["engine"] for other in others] == (["openvino"] if find_spec("openvino") else [])
-    assert all(other["difference"] < 1e-5 and other["over_rounding"] < 1 and not other["why_not"] for other in others)
+    assert [first["engine"], *(other["engine"] for other in others)] == list(installed_engines())
+    exact = [other for other in others if is_exact(other["engine"])]
+    assert all(other["difference"] < 1e-5 and other["over_rounding"] < 1 for other in exact)
+    assert not any(other["why_not"] for other in others)
     assert {time["threads"] for tried in (first, *others) for time in tried["times"]} == {1}
     image = {"datatype": "FP32", "shape": [2, 4, 8, 8]}
     assert found.pop("engine").startswith("onnxruntime ")
@@ -136,7 +139,8 @@ def test_one_screen(run: Run, tiny_model: Path) -> None:
     ):
         assert text in ran.out
     assert f"serve {tiny_model} --shape x=1x4x8x8 --shape x=3x4x8x8" in ran.out
-    assert len(ran.out.splitlines()) <= 24
+    assert len(ran.out.splitlines()) <= 24 + 2 * has_bfloat16()
+    assert ("only with --precision any" in " ".join(ran.out.split())) is ("openvino_bf16" in installed_engines())
 
 
 @pytest.mark.usefixtures("own_cache")

@@ -69,6 +69,8 @@ def test_the_table_has_the_fastest_first_and_what_was_left_out_last() -> None:
 
 def test_a_daemon_that_is_still_tuned_is_told_of() -> None:
     assert compared((70.0, 60.0, 80.0), "tuning").in_words().endswith("still tuning: --tune gives it longer)")
+    in_fp32 = replace(compared((70.0, 60.0, 80.0)), has_faster=True)
+    assert "--precision any" in in_fp32.in_words().splitlines()[-1]
 
 
 def test_a_machine_that_others_use_is_told_of() -> None:

@@ -53,6 +53,19 @@ def test_who_is_ahead_and_who_is_far_slower() -> None:
     assert far_slower(tried(1, 1.0, 0.99 * FAR_SLOWER), ENGINES, 1) == frozenset()
 
 
+def test_bfloat16_may_differ_by_more_than_rounding_and_is_never_ahead() -> None:
+    """It is for those who permit other answers, so that it leads nothing that keeps them."""
+    coarse = replace(OTHER, engine="openvino_bf16", difference=0.2, unlike=0.3, over_rounding=200.0)
+    assert usable(EnginesTried((RIGHT, coarse))) == ("onnxruntime", "openvino_bf16")
+    assert "bfloat16" in why_not(replace(coarse, difference=0.51))
+    assert "bfloat16" in why_not(replace(coarse, unlike=0.51))
+    assert why_not(replace(coarse, runs=False, reason="it died")) == "it died"
+    three = EnginesTried((*tried(1, 1.0, 0.9).engines, replace(coarse, times=(EngineTime(1, 0.4, 0.4, runs=5),))))
+    assert ahead(three, 1) == "openvino"
+    assert far_slower(three, ENGINES, 1) == {"onnxruntime", "openvino"}
+    assert far_slower(three, ["onnxruntime", "openvino"], 1) == frozenset()
+
+
 def test_an_engine_that_is_far_slower_with_single_frames_alone_is_not_ruled_out() -> None:
     slower = tried(1, 1.0, 2.0).engines[1]
     in_runs = replace(slower, batch_times=(BatchTime(4, frame_s=1.4, single_s=2.0),))

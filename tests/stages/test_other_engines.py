@@ -19,6 +19,7 @@ from shisha_rt.costs.agreement import Apart, how_far_apart
 from shisha_rt.costs.engine_trials import MOST_APART, MOST_UNLIKE, why_apart
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.measure.compiled import Compiled
+from shisha_rt.measure.installed import has_bfloat16
 from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
 from shisha_rt.model.batch_axes import MixesFrames
 from shisha_rt.plan.engine import StageEngine
@@ -33,6 +34,8 @@ from tests.stages.test_placed import whole as plainly
 from tests.stages.test_placed_worker import worker
 from tests.stages.test_segments import residual
 from tests.stages.test_teams import CORES, Talk, fill, order_of, threads_of, two_cores
+
+needs_bfloat16 = pytest.mark.skipif(not has_bfloat16(), reason="this processor has neither AVX-512 BF16 nor AMX")
 
 
 def two_inputs(folder: Path) -> Path:
@@ -121,6 +124,30 @@ def test_frames_that_share_a_run_come_out_as_each_alone(
             stage.give_back()
         for slot, inputs in enumerate(frames):
             assert_close(outputs_in(arena, slot, compiled), plainly(compiled, inputs))
+
+
+@needs_bfloat16
+def test_bfloat16_changes_answers_and_says_by_how_much(tmp_path: Path) -> None:
+    compiled = compile_model(residual(tmp_path))
+    with arena_for(compiled, slot_count=1) as arena, worker(compiled, arena) as (channel, _):
+        answer = Talk(channel).ask(order_on("openvino_bf16", compiled))
+    assert isinstance(answer, Prepared), answer
+    assert MOST_APART < answer.difference < 0.2
+
+
+@needs_bfloat16
+def test_frames_in_bfloat16_share_runs(tmp_path: Path) -> None:
+    compiled = compile_model(residual(tmp_path))
+    network = WholeOnOpenVino(compiled.model_folder, compiled.index, Threads(), 0, "openvino_bf16")
+    stage = BatchedStage([Together(network, compiled.index.batch_axes, network.of_frames(4), network.precision)])
+    stage.try_out()
+    with arena_for(compiled, slot_count=4) as arena:
+        frames = fill(arena, compiled)
+        stage.run_together(arena, (0, 1, 2, 3), time.thread_time)
+        for slot, inputs in enumerate(frames):
+            apart = how_far_apart(outputs_in(arena, slot, compiled), plainly(compiled, inputs))
+            assert not why_apart(*apart, "openvino_bf16")
+            assert why_apart(*apart)
 
 
 def test_after_memory_was_short_nothing_holds_what_was_compiled(

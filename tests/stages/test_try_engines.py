@@ -19,13 +19,14 @@ from shisha_rt.errors import Failure
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.measure.compiled import Compiled
-from shisha_rt.measure.installed import installed_engines
+from shisha_rt.measure.installed import has_bfloat16, installed_engines
 from shisha_rt.measure.shapes import compile_shapes
 from shisha_rt.messages import try_engines as te
 from shisha_rt.messages.calibration import Progress
 from shisha_rt.messages.try_engines import EnginesJob
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.zoo import zoo_path
+from shisha_rt.plan.engine import is_exact
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.job import how_ended
 from stages.jobs import one_engine
@@ -39,6 +40,9 @@ from tests.stages.test_profile_devices import WITHOUT_OPENVINO
 from tests.stages.test_segments import residual
 from tests.wild.odd_networks import SERVED, thresholds_as_inputs
 
+EXACT = {engine: version for engine, version in installed_engines().items() if is_exact(engine)}
+"""What may also differ by more than rounding is another test's."""
+
 
 def job_of(compiled: Compiled, threads: int = 1, **changed: Any) -> EnginesJob:
     cores = usable_cores()[:threads]
@@ -47,7 +51,7 @@ def job_of(compiled: Compiled, threads: int = 1, **changed: Any) -> EnginesJob:
         threads=threads,
         lead=cores[:1] if threads > 1 else (),
         folders=tuple((str(shape.model_folder), str(shape.engine_folder)) for shape in compiled.each),
-        engines=installed_engines(),
+        engines=EXACT,
         family=os.getpid(),
         budget_s=0.1,
         min_rounds=3,
@@ -96,8 +100,8 @@ def compiled_tiny(model: onnx.ModelProto, folder: Path) -> Compiled:
 @pytest.mark.parametrize("threads", sorted({1, min(2, len(usable_cores()))}))
 def test_engines_agree_and_are_timed_in_turns(threads: int, tmp_path: Path) -> None:
     found = tried(job_of(compile_model(residual(tmp_path)), threads))
-    assert [trial.engine for trial in found.engines] == list(installed_engines())
-    assert usable(found) == tuple(installed_engines())
+    assert [trial.engine for trial in found.engines] == list(EXACT)
+    assert usable(found) == tuple(EXACT)
     for trial in found.engines:
         (time,) = trial.times
         assert time.threads == threads
@@ -124,6 +128,16 @@ def test_a_network_that_mixes_frames_has_no_runs_of_several(tmp_path: Path) -> N
     assert not any(trial.batch_times for trial in found.engines)
 
 
+@pytest.mark.skipif(not has_bfloat16(), reason="this processor has neither AVX-512 BF16 nor AMX")
+def test_bfloat16_is_tried_beside_the_others_and_its_answers_differ_more(tmp_path: Path) -> None:
+    answer = tried(job_of(compile_model(residual(tmp_path)), engines=installed_engines(), batch=4))
+    _, exact, coarse = answer.engines
+    assert usable(answer) == ("onnxruntime", "openvino", "openvino_bf16")
+    assert (exact.difference or 0.0) < 1e-3 < (coarse.difference or 0.0)
+    assert coarse.times
+    assert coarse.batch_times
+
+
 @WITHOUT_OPENVINO
 def test_a_model_in_several_shapes_is_tried_in_each(tmp_path: Path) -> None:
     nodes = [helper.make_node("Conv", ["x", "w"], ["a"], pads=[1] * 4), helper.make_node("Relu", ["a"], ["y"])]
@@ -132,7 +146,7 @@ def test_a_model_in_several_shapes_is_tried_in_each(tmp_path: Path) -> None:
     assert len(job_of(both).folders) == 2
     found = tried(job_of(both))
     assert [len(trial.times) for trial in found.engines] == [1, 1]
-    assert usable(found) == tuple(installed_engines())
+    assert usable(found) == tuple(EXACT)
 
 
 @WITHOUT_OPENVINO
@@ -197,7 +211,7 @@ def test_a_process_that_dies_of_runs_of_several_frames_costs_its_engine_those_al
 
     monkeypatch.setattr(_Process, "ask", killed_first)
     found = tried(job_of(compile_model(residual(tmp_path)), batch=4))
-    assert usable(found) == tuple(installed_engines())
+    assert usable(found) == tuple(EXACT)
     for trial in found.engines:
         assert trial.times[0].runs >= 3
         assert not trial.batch_times
@@ -273,7 +287,7 @@ def test_a_detector_that_sees_nothing_tells_rounding_from_errors() -> None:
     """Its answers to noise are near 0, where an engine has hardly a digit right."""
     small = InputSizes({"height": 64, "width": 128})
     found = tried(job_of(compile_model(zoo_path("text_detector"), small)))
-    assert usable(found) == tuple(installed_engines())
+    assert usable(found) == tuple(EXACT)
 
 
 def test_where_onnxruntime_fails_nothing_is_told(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from shisha_rt.client import Client, plan_of
 from shisha_rt.errors import Failure
 from shisha_rt.extras import pip_install
 from shisha_rt.machine.host.cpu_use import CpuReading, family, read_cpu_use
+from shisha_rt.measure.installed import installed_engines
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.process.child import Child, last_line, start_child
 
@@ -50,6 +51,13 @@ ENGINES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Plain engines: name in `stages/engines/plain.py` -> words."""
+IN_BFLOAT16: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "openvino_latency_bf16": "OpenVINO in bfloat16, latency",
+        "openvino_throughput_bf16": "OpenVINO in bfloat16, throughput",
+    }
+)
+"""The same, if answers may change and the processor has bfloat16."""
 _OPENVINO: Final = "openvino"
 _FRAMES: Final = 8
 _IN_FLIGHT: Final = 16
@@ -124,6 +132,12 @@ class Comparison:
         return sorted({core for place in self.machine.usual for core in place.cores} & os.sched_getaffinity(0))
 
     @property
+    def engines(self) -> Mapping[str, str]:
+        """The plain engines to measure."""
+        in_bfloat16 = self.options.precision == "any" and "openvino_bf16" in installed_engines()
+        return {**ENGINES, **IN_BFLOAT16} if in_bfloat16 else ENGINES
+
+    @property
     def has_cuts(self) -> bool:
         """Whether a pipeline may be the best plan, as places are not alike."""
         return len({place.rank for place in self.machine.usual}) > 1
@@ -133,7 +147,8 @@ class Comparison:
         """Arguments of `serve`."""
         options = self.options
         sizes = size_words(options.dim, options.shape)
-        return [options.model, "--machine", options.machine, "--objective", options.objective, *sizes]
+        how = ["--machine", options.machine, "--objective", options.objective, "--precision", options.precision]
+        return [options.model, *how, *sizes]
 
     def measure(self, say: Callable[[str], None]) -> MeasuredSides:
         """Measure all sides. Raises Failure, and BadInput if the file of frames does not fit the model."""
@@ -153,7 +168,7 @@ class Comparison:
             state = daemon.come_to_rest(say)
             sides: dict[str, _Side] = {DAEMON: daemon}
             reasons: dict[str, str] = {}
-            for engine, name in ENGINES.items():
+            for engine, name in self.engines.items():
                 if engine.startswith(_OPENVINO) and importlib.util.find_spec(_OPENVINO) is None:
                     reasons[name] = f"not installed: {pip_install(_OPENVINO)}"
                     continue
@@ -197,7 +212,7 @@ class Comparison:
             MeasuredSide(name, reason=reasons[name])
             if name in reasons
             else MeasuredSide(name, tuple(rates_fps[name]), tuple(latencies_s[name]))
-            for name in (DAEMON, *ENGINES.values())
+            for name in (DAEMON, *self.engines.values())
         ]
 
 

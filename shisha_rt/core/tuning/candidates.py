@@ -15,7 +15,7 @@ from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.costs.engine_trials import EngineTrial, far_slower, usable
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.machine.machine import Machine
-from shisha_rt.plan.engine import DEFAULT_ENGINE, ENGINES, EngineName, StageEngine
+from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine, is_openvino, without_spin
 from shisha_rt.plan.plan import Plan, Stage, Team
 from shisha_rt.plan.rate import Objective
 
@@ -59,7 +59,7 @@ def candidates(choice: Choice, available: Collection[str], objective: Objective)
 def _engines(choice: Choice) -> list[StageEngine]:
     """Engines that plans may use, by their trials."""
     known = (DEFAULT_ENGINE,) if choice.tried is None else usable(choice.tried)
-    return [engine for engine in choice.engines if engine != "openvino" or engine in known]
+    return [engine for engine in choice.engines if without_spin(engine) in known]
 
 
 def _on_engine(
@@ -69,14 +69,14 @@ def _on_engine(
     another for it on as many threads, without disturbance by other processes, or if memory is too short for its own
     form of the weights.
     """
-    whose: EngineName = "openvino" if engine == "openvino" else "onnxruntime"
+    whose, permitted = without_spin(engine), [without_spin(each) for each in choice.engines]
     tried, threads = choice.tried, choice.machine.together(teams[0]).threads
     trial = None if tried is None else tried.of(whose)
-    if tried is not None and tried.others_ratio <= DISTURBED and whose in far_slower(tried, ENGINES, threads):
+    if tried is not None and tried.others_ratio <= DISTURBED and whose in far_slower(tried, permitted, threads):
         return
     if engine == _SPINNING and (objective != "latency" or len(teams) > 1 or len(teams[0]) == 1):
         return
-    spare_bytes = choice.spare_bytes if engine == "openvino" else math.inf
+    spare_bytes = choice.spare_bytes if is_openvino(engine) else math.inf
     if trial is not None and trial.private_bytes * len(teams) > spare_bytes:
         return
     frame_s = None if trial is None else trial.time_s(threads)

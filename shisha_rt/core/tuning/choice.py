@@ -20,7 +20,7 @@ from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.core.tuning.tuner_messages import PlaceNow
 from shisha_rt.costs.engine_trials import EnginesTried
 from shisha_rt.machine.machine import Machine, Place
-from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
+from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine, is_openvino
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.rate import EVERY_OBJECTIVE, OBJECTIVES, AnyObjective, Objective
 from shisha_rt.plan.verify import PlanRules
@@ -128,7 +128,7 @@ class Choice:
     @property
     def tries_engines(self) -> bool:
         """Whether trials of the whole network on engines can affect what is chosen."""
-        return bool(self.engines) and ("openvino" in self.engines or self.most_batch > 1)
+        return bool(self.engines) and (any(map(is_openvino, self.engines)) or self.most_batch > 1)
 
     def _aim(self, objective: Objective, scheme: SchemeName | None) -> str:
         """Key part under which best plans are kept: objective, kind of plans, scheme and engines.

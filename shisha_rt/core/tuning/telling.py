@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from shisha_rt.core import event_log
@@ -9,6 +10,7 @@ from shisha_rt.core.tuning.drift import Drift
 from shisha_rt.core.tuning.profiler_messages import ModelProfiled, NotProfiled
 from shisha_rt.core.tuning.state import State
 from shisha_rt.costs.engine_trials import EnginesTried, usable, why_not
+from shisha_rt.plan.engine import StageEngine, is_exact
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.strategies import DEFAULT_ALPHA, DEFAULT_BALANCE
 
@@ -32,9 +34,12 @@ def drift_in_words(drifted: event_log.Drifted) -> str:
     return f"stage {drifted.stage} ({drifted.place}) takes {now_ms:.3g} ms, not {before_ms:.3g} ms"
 
 
-def engines_record(tried: EnginesTried) -> event_log.EnginesFound:
+def engines_record(tried: EnginesTried, permitted: Collection[StageEngine]) -> event_log.EnginesFound:
     left_out: dict[str, str] = {trial.engine: why for trial in tried.engines if (why := why_not(trial))}
-    return event_log.EnginesFound(usable=usable(tried), left_out=left_out)
+    for trial in tried.engines:
+        if not is_exact(trial.engine) and trial.engine not in permitted:
+            left_out.setdefault(trial.engine, 'it changes results: expected precision = "any"')
+    return event_log.EnginesFound(tuple(engine for engine in usable(tried) if engine not in left_out), left_out)
 
 
 def profiled_record(answer: ModelProfiled | NotProfiled) -> event_log.ProfilingEnded | event_log.ProfilingFailed:

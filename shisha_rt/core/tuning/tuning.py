@@ -238,7 +238,7 @@ class Tuning:
 
     def _engines_tried(self, tried: EnginesTried) -> None:
         self.choice.tried, self.findings.awaited = tried, False
-        self._outbox.write(engines_record(tried))
+        self._outbox.write(engines_record(tried, self.choice.engines))
         self._profiling.wait(self._outbox.now_s)
 
     def _let_profile(self) -> None:

@@ -18,11 +18,13 @@ import onnx
 
 from shisha_rt.costs.agreement import how_far_apart
 from shisha_rt.costs.engine_trials import why_apart
+from shisha_rt.machine.device import Precision
 from shisha_rt.model.batch_axes import MixesFrames
 from shisha_rt.model.batches import follow_batch
 from shisha_rt.model.free_batch import integers_of, open_shape
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean
+from shisha_rt.plan.engine import EngineName, is_exact
 from stages.engines.openvino.session import CompiledNetwork, OpenVinoSession, load_openvino, read_network
 from stages.engines.session import Ends, EngineSession, Threads
 from stages.noise import moved, run_on_something
@@ -34,15 +36,19 @@ _MOST_FIXED: Final = 8
 
 
 class WholeOnOpenVino(OpenVinoSession):
-    """One shape of the network.
+    """One shape of the network. `engine`: `openvino`, or `openvino_bf16`.
 
-    Raises Failure if OpenVINO is not installed, and whatever it raises for a network that it cannot run.
+    Raises Failure if OpenVINO is not installed, or this processor has no bfloat16 for it, and whatever it raises for a
+    network that it cannot run.
     """
 
-    def __init__(self, folder: Path, index: ModelIndex, threads: Threads, weight_bytes: int) -> None:
-        self._folder, self._threads, self._axes = folder, threads, index.batch_axes
+    def __init__(
+        self, folder: Path, index: ModelIndex, threads: Threads, weight_bytes: int, engine: EngineName = "openvino"
+    ) -> None:
+        self._engine, self._folder, self._threads, self._axes = engine, folder, threads, index.batch_axes
+        self.precision: Precision = "fp32" if is_exact(engine) else "bf16"
         super().__init__(
-            lambda: CompiledNetwork(read_network(folder / CLEAN_FILE), "fp32", threads),
+            lambda: CompiledNetwork(read_network(folder / CLEAN_FILE), self.precision, threads),
             Ends(index.inputs, index.outputs),
             weight_bytes,
         )
@@ -60,7 +66,7 @@ class WholeOnOpenVino(OpenVinoSession):
 
     def _of_frames(self, least: int, most: int) -> OpenVinoSession:
         def compiled() -> CompiledNetwork:
-            return CompiledNetwork(network_of_frames(self._folder, least, most), "fp32", self._threads)
+            return CompiledNetwork(network_of_frames(self._folder, least, most), self.precision, self._threads)
 
         return OpenVinoSession(compiled, replace(self.ends, axes=self._axes), self.weight_bytes)
 
@@ -71,7 +77,7 @@ class WholeOnOpenVino(OpenVinoSession):
         """
         given, right = run_on_something(lambda feeds: (feeds, usual.answers(feeds)), self.ends.inputs, first=1)
         apart = how_far_apart(self.answers(given), right, usual.answers(moved(given)))
-        if why := why_apart(*apart):
+        if why := why_apart(*apart, self._engine):
             raise ValueError(f"OpenVINO computes this network otherwise than ONNX Runtime: {why}")
         self.difference = max(apart.difference or 0.0, apart.unlike or 0.0)
 

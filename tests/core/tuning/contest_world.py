@@ -97,6 +97,7 @@ class World:
         seed: int = 3,
         most_batch: int = 1,
         target_s: float = math.inf,
+        engines: tuple[StageEngine, ...] = STAGE_ENGINES,
     ) -> None:
         self.truth, self.noise, self.refuse = truth, noise, refuse
         self.rng = random.Random(seed)
@@ -117,14 +118,14 @@ class World:
         self._handled = 0
         self._counted = ev.FramesCounted()
         machine = machine_of(names)
-        rules = PlanRules(LAYERS, names, kinds=dict.fromkeys(names, 1), engines=STAGE_ENGINES, most_batch=most_batch)
+        rules = PlanRules(LAYERS, names, kinds=dict.fromkeys(names, 1), engines=engines, most_batch=most_batch)
         self.lifecycle = Lifecycle(rules, 2 * len(names) + 2, Policy(target_s=target_s))
         choice = Choice(
             machine,
             rules,
             [1.0] * LAYERS,
             BestPlans(kept or {}),
-            Basis(objective, replicate=True, engines=STAGE_ENGINES, tried=tried, profiles=Profiles.COMING),
+            Basis(objective, replicate=True, engines=engines, tried=tried, profiles=Profiles.COMING),
         )
         options = SearchOptions("guided", alpha=10, balance="nlfep")
         self.tuning = Tuning(self.lifecycle, choice, options, WARM_UP)

@@ -23,6 +23,7 @@ from shisha_rt.core.tuning.profiling_turn import PROFILER_WAITS_S
 from shisha_rt.core.tuning.state import WAITING, State
 from shisha_rt.core.tuning.telling import description
 from shisha_rt.costs.engine_trials import BatchTime, EnginesTried, EngineTime, EngineTrial
+from shisha_rt.plan.engine import STAGE_ENGINES, is_exact
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.rate import AnyObjective
 from tests.core.tuning.contest_world import NAMES, TRIED, World, copies, team
@@ -374,6 +375,27 @@ def test_an_engine_that_computes_otherwise_or_is_far_slower_is_not_tried() -> No
         world = World(OPENVINO_FASTER, tried=tried)
         world.serve(60, until=lambda: world.state is State.WATCHING)  # noqa: B023 (it is called at once)
         assert not any(stage.engine == "openvino" for plan in world.lives for stage in plan.stages)
+
+
+def in_bfloat16(stage: Stage) -> float:
+    return 0.005 if stage.engine == "openvino_bf16" else OPENVINO_FASTER(stage)
+
+
+@pytest.mark.parametrize("permitted", [True, False])
+def test_bfloat16_serves_where_it_is_permitted_and_rules_out_nobody_where_it_is_not(permitted: bool) -> None:
+    """It was tried in either case, and takes less than a third of the time."""
+    default, other = TRIED.engines
+    times = (EngineTime(1, 0.005, 0.005, 9), EngineTime(2, 0.004, 0.008, 9))
+    coarse = replace_trial(other, engine="openvino_bf16", difference=0.1, over_rounding=100.0, times=times)
+    engines = STAGE_ENGINES if permitted else tuple(engine for engine in STAGE_ENGINES if is_exact(engine))
+    world = World(in_bfloat16, tried=None, engines=engines)
+    world.serve(5)
+    world.post(ev.ProfilerSaid(EnginesCompared(EnginesTried((default, other, coarse)))))
+    world.serve(60, until=lambda: world.state is State.WATCHING)
+    assert world.plan == copies("openvino_bf16" if permitted else "openvino")
+    (engines_found,) = world.told("engines_found")
+    assert ("openvino_bf16" in engines_found["usable"]) is permitted
+    assert ("openvino_bf16" in engines_found["left_out"]) is not permitted
 
 
 def replace_trial(trial: EngineTrial, **fields: object) -> EngineTrial:

@@ -82,6 +82,9 @@ class TuningCourse:
         live = self.serving.live
         return self.heeds_crowd and live is not None and not {*self._crowded}.isdisjoint(live[1].places)
 
+    def _enter(self, state: State, then: Then | None = None, rival: BestPlan | None = None) -> None:
+        self.state, self.then, self.rival = state, then, rival
+
     def propose(self, plan: Plan, purpose: Purpose, attempts: int = 1) -> None:
         """Propose a plan, in place of the live one if there is one."""
         owner, superseded = Owner.DAEMON if purpose is Purpose.SERVE else Owner.TUNER, Superseded.RETIRES
@@ -138,16 +141,16 @@ class TuningCourse:
         if self.is_crowded:
             self._postpone(why, start)
             return
-        self._postponed = self.then = None
+        self._postponed = None
         self.findings.search_begins()
         self.measuring.end()
         if options.strategy == "guided" and choice.profiles is not Profiles.KNOWN:
-            self.state = State.PROFILING if choice.profiles is Profiles.COMING else State.NO_COSTS
+            self._enter(State.PROFILING if choice.profiles is Profiles.COMING else State.NO_COSTS)
             return
         plan = choice.start(start or live[1], available)
         if options.strategy == "shisha" and not plan.is_plain:  # which handles only chains
             plan = choice.seed(available)
-        self.state = State.TUNING
+        self._enter(State.TUNING)
         self.searches.begin(options, plan, why)
 
     def finish(self, finished: tm.Finished) -> None:
@@ -155,7 +158,7 @@ class TuningCourse:
         search, live = self.searches.present, self.serving.live
         assert live is not None
         plan = self.searches.finish(finished, self.findings.others.mean)
-        self.state = State.SETTLING
+        self._enter(State.SETTLING)
         winner, best = self.findings.winner(search.objective), self.choice.best(search.over, search.objective)
         if winner is not None and plan == winner.cuttable and best is not None and best.plan != plan:
             self.return_to_best()
@@ -170,7 +173,7 @@ class TuningCourse:
         rival = self.choice.best(search.over, search.objective)
         compared = self.findings.winner(search.objective) is not None and search.best_runnable is not None
         if compared and rival is not None and live is not None and rival.plan != live[1]:
-            self.state, self.rival, self.then = State.COMPARING, rival, None
+            self._enter(State.COMPARING, rival=rival)
             rivals = [Candidate(rival.plan, "the best candidate")]
             self.contests.begin_with(search.objective, rivals, "the best of the search")
         else:
@@ -201,7 +204,7 @@ class TuningCourse:
         """Neither search nor compare nor watch until a client asks for it."""
         if self.state is State.PAUSED or self.options is None or self.serving.live is None:
             return
-        self.state, self.then = State.PAUSED, None
+        self._enter(State.PAUSED)
         self.measuring.end()
         self.contests.abort()
         self.outbox.write(event_log.TuningPaused(run=self.searches.present.number, reason=why))
@@ -213,14 +216,14 @@ class TuningCourse:
         """Compare plans, or wait for the load of that. `start`: the plan that is to serve until then; None: the live
         one.
         """
-        self.state, self.then, self.rival = State.COMPARING, None, None
+        self._enter(State.COMPARING)
         self.measuring.end()
         self.searches.begin_without_tuner(objective, start)
 
     def return_to_best(self) -> None:
         """Have the best plan serve and be watched, as there is nothing to search for."""
         self.break_off()
-        self.state, self.then, self.rival = State.COMPARING, Then.RETURN, None
+        self._enter(State.COMPARING, Then.RETURN)
         self.measuring.end()
 
     def keep_best(self) -> Measurement | None:
@@ -242,7 +245,8 @@ class TuningCourse:
 
     def watch(self, baseline: Measurement | None) -> None:
         """Watch the live plan. `baseline`: its measurement when it was chosen; None: measure it now."""
-        self.state, self.then, self.heeds_crowd = State.WATCHING, None, True
+        self._enter(State.WATCHING)
+        self.heeds_crowd = True
         self.drift.begin(baseline)
         self.measuring.begin(self.outbox.now_s, baseline)
 

@@ -39,6 +39,9 @@ def _check_state(lifecycle: Lifecycle, tuning: Tuning) -> None:
     state, live = tuning.state, lifecycle.live
     assert state is State.OFF or tuning.options is not None, f"it is {state.value} without a tuner"
     assert state is State.OFF or live is not None, f"it is {state.value} with no plan live"
+    course = tuning.course
+    left = course.rival or course.then
+    assert left is None or state is State.COMPARING, f"it is {state.value}, and still compares: {left}"
     coming = tuning.choice.profiles is Profiles.COMING
     assert state is not State.PROFILING or coming, f"it waits for costs that are {tuning.choice.profiles.value}"
     epoch = tuning.measuring.epoch

@@ -13,9 +13,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
-from shisha_rt.errors import Error
 from shisha_rt.model.graph import Tensor
-from shisha_rt.protocol.exceptions import ShishaError, error_for
+from shisha_rt.protocol.exceptions import ShishaError, malformed
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_NAME_LENGTH, MAX_PRIORITY
 from shisha_rt.protocol.operations import INFER, Count
 
@@ -197,7 +196,7 @@ def _encode(header: object) -> bytes:
     try:
         return _ENCODER.encode(header)
     except (TypeError, ValueError, RecursionError) as error:
-        raise error_for(Error.MALFORMED_REQUEST, f"{error}; expected plain data") from None
+        raise malformed(f"{error}; expected plain data") from None
 
 
 def encode_outputs(outputs: Sequence[TensorHeader]) -> msgspec.Raw:

@@ -28,7 +28,7 @@ from shisha_rt.http.inference.about import About
 from shisha_rt.http.inference.body import SLOWEST_BYTES_PER_S
 from shisha_rt.http.inference.inferences import ROOM_BYTES, Inferences
 from shisha_rt.protocol.access import Permission
-from shisha_rt.protocol.exceptions import ShishaError, error_for
+from shisha_rt.protocol.exceptions import ShishaError, error_for, malformed
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +185,7 @@ class _Inference:
         except TimeoutError:
             raise error_for(Error.TOO_SLOW, f"the request was not received within {_RECEIVED_WITHIN_S:g} s") from None
         if request is grpc.aio.EOF:
-            raise error_for(Error.MALFORMED_REQUEST, "there is no request; expected one")
+            raise malformed("there is no request; expected one")
         infer = self._infer(request, caller, context)
         del request
         answer = await infer

@@ -10,7 +10,7 @@ from typing import Any, Final
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller, Path
 from shisha_rt.model.graph import Tensor
-from shisha_rt.protocol.exceptions import ShishaError, Unavailable, error_for
+from shisha_rt.protocol.exceptions import ShishaError, Unavailable, error_for, malformed
 from shisha_rt.protocol.signature import Signature
 
 PATIENCE_S: Final = 5.0
@@ -96,7 +96,7 @@ class About:
         unknown = given.keys() - {*_LOAD_PARAMETERS}
         if unknown:
             expected = " or ".join(_LOAD_PARAMETERS)
-            raise error_for(Error.MALFORMED_REQUEST, f"{op}: parameter {min(unknown)!r}; expected {expected}")
+            raise malformed(f"{op}: parameter {min(unknown)!r}; expected {expected}")
         answer = await self._app_state.operator.call(op, timeout_s=_LOADS_WITHIN_S, model_name=model, **given)
         return {key: value for key, value in answer.items() if key == "shadow"}
 

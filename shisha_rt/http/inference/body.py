@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
 
-from shisha_rt.errors import Error
 from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.faults import HttpFault
-from shisha_rt.protocol.exceptions import error_for
+from shisha_rt.protocol.exceptions import malformed
 
 if TYPE_CHECKING:
     from zlib import _Decompress
@@ -181,4 +180,4 @@ async def read_json(
     try:
         return msgspec.json.decode(data or b"{}", type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise error_for(Error.MALFORMED_REQUEST, f"the request's JSON: {str(error).partition(chr(10))[0]}") from None
+        raise malformed(f"the request's JSON: {str(error).partition(chr(10))[0]}") from None

@@ -16,7 +16,7 @@ from typing import Final
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import Caller
 from shisha_rt.http.inference.request import FilePiece
-from shisha_rt.protocol.exceptions import ShishaError, error_for
+from shisha_rt.protocol.exceptions import ShishaError, error_for, malformed
 from shisha_rt.protocol.limits import MAX_NAME_LENGTH
 
 FOLDER: Final = "/dev/shm"
@@ -57,10 +57,7 @@ class SharedFiles:
         self._check_on()
         uid = _known(caller)
         if len(name) > MAX_NAME_LENGTH:
-            raise error_for(
-                Error.MALFORMED_REQUEST,
-                f"the region's name has {len(name)} characters; expected at most {MAX_NAME_LENGTH}",
-            )
+            raise malformed(f"the region's name has {len(name)} characters; expected at most {MAX_NAME_LENGTH}")
         regions = self._by_caller.setdefault(uid, {})
         if name in regions:
             raise _refused(Error.REGION_TAKEN, name, "is registered already")
@@ -137,10 +134,7 @@ class SharedFiles:
         assert self._folder is not None
         name = key.removeprefix("/")
         if not name or "/" in name or "\0" in name or name in (".", ".."):
-            raise error_for(
-                Error.MALFORMED_REQUEST,
-                f"shared memory key {key!r}: expected the plain name of a file in {self._folder}",
-            )
+            raise malformed(f"shared memory key {key!r}: expected the plain name of a file in {self._folder}")
         folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)

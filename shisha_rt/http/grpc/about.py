@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
+from shisha_rt.errors import Error
 from shisha_rt.http.app_state import Caller, Path
 from shisha_rt.http.grpc.infer import given_parameters
-from shisha_rt.http.inference.about import About, no_cuda, no_logging, no_tracing
+from shisha_rt.http.inference.about import NO_CUDA, NO_LOGGING, NO_TRACING, About
 from shisha_rt.http.inference.shared_memory import SharedFiles
-from shisha_rt.protocol.exceptions import NotFound, ShishaError
+from shisha_rt.protocol.exceptions import NotFound, error_for
 
 AboutAnswer: TypeAlias = Callable[[Any, Caller], Awaitable[Mapping[str, Any]]]
 
@@ -44,8 +45,8 @@ def about_answers(about: About, files: SharedFiles) -> Mapping[str, AboutAnswer]
         "RepositoryIndex": lambda asked, _: _field("models", about.index(only_ready=asked.ready)),
         "RepositoryModelLoad": load,
         "RepositoryModelUnload": lambda asked, caller: about.change(caller, "model_unload", asked.model_name, {}),
-        "TraceSetting": _refusing(no_tracing),
-        "LogSettings": _refusing(no_logging),
+        "TraceSetting": _refusing(NO_TRACING),
+        "LogSettings": _refusing(NO_LOGGING),
         **_region_answers(files),
     }
 
@@ -71,7 +72,7 @@ def _region_answers(files: SharedFiles) -> Mapping[str, AboutAnswer]:
         "SystemSharedMemoryRegister": register,
         "SystemSharedMemoryUnregister": unregister,
         "CudaSharedMemoryStatus": nothing,
-        "CudaSharedMemoryRegister": _refusing(no_cuda),
+        "CudaSharedMemoryRegister": _refusing(NO_CUDA),
         "CudaSharedMemoryUnregister": nothing,
     }
 
@@ -80,9 +81,9 @@ async def _field(name: str, value: Awaitable[object]) -> Mapping[str, Any]:
     return {name: await value}
 
 
-def _refusing(make: Callable[[], ShishaError]) -> AboutAnswer:
+def _refusing(why: str) -> AboutAnswer:
     async def refuse(_: Any, __: Caller) -> Mapping[str, Any]:
-        raise make()
+        raise error_for(Error.NOT_OFFERED, why)
 
     return refuse
 

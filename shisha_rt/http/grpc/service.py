@@ -20,10 +20,10 @@ from google.protobuf.json_format import ParseDict
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller
 from shisha_rt.http.faults import OUR_FAULT
+from shisha_rt.http.front import no_token, token_caller
 from shisha_rt.http.grpc.about import AboutAnswer, about_answers, path_of
 from shisha_rt.http.grpc.infer import answer_message, read_request
 from shisha_rt.http.grpc.messages import MESSAGES, METHODS, SERVICE, Method
-from shisha_rt.http.guard import no_token, token_caller
 from shisha_rt.http.inference.about import About
 from shisha_rt.http.inference.body import SLOWEST_BYTES_PER_S
 from shisha_rt.http.inference.inferences import ROOM_BYTES, Inferences
@@ -89,17 +89,17 @@ async def serve_grpc(app_state: AppState, inferences: Inferences, listens: Calla
 def _handlers(app_state: AppState, inferences: Inferences, most_bytes: int) -> grpc.GenericRpcHandler:
     answers = about_answers(About(app_state), inferences.files)
     inference = _Inference(app_state, inferences, most_bytes)
-    guard = _Guard(app_state)
+    guarded = partial(_guarded, app_state)
     handlers = {}
     for method in METHODS:
         codecs = method.request.FromString, method.answer.SerializeToString
         if method.streams:
-            handlers[method.name] = grpc.stream_stream_rpc_method_handler(guard.around(inference.stream), *codecs)
+            handlers[method.name] = grpc.stream_stream_rpc_method_handler(guarded(inference.stream), *codecs)
         elif method.name == "ModelInfer":
             # As a stream of one, so that the caller is checked, and waits its turn, before the request is received.
-            handlers[method.name] = grpc.stream_unary_rpc_method_handler(guard.around(inference.one), *codecs)
+            handlers[method.name] = grpc.stream_unary_rpc_method_handler(guarded(inference.one), *codecs)
         else:
-            answer = guard.around(_as_message(method, answers[method.name]))
+            answer = guarded(_as_message(method, answers[method.name]))
             handlers[method.name] = grpc.unary_unary_rpc_method_handler(answer, *codecs)
     return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
@@ -111,41 +111,38 @@ def _as_message(method: Method, answer: AboutAnswer) -> Callable[[Any, Caller, _
     return behave
 
 
-class _Guard:
-    """Identifies callers by a token in the metadata `authorization`, if there is an allow-list."""
+def _guarded(
+    app_state: AppState, behave: Callable[[Any, Caller, _Context], Awaitable[Any]]
+) -> Callable[..., Awaitable[Any]]:
+    """Check the caller before `behave`, make its error the call's, and count the call."""
 
-    def __init__(self, app_state: AppState) -> None:
-        self._app_state = app_state
+    async def handle(request: Any, context: _Context) -> Any:
+        code = "OK"
+        try:
+            return await behave(request, _caller(app_state, context), context)
+        except (asyncio.CancelledError, grpc.aio.BaseError):  # the latter: the answer could not be written
+            code = "CANCELLED"
+            raise
+        except Exception as failed:
+            error = _told(failed)
+            status = grpc_status(error)
+            code = status.name
+            await context.abort(status, error.message, ((_KIND, error.kind),))
+        finally:
+            app_state.count_rpc(code)
 
-    def around(self, behave: Callable[[Any, Caller, _Context], Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        async def handle(request: Any, context: _Context) -> Any:
-            code = "OK"
-            try:
-                return await behave(request, self._caller(context), context)
-            except asyncio.CancelledError:
-                code = "CANCELLED"
-                raise
-            except Exception as failed:
-                if isinstance(failed, grpc.aio.BaseError):  # the answer could not be written
-                    code = "CANCELLED"
-                    raise
-                error = _told(failed)
-                status = grpc_status(error)
-                code = status.name
-                await context.abort(status, error.message, ((_KIND, error.kind),))
-            finally:
-                self._app_state.count_rpc(code)
+    return handle
 
-        return handle
 
-    def _caller(self, context: _Context) -> Caller:
-        if self._app_state.users is None:
-            return Caller("", Permission.OPERATOR, way="grpc")
-        authorization = (_metadata(context, "authorization") or "").encode()
-        caller = token_caller(self._app_state, authorization, "grpc")
-        if caller is None:
-            raise no_token(self._app_state, "grpc", "no token; expected the metadata authorization: Bearer TOKEN")
-        return caller
+def _caller(app_state: AppState, context: _Context) -> Caller:
+    """The caller whose token is in the metadata `authorization`, if there is an allow-list. Raises ShishaError."""
+    if app_state.users is None:
+        return Caller("", Permission.OPERATOR, way="grpc")
+    authorization = (_metadata(context, "authorization") or "").encode()
+    caller = token_caller(app_state, authorization, "grpc")
+    if caller is None:
+        raise no_token(app_state, "grpc", "no token; expected the metadata authorization: Bearer TOKEN")
+    return caller
 
 
 def _metadata(context: _Context, name: str) -> str | None:

@@ -27,6 +27,9 @@ _EXTENSIONS: Final = (
     "streams",
 )
 _LOAD_PARAMETERS: Final = ("model", "version", "shadow")
+NO_TRACING: Final = "there are no trace settings; what the daemon does is told by its events and metrics"
+NO_LOGGING: Final = "there are no log settings"
+NO_CUDA: Final = "there is no CUDA shared memory; expected system shared memory, or bytes"
 _ENDS: Final = ("inputs", "outputs")
 _NO_PATH: Final[Path] = {}
 
@@ -114,20 +117,6 @@ class About:
     async def _ask(self, op: str, path: Path = _NO_PATH) -> dict[str, Any]:
         """Ask the daemon of the model that `path` names; the public address if it names none."""
         return await self._app_state.client_of(path).call(op, timeout_s=PATIENCE_S)
-
-
-def no_tracing() -> ShishaError:
-    return error_for(
-        Error.NOT_OFFERED, "there are no trace settings; what the daemon does is told by its events and metrics"
-    )
-
-
-def no_logging() -> ShishaError:
-    return error_for(Error.NOT_OFFERED, "there are no log settings")
-
-
-def no_cuda() -> ShishaError:
-    return error_for(Error.NOT_OFFERED, "there is no CUDA shared memory; expected system shared memory, or bytes")
 
 
 def _config(signature: Signature, platform: str) -> dict[str, Any]:

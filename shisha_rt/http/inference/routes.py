@@ -11,13 +11,13 @@ from msgspec import Meta
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller, Path
 from shisha_rt.http.exchange import Exchange
-from shisha_rt.http.inference.about import About, no_cuda, no_logging, no_tracing
+from shisha_rt.http.inference.about import NO_CUDA, NO_LOGGING, NO_TRACING, About
 from shisha_rt.http.inference.body import read_json
 from shisha_rt.http.inference.infer import Infer
 from shisha_rt.http.inference.inferences import Inferences
 from shisha_rt.http.inference.shared_memory import SharedFiles
 from shisha_rt.http.routing import Handler, HttpReply, HttpRoute, json_reply
-from shisha_rt.protocol.exceptions import ShishaError, error_for
+from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.limits import MAX_NAME_LENGTH
 from shisha_rt.protocol.operations import Count
 
@@ -50,8 +50,8 @@ def inference_routes(app_state: AppState, inferences: Inferences) -> Sequence[Ht
         HttpRoute(f"{_MODEL}/stats", _tell(about.statistics)),
         HttpRoute(_MODEL, _tell(about.model)),
         HttpRoute("/v2", _tell(lambda _: about.server())),
-        HttpRoute("/v2(?:/models/{model})?/trace/setting", _refuse(no_tracing), "GET", "POST"),
-        HttpRoute("/v2/logging", _refuse(no_logging), "GET", "POST"),
+        HttpRoute("/v2(?:/models/{model})?/trace/setting", _refuse(NO_TRACING), "GET", "POST"),
+        HttpRoute("/v2/logging", _refuse(NO_LOGGING), "GET", "POST"),
         *_repository_routes(about),
         *_region_routes(inferences.files),
     ]
@@ -75,9 +75,9 @@ def _health(field: str, ask: Callable[[Path], Awaitable[bool]]) -> Handler:
     return handle
 
 
-def _refuse(make: Callable[[], ShishaError]) -> Handler:
+def _refuse(why: str) -> Handler:
     async def handle(_exchange: Exchange, _caller: Caller | None, _path: Path) -> HttpReply:
-        raise make()
+        raise error_for(Error.NOT_OFFERED, why)
 
     return handle
 
@@ -137,7 +137,7 @@ def _region_routes(files: SharedFiles) -> Sequence[HttpRoute]:
         route
         for kind, told, begun, ended in (
             ("/v2/systemsharedmemory", status, register, unregister),
-            ("/v2/cudasharedmemory", no_cuda_status, _refuse(no_cuda), no_cuda_unregister),
+            ("/v2/cudasharedmemory", no_cuda_status, _refuse(NO_CUDA), no_cuda_unregister),
         )
         for route in (
             HttpRoute(f"{kind}(?:/region/{{region}})?/status", told),

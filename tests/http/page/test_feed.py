@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from shisha_rt.http.exchange import Exchange
-from shisha_rt.http.page.feed import Cursor, Feed
+from shisha_rt.http.page.feed import Cursor, answer_feed
 from shisha_rt.http.page.watching import Watching
 from tests.cli.statuses import FORK, FORK_S, status_of
 from tests.http.page.told import SEND, Told
@@ -154,7 +154,7 @@ def test_whoever_does_not_read_is_cut_off(daemon: Told) -> None:
         watching = watched(daemon)
 
         reader = Reader(reads=False)
-        feed = Feed(watching, "", asyncio.Event(), send_within_s=0.01).answer(cast("Exchange", reader))
+        feed = answer_feed(cast("Exchange", reader), watching, "", asyncio.Event(), send_within_s=0.01)
         await asyncio.wait_for(feed, 30)
         assert reader.is_cut_off
         assert watching.feeds == 0
@@ -167,7 +167,7 @@ def test_a_feed_ends_with_its_reader_and_with_the_process_and_when_others_may_co
     async def run() -> None:
         watching, ending, changed = watched(daemon), asyncio.Event(), asyncio.Event()
         reader = Reader()
-        feed = asyncio.create_task(Feed(watching, "", ending, changed).answer(cast("Exchange", reader)))
+        feed = asyncio.create_task(answer_feed(cast("Exchange", reader), watching, "", ending, changed))
         while not reader.began:
             await asyncio.sleep(0)
         assert watching.feeds == 1

@@ -405,7 +405,7 @@ def _place_of(machine_name: str | None, name: str | None) -> tuple[Machine, Plac
 def _draw(options: PlaceOptions, placed: _Task, assignment: tuple[int, ...]) -> None:
     """Write the files of `--dot` and `--png`."""
     if options.dot is not None:
-        from shisha_rt.show.place_dot import placement_dot
+        from shisha_rt.show.place_figure import placement_dot
 
         options.dot.write_text(placement_dot(placed.title, placed.problem, assignment), encoding="utf-8")
     if options.png is not None:

@@ -125,7 +125,7 @@ def _exporter_type(room_bytes: int) -> Any:
 
 
 class LentMemory:
-    """The regions of one client; there are none before `meet` has given the daemon's socket.
+    """The `Lender` of one client; it has no regions before `meet` has given the daemon's socket.
 
     Arrays may be collected in any thread; everything else is for the client's thread only.
     """
@@ -146,7 +146,6 @@ class LentMemory:
         return bool(self._regions)
 
     def meet(self, path: str | None, instance: str | None) -> None:
-        """Begin with a new daemon, `instance`, whose socket for regions is at `path`; None: it has none."""
         self.forget()
         self._path, self._instance = path, instance
 
@@ -164,12 +163,11 @@ class LentMemory:
     # --- arrays -----------------------------------------------------------------------------------------------
 
     def want(self, size_bytes: int) -> None:
-        """Note that arrays of `size_bytes` in all will be needed at once."""
         if not self._wanted_bytes and self._path is not None and size_bytes <= MAX_INTEGER:
             self._wanted_bytes = size_bytes
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Array | None:
-        """Return an array in a region; None if no piece is free. This, or taking the last piece, makes `wants` true."""
+        """As `Lender`; that no piece is free, or the last was taken, makes `wants` true."""
         size_bytes = bytes_of(shape, dtype)
         piece = self._piece(_room_bytes(size_bytes))
         if piece is None:
@@ -181,10 +179,6 @@ class LentMemory:
         return np.ndarray(shape, dtype, exporter)
 
     def copy(self, array: Array) -> tuple[TensorData, object] | None:
-        """Copy an array; return the copy's location, valid as long as the object returned with it is kept.
-
-        None if no piece is free.
-        """
         piece = self._piece(_room_bytes(array.nbytes))
         if piece is None:
             return None
@@ -193,7 +187,6 @@ class LentMemory:
         return place, _Copy(piece, place, self._returned)
 
     def find(self, array: Array) -> TensorData | None:
-        """Return a contiguous array's location in its region; None if it is in none."""
         if not self._regions or not array.flags.c_contiguous:
             return None
         base: Any = array.base
@@ -296,11 +289,8 @@ class LentMemory:
 
     def _give_up(self) -> None:
         """Stop asking this daemon for regions; existing ones stay in use."""
-        if self._asked is not None:
-            _shut_down(self._asked.end)
-            self._asked = None
+        self._put_off(0.0)
         self._path = None
-        self._asked_bytes = self._wanted_bytes = 0
 
     def _region(self, connection: socket.socket, answer: _RegionAnswer, fds: Sequence[int]) -> _Region:
         """Map the region. Raises ValueError if the answer has none, or its memory could shrink under arrays."""

@@ -16,7 +16,7 @@ from shisha_rt.http.page.sessions import Sessions
 from shisha_rt.http.page.watching import Watching
 from shisha_rt.process.shared_flag import SharedFlag
 from shisha_rt.protocol.access import AccessList, Permission
-from shisha_rt.protocol.exceptions import error_for
+from shisha_rt.protocol.exceptions import error_for, unknown_model
 from shisha_rt.protocol.keys import KeyPair
 from shisha_rt.protocol.signature import Signature
 
@@ -101,7 +101,7 @@ class AppState:
         signature = await client.signature(timeout_s=timeout_s)
         name, version = signature.model_name, signature.version
         if path["model"] != name:
-            raise error_for(Error.UNKNOWN_MODEL, f"no model {path['model']!r} is served; expected {name!r}")
+            raise unknown_model(path["model"], [name])
         if path.get("version", version) != version:
             other = f"model {name!r} has no version {path['version']!r}; expected {version}"
             raise error_for(Error.UNKNOWN_MODEL, other)
@@ -172,8 +172,7 @@ class AppState:
         """The client of one of several models, and the tasks that use it. Raises `NotFound`."""
         assert self.models is not None
         if name not in self.models:
-            expected = " or ".join(map(repr, self.models)) or "one"
-            raise error_for(Error.UNKNOWN_MODEL, f"no model {name!r} is served; expected {expected}")
+            raise unknown_model(name, self.models)
         if name not in self._of_models:
             self._of_models[name] = self._link(self.settings.client_keys, model=name), set()
         return self._of_models[name]

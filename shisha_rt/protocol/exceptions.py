@@ -7,6 +7,7 @@ make `Timeout` themselves.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, Final
 
 from shisha_rt.errors import Code, Error
@@ -90,6 +91,12 @@ def error_for(kind: Error, message: str, request_id: str | None = None) -> Shish
 
 def malformed(message: str, request_id: str | None = None) -> ShishaError:
     return error_for(Error.MALFORMED_REQUEST, message, request_id)
+
+
+def unknown_model(name: str, models: Iterable[str]) -> ShishaError:
+    """`models`: the names of those that are served."""
+    expected = " or ".join(map(repr, models)) or "one that is loaded first"
+    return error_for(Error.UNKNOWN_MODEL, f"no model {name!r} is served; expected {expected}")
 
 
 def error_of(code: str, message: str, request_id: str, kind: str = "") -> ShishaError:

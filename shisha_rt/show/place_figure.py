@@ -1,7 +1,8 @@
-"""A placement as a picture: operators from left to right in their order, a lane for each device, transfers between.
+"""A placement as a picture, either as Graphviz text (operators in the colour of their device, transfers as bold lines
+with their times) or as a PNG: operators from left to right in their order, a lane for each device, transfers between.
 
-The order is broken into strips, one below the other, so that a network of thousands of operators stays readable. Needs
-matplotlib (the extra `plot`).
+In the PNG the order is broken into strips, one below the other, so that a network of thousands of operators stays
+readable. It needs matplotlib (the extra `plot`).
 """
 
 from __future__ import annotations
@@ -11,16 +12,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from shisha_rt.placement.check import cost
-from shisha_rt.placement.moves import moves
+from shisha_rt.placement.check import cost, groups_in_use
+from shisha_rt.placement.moves import Move, moves
 from shisha_rt.placement.problem import Assignment, Problem
 from shisha_rt.show.figure import new_figure, write_figure
-from shisha_rt.show.picture import milliseconds
-from shisha_rt.show.place_dot import TRANSFER_COLOUR, colour_of
+from shisha_rt.show.picture import cut, milliseconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_COLOURS: Final = ("#9ecae1", "#fdd0a2", "#a1d99b", "#dadaeb", "#fcbba1", "#d9d9d9")
+"""By device, in the problem's order; with many devices colours repeat."""
+
+_TRANSFER_COLOUR: Final = "#c0392b"
 _STRIP: Final = 60  # operators
 _LABEL_ROOM: Final = 3.0  # lanes, for the operators' types above a strip
 _LABEL: Final = 20  # characters that fit into it, such as MatMulIntegerToFloat
@@ -31,6 +35,60 @@ _PIXELS_PER_INCH: Final = 110
 _MAX_PIXELS: Final = 60_000  # of a side; matplotlib's PNG writer allows fewer than 65,536
 
 _Point = tuple[float, float]
+
+
+def placement_dot(title: str, problem: Problem, assignment: Assignment) -> str:
+    """A digraph, one statement a line. Nodes are named n0, n1, ... as names of operators may be anything."""
+    return "\n".join(["digraph placement {", *(f"  {line}" for line in _statements(title, problem, assignment)), "}\n"])
+
+
+def _statements(title: str, problem: Problem, assignment: Assignment) -> Iterator[str]:
+    yield f"label={_quoted(title)}; labelloc=t; rankdir=TB;"
+    yield "node [shape=box, style=filled, fontsize=10]; edge [color=gray40, fontsize=9];"
+    yield "subgraph cluster_devices {"
+    yield '  label="devices";'
+    for device, name in enumerate(problem.devices):
+        yield f"  d{device} [label={_quoted(name)}, fillcolor={_quoted(_colour(device))}];"
+    yield "}"
+    times = _times(problem, assignment)
+    for index, (node, device) in enumerate(zip(problem.nodes, assignment, strict=True)):
+        label = "\n".join(part for part in (node.name, node.op, times[index]) if part)
+        yield f"n{index} [label={_quoted(label)}, fillcolor={_quoted(_colour(device))}];"
+    moved = _moved(problem, assignment)
+    for index, tensor in enumerate(problem.tensors):
+        for consumer in tensor.consumers:
+            move = moved.get((index, consumer))
+            style = ""
+            if move is not None:
+                # A copy with several readers is transferred once: only its first reader's edge shows the time.
+                label = f"label={_quoted(milliseconds(move.cost_s))}, " if consumer == move.consumers[0] else ""
+                style = f" [{label}color={_quoted(_TRANSFER_COLOUR)}, penwidth=2]"
+            yield f"n{tensor.producer} -> n{consumer}{style};"
+
+
+def _times(problem: Problem, assignment: Assignment) -> list[str]:
+    """(nodes,): time of each in words; the first node of a group shows the time of the group."""
+    times = [milliseconds(node.cost_s[device]) for node, device in zip(problem.nodes, assignment, strict=True)]
+    for group in groups_in_use(problem, assignment):
+        first, *others = group.nodes
+        times[first] = f"{milliseconds(group.cost_s)}, group of {len(group.nodes)}"
+        for node in others:
+            times[node] = f"with {problem.nodes[first].name}"
+    return times
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def _colour(device: int) -> str:
+    return _COLOURS[device % len(_COLOURS)]
+
+
+def _moved(problem: Problem, assignment: Assignment) -> dict[tuple[int, int], Move]:
+    """The transfer of each (tensor, consumer) that has one."""
+    return {(move.tensor, consumer): move for move in moves(problem, assignment) for consumer in move.consumers}
 
 
 def save_placement(path: Path, title: str, problem: Problem, assignment: Assignment) -> None:
@@ -71,18 +129,16 @@ def _draw_operators(axes: Axes, problem: Problem, assignment: Assignment) -> Non
         on_device = [point for point, d in zip(points, assignment, strict=True) if d == device]
         if on_device:
             xs, ys = zip(*on_device, strict=True)
-            axes.scatter(xs, ys, s=70, marker="s", color=colour_of(device), edgecolor="0.3", linewidth=0.5, zorder=3)
+            axes.scatter(xs, ys, s=70, marker="s", color=_colour(device), edgecolor="0.3", linewidth=0.5, zorder=3)
     for index, (node, (x, _)) in enumerate(zip(problem.nodes, points, strict=True)):
         y = index // _STRIP * _strip_height(problem) + _LABEL_ROOM - 0.6
-        name = node.op or node.name
-        label = name if len(name) <= _LABEL else f"{name[: _LABEL - 1]}…"
-        axes.text(x, y, label, rotation=90, ha="center", va="bottom", fontsize=6)
+        axes.text(x, y, cut(node.op or node.name, _LABEL), rotation=90, ha="center", va="bottom", fontsize=6)
 
 
 def _draw_tensors(axes: Axes, problem: Problem, assignment: Assignment) -> None:
     from matplotlib.collections import LineCollection
 
-    moved = {(move.tensor, consumer): move for move in moves(problem, assignment) for consumer in move.consumers}
+    moved = _moved(problem, assignment)
     still: list[list[_Point]] = []
     crossing: list[list[_Point]] = []
     for index, tensor in enumerate(problem.tensors):
@@ -98,7 +154,7 @@ def _draw_tensors(axes: Axes, problem: Problem, assignment: Assignment) -> None:
                     *middle, f"{move.cost_s * 1e6:.0f}", fontsize=5, ha="center", va="center", zorder=4, color="0.2"
                 )
     axes.add_collection(LineCollection(still, colors="0.6", linewidths=0.6, zorder=1))
-    axes.add_collection(LineCollection(crossing, colors=TRANSFER_COLOUR, linewidths=1.0, zorder=2))
+    axes.add_collection(LineCollection(crossing, colors=_TRANSFER_COLOUR, linewidths=1.0, zorder=2))
 
 
 def _pieces(first: int, last: int, source: _Point, target: _Point) -> Iterator[list[_Point]]:

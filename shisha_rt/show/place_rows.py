@@ -10,7 +10,7 @@ from shisha_rt.plan.form import plan_of
 from shisha_rt.plan.plan import Plan, Team
 from shisha_rt.show.lines import shortened
 from shisha_rt.show.picture import Box, after_in_words
-from shisha_rt.show.stages import Stages, stage_boxes, time_in_words
+from shisha_rt.show.stages import Stages, stage_boxes, time_in_words, unused_places
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -95,8 +95,7 @@ def _rows(stages: Stages, slowest: int | None, places: list[str]) -> Iterator[_R
                 time = time_in_words(_team_s(stages[index], team), len(pool.teams))
                 yield _Row(team[0], not nth, _work(plan, index), time, boxes[index])
             yield from (_Row(place, work="", with_lead=team[0]) for place in team[1:])
-    used = set(plan.places)
-    yield from (_Row(place) for place in places if place not in used)
+    yield from map(_Row, unused_places(plan, places))
 
 
 def _team_s(stage: Mapping[str, Any], team: Team) -> float | None:

@@ -114,7 +114,7 @@ class Screen:
         """A line of sparks with the values of this search's trials, and a table of the last trials."""
         from rich.table import Table
 
-        value, unit, digits = _JUDGED_BY[self._status["objective"]]
+        field, unit, digits = _JUDGED_BY[self._status["objective"]]
 
         table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, pad_edge=False, header_style="dim")
         for name in ("trial", unit):
@@ -137,8 +137,8 @@ class Screen:
                 shortened(_why(trial), why_room),
             ]
             table.add_row(*row, *([shortened(trial["plan"], room - why_room - 2)] if is_wide else []), style=style)
-        marked = list(self._trials)[-max(1, width - 50) :]
-        line = clipped(f"run {best['run']}  ", "dim").append(_sparks([value(t) for t in marked]), "not dim cyan")
+        sparks = _sparks([_merit(trial, field) for trial in list(self._trials)[-max(1, width - 50) :]])
+        line = clipped(f"run {best['run']}  ", "dim").append(sparks, "not dim cyan")
         line.append(f"  {digits(self._trials[0])} to {digits(best)} {unit} at best", "dim")
         return [line, table]
 
@@ -167,19 +167,10 @@ def _why(trial: Event) -> str:
     return f"{trial['reason']}; {trial['trouble']}" if trial["trouble"] else str(trial["reason"])
 
 
-def _fps(trial: Event) -> float:
-    return float(trial["throughput_fps"] or 0.0)
-
-
-def _frames_alone(trial: Event) -> float:
-    """Frames a second if each is sent only when the previous one is answered."""
-    latency_s = trial["latency_s"]
-    return 1 / latency_s if latency_s else 0.0
-
-
-def _frames_a_joule(trial: Event) -> float:
-    energy_j = trial.get("energy_j")
-    return 1 / energy_j if energy_j else 0.0
+def _merit(trial: Event, field: str) -> float:
+    """What a trial was judged by, made so that more is better: frames a second, sent by turns or not, or a joule."""
+    value = float(trial.get(field) or 0.0)
+    return value if field == "throughput_fps" or not value else 1 / value
 
 
 def _energy(trial: Event) -> str:
@@ -187,9 +178,9 @@ def _energy(trial: Event) -> str:
     return "-" if energy_j is None else millijoules(energy_j).removesuffix(" mJ")
 
 
-_JUDGED_BY: Final[Mapping[str, tuple[Callable[[Event], float], str, Callable[[Event], str]]]] = {
-    "throughput": (_fps, "frames/s", rate),
-    "latency": (_frames_alone, "ms alone", latency),
-    "energy": (_frames_a_joule, "mJ", _energy),
+_JUDGED_BY: Final[Mapping[str, tuple[str, str, Callable[[Event], str]]]] = {
+    "throughput": ("throughput_fps", "frames/s", rate),
+    "latency": ("latency_s", "ms alone", latency),
+    "energy": ("energy_j", "mJ", _energy),
 }
-"""By objective: the value of a trial (larger is better), the unit shown, and the text shown."""
+"""By objective: the field of a trial that counts, its unit, and its text."""

@@ -53,7 +53,10 @@ def inference_routes(app_state: AppState, inferences: Inferences) -> Sequence[Ht
         HttpRoute("/v2(?:/models/{model})?/trace/setting", _refuse(NO_TRACING), "GET", "POST"),
         HttpRoute("/v2/logging", _refuse(NO_LOGGING), "GET", "POST"),
         *_repository_routes(about),
-        *_region_routes(inferences.files),
+        *_region_routes("/v2/systemsharedmemory", inferences.files, _register(inferences.files)),
+        *_region_routes(
+            "/v2/cudasharedmemory", SharedFiles(None), _refuse(NO_CUDA)
+        ),  # of graphics cards: there are none
     ]
 
 
@@ -104,47 +107,33 @@ def _repository_routes(about: About) -> Sequence[HttpRoute]:
     ]
 
 
-def _region_routes(files: SharedFiles) -> Sequence[HttpRoute]:
-    """Regions of shared memory: of files ("system"), and of graphics cards (CUDA), which are not offered.
-
-    With shared memory off there are no regions, and unregistering one succeeds.
-    """
+def _region_routes(kind: str, files: SharedFiles, register: Handler) -> Sequence[HttpRoute]:
+    """Regions of shared memory. Where it is off there are none, and unregistering one succeeds."""
 
     async def status(_: Exchange, caller: Caller | None, path: Path) -> HttpReply:
         name = path.get("region")
         regions = files.of(_known(caller)).values() if name is None else [files.named(_known(caller), name)]
         return json_reply([region.about for region in regions])
 
-    async def register(exchange: Exchange, caller: Caller | None, path: Path) -> HttpReply:
-        asked = await read_json(exchange, _RegisterAsked)
-        files.register(_known(caller), path["region"], asked.key, asked.offset or 0, asked.byte_size)
-        return json_reply({})
-
     async def unregister(_: Exchange, caller: Caller | None, path: Path) -> HttpReply:
         """One, or all of the caller's. It is no error if there is none."""
         files.unregister(_known(caller), path.get("region"))
         return json_reply({})
 
-    async def no_cuda_status(_: Exchange, __: Caller | None, path: Path) -> HttpReply:
-        if "region" in path:
-            raise error_for(Error.REGION_NOT_REGISTERED, f"shared memory region {path['region']!r} is not registered")
-        return json_reply([])
+    return [
+        HttpRoute(f"{kind}(?:/region/{{region}})?/status", status),
+        HttpRoute(f"{kind}/region/{{region}}/register", register, "POST"),
+        HttpRoute(f"{kind}(?:/region/{{region}})?/unregister", unregister, "POST"),
+    ]
 
-    async def no_cuda_unregister(_: Exchange, __: Caller | None, ___: Path) -> HttpReply:
+
+def _register(files: SharedFiles) -> Handler:
+    async def register(exchange: Exchange, caller: Caller | None, path: Path) -> HttpReply:
+        asked = await read_json(exchange, _RegisterAsked)
+        files.register(_known(caller), path["region"], asked.key, asked.offset or 0, asked.byte_size)
         return json_reply({})
 
-    return [
-        route
-        for kind, told, begun, ended in (
-            ("/v2/systemsharedmemory", status, register, unregister),
-            ("/v2/cudasharedmemory", no_cuda_status, _refuse(NO_CUDA), no_cuda_unregister),
-        )
-        for route in (
-            HttpRoute(f"{kind}(?:/region/{{region}})?/status", told),
-            HttpRoute(f"{kind}/region/{{region}}/register", begun, "POST"),
-            HttpRoute(f"{kind}(?:/region/{{region}})?/unregister", ended, "POST"),
-        )
-    ]
+    return register
 
 
 def _known(caller: Caller | None) -> Caller:

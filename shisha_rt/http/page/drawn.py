@@ -8,7 +8,7 @@ from typing import Any, Final
 from shisha_rt.plan.form import plan_of
 from shisha_rt.show.event_words import in_words
 from shisha_rt.show.picture import after_in_words, stage_in_words
-from shisha_rt.show.stages import pool_lines, stage_boxes
+from shisha_rt.show.stages import pool_lines, stage_boxes, unused_places
 from shisha_rt.show.why import why_lines
 
 MOST_LANES: Final = 8
@@ -28,7 +28,6 @@ def drawn(status: Mapping[str, Any]) -> dict[str, Any]:
     ends = [index + 1 for index in range(len(plan.stages)) if index not in passed]
     after = [(), *([previous + 1 for previous in stage.after] or [0] for stage in plan.stages), ends or [0]]
     lanes, ways = lanes_and_ways(after)
-    used = set(plan.places)
     return {
         "chain": plan.is_chain,
         "stages": [
@@ -47,7 +46,7 @@ def drawn(status: Mapping[str, Any]) -> dict[str, Any]:
         "ways": ways,
         "shared": pool_lines(stages),
         "why": why_lines(status),
-        "unused": [place["name"] for place in status["places"] if place["name"] not in used],
+        "unused": unused_places(plan, (place["name"] for place in status["places"])),
     }
 
 

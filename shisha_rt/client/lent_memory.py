@@ -81,16 +81,12 @@ class _Region:
             self._connection = None
 
 
-class _Piece:
+class _Piece(NamedTuple):
     """Memory for one array at a time, reused again and again."""
 
-    __slots__ = ("buffer", "offset", "region", "room_bytes")
-
-    def __init__(self, region: _Region, offset: int, room_bytes: int) -> None:
-        self.region = region
-        self.offset = offset
-        self.room_bytes = room_bytes
-        self.buffer = memoryview(region.memory)[offset : offset + room_bytes]
+    region: _Region
+    offset: int
+    room_bytes: int
 
     def place(self, size_bytes: int) -> TensorData:
         return TensorData(None, self.region.token, size_bytes, self.offset)
@@ -182,7 +178,8 @@ class LentMemory:
         piece = self._piece(_room_bytes(array.nbytes))
         if piece is None:
             return None
-        np.copyto(np.ndarray(array.shape, array.dtype, piece.buffer), np.asarray(array))  # no code of a subclass
+        room: Array = np.ndarray(array.shape, array.dtype, piece.region.memory, piece.offset)
+        np.copyto(room, np.asarray(array))  # no code of a subclass
         place = piece.place(array.nbytes)
         return place, _Copy(piece, place, self._returned)
 

@@ -395,10 +395,7 @@ class Link:
         return (self._read_line() if event & ~_POLLOUT else None) or []
 
     def look(self) -> list[RequestOutcome]:
-        """`drain`, mainly to notice a lost connection; nothing if that was done within `_LOOKED_S`.
-
-        Raises FailedPrecondition in a forked child.
-        """
+        """`drain`, to notice a lost connection, if not done just now. Raises FailedPrecondition in a forked child."""
         self._check_process()
         return [] if time.monotonic() < self._looked_s + _LOOKED_S else self.drain()
 

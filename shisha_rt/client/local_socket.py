@@ -53,10 +53,7 @@ class _LineAnswer(msgspec.Struct, frozen=True):
 
 
 def take_line(end: socket.socket, instance: str | None) -> Channel:
-    """The direct line to the daemon `instance`, by its answer to `{"op":"line"}`.
-
-    Raises OSError, ValueError or MsgspecError if it gives none.
-    """
+    """The direct line to the daemon `instance`. Raises OSError, ValueError or MsgspecError if its answer gives none."""
     answer = msgspec.json.decode(end.recv(LONGEST_ANSWER_BYTES), type=_LineAnswer)
     if answer.instance is None or answer.instance != instance:
         raise ValueError("none, or another daemon's")

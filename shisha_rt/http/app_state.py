@@ -80,10 +80,7 @@ class AppState:
             self._watchers.create_task(_close_unused(*self._of_models.pop(name)))
 
     def client_of(self, path: Path) -> AsyncClient:
-        """The client of the model that a path names, which stays open until the task that asks for it is done.
-
-        Raises `NotFound` if none of several models has the name.
-        """
+        """The client of the model that a path names, open until the task that asks is done. Raises `NotFound`."""
         if self.models is None or "model" not in path:
             return self.client
         client, users = self._linked(path["model"])
@@ -93,10 +90,7 @@ class AppState:
         return client
 
     async def model_of(self, path: Path, timeout_s: float | None = None) -> tuple[AsyncClient, Signature]:
-        """The client of the model that a path names, and its signature.
-
-        Raises `NotFound` for another model or version, and `Unavailable` if its daemon is not there.
-        """
+        """The client of the model that a path names, and its signature. Raises `NotFound` and `Unavailable`."""
         client = self.client_of(path)
         signature = await client.signature(timeout_s=timeout_s)
         name, version = signature.model_name, signature.version

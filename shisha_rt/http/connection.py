@@ -464,13 +464,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         elif self._refusal is not None:
             self._refuse(self._refusal)
         else:
-            self._rest()
-
-    def _rest(self) -> None:
-        """Begin to idle: read on, and close the connection after `KEEP_ALIVE_S`."""
-        self.resume_reading()
-        if self._idle is None and not self.transport.is_closing():
-            self._idle = self.loop.call_later(KEEP_ALIVE_S, self._close)
+            self.resume_reading()
+            if self._idle is None and not self.transport.is_closing():
+                self._idle = self.loop.call_later(KEEP_ALIVE_S, self._close)
 
     def _end_idle(self) -> None:
         if self._idle is not None:

@@ -81,10 +81,7 @@ class Exchange:
     # --- the request ------------------------------------------------------------------------------------------
 
     async def fill(self, room: memoryview) -> int:
-        """Fill `room` with the next bytes of the body; return their number, which is less only if the body has ended.
-
-        Raises ConnectionError if the connection is lost before.
-        """
+        """Fill `room` from the body; return how many bytes came, fewer only at its end. Raises ConnectionError."""
         kept = self.body[: len(room)]
         room[: len(kept)] = kept
         del self.body[: len(kept)]

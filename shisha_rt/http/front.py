@@ -75,10 +75,7 @@ class Guard:
         self._listener = listener
 
     def admit(self, exchange: Exchange) -> Caller | None:
-        """The caller; None if it is unknown and asks for what is open to anybody: the page without the daemon's data.
-
-        Raises HttpFault and `PermissionDenied`.
-        """
+        """The caller; None for a stranger who asks for what is open to all. Raises HttpFault, `PermissionDenied`."""
         if self._listener.unix:
             return self._at_socket(exchange.caller_uid)
         self._check_origin(exchange)
@@ -119,10 +116,7 @@ class Guard:
 
 
 def token_caller(app_state: AppState, authorization: bytes, way: str) -> Caller | None:
-    """The caller whose token is in the value of an Authorization header; None if no token is there.
-
-    `way`: http or grpc. Raises `PermissionDenied` for a token that is nobody's.
-    """
+    """The caller whose token an Authorization header has; None without a token. Raises `PermissionDenied`."""
     if authorization[: len(_BEARER)].lower() != _BEARER:
         return None
     assert app_state.users is not None  # without an allow-list nobody is asked for a token

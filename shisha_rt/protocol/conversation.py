@@ -88,10 +88,7 @@ _NO_TERMS: Final = FrameTerms()
 
 
 class Outgoing(Struct, frozen=True, eq=False):
-    """A request that is ready to be sent; it is in flight only after `Conversation.sent`.
-
-    `losses`: how many connections had been lost when it was made.
-    """
+    """A request to be sent; in flight only after `Conversation.sent`. `losses`: of connections, when it was made."""
 
     id: str
     op: str

@@ -221,10 +221,7 @@ def _id_alone(header: Buffer) -> str | None:
 
 
 def _frame_header(header: Buffer) -> InferHeader | None:
-    """Decode the header of an `infer` request in one step.
-
-    None for any other request, and for a header that needs detailed checks.
-    """
+    """Decode the header of an `infer` request at once; None for any other, or one that needs detailed checks."""
     try:
         frame = _FRAME.decode(header)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -338,10 +335,7 @@ def _read_tensors(
 def _usual_tensors(
     headers: Sequence[TensorHeader], raw: Sequence[Buffer], signature: Signature
 ) -> tuple[int, int, dict[str, memoryview], dict[str, Lent]] | None:
-    """`_read_tensors` for the usual request: one frame, with all inputs in the model's order.
-
-    None for any other request, which needs detailed checks.
-    """
+    """`_read_tensors` of the usual request, of one frame with inputs in the model's order; None for any other."""
     if signature.usual is None or len(headers) != len(signature.usual):
         return None
     tensors: dict[str, memoryview] = {}

@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
-import sys
 from collections import deque
 from typing import Final
 
@@ -28,7 +26,7 @@ from shisha_rt.messages.traces import (
     TracesCounted,
 )
 from shisha_rt.process.channel import Channel, ChannelBroken
-from shisha_rt.process.parent import die_with, show_life
+from shisha_rt.process.parent import serve_on_loop
 from shisha_rt.traces.spans import Spans
 
 MOST_WAITING: Final = 2048
@@ -98,19 +96,6 @@ class _Tracer:
                 self._some.set()
 
 
-async def _serve(fd: int) -> None:
-    channel = Channel.of_loop(fd)
-    show_life(channel)
-    await _Tracer(channel).run()
-
-
-def main() -> None:
-    channel, parent = map(int, sys.argv[1:])
-    die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the daemon, which still has frames to report
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # the daemon says what was lost, and why
-    asyncio.run(_serve(channel))
-
-
 if __name__ == "__main__":
-    main()
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # the daemon says what was lost, and why
+    serve_on_loop(lambda channel: _Tracer(channel).run())

@@ -120,10 +120,7 @@ class About:
 
 
 def _config(signature: Signature, platform: str) -> dict[str, Any]:
-    """The model's configuration, in Triton's form.
-
-    If requests may have several frames, tensors are described without their first axis, which counts frames.
-    """
+    """In Triton's form: tensors without their first axis, if requests may have several frames, which it counts."""
     first = 1 if signature.has_batches else 0
     return {
         "name": signature.model_name,
@@ -141,9 +138,6 @@ def _config(signature: Signature, platform: str) -> dict[str, Any]:
 
 
 def _tensor(tensor: Tensor, first: int) -> dict[str, object]:
-    """Metadata of a tensor from its axis `first` on, with -1 for each size that varies.
-
-    Every datatype becomes TYPE_ and its name; Triton's exception, TYPE_STRING for BYTES, occurs in no model here.
-    """
+    """A tensor from its axis `first` on, with -1 for each size that varies. No model here has BYTES (TYPE_STRING)."""
     dims = [-1 if axis in tensor.open_axes else size for axis, size in enumerate(tensor.shape)]
     return {"name": tensor.name, "data_type": f"TYPE_{tensor.datatype}", "dims": dims[first:]}

@@ -76,10 +76,7 @@ class Body:
         return self._packed is not None
 
     async def whole(self, most_bytes: int, reserve: Callable[[int], None] | None = None) -> bytearray:
-        """The rest of the body. Raises HttpFault if it has more than `most_bytes`.
-
-        `reserve` is called with the size of each piece before it is kept, and may raise.
-        """
+        """The rest of the body. `reserve` is called with the size of each piece first. Raises HttpFault."""
         plain = bytearray()
         while piece := await self._next(most_bytes + 1 - len(plain)):
             if reserve is not None:

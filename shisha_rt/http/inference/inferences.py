@@ -45,10 +45,7 @@ class Room:
 
     @contextmanager
     def taken(self) -> Iterator[Callable[[int], None]]:
-        """One request's share of the room, which is given back at the end of the context.
-
-        Yields a function that takes more bytes. It raises `ResourceExhausted` if other requests have too much for that.
-        """
+        """Yield what takes bytes until the context ends, and raises `ResourceExhausted` if others have too many."""
         own_bytes = 0
 
         def more(size_bytes: int) -> None:

@@ -58,9 +58,7 @@ class _TensorParameters(TensorData, frozen=True):
 
 
 class InputTensor(DescribedTensor, frozen=True):
-    """One input, and the one location of its values: `binary_bytes` in the body after the header, `data` (JSON) in the
-    header, or a `region`.
-    """
+    """An input, whose values are in one place: `binary_bytes` of the body, `data` (JSON) in the header, a `region`."""
 
     name: _Name
     shape: Annotated[tuple[Count, ...], Meta(max_length=32)]
@@ -228,10 +226,7 @@ def array_of(input_tensor: InputTensor) -> npt.NDArray[Any]:
 
 @cache
 def _values_decoders(dtype: np.dtype[Any], rank: int) -> tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]:
-    """Return decoders of flat lists, and of lists nested `rank` deep.
-
-    The decoders refuse integers out of range; for UINT64, numpy does.
-    """
+    """Of flat lists, and of lists nested `rank` deep. Integers out of range are refused; for UINT64, by numpy."""
     of: Any = bool if dtype.kind == "b" else float
     if dtype.kind in "iu":
         bounds = np.iinfo(dtype)

@@ -41,15 +41,10 @@ class SharedFile:
 
 
 class SharedFiles:
-    """All regions of all users, until they are unregistered or this process ends.
+    """All regions of all users. `folder`: where the files are; None: shared memory is off, and there are none."""
 
-    `folder`: where the files are; None: shared memory is off, and there are no regions. `most`: for one user; all users
-    together may have twice as many.
-    """
-
-    def __init__(self, folder: str | None = FOLDER, most: int = MOST_REGIONS) -> None:
+    def __init__(self, folder: str | None = FOLDER) -> None:
         self._folder = folder
-        self._most = most
         self._by_caller: dict[int, dict[str, SharedFile]] = {}
 
     def register(self, caller: Caller, name: str, key: str, offset: int, size_bytes: int) -> None:
@@ -61,8 +56,8 @@ class SharedFiles:
         regions = self._by_caller.setdefault(uid, {})
         if name in regions:
             raise _refused(Error.REGION_TAKEN, name, "is registered already")
-        if len(regions) >= self._most or sum(map(len, self._by_caller.values())) >= 2 * self._most:
-            most = f"{len(regions)} regions are registered; expected at most {self._most} of a user"
+        if len(regions) >= MOST_REGIONS or sum(map(len, self._by_caller.values())) >= 2 * MOST_REGIONS:
+            most = f"{len(regions)} regions are registered; expected at most {MOST_REGIONS} of a user"
             raise error_for(Error.REGION_REFUSED, most)
         fd = self._open(key, uid)
         try:

@@ -79,20 +79,15 @@ def _event(name: bytes, data: bytes, number: bytes = b"") -> bytes:
 
 
 async def answer_feed(
-    exchange: Exchange,
-    watching: Watching,
-    last: str,
-    *until: asyncio.Event,
-    lasts_s: float | None = None,
-    send_within_s: float = _SEND_WITHIN_S,
+    exchange: Exchange, watching: Watching, last: str, *until: asyncio.Event, lasts_s: float | None = None
 ) -> None:
-    """Answer without an end: until the reader disconnects, or takes nothing for `send_within_s`, or any of `until` is
+    """Answer without an end: until the reader disconnects, or takes nothing for `_SEND_WITHIN_S`, or any of `until` is
     set, or `lasts_s` have passed, if that is given.
 
     A page reconnects by itself, and then its reader's access is checked again.
     """
     leaving = [asyncio.ensure_future(exchange.lost()), *(asyncio.ensure_future(of.wait()) for of in until)]
-    sending = asyncio.ensure_future(_send(exchange, watching, Cursor(watching, last), send_within_s))
+    sending = asyncio.ensure_future(_send(exchange, watching, Cursor(watching, last)))
     watching.opened()
     try:
         done, _ = await asyncio.wait([sending, *leaving], timeout=lasts_s, return_when=asyncio.FIRST_COMPLETED)
@@ -107,12 +102,12 @@ async def answer_feed(
         await exchange.finish()
 
 
-async def _send(exchange: Exchange, watching: Watching, cursor: Cursor, within_s: float) -> None:
+async def _send(exchange: Exchange, watching: Watching, cursor: Cursor) -> None:
     async def put(piece: bytes) -> None:
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(_SEND_WITHIN_S):
             await exchange.send(piece)
 
-    await asyncio.wait_for(exchange.start(200, _HEADERS), within_s)
+    await asyncio.wait_for(exchange.start(200, _HEADERS), _SEND_WITHIN_S)
     await put(b"retry: 1000\n\n")
     said_s = asyncio.get_running_loop().time()
     while True:

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
+from shisha_rt.checked import shown
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller, Path
 from shisha_rt.http.exchange import Exchange
@@ -47,16 +48,13 @@ def is_open(method: str, path: str) -> bool:
 
 
 def order_of(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """An operation and its arguments, of a request such as `{"op": "tuner_set", "pause": true}`.
-
-    Raises HttpFault for what is not to be passed on; the client checks what the arguments are.
-    """
+    """Operation and arguments of `{"op": "tuner_set", "pause": true}`; the client checks these. Raises HttpFault."""
     op = given.pop("op", None)
     if op not in STEERING:
-        raise HttpFault(400, f"op: {_shown(op)}; expected one of {', '.join(STEERING)}")
+        raise HttpFault(400, f"op: {shown(op)}; expected one of {', '.join(STEERING)}")
     unknown = sorted(given.keys() - {*OPERATIONS[op].__struct_fields__, "model_name"})
     if unknown:
-        raise HttpFault(400, f"{op} takes no {_shown(unknown[0])}")
+        raise HttpFault(400, f"{op} takes no {shown(unknown[0])}")
     return op, given
 
 
@@ -68,11 +66,6 @@ def check_sender(exchange: Exchange) -> None:
         raise HttpFault(415, "Content-Type: expected application/json")
     if headers.get(b"origin", b"").lower() != exchange.origin.lower():
         raise HttpFault(403, "Origin: expected that of the page itself")
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 def page_routes(app_state: AppState) -> list[HttpRoute]:

@@ -41,10 +41,10 @@ def test_orders_are_passed_on_as_they_are(order: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (b'{"op":"infer"}', "op: 'infer'; expected one of tuner_set, place_set, plan_set"),
-        (b'{"op":["tuner_set"]}', "op: ['tuner_set']; expected one of"),
-        (b'{"pause":true}', "op: None; expected one of"),
-        (b'{"op":"tuner_set","pause":true,"timeout_s":1}', "tuner_set takes no 'timeout_s'"),
+        (b'{"op":"infer"}', 'op: "infer"; expected one of tuner_set, place_set, plan_set'),
+        (b'{"op":["tuner_set"]}', 'op: ["tuner_set"]; expected one of'),
+        (b'{"pause":true}', "op: null; expected one of"),
+        (b'{"op":"tuner_set","pause":true,"timeout_s":1}', 'tuner_set takes no "timeout_s"'),
     ],
 )
 def test_what_is_no_order_is_refused_in_words(body: bytes, expected: str) -> None:

@@ -48,7 +48,7 @@ class Exchange:
     def __init__(self, connection: HttpConnection, parser: Any, url: bytes, headers: list[Header]) -> None:
         parsed = httptools.parse_url(url)
         self.method: str = parser.get_method().decode("ascii")
-        self.raw_path: bytes = _ESCAPED.sub(_unescaped, parsed.path or b"/")
+        self.raw_path: bytes = _ESCAPED.sub(lambda escape: bytes.fromhex(escape[0][1:].decode()), parsed.path or b"/")
         self.query: bytes = parsed.query or b""
         self.headers = headers
         self.headers_by_name = dict(headers)
@@ -220,10 +220,6 @@ def _date_of(second: int) -> bytes:
 
 def date_line() -> bytes:
     return _date_of(int(time.time()))
-
-
-def _unescaped(escaped: re.Match[bytes]) -> bytes:
-    return bytes.fromhex(escaped[0][1:].decode())
 
 
 def _host_of(parsed: Any) -> bytes:

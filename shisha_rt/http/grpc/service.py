@@ -196,7 +196,8 @@ class _Inference:
         with ExitStack() as counted:
             counted.enter_context(self._inferences.room.taken())(size_bytes)
             counted.enter_context(_cut_off_unless_read(context, size_bytes))
-            call.add_done_callback(partial(_close, counted.pop_all()))
+            until_done = counted.pop_all()
+        call.add_done_callback(lambda _: until_done.close())
 
     async def stream(self, _requests: Any, caller: Caller, context: _Context) -> None:
         """Answer requests in order. A request's error is sent as its answer, and does not end the stream.
@@ -295,7 +296,3 @@ def _peer(end: socket.socket) -> tuple[str, str]:
     """Raises OSError if nobody is at the other end."""
     host, port, *_ = end.getpeername()
     return host.removeprefix("::ffff:"), str(port)
-
-
-def _close(resources: ExitStack, _: object) -> None:
-    resources.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -36,13 +36,6 @@ _Asked = TypeVar("_Asked")
 _Read = TypeVar("_Read")
 
 
-class Source(Protocol):
-    """An `Exchange`, as far as its body goes."""
-
-    async def fill(self, room: memoryview, /) -> int: ...
-    async def read(self) -> bytes: ...
-
-
 class HungUp(Exception):
     """The caller has disconnected; nobody waits for an answer."""
 
@@ -54,7 +47,7 @@ class Body:
     """
 
     def __init__(
-        self, source: Source, encoding: bytes | None, size_bytes: int | None, patience_s: float = PATIENCE_S
+        self, source: Exchange, encoding: bytes | None, size_bytes: int | None, patience_s: float = PATIENCE_S
     ) -> None:
         self._source = source
         self._size_bytes = size_bytes

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
+from shisha_rt.client import AsyncClient
 from shisha_rt.http.page.drawn import drawn, event_line
 from shisha_rt.http.page.history import History, Reading
 from shisha_rt.protocol.exceptions import ShishaError
@@ -28,12 +29,6 @@ _SHARE: Final = 0.01  # of the daemon's time, for statuses
 _PATIENCE_S: Final = 5.0
 
 
-class Asked(Protocol):
-    """The part of a client that is used here."""
-
-    def call(self, op: str, *, timeout_s: float | None = None, **arguments: object) -> Awaitable[dict[str, Any]]: ...
-
-
 class Watching:
     """What is known of the daemon.
 
@@ -43,7 +38,7 @@ class Watching:
     page shows. `feeds`: how many are open. `news`: set when the next news come.
     """
 
-    def __init__(self, client: Asked, send: str) -> None:
+    def __init__(self, client: AsyncClient, send: str) -> None:
         self.history = History()
         self.status = b""
         self.statuses = 0

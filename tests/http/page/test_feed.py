@@ -13,7 +13,7 @@ from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.page.feed import Cursor, answer_feed
 from shisha_rt.http.page.watching import Watching
 from tests.cli.statuses import FORK, FORK_S, status_of
-from tests.http.page.told import SEND, Told
+from tests.http.page.told import SEND, Told, watching_of
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def numbers(told: list[tuple[str, Any, str]]) -> list[int]:
 
 def test_each_reader_gets_all_that_is_new_to_it(daemon: Told) -> None:
     async def run() -> None:
-        watching = Watching(daemon, SEND)
+        watching = watching_of(daemon)
         watching.opened()
         task = asyncio.create_task(watching.run())
         daemon.happened(450)
@@ -80,7 +80,7 @@ def test_each_reader_gets_all_that_is_new_to_it(daemon: Told) -> None:
 
 def test_a_status_is_asked_for_only_while_somebody_watches_and_sent_only_when_it_says_more(daemon: Told) -> None:
     async def run() -> None:
-        watching = Watching(daemon, SEND)
+        watching = watching_of(daemon)
         task = asyncio.create_task(watching.run())
         await asyncio.sleep(0.02)
         assert daemon.asked == 0
@@ -102,7 +102,7 @@ def test_a_status_is_asked_for_only_while_somebody_watches_and_sent_only_when_it
 
 def test_another_daemon_begins_anew_and_a_silent_one_is_told_of(daemon: Told) -> None:
     async def run() -> None:
-        watching = Watching(daemon, SEND)
+        watching = watching_of(daemon)
         watching.opened()
         task = asyncio.create_task(watching.run())
         daemon.happened(5)
@@ -155,7 +155,7 @@ def test_whoever_does_not_read_is_cut_off(daemon: Told, monkeypatch: pytest.Monk
     monkeypatch.setattr("shisha_rt.http.page.feed._SEND_WITHIN_S", 0.01)
 
     async def run() -> None:
-        watching = Watching(daemon, SEND)
+        watching = watching_of(daemon)
 
         reader = Reader(reads=False)
         feed = answer_feed(cast("Exchange", reader), watching, "", asyncio.Event())
@@ -169,7 +169,7 @@ def test_whoever_does_not_read_is_cut_off(daemon: Told, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("which", ["its reader", "the process", "the users"])
 def test_a_feed_ends_with_its_reader_and_with_the_process_and_when_others_may_come(daemon: Told, which: str) -> None:
     async def run() -> None:
-        watching, ending, changed = Watching(daemon, SEND), asyncio.Event(), asyncio.Event()
+        watching, ending, changed = watching_of(daemon), asyncio.Event(), asyncio.Event()
         reader = Reader()
         feed = asyncio.create_task(answer_feed(cast("Exchange", reader), watching, "", ending, changed))
         while not reader.began:

@@ -202,9 +202,9 @@ class Conversation:
             self._frames = FrameTensors(signature, self._lender)
 
     @property
-    def introduced(self) -> bool:
-        """Whether the daemon and its model are known; callers may have asked for the model's metadata alone."""
-        return self.instance is not None and self.signature is not None
+    def to_ask(self) -> str | None:
+        """The operation to ask next so that daemon and model are known; None if both are."""
+        return _SERVER_METADATA if self.instance is None else _MODEL_METADATA if self._frames is None else None
 
     @property
     def leads_to(self) -> str | None:

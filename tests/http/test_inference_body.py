@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.faults import HttpFault
 from shisha_rt.http.inference.body import _STRETCH_BYTES, PATIENCE_S, SLOWEST_BYTES_PER_S, Body, HungUp, read_json
-from shisha_rt.http.inference.infer import _packing
 from shisha_rt.http.inference.inferences import Room
+from shisha_rt.http.inference.routes import _packing
 from shisha_rt.protocol.exceptions import ResourceExhausted
 
 PACK: dict[bytes | None, Callable[[bytes], bytes]] = {None: bytes, b"gzip": gzip.compress, b"deflate": zlib.compress}

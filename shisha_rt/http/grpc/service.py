@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -21,14 +21,14 @@ from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller
 from shisha_rt.http.faults import OUR_FAULT
 from shisha_rt.http.front import no_token, token_caller
-from shisha_rt.http.grpc.about import AboutAnswer, about_answers, path_of
-from shisha_rt.http.grpc.infer import answer_message, read_request
+from shisha_rt.http.grpc.infer import answer_message, given_parameters, read_request
 from shisha_rt.http.grpc.messages import MESSAGES, METHODS, SERVICE, Method
-from shisha_rt.http.inference.about import About
+from shisha_rt.http.inference.about import NO_CUDA, NO_LOGGING, NO_TRACING, About
 from shisha_rt.http.inference.body import SLOWEST_BYTES_PER_S
 from shisha_rt.http.inference.inferences import ROOM_BYTES, Inferences
+from shisha_rt.http.inference.shared_memory import SharedFiles
 from shisha_rt.protocol.access import Permission
-from shisha_rt.protocol.exceptions import ShishaError, error_for, malformed
+from shisha_rt.protocol.exceptions import NotFound, ShishaError, error_for, malformed
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ _KIND: Final = "shisha-kind"
 """The key of an error's kind in its trailing metadata."""
 
 _Context: TypeAlias = Any
+_AboutAnswer: TypeAlias = Callable[[Any, Caller], Awaitable[Mapping[str, Any]]]
 
 
 async def serve_grpc(app_state: AppState, inferences: Inferences, listens: Callable[[], None]) -> None:
@@ -87,7 +88,7 @@ async def serve_grpc(app_state: AppState, inferences: Inferences, listens: Calla
 
 
 def _handlers(app_state: AppState, inferences: Inferences, most_bytes: int) -> grpc.GenericRpcHandler:
-    answers = about_answers(About(app_state), inferences.files)
+    answers = _about_answers(About(app_state), inferences.files)
     inference = _Inference(app_state, inferences, most_bytes)
     guarded = partial(_guarded, app_state)
     handlers = {}
@@ -104,7 +105,85 @@ def _handlers(app_state: AppState, inferences: Inferences, most_bytes: int) -> g
     return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
 
-def _as_message(method: Method, answer: AboutAnswer) -> Callable[[Any, Caller, _Context], Awaitable[Any]]:
+def _about_answers(about: About, files: SharedFiles) -> Mapping[str, _AboutAnswer]:
+    """All methods but those of inference: each returns the fields of its answer's message, by name, as plain values."""
+
+    async def model_ready(request: Any, _: Caller) -> Mapping[str, Any]:
+        """As with Triton, an unknown model is not ready, which is no error."""
+        try:
+            return {"ready": await about.model_ready(_path_of(request.name, request.version))}
+        except NotFound:
+            return {"ready": False}
+
+    async def statistics(request: Any, _: Caller) -> Mapping[str, Any]:
+        return await about.statistics(_path_of(request.name, request.version) if request.name else {})
+
+    async def load(request: Any, caller: Caller) -> Mapping[str, Any]:
+        given = given_parameters(request.parameters)
+        if "version" in given:  # it may come as a number
+            given["version"] = str(given["version"])
+        return await about.change(caller, "model_load", request.model_name, given)
+
+    return {
+        "ServerLive": lambda *_: _field("live", about.live()),
+        "ServerReady": lambda *_: _field("ready", about.ready()),
+        "ModelReady": model_ready,
+        "ServerMetadata": lambda *_: about.server(),
+        "ModelMetadata": lambda asked, _: about.model(_path_of(asked.name, asked.version)),
+        "ModelConfig": lambda asked, _: _field("config", about.config(_path_of(asked.name, asked.version))),
+        "ModelStatistics": statistics,
+        "RepositoryIndex": lambda asked, _: _field("models", about.index(only_ready=asked.ready)),
+        "RepositoryModelLoad": load,
+        "RepositoryModelUnload": lambda asked, caller: about.change(caller, "model_unload", asked.model_name, {}),
+        "TraceSetting": _refusing(NO_TRACING),
+        "LogSettings": _refusing(NO_LOGGING),
+        **_region_answers(files),
+    }
+
+
+def _region_answers(files: SharedFiles) -> Mapping[str, _AboutAnswer]:
+    async def regions(request: Any, caller: Caller) -> Mapping[str, Any]:
+        named = [files.named(caller, request.name)] if request.name else files.of(caller).values()
+        return {"regions": {region.name: region.about for region in named}}
+
+    async def register(request: Any, caller: Caller) -> Mapping[str, Any]:
+        files.register(caller, request.name, request.key, request.offset, request.byte_size)
+        return {}
+
+    async def unregister(request: Any, caller: Caller) -> Mapping[str, Any]:
+        files.unregister(caller, request.name or None)
+        return {}
+
+    async def nothing(_: Any, __: Caller) -> Mapping[str, Any]:
+        return {}
+
+    return {
+        "SystemSharedMemoryStatus": regions,
+        "SystemSharedMemoryRegister": register,
+        "SystemSharedMemoryUnregister": unregister,
+        "CudaSharedMemoryStatus": nothing,
+        "CudaSharedMemoryRegister": _refusing(NO_CUDA),
+        "CudaSharedMemoryUnregister": nothing,
+    }
+
+
+async def _field(name: str, value: Awaitable[object]) -> Mapping[str, Any]:
+    return {name: await value}
+
+
+def _refusing(why: str) -> _AboutAnswer:
+    async def refuse(_: Any, __: Caller) -> Mapping[str, Any]:
+        raise error_for(Error.NOT_OFFERED, why)
+
+    return refuse
+
+
+def _path_of(model: str, version: str) -> dict[str, str]:
+    """The path parameters that HTTP would have: a model, and its version if one is asked for."""
+    return {"model": model} | ({"version": version} if version else {})
+
+
+def _as_message(method: Method, answer: _AboutAnswer) -> Callable[[Any, Caller, _Context], Awaitable[Any]]:
     async def behave(request: Any, caller: Caller, _: _Context) -> Any:
         return ParseDict(await answer(request, caller), method.answer(), ignore_unknown_fields=True)
 
@@ -246,7 +325,7 @@ class _Inference:
                 await context.write(answer)
 
     async def _infer(self, request: Any, caller: Caller, context: _Context) -> Any:
-        client, signature = await self._app_state.model_of(path_of(request.model_name, request.model_version))
+        client, signature = await self._app_state.model_of(_path_of(request.model_name, request.model_version))
         self._app_state.refuse_if_full()
         asked, pieces = read_request(request, signature)
         del request

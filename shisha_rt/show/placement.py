@@ -26,6 +26,7 @@ from shisha_rt.show.picture import cut, milliseconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from rich.table import Table
 
 _COLOURS: Final = ("#9ecae1", "#fdd0a2", "#a1d99b", "#dadaeb", "#fcbba1", "#d9d9d9")
 """By device, in the problem's order; with many devices colours repeat."""
@@ -53,7 +54,7 @@ def print_report(title: str, problem: Problem, solution: PlacementSolution, solv
     assert solution.assignment is not None
     console = Console(highlight=False, markup=False)
     console.print(f"{title}\n", soft_wrap=True)
-    _print_devices(problem, solution.assignment)
+    console.print(_devices(problem, solution.assignment))
     costed = cost(problem, solution.assignment)
     lines = [
         f"cost {milliseconds(costed.total_s)}: operators {milliseconds(costed.node_s)}, "
@@ -65,9 +66,8 @@ def print_report(title: str, problem: Problem, solution: PlacementSolution, solv
     console.print("\n".join(lines), soft_wrap=True)
 
 
-def _print_devices(problem: Problem, assignment: Assignment) -> None:
+def _devices(problem: Problem, assignment: Assignment) -> Table:
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -91,7 +91,7 @@ def _print_devices(problem: Problem, assignment: Assignment) -> None:
     for (source, target), moves_there in sorted(moved.items()):
         taken_s = math.fsum(move.cost_s for move in moves_there)
         table.add_row(f"{source} -> {target}", counted(len(moves_there), "transfer"), milliseconds(taken_s))
-    Console(highlight=False, markup=False).print(table)
+    return table
 
 
 def _proven(cost_s: float, solution: PlacementSolution) -> str:
@@ -117,8 +117,7 @@ def _instead(problem: Problem, cost_s: float) -> Iterator[str]:
         for device, name in enumerate(problem.devices)
         if all(device in devices for devices in problem.devices_of)
     }
-    fastest = fastest_alone(problem)
-    for what, assignment in {**alike, "each on its fastest device": fastest}.items():
+    for what, assignment in {**alike, "each on its fastest device": fastest_alone(problem)}.items():
         other_s = cost(problem, assignment).total_s
         if other_s == math.inf:
             continue  # groups that overlap

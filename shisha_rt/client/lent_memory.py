@@ -138,7 +138,6 @@ class LentMemory:
 
     @property
     def shared(self) -> bool:
-        """Whether there is a region."""
         return bool(self._regions)
 
     def meet(self, path: str | None, instance: str | None) -> None:

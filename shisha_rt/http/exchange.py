@@ -137,7 +137,6 @@ class Exchange:
             self.news.set_result(None)
 
     def lose(self) -> None:
-        """Note that the connection is lost."""
         self.gone = not self.answered
         self.tell()
         when_lost, self._when_lost = self._when_lost, None
@@ -160,7 +159,6 @@ class Exchange:
         self._finish()
 
     async def refuse(self, fault: HttpFault) -> None:
-        """Answer with an error."""
         await self.answer(fault.status, fault.headers, [fault.body])
 
     async def start(self, status: int, headers: Iterable[Header]) -> None:

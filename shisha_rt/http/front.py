@@ -63,13 +63,10 @@ class HttpFront:
 
 
 def http_routes(app_state: AppState, inferences: Inferences) -> Sequence[HttpRoute]:
-    """The protocol and the page."""
     return [*inference_routes(app_state, inferences), *page_routes(app_state)]
 
 
 class Guard:
-    """Access control at one listener."""
-
     def __init__(self, app_state: AppState, listener: Listener) -> None:
         self._app_state = app_state
         self._listener = listener

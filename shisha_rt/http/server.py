@@ -54,11 +54,9 @@ class HttpConnections:
         self.tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self) -> HttpConnection:
-        """Make the protocol of a connection that was accepted."""
         return HttpConnection(self)
 
     def start(self, exchange: Exchange) -> None:
-        """Start to answer a request."""
         task = asyncio.get_running_loop().create_task(self._answer(exchange))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)

@@ -189,7 +189,6 @@ class Conversation:
 
     @property
     def has_frames(self) -> bool:
-        """Whether a frame is in flight."""
         return any(waiting.op == INFER for waiting in self._in_flight.values())
 
     @property

@@ -303,7 +303,6 @@ class Fleet:
         return [name for name, dealt in self._dealer.models.items() if place in dealt.has]
 
     def places_dealt(self) -> Mapping[str, int]:
-        """How many places each model has."""
         return {name: len(dealt.has) for name, dealt in list(self._dealer.models.items())}
 
     def _heard(self, served: ServedModel, daemon: ModelDaemon, said: Fields) -> None:

@@ -73,7 +73,6 @@ class AskingLine:
 
     @property
     def waits(self) -> bool:
-        """Whether an answer is still to come."""
         return bool(self._waiting)
 
     def ask(self, op: str, then: Then, **arguments: object) -> None:

@@ -367,11 +367,7 @@ def _cut_off(peer: str) -> None:
             if not path.is_socket():
                 continue
             with socket.socket(fileno=os.dup(int(path.name))) as end:
-                if end.family in _FAMILIES and _peer(end) == (host.strip("[]"), port):
-                    end.shutdown(socket.SHUT_RDWR)
-
-
-def _peer(end: socket.socket) -> tuple[str, str]:
-    """Raises OSError if nobody is at the other end."""
-    host, port, *_ = end.getpeername()
-    return host.removeprefix("::ffff:"), str(port)
+                if end.family in _FAMILIES:
+                    peer_host, peer_port, *_ = end.getpeername()  # OSError: nobody is at the other end
+                    if (peer_host.removeprefix("::ffff:"), str(peer_port)) == (host.strip("[]"), port):
+                        end.shutdown(socket.SHUT_RDWR)

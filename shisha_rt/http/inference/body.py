@@ -128,7 +128,11 @@ class Body:
                 if self._packed is not None and not self._packed.eof:
                     raise HttpFault(400, "the packed body ends too early; expected what Content-Encoding says")
                 return b""
-            await self._more_of_it()
+            self._piece = await self._in_time(self._source.read(), 0)
+            self._read_bytes += len(self._piece)
+            self._more = bool(self._piece)
+            if self.is_packed and self._read_bytes > self._unpacked_bytes + len(self._piece) + _MOST_PACKED_BYTES:
+                raise HttpFault(400, "the packed body is larger than what it unpacks to; expected it smaller")
 
     def _unpack(self, packed: _Decompress, most_bytes: int) -> bytes:
         ended, data, self._piece = packed.eof, packed.unconsumed_tail + self._piece, b""
@@ -140,13 +144,6 @@ class Body:
             raise HttpFault(400, "the body goes on behind what is packed; expected one packed piece")
         self._unpacked_bytes += len(unpacked)
         return unpacked
-
-    async def _more_of_it(self) -> None:
-        self._piece = await self._in_time(self._source.read(), 0)
-        self._read_bytes += len(self._piece)
-        self._more = bool(self._piece)
-        if self.is_packed and self._read_bytes > self._unpacked_bytes + len(self._piece) + _MOST_PACKED_BYTES:
-            raise HttpFault(400, "the packed body is larger than what it unpacks to; expected it smaller")
 
     async def _in_time(self, reading: Awaitable[_Read], more_bytes: int) -> _Read:
         """Await a piece of the body, of up to `more_bytes` if its size is known. Raises HungUp and HttpFault."""

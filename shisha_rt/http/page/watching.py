@@ -55,7 +55,6 @@ class Watching:
         self.news = asyncio.Event()
 
     async def run(self) -> None:
-        """Watch the daemon until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._count())
             tasks.create_task(self._look())

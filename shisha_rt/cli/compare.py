@@ -94,8 +94,7 @@ def compare(options: CompareOptions) -> None:
         compared = Compared(options.model, tuple(comparison.cores), comparison.measure(progress), unasked)
     print(json.dumps(compared.as_object()) if options.as_json else compared.in_words())
     if options.png is not None:
-        from shisha_rt.show.compare_figure import save_comparison
-        from shisha_rt.show.figure import asked_for_by_png
+        from shisha_rt.show.figure import asked_for_by_png, save_comparison
 
         with asked_for_by_png():
             save_comparison(options.png, options.model, compared.bars())

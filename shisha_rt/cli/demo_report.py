@@ -155,11 +155,11 @@ def _note(seen: Seen) -> str:
 
 def draw_png(seen: Seen, path: Path, say: Say) -> Path | None:
     """Write all three pipelines as a PNG; None, with a message, if that fails."""
-    from shisha_rt.show.figure import NoFigure, Panel, save_pipelines
+    from shisha_rt.show.figure import NoFigure, save_pipelines
 
-    def panel(name: str, act: Act) -> Panel:
+    def panel(name: str, act: Act) -> tuple[str, Stages]:
         own = f"{act.tuner_throughput_fps:.0f} ±{act.tuner_band:.1%} as its slowest stage allows"
-        return Panel(f"{name}: {act.throughput_fps:.0f} frames/s at the client, {own}", act.stages)
+        return f"{name}: {act.throughput_fps:.0f} frames/s at the client, {own}", act.stages
 
     places = {place["name"]: f"speed {place['speed']:g}" for place in seen.status["places"]}
     machine = seen.status["machine"]

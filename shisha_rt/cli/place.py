@@ -181,7 +181,7 @@ def place(options: PlaceOptions) -> None:
     if options.as_json:
         print(json.dumps(placed.as_object()))
     elif placed.cost is not None:
-        from shisha_rt.show.place_report import print_report
+        from shisha_rt.show.placement import print_report
 
         print_report(problem.title, problem.problem, solution, options.solver, placed.solve_time_s)
     if solution.assignment is None:
@@ -405,12 +405,12 @@ def _place_of(machine_name: str | None, name: str | None) -> tuple[Machine, Plac
 def _draw(options: PlaceOptions, placed: _Task, assignment: tuple[int, ...]) -> None:
     """Write the files of `--dot` and `--png`."""
     if options.dot is not None:
-        from shisha_rt.show.place_dot import placement_dot
+        from shisha_rt.show.placement import placement_dot
 
         options.dot.write_text(placement_dot(placed.title, placed.problem, assignment), encoding="utf-8")
     if options.png is not None:
         from shisha_rt.show.figure import asked_for_by_png
-        from shisha_rt.show.place_figure import save_placement
+        from shisha_rt.show.placement import save_placement
 
         with asked_for_by_png():
             save_placement(options.png, placed.title, placed.problem, assignment)

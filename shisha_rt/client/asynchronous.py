@@ -93,7 +93,7 @@ class AsyncClient(ConnectedClient):
         self._attach()
         patience = self._patience(None)
         with suppress(ShishaError):  # no daemon is there: sending will raise
-            if not self._link.conversation.introduced:
+            if self._link.conversation.to_ask is not None:
                 await self._introduce(patience)
         array = self._link.empty(shape, dtype)
         if array is None:
@@ -166,7 +166,7 @@ class AsyncClient(ConnectedClient):
             await self._leave(patience)
         if self._link.follow():
             self._watch()
-        if self._link.conversation.introduced and not self._is_to_get:
+        if self._link.conversation.to_ask is None and not self._is_to_get:
             return
         try:
             # Not wait_for: in Python 3.11 it swallows a cancellation that comes just as the lock is acquired.
@@ -176,14 +176,13 @@ class AsyncClient(ConnectedClient):
             raise self._link.refused(patience) from None
         try:
             while True:
-                while not self._link.conversation.introduced:
-                    await self._ask("server_metadata", {}, patience)
-                    if self._link.is_to_leave:
-                        await self._leave(patience)
-                    elif self._link.follow():
-                        self._watch()
-                    else:
-                        await self._ask("model_metadata", {}, patience)
+                if self._link.is_to_leave:
+                    await self._leave(patience)
+                if self._link.follow():
+                    self._watch()
+                if (op := self._link.conversation.to_ask) is not None:
+                    await self._ask(op, {}, patience)
+                    continue
                 if not self._is_to_get or not patience.left_s:
                     break
                 if self._link.awaits_line:

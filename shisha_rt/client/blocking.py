@@ -99,7 +99,7 @@ class Client(ConnectedClient):
         with self._alone:
             patience = self._patience(None)
             with suppress(ShishaError):  # no daemon is there: sending will raise
-                if not self._link.conversation.introduced:
+                if self._link.conversation.to_ask is not None:
                     self._introduce(patience)
             array = self._link.empty(shape, dtype)
             if array is None:
@@ -164,11 +164,9 @@ class Client(ConnectedClient):
             if self._link.is_to_leave:
                 self._leave(patience)
             self._link.follow()
-            if self._link.conversation.introduced:
+            if (op := self._link.conversation.to_ask) is None:
                 break
-            self._ask("server_metadata", {}, patience)
-            if not self._link.follow() and not self._link.is_to_leave:
-                self._ask("model_metadata", {}, patience)
+            self._ask(op, {}, patience)
         while self._link.awaits_line and patience.left_s:
             self._link.advance_line(patience.left_s)
         self._share(patience)

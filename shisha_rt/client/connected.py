@@ -9,7 +9,7 @@ from shisha_rt.client.lent_memory import LentMemory
 from shisha_rt.client.link import TIMEOUT_S, Context, Link, Patience
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.protocol.conversation import FrameTerms
-from shisha_rt.protocol.exceptions import error_for
+from shisha_rt.protocol.exceptions import error_for, malformed
 from shisha_rt.protocol.keys import SecretKey, ServerKey, client_keys
 
 
@@ -39,7 +39,7 @@ class ConnectedClient:
         takes.
         """
         if not silence_s > 0:
-            raise error_for(Error.MALFORMED_REQUEST, f"silence_s is {silence_s}; expected seconds above 0, or inf")
+            raise malformed(f"silence_s is {silence_s}; expected seconds above 0, or inf")
         try:
             keys = client_keys(secret_key, server_key)
         except BadInput as error:

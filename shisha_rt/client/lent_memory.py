@@ -81,16 +81,12 @@ class _Region:
             self._connection = None
 
 
-class _Piece:
+class _Piece(NamedTuple):
     """Memory for one array at a time, reused again and again."""
 
-    __slots__ = ("buffer", "offset", "region", "room_bytes")
-
-    def __init__(self, region: _Region, offset: int, room_bytes: int) -> None:
-        self.region = region
-        self.offset = offset
-        self.room_bytes = room_bytes
-        self.buffer = memoryview(region.memory)[offset : offset + room_bytes]
+    region: _Region
+    offset: int
+    room_bytes: int
 
     def place(self, size_bytes: int) -> TensorData:
         return TensorData(None, self.region.token, size_bytes, self.offset)
@@ -125,7 +121,7 @@ def _exporter_type(room_bytes: int) -> Any:
 
 
 class LentMemory:
-    """The regions of one client; there are none before `meet` has given the daemon's socket.
+    """The `Lender` of one client; it has no regions before `meet` has given the daemon's socket.
 
     Arrays may be collected in any thread; everything else is for the client's thread only.
     """
@@ -142,11 +138,9 @@ class LentMemory:
 
     @property
     def shared(self) -> bool:
-        """Whether there is a region."""
         return bool(self._regions)
 
     def meet(self, path: str | None, instance: str | None) -> None:
-        """Begin with a new daemon, `instance`, whose socket for regions is at `path`; None: it has none."""
         self.forget()
         self._path, self._instance = path, instance
 
@@ -164,12 +158,11 @@ class LentMemory:
     # --- arrays -----------------------------------------------------------------------------------------------
 
     def want(self, size_bytes: int) -> None:
-        """Note that arrays of `size_bytes` in all will be needed at once."""
         if not self._wanted_bytes and self._path is not None and size_bytes <= MAX_INTEGER:
             self._wanted_bytes = size_bytes
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Array | None:
-        """Return an array in a region; None if no piece is free. This, or taking the last piece, makes `wants` true."""
+        """As `Lender`; that no piece is free, or the last was taken, makes `wants` true."""
         size_bytes = bytes_of(shape, dtype)
         piece = self._piece(_room_bytes(size_bytes))
         if piece is None:
@@ -181,19 +174,15 @@ class LentMemory:
         return np.ndarray(shape, dtype, exporter)
 
     def copy(self, array: Array) -> tuple[TensorData, object] | None:
-        """Copy an array; return the copy's location, valid as long as the object returned with it is kept.
-
-        None if no piece is free.
-        """
         piece = self._piece(_room_bytes(array.nbytes))
         if piece is None:
             return None
-        np.copyto(np.ndarray(array.shape, array.dtype, piece.buffer), np.asarray(array))  # no code of a subclass
+        room: Array = np.ndarray(array.shape, array.dtype, piece.region.memory, piece.offset)
+        np.copyto(room, np.asarray(array))  # no code of a subclass
         place = piece.place(array.nbytes)
         return place, _Copy(piece, place, self._returned)
 
     def find(self, array: Array) -> TensorData | None:
-        """Return a contiguous array's location in its region; None if it is in none."""
         if not self._regions or not array.flags.c_contiguous:
             return None
         base: Any = array.base
@@ -296,11 +285,8 @@ class LentMemory:
 
     def _give_up(self) -> None:
         """Stop asking this daemon for regions; existing ones stay in use."""
-        if self._asked is not None:
-            _shut_down(self._asked.end)
-            self._asked = None
+        self._put_off(0.0)
         self._path = None
-        self._asked_bytes = self._wanted_bytes = 0
 
     def _region(self, connection: socket.socket, answer: _RegionAnswer, fds: Sequence[int]) -> _Region:
         """Map the region. Raises ValueError if the answer has none, or its memory could shrink under arrays."""

@@ -37,17 +37,18 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias, cast
 
+import msgspec
 import zmq
 from numpy.typing import DTypeLike
 from zmq.utils.monitor import parse_monitor_message
 
 from shisha_rt.client.lent_memory import LentMemory
-from shisha_rt.client.local_socket import AGAIN_S, AskedLine
+from shisha_rt.client.local_socket import AGAIN_S, Question, take_line
 from shisha_rt.endpoint import default_endpoint
 from shisha_rt.errors import Error
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.protocol.conversation import Conversation, Outgoing, RequestOutcome
-from shisha_rt.protocol.exceptions import ResourceExhausted, ShishaError, Timeout, error_for
+from shisha_rt.protocol.exceptions import ResourceExhausted, ShishaError, Timeout, error_for, malformed
 from shisha_rt.protocol.frame_tensors import Array, Shape, is_large
 from shisha_rt.protocol.header import Buffer
 from shisha_rt.protocol.keys import ClientKeys
@@ -115,7 +116,7 @@ class Patience:
 
     def __init__(self, timeout_s: float) -> None:
         if math.isnan(timeout_s):
-            raise error_for(Error.MALFORMED_REQUEST, f"timeout_s is {timeout_s}; expected seconds, or inf")
+            raise malformed(f"timeout_s is {timeout_s}; expected seconds, or inf")
         self.timeout_s = timeout_s
         self._began_s = time.monotonic()
 
@@ -159,7 +160,7 @@ class Link:
         self._process = os.getpid()
         self._barred = _Barred(endpoint, self._keys)
         self._line: Channel | None = None
-        self._asked: AskedLine | None = None
+        self._asked: Question | None = None
         self._connect(endpoint)
 
     def _connect(self, endpoint: str) -> None:
@@ -259,7 +260,7 @@ class Link:
 
     def _close_line(self) -> None:
         if self._asked is not None:
-            self._asked.close()
+            self._asked.end.close()
         if self._line is not None:
             self._line.shut_down()
         self._asked = self._line = None
@@ -277,18 +278,20 @@ class Link:
 
     def advance_line(self, wait_s: float = 0.0) -> None:
         """Ask for a direct line, unless one has been asked for, and wait up to `wait_s` for the answer."""
-        instance, path = self.conversation.instance, self.conversation.local_socket
-        if self._asked is None:
-            assert path is not None
-            self._asked = AskedLine(path)
-        self._asked.advance(wait_s)
-        if not self._asked.is_over:
-            return
-        self._line, self._asked = self._asked.line(instance), None
-        self._ask_line_s = time.monotonic() + AGAIN_S
-        if self._line is not None:
+        path = self.conversation.local_socket
+        assert path is not None
+        try:
+            asked = self._asked = self._asked or Question(path, b'{"op":"line"}')
+            if not asked.has_answer(wait_s):
+                return
+            self._line = take_line(asked.end, self.conversation.instance)
             self._set_polled()
             self.turns += 1
+        except (OSError, ValueError, msgspec.MsgspecError):
+            if self._asked is not None:
+                self._asked.end.close()
+        self._asked = None
+        self._ask_line_s = time.monotonic() + AGAIN_S
 
     def _set_polled(self) -> None:
         """What `wait` polls, by whether there is something to send; a line comes last."""
@@ -392,10 +395,7 @@ class Link:
         return (self._read_line() if event & ~_POLLOUT else None) or []
 
     def look(self) -> list[RequestOutcome]:
-        """`drain`, mainly to notice a lost connection; nothing if that was done within `_LOOKED_S`.
-
-        Raises FailedPrecondition in a forked child.
-        """
+        """`drain`, to notice a lost connection, if not done just now. Raises FailedPrecondition in a forked child."""
         self._check_process()
         return [] if time.monotonic() < self._looked_s + _LOOKED_S else self.drain()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import select
 import socket
@@ -53,37 +52,9 @@ class _LineAnswer(msgspec.Struct, frozen=True):
     instance: str | None = None
 
 
-class AskedLine:
-    """A direct line that the daemon is asked for.
-
-    `is_over`: it has answered, or will not, and is sent requests at its endpoint; then `line` is called once.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._instance: str | None = None
-        self._question: Question | None = None
-        with contextlib.suppress(OSError, ValueError):
-            self._question = Question(path, b'{"op":"line"}')
-        self.is_over = self._question is None
-
-    def advance(self, wait_s: float = 0.0) -> None:
-        """Wait up to `wait_s` for the answer."""
-        if self._question is None or self.is_over:
-            return
-        with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
-            if not self._question.has_answer(wait_s):
-                return
-            answer = self._question.end.recv(LONGEST_ANSWER_BYTES)
-            self._instance = msgspec.json.decode(answer, type=_LineAnswer).instance
-        self.is_over = True
-
-    def line(self, instance: str | None) -> Channel | None:
-        """The line, if it is to the daemon `instance`; None if there is none."""
-        if self._question is None or instance is None or self._instance != instance:
-            self.close()
-            return None
-        return Channel(self._question.end)
-
-    def close(self) -> None:
-        if self._question is not None:
-            self._question.end.close()
+def take_line(end: socket.socket, instance: str | None) -> Channel:
+    """The direct line to the daemon `instance`. Raises OSError, ValueError or MsgspecError if its answer gives none."""
+    answer = msgspec.json.decode(end.recv(LONGEST_ANSWER_BYTES), type=_LineAnswer)
+    if answer.instance is None or answer.instance != instance:
+        raise ValueError("none, or another daemon's")
+    return Channel(end)

@@ -16,7 +16,7 @@ from shisha_rt.http.page.sessions import Sessions
 from shisha_rt.http.page.watching import Watching
 from shisha_rt.process.shared_flag import SharedFlag
 from shisha_rt.protocol.access import AccessList, Permission
-from shisha_rt.protocol.exceptions import error_for
+from shisha_rt.protocol.exceptions import error_for, unknown_model
 from shisha_rt.protocol.keys import KeyPair
 from shisha_rt.protocol.signature import Signature
 
@@ -80,10 +80,7 @@ class AppState:
             self._watchers.create_task(_close_unused(*self._of_models.pop(name)))
 
     def client_of(self, path: Path) -> AsyncClient:
-        """The client of the model that a path names, which stays open until the task that asks for it is done.
-
-        Raises `NotFound` if none of several models has the name.
-        """
+        """The client of the model that a path names, open until the task that asks is done. Raises `NotFound`."""
         if self.models is None or "model" not in path:
             return self.client
         client, users = self._linked(path["model"])
@@ -93,15 +90,12 @@ class AppState:
         return client
 
     async def model_of(self, path: Path, timeout_s: float | None = None) -> tuple[AsyncClient, Signature]:
-        """The client of the model that a path names, and its signature.
-
-        Raises `NotFound` for another model or version, and `Unavailable` if its daemon is not there.
-        """
+        """The client of the model that a path names, and its signature. Raises `NotFound` and `Unavailable`."""
         client = self.client_of(path)
         signature = await client.signature(timeout_s=timeout_s)
         name, version = signature.model_name, signature.version
         if path["model"] != name:
-            raise error_for(Error.UNKNOWN_MODEL, f"no model {path['model']!r} is served; expected {name!r}")
+            raise unknown_model(path["model"], [name])
         if path.get("version", version) != version:
             other = f"model {name!r} has no version {path['version']!r}; expected {version}"
             raise error_for(Error.UNKNOWN_MODEL, other)
@@ -172,8 +166,7 @@ class AppState:
         """The client of one of several models, and the tasks that use it. Raises `NotFound`."""
         assert self.models is not None
         if name not in self.models:
-            expected = " or ".join(map(repr, self.models)) or "one"
-            raise error_for(Error.UNKNOWN_MODEL, f"no model {name!r} is served; expected {expected}")
+            raise unknown_model(name, self.models)
         if name not in self._of_models:
             self._of_models[name] = self._link(self.settings.client_keys, model=name), set()
         return self._of_models[name]

@@ -16,27 +16,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import logging
 import re
 import socket
 import termios
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import httptools
 
 from shisha_rt.daemon.front.ipc_socket import peer_of
-from shisha_rt.errors import Error
-from shisha_rt.http.exchange import STATUS_LINES, Answering, Exchange, Header, Piece, date_line
-from shisha_rt.http.faults import OUR_FAULT, HttpFault
+from shisha_rt.http.exchange import STATUS_LINES, Exchange, Header, Piece, date_line
+from shisha_rt.http.faults import HttpFault
 from shisha_rt.process.readable import queued_bytes
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from shisha_rt.http.server import HttpConnections
 
 KEEP_ALIVE_S: Final = 75
 _PATIENCE_S: Final = 10.0
-_UNREAD_S: Final = 30.0
 _HEAD_BYTES: Final = 64 << 10
 _BETWEEN_BYTES: Final = 8 << 10
 """The most that may come of a chunked body without a piece of it: of a trailer, mainly, which is ignored."""
@@ -57,68 +54,6 @@ _UPGRADES: Final = frozenset({b"upgrade", b"http2-settings"})
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
 
 _HOST: Final = re.compile(rb"[\w.~!$&'()*+;=%:\[\]-]*", re.ASCII)
-
-
-class HttpConnections:
-    """The connections at one listening socket. `answer` is called with each request, `count` with the status of each
-    answer.
-
-    While more than `most` connections are open, every request is refused. A caller that reads nothing of an answer for
-    `unread_s` is cut off.
-    """
-
-    def __init__(
-        self,
-        answer: Answering,
-        most: int,
-        count: Callable[[int], object] = lambda _: None,
-        *,
-        scheme: str = "http",
-        unread_s: float = _UNREAD_S,
-    ) -> None:
-        self.answer = answer
-        self.most = most
-        self.count = count
-        self.unread_s = unread_s
-        self.scheme = scheme
-        self.ending = False
-        self.open: set[HttpConnection] = set()
-        self.tasks: set[asyncio.Task[None]] = set()
-
-    def __call__(self) -> HttpConnection:
-        """Make the protocol of a connection that was accepted."""
-        return HttpConnection(self)
-
-    def start(self, exchange: Exchange) -> None:
-        """Start to answer a request."""
-        task = asyncio.get_running_loop().create_task(self._answer(exchange))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-
-    async def _answer(self, exchange: Exchange) -> None:
-        try:
-            if len(self.open) > self.most:
-                full = f"{self.most} connections are open; expected no more: try again later"
-                exchange.keeps_alive = False
-                await exchange.refuse(HttpFault(503, full, Error.TOO_MANY_CALLERS))
-            else:
-                await self.answer(exchange)
-        except Exception:
-            if exchange.gone:  # in mid-request: not our fault, and untrusted callers could flood our log
-                return
-            log.exception("a request has failed")
-            if not exchange.begun:
-                exchange.keeps_alive = False
-                await exchange.refuse(HttpFault(500, OUR_FAULT))
-        finally:
-            if not (exchange.answered or exchange.gone):  # an answer may have been sent in part
-                exchange.abort()
-
-    def end(self) -> None:
-        """Close idle connections now, the others after the answer under way, and those that come late at once."""
-        self.ending = True
-        for connection in list(self.open):
-            connection.end()
 
 
 class _Filling:
@@ -464,13 +399,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         elif self._refusal is not None:
             self._refuse(self._refusal)
         else:
-            self._rest()
-
-    def _rest(self) -> None:
-        """Begin to idle: read on, and close the connection after `KEEP_ALIVE_S`."""
-        self.resume_reading()
-        if self._idle is None and not self.transport.is_closing():
-            self._idle = self.loop.call_later(KEEP_ALIVE_S, self._close)
+            self.resume_reading()
+            if self._idle is None and not self.transport.is_closing():
+                self._idle = self.loop.call_later(KEEP_ALIVE_S, self._close)
 
     def _end_idle(self) -> None:
         if self._idle is not None:

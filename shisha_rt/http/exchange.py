@@ -48,7 +48,7 @@ class Exchange:
     def __init__(self, connection: HttpConnection, parser: Any, url: bytes, headers: list[Header]) -> None:
         parsed = httptools.parse_url(url)
         self.method: str = parser.get_method().decode("ascii")
-        self.raw_path: bytes = _ESCAPED.sub(_unescaped, parsed.path or b"/")
+        self.raw_path: bytes = _ESCAPED.sub(lambda escape: bytes.fromhex(escape[0][1:].decode()), parsed.path or b"/")
         self.query: bytes = parsed.query or b""
         self.headers = headers
         self.headers_by_name = dict(headers)
@@ -81,10 +81,7 @@ class Exchange:
     # --- the request ------------------------------------------------------------------------------------------
 
     async def fill(self, room: memoryview) -> int:
-        """Fill `room` with the next bytes of the body; return their number, which is less only if the body has ended.
-
-        Raises ConnectionError if the connection is lost before.
-        """
+        """Fill `room` from the body; return how many bytes came, fewer only at its end. Raises ConnectionError."""
         kept = self.body[: len(room)]
         room[: len(kept)] = kept
         del self.body[: len(kept)]
@@ -140,7 +137,6 @@ class Exchange:
             self.news.set_result(None)
 
     def lose(self) -> None:
-        """Note that the connection is lost."""
         self.gone = not self.answered
         self.tell()
         when_lost, self._when_lost = self._when_lost, None
@@ -163,7 +159,6 @@ class Exchange:
         self._finish()
 
     async def refuse(self, fault: HttpFault) -> None:
-        """Answer with an error."""
         await self.answer(fault.status, fault.headers, [fault.body])
 
     async def start(self, status: int, headers: Iterable[Header]) -> None:
@@ -223,10 +218,6 @@ def _date_of(second: int) -> bytes:
 
 def date_line() -> bytes:
     return _date_of(int(time.time()))
-
-
-def _unescaped(escaped: re.Match[bytes]) -> bytes:
-    return bytes.fromhex(escaped[0][1:].decode())
 
 
 def _host_of(parsed: Any) -> bytes:

@@ -7,10 +7,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import socket
 import ssl
-import sys
 from typing import Final
 
 from shisha_rt.daemon.front.http_messages import (
@@ -30,7 +28,7 @@ from shisha_rt.http.inference.inferences import Inferences
 from shisha_rt.http.metrics import metrics_route
 from shisha_rt.http.server import serve_connections
 from shisha_rt.process.channel import Channel, ChannelBroken
-from shisha_rt.process.parent import die_with, show_life
+from shisha_rt.process.parent import serve_on_loop
 from shisha_rt.protocol.access import AccessList
 
 _COUNT_EVERY_S: Final = 1.0
@@ -121,18 +119,5 @@ def _secured(settings: ServeHttp) -> ssl.SSLContext:
     return context
 
 
-async def _serve(fd: int) -> None:
-    channel = Channel.of_loop(fd)
-    show_life(channel)
-    await _Process(channel).run()
-
-
-def main() -> None:
-    channel, parent = map(int, sys.argv[1:])
-    die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the daemon, which still has answers to give
-    asyncio.run(_serve(channel))
-
-
 if __name__ == "__main__":
-    main()
+    serve_on_loop(lambda channel: _Process(channel).run())

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Callable
 from typing import Final
 
-from shisha_rt.http.connection import HttpConnections
-from shisha_rt.http.exchange import Answering
+from shisha_rt.errors import Error
+from shisha_rt.http.connection import HttpConnection
+from shisha_rt.http.exchange import Answering, Exchange
+from shisha_rt.http.faults import OUR_FAULT, HttpFault
+
+log = logging.getLogger(__name__)
 
 _MOST_CONNECTIONS: Final = 512
 _HANDSHAKE_S: Final = 10.0
@@ -19,6 +24,67 @@ _SHUTDOWN_S: Final = 86_400.0
 """asyncio's timeout for closing a TLS connection, which includes sending its last answer. A client that reads nothing
 is cut off by `HttpConnection` long before.
 """
+_UNREAD_S: Final = 30.0
+
+
+class HttpConnections:
+    """The connections at one listening socket. `answer` is called with each request, `count` with the status of each
+    answer.
+
+    While more than `most` connections are open, every request is refused. A caller that reads nothing of an answer for
+    `unread_s` is cut off.
+    """
+
+    def __init__(
+        self,
+        answer: Answering,
+        most: int,
+        count: Callable[[int], object] = lambda _: None,
+        *,
+        scheme: str = "http",
+        unread_s: float = _UNREAD_S,
+    ) -> None:
+        self.answer = answer
+        self.most = most
+        self.count = count
+        self.unread_s = unread_s
+        self.scheme = scheme
+        self.ending = False
+        self.open: set[HttpConnection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self) -> HttpConnection:
+        return HttpConnection(self)
+
+    def start(self, exchange: Exchange) -> None:
+        task = asyncio.get_running_loop().create_task(self._answer(exchange))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        try:
+            if len(self.open) > self.most:
+                full = f"{self.most} connections are open; expected no more: try again later"
+                exchange.keeps_alive = False
+                await exchange.refuse(HttpFault(503, full, Error.TOO_MANY_CALLERS))
+            else:
+                await self.answer(exchange)
+        except Exception:
+            if exchange.gone:  # in mid-request: not our fault, and untrusted callers could flood our log
+                return
+            log.exception("a request has failed")
+            if not exchange.begun:
+                exchange.keeps_alive = False
+                await exchange.refuse(HttpFault(500, OUR_FAULT))
+        finally:
+            if not (exchange.answered or exchange.gone):  # an answer may have been sent in part
+                exchange.abort()
+
+    def end(self) -> None:
+        """Close idle connections now, the others after the answer under way, and those that come late at once."""
+        self.ending = True
+        for connection in list(self.open):
+            connection.end()
 
 
 async def serve_connections(

@@ -9,10 +9,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 from shisha_rt.process.channel import BEAT_EVERY_S, Channel
 
@@ -64,6 +64,22 @@ def line_to_parent(arguments: Sequence[str]) -> Channel:
     channel = Channel.inherited(channel_fd)
     show_life(channel)
     return channel
+
+
+def serve_on_loop(serve: Callable[[Channel], Coroutine[Any, Any, None]]) -> None:
+    """The program of a child that is started so, too, and serves on an event loop until its parent says otherwise."""
+    import asyncio  # most children have none
+
+    channel_fd, parent_pid = map(int, sys.argv[1:])
+    die_with(parent_pid)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which still has something to give
+
+    async def run() -> None:
+        channel = Channel.of_loop(channel_fd)
+        show_life(channel)
+        await serve(channel)
+
+    asyncio.run(run())
 
 
 def show_life(channel: Channel) -> None:

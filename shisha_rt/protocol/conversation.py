@@ -20,7 +20,7 @@ from shisha_rt.errors import Error
 from shisha_rt.model.graph import Tensor
 from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
-from shisha_rt.protocol.exceptions import InvalidArgument, ShishaError, error_for, error_of
+from shisha_rt.protocol.exceptions import InvalidArgument, ShishaError, error_for, error_of, malformed
 from shisha_rt.protocol.frame_tensors import Answer, Array, FrameTensors, Inputs, Lender, LentTensors, answer_of
 from shisha_rt.protocol.header import (
     AnswerHead,
@@ -70,18 +70,16 @@ class FrameTerms(NamedTuple):
         if self == _NO_TERMS:
             return None
         if not 0 <= self.priority <= MAX_PRIORITY:
-            expected = f"expected 1, the most urgent, to {MAX_PRIORITY}"
-            raise error_for(Error.MALFORMED_REQUEST, f"priority {self.priority}; {expected}")
+            raise malformed(f"priority {self.priority}; expected 1, the most urgent, to {MAX_PRIORITY}")
         if isinstance(self.sequence, Integral) and not 0 <= int(self.sequence) <= MAX_INTEGER:
-            raise error_for(Error.MALFORMED_REQUEST, f"sequence {self.sequence}; expected 0 to {MAX_INTEGER}")
+            raise malformed(f"sequence {self.sequence}; expected 0 to {MAX_INTEGER}")
         deadline_s = self.deadline_s
         if deadline_s is not None and not 0 <= deadline_s <= MAX_DEADLINE_MS / 1e3:
-            expected = f"expected 0 to {MAX_DEADLINE_MS / 1e3:g}"
-            raise error_for(Error.MALFORMED_REQUEST, f"deadline_s {deadline_s}; {expected}")
+            raise malformed(f"deadline_s {deadline_s}; expected 0 to {MAX_DEADLINE_MS / 1e3:g}")
         for name, text, least in (("stream", self.stream, 1), ("traceparent", self.traceparent, 0)):
             if text is not None and not (isinstance(text, str) and least <= len(text) <= MAX_NAME_LENGTH):
                 expected = f"expected text of {least} to {MAX_NAME_LENGTH} characters"
-                raise error_for(Error.MALFORMED_REQUEST, f"{name} {text!r:.80}; {expected}")
+                raise malformed(f"{name} {text!r:.80}; {expected}")
         deadline_ms = None if deadline_s is None else deadline_s * 1e3
         return InferParameters(self.stream, self.sequence, deadline_ms, self.priority, self.traceparent, self.caller)
 
@@ -90,10 +88,7 @@ _NO_TERMS: Final = FrameTerms()
 
 
 class Outgoing(Struct, frozen=True, eq=False):
-    """A request that is ready to be sent; it is in flight only after `Conversation.sent`.
-
-    `losses`: how many connections had been lost when it was made.
-    """
+    """A request to be sent; in flight only after `Conversation.sent`. `losses`: of connections, when it was made."""
 
     id: str
     op: str
@@ -194,7 +189,6 @@ class Conversation:
 
     @property
     def has_frames(self) -> bool:
-        """Whether a frame is in flight."""
         return any(waiting.op == INFER for waiting in self._in_flight.values())
 
     @property
@@ -207,9 +201,9 @@ class Conversation:
             self._frames = FrameTensors(signature, self._lender)
 
     @property
-    def introduced(self) -> bool:
-        """Whether the daemon and its model are known; callers may have asked for the model's metadata alone."""
-        return self.instance is not None and self.signature is not None
+    def to_ask(self) -> str | None:
+        """The operation to ask next so that daemon and model are known; None if both are."""
+        return _SERVER_METADATA if self.instance is None else _MODEL_METADATA if self._frames is None else None
 
     @property
     def leads_to(self) -> str | None:
@@ -241,7 +235,7 @@ class Conversation:
         if request_id is None:
             request_id = self._new_id()
         elif not isinstance(request_id, str):
-            raise error_for(Error.MALFORMED_REQUEST, f"request_id {request_id!r}; expected a str")
+            raise malformed(f"request_id {request_id!r}; expected a str")
         elif len(request_id) > MAX_NAME_LENGTH:
             too_long = f"request_id: {len(request_id)} characters; expected at most {MAX_NAME_LENGTH}"
             raise error_for(Error.REQUEST_TOO_LARGE, too_long)

@@ -209,10 +209,7 @@ def _place(lender: Lender, array: Array, lent: LentTensors) -> TensorData | None
 
 
 def arrays_of(inputs: Inputs, signature: Signature) -> list[Array]:
-    """`inputs` in the model's order. Values are never converted, but for booleans to 0 or 1, and shapes not checked.
-
-    Raises `InvalidArgument`.
-    """
+    """`inputs` in the model's order, booleans made 0 or 1; shapes are not checked. Raises `InvalidArgument`."""
     tensors = signature.inputs
     if not isinstance(inputs, Mapping):
         if len(tensors) != 1:

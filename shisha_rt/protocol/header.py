@@ -13,9 +13,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
-from shisha_rt.errors import Error
 from shisha_rt.model.graph import Tensor
-from shisha_rt.protocol.exceptions import ShishaError, error_for
+from shisha_rt.protocol.exceptions import ShishaError, malformed
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_NAME_LENGTH, MAX_PRIORITY
 from shisha_rt.protocol.operations import INFER, Count
 
@@ -137,10 +136,7 @@ class ErrorBody(Struct, frozen=True):
 
 
 class AnswerHead(Struct, frozen=True):
-    """What every answer has: enough to find its request.
-
-    `moved`: not an answer, but the news that another daemon takes over.
-    """
+    """Enough of every answer to find its request. `moved`: no answer, but the news that another daemon takes over."""
 
     id: str | None
     error: ErrorBody | None = None
@@ -169,10 +165,7 @@ def encode_infer(
     parameters: InferParameters | None = None,
     outputs: Sequence[RequestedOutput] = (),
 ) -> bytes:
-    """The header of an `infer` request. The raw parts of `inputs` outside lent memory follow, in order.
-
-    Raises `InvalidArgument` for what JSON cannot have.
-    """
+    """The header of an `infer` request; the raw parts of `inputs` follow, in order. Raises `InvalidArgument`."""
     return _encode(
         InferHeader(
             op=INFER,
@@ -186,10 +179,7 @@ def encode_infer(
 
 
 def encode_operation(op: str, request_id: str, arguments: Mapping[str, object] | None = None) -> bytes:
-    """The header of any other request. Arguments are at the top level; none is called `op` or `id`.
-
-    Raises `InvalidArgument` for what JSON cannot have.
-    """
+    """The header of any other request, its arguments (not `op` or `id`) at the top. Raises `InvalidArgument`."""
     return _encode({**(arguments or {}), "op": op, "id": request_id})
 
 
@@ -197,7 +187,7 @@ def _encode(header: object) -> bytes:
     try:
         return _ENCODER.encode(header)
     except (TypeError, ValueError, RecursionError) as error:
-        raise error_for(Error.MALFORMED_REQUEST, f"{error}; expected plain data") from None
+        raise malformed(f"{error}; expected plain data") from None
 
 
 def encode_outputs(outputs: Sequence[TensorHeader]) -> msgspec.Raw:

@@ -50,7 +50,6 @@ class ClientKeys(Struct, frozen=True):
 
 
 def new_pair() -> KeyPair:
-    """Make a new CURVE key pair."""
     public, secret = zmq.curve_keypair()
     return KeyPair(public.decode(), secret.decode())
 

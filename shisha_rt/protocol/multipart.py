@@ -55,9 +55,7 @@ def send_parts(socket: zmq.Socket[bytes], parts: Sequence[bytes | bytearray | me
 
 
 def _shared(part: bytes | bytearray | memoryview) -> zmq.Frame | bytes | bytearray | memoryview:
-    """A frame that refers to `part`; `part` itself, to be copied, if too few descriptors are left for pyzmq to begin
-    tracking.
-    """
+    """A frame that refers to `part`; `part`, to be copied, where pyzmq lacks descriptors to begin to track it."""
     if not tracking.is_alive() and not are_descriptors_left(CONTEXT_DESCRIPTORS):
         return part
     try:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 import msgspec
 
 from shisha_rt.errors import Error
-from shisha_rt.protocol.exceptions import ShishaError, error_for
+from shisha_rt.protocol.exceptions import ShishaError, error_for, malformed
 from shisha_rt.protocol.header import (
     Buffer,
     InferHeader,
@@ -196,7 +196,7 @@ def parse(parts: Sequence[Buffer], signature: Signature, limits: Limits) -> Infe
 
 def _check_parts(parts: Sequence[Buffer], limits: Limits) -> None:
     if not parts:
-        raise error_for(Error.MALFORMED_REQUEST, "message: it is empty; expected a JSON header, then raw tensors")
+        raise malformed("message: it is empty; expected a JSON header, then raw tensors")
     size_bytes = sum(map(len, parts))
     if len(parts) > limits.max_parts:
         too_much = f"message: {len(parts)} parts; expected at most {limits.max_parts}"
@@ -221,10 +221,7 @@ def _id_alone(header: Buffer) -> str | None:
 
 
 def _frame_header(header: Buffer) -> InferHeader | None:
-    """Decode the header of an `infer` request in one step.
-
-    None for any other request, and for a header that needs detailed checks.
-    """
+    """Decode the header of an `infer` request at once; None for any other, or one that needs detailed checks."""
     try:
         frame = _FRAME.decode(header)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -241,19 +238,16 @@ def _read_header(part: Buffer) -> dict[str, Any]:
     except (msgspec.MsgspecError, ValueError):  # also a number that is out of range
         fault = "header: it is not JSON; expected one JSON object in UTF-8"
     if fault is not None:
-        raise error_for(Error.MALFORMED_REQUEST, fault, _id_alone(part))
+        raise malformed(fault, _id_alone(part))
     if not isinstance(header, dict):
-        raise error_for(Error.MALFORMED_REQUEST, "header: it is JSON but no object; expected one JSON object")
+        raise malformed("header: it is JSON but no object; expected one JSON object")
     return header
 
 
 def _read_id(header: Mapping[str, Any]) -> str:
     request_id = header.get("id")
     if not isinstance(request_id, str):
-        raise error_for(
-            Error.MALFORMED_REQUEST,
-            "header at id: missing or not a string; expected a string that no other waiting request has",
-        )
+        raise malformed("header at id: missing or not a string; expected a string that no other waiting request has")
     if len(request_id) > MAX_NAME_LENGTH:
         message = f"header at id: {len(request_id)} characters; expected at most {MAX_NAME_LENGTH}"
         raise error_for(Error.REQUEST_TOO_LARGE, message, request_id)
@@ -263,9 +257,7 @@ def _read_id(header: Mapping[str, Any]) -> str:
 def _read_op(header: Mapping[str, Any]) -> str:
     op = header.get("op")
     if not isinstance(op, str):
-        raise error_for(
-            Error.MALFORMED_REQUEST, "header at op: missing or not a string; expected 'infer' or another operation"
-        )
+        raise malformed("header at op: missing or not a string; expected 'infer' or another operation")
     if op != INFER and op not in OPERATIONS:
         expected = ", ".join((INFER, *OPERATIONS))
         raise error_for(Error.UNKNOWN_OPERATION, f"header at op: {as_sent(op)} is unknown; expected one of {expected}")
@@ -275,20 +267,18 @@ def _read_op(header: Mapping[str, Any]) -> str:
 def _read_operation(op: str, request_id: str, header: Mapping[str, Any], parts: Sequence[Buffer]) -> OpRequest:
     if len(parts) > 1:
         had = f"message: {op} has no raw parts; expected the header alone, got {len(parts) - 1} more"
-        raise error_for(Error.MALFORMED_REQUEST, had)
+        raise malformed(had)
     nested = header.get("parameters")
     if nested is None:
         nested = {}
     if not isinstance(nested, dict):
-        raise error_for(Error.MALFORMED_REQUEST, "header at parameters: expected an object")
+        raise malformed("header at parameters: expected an object")
     kind = OPERATIONS[op]
     given: dict[str, Any] = {}
     for name in kind.__struct_fields__:
         values = [fields[name] for fields in (header, nested) if fields.get(name) is not None]  # null: left out
         if len(values) > 1:
-            raise error_for(
-                Error.MALFORMED_REQUEST, f"header at {name}: given twice; expected it at the top level or in parameters"
-            )
+            raise malformed(f"header at {name}: given twice; expected it at the top level or in parameters")
         if values:
             (given[name],) = values
     return OpRequest(op, request_id, _convert(given, kind))
@@ -320,7 +310,7 @@ def _read_tensors(
     if len(raw) + sum(are_lent) != len(headers):
         in_memory = f", {sum(are_lent)} of them in shared memory" if any(are_lent) else ""
         had = f"{len(raw)} raw parts for {len(headers)} inputs{in_memory}"
-        raise error_for(Error.MALFORMED_REQUEST, f"message: {had}; expected one for each, in their order")
+        raise malformed(f"message: {had}; expected one for each, in their order")
     layout, frames, order = arrange(headers, signature)
     parts = iter(raw)
     part_of = [None if is_lent else next(parts) for is_lent in are_lent]
@@ -345,10 +335,7 @@ def _read_tensors(
 def _usual_tensors(
     headers: Sequence[TensorHeader], raw: Sequence[Buffer], signature: Signature
 ) -> tuple[int, int, dict[str, memoryview], dict[str, Lent]] | None:
-    """`_read_tensors` for the usual request: one frame, with all inputs in the model's order.
-
-    None for any other request, which needs detailed checks.
-    """
+    """`_read_tensors` of the usual request, of one frame with inputs in the model's order; None for any other."""
     if signature.usual is None or len(headers) != len(signature.usual):
         return None
     tensors: dict[str, memoryview] = {}
@@ -380,10 +367,7 @@ def _refuse_size(i: int, header: TensorHeader, part: Buffer, size_bytes: int) ->
 def _lent(ends: str, i: int, name: str, said: TensorData) -> Lent:
     if said.shared_memory_byte_size is None or said.binary_data_size is not None:
         where = tensor_at(ends, i, name)
-        raise error_for(
-            Error.MALFORMED_REQUEST,
-            f"{where}: in shared memory it has shared_memory_byte_size, and no binary_data_size",
-        )
+        raise malformed(f"{where}: in shared memory it has shared_memory_byte_size, and no binary_data_size")
     assert said.shared_memory_region is not None
     return Lent(said.shared_memory_region, said.shared_memory_byte_size, said.shared_memory_offset)
 
@@ -397,10 +381,7 @@ def _read_outputs(
     chosen = check_outputs([output.name for output in requested], signature)
     for i, output in enumerate(requested):
         if output.parameters.binary_data is not True:
-            raise error_for(
-                Error.MALFORMED_REQUEST,
-                f"outputs[{i}]: binary_data is not true; expected true, as answers are always raw",
-            )
+            raise malformed(f"outputs[{i}]: binary_data is not true; expected true, as answers are always raw")
         if output.parameters.shared_memory_region is not None:
             tensor, piece = tensors[output.name], _lent("outputs", i, output.name, output.parameters)
             lent[output.name] = piece
@@ -420,7 +401,7 @@ def _convert(fields: Mapping[str, Any], kind: type[_Header]) -> _Header:
     try:
         return msgspec.convert(fields, kind)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise error_for(Error.MALFORMED_REQUEST, _in_our_words(error)) from None
+        raise malformed(_in_our_words(error)) from None
 
 
 _OF_HEADER: Final = re.compile("^header( at |: )")

@@ -221,9 +221,7 @@ def check_least(entries: Sequence[ModelEntry], machine: Machine) -> None:
 
 
 def told(entry: ModelEntry) -> dict[str, Any]:
-    """Name, version, settings, and when its file was written, as JSON values: a running daemon fits an entry if these
-    are equal.
-    """
+    """Name, version, settings and time of its file, as JSON values: equal ones of a running daemon fit the entry."""
     path = Path(entry.settings.model)
     written = path.stat().st_mtime_ns if path.is_file() else None
     identity = {"name": entry.name, "version": entry.version, "settings": asdict(entry.settings), "written": written}

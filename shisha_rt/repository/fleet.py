@@ -180,9 +180,8 @@ class Fleet:
             daemon.terminate()
             return
         places = [place["name"] for place in said["status"]["places"] if place["available"]]
-        name = served.entry.name
-        self.deal(de.ModelFound(name, served.entry.terms, tuple(places)))
-        self._note_ready(served, event_log.ModelServes(model=name, version=served.entry.version, taken_over=True))
+        self.deal(de.ModelFound(served.entry.name, served.entry.terms, tuple(places)))
+        self._note_ready(served, taken_over=True)
 
     def look(self, now_s: float) -> None:
         """Called periodically: ask daemons for their load, start those whose delay is over, kill those that hang."""
@@ -226,14 +225,15 @@ class Fleet:
     def serves(self, served: ServedModel, now_s: float) -> None:
         """Note that the model's daemon serves from now on."""
         served.ready_s = now_s
-        entry = served.entry
-        self._note_ready(served, event_log.ModelServes(model=entry.name, version=entry.version, taken_over=False))
+        self._note_ready(served, taken_over=False)
         served.tell(None)
 
-    def _note_ready(self, served: ServedModel, serves: event_log.ModelServes) -> None:
-        served.reason, served.kept = "", served.entry
+    def _note_ready(self, served: ServedModel, *, taken_over: bool) -> None:
+        entry = served.kept = served.entry
+        served.reason = ""
+        serves = event_log.ModelServes(model=entry.name, version=entry.version, taken_over=taken_over)
         self.journal.write(serves, "its daemon")
-        self.deal(de.DaemonBegan(served.entry.name))
+        self.deal(de.DaemonBegan(entry.name))
         self._changed()
 
     def ended(self, served: ServedModel, ended: DaemonEnded, now_s: float) -> None:
@@ -303,7 +303,6 @@ class Fleet:
         return [name for name, dealt in self._dealer.models.items() if place in dealt.has]
 
     def places_dealt(self) -> Mapping[str, int]:
-        """How many places each model has."""
         return {name: len(dealt.has) for name, dealt in list(self._dealer.models.items())}
 
     def _heard(self, served: ServedModel, daemon: ModelDaemon, said: Fields) -> None:

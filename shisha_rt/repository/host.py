@@ -36,7 +36,7 @@ from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.host.cpu_use import family
 from shisha_rt.machine.host.leases import keep_folder
 from shisha_rt.protocol import operations as ops
-from shisha_rt.protocol.exceptions import ShishaError, error_for
+from shisha_rt.protocol.exceptions import ShishaError, error_for, unknown_model
 from shisha_rt.protocol.operations import INFER, LOADING_OPS, OPERATIONS
 from shisha_rt.protocol.request import RequestRoute, read_operation
 from shisha_rt.repository.all_metrics import ModelsCollector
@@ -45,7 +45,7 @@ from shisha_rt.repository.fleet import ENDS_WITHIN_S, Fleet, ServedModel
 from shisha_rt.repository.front import LIMITS, Front
 from shisha_rt.repository.hosted import StartOptions
 from shisha_rt.repository.model_daemon import LONGEST_SOCKET, DaemonEnded, DaemonReady, Home, ModelDaemon
-from shisha_rt.repository.versions import Versions, names_of
+from shisha_rt.repository.versions import Versions, load_failed
 
 log = logging.getLogger(__name__)
 
@@ -202,9 +202,7 @@ class ModelHost:
         """The endpoint of the daemon that a model's requests go to now. Raises `ShishaError`."""
         served = self.fleet.models.get(model)
         if served is None:
-            raise error_for(
-                Error.UNKNOWN_MODEL, f"no model {model!r} is served; expected {names_of(self.fleet.models)}"
-            )
+            raise unknown_model(model, self.fleet.models)
         if served.daemon is None or not served.daemon.ready:
             raise error_for(Error.MODEL_GONE, f"model {model!r} is not there now: {served.reason}")
         return served.daemon.endpoint
@@ -223,11 +221,9 @@ class ModelHost:
             if model is None and route.op not in (INFER, "cancel", *OPERATIONS):
                 read_operation(message.payload)  # raises an error that says what is wrong
             if model is None:
-                raise error_for(
-                    Error.UNKNOWN_MODEL,
-                    f"several models are served; expected {names_of(self.fleet.models)} as model_name "
-                    "(--model of a command)",
-                )
+                expected = " or ".join(map(repr, self.fleet.models)) or "one that is loaded first"
+                several = f"several models are served; expected {expected} as model_name (--model of a command)"
+                raise error_for(Error.UNKNOWN_MODEL, several)
         except ShishaError as error:
             error.request_id = route.id
             self.front.refuse(message, error)
@@ -249,12 +245,12 @@ class ModelHost:
                 shadowed = self.fleet.models[name].shadowed if route.op == "model_load" else {}
                 self.front.answer_fields(message, route.id, {"model_name": name, **shadowed})
             else:
-                self.front.refuse(message, error_for(Error.LOAD_FAILED, trouble, route.id))
+                self.front.refuse(message, load_failed(trouble, route.id))
 
         try:
             self._versions.change(route.op, arguments, then)
         except (BadInput, Failure, OSError, RuntimeError, ValueError) as error:  # as for a path that does not exist
-            raise error_for(Error.LOAD_FAILED, f"model {name!r} cannot be loaded: {error}") from None
+            raise load_failed(f"model {name!r} cannot be loaded: {error}") from None
 
     @cached_property
     def _answers(self) -> Mapping[str, Callable[[Any], dict[str, Any]]]:

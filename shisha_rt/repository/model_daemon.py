@@ -73,7 +73,6 @@ class AskingLine:
 
     @property
     def waits(self) -> bool:
-        """Whether an answer is still to come."""
         return bool(self._waiting)
 
     def ask(self, op: str, then: Then, **arguments: object) -> None:
@@ -211,7 +210,7 @@ class ModelDaemon:
         """Called periodically: kill the daemon if it hangs."""
         if self._pulse is not None and self._hang is None:
             if self._line is not None and not self._line.waits:
-                self.ask("server_live", _ignore)
+                self.ask("server_live", lambda _: None)
             self._hang = self._pulse.look(0 if self._line is None else self._line.answers)
             if self._hang is not None:
                 log.warning("%s: its daemon is killed: %s", self.entry.name, self._hang)
@@ -224,7 +223,7 @@ class ModelDaemon:
             write_daemon_record(_record_of(self._folder, self.number), record)
         except OSError as error:
             log.warning("%s: the record of its daemon cannot be written: %s", self.entry.name, error)
-        self.ask("send_away", _ignore)
+        self.ask("send_away", lambda _: None)
 
     def _read_line(self, pipe: IO[bytes]) -> Iterator[DaemonReady]:
         data = pipe.read()
@@ -284,10 +283,6 @@ class ModelDaemon:
         if line is not None:
             line.close()
         _forget(self._folder, self.number)
-
-
-def _ignore(_: Fields) -> None:
-    """Hear an answer that says nothing."""
 
 
 def left_daemons(folder: Path) -> Sequence[DaemonRecord]:

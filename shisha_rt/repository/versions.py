@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,7 @@ from shisha_rt.daemon.settings import Settings
 from shisha_rt.errors import Error
 from shisha_rt.machine.host.memory import available_memory_bytes
 from shisha_rt.protocol import operations as ops
-from shisha_rt.protocol.exceptions import error_for
+from shisha_rt.protocol.exceptions import ShishaError, error_for, unknown_model
 from shisha_rt.repository.entries import FIRST_VERSION, ModelEntry, told
 from shisha_rt.repository.fleet import Fleet, ServedModel
 from shisha_rt.repository.front import Front
@@ -52,19 +52,17 @@ class Versions:
             self._load(name, served, arguments, then)
             return
         if served is None:
-            raise error_for(
-                Error.UNKNOWN_MODEL, f"no model {name!r} is served; expected {names_of(self._fleet.models)}"
-            )
+            raise unknown_model(name, self._fleet.models)
         if op == "model_unload":
             self._unload(served)
             then(None)
         elif served.previous is None:
-            raise error_for(Error.LOAD_FAILED, f"model {name!r} has had no other version yet")
+            raise load_failed(f"model {name!r} has had no other version yet")
         elif served.is_unloaded:
-            raise error_for(Error.LOAD_FAILED, f"model {name!r} is unloaded; expected it to be loaded first")
+            raise load_failed(f"model {name!r} is unloaded; expected it to be loaded first")
         elif told(before := served.previous.entry) != served.previous.told:
             file, version = before.settings.model, before.version
-            raise error_for(Error.LOAD_FAILED, f"{file}: has changed since version {version}; expected it as it was")
+            raise load_failed(f"{file}: has changed since version {version}; expected it as it was")
         else:
             self._replace(served, before, then)
 
@@ -109,7 +107,7 @@ class Versions:
         folder = Path(model).resolve().parent
         if self._folders.isdisjoint((folder, *folder.parents)):
             message = f"{model} lies in no folder that a model was served from at the start; expected one that does"
-            raise error_for(Error.LOAD_FAILED, message)
+            raise load_failed(message)
 
     def _unload(self, served: ServedModel) -> None:
         if served.is_unloaded:
@@ -134,11 +132,11 @@ class Versions:
     ) -> None:
         """Start a daemon for `entry` beside the present one; it takes over once it serves."""
         if served.coming is not None or served.serving is None:
-            raise error_for(Error.LOAD_FAILED, f"model {entry.name!r} is changing already; ask again later")
+            raise load_failed(f"model {entry.name!r} is changing already; ask again later")
         _check_room(entry)
         served.coming = self._fleet.started(entry, self._fleet.staying_places(entry.name))
         if served.coming is None:
-            raise error_for(Error.LOAD_FAILED, "no process could be started for it")
+            raise load_failed("no process could be started for it")
         self._fleet.end_moves(entry.name)
         served.shadow = shadow
         served.then.append(then)
@@ -258,9 +256,8 @@ def _unfit(coming: Fields, present: Fields) -> str:
     return ""
 
 
-def names_of(models: Iterable[str]) -> str:
-    """The models' names, for a message that says what was expected."""
-    return " or ".join(map(repr, models)) or "one that is loaded first"
+def load_failed(message: str, request_id: str | None = None) -> ShishaError:
+    return error_for(Error.LOAD_FAILED, message, request_id)
 
 
 def _next_version(version: str) -> str:
@@ -283,10 +280,8 @@ def _check_room(entry: ModelEntry) -> None:
     if entry.settings.model.startswith("zoo:"):
         return
     if not path.is_file():
-        raise error_for(Error.LOAD_FAILED, f"{path}: there is no such file; expected an ONNX file, or zoo:NAME")
+        raise load_failed(f"{path}: there is no such file; expected an ONNX file, or zoo:NAME")
     needed = _PROCESS_BYTES + _WEIGHT_COPIES * _weight_bytes(path)
     free = available_memory_bytes()
     if needed > free:
-        raise error_for(
-            Error.LOAD_FAILED, f"{needed >> 20} MiB are needed for {entry.name!r}, {free >> 20} MiB are free"
-        )
+        raise load_failed(f"{needed >> 20} MiB are needed for {entry.name!r}, {free >> 20} MiB are free")

@@ -1,25 +1,23 @@
-"""Plans as a picture in a file: a panel for each, with a bar for each stage on its places.
+"""Pictures in files: plans, with a panel for each and a bar for each stage on its places; and comparisons.
 
-A bar shows what the stage adds to the time between two frames; the dotted line is that time, set by the slowest pool.
-For a stage with copies, the time of one copy is drawn behind the bar in a lighter colour.
+A stage's bar shows what the stage adds to the time between two frames; the dotted line is that time, set by the slowest
+pool. For a stage with copies, the time of one copy is drawn behind the bar in a lighter colour.
 
 Needs matplotlib (the extra `plot`), which is imported only when a figure is wanted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from shisha_rt.errors import Error, Failure
 from shisha_rt.extras import pip_install
 from shisha_rt.plan.form import plan_of
-from shisha_rt.plan.plan import Plan
 from shisha_rt.show.picture import after_in_words, cut, stage_in_words, teams_in_words
-from shisha_rt.show.stages import period_s, rate_seen, time_in_words
+from shisha_rt.show.stages import Stages, period_s, rate_seen, time_in_words, unused_places
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,6 +32,8 @@ _WIDTH: Final = 9.0
 _ROW_HEIGHT: Final = 0.45
 _PANEL_HEIGHT: Final = 0.9  # without its rows
 _ROOM: Final = 1.45  # width of the axes / longest bar, as text stands behind the bars
+_OURS, _COMPARED = "#0f766e", "#9aa5b1"
+_ROOM_FOR_NUMBERS: Final = 1.25
 
 
 class NoFigure(Failure):
@@ -52,29 +52,22 @@ def asked_for_by_png() -> Iterator[None]:
         raise NoFigure(f"--png: {error}", error.kind) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One plan. `stages`: as in answers of `plan_get`; all have times."""
-
-    title: str
-    stages: Sequence[Mapping[str, Any]]
-
-
-def save_pipelines(path: Path, title: str, panels: Sequence[Panel], places: Mapping[str, str]) -> None:
-    """Write a PNG. `places`: for every place of the machine, the text below its name.
+def save_pipelines(path: Path, title: str, panels: Sequence[tuple[str, Stages]], places: Mapping[str, str]) -> None:
+    """Write a PNG. `panels`: for each plan a title, and its stages as in answers of `plan_get`, all of them with times.
+    `places`: for every place of the machine, the text below its name.
 
     Raises NoFigure without matplotlib, or if the file cannot be written.
     """
-    rows_of = [len(panel.stages) + len(_unused(plan_of(panel.stages), places)) for panel in panels]
+    rows_of = [len(stages) + len(unused_places(plan_of(stages), places)) for _, stages in panels]
     height = sum(_PANEL_HEIGHT + _ROW_HEIGHT * count for count in rows_of) + 0.6
     figure = new_figure(_WIDTH, height, layout="constrained")
     figure.suptitle(title, fontsize=12, fontweight="bold")
-    longest_s = max(float(stage["service_s"]) for panel in panels for stage in panel.stages)
+    longest_s = max(float(stage["service_s"]) for _, stages in panels for stage in stages)
     rows = figure.subplots(len(panels), 1, squeeze=False, sharex=True, height_ratios=rows_of)
-    for axes, panel in zip(rows[:, 0], panels, strict=True):
-        _draw(axes, panel, places)
+    for axes, (name, stages) in zip(rows[:, 0], panels, strict=True):
+        _draw(axes, name, stages, places)
         axes.set_xlim(0, _ROOM * longest_s * 1e3)
-    has_copies = any(len(stage.teams) > 1 for panel in panels for stage in plan_of(panel.stages).stages)
+    has_copies = any(len(stage.teams) > 1 for _, stages in panels for stage in plan_of(stages).stages)
     lighter = " (lighter: what one of its copies takes)" if has_copies else ""
     rows[-1, 0].set_xlabel(f"what a stage takes for a frame, ms{lighter}")
     write_figure(figure, path)
@@ -97,15 +90,15 @@ def write_figure(figure: Figure, path: Path, dpi: float = 150) -> None:
         raise NoFigure(f"{path}: {error.strerror}", Error.UNWRITABLE_FILE) from None
 
 
-def _draw(axes: Axes, panel: Panel, places: Mapping[str, str]) -> None:
+def _draw(axes: Axes, title: str, stages: Stages, places: Mapping[str, str]) -> None:
     """Draw stages from top to bottom in the plan's order, then the places without a stage."""
-    plan, rate = plan_of(panel.stages), rate_seen(panel.stages)
+    plan, rate = plan_of(stages), rate_seen(stages)
     assert rate is not None  # all stages are timed
-    unused = _unused(plan, places)
+    unused = unused_places(plan, places)
     rows = len(plan.stages) + len(unused)
     labels = []
-    for row, (stage, panel_stage) in enumerate(zip(plan.stages, panel.stages, strict=True)):
-        service_s, is_slowest = float(panel_stage["service_s"]), row == rate.slowest_stage
+    for row, (stage, timed) in enumerate(zip(plan.stages, stages, strict=True)):
+        service_s, is_slowest = float(timed["service_s"]), row == rate.slowest_stage
         own_s = period_s(stage, service_s) or 0.0
         color = _SLOWEST if is_slowest else _OTHERS
         axes.barh(row, 1e3 * service_s, color=color, alpha=_LIGHT, height=0.66)
@@ -131,11 +124,31 @@ def _draw(axes: Axes, panel: Panel, places: Mapping[str, str]) -> None:
         labels.append(f"{name}\n{places[name]}")
     axes.set_yticks(range(rows), labels, fontsize=8)
     axes.set_ylim(rows - 0.5, -0.5)
-    axes.set_title(panel.title, loc="left", fontsize=10)
+    axes.set_title(title, loc="left", fontsize=10)
+    _lighten(axes)
+
+
+def _lighten(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
 
 
-def _unused(plan: Plan, places: Iterable[str]) -> list[str]:
-    used = set(plan.places)
-    return [name for name in places if name not in used]
+def save_comparison(path: Path, title: str, bars: Sequence[tuple[str, float, float]]) -> None:
+    """Write a PNG of (name, frames a second, seconds), of which the first is the daemon. Raises NoFigure."""
+    figure = new_figure(9.0, 1.2 + 0.4 * len(bars), layout="constrained")
+    figure.suptitle(title, fontsize=12, fontweight="bold")
+    left, right = figure.subplots(1, 2, sharey=True)
+    names = [name for name, _, _ in bars]
+    colors = [_OURS, *[_COMPARED] * (len(bars) - 1)]
+    for axes, label, values in (
+        (left, "frames a second", [rate_fps for _, rate_fps, _ in bars]),
+        (right, "one frame by itself, ms", [1e3 * latency_s for _, _, latency_s in bars]),
+    ):
+        drawn = axes.barh(range(len(bars)), values, color=colors, height=0.66)
+        axes.bar_label(drawn, [f"{value:.3g}" for value in values], padding=4, fontsize=9)
+        axes.set_xlim(0, _ROOM_FOR_NUMBERS * max(values))
+        axes.set_xlabel(label)
+        _lighten(axes)
+    left.set_yticks(range(len(bars)), names)
+    left.invert_yaxis()
+    write_figure(figure, path)

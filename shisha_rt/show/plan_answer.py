@@ -17,6 +17,7 @@ from shisha_rt.planner.seed import Ranked
 from shisha_rt.planner.solution import PLAIN_CHAINS
 from shisha_rt.planner.space import explored_fraction, plan_count
 from shisha_rt.show.picture import Box, draw, millijoules, milliseconds, stage_in_words
+from shisha_rt.show.stages import time_in_words, unused_places
 
 if TYPE_CHECKING:
     from shisha_rt.costs.costs import Costs
@@ -156,8 +157,7 @@ class PlanAnswer:
 
     @property
     def unused(self) -> list[str]:
-        used = set(self.plan.places)
-        return [place.name for place in self.problem.places if place.name not in used]
+        return unused_places(self.plan, (place.name for place in self.problem.places))
 
     def in_words(self, width: int) -> str:
         """The picture, with what is proven, or if the plan was tuned, the moves and the gain."""
@@ -205,9 +205,8 @@ class PlanAnswer:
             labels = [f"{bar:5.1%} of the weight" for bar in bars]
         else:
             bars = [period_s / rate.bottleneck_s for period_s in rate.period_s]
-            labels = [
-                _time(stage, service_s) for stage, service_s in zip(self.plan.stages, self.service_s, strict=True)
-            ]
+            stages = zip(self.plan.stages, self.service_s, strict=True)
+            labels = [time_in_words(service_s, len(stage.teams)) for stage, service_s in stages]
         longest = max(map(len, labels), default=0)  # so that bars of one length stand for one time
         boxes = [
             Box(_on(stage), stage_in_words(stage), label.rjust(longest), bar, rate is not None and bar == 1)
@@ -229,11 +228,6 @@ class PlanAnswer:
         first, last = stage.split.span
         split = sum(self.problem.weights[first : last + 1])
         return whole - split + split * stage.split.fraction
-
-
-def _time(stage: Stage, service_s: float | None) -> str:
-    copies = f" / {len(stage.teams)}" if len(stage.teams) > 1 else ""
-    return "" if service_s is None else f"{milliseconds(service_s)}{copies}"
 
 
 def _known(times_s: Sequence[float | None]) -> list[float]:

@@ -7,7 +7,7 @@ several stages periods add up; the slowest pool is the one with the largest sum.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from shisha_rt.plan.engine import is_exact
@@ -44,6 +44,12 @@ def rate_seen(stages: Stages) -> Rate | None:
 def period_s(stage: Stage, service_s: float | None) -> float | None:
     """What a stage adds to the time between two frames."""
     return None if service_s is None else service_s / len(stage.teams)
+
+
+def unused_places(plan: Plan, places: Iterable[str]) -> list[str]:
+    """Those of `places` on which the plan has no stage."""
+    used = set(plan.places)
+    return [name for name in places if name not in used]
 
 
 def _frame_s(served: Mapping[str, Any]) -> float | None:

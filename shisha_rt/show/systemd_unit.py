@@ -102,7 +102,9 @@ class Unit:
                 "# AllowedCPUs=0-3",
                 "",
                 *_CLOSED_TO_ALL,
-                *self._memory(),
+                "# No MemoryDenyWriteExecute: OpenVINO writes machine code as it runs"
+                if self.generates_code
+                else "MemoryDenyWriteExecute=yes",
                 *self._files(),
                 "",
                 "[Install]",
@@ -143,11 +145,6 @@ class Unit:
             f"RuntimeDirectory={self.name}",
             f"Environment=XDG_CACHE_HOME=%C/{self.name} XDG_RUNTIME_DIR=%t/{self.name}",
         ]
-
-    def _memory(self) -> list[str]:
-        if self.generates_code:
-            return ["# No MemoryDenyWriteExecute: OpenVINO writes machine code as it runs"]
-        return ["MemoryDenyWriteExecute=yes"]
 
     def _files(self) -> list[str]:
         if self.for_user:

@@ -8,13 +8,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
-import sys
+import random
 from collections import deque
+from collections.abc import Iterator
 from typing import Final
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from shisha_rt.messages.traces import (
     FRAME_TRACED,
@@ -25,17 +29,19 @@ from shisha_rt.messages.traces import (
     FrameTraced,
     ServeTraces,
     ToTracer,
+    TracedStep,
     TracesCounted,
+    What,
 )
 from shisha_rt.process.channel import Channel, ChannelBroken
-from shisha_rt.process.parent import die_with, show_life
-from shisha_rt.traces.spans import Spans
+from shisha_rt.process.parent import serve_on_loop
 
 MOST_WAITING: Final = 2048
 """Frames in the queue; beyond that the oldest are dropped."""
 _MOST_AT_ONCE: Final = 256
 _GATHERED_S: Final = 0.5
 _WITHIN_S: Final = 10.0
+_SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 
 
 class _Tracer:
@@ -49,7 +55,7 @@ class _Tracer:
 
     async def run(self) -> None:
         settings = await self._begun
-        spans = Spans(settings)
+        spans = _Spans(settings)
         exporter = OTLPSpanExporter(endpoint=f"{settings.url.rstrip('/')}/v1/traces", timeout=_WITHIN_S)
         while self._waiting or not self._ending.is_set():
             await self._some.wait()
@@ -98,19 +104,105 @@ class _Tracer:
                 self._some.set()
 
 
-async def _serve(fd: int) -> None:
-    channel = Channel.of_loop(fd)
-    show_life(channel)
-    await _Tracer(channel).run()
+class _Spans:
+    """Makes the spans of frames, with the resource attributes that the environment sets (OTEL_RESOURCE_ATTRIBUTES)."""
+
+    def __init__(self, settings: ServeTraces) -> None:
+        self._model = {"shisha.model": settings.model, "shisha.model_version": settings.model_version}
+        self._resource = Resource.create(
+            {
+                "service.name": "shisha-rt",
+                "service.version": settings.version,
+                "service.instance.id": settings.instance,
+            }
+        )
+        self._scope = InstrumentationScope("shisha_rt", settings.version)
+
+    def of(self, traced: FrameTraced) -> list[ReadableSpan]:
+        """The frame's own span, whose parent is the caller's, and under it one for each step."""
+        trace_id = int(traced.trace_id, 16)
+        own = SpanContext(trace_id, _span_id(), is_remote=False, trace_flags=_SAMPLED)
+        parent = None
+        if traced.parent_id:
+            parent = SpanContext(trace_id, int(traced.parent_id, 16), is_remote=True, trace_flags=_SAMPLED)
+        good = traced.code == "OK"
+        spans = [
+            ReadableSpan(
+                "frame",
+                own,
+                parent,
+                self._resource,
+                {**self._model, "shisha.frame": traced.frame, "shisha.code": traced.code},
+                [
+                    Event(name, {"shisha.epoch": step.epoch, "shisha.attempt": step.attempt}, _at(traced, step.begin_s))
+                    for name, step in _turns_of(traced)
+                ],
+                kind=SpanKind.SERVER,
+                status=Status(StatusCode.UNSET) if good else Status(StatusCode.ERROR, traced.code),
+                start_time=traced.arrived_ns,
+                end_time=_at(traced, traced.latency_s),
+                instrumentation_scope=self._scope,
+            )
+        ]
+        for step in traced.steps:
+            spans.append(
+                ReadableSpan(
+                    _name(step),
+                    SpanContext(trace_id, _span_id(), is_remote=False, trace_flags=_SAMPLED),
+                    own,
+                    self._resource,
+                    _attributes(step),
+                    status=Status(StatusCode.ERROR, "lost") if step.what is What.LOST else Status(StatusCode.UNSET),
+                    start_time=_at(traced, step.begin_s),
+                    end_time=_at(traced, step.begin_s + step.seconds),
+                    instrumentation_scope=self._scope,
+                )
+            )
+        return spans
 
 
-def main() -> None:
-    channel, parent = map(int, sys.argv[1:])
-    die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the daemon, which still has frames to report
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # the daemon says what was lost, and why
-    asyncio.run(_serve(channel))
+def _turns_of(traced: FrameTraced) -> Iterator[tuple[str, TracedStep]]:
+    """Yield the changes on a frame's way: a different plan took it over, or a part of it ran again."""
+    before: TracedStep | None = None
+    lost: set[int] = set()
+    for step in traced.steps:
+        if step.stage < 0:
+            continue
+        if before is not None and step.epoch != before.epoch:
+            yield "plan changed", step
+        elif step.what is What.WAIT and step.stage in lost:
+            yield "run again", step
+            lost.discard(step.stage)
+        if step.what is What.LOST:
+            lost.add(step.stage)
+        before = step
+
+
+def _name(step: TracedStep) -> str:
+    what = step.what.value.replace("_", " ")
+    return what if step.stage < 0 else f"stage {step.stage} {what}"
+
+
+def _attributes(step: TracedStep) -> dict[str, str | int]:
+    if step.stage < 0:
+        return {}
+    return {
+        "shisha.stage": step.stage,
+        "shisha.place": step.place,
+        "shisha.epoch": step.epoch,
+        "shisha.attempt": step.attempt,
+        "shisha.frames_in_run": step.frames,
+    }
+
+
+def _at(traced: FrameTraced, seconds: float) -> int:
+    return traced.arrived_ns + round(seconds * 1e9)
+
+
+def _span_id() -> int:
+    return random.getrandbits(64) or 1
 
 
 if __name__ == "__main__":
-    main()
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # the daemon says what was lost, and why
+    serve_on_loop(lambda channel: _Tracer(channel).run())

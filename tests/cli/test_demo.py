@@ -24,7 +24,7 @@ from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.plan.form import plan_of, written
 from shisha_rt.plan.plan import Plan
 from shisha_rt.process.child import fork_server
-from shisha_rt.show.figure import NoFigure, Panel, save_pipelines
+from shisha_rt.show.figure import NoFigure, save_pipelines
 from shisha_rt.show.stages import rate_seen
 from tests.cli.conftest import Run
 from tests.cli.statuses import FORK, branches, copies, team
@@ -229,7 +229,7 @@ def test_a_machine_that_fits(
 
 
 class TestFigure:
-    PANEL: Final = Panel("one", [{"first": 0, "last": 3, "places": ["a"], "service_s": 0.002}])
+    PANEL: Final = "one", [{"first": 0, "last": 3, "places": ["a"], "service_s": 0.002}]
     PLACES: Final = MappingProxyType({"a": "0.5 of a core", "b": "0.1 of a core"})
 
     def test_it_is_a_png_whatever_it_is_called(self, tmp_path: Path) -> None:
@@ -239,10 +239,10 @@ class TestFigure:
     def test_every_plan_has_one(self, tmp_path: Path) -> None:
         pools = Plan.chain([(0, 3, (("a",),)), (4, 5, (("b", "c"),)), (6, 9, (("a",),))])
         plans = (copies(1), copies(64), team(64), branches(10), FORK, pools)
-        panels = [Panel("one", written(plan, service_s=[0.001] * len(plan.stages))) for plan in plans]
+        panels = [("one", written(plan, service_s=[0.001] * len(plan.stages))) for plan in plans]
         places = {place: "" for plan in plans for place in plan.places}
         for panel in panels:
-            own = {name: places[name] for name in [*plan_of(panel.stages).places, "idle"] if name in places}
+            own = {name: places[name] for name in [*plan_of(panel[1]).places, "idle"] if name in places}
             save_pipelines(tmp_path / "x.png", "a title", [panel, panel], own)
 
     def test_a_file_that_cannot_be_written(self, tmp_path: Path) -> None:

@@ -21,11 +21,10 @@ from shisha_rt.client import AsyncClient
 from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState
-from shisha_rt.http.connection import HttpConnections
 from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.front import HttpFront, http_routes
 from shisha_rt.http.inference.inferences import Inferences
-from shisha_rt.http.server import serve_connections
+from shisha_rt.http.server import HttpConnections, serve_connections
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.signature import Signature
 from tests.client.test_client import Frozen

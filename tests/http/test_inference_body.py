@@ -8,17 +8,18 @@ import gzip
 import zlib
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.faults import HttpFault
 from shisha_rt.http.inference.body import _STRETCH_BYTES, PATIENCE_S, SLOWEST_BYTES_PER_S, Body, HungUp, read_json
-from shisha_rt.http.inference.infer import _packing
-from shisha_rt.http.inference.room import Room
+from shisha_rt.http.inference.inferences import Room
+from shisha_rt.http.inference.routes import _packing
 from shisha_rt.protocol.exceptions import ResourceExhausted
 
 PACK: dict[bytes | None, Callable[[bytes], bytes]] = {None: bytes, b"gzip": gzip.compress, b"deflate": zlib.compress}
@@ -60,7 +61,7 @@ def read(
     source = Pieces(pieces, ends=ends)
 
     async def run() -> Any:
-        return await how(Body(source, encoding, None, patience_s))
+        return await how(Body(cast("Exchange", source), encoding, None, patience_s))
 
     return asyncio.run(run()), len(source.left)
 
@@ -160,7 +161,7 @@ def test_unknown_encodings_and_callers_who_go() -> None:
             await body.into(memoryview(bytearray(10)))
 
     async def run() -> None:
-        await gone(Body(Pieces([], gone=True), None, None))
+        await gone(Body(cast("Exchange", Pieces([], gone=True)), None, None))
 
     asyncio.run(run())
 
@@ -183,7 +184,7 @@ def test_a_body_has_time_for_all_its_bytes() -> None:
             return len(stretch)
 
     async def run() -> None:
-        await Body(Steady([]), None, None, 0.01).into(memoryview(bytearray(3 * _STRETCH_BYTES)))
+        await Body(cast("Exchange", Steady([])), None, None, 0.01).into(memoryview(bytearray(3 * _STRETCH_BYTES)))
 
     asyncio.run(run())
 

@@ -19,9 +19,8 @@ from typing import Final
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from shisha_rt.http.connection import HttpConnections
 from shisha_rt.http.exchange import Exchange
-from shisha_rt.http.server import serve_connections
+from shisha_rt.http.server import HttpConnections, serve_connections
 from tests.daemon.test_http_address import certificate_in
 from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import frame_of, write_identity_model

@@ -176,8 +176,8 @@ def test_nobody_has_what_is_anothers(files: SharedFiles) -> None:
         files.register(NOBODY, "r", "foo", 0, 1)
 
 
-def test_regions_are_bounded_and_closed(folder: Path) -> None:
-    files = SharedFiles(str(folder), most=3)
+def test_regions_are_bounded_and_closed(files: SharedFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shisha_rt.http.inference.shared_memory.MOST_REGIONS", 3)
     before = descriptors()
     for number in range(3):
         files.register(OWN, str(number), "foo", 0, 100)

@@ -28,9 +28,8 @@ from shisha_rt.http.grpc import service
 from shisha_rt.http.grpc.infer import answer_message, read_request
 from shisha_rt.http.grpc.messages import MESSAGES, METHODS, SERVICE
 from shisha_rt.http.grpc.service import _handlers
-from shisha_rt.http.inference.inferences import Inferences
+from shisha_rt.http.inference.inferences import Inferences, Room
 from shisha_rt.http.inference.request import AskedParameters, InferenceAsked
-from shisha_rt.http.inference.room import Room
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.exceptions import InvalidArgument
 from shisha_rt.protocol.frame_tensors import Answer

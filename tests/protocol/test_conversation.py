@@ -226,9 +226,9 @@ def test_model_metadata_that_cannot_be_used_is_an_internal_error() -> None:
 def test_metadata_of_the_model_may_come_before_the_daemons() -> None:
     conversation = Conversation()
     for op, fields in ("model_metadata", METADATA), ("server_metadata", {"instance": "first"}):
-        assert not conversation.introduced
+        assert conversation.to_ask is not None
         answer(conversation, send(conversation, conversation.ask(op)), fields)
-    assert conversation.introduced
+    assert conversation.to_ask is None
 
 
 @settings(deadline=None)

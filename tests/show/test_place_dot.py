@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor
-from shisha_rt.show.place_dot import placement_dot
+from shisha_rt.show.placement import placement_dot
 
 COLOUR = 'color="#c0392b", penwidth=2'
 

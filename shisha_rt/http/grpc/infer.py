@@ -7,11 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from shisha_rt.errors import Error
 from shisha_rt.http.grpc.messages import MESSAGES
 from shisha_rt.http.inference.answer import told_outputs, told_parameters
 from shisha_rt.http.inference.request import InferenceAsked, read_fields
-from shisha_rt.protocol.exceptions import error_for
+from shisha_rt.protocol.exceptions import malformed
 from shisha_rt.protocol.frame_tensors import Answer
 from shisha_rt.protocol.signature import Signature
 from shisha_rt.tensors import NUMPY_OF
@@ -41,10 +40,9 @@ def read_request(request: Any, signature: Signature) -> tuple[InferenceAsked, li
     if not pieces:
         pieces = [_contents(request.inputs[index]) for index in sent]
     elif len(pieces) != len(sent) or any(tensor.HasField("contents") for tensor in request.inputs):
-        raise error_for(
-            Error.MALFORMED_REQUEST,
+        raise malformed(
             f"raw_input_contents has {len(pieces)} tensors; expected {len(sent)}, one for each input that lies in no "
-            "region, and then no contents beside",
+            "region, and then no contents beside"
         )
     for index, piece in zip(sent, pieces, strict=True):
         parameters[index]["binary_data_size"] = len(piece)
@@ -78,9 +76,7 @@ def _contents(tensor: Any) -> bytes:
     if dtype.kind in "iu":
         bounds = np.iinfo(dtype)
         if values and not int(bounds.min) <= min(values) <= max(values) <= int(bounds.max):
-            raise error_for(
-                Error.MALFORMED_REQUEST, f"input {tensor.name!r}: its contents have what is no {tensor.datatype}"
-            )
+            raise malformed(f"input {tensor.name!r}: its contents have what is no {tensor.datatype}")
     return np.array(values, dtype).tobytes()
 
 

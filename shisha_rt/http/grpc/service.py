@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -20,15 +20,15 @@ from google.protobuf.json_format import ParseDict
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller
 from shisha_rt.http.faults import OUR_FAULT
-from shisha_rt.http.grpc.about import AboutAnswer, about_answers, path_of
-from shisha_rt.http.grpc.infer import answer_message, read_request
+from shisha_rt.http.front import no_token, token_caller
+from shisha_rt.http.grpc.infer import answer_message, given_parameters, read_request
 from shisha_rt.http.grpc.messages import MESSAGES, METHODS, SERVICE, Method
-from shisha_rt.http.guard import no_token, token_caller
-from shisha_rt.http.inference.about import About
+from shisha_rt.http.inference.about import NO_CUDA, NO_LOGGING, NO_TRACING, About
 from shisha_rt.http.inference.body import SLOWEST_BYTES_PER_S
 from shisha_rt.http.inference.inferences import ROOM_BYTES, Inferences
+from shisha_rt.http.inference.shared_memory import SharedFiles
 from shisha_rt.protocol.access import Permission
-from shisha_rt.protocol.exceptions import ShishaError, error_for
+from shisha_rt.protocol.exceptions import NotFound, ShishaError, error_for, malformed
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ _KIND: Final = "shisha-kind"
 """The key of an error's kind in its trailing metadata."""
 
 _Context: TypeAlias = Any
+_AboutAnswer: TypeAlias = Callable[[Any, Caller], Awaitable[Mapping[str, Any]]]
 
 
 async def serve_grpc(app_state: AppState, inferences: Inferences, listens: Callable[[], None]) -> None:
@@ -87,65 +88,140 @@ async def serve_grpc(app_state: AppState, inferences: Inferences, listens: Calla
 
 
 def _handlers(app_state: AppState, inferences: Inferences, most_bytes: int) -> grpc.GenericRpcHandler:
-    answers = about_answers(About(app_state), inferences.files)
+    answers = _about_answers(About(app_state), inferences.files)
     inference = _Inference(app_state, inferences, most_bytes)
-    guard = _Guard(app_state)
+    guarded = partial(_guarded, app_state)
     handlers = {}
     for method in METHODS:
         codecs = method.request.FromString, method.answer.SerializeToString
         if method.streams:
-            handlers[method.name] = grpc.stream_stream_rpc_method_handler(guard.around(inference.stream), *codecs)
+            handlers[method.name] = grpc.stream_stream_rpc_method_handler(guarded(inference.stream), *codecs)
         elif method.name == "ModelInfer":
             # As a stream of one, so that the caller is checked, and waits its turn, before the request is received.
-            handlers[method.name] = grpc.stream_unary_rpc_method_handler(guard.around(inference.one), *codecs)
+            handlers[method.name] = grpc.stream_unary_rpc_method_handler(guarded(inference.one), *codecs)
         else:
-            answer = guard.around(_as_message(method, answers[method.name]))
+            answer = guarded(_as_message(method, answers[method.name]))
             handlers[method.name] = grpc.unary_unary_rpc_method_handler(answer, *codecs)
     return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
 
-def _as_message(method: Method, answer: AboutAnswer) -> Callable[[Any, Caller, _Context], Awaitable[Any]]:
+def _about_answers(about: About, files: SharedFiles) -> Mapping[str, _AboutAnswer]:
+    """All methods but those of inference: each returns the fields of its answer's message, by name, as plain values."""
+
+    async def model_ready(request: Any, _: Caller) -> Mapping[str, Any]:
+        """As with Triton, an unknown model is not ready, which is no error."""
+        try:
+            return {"ready": await about.model_ready(_path_of(request.name, request.version))}
+        except NotFound:
+            return {"ready": False}
+
+    async def statistics(request: Any, _: Caller) -> Mapping[str, Any]:
+        return await about.statistics(_path_of(request.name, request.version) if request.name else {})
+
+    async def load(request: Any, caller: Caller) -> Mapping[str, Any]:
+        given = given_parameters(request.parameters)
+        if "version" in given:  # it may come as a number
+            given["version"] = str(given["version"])
+        return await about.change(caller, "model_load", request.model_name, given)
+
+    return {
+        "ServerLive": lambda *_: _field("live", about.live()),
+        "ServerReady": lambda *_: _field("ready", about.ready()),
+        "ModelReady": model_ready,
+        "ServerMetadata": lambda *_: about.server(),
+        "ModelMetadata": lambda asked, _: about.model(_path_of(asked.name, asked.version)),
+        "ModelConfig": lambda asked, _: _field("config", about.config(_path_of(asked.name, asked.version))),
+        "ModelStatistics": statistics,
+        "RepositoryIndex": lambda asked, _: _field("models", about.index(only_ready=asked.ready)),
+        "RepositoryModelLoad": load,
+        "RepositoryModelUnload": lambda asked, caller: about.change(caller, "model_unload", asked.model_name, {}),
+        "TraceSetting": _refusing(NO_TRACING),
+        "LogSettings": _refusing(NO_LOGGING),
+        **_region_answers(files),
+    }
+
+
+def _region_answers(files: SharedFiles) -> Mapping[str, _AboutAnswer]:
+    async def regions(request: Any, caller: Caller) -> Mapping[str, Any]:
+        named = [files.named(caller, request.name)] if request.name else files.of(caller).values()
+        return {"regions": {region.name: region.about for region in named}}
+
+    async def register(request: Any, caller: Caller) -> Mapping[str, Any]:
+        files.register(caller, request.name, request.key, request.offset, request.byte_size)
+        return {}
+
+    async def unregister(request: Any, caller: Caller) -> Mapping[str, Any]:
+        files.unregister(caller, request.name or None)
+        return {}
+
+    async def nothing(_: Any, __: Caller) -> Mapping[str, Any]:
+        return {}
+
+    return {
+        "SystemSharedMemoryStatus": regions,
+        "SystemSharedMemoryRegister": register,
+        "SystemSharedMemoryUnregister": unregister,
+        "CudaSharedMemoryStatus": nothing,
+        "CudaSharedMemoryRegister": _refusing(NO_CUDA),
+        "CudaSharedMemoryUnregister": nothing,
+    }
+
+
+async def _field(name: str, value: Awaitable[object]) -> Mapping[str, Any]:
+    return {name: await value}
+
+
+def _refusing(why: str) -> _AboutAnswer:
+    async def refuse(_: Any, __: Caller) -> Mapping[str, Any]:
+        raise error_for(Error.NOT_OFFERED, why)
+
+    return refuse
+
+
+def _path_of(model: str, version: str) -> dict[str, str]:
+    """The path parameters that HTTP would have: a model, and its version if one is asked for."""
+    return {"model": model} | ({"version": version} if version else {})
+
+
+def _as_message(method: Method, answer: _AboutAnswer) -> Callable[[Any, Caller, _Context], Awaitable[Any]]:
     async def behave(request: Any, caller: Caller, _: _Context) -> Any:
         return ParseDict(await answer(request, caller), method.answer(), ignore_unknown_fields=True)
 
     return behave
 
 
-class _Guard:
-    """Identifies callers by a token in the metadata `authorization`, if there is an allow-list."""
+def _guarded(
+    app_state: AppState, behave: Callable[[Any, Caller, _Context], Awaitable[Any]]
+) -> Callable[..., Awaitable[Any]]:
+    """Check the caller before `behave`, make its error the call's, and count the call."""
 
-    def __init__(self, app_state: AppState) -> None:
-        self._app_state = app_state
+    async def handle(request: Any, context: _Context) -> Any:
+        code = "OK"
+        try:
+            return await behave(request, _caller(app_state, context), context)
+        except (asyncio.CancelledError, grpc.aio.BaseError):  # the latter: the answer could not be written
+            code = "CANCELLED"
+            raise
+        except Exception as failed:
+            error = _told(failed)
+            status = grpc_status(error)
+            code = status.name
+            await context.abort(status, error.message, ((_KIND, error.kind),))
+        finally:
+            app_state.count_rpc(code)
 
-    def around(self, behave: Callable[[Any, Caller, _Context], Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        async def handle(request: Any, context: _Context) -> Any:
-            code = "OK"
-            try:
-                return await behave(request, self._caller(context), context)
-            except asyncio.CancelledError:
-                code = "CANCELLED"
-                raise
-            except Exception as failed:
-                if isinstance(failed, grpc.aio.BaseError):  # the answer could not be written
-                    code = "CANCELLED"
-                    raise
-                error = _told(failed)
-                status = grpc_status(error)
-                code = status.name
-                await context.abort(status, error.message, ((_KIND, error.kind),))
-            finally:
-                self._app_state.count_rpc(code)
+    return handle
 
-        return handle
 
-    def _caller(self, context: _Context) -> Caller:
-        if self._app_state.users is None:
-            return Caller("", Permission.OPERATOR, way="grpc")
-        authorization = (_metadata(context, "authorization") or "").encode()
-        caller = token_caller(self._app_state, authorization, "grpc")
-        if caller is None:
-            raise no_token(self._app_state, "grpc", "no token; expected the metadata authorization: Bearer TOKEN")
-        return caller
+def _caller(app_state: AppState, context: _Context) -> Caller:
+    """The caller whose token is in the metadata `authorization`, if there is an allow-list. Raises ShishaError."""
+    if app_state.users is None:
+        return Caller("", Permission.OPERATOR, way="grpc")
+    authorization = (_metadata(context, "authorization") or "").encode()
+    caller = token_caller(app_state, authorization, "grpc")
+    if caller is None:
+        raise no_token(app_state, "grpc", "no token; expected the metadata authorization: Bearer TOKEN")
+    return caller
 
 
 def _metadata(context: _Context, name: str) -> str | None:
@@ -185,7 +261,7 @@ class _Inference:
         except TimeoutError:
             raise error_for(Error.TOO_SLOW, f"the request was not received within {_RECEIVED_WITHIN_S:g} s") from None
         if request is grpc.aio.EOF:
-            raise error_for(Error.MALFORMED_REQUEST, "there is no request; expected one")
+            raise malformed("there is no request; expected one")
         infer = self._infer(request, caller, context)
         del request
         answer = await infer
@@ -199,7 +275,8 @@ class _Inference:
         with ExitStack() as counted:
             counted.enter_context(self._inferences.room.taken())(size_bytes)
             counted.enter_context(_cut_off_unless_read(context, size_bytes))
-            call.add_done_callback(partial(_close, counted.pop_all()))
+            until_done = counted.pop_all()
+        call.add_done_callback(lambda _: until_done.close())
 
     async def stream(self, _requests: Any, caller: Caller, context: _Context) -> None:
         """Answer requests in order. A request's error is sent as its answer, and does not end the stream.
@@ -248,7 +325,7 @@ class _Inference:
                 await context.write(answer)
 
     async def _infer(self, request: Any, caller: Caller, context: _Context) -> Any:
-        client, signature = await self._app_state.model_of(path_of(request.model_name, request.model_version))
+        client, signature = await self._app_state.model_of(_path_of(request.model_name, request.model_version))
         self._app_state.refuse_if_full()
         asked, pieces = read_request(request, signature)
         del request
@@ -290,15 +367,7 @@ def _cut_off(peer: str) -> None:
             if not path.is_socket():
                 continue
             with socket.socket(fileno=os.dup(int(path.name))) as end:
-                if end.family in _FAMILIES and _peer(end) == (host.strip("[]"), port):
-                    end.shutdown(socket.SHUT_RDWR)
-
-
-def _peer(end: socket.socket) -> tuple[str, str]:
-    """Raises OSError if nobody is at the other end."""
-    host, port, *_ = end.getpeername()
-    return host.removeprefix("::ffff:"), str(port)
-
-
-def _close(resources: ExitStack, _: object) -> None:
-    resources.close()
+                if end.family in _FAMILIES:
+                    peer_host, peer_port, *_ = end.getpeername()  # OSError: nobody is at the other end
+                    if (peer_host.removeprefix("::ffff:"), str(peer_port)) == (host.strip("[]"), port):
+                        end.shutdown(socket.SHUT_RDWR)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller, Path
 from shisha_rt.model.graph import Tensor
-from shisha_rt.protocol.exceptions import ShishaError, Unavailable, error_for
+from shisha_rt.protocol.exceptions import ShishaError, Unavailable, error_for, malformed
 from shisha_rt.protocol.signature import Signature
 
 PATIENCE_S: Final = 5.0
@@ -27,6 +27,9 @@ _EXTENSIONS: Final = (
     "streams",
 )
 _LOAD_PARAMETERS: Final = ("model", "version", "shadow")
+NO_TRACING: Final = "there are no trace settings; what the daemon does is told by its events and metrics"
+NO_LOGGING: Final = "there are no log settings"
+NO_CUDA: Final = "there is no CUDA shared memory; expected system shared memory, or bytes"
 _ENDS: Final = ("inputs", "outputs")
 _NO_PATH: Final[Path] = {}
 
@@ -96,7 +99,7 @@ class About:
         unknown = given.keys() - {*_LOAD_PARAMETERS}
         if unknown:
             expected = " or ".join(_LOAD_PARAMETERS)
-            raise error_for(Error.MALFORMED_REQUEST, f"{op}: parameter {min(unknown)!r}; expected {expected}")
+            raise malformed(f"{op}: parameter {min(unknown)!r}; expected {expected}")
         answer = await self._app_state.operator.call(op, timeout_s=_LOADS_WITHIN_S, model_name=model, **given)
         return {key: value for key, value in answer.items() if key == "shadow"}
 
@@ -116,25 +119,8 @@ class About:
         return await self._app_state.client_of(path).call(op, timeout_s=PATIENCE_S)
 
 
-def no_tracing() -> ShishaError:
-    return error_for(
-        Error.NOT_OFFERED, "there are no trace settings; what the daemon does is told by its events and metrics"
-    )
-
-
-def no_logging() -> ShishaError:
-    return error_for(Error.NOT_OFFERED, "there are no log settings")
-
-
-def no_cuda() -> ShishaError:
-    return error_for(Error.NOT_OFFERED, "there is no CUDA shared memory; expected system shared memory, or bytes")
-
-
 def _config(signature: Signature, platform: str) -> dict[str, Any]:
-    """The model's configuration, in Triton's form.
-
-    If requests may have several frames, tensors are described without their first axis, which counts frames.
-    """
+    """In Triton's form: tensors without their first axis, if requests may have several frames, which it counts."""
     first = 1 if signature.has_batches else 0
     return {
         "name": signature.model_name,
@@ -152,9 +138,6 @@ def _config(signature: Signature, platform: str) -> dict[str, Any]:
 
 
 def _tensor(tensor: Tensor, first: int) -> dict[str, object]:
-    """Metadata of a tensor from its axis `first` on, with -1 for each size that varies.
-
-    Every datatype becomes TYPE_ and its name; Triton's exception, TYPE_STRING for BYTES, occurs in no model here.
-    """
+    """A tensor from its axis `first` on, with -1 for each size that varies. No model here has BYTES (TYPE_STRING)."""
     dims = [-1 if axis in tensor.open_axes else size for axis, size in enumerate(tensor.shape)]
     return {"name": tensor.name, "data_type": f"TYPE_{tensor.datatype}", "dims": dims[first:]}

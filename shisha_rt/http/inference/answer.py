@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,8 +16,6 @@ from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.frame_tensors import Answer, raw_bytes
 from shisha_rt.protocol.signature import Signature
 from shisha_rt.tensors import NAME_OF
-
-_ENCODER: Final = msgspec.json.Encoder()
 
 
 def wanted(asked: InferenceAsked, answer: Answer) -> Sequence[WantedOutput]:
@@ -31,7 +29,7 @@ def answer_parts(signature: Signature, asked: InferenceAsked, answer: Answer) ->
     header: dict[str, Any] = {"model_name": signature.model_name, "model_version": signature.version}
     if asked.id:
         header["id"] = asked.id
-    return _ENCODER.encode(header | {"parameters": told_parameters(answer), "outputs": outputs}), raw
+    return msgspec.json.encode(header | {"parameters": told_parameters(answer), "outputs": outputs}), raw
 
 
 def told_parameters(answer: Answer) -> dict[str, Any]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from shisha_rt.errors import Error
 from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.faults import HttpFault
-from shisha_rt.protocol.exceptions import error_for
+from shisha_rt.protocol.exceptions import malformed
 
 if TYPE_CHECKING:
     from zlib import _Decompress
@@ -37,13 +36,6 @@ _Asked = TypeVar("_Asked")
 _Read = TypeVar("_Read")
 
 
-class Source(Protocol):
-    """An `Exchange`, as far as its body goes."""
-
-    async def fill(self, room: memoryview, /) -> int: ...
-    async def read(self) -> bytes: ...
-
-
 class HungUp(Exception):
     """The caller has disconnected; nobody waits for an answer."""
 
@@ -55,7 +47,7 @@ class Body:
     """
 
     def __init__(
-        self, source: Source, encoding: bytes | None, size_bytes: int | None, patience_s: float = PATIENCE_S
+        self, source: Exchange, encoding: bytes | None, size_bytes: int | None, patience_s: float = PATIENCE_S
     ) -> None:
         self._source = source
         self._size_bytes = size_bytes
@@ -77,10 +69,7 @@ class Body:
         return self._packed is not None
 
     async def whole(self, most_bytes: int, reserve: Callable[[int], None] | None = None) -> bytearray:
-        """The rest of the body. Raises HttpFault if it has more than `most_bytes`.
-
-        `reserve` is called with the size of each piece before it is kept, and may raise.
-        """
+        """The rest of the body. `reserve` is called with the size of each piece first. Raises HttpFault."""
         plain = bytearray()
         while piece := await self._next(most_bytes + 1 - len(plain)):
             if reserve is not None:
@@ -139,7 +128,11 @@ class Body:
                 if self._packed is not None and not self._packed.eof:
                     raise HttpFault(400, "the packed body ends too early; expected what Content-Encoding says")
                 return b""
-            await self._more_of_it()
+            self._piece = await self._in_time(self._source.read(), 0)
+            self._read_bytes += len(self._piece)
+            self._more = bool(self._piece)
+            if self.is_packed and self._read_bytes > self._unpacked_bytes + len(self._piece) + _MOST_PACKED_BYTES:
+                raise HttpFault(400, "the packed body is larger than what it unpacks to; expected it smaller")
 
     def _unpack(self, packed: _Decompress, most_bytes: int) -> bytes:
         ended, data, self._piece = packed.eof, packed.unconsumed_tail + self._piece, b""
@@ -151,13 +144,6 @@ class Body:
             raise HttpFault(400, "the body goes on behind what is packed; expected one packed piece")
         self._unpacked_bytes += len(unpacked)
         return unpacked
-
-    async def _more_of_it(self) -> None:
-        self._piece = await self._in_time(self._source.read(), 0)
-        self._read_bytes += len(self._piece)
-        self._more = bool(self._piece)
-        if self.is_packed and self._read_bytes > self._unpacked_bytes + len(self._piece) + _MOST_PACKED_BYTES:
-            raise HttpFault(400, "the packed body is larger than what it unpacks to; expected it smaller")
 
     async def _in_time(self, reading: Awaitable[_Read], more_bytes: int) -> _Read:
         """Await a piece of the body, of up to `more_bytes` if its size is known. Raises HungUp and HttpFault."""
@@ -181,4 +167,4 @@ async def read_json(
     try:
         return msgspec.json.decode(data or b"{}", type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise error_for(Error.MALFORMED_REQUEST, f"the request's JSON: {str(error).partition(chr(10))[0]}") from None
+        raise malformed(f"the request's JSON: {str(error).partition(chr(10))[0]}") from None

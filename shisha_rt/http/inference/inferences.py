@@ -6,18 +6,20 @@ HTTP and gRPC differ only in how bytes are received and sent; they share everyth
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import quote
 
 import numpy.typing as npt
 
 from shisha_rt.client import AsyncClient
+from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller
 from shisha_rt.http.inference.answer import wanted
 from shisha_rt.http.inference.request import InferenceAsked, array_of, longest_body
-from shisha_rt.http.inference.room import Room
 from shisha_rt.http.inference.shared_memory import FOLDER, SharedFiles
+from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.frame_tensors import Answer, raw_bytes
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_NAME_LENGTH
 from shisha_rt.protocol.signature import Signature
@@ -30,6 +32,34 @@ _SLACK_S: Final = 30.0
 """How long after its deadline a frame may be answered: at its turn in the stream."""
 
 Frame = dict[str, npt.NDArray[Any]]
+
+
+class Room:
+    """A limit on the bytes of requests' bodies, and of gRPC's answers, in this process at once. A request that is the
+    only one is never refused.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self.taken_bytes = 0
+
+    @contextmanager
+    def taken(self) -> Iterator[Callable[[int], None]]:
+        """Yield what takes bytes until the context ends, and raises `ResourceExhausted` if others have too many."""
+        own_bytes = 0
+
+        def more(size_bytes: int) -> None:
+            nonlocal own_bytes
+            if self.taken_bytes > own_bytes and self.taken_bytes + size_bytes > self._limit_bytes:
+                on_their_way = f"{self.taken_bytes} bytes of requests are on their way; send again later"
+                raise error_for(Error.TOO_MANY_BYTES, on_their_way)
+            self.taken_bytes += size_bytes
+            own_bytes += size_bytes
+
+        try:
+            yield more
+        finally:
+            self.taken_bytes -= own_bytes
 
 
 class Inferences:

@@ -19,7 +19,7 @@ from msgspec import Meta, Struct
 
 from shisha_rt.errors import Error
 from shisha_rt.model.input_sizes import MOST_INPUTS
-from shisha_rt.protocol.exceptions import error_for
+from shisha_rt.protocol.exceptions import error_for, malformed
 from shisha_rt.protocol.header import DeadlineMs, DescribedTensor, Label, Priority, TensorData
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_INTEGER, MAX_NAME_LENGTH
 from shisha_rt.protocol.operations import Count
@@ -53,14 +53,12 @@ class _TensorParameters(TensorData, frozen=True):
         if self.shared_memory_region is None:
             return None
         if self.shared_memory_byte_size is None:
-            raise error_for(Error.MALFORMED_REQUEST, "shared_memory_byte_size is missing beside shared_memory_region")
+            raise malformed("shared_memory_byte_size is missing beside shared_memory_region")
         return FilePiece(self.shared_memory_region, self.shared_memory_offset, self.shared_memory_byte_size)
 
 
 class InputTensor(DescribedTensor, frozen=True):
-    """One input, and the one location of its values: `binary_bytes` in the body after the header, `data` (JSON) in the
-    header, or a `region`.
-    """
+    """An input, whose values are in one place: `binary_bytes` of the body, `data` (JSON) in the header, a `region`."""
 
     name: _Name
     shape: Annotated[tuple[Count, ...], Meta(max_length=32)]
@@ -159,7 +157,7 @@ def read_header(data: bytes | bytearray | memoryview, signature: Signature) -> I
     try:
         return _checked(_DECODER.decode(data), signature)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise error_for(Error.MALFORMED_REQUEST, f"the request's JSON: {_line(error)}") from None
+        raise malformed(f"the request's JSON: {_line(error)}") from None
 
 
 def read_fields(fields: Mapping[str, object], signature: Signature) -> InferenceAsked:
@@ -167,7 +165,7 @@ def read_fields(fields: Mapping[str, object], signature: Signature) -> Inference
     try:
         return _checked(msgspec.convert(fields, _Header), signature)
     except msgspec.ValidationError as error:
-        raise error_for(Error.MALFORMED_REQUEST, f"the request: {_line(error)}") from None
+        raise malformed(f"the request: {_line(error)}") from None
 
 
 def _checked(header: _Header, signature: Signature) -> InferenceAsked:
@@ -183,7 +181,7 @@ def _checked(header: _Header, signature: Signature) -> InferenceAsked:
 def raw_request(size_bytes: int | None, signature: Signature) -> InferenceAsked:
     """A request whose body is only the single input's bytes, as Triton accepts with a header length of 0."""
     if len(signature.inputs) != 1 or signature.shapes:
-        raise error_for(Error.MALFORMED_REQUEST, "a body without a header is for models of one input of one shape")
+        raise malformed("a body without a header is for models of one input of one shape")
     (signature_input,) = signature.inputs
     expected, shape = signature_input.size_bytes, signature_input.shape
     frames = size_bytes // expected if size_bytes and expected else 1
@@ -215,11 +213,9 @@ def array_of(input_tensor: InputTensor) -> npt.NDArray[Any]:
         with np.errstate(over="raise"):
             array = np.array(values, dtype)
     except msgspec.MsgspecError as error:
-        raise error_for(Error.MALFORMED_REQUEST, f"input {input_tensor.name!r}: its data: {_line(error)}") from None
+        raise malformed(f"input {input_tensor.name!r}: its data: {_line(error)}") from None
     except (ValueError, OverflowError, FloatingPointError):
-        raise error_for(
-            Error.MALFORMED_REQUEST, f"input {input_tensor.name!r}: its data is ragged, or has what is no {dtype}"
-        ) from None
+        raise malformed(f"input {input_tensor.name!r}: its data is ragged, or has what is no {dtype}") from None
     if array.size != math.prod(input_tensor.shape) or (array.ndim > 1 and array.shape != input_tensor.shape):
         expected = f"expected {list(input_tensor.shape)}, or all in a row"
         raise error_for(
@@ -230,10 +226,7 @@ def array_of(input_tensor: InputTensor) -> npt.NDArray[Any]:
 
 @cache
 def _values_decoders(dtype: np.dtype[Any], rank: int) -> tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]:
-    """Return decoders of flat lists, and of lists nested `rank` deep.
-
-    The decoders refuse integers out of range; for UINT64, numpy does.
-    """
+    """Of flat lists, and of lists nested `rank` deep. Integers out of range are refused; for UINT64, by numpy."""
     of: Any = bool if dtype.kind == "b" else float
     if dtype.kind in "iu":
         bounds = np.iinfo(dtype)
@@ -251,10 +244,7 @@ def _check_location(given: InputTensor) -> None:
     size_bytes = math.prod(given.shape) * given.dtype.itemsize
     region, binary_bytes = given.region, given.binary_bytes
     if (region is not None) + (binary_bytes is not None) + bool(given.data) != 1:
-        raise error_for(
-            Error.MALFORMED_REQUEST,
-            f"input {given.name!r}: expected one of data, binary_data_size, shared_memory_region",
-        )
+        raise malformed(f"input {given.name!r}: expected one of data, binary_data_size, shared_memory_region")
     if given.data and given.dtype == np.float16:
         raise error_for(Error.NO_JSON_FORM, f"input {given.name!r}: FP16 has no form in JSON; expected it as bytes")
     for size in (binary_bytes, None if region is None else region.size_bytes):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+import gzip
+import re
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -11,16 +15,23 @@ from msgspec import Meta
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller, Path
 from shisha_rt.http.exchange import Exchange
-from shisha_rt.http.inference.about import About, no_cuda, no_logging, no_tracing
-from shisha_rt.http.inference.body import read_json
-from shisha_rt.http.inference.infer import Infer
+from shisha_rt.http.faults import HttpFault
+from shisha_rt.http.inference.about import NO_CUDA, NO_LOGGING, NO_TRACING, About
+from shisha_rt.http.inference.answer import answer_parts
+from shisha_rt.http.inference.body import Body, HungUp, read_json
 from shisha_rt.http.inference.inferences import Inferences
+from shisha_rt.http.inference.request import raw_request, read_header
 from shisha_rt.http.inference.shared_memory import SharedFiles
 from shisha_rt.http.routing import Handler, HttpReply, HttpRoute, json_reply
-from shisha_rt.protocol.exceptions import ShishaError, error_for
+from shisha_rt.protocol.exceptions import error_for
+from shisha_rt.protocol.frame_tensors import Answer
 from shisha_rt.protocol.limits import MAX_NAME_LENGTH
 from shisha_rt.protocol.operations import Count
 
+_HEADER_LENGTH: Final = b"inference-header-content-length"
+_ONE_PIECE_BYTES: Final = 64 << 10
+_PACKED_LEVEL: Final = 1  # floats hardly compress
+_NONE_OF_IT: Final = re.compile(rb"q\s*=\s*0(\.0*)?")
 _MODEL: Final = "/v2/models/{model}(?:/versions/{version})?"
 
 
@@ -41,7 +52,7 @@ class _RegisterAsked(msgspec.Struct, frozen=True):
 def inference_routes(app_state: AppState, inferences: Inferences) -> Sequence[HttpRoute]:
     about = About(app_state)
     return [
-        HttpRoute(f"{_MODEL}/infer", Infer(app_state, inferences), "POST"),
+        HttpRoute(f"{_MODEL}/infer", _Infer(app_state, inferences), "POST"),
         HttpRoute("/v2/health/live", _health("live", lambda _: about.live())),
         HttpRoute("/v2/health/ready", _health("ready", lambda _: about.ready())),
         HttpRoute("/v2/models/stats", _tell(about.statistics)),
@@ -50,11 +61,124 @@ def inference_routes(app_state: AppState, inferences: Inferences) -> Sequence[Ht
         HttpRoute(f"{_MODEL}/stats", _tell(about.statistics)),
         HttpRoute(_MODEL, _tell(about.model)),
         HttpRoute("/v2", _tell(lambda _: about.server())),
-        HttpRoute("/v2(?:/models/{model})?/trace/setting", _refuse(no_tracing), "GET", "POST"),
-        HttpRoute("/v2/logging", _refuse(no_logging), "GET", "POST"),
+        HttpRoute("/v2(?:/models/{model})?/trace/setting", _refuse(NO_TRACING), "GET", "POST"),
+        HttpRoute("/v2/logging", _refuse(NO_LOGGING), "GET", "POST"),
         *_repository_routes(about),
-        *_region_routes(inferences.files),
+        *_region_routes("/v2/systemsharedmemory", inferences.files, _register(inferences.files)),
+        *_region_routes("/v2/cudasharedmemory", SharedFiles(None), _refuse(NO_CUDA)),
     ]
+
+
+class _Infer:
+    """`POST v2/models/M/infer`: read a request's tensors, run one frame, and send its answer.
+
+    Every frame over HTTP passes here. A tensor that comes as bytes is written piece by piece into memory shared with
+    the daemon: it is not joined or copied again.
+    """
+
+    def __init__(self, app_state: AppState, inferences: Inferences) -> None:
+        self._app_state = app_state
+        self._inferences = inferences
+
+    async def __call__(self, exchange: Exchange, caller: Caller | None, path: Path) -> None:
+        assert caller is not None  # only routes of the page are open to unknown callers
+        headers, inferences = exchange.headers_by_name, self._inferences
+        client, signature = await self._app_state.model_of(path)
+        size_bytes = _number(headers, b"content-length")
+        body = Body(exchange, headers.get(b"content-encoding"), size_bytes)
+        header_bytes = _number(headers, _HEADER_LENGTH)
+        longest_bytes = inferences.longest(signature)
+        if max(size_bytes or 0, header_bytes or 0) > longest_bytes:
+            raise HttpFault(413, f"the body has more than {longest_bytes} bytes, which is the most of this model's")
+        self._app_state.refuse_if_full()
+        if body.is_packed:
+            size_bytes = None
+        with inferences.room.taken() as take:
+            if header_bytes is None:
+                if size_bytes is not None:
+                    take(size_bytes)
+                whole = await body.whole(longest_bytes, take if size_bytes is None else None)
+                asked = read_header(whole, signature)
+            elif header_bytes:
+                take(header_bytes)
+                asked = read_header(await body.exactly(header_bytes), signature)
+            else:
+                asked = raw_request(size_bytes, signature)
+            if size_bytes is not None and header_bytes is not None:
+                expected = header_bytes + asked.binary_bytes
+                if size_bytes != expected:
+                    raise HttpFault(400, f"the body has {size_bytes} bytes; expected {expected}, as its header says")
+            take(asked.binary_bytes)
+            frame = await inferences.tensors(client, asked, body.into, caller)
+            await body.end()
+            traceparent = headers.get(b"traceparent")
+            trace = None if traceparent is None else traceparent.decode("latin-1")
+            inferring = inferences.infer(client, asked, frame, caller, exchange.connection_name, trace)
+            answer = await _unless_hung_up(inferring, exchange)
+        del frame
+        inferences.write(asked, answer, caller)
+        header, raw = answer_parts(signature, asked, answer)
+        await _send(exchange, header, raw, headers.get(b"accept-encoding"))
+
+
+async def _unless_hung_up(inferring: Awaitable[Answer], exchange: Exchange) -> Answer:
+    """Await an answer. If the caller disconnects, cancel the frame and raise HungUp."""
+    running = asyncio.current_task()
+    assert running is not None
+    gone = False
+
+    def cancel() -> None:
+        nonlocal gone
+        gone = True
+        running.cancel()
+
+    exchange.watch(cancel)
+    try:
+        return await inferring
+    except asyncio.CancelledError:
+        if not gone:
+            raise
+        running.uncancel()
+        raise HungUp from None
+    finally:
+        exchange.watch(None)
+
+
+def _number(headers: Mapping[bytes, bytes], name: bytes) -> int | None:
+    text = headers.get(name)
+    if text is None:
+        return None
+    if not text.isdigit() or len(text) > 18:
+        raise HttpFault(400, f"{name.decode()} {text.decode('latin-1')!r}; expected a number")
+    return int(text)
+
+
+async def _send(exchange: Exchange, header: bytes, raw: list[memoryview], accepted: bytes | None) -> None:
+    names = [(b"content-type", b"application/octet-stream" if raw else b"application/json")]
+    if raw:
+        names.append((_HEADER_LENGTH, b"%d" % len(header)))
+    pieces: list[bytes | bytearray | memoryview] = [header, *raw]
+    packing = None if accepted is None else _packing(accepted)
+    if packing is not None:
+        pieces = [await _packed(b"".join(pieces), packing)]
+        names.append((b"content-encoding", packing))
+    await exchange.answer(200, names, pieces)
+
+
+def _packing(accepted: bytes) -> bytes | None:
+    """The first accepted encoding that is supported; None if there is none."""
+    for offer in accepted.lower().split(b","):
+        name, _, weight = (part.strip() for part in offer.partition(b";"))
+        if name in (b"gzip", b"deflate") and not _NONE_OF_IT.fullmatch(weight):
+            return name
+    return None
+
+
+async def _packed(whole: bytes, packing: bytes) -> bytes:
+    pack = gzip.compress if packing == b"gzip" else zlib.compress
+    if len(whole) <= _ONE_PIECE_BYTES:
+        return pack(whole, _PACKED_LEVEL)
+    return await asyncio.to_thread(pack, whole, _PACKED_LEVEL)
 
 
 def _tell(ask: Callable[[Path], Awaitable[object]]) -> Handler:
@@ -75,9 +199,9 @@ def _health(field: str, ask: Callable[[Path], Awaitable[bool]]) -> Handler:
     return handle
 
 
-def _refuse(make: Callable[[], ShishaError]) -> Handler:
+def _refuse(why: str) -> Handler:
     async def handle(_exchange: Exchange, _caller: Caller | None, _path: Path) -> HttpReply:
-        raise make()
+        raise error_for(Error.NOT_OFFERED, why)
 
     return handle
 
@@ -104,47 +228,33 @@ def _repository_routes(about: About) -> Sequence[HttpRoute]:
     ]
 
 
-def _region_routes(files: SharedFiles) -> Sequence[HttpRoute]:
-    """Regions of shared memory: of files ("system"), and of graphics cards (CUDA), which are not offered.
-
-    With shared memory off there are no regions, and unregistering one succeeds.
-    """
+def _region_routes(kind: str, files: SharedFiles, register: Handler) -> Sequence[HttpRoute]:
+    """Regions of shared memory. Where it is off there are none, and unregistering one succeeds."""
 
     async def status(_: Exchange, caller: Caller | None, path: Path) -> HttpReply:
         name = path.get("region")
         regions = files.of(_known(caller)).values() if name is None else [files.named(_known(caller), name)]
         return json_reply([region.about for region in regions])
 
-    async def register(exchange: Exchange, caller: Caller | None, path: Path) -> HttpReply:
-        asked = await read_json(exchange, _RegisterAsked)
-        files.register(_known(caller), path["region"], asked.key, asked.offset or 0, asked.byte_size)
-        return json_reply({})
-
     async def unregister(_: Exchange, caller: Caller | None, path: Path) -> HttpReply:
         """One, or all of the caller's. It is no error if there is none."""
         files.unregister(_known(caller), path.get("region"))
         return json_reply({})
 
-    async def no_cuda_status(_: Exchange, __: Caller | None, path: Path) -> HttpReply:
-        if "region" in path:
-            raise error_for(Error.REGION_NOT_REGISTERED, f"shared memory region {path['region']!r} is not registered")
-        return json_reply([])
+    return [
+        HttpRoute(f"{kind}(?:/region/{{region}})?/status", status),
+        HttpRoute(f"{kind}/region/{{region}}/register", register, "POST"),
+        HttpRoute(f"{kind}(?:/region/{{region}})?/unregister", unregister, "POST"),
+    ]
 
-    async def no_cuda_unregister(_: Exchange, __: Caller | None, ___: Path) -> HttpReply:
+
+def _register(files: SharedFiles) -> Handler:
+    async def register(exchange: Exchange, caller: Caller | None, path: Path) -> HttpReply:
+        asked = await read_json(exchange, _RegisterAsked)
+        files.register(_known(caller), path["region"], asked.key, asked.offset or 0, asked.byte_size)
         return json_reply({})
 
-    return [
-        route
-        for kind, told, begun, ended in (
-            ("/v2/systemsharedmemory", status, register, unregister),
-            ("/v2/cudasharedmemory", no_cuda_status, _refuse(no_cuda), no_cuda_unregister),
-        )
-        for route in (
-            HttpRoute(f"{kind}(?:/region/{{region}})?/status", told),
-            HttpRoute(f"{kind}/region/{{region}}/register", begun, "POST"),
-            HttpRoute(f"{kind}(?:/region/{{region}})?/unregister", ended, "POST"),
-        )
-    ]
+    return register
 
 
 def _known(caller: Caller | None) -> Caller:

@@ -16,7 +16,7 @@ from typing import Final
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import Caller
 from shisha_rt.http.inference.request import FilePiece
-from shisha_rt.protocol.exceptions import ShishaError, error_for
+from shisha_rt.protocol.exceptions import ShishaError, error_for, malformed
 from shisha_rt.protocol.limits import MAX_NAME_LENGTH
 
 FOLDER: Final = "/dev/shm"
@@ -41,15 +41,10 @@ class SharedFile:
 
 
 class SharedFiles:
-    """All regions of all users, until they are unregistered or this process ends.
+    """All regions of all users. `folder`: where the files are; None: shared memory is off, and there are none."""
 
-    `folder`: where the files are; None: shared memory is off, and there are no regions. `most`: for one user; all users
-    together may have twice as many.
-    """
-
-    def __init__(self, folder: str | None = FOLDER, most: int = MOST_REGIONS) -> None:
+    def __init__(self, folder: str | None = FOLDER) -> None:
         self._folder = folder
-        self._most = most
         self._by_caller: dict[int, dict[str, SharedFile]] = {}
 
     def register(self, caller: Caller, name: str, key: str, offset: int, size_bytes: int) -> None:
@@ -57,15 +52,12 @@ class SharedFiles:
         self._check_on()
         uid = _known(caller)
         if len(name) > MAX_NAME_LENGTH:
-            raise error_for(
-                Error.MALFORMED_REQUEST,
-                f"the region's name has {len(name)} characters; expected at most {MAX_NAME_LENGTH}",
-            )
+            raise malformed(f"the region's name has {len(name)} characters; expected at most {MAX_NAME_LENGTH}")
         regions = self._by_caller.setdefault(uid, {})
         if name in regions:
             raise _refused(Error.REGION_TAKEN, name, "is registered already")
-        if len(regions) >= self._most or sum(map(len, self._by_caller.values())) >= 2 * self._most:
-            most = f"{len(regions)} regions are registered; expected at most {self._most} of a user"
+        if len(regions) >= MOST_REGIONS or sum(map(len, self._by_caller.values())) >= 2 * MOST_REGIONS:
+            most = f"{len(regions)} regions are registered; expected at most {MOST_REGIONS} of a user"
             raise error_for(Error.REGION_REFUSED, most)
         fd = self._open(key, uid)
         try:
@@ -137,10 +129,7 @@ class SharedFiles:
         assert self._folder is not None
         name = key.removeprefix("/")
         if not name or "/" in name or "\0" in name or name in (".", ".."):
-            raise error_for(
-                Error.MALFORMED_REQUEST,
-                f"shared memory key {key!r}: expected the plain name of a file in {self._folder}",
-            )
+            raise malformed(f"shared memory key {key!r}: expected the plain name of a file in {self._folder}")
         folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)

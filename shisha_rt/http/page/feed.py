@@ -78,59 +78,43 @@ def _event(name: bytes, data: bytes, number: bytes = b"") -> bytes:
     return b"%bevent: %b\ndata: %b\n\n" % (b"id: %b\n" % number if number else b"", name, data)
 
 
-class Feed:
-    """An endless answer: until its reader disconnects, or reads nothing for too long, or any of `until` is set,
-    or `lasts_s` have passed, if that is given.
+async def answer_feed(
+    exchange: Exchange, watching: Watching, last: str, *until: asyncio.Event, lasts_s: float | None = None
+) -> None:
+    """Answer without an end: until the reader disconnects, or takes nothing for `_SEND_WITHIN_S`, or any of `until` is
+    set, or `lasts_s` have passed, if that is given.
 
-    A page reconnects by itself, and then its reader's access is checked again. `send_within_s`: how long the reader has
-    to take what is sent.
+    A page reconnects by itself, and then its reader's access is checked again.
     """
+    leaving = [asyncio.ensure_future(exchange.lost()), *(asyncio.ensure_future(of.wait()) for of in until)]
+    sending = asyncio.ensure_future(_send(exchange, watching, Cursor(watching, last)))
+    watching.opened()
+    try:
+        done, _ = await asyncio.wait([sending, *leaving], timeout=lasts_s, return_when=asyncio.FIRST_COMPLETED)
+        if sending.done() and sending.exception() is not None:
+            exchange.abort()  # else it would hold its connection, and unsent data in memory, indefinitely
+    finally:
+        watching.closed()
+        for task in (sending, *leaving):
+            task.cancel()
+        await asyncio.wait([sending, *leaving])
+    if not done or any(event.is_set() for event in until):
+        await exchange.finish()
 
-    def __init__(
-        self,
-        watching: Watching,
-        last: str,
-        *until: asyncio.Event,
-        lasts_s: float | None = None,
-        send_within_s: float = _SEND_WITHIN_S,
-    ) -> None:
-        self._watching = watching
-        self._cursor = Cursor(watching, last)
-        self._until = until
-        self._lasts_s = lasts_s
-        self._send_within_s = send_within_s
 
-    async def answer(self, exchange: Exchange) -> None:
-        leaving = [asyncio.ensure_future(exchange.lost()), *(asyncio.ensure_future(of.wait()) for of in self._until)]
-        sending = asyncio.ensure_future(self._send(exchange))
-        self._watching.opened()
-        try:
-            done, _ = await asyncio.wait(
-                [sending, *leaving], timeout=self._lasts_s, return_when=asyncio.FIRST_COMPLETED
-            )
-            if sending.done() and sending.exception() is not None:
-                exchange.abort()  # else it would hold its connection, and unsent data in memory, indefinitely
-        finally:
-            self._watching.closed()
-            for task in (sending, *leaving):
-                task.cancel()
-            await asyncio.wait([sending, *leaving])
-        if not done or any(until.is_set() for until in self._until):
-            await exchange.finish()
+async def _send(exchange: Exchange, watching: Watching, cursor: Cursor) -> None:
+    async def put(piece: bytes) -> None:
+        async with asyncio.timeout(_SEND_WITHIN_S):
+            await exchange.send(piece)
 
-    async def _send(self, exchange: Exchange) -> None:
-        async def put(piece: bytes) -> None:
-            async with asyncio.timeout(self._send_within_s):
-                await exchange.send(piece)
-
-        await asyncio.wait_for(exchange.start(200, _HEADERS), self._send_within_s)
-        await put(b"retry: 1000\n\n")
-        said_s = asyncio.get_running_loop().time()
-        while True:
-            now_s, news = asyncio.get_running_loop().time(), self._watching.news
-            for piece in self._cursor.cut(quiet=now_s - said_s >= SILENCE_S):
-                await put(piece)
-                said_s = now_s
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SILENCE_S):
-                    await news.wait()
+    await asyncio.wait_for(exchange.start(200, _HEADERS), _SEND_WITHIN_S)
+    await put(b"retry: 1000\n\n")
+    said_s = asyncio.get_running_loop().time()
+    while True:
+        now_s, news = asyncio.get_running_loop().time(), watching.news
+        for piece in cursor.cut(quiet=now_s - said_s >= SILENCE_S):
+            await put(piece)
+            said_s = now_s
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SILENCE_S):
+                await news.wait()

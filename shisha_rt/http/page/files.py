@@ -49,7 +49,6 @@ class StaticFile:
 
 @cache
 def static_files() -> Mapping[str, StaticFile]:
-    """Static files of the page, by name."""
     files_read = {}
     for path in sorted(FOLDER.iterdir()):
         if path.suffix in _TYPES:

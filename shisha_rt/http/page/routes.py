@@ -7,18 +7,23 @@ from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
+from shisha_rt.checked import shown
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller, Path
 from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.faults import HttpFault
 from shisha_rt.http.inference.body import read_json
-from shisha_rt.http.page.control import MOST_BYTES, check_sender, order_of
-from shisha_rt.http.page.feed import MOST_FEEDS, Feed
+from shisha_rt.http.page.feed import MOST_FEEDS, answer_feed
 from shisha_rt.http.page.files import HEADERS, static_files
 from shisha_rt.http.page.sessions import session_of, set_cookie
 from shisha_rt.http.routing import HttpReply, HttpRoute, json_reply
 from shisha_rt.protocol.access import Permission
+from shisha_rt.protocol.operations import OPERATIONS
 
+STEERING: Final = ("tuner_set", "place_set", "plan_set")
+"""The operations by which the page may steer the daemon."""
+MOST_BYTES: Final = 256 * 2**10
+"""The largest request for one: a plan of 1024 stages is smaller."""
 _INDEX: Final = "index.html"
 _PATIENCE_S: Final = 120.0
 """Timeout of the daemon's answer: a plan is answered when it is live."""
@@ -40,6 +45,27 @@ def is_open(method: str, path: str) -> bool:
     if method == "POST":
         return path in ("/page/login", "/page/logout")
     return path in ("/", "/page/caller") or (path.startswith("/page/") and path[len("/page/") :] in static_files())
+
+
+def order_of(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Operation and arguments of `{"op": "tuner_set", "pause": true}`; the client checks these. Raises HttpFault."""
+    op = given.pop("op", None)
+    if op not in STEERING:
+        raise HttpFault(400, f"op: {shown(op)}; expected one of {', '.join(STEERING)}")
+    unknown = sorted(given.keys() - {*OPERATIONS[op].__struct_fields__, "model_name"})
+    if unknown:
+        raise HttpFault(400, f"{op} takes no {shown(unknown[0])}")
+    return op, given
+
+
+def check_sender(exchange: Exchange) -> None:
+    """Raises `HttpFault` unless the request is JSON and its `Origin`, which browsers set, is this page's."""
+    headers = exchange.headers_by_name
+    kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+    if kind != b"application/json":
+        raise HttpFault(415, "Content-Type: expected application/json")
+    if headers.get(b"origin", b"").lower() != exchange.origin.lower():
+        raise HttpFault(403, "Origin: expected that of the page itself")
 
 
 def page_routes(app_state: AppState) -> list[HttpRoute]:
@@ -89,7 +115,7 @@ class _Page:
             until.append(ended)
         model = None if self._app_state.models is None else query.get("model", "")
         watching = self._app_state.watching_of(model)
-        await Feed(watching, last, *until, watching.ended, lasts_s=lasts_s).answer(exchange)
+        await answer_feed(exchange, watching, last, *until, watching.ended, lasts_s=lasts_s)
 
     async def caller(self, exchange: Exchange, caller: Caller | None, _: Path) -> HttpReply:
         """Who the caller is, and whether they may steer the daemon; the page asks this whenever it has reconnected."""

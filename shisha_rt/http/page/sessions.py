@@ -78,10 +78,7 @@ class Sessions:
 
 
 def cookie_name(host: str) -> str:
-    """Name of the cookie for the daemon whose page came from `host` (name and port).
-
-    It has the port, as browsers send cookies to all ports of a host.
-    """
+    """The cookie of the daemon at `host`. It names the port, as browsers send cookies to all ports of a host."""
     port = host.rpartition(":")[2]
     return f"shisha_rt_{port}" if port.isdigit() else "shisha_rt"
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
+from shisha_rt.client import AsyncClient
 from shisha_rt.http.page.drawn import drawn, event_line
 from shisha_rt.http.page.history import History, Reading
 from shisha_rt.protocol.exceptions import ShishaError
@@ -24,14 +25,8 @@ MOST_EVENTS: Final = 1000
 _COUNT_EVERY_S: Final = 1.0
 _LEAST_S: Final = 0.5
 _MOST_S: Final = 4.0
-_SHARE: Final = 0.01
+_SHARE: Final = 0.01  # of the daemon's time, for statuses
 _PATIENCE_S: Final = 5.0
-
-
-class Asked(Protocol):
-    """The part of a client that is used here."""
-
-    def call(self, op: str, *, timeout_s: float | None = None, **arguments: object) -> Awaitable[dict[str, Any]]: ...
 
 
 class Watching:
@@ -41,10 +36,9 @@ class Watching:
     `events`: number and JSON of each event, of the daemon `instance`. `trouble`: the error instead of the daemon's
     answer, or None. `ended`: set when the model is known no longer. `send`: the command that sends frames, which the
     page shows. `feeds`: how many are open. `news`: set when the next news come.
-    `share`: the share of the daemon's time that statuses may take. `least_s`: the least time between two of them.
     """
 
-    def __init__(self, client: Asked, send: str, share: float = _SHARE, least_s: float = _LEAST_S) -> None:
+    def __init__(self, client: AsyncClient, send: str) -> None:
         self.history = History()
         self.status = b""
         self.statuses = 0
@@ -54,8 +48,6 @@ class Watching:
         self.ended = asyncio.Event()
         self._client = client
         self._send = send
-        self._share = share
-        self._least_s = least_s
         self._said: dict[str, Any] = {}
         self._next_event = 0
         self.feeds = 0
@@ -63,7 +55,6 @@ class Watching:
         self.news = asyncio.Event()
 
     async def run(self) -> None:
-        """Watch the daemon until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._count())
             tasks.create_task(self._look())
@@ -85,10 +76,10 @@ class Watching:
                 statistics = await self._client.call("model_statistics", timeout_s=_PATIENCE_S)
             except ShishaError as error:
                 self.history.missed(time.time())
-                self._lost(error)
+                self._tell(error)
             else:
                 self.history.saw(Reading.of(time.time(), time.monotonic(), statistics))
-                self._found()
+                self._tell(None)
             await asyncio.sleep(max(0.05, _COUNT_EVERY_S - (time.monotonic() - began_s)))
 
     async def _look(self) -> None:
@@ -100,9 +91,9 @@ class Watching:
                 took_s = time.monotonic() - began_s
                 await self._read(status)
             except ShishaError as error:
-                self._lost(error)
+                self._tell(error)
                 took_s = 0.0
-            await asyncio.sleep(min(_MOST_S, max(self._least_s, took_s / self._share)))
+            await asyncio.sleep(min(_MOST_S, max(_LEAST_S, took_s / _SHARE)))
 
     async def _read(self, status: Mapping[str, Any]) -> None:
         if status["instance"] != self.instance:
@@ -122,16 +113,9 @@ class Watching:
             self._said = said
             self.status = msgspec.json.encode({"status": status, "drawn": drawn(status) | {"send": self._send}})
             self.statuses += 1
-        self._found()
+        self._tell(None)
 
-    def _found(self) -> None:
-        self.trouble = None
-        self._tell()
-
-    def _lost(self, error: ShishaError) -> None:
-        self.trouble = error
-        self._tell()
-
-    def _tell(self) -> None:
+    def _tell(self, trouble: ShishaError | None) -> None:
+        self.trouble = trouble
         self.news.set()
         self.news = asyncio.Event()

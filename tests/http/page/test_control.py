@@ -11,7 +11,7 @@ import pytest
 from shisha_rt.errors import Error
 from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.faults import HttpFault
-from shisha_rt.http.page.control import check_sender, order_of
+from shisha_rt.http.page.routes import check_sender, order_of
 from tests.http.asked import Line, asked
 from tests.wording import raised
 
@@ -34,21 +34,17 @@ SENT = {
     ],
 )
 def test_orders_are_passed_on_as_they_are(order: dict[str, Any]) -> None:
-    op, arguments = order_of(order)
+    op, arguments = order_of(dict(order))
     assert {"op": op, **arguments} == order
 
 
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (b'{"op":"infer"}', "op: 'infer'; expected one of tuner_set, place_set, plan_set"),
-        (b'{"op":["tuner_set"]}', "op: ['tuner_set']; expected one of"),
-        (b'{"pause":true}', "op: None; expected one of"),
-        (b'{"op":"tuner_set","pause":true,"timeout_s":1}', "tuner_set takes no 'timeout_s'"),
-        (b'{"op":"tuner_set","pause":true,"resume":true}', "at most one"),
-        (b'{"op":"tuner_set","alpha":0}', "alpha"),
-        (b'{"op":"place_set","place":"x"}', "exactly one of"),
-        (b'{"op":"plan_set","stages":[]}', "stages"),
+        (b'{"op":"infer"}', 'op: "infer"; expected one of tuner_set, place_set, plan_set'),
+        (b'{"op":["tuner_set"]}', 'op: ["tuner_set"]; expected one of'),
+        (b'{"pause":true}', "op: null; expected one of"),
+        (b'{"op":"tuner_set","pause":true,"timeout_s":1}', 'tuner_set takes no "timeout_s"'),
     ],
 )
 def test_what_is_no_order_is_refused_in_words(body: bytes, expected: str) -> None:

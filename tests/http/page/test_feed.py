@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from shisha_rt.http.exchange import Exchange
-from shisha_rt.http.page.feed import Cursor, Feed
+from shisha_rt.http.page.feed import Cursor, answer_feed
 from shisha_rt.http.page.watching import Watching
 from tests.cli.statuses import FORK, FORK_S, status_of
-from tests.http.page.told import SEND, Told
+from tests.http.page.told import SEND, Told, watching_of
 
 
 @pytest.fixture
@@ -21,8 +21,10 @@ def daemon() -> Told:
     return Told(status_of(FORK, FORK_S))
 
 
-def watched(daemon: Told) -> Watching:
-    return Watching(daemon, SEND, share=1.0, least_s=0.001)
+@pytest.fixture(autouse=True)
+def asks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shisha_rt.http.page.watching._SHARE", 1.0)
+    monkeypatch.setattr("shisha_rt.http.page.watching._LEAST_S", 0.001)
 
 
 async def looked(watching: Watching, daemon: Told) -> None:
@@ -48,7 +50,7 @@ def numbers(told: list[tuple[str, Any, str]]) -> list[int]:
 
 def test_each_reader_gets_all_that_is_new_to_it(daemon: Told) -> None:
     async def run() -> None:
-        watching = watched(daemon)
+        watching = watching_of(daemon)
         watching.opened()
         task = asyncio.create_task(watching.run())
         daemon.happened(450)
@@ -78,7 +80,7 @@ def test_each_reader_gets_all_that_is_new_to_it(daemon: Told) -> None:
 
 def test_a_status_is_asked_for_only_while_somebody_watches_and_sent_only_when_it_says_more(daemon: Told) -> None:
     async def run() -> None:
-        watching = watched(daemon)
+        watching = watching_of(daemon)
         task = asyncio.create_task(watching.run())
         await asyncio.sleep(0.02)
         assert daemon.asked == 0
@@ -100,7 +102,7 @@ def test_a_status_is_asked_for_only_while_somebody_watches_and_sent_only_when_it
 
 def test_another_daemon_begins_anew_and_a_silent_one_is_told_of(daemon: Told) -> None:
     async def run() -> None:
-        watching = watched(daemon)
+        watching = watching_of(daemon)
         watching.opened()
         task = asyncio.create_task(watching.run())
         daemon.happened(5)
@@ -149,12 +151,14 @@ class Reader:
         self.is_cut_off = True
 
 
-def test_whoever_does_not_read_is_cut_off(daemon: Told) -> None:
+def test_whoever_does_not_read_is_cut_off(daemon: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shisha_rt.http.page.feed._SEND_WITHIN_S", 0.01)
+
     async def run() -> None:
-        watching = watched(daemon)
+        watching = watching_of(daemon)
 
         reader = Reader(reads=False)
-        feed = Feed(watching, "", asyncio.Event(), send_within_s=0.01).answer(cast("Exchange", reader))
+        feed = answer_feed(cast("Exchange", reader), watching, "", asyncio.Event())
         await asyncio.wait_for(feed, 30)
         assert reader.is_cut_off
         assert watching.feeds == 0
@@ -165,9 +169,9 @@ def test_whoever_does_not_read_is_cut_off(daemon: Told) -> None:
 @pytest.mark.parametrize("which", ["its reader", "the process", "the users"])
 def test_a_feed_ends_with_its_reader_and_with_the_process_and_when_others_may_come(daemon: Told, which: str) -> None:
     async def run() -> None:
-        watching, ending, changed = watched(daemon), asyncio.Event(), asyncio.Event()
+        watching, ending, changed = watching_of(daemon), asyncio.Event(), asyncio.Event()
         reader = Reader()
-        feed = asyncio.create_task(Feed(watching, "", ending, changed).answer(cast("Exchange", reader)))
+        feed = asyncio.create_task(answer_feed(cast("Exchange", reader), watching, "", ending, changed))
         while not reader.began:
             await asyncio.sleep(0)
         assert watching.feeds == 1

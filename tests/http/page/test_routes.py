@@ -19,9 +19,9 @@ from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState
 from shisha_rt.http.front import HttpFront, http_routes
 from shisha_rt.http.inference.inferences import Inferences
-from shisha_rt.http.page.control import MOST_BYTES
 from shisha_rt.http.page.feed import MOST_FEEDS
 from shisha_rt.http.page.files import FOLDER, POLICY
+from shisha_rt.http.page.routes import MOST_BYTES
 from shisha_rt.http.page.sessions import LASTS_S, Sessions
 from shisha_rt.protocol.access import AccessList, Permission, User
 from shisha_rt.protocol.exceptions import NotFound, Unavailable
@@ -120,6 +120,15 @@ def test_control_only_from_the_page_and_with_its_cookie() -> None:
             status, _, answer = await browser.ask("POST", "/page/control", odd, FROM_PAGE)
             assert (status, answer["kind"]) == (400, "malformed_request")
             assert "\n" not in answer["error"]
+        for unfit, expected in (
+            ({"op": "tuner_set", "pause": True, "resume": True}, "at most one"),
+            ({"op": "tuner_set", "alpha": 0}, "alpha"),
+            ({"op": "place_set", "place": "x"}, "exactly one of"),
+            ({"op": "plan_set", "stages": []}, "stages"),
+        ):
+            status, _, answer = await browser.ask("POST", "/page/control", unfit, FROM_PAGE)
+            assert (status, answer["kind"]) == (400, "malformed_request")
+            assert expected in answer["error"]
         long = b" " * (MOST_BYTES + 1)
         assert (await browser.ask("POST", "/page/control", long, FROM_PAGE))[0] == 413
         browser.cookie = browser.cookie[:-1]

@@ -8,8 +8,9 @@ import copy
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from shisha_rt.client import AsyncClient
 from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
 from shisha_rt.http.app_state import AppState
 from shisha_rt.http.front import HttpFront, http_routes
@@ -50,6 +51,10 @@ class Told:
         return {"status": copy.deepcopy(self.status)}
 
 
+def watching_of(daemon: Told) -> Watching:
+    return Watching(cast("AsyncClient", daemon), SEND)
+
+
 @contextlib.contextmanager
 def page_of(daemon: Told, users: tuple[User, ...] | None = None) -> Iterator[str]:
     """Its address; the routes and the feed are the real ones."""
@@ -74,7 +79,7 @@ async def _serve(
 ) -> None:
     listener = Listener(0, unix=False, beyond=False)
     app_state = AppState(ServeHttp("tcp://127.0.0.1:1", (listener,), users=users))
-    app_state.watching = Watching(daemon, SEND)
+    app_state.watching = watching_of(daemon)
     front = HttpFront(app_state, listener, http_routes(app_state, Inferences(app_state)))
     watching = asyncio.create_task(app_state.watching.run())
     serving = asyncio.create_task(serve_connections(end, front, app_state.ending))

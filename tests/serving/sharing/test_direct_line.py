@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from shisha_rt.client import Answer, AsyncClient, Client, ResourceExhausted, ShishaError, Unavailable
-from shisha_rt.client.local_socket import AskedLine
+from shisha_rt.client.local_socket import take_line
 from shisha_rt.errors import Error
 from shisha_rt.process.channel import Channel
 from shisha_rt.protocol.multipart import send_parts
@@ -180,15 +180,14 @@ def test_a_request_that_finds_no_descriptor_waits_for_one(daemon: DaemonProcess)
 
 def test_a_line_that_was_refused_is_asked_for_again(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """But not while a frame is in flight, which the next would overtake."""
-    take_line = AskedLine.line
 
-    def refused(asked: AskedLine, instance: str | None) -> Channel | None:
-        return take_line(asked, "another")
+    def refused(end: socket.socket, _: str | None) -> Channel:
+        return take_line(end, "another")
 
     with Client(daemon.endpoint, timeout_s=PATIENCE_S) as client:
         link = client._link
         with monkeypatch.context() as patch:
-            patch.setattr(AskedLine, "line", refused)
+            patch.setattr("shisha_rt.client.link.take_line", refused)
             client.infer(frame_of(0))
         client.infer(frame_of(0))
         assert link.line_descriptor is None

@@ -16,7 +16,8 @@ from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller
 from shisha_rt.http.faults import HttpFault, fault_of
-from shisha_rt.http.front import Guard, HttpFront
+from shisha_rt.http.front import HttpFront
+from shisha_rt.http.guard import Guard
 from shisha_rt.http.routing import HttpRoute
 from shisha_rt.http.server import HttpConnections
 from shisha_rt.protocol.access import Permission, User

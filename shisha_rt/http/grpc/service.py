@@ -20,9 +20,9 @@ from google.protobuf.json_format import ParseDict
 from shisha_rt.errors import Error
 from shisha_rt.http.app_state import AppState, Caller
 from shisha_rt.http.faults import OUR_FAULT
-from shisha_rt.http.front import no_token, token_caller
 from shisha_rt.http.grpc.infer import answer_message, given_parameters, read_request
 from shisha_rt.http.grpc.messages import MESSAGES, METHODS, SERVICE, Method
+from shisha_rt.http.guard import no_token, token_caller
 from shisha_rt.http.inference.about import NO_CUDA, NO_LOGGING, NO_TRACING, About
 from shisha_rt.http.inference.body import SLOWEST_BYTES_PER_S
 from shisha_rt.http.inference.inferences import ROOM_BYTES, Inferences

@@ -34,7 +34,7 @@ from shisha_rt.process.layout import layouts_of
 from shisha_rt.process.lent import CopyLent, LentFault, reader_of_lent, write_lent
 from shisha_rt.process.parent import belong_to, die_before_others
 from stages.built.orders import CompiledStages, PlacedStages
-from stages.emulate.place import EmulatedMemory, EmulatedPlace, Started
+from stages.emulate.place import EmulatedPlace, Started
 from stages.engines.session import one_line
 from stages.executor import Executor, Ran
 from stages.memory_limit import WORKERS_SCORE, MemoryLimit, is_for_memory
@@ -104,13 +104,13 @@ class Worker:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self._memory = MemoryLimit(config.max_worker_bytes, config.place_count)
         threading.Thread(target=self._sign, name="heartbeat", daemon=True).start()
-        bandwidth = config.bandwidth_bytes_per_s
         self._place = EmulatedPlace(
             config.place,
             config.threads,
             lambda: self._arena.speed(config.place_index),
             time_scale=config.time_scale,
-            memory=None if bandwidth is None else EmulatedMemory(bandwidth, config.budget_fd),
+            bandwidth_bytes_per_s=config.bandwidth_bytes_per_s,
+            budget_fd=config.budget_fd,
         )
         stages = (
             PlacedStages(config, indexes[0], self._arena)

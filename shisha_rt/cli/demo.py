@@ -338,14 +338,12 @@ _GUIDING: Final = (
 
 
 async def _take(client: AsyncClient, plan: Plan | Sequence[Event]) -> None:
-    """Make a plan live, by a client's request."""
     settled = await client.set_plan(plan)
     if settled["outcome"] != "live":
         raise Failure(f"a plan is {settled['outcome']}: {settled['reason']}")
 
 
 def _slowest(trial: Event) -> str:
-    """Slowest stage of a trial, and its time."""
     times_s = trial["service_s"]
     if not times_s:
         return "a stage that cannot run"

@@ -174,5 +174,4 @@ def draw_png(seen: Seen, path: Path, say: Say) -> Path | None:
 
 
 def columns() -> int:
-    """Columns of the terminal, or the usual number without one."""
     return shutil.get_terminal_size().columns

@@ -72,7 +72,6 @@ def one_frame_at_a_time(mixing: Sequence[str]) -> list[dict[str, object]]:
 
 
 def form_in_words(form: Form) -> str:
-    """Form of a compiled model: its name, and what it means for stages."""
     from shisha_rt.model.index import FORM_EFFECT
 
     return f"{form} ({FORM_EFFECT[form]})"

@@ -256,7 +256,6 @@ def progress(message: str) -> None:
 
 @functools.cache
 def _steps() -> SimpleQueue[str]:
-    """The steps that a thread repeats."""
     steps: SimpleQueue[str] = SimpleQueue()
 
     def repeat() -> None:

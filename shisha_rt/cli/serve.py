@@ -132,7 +132,6 @@ def _allow_more_descriptors() -> None:
 
 
 def _serve_one(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int, str]) -> None:
-    """Serve one model until told to stop."""
     daemon = _daemon(options, manager, log)
 
     def announce() -> None:

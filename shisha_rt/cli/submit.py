@@ -336,7 +336,6 @@ def _bar(total: int) -> Any:
 
 
 def _check_output(output: Path | None) -> None:
-    """Check before any frame is sent that the file can be written."""
     if output is None:
         return
     if output.suffix != ".npz":

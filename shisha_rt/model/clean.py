@@ -25,9 +25,8 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from shisha_rt.model.heavy import HEAVY
-from shisha_rt.model.layers import LayeredNode, largest_layers
-from shisha_rt.model.net import Net, declared
+from shisha_rt.model.layers import layer_numbers
+from shisha_rt.model.net import Net, declared, one_operator
 from shisha_rt.model.open_shapes import NOTHING_SEEN, SeenTensor, all_values, static_shape
 from shisha_rt.model.rounding import DEQUANTIZE
 from shisha_rt.model.subgraphs import (
@@ -168,13 +167,7 @@ def _shape_or_size(node: onnx.NodeProto, shape: Shape) -> Array:
 def _evaluate(node: onnx.NodeProto, net: Net) -> list[Array] | None:
     """The node's outputs from its constant inputs, or None if onnx has no working reference or they are no tensors."""
     names = [name for name in dict.fromkeys(node.input) if name]
-    graph = helper.make_graph(
-        [node],
-        "one_operator",
-        [declared(net.constants[name]) for name in names],
-        [helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name],
-    )
-    model = helper.make_model(graph, opset_imports=net.opsets)
+    model = one_operator(node, [declared(net.constants[name]) for name in names], net.opsets)
     from onnx.reference import ReferenceEvaluator  # slow to import, and most models do not need it
 
     try:
@@ -363,19 +356,10 @@ def _remove_dead(net: Net) -> None:
 
 
 def _order_by_layer(net: Net) -> None:
-    """Order operators by layer.
-
-    Heavy operators are numbered in the file's order, so no operator depends on one of a higher layer.
-    """
-    heavy_count = 0
-    described = []
-    for node in net.nodes:
-        is_heavy = node.op_type in HEAVY
-        described.append(LayeredNode(node.op_type, reads(node), node.output, heavy_count if is_heavy else 0))
-        heavy_count += is_heavy
-    layers = largest_layers(described, [value.name for value in net.inputs])
-    in_order = sorted(zip(layers, range(len(net.nodes)), strict=True))
-    net.nodes = [net.nodes[index] for _, index in in_order]
+    """Order operators by layer; no operator depends on one of a higher layer."""
+    nodes = [(node.op_type, reads(node), node.output) for node in net.nodes]
+    numbers = layer_numbers(nodes, [value.name for value in net.inputs])
+    net.nodes = [net.nodes[i] for i in sorted(range(len(numbers)), key=numbers.__getitem__)]
 
 
 def _name_operators(net: Net) -> None:

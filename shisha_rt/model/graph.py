@@ -53,7 +53,6 @@ class Graph:
     constants: Mapping[str, Tensor]
 
     def tensor(self, name: str) -> Tensor:
-        """A tensor of the graph, made at run time or constant."""
         return self.tensors.get(name) or self.constants[name]
 
     @cached_property

@@ -8,6 +8,7 @@ the reference gets them embedded, at the cost of copies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -58,8 +59,7 @@ class CleanModel:
     def of_frames(self, count: int) -> CleanModel:
         """The same for batches of `count` frames; right only if the operators keep frames apart (`model.batches`)."""
         followed = follow_batch(self.graph, integers_of(self.proto.graph))
-        proto = onnx.ModelProto()
-        proto.CopyFrom(self.proto)
+        proto = deepcopy(self.proto)
         shapes = {name: tensor.shape for name, tensor in self.graph.tensors.items()}
         free_batch(proto.graph, followed.reshaped, shapes)
         tensors = {
@@ -102,14 +102,12 @@ class CleanModel:
         return onnx.ModelProto(ir_version=self.proto.ir_version, opset_import=self.proto.opset_import, graph=graph)
 
     def ends(self, segment: Segment) -> Ends:
-        """The tensors at both ends of the segment."""
         inputs, outputs = (
             tuple(self.graph.tensors[name] for name in names) for names in (segment.inputs, segment.outputs)
         )
         return Ends(inputs, outputs)
 
     def graph_of(self, segment: Segment) -> Graph:
-        """The segment's operators as a graph of their own."""
         return self._graph_of(self._operators(segment), segment.inputs, segment.outputs)
 
     def part(self, operators: Sequence[int]) -> CleanModel:
@@ -127,12 +125,11 @@ class CleanModel:
 
     def with_weights(self, cut: onnx.ModelProto) -> onnx.ModelProto:
         """The cut with all weights embedded. Serialising it fails beyond 2 GiB, protobuf's limit."""
-        model_proto = onnx.ModelProto()
-        model_proto.CopyFrom(cut)
-        for constant in model_proto.graph.initializer:
+        embedding = deepcopy(cut)
+        for constant in embedding.graph.initializer:
             if constant.data_location == onnx.TensorProto.EXTERNAL:
                 constant.CopyFrom(numpy_helper.from_array(self.array(constant.name), constant.name))
-        return model_proto
+        return embedding
 
     def weight_bytes(self, segment: Segment) -> int:
         """Bytes of all constants that the segment reads, each counted once."""

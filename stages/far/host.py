@@ -31,9 +31,8 @@ from shisha_rt.process.child import Child, start_child
 from shisha_rt.process.parent import die_with
 from shisha_rt.process.stat import wants_core
 from stages.far import messages as far
-from stages.far.carrier import Carried, CarrierBroken
+from stages.far.carrier import Carried, CarrierBroken, FarEnd
 from stages.far.shipping import FarModel, NotPrepared, Shipping
-from stages.far.zmq_carrier import FarEnd
 
 STARTS_CHILDREN: Final = True
 """A process of this module has a fork server of its own: see `process/fork_server.py`."""
@@ -245,7 +244,6 @@ class FarPlace:
         self._end.send(far.FROM_FAR.encode(message), tensors)
 
     def close(self) -> None:
-        """End the worker, then free the rest."""
         self._child.end()
         self._channel.close()
         self._arena.close()

@@ -28,10 +28,9 @@ from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.lent import LentFault, reader_of_lent, write_lent
 from shisha_rt.process.parent import belong_to
 from stages.far import messages as far
-from stages.far.carrier import Carried, CarrierBroken
+from stages.far.carrier import Carried, CarrierBroken, NearEnd
 from stages.far.link_watch import LinkWatch
 from stages.far.shipping import FarModel, NotPrepared, Shipping
-from stages.far.zmq_carrier import NearEnd
 
 _SIGN_EVERY_S: Final = 0.1
 _CONNECT_S: Final = 10.0

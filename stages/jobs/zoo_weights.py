@@ -22,6 +22,7 @@ from onnx import helper, numpy_helper
 
 from shisha_rt.model.clean import fold_constants
 from shisha_rt.model.default_dims import default_dims, set_default_dims
+from shisha_rt.model.net import one_operator
 from stages.engines.evaluate import evaluate
 
 Array = npt.NDArray[Any]
@@ -197,9 +198,7 @@ class _Calibration:
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
             for name, value in feeds.items()
         ]
-        outputs = [helper.make_value_info(name, onnx.TypeProto()) for name in node.output]
-        graph = helper.make_graph([node], "one_operator", inputs, outputs)
-        model = helper.make_model(graph, opset_imports=self._opsets, ir_version=_IR_VERSION)
+        model = one_operator(node, inputs, self._opsets, ir_version=_IR_VERSION)
         return evaluate(model.SerializeToString(), feeds)
 
     def _value(self, name: str) -> Array:

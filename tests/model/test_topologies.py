@@ -10,8 +10,8 @@ import pytest
 from onnx import numpy_helper
 
 from shisha_rt.model.clean import clean
-from shisha_rt.model.topologies.catalogue import TOPOLOGIES
 from shisha_rt.model.topologies.gpt2 import gpt2
+from shisha_rt.model.zoo import TOPOLOGIES
 
 LARGEST_TABLE = 1024 * 768  # of positions; only this much and less is folded in these tests, to save memory
 

@@ -15,6 +15,7 @@ import onnx.version_converter
 from onnx import helper
 
 from shisha_rt.errors import BadInput, Error
+from shisha_rt.model.net import one_operator
 from shisha_rt.model.subgraphs import all_nodes
 
 _MOST_OPERATORS: Final = 100_000  # after functions are inlined; the largest networks have some thousands
@@ -105,12 +106,8 @@ def _is_same(node: onnx.NodeProto, before: int, after: int) -> bool:
 def _is_kept(serialised: bytes, before: int, after: int) -> bool:
     """Whether ONNX's own converter leaves this operator as it is."""
     node = onnx.NodeProto.FromString(serialised)
-    read, made = (
-        [helper.make_value_info(name, onnx.TypeProto()) for name in names if name]
-        for names in (node.input, node.output)
-    )
-    graph = helper.make_graph([node], "one_operator", read, made)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", before)])
+    inputs = [helper.make_value_info(name, onnx.TypeProto()) for name in node.input if name]
+    model = one_operator(node, inputs, [helper.make_opsetid("", before)])
     try:
         converted = onnx.version_converter.convert_version(model, after)
     except Exception:  # it raises whatever its C++ does

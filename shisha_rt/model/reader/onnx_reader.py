@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,13 +25,12 @@ from shisha_rt.errors import BadInput, Error, about
 from shisha_rt.model.clean import clean, without_weights
 from shisha_rt.model.graph import Graph, ModelGraph, Operator, Tensor
 from shisha_rt.model.input_sizes import ANY_SIZES, MOST_INPUTS, InputSizes
-from shisha_rt.model.open_shapes import SeenTensor, shape_with_open_axes, unknown_tensors
+from shisha_rt.model.open_shapes import SeenTensor, all_values, shape_with_open_axes, static_shape, unknown_tensors
 from shisha_rt.model.reader.external_data import datatype_of, load_weights, save_with_external_weights
 from shisha_rt.model.reader.functions import said_by_onnx, without_functions
 from shisha_rt.model.reader.one_run import RUN_LIMIT_S, shapes_seen
 from shisha_rt.model.reader.onnx_versions import MICROSOFT, check_versions
 from shisha_rt.model.reader.open_dims import SettledDim, forget_other_shapes, runtime_inputs, settle_sizes, sized_names
-from shisha_rt.model.reader.room import check_room
 from shisha_rt.model.reader.size_guesses import sizes_that_run
 from shisha_rt.model.subgraphs import all_graphs, all_nodes, reads, subgraphs
 
@@ -110,7 +111,7 @@ def read_model(
         except onnx.checker.ValidationError as error:
             raise BadInput(f"not a valid ONNX model: {said_by_onnx(error)}", Error.NOT_ONNX) from error
         forget_other_shapes(model.graph)
-        check_room(model.graph, _in_words(dims))
+        _check_room(model.graph, _in_words(dims))
         cleaned, seen = _cleaned(model, dims, run_limit_s)
         cleaned.graph.name = path.stem
         graph = _graph_of(cleaned)
@@ -161,7 +162,7 @@ def _cleaned(
                 raise _contradiction(fault, dims) from error
             fault = error
             continue
-        check_room(cleaned.graph, sizes)
+        _check_room(cleaned.graph, sizes)
         unknown = unknown_tensors(cleaned.graph, seen)
         if not unknown:
             return cleaned, tuple(seen)
@@ -336,6 +337,31 @@ def _check_ends(model: onnx.ModelProto) -> None:
         if value.name in given:
             expected = "expected one that an operator makes"
             raise BadInput(f"output {value.name!r} is an input, too; {expected}", Error.MODEL_UNSUPPORTED)
+
+
+def _check_room(graph: onnx.GraphProto, sizes: str) -> None:
+    """Raise BadInput if the inputs together, or any one tensor of known shape, are larger than this host's memory.
+
+    Every engine has to hold these at once. `sizes`: of the dimensions that the file leaves open; '' if there are none.
+    """
+    host_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    takes_bytes = {f"tensor {value.name!r}": _bytes_of(value) for value in all_values(graph)}
+    takes_bytes["its inputs"] = sum(map(_bytes_of, runtime_inputs(graph)))
+    what, most_bytes = max(takes_bytes.items(), key=lambda item: item[1])
+    if most_bytes > host_bytes:
+        raise BadInput(
+            f"{what} would take {most_bytes / 1e9:.1f} GB{f' with {sizes}' if sizes else ''};"
+            f" expected at most {host_bytes / 1e9:.1f} GB, this host's memory",
+            Error.WRONG_SIZES if sizes else Error.MODEL_UNSUPPORTED,
+        )
+
+
+def _bytes_of(value: onnx.ValueInfoProto) -> int:
+    """Bytes of a tensor; 0 if its shape or its datatype is not known."""
+    datatype, shape = value.type.tensor_type.elem_type, static_shape(value)
+    if shape is None or not datatype:
+        return 0
+    return math.prod(shape) * int(onnx.helper.tensor_dtype_to_np_dtype(datatype).itemsize)
 
 
 # The graph

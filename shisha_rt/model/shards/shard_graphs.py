@@ -14,7 +14,6 @@ from shisha_rt.model.split import Split
 
 
 def shard_graph(graph: Graph, split: SplitRun, part: int) -> Graph:
-    """A shard as a graph of its own, with its shapes."""
     shard = split.shards[part]
     constants = {
         name: part_of(graph.constants[constant.name], constant.slice, name)
@@ -73,7 +72,6 @@ def stage_graph(graph: Graph, node_layers: Sequence[int], split: Split, work: Se
 
 
 def operators_within(node_layers: Sequence[int], work: Sequence[Span]) -> list[int]:
-    """Operators of these runs of layers."""
     return [
         operator for operator, layer in enumerate(node_layers) if any(first <= layer <= last for first, last in work)
     ]

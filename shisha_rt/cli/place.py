@@ -247,9 +247,6 @@ def _answer(task: _Task, solution: PlacementSolution, solve_time_s: float) -> di
     }
 
 
-# What is refused
-
-
 def _refuse_foreign(options: PlaceOptions) -> None:
     for own, name in (("priority", "priority"), ("duet", "duet_x"), ("typeseq", "accelerator")):
         if options.solver != own:
@@ -258,9 +255,6 @@ def _refuse_foreign(options: PlaceOptions) -> None:
         raise BadInput(f"--duet-x {options.duet_x:g}: expected a percentage from 0 to 100", Error.WRONG_OPTION)
     if options.time_limit is not None and not options.time_limit > 0:
         raise BadInput(f"--time-limit {options.time_limit:g}: expected a number of seconds above 0", Error.WRONG_OPTION)
-
-
-# Where the problem comes from
 
 
 def _modelled(options: PlaceOptions) -> _Task:

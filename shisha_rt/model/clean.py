@@ -55,21 +55,16 @@ _NEVER_FOLDED: Final = _RANDOM | _COMPUTED_OTHERWISE | {"Dropout", "QuantizeLine
 
 
 def clean(
-    model: onnx.ModelProto,
-    seen: Mapping[str, SeenTensor] = NOTHING_SEEN,
-    *,
-    strict: bool = True,
-    most_elements: int = _FOLD_LIMIT_ELEMENTS,
+    model: onnx.ModelProto, seen: Mapping[str, SeenTensor] = NOTHING_SEEN, *, strict: bool = True
 ) -> onnx.ModelProto:
     """The cleaned model, with a shape for every tensor whose shape is static or was seen. `model` is not changed.
 
     `model` must contain its weights, have fixed input dimensions and opset 7 or newer, and have passed the ONNX
     checker. `seen` and `strict` are as in `open_shapes.described_shapes`, which raises if shapes contradict each other.
-    Tensors with more than `most_elements` elements are not folded.
     """
     net = replace(Net.of(model), seen=seen, strict=strict)
     name_apart(net.nodes, net.taken_names())
-    _fold_constants(net, most_elements)
+    _fold_constants(net)
     _remove_pass_through(net)
     _remove_zero_states(net)
     _fold_batch_normalization(net)
@@ -99,18 +94,16 @@ def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     return Net.of(model).light().model(model)
 
 
-# Constants
-
-
-def _fold_constants(net: Net, most_elements: int = _FOLD_LIMIT_ELEMENTS) -> None:
+def _fold_constants(net: Net) -> None:
     """Fold constants until nothing changes.
 
     A folded shape can make the shapes behind it static, or a condition known.
     """
     while True:
-        shapes = _static_shapes(net)
+        values = all_values(net.described())
+        shapes = {value.name: shape for value in values if (shape := static_shape(value)) is not None}
         before = len(net.nodes)
-        net.nodes = [node for node in net.nodes if not _fold(node, net, shapes, most_elements)]
+        net.nodes = [node for node in net.nodes if not _fold(node, net, shapes)]
         is_smaller = len(net.nodes) < before
         took_branch = _take_branches(net)
         may_go_on = took_branch or any(node.op_type in ("Shape", "Size") for node in net.nodes)
@@ -133,19 +126,14 @@ def _take_branches(net: Net) -> bool:
     return taken
 
 
-def _static_shapes(net: Net) -> dict[str, Shape]:
-    values = all_values(net.described())
-    return {value.name: shape for value in values if (shape := static_shape(value)) is not None}
-
-
-def _fold(node: onnx.NodeProto, net: Net, shapes: Mapping[str, Shape], most_elements: int) -> bool:
+def _fold(node: onnx.NodeProto, net: Net, shapes: Mapping[str, Shape]) -> bool:
     """Turn the node's outputs into constants if they are known; return whether. Nodes that make graph outputs stay."""
     if node.domain or node.op_type in _NEVER_FOLDED or not net.output_names.isdisjoint(node.output):
         return False
     if node.op_type in ("Shape", "Size") and node.input[0] in shapes:
         values: Sequence[Array] | None = [_shape_or_size(node, shapes[node.input[0]])]
     elif not any(subgraphs(node)) and all(name in net.constants for name in node.input if name):
-        small = all(math.prod(shapes.get(name, ())) <= most_elements for name in node.output)
+        small = all(math.prod(shapes.get(name, ())) <= _FOLD_LIMIT_ELEMENTS for name in node.output)
         values = _evaluate(node, net) if small or node.op_type == "Constant" else None
     else:
         return False
@@ -181,9 +169,6 @@ def _evaluate(node: onnx.NodeProto, net: Net) -> list[Array] | None:
         return None
     replaced = iter(values)
     return [np.asarray(next(replaced)) if name else np.empty(0) for name in node.output]
-
-
-# What does nothing at inference
 
 
 def _remove_pass_through(net: Net) -> None:
@@ -236,9 +221,6 @@ def _remove_zero_states(net: Net) -> None:
                 node.input[position] = ""
                 while not node.input[-1]:
                     del node.input[-1]
-
-
-# BatchNormalization
 
 
 def _fold_batch_normalization(net: Net) -> None:
@@ -310,9 +292,6 @@ def _per_filter(conv: onnx.NodeProto, weight: Array, factor: Array) -> Array:
     return np.repeat(factor.reshape(groups, -1), weight.shape[0] // groups, axis=0).reshape(*weight.shape[:2], *ones)
 
 
-# Quantised networks
-
-
 def _dequantise_for_each_reader(net: Net) -> None:
     """Give each reader of dequantised floats a DequantizeLinear of its own; its first reader keeps the one there is.
 
@@ -337,9 +316,6 @@ def _dequantise_for_each_reader(net: Net) -> None:
                 placed.append(copy)
                 rename_reads(reader, {result: copy.output[0]})
     net.nodes = placed
-
-
-# Leftovers
 
 
 def _remove_dead(net: Net) -> None:

@@ -43,15 +43,12 @@ def build(topology: onnx.ModelProto, target: Path) -> None:
     model = fold_constants(topology)
     sizes = default_dims(topology)
     set_default_dims(model, sizes)
-    weights = _Calibration(model.graph, model.opset_import, sizes, _generator(target.stem)).run()
+    rng = np.random.default_rng(int.from_bytes(hashlib.sha256(target.stem.encode()).digest()[:8], "little"))
+    weights = _Calibration(model.graph, model.opset_import, sizes, rng).run()
     for tensor in model.graph.initializer:
         if tensor.name in weights:
             tensor.CopyFrom(numpy_helper.from_array(weights.pop(tensor.name), tensor.name))
     onnx.save(model, target)
-
-
-def _generator(name: str) -> np.random.Generator:
-    return np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"))
 
 
 class _Calibration:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from unittest import mock
 
 import onnx
 import pytest
@@ -47,7 +48,8 @@ def cleaned(model: onnx.ModelProto, sequence: int) -> onnx.ModelProto:
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param:
                 dim.dim_value = sequence
-    return clean(model, most_elements=LARGEST_TABLE)
+    with mock.patch("shisha_rt.model.clean._FOLD_LIMIT_ELEMENTS", LARGEST_TABLE):
+        return clean(model)
 
 
 @pytest.mark.parametrize(

@@ -29,26 +29,23 @@ def without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     if not model.functions:
         return model
     if _count_without_functions(model) > _MOST_OPERATORS:
-        raise BadInput(
-            f"its functions, written out, are over {_MOST_OPERATORS} operators; expected fewer",
-            Error.MODEL_UNSUPPORTED,
-        )
+        raise _unsupported(f"its functions, written out, are over {_MOST_OPERATORS} operators; expected fewer")
     versions = {_plain(opset.domain): opset.version for opset in model.opset_import}
     reasons = {(function.domain, function.name): _take_opset(function, versions) for function in model.functions}
     try:
         inlined = onnx.inliner.inline_local_functions(model)
     except Exception as error:  # it raises whatever its C++ does
-        raise BadInput(
-            f"its functions cannot be written out: {said_by_onnx(error)}", Error.MODEL_UNSUPPORTED
-        ) from error
+        raise _unsupported(f"its functions cannot be written out: {said_by_onnx(error)}") from error
     for node in all_nodes(inlined.graph.node):
         if (node.domain, node.op_type) in reasons:
             reason = reasons[node.domain, node.op_type] or "cannot be written out"
-            raise BadInput(
-                f"function {node.op_type} of domain {node.domain!r} {reason}; expected the model's opsets",
-                Error.MODEL_UNSUPPORTED,
-            )
+            function = f"function {node.op_type} of domain {node.domain!r}"
+            raise _unsupported(f"{function} {reason}; expected the model's opsets")
     return inlined
+
+
+def _unsupported(message: str) -> BadInput:
+    return BadInput(message, Error.MODEL_UNSUPPORTED)
 
 
 def _take_opset(function: onnx.FunctionProto, versions: dict[str, int]) -> str:
@@ -73,14 +70,8 @@ def _take_opset(function: onnx.FunctionProto, versions: dict[str, int]) -> str:
 
 def _changed(function: onnx.FunctionProto, before: int, after: int) -> str:
     """The type of an operator of a function that differs between two opsets in more than its types; '' if none does."""
-    return next(
-        (
-            node.op_type
-            for node in all_nodes(function.node)
-            if node.domain in _ONNX and not _is_same(node, before, after)
-        ),
-        "",
-    )
+    own = (node for node in all_nodes(function.node) if node.domain in _ONNX)
+    return next((node.op_type for node in own if not _is_same(node, before, after)), "")
 
 
 def _is_same(node: onnx.NodeProto, before: int, after: int) -> bool:

@@ -28,7 +28,7 @@ from shisha_rt.model.input_sizes import ANY_SIZES, MOST_INPUTS, InputSizes
 from shisha_rt.model.open_shapes import SeenTensor, all_values, shape_with_open_axes, static_shape, unknown_tensors
 from shisha_rt.model.reader.external_data import datatype_of, load_weights, save_with_external_weights
 from shisha_rt.model.reader.functions import said_by_onnx, without_functions
-from shisha_rt.model.reader.one_run import RUN_LIMIT_S, shapes_seen
+from shisha_rt.model.reader.one_run import shapes_seen
 from shisha_rt.model.reader.onnx_versions import MICROSOFT, check_versions
 from shisha_rt.model.reader.open_dims import SettledDim, forget_other_shapes, runtime_inputs, settle_sizes, sized_names
 from shisha_rt.model.reader.size_guesses import sizes_that_run
@@ -76,13 +76,11 @@ def read_model(
     path: Path,
     sizes: InputSizes = ANY_SIZES,
     saved: Callable[[str], Model | None] = lambda _key: None,
-    *,
-    run_limit_s: float = RUN_LIMIT_S,
 ) -> Model:
     """Read, check and clean an ONNX file; `sizes` are for dimensions that it leaves open.
 
     `saved` finds a model that was saved earlier, by its key; it is asked only for the key of a file without external
-    data. If shapes can only be found by a run of the model, the run is given up after `run_limit_s`.
+    data. If shapes can only be found by a run of the model, that is given up after `one_run.RUN_LIMIT_S`.
 
     Raises BadInput with one line for whatever is wrong with the file.
     """
@@ -98,8 +96,7 @@ def read_model(
         if saved_model is not None:
             return saved_model
         model = without_functions(_parse(content))
-        _check_header(model)
-        _drop_unused_domains(model)
+        _settle_header(model)
         check_versions(model)
         _check_operators(model)
         _state_onesided(model)
@@ -112,7 +109,7 @@ def read_model(
             raise BadInput(f"not a valid ONNX model: {said_by_onnx(error)}", Error.NOT_ONNX) from error
         forget_other_shapes(model.graph)
         _check_room(model.graph, _in_words(dims))
-        cleaned, seen = _cleaned(model, dims, run_limit_s)
+        cleaned, seen = _cleaned(model, dims)
         cleaned.graph.name = path.stem
         graph = _graph_of(cleaned)
         if not graph.inputs:
@@ -144,9 +141,7 @@ def _as_checked(model: onnx.ModelProto) -> onnx.ModelProto:
     return light
 
 
-def _cleaned(
-    model: onnx.ModelProto, dims: Sequence[SettledDim], run_limit_s: float
-) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+def _cleaned(model: onnx.ModelProto, dims: Sequence[SettledDim]) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """Clean the model so that every tensor has a shape; return also the names of those whose shape only a run showed.
 
     Inference may be wrong, too: if it finds contradictions but the engine runs the model, the engine is right.
@@ -167,7 +162,7 @@ def _cleaned(
         if not unknown:
             return cleaned, tuple(seen)
         try:
-            seen |= shapes_seen(cleaned, unknown, run_limit_s)
+            seen |= shapes_seen(cleaned, unknown)
         except BadInput as error:
             if fault is None:
                 raise
@@ -202,9 +197,6 @@ def _load_clean(folder: Path) -> tuple[onnx.ModelProto, Graph]:
     with about(path):
         proto = onnx.load(path, load_external_data=False)
         return proto, _graph_of(proto)
-
-
-# The file
 
 
 def _read_file(path: Path) -> bytes:
@@ -257,21 +249,21 @@ def _is_name(value: str | bytes) -> bool:
     return isinstance(value, str) and value.isprintable()
 
 
-def _check_header(model: onnx.ModelProto) -> None:
+def _settle_header(model: onnx.ModelProto) -> None:
     """Check opsets, and that weights are dense. Replace `ai.onnx`, the other name of the default domain, by ''.
 
-    A version of a domain that is stated twice, as tools do that merge graphs, is kept once.
+    A version of a domain that is stated twice, as tools do that merge graphs, is kept once; that of a domain without
+    operators is dropped: some tools import every domain that they know, and an engine refuses versions that it does not
+    know, used or not.
     """
     for part in (*model.opset_import, *all_nodes(model.graph.node)):
         if part.domain == "ai.onnx":
             part.domain = ""
     versions = {(opset.domain, opset.version): opset for opset in model.opset_import}
-    del model.opset_import[:]
-    model.opset_import.extend(versions.values())
     for domain, count in Counter(domain for domain, _ in versions).items():
         if count > 1:
             raise BadInput(f"{count} opset versions of domain {domain or 'ai.onnx'!r}; expected one", Error.NOT_ONNX)
-    version = next((opset.version for opset in model.opset_import if not opset.domain), None)
+    version = next((version for domain, version in versions if not domain), None)
     if version is None:
         raise BadInput(f"truncated, or no opset of ai.onnx given; expected {_OLDEST_OPSET} or newer", Error.NOT_ONNX)
     if version < _OLDEST_OPSET:
@@ -279,6 +271,9 @@ def _check_header(model: onnx.ModelProto) -> None:
     for graph in all_graphs(model.graph):
         for weight in graph.sparse_initializer:
             raise BadInput(f"weight {weight.values.name!r} is sparse; expected dense weights", Error.MODEL_UNSUPPORTED)
+    used = {"", *(node.domain for node in all_nodes(model.graph.node))}
+    del model.opset_import[:]
+    model.opset_import.extend(opset for (domain, _), opset in versions.items() if domain in used)
 
 
 def _check_operators(model: onnx.ModelProto) -> None:
@@ -299,25 +294,11 @@ def _check_operators(model: onnx.ModelProto) -> None:
                     raise BadInput(f"{what}: a branch has {len(branch.output)} outputs; {expected}", Error.NOT_ONNX)
 
 
-def _drop_unused_domains(model: onnx.ModelProto) -> None:
-    """Drop the opsets of domains without operators: an engine refuses versions that it does not know, used or not.
-
-    Some tools import every domain that they know.
-    """
-    used = {"", *(node.domain for node in all_nodes(model.graph.node))}
-    kept = [opset for opset in model.opset_import if opset.domain in used]
-    del model.opset_import[:]
-    model.opset_import.extend(kept)
-
-
 def _state_onesided(model: onnx.ModelProto) -> None:
     """State STFT's attribute `onesided` where it is left out: 1 by the standard, but ONNX's shape inference takes 0."""
     for node in all_nodes(model.graph.node):
         if node.op_type == "STFT" and not node.domain and all(given.name != "onesided" for given in node.attribute):
             node.attribute.append(onnx.helper.make_attribute("onesided", 1))
-
-
-# Inputs and outputs
 
 
 def _check_ends(model: onnx.ModelProto) -> None:
@@ -345,8 +326,8 @@ def _check_room(graph: onnx.GraphProto, sizes: str) -> None:
     Every engine has to hold these at once. `sizes`: of the dimensions that the file leaves open; '' if there are none.
     """
     host_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    takes_bytes = {f"tensor {value.name!r}": _bytes_of(value) for value in all_values(graph)}
-    takes_bytes["its inputs"] = sum(map(_bytes_of, runtime_inputs(graph)))
+    takes_bytes = {"its inputs": sum(map(_bytes_of, runtime_inputs(graph)))}
+    takes_bytes |= {f"tensor {value.name!r}": _bytes_of(value) for value in all_values(graph)}
     what, most_bytes = max(takes_bytes.items(), key=lambda item: item[1])
     if most_bytes > host_bytes:
         raise BadInput(
@@ -362,9 +343,6 @@ def _bytes_of(value: onnx.ValueInfoProto) -> int:
     if shape is None or not datatype:
         return 0
     return math.prod(shape) * int(onnx.helper.tensor_dtype_to_np_dtype(datatype).itemsize)
-
-
-# The graph
 
 
 def _graph_of(model: onnx.ModelProto) -> Graph:

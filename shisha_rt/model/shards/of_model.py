@@ -13,7 +13,7 @@ from msgspec import structs
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.heavy import HEAVY
 from shisha_rt.model.shards.rewrite import halves, split_run, splittable
-from shisha_rt.model.shards.shards import SplitRun
+from shisha_rt.model.shards.shards import Join
 from shisha_rt.model.spans import Span, groups_of
 from shisha_rt.model.split import AXES, Axis, KeptWhole, Splittable
 
@@ -64,22 +64,19 @@ def _answer(graph: Graph, operators: Sequence[int], span: Span, axis: Axis, macs
     """How the layers can be split, or why not. An exception is only a reason: the network can be served without."""
     try:
         answer = splittable(graph, operators, *span, axis)
-        return answer if isinstance(answer, str) else _with_join(graph, operators, answer, macs)
+        if isinstance(answer, str) or not (answer.joined or answer.summed):
+            return answer
+        in_halves = split_run(graph, operators, axis, halves(answer.units, answer.block))
     except (IndexError, KeyError, ValueError) as error:
         return f"its operators could not be followed ({type(error).__name__}: {error})"
+    join_macs = _join_macs(graph, in_halves.join)
+    return structs.replace(answer, join_part=join_macs / max(1, join_macs + macs))
 
 
-def _with_join(graph: Graph, operators: Sequence[int], splittable: Splittable, macs: int) -> Splittable:
-    if not (splittable.joined or splittable.summed):
-        return splittable
-    join = _join_macs(graph, split_run(graph, operators, splittable.axis, halves(splittable.units, splittable.block)))
-    return structs.replace(splittable, join_part=join / max(1, join + macs))
-
-
-def _join_macs(graph: Graph, run: SplitRun) -> int:
+def _join_macs(graph: Graph, join: Join) -> int:
     """Estimated time of the join, in multiply-adds of a convolution, from the sizes of its outputs."""
-    operators = [graph.operators[index] for index in run.join.operators]
+    operators = [graph.operators[index] for index in join.operators]
     made = [(name, operator.op_type) for operator in operators for name in operator.outputs if name]
-    if run.join.sum is not None:
-        made.append((run.join.sum.tensor, "Sum"))
+    if join.sum is not None:
+        made.append((join.sum.tensor, "Sum"))
     return sum(_MACS.get(kind, _USUAL_MACS) * math.prod(graph.tensors[name].shape) for name, kind in made)

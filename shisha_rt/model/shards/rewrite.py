@@ -170,8 +170,6 @@ class _ShardBuilder:
             zeros=self._zeros,
         )
 
-    # What it needs
-
     def _share(self, name: str) -> Slice:
         """Slice of a tensor that belongs to this shard.
 
@@ -239,8 +237,6 @@ class _ShardBuilder:
             return None
         first, end = min(held.first, wanted.first), max(held.end, wanted.end)
         return _or_whole(Slice(held.axis, first, end - first), self._graph.tensors[name])
-
-    # Its steps
 
     def _add(self, index: int) -> None:
         graph, needs = self._graph, self._needs[index]

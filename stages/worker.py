@@ -56,7 +56,8 @@ def main(arguments: list[str]) -> int:
         load_engines(device.engine for device in config.devices)
     allowed = os.sched_getaffinity(0)
     _pin(config)
-    _wake_on_time()
+    # The kernel may else add 50 us to the main thread's sleeps. The call cannot fail.
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     sys.setswitchinterval(_SWITCH_S)
     try:
         Worker(config, allowed).run()
@@ -73,11 +74,6 @@ def _pin(config: WorkerConfig) -> None:
         lost, left = (", ".join(map(str, sorted(cores))) for cores in (config.cores, os.sched_getaffinity(0)))
         warning = f"{config.place}: cores {lost} may not be used any more; its worker runs on cores {left}"
         print(warning, file=sys.stderr)
-
-
-def _wake_on_time() -> None:
-    """Minimise the slack (50 us by default) that the kernel adds to the main thread's sleeps. The call cannot fail."""
-    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import tempfile
 import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -22,7 +23,6 @@ from shisha_rt.cli.demo_report import (
     Say,
     Seen,
     Tried,
-    columns,
     draw_png,
     heading,
     tell_end,
@@ -286,7 +286,7 @@ class _Show:
             boxes.append(Box(stage["places"][0], layers, f"{share:5.1%}", share))
         self.say(
             f"{heading(1, SEED)}{len(weights)} layers cut by their weights (Algorithm 1). Nothing is measured for it.\n"
-            f"\n{draw(boxes, columns())}\n\n"
+            f"\n{draw(boxes, shutil.get_terminal_size().columns)}\n\n"
             f"The daemon (pid {self.daemon.pid}) serves at {self.daemon.endpoint}. "
             "Frames flow without a pause from here on."
         )

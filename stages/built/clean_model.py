@@ -24,7 +24,7 @@ from shisha_rt.messages.scales import read_scales, scales_file
 from shisha_rt.model.batches import follow_batch
 from shisha_rt.model.free_batch import free_batch, integers_of
 from shisha_rt.model.graph import Graph, Operator
-from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean
+from shisha_rt.model.reader.onnx_reader import load_clean
 from shisha_rt.model.spans import ends_of
 from shisha_rt.model.subgraphs import reads
 from shisha_rt.placement.segments import Segment
@@ -49,8 +49,8 @@ class CleanModel:
     @classmethod
     def read(cls, folder: Path, scales: str | None = None) -> CleanModel:
         """The cleaned model in a folder. `scales`: the name of a file of scales other than the usual one."""
-        proto = onnx.load(folder / CLEAN_FILE, load_external_data=False)
-        return cls(folder, read_clean(folder), proto, scales or scales_file())
+        proto, graph = load_clean(folder)
+        return cls(folder, graph, proto, scales or scales_file())
 
     @cached_property
     def constants(self) -> Mapping[str, onnx.TensorProto]:

@@ -27,7 +27,7 @@ from shisha_rt.messages import worker as messages
 from shisha_rt.messages.worker import FarConfig, FarUp
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.channel import Channel, ChannelBroken
-from shisha_rt.process.child import Child, start_child
+from shisha_rt.process.child import start_child
 from shisha_rt.process.parent import die_with
 from shisha_rt.process.stat import wants_core
 from stages.far import messages as far
@@ -94,7 +94,10 @@ class FarPlace:
             parent_pid=os.getpid(),
             budget_fd=None,
         )
-        self._child = _start_worker(own, theirs.fileno(), self._arena.fd)
+        given, fds = msgspec.json.encode(own).decode(), [theirs.fileno(), self._arena.fd]
+        self._child = start_child("stages.worker", given, pass_fds=fds, stderr=subprocess.PIPE)
+        assert self._child.stderr is not None
+        os.set_blocking(self._child.stderr.fileno(), False)
         theirs.close()
         self._last_lines: deque[str] = deque(maxlen=20)
 
@@ -247,18 +250,6 @@ class FarPlace:
         self._child.end()
         self._channel.close()
         self._arena.close()
-
-
-def _start_worker(config: messages.WorkerConfig, channel_fd: int, arena_fd: int) -> Child:
-    child = start_child(
-        "stages.worker",
-        msgspec.json.encode(config).decode(),
-        pass_fds=[channel_fd, arena_fd],
-        stderr=subprocess.PIPE,
-    )
-    assert child.stderr is not None
-    os.set_blocking(child.stderr.fileno(), False)
-    return child
 
 
 if __name__ == "__main__":

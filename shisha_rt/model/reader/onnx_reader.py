@@ -182,17 +182,18 @@ def _in_words(dims: Sequence[SettledDim]) -> str:
 
 def read_saved(name: str, folder: Path) -> Model:
     """The model that `Model.save` wrote into `folder`, named after its key; large weights stay in their file."""
-    proto, graph = _load_clean(folder)
+    proto, graph = load_clean(folder)
     # It may have been saved under a different file name.
     return Model(name, replace(graph, name=name), folder.name, proto, is_saved=True)
 
 
 def read_clean(folder: Path) -> Graph:
     """The graph of a model that `Model.save` wrote, without touching its weights."""
-    return _load_clean(folder)[1]
+    return load_clean(folder)[1]
 
 
-def _load_clean(folder: Path) -> tuple[onnx.ModelProto, Graph]:
+def load_clean(folder: Path) -> tuple[onnx.ModelProto, Graph]:
+    """As `read_clean`, with the model, whose large weights stay in their file."""
     path = folder / CLEAN_FILE
     with about(path):
         proto = onnx.load(path, load_external_data=False)
@@ -362,7 +363,12 @@ def _graph_of(model: onnx.ModelProto) -> Graph:
         inputs=tuple(tensors[value.name] for value in graph.input),
         outputs=tuple(tensors[value.name] for value in graph.output),
         tensors=tensors,
-        constants={weight.name: _constant(weight) for weight in graph.initializer},
+        constants={
+            weight.name: Tensor(
+                weight.name, tuple(weight.dims), datatype_of(weight.data_type, f"weight {weight.name!r}")
+            )
+            for weight in graph.initializer
+        },
     )
 
 
@@ -384,11 +390,6 @@ def _datatype(value: onnx.ValueInfoProto) -> str:
         what = f"{value.name!r} is of type {str(kind).removesuffix('_type')}"
         raise BadInput(f"{what}; expected a dense tensor", Error.MODEL_UNSUPPORTED)
     return datatype_of(value.type.tensor_type.elem_type, f"tensor {value.name!r}")
-
-
-def _constant(weight: onnx.TensorProto) -> Tensor:
-    datatype = datatype_of(weight.data_type, f"weight {weight.name!r}")
-    return Tensor(weight.name, tuple(weight.dims), datatype)
 
 
 def operator_of(node: onnx.NodeProto) -> Operator:

@@ -40,9 +40,11 @@ def splits_of(
 
     def answers(span: Span) -> Iterator[Splittable | KeptWhole]:
         numbers = sorted(operator for layer in range(span[0], span[1] + 1) for operator in operators.get(layer, ()))
-        if not any(graph.operators[number].op_type in HEAVY for number in numbers):
+        nodes = [graph.operators[number] for number in numbers]
+        if not any(node.op_type in HEAVY for node in nodes):
             return
-        is_open = any(graph.tensors[name].open_axes for number in numbers for name in _tensors_of(graph, number))
+        names = {name for node in nodes for name in (*node.inputs, *node.outputs)}
+        is_open = any(graph.tensors[name].open_axes for name in names & graph.tensors.keys())
         macs = sum(layer_macs[span[0] : span[1] + 1])
         for axis in AXES:
             answer = _OPEN if is_open else _answer(graph, numbers, span, axis, macs)
@@ -52,12 +54,6 @@ def splits_of(
     pairs = [answer for (first, _), (_, last) in pairwise(groups) for answer in answers((first, last))]
     splittables = tuple(answer for answer in (*alone, *pairs) if isinstance(answer, Splittable))
     return splittables, tuple(answer for answer in alone if isinstance(answer, KeptWhole))
-
-
-def _tensors_of(graph: Graph, operator: int) -> Iterator[str]:
-    """The run-time tensors that an operator reads or makes."""
-    node = graph.operators[operator]
-    return (name for name in (*node.inputs, *node.outputs) if name in graph.tensors)
 
 
 def _answer(graph: Graph, operators: Sequence[int], span: Span, axis: Axis, macs: int) -> Splittable | str:

@@ -7,7 +7,7 @@ the reference gets them embedded, at the cost of copies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,9 +23,9 @@ from onnx import helper, numpy_helper
 from shisha_rt.messages.scales import read_scales, scales_file
 from shisha_rt.model.batches import follow_batch
 from shisha_rt.model.free_batch import free_batch, integers_of
-from shisha_rt.model.graph import Graph, Operator
+from shisha_rt.model.graph import Graph
 from shisha_rt.model.reader.onnx_reader import load_clean
-from shisha_rt.model.spans import ends_of
+from shisha_rt.model.spans import ends_of, weight_bytes
 from shisha_rt.model.subgraphs import reads
 from shisha_rt.placement.segments import Segment
 from shisha_rt.tensors import NUMPY_OF, Tensor
@@ -99,7 +99,7 @@ class CleanModel:
             input=[value_info(self.graph.tensors[name]) for name in segment.inputs],
             output=[value_info(self.graph.tensors[name]) for name in segment.outputs],
         )
-        return onnx.ModelProto(ir_version=self.proto.ir_version, opset_import=self.proto.opset_import, graph=graph)
+        return self.model_of(graph)
 
     def ends(self, segment: Segment) -> Ends:
         inputs, outputs = (
@@ -108,20 +108,20 @@ class CleanModel:
         return Ends(inputs, outputs)
 
     def graph_of(self, segment: Segment) -> Graph:
-        return self._graph_of(self._operators(segment), segment.inputs, segment.outputs)
+        operators = self.graph.operators[segment.first : segment.last + 1]
+        return self.graph.part(operators, segment.inputs, segment.outputs)
 
     def part(self, operators: Sequence[int]) -> CleanModel:
         """Some operators, in ascending order, as a model of their own; they need not be adjacent."""
-        chosen = [self.graph.operators[operator] for operator in operators]
-        graph = self._graph_of(chosen, *ends_of(self.graph, [(operator, operator) for operator in operators]))
+        ends = ends_of(self.graph, [(operator, operator) for operator in operators])
+        graph = self.graph.part([self.graph.operators[operator] for operator in operators], *ends)
         nodes = [self.proto.graph.node[operator] for operator in operators]
-        weights = [self.constants[name] for name in self._weights(chosen)]
-        proto = onnx.ModelProto(
-            ir_version=self.proto.ir_version,
-            opset_import=self.proto.opset_import,
-            graph=onnx.GraphProto(node=nodes, initializer=weights),
-        )
-        return replace(self, graph=graph, proto=proto)
+        weights = [self.constants[name] for name in graph.constants]
+        return replace(self, graph=graph, proto=self.model_of(onnx.GraphProto(node=nodes, initializer=weights)))
+
+    def model_of(self, graph: onnx.GraphProto) -> onnx.ModelProto:
+        """A model of this one's versions."""
+        return onnx.ModelProto(ir_version=self.proto.ir_version, opset_import=self.proto.opset_import, graph=graph)
 
     def with_weights(self, cut: onnx.ModelProto) -> onnx.ModelProto:
         """The cut with all weights embedded. Serialising it fails beyond 2 GiB, protobuf's limit."""
@@ -133,7 +133,7 @@ class CleanModel:
 
     def weight_bytes(self, segment: Segment) -> int:
         """Bytes of all constants that the segment reads, each counted once."""
-        return sum(self.graph.constants[name].size_bytes for name in self._weights(self._operators(segment)))
+        return weight_bytes(self.graph, segment.first, segment.last)
 
     def array(self, name: str) -> npt.NDArray[Any]:
         """A constant's values, read-only; mapped if external: the library would read the whole file."""
@@ -144,25 +144,6 @@ class CleanModel:
         dtype = helper.tensor_dtype_to_np_dtype(constant.data_type)
         offset = int(where.get("offset", 0))
         return np.memmap(self.folder / where["location"], dtype, "r", offset, tuple(constant.dims))
-
-    def _operators(self, segment: Segment) -> tuple[Operator, ...]:
-        return self.graph.operators[segment.first : segment.last + 1]
-
-    def _graph_of(self, operators: Sequence[Operator], inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
-        made = (name for operator in operators for name in operator.outputs if name)
-        return Graph(
-            name=self.graph.name,
-            operators=tuple(operators),
-            inputs=tuple(self.graph.tensors[name] for name in inputs),
-            outputs=tuple(self.graph.tensors[name] for name in outputs),
-            tensors={name: self.graph.tensors[name] for name in (*inputs, *made)},
-            constants={name: self.graph.constants[name] for name in self._weights(operators)},
-        )
-
-    def _weights(self, operators: Iterable[Operator]) -> list[str]:
-        """Names of the constants that the operators read, in the order of reading."""
-        read = dict.fromkeys(name for operator in operators for name in operator.inputs)
-        return [name for name in read if name in self.constants]
 
 
 def value_info(tensor: Tensor, shape: Sequence[int | str] | None = None) -> onnx.ValueInfoProto:

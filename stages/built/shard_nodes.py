@@ -82,8 +82,7 @@ class ShardedModel:
     ) -> onnx.ModelProto:
         ends = [map(value_info, inputs), map(value_info, outputs)]
         graph = onnx.GraphProto(name="shard", node=nodes, initializer=constants, input=ends[0], output=ends[1])
-        proto = self._whole.proto
-        return onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, graph=graph)
+        return self._whole.model_of(graph)
 
     def _sum(self, total: PartialSum) -> tuple[_Nodes, _Constants]:
         before = f"{total.tensor}/sum" if total.activation else total.tensor

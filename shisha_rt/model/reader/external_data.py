@@ -98,11 +98,12 @@ def _inside(folder: Path, tensor: str, location: str) -> Path:
     relative = PurePath(location)
     file = (folder / relative).resolve()
     steps_out = ".." in relative.parts or ".." in PureWindowsPath(location).parts
-    what = f"external data {location!r} of weight {tensor!r}"
     if relative.is_absolute() or steps_out or not file.is_relative_to(folder):
-        raise _unfit(f"{what} is outside the model's folder; expected a file in it")
+        raise _unfit(
+            f"external data {location!r} of weight {tensor!r} is outside the model's folder; expected a file in it"
+        )
     if not file.is_file():
-        raise _unfit(f"{what} is missing; expected it in {folder}")
+        raise _unfit(f"external data {location!r} of weight {tensor!r} is missing; expected it in {folder}")
     return file
 
 

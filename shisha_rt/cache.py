@@ -172,7 +172,6 @@ def sha256_of(file: Path) -> str:
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder with all that is in it, or a file."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -134,13 +134,9 @@ def _explain(message: str, raw: object, record: type) -> str:
 def _in_words(what: str) -> str:
     if "`int" in what:
         what = what.replace("got `float`", "got a fraction")
-    words = re.sub(r"`([^`]*)`", lambda match: _kinds(match[1]), what)
+    # `int | null` as 'a whole number or null'
+    words = re.sub(r"`([^`]*)`", lambda types: " or ".join(_WORDS.get(t, t) for t in types[1].split(" | ")), what)
     return words[:1].lower() + words[1:]
-
-
-def _kinds(types: str) -> str:
-    """`int | null` as 'a whole number or null'."""
-    return " or ".join(_WORDS.get(kind, kind) for kind in types.split(" | "))
 
 
 def _steps(path: str) -> list[str | int]:
@@ -190,13 +186,9 @@ def _without_nulls(raw: object, kind: msgspec.inspect.Type) -> object:
             return {
                 key: _without_nulls(inner, types[key]) if key in types else inner
                 for key, inner in raw.items()
-                if inner is not None or key not in optional or _takes_null(types[key])
+                if inner is not None or key not in optional or getattr(types[key], "includes_none", False)
             }
     return raw
-
-
-def _takes_null(kind: msgspec.inspect.Type) -> bool:
-    return isinstance(kind, msgspec.inspect.UnionType) and kind.includes_none
 
 
 def _with_whole_numbers(raw: object) -> object:

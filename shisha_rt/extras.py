@@ -6,7 +6,6 @@ from importlib.util import find_spec
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module of another package can be imported."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # a package that contains it is missing

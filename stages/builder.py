@@ -116,7 +116,6 @@ class Builder:
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds of the builder's thread."""
         assert self._thread.ident is not None
         return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident))
 
@@ -144,7 +143,6 @@ class FramesCore:
         self._cpu_s, self._wall_s = 0.0, 0.0
 
     def note(self, cpu_s: float, start_s: float, end_s: float) -> None:
-        """Note a computed frame."""
         self._last_cpu_s, self._ended_s = cpu_s, end_s
         self._cpu_s = cpu_s + _REMEMBERED * self._cpu_s
         self._wall_s = end_s - start_s + _REMEMBERED * self._wall_s

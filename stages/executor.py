@@ -18,9 +18,6 @@ import msgspec
 
 from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
-from shisha_rt.model.spans import Span
-from shisha_rt.model.split import Split
-from shisha_rt.plan.engine import StageEngine
 from shisha_rt.process.arena import Arena
 from stages.builder import Builder, Built, Finished, FramesCore, Manner, Ordered
 from stages.built.batched import BatchedStage
@@ -91,7 +88,7 @@ class Executor:
             if manner is Manner.IDLE:
                 time.sleep(_HEAD_START_S)
         else:
-            self._built.put((Ordered(order), self._ready(order, kept[0], build_s=0.0, warm_s=kept[1], private_bytes=0)))
+            self._built.put((Ordered(order), self._ready(order, kept)))
             self._wake()
 
     def retire(self, epoch: int) -> None:
@@ -105,7 +102,7 @@ class Executor:
         """Stop keeping stages of teams on these cores; False if a team's is being built, or any waits to be taken."""
         if self._builders[Manner.TEAM].busy or self.has_built:
             return False
-        self._kept.forget(lambda content: bool({*content.cores} & {*cores}))
+        self._kept.forget(lambda content: not {*cores}.isdisjoint(content.cores))
         return True
 
     @property
@@ -125,12 +122,11 @@ class Executor:
                 loaded = _Loaded(built.stage, order.modelled_cpu_s, self._is_inline(order))
                 self._loaded[order.epoch, order.stage] = loaded
                 if isinstance(answer, Prepared) and answer.build_s > 0 and not answer.alone:
-                    self._kept.add(_content(order), built.stage, answer.warm_s, answer.private_bytes)
+                    self._kept.add(_content(order), built.stage)
             answers.append(answer)
         return answers
 
     def demand(self, part: Descriptor) -> Demand:
-        """What this run needs of its place."""
         loaded = self._loaded[part.epoch, part.stage]
         stage, moved_bytes = loaded.stage, loaded.stage.frame_bytes
         if part.beside:
@@ -155,7 +151,6 @@ class Executor:
         return Ran(cpu_s, self._paced_cpu_s(cpu_s, segments_s), segments_s)
 
     def give_back(self) -> None:
-        """Have engines release memory that they keep for later frames."""
         for loaded in self._loaded.values():
             with contextlib.suppress(Exception):  # the next frame will show what is wrong
                 loaded.stage.give_back()
@@ -229,7 +224,8 @@ class Executor:
             return Built(PrepareFailed(order.epoch, order.stage, self._incarnation, one_line(error)), None)
         if too_short is not None:
             return Built(PrepareFailed(order.epoch, order.stage, self._incarnation, too_short, bad_machine=True), None)
-        return self._ready(order, stage, built_s - start_s, warm_s - built_s, private_bytes() - before_bytes)
+        stage.warm_s, stage.private_bytes = warm_s - built_s, private_bytes() - before_bytes
+        return self._ready(order, stage, built_s - start_s, stage.private_bytes)
 
     def _why_too_short(self, order: Prepare, stage: BuiltStage) -> str | None:
         """Why this host cannot keep the place's target, or None. The real computation is timed only in case of doubt.
@@ -253,14 +249,15 @@ class Executor:
                 return None
         return reason
 
-    def _ready(self, order: Prepare, stage: BuiltStage, build_s: float, warm_s: float, private_bytes: int) -> Built:
+    def _ready(self, order: Prepare, stage: BuiltStage, build_s: float = 0.0, more_bytes: int = 0) -> Built:
+        """`build_s` and `more_bytes` are 0 for a stage that is there already."""
         answer = Prepared(
             epoch=order.epoch,
             stage=order.stage,
             incarnation=self._incarnation,
             build_s=build_s,
-            warm_s=warm_s,
-            private_bytes=private_bytes,
+            warm_s=stage.warm_s,
+            private_bytes=more_bytes,
             frame_bytes=stage.frame_bytes,
             difference=stage.difference,
             alone=stage.alone,
@@ -274,17 +271,6 @@ def _go_on(asked: Ordered) -> None:
         raise InterruptedError("it is not wanted any more")
 
 
-class _Content(NamedTuple):
-    """Orders of equal content are for the same stage. `cores`: of a whole team of several places, else empty."""
-
-    work: tuple[Span, ...]
-    placement: tuple[str, ...]
-    cores: tuple[int, ...]
-    threads: int
-    split: Split | None
-    engine: StageEngine
-    batch: int
-
-
-def _content(order: Prepare) -> _Content:
-    return _Content(order.work, order.placement, order.cores, order.threads, order.split, order.engine, order.batch)
+def _content(order: Prepare) -> Prepare:
+    """What makes an order another stage: all but the plan that it is for, and how its frames are paced."""
+    return msgspec.structs.replace(order, epoch=0, stage=0, modelled_cpu_s=0.0)

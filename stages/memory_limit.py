@@ -71,7 +71,6 @@ class MemoryLimit:
         self._kept_bytes = max(self._built_bytes, self._data_bytes())
 
     def explained(self, reason: str) -> str:
-        """The error message for a failed allocation."""
         mib = self.frames_bytes / 2**20
         return (
             f"the frame asks for more memory than frames may take, {mib:.0f} MiB, which serve --max-worker-bytes sets: "

@@ -19,14 +19,10 @@ Array: TypeAlias = npt.NDArray[Any]
 _Result = TypeVar("_Result")
 
 
-def _middling(values: Array) -> Array:
-    """Halves, as of thresholds, which rounding may move to either side; integers of 1."""
-    return np.full_like(values, 0.5 if values.dtype.kind == "f" else 1)
-
-
 _CHANGES: Final[tuple[Callable[[Array], Array], ...]] = (
     *(np.zeros_like, lambda values: values, np.abs, np.ones_like),
-    _middling,
+    # Halves, as of thresholds, which rounding may move to either side; integers of 1.
+    lambda values: np.full_like(values, 0.5 if values.dtype.kind == "f" else 1),
 )
 _MOVED: Final = 2.0**-16
 """Largest relative change of each float: about what rounding adds up to over the layers of a network."""

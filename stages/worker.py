@@ -34,7 +34,7 @@ from shisha_rt.process.layout import layouts_of
 from shisha_rt.process.lent import CopyLent, LentFault, reader_of_lent, write_lent
 from shisha_rt.process.parent import belong_to, die_before_others
 from stages.built.orders import CompiledStages, PlacedStages
-from stages.emulate.place import EmulatedMemory, EmulatedPlace, Started
+from stages.emulate.place import EmulatedPlace, Started
 from stages.engines.session import one_line
 from stages.executor import Executor, Ran
 from stages.memory_limit import WORKERS_SCORE, MemoryLimit, is_for_memory
@@ -56,7 +56,8 @@ def main(arguments: list[str]) -> int:
         load_engines(device.engine for device in config.devices)
     allowed = os.sched_getaffinity(0)
     _pin(config)
-    _wake_on_time()
+    # The kernel may else add 50 us to the main thread's sleeps. The call cannot fail.
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     sys.setswitchinterval(_SWITCH_S)
     try:
         Worker(config, allowed).run()
@@ -73,11 +74,6 @@ def _pin(config: WorkerConfig) -> None:
         lost, left = (", ".join(map(str, sorted(cores))) for cores in (config.cores, os.sched_getaffinity(0)))
         warning = f"{config.place}: cores {lost} may not be used any more; its worker runs on cores {left}"
         print(warning, file=sys.stderr)
-
-
-def _wake_on_time() -> None:
-    """Minimise the slack (50 us by default) that the kernel adds to the main thread's sleeps. The call cannot fail."""
-    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -104,13 +100,13 @@ class Worker:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self._memory = MemoryLimit(config.max_worker_bytes, config.place_count)
         threading.Thread(target=self._sign, name="heartbeat", daemon=True).start()
-        bandwidth = config.bandwidth_bytes_per_s
         self._place = EmulatedPlace(
             config.place,
             config.threads,
             lambda: self._arena.speed(config.place_index),
             time_scale=config.time_scale,
-            memory=None if bandwidth is None else EmulatedMemory(bandwidth, config.budget_fd),
+            bandwidth_bytes_per_s=config.bandwidth_bytes_per_s,
+            budget_fd=config.budget_fd,
         )
         stages = (
             PlacedStages(config, indexes[0], self._arena)

@@ -18,7 +18,7 @@ from shisha_rt.machine.device import Device
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.reader.onnx_reader import read_model
-from shisha_rt.model.topologies.catalogue import TOPOLOGIES
+from shisha_rt.model.zoo import TOPOLOGIES
 from shisha_rt.placement.build import build_problem
 from shisha_rt.placement.problem import Assignment, Problem
 from shisha_rt.placement.solver_names import SolverName

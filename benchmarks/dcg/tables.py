@@ -23,7 +23,7 @@ from benchmarks.report.statements import Kind
 from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.machine.device import Device
 from shisha_rt.model.graph import Graph
-from shisha_rt.model.topologies.catalogue import TOPOLOGIES
+from shisha_rt.model.zoo import TOPOLOGIES
 from shisha_rt.placement.als import als
 from shisha_rt.placement.build import build_problem, tensor_kinds
 from shisha_rt.placement.dcg import Between, Dcg, data_edges, device_mapped_graph

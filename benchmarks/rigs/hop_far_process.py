@@ -17,13 +17,12 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.rigs.child_process import Child, say
-from benchmarks.rigs.rival_carriers import PlainZmqCarrier, TcpCarrier, TlsCarrier, far_context
+from benchmarks.rigs.rival_carriers import AnyCarrier, PlainZmqCarrier, TcpCarrier, TlsCarrier, far_context
 from shisha_rt.messages import worker as messages
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.parent import die_with
 from stages.far import messages as far
-from stages.far.carrier import Carried, Carrier, CarrierBroken
-from stages.far.zmq_carrier import FarEnd
+from stages.far.carrier import Carried, CarrierBroken, FarEnd
 
 SLOTS: Final = 8
 LARGEST_BYTES: Final = 4 << 20
@@ -33,7 +32,7 @@ def done_of(run: messages.Run) -> messages.Done:
     return messages.Done(run.part, service_s=0.0, cpu_s=0.0, waited_s=0.0)
 
 
-def answer(carrier: Carrier, carried: Carried, slots: np.ndarray[Any, Any]) -> None:
+def answer(carrier: AnyCarrier, carried: Carried, slots: np.ndarray[Any, Any]) -> None:
     message = far.TO_FAR.decode(carried.data)
     assert isinstance(message, far.RunFar), message
     tensors = []
@@ -44,7 +43,7 @@ def answer(carrier: Carrier, carried: Carried, slots: np.ndarray[Any, Any]) -> N
     carrier.send(far.FROM_FAR.encode(far.DoneFar(done_of(message.run), message.tensors, 0.0)), tensors)
 
 
-def wait_for(carrier: Carrier, poller: select.poll, timeout_s: float) -> None:
+def wait_for(carrier: AnyCarrier, poller: select.poll, timeout_s: float) -> None:
     """Wait until there may be something to receive, or room for what is to be sent."""
     if getattr(carrier, "waiting", False):
         for fd in carrier.filenos():
@@ -54,14 +53,14 @@ def wait_for(carrier: Carrier, poller: select.poll, timeout_s: float) -> None:
         poller.modify(fd, select.POLLIN)
 
 
-def poller_of(carrier: Carrier) -> select.poll:
+def poller_of(carrier: AnyCarrier) -> select.poll:
     poller = select.poll()
     for fd in carrier.filenos():
         poller.register(fd, select.POLLIN)
     return poller
 
 
-def _serve_carrier(carrier: Carrier) -> None:
+def _serve_carrier(carrier: AnyCarrier) -> None:
     slots = np.zeros((SLOTS, LARGEST_BYTES), np.uint8)
     poller = poller_of(carrier)
     while True:

@@ -27,13 +27,12 @@ import numpy as np
 
 from benchmarks.rigs.child_process import Child, command_of, quiet_output
 from benchmarks.rigs.hop_far_process import LARGEST_BYTES, SLOTS, poller_of, wait_for
-from benchmarks.rigs.rival_carriers import PlainZmqCarrier, TcpCarrier, TlsCarrier, near_context
+from benchmarks.rigs.rival_carriers import AnyCarrier, PlainZmqCarrier, TcpCarrier, TlsCarrier, near_context
 from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.messages import worker as messages
 from shisha_rt.process.channel import Channel
 from stages.far import messages as far
-from stages.far.carrier import Carrier
-from stages.far.zmq_carrier import NearEnd
+from stages.far.carrier import NearEnd
 
 WAYS: Final = ("local", "zmq_curve", "zmq", "tls", "tcp", "ray_call", "ray_objects")
 _WARM_UP_HOPS: Final = 3 * SLOTS
@@ -49,7 +48,7 @@ class Line(Protocol):
 
 
 class CarrierLine:
-    def __init__(self, carrier: Carrier) -> None:
+    def __init__(self, carrier: AnyCarrier) -> None:
         self._carrier = carrier
         self._poller = poller_of(carrier)
 

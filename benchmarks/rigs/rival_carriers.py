@@ -11,11 +11,11 @@ import subprocess
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import zmq
 
-from stages.far.carrier import Carried, CarrierBroken
+from stages.far.carrier import Carried, Carrier, CarrierBroken
 
 _HEAD: Final = struct.Struct("<QQ")
 _NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -152,3 +152,6 @@ class PlainZmqCarrier:
 
     def close(self) -> None:
         self._context.destroy(linger=0)
+
+
+AnyCarrier: TypeAlias = Carrier | PlainZmqCarrier | TcpCarrier

@@ -150,10 +150,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with exit_at_sigterm(_EXIT_TERMINATED):
             status = _run(argv)
         sys.stdout.flush()  # here, where a BrokenPipeError is still handled
-    except BadInput as error:
-        return _say_error(error, _EXIT_BAD_INPUT, argv)
-    except Failure as error:
-        return _say_error(error, _EXIT_FAILURE, argv)
+    except (BadInput, Failure) as error:
+        return _say_error(error, argv)
     except (KeyboardInterrupt, typer.Abort):
         return _EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -163,7 +161,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RuntimeError as error:
         if str(error) != _NO_THREAD:
             raise
-        return _say_error(Failure(f"{error}; {_EXPECTED_OF_SYSTEM[errno.EAGAIN]}"), _EXIT_FAILURE, argv)
+        return _say_error(Failure(f"{error}; {_EXPECTED_OF_SYSTEM[errno.EAGAIN]}"), argv)
     return status
 
 
@@ -178,19 +176,16 @@ def _open_closed_streams() -> None:
 
 def _say_os_error(error: OSError, argv: Sequence[str] | None) -> int:
     if error.errno in (errno.EMFILE, errno.ENFILE):  # not the fault of the file that was opened next
-        return _say_error(
-            Failure(f"{error.strerror}; expected a limit that allows more (ulimit -n)"), _EXIT_FAILURE, argv
-        )
+        return _say_error(Failure(f"{error.strerror}; expected a limit that allows more (ulimit -n)"), argv)
     expected = _EXPECTED_OF_SYSTEM.get(error.errno or 0)
     if error.filename is None and expected is not None:
-        return _say_error(Failure(f"{error.strerror}; {expected}"), _EXIT_FAILURE, argv)
+        return _say_error(Failure(f"{error.strerror}; {expected}"), argv)
     if error.filename is None:
         _abandon_output()  # standard output is what could not be written
         return _say(f"{_NAME}: standard output: {error.strerror or error}", Error.FAILED, _EXIT_FAILURE)
     message = f"{os.fsdecode(error.filename)}: {error.strerror}"
-    if error.errno in _PATH_ERRORS:
-        return _say_error(BadInput(f"{message}; expected another path"), _EXIT_BAD_INPUT, argv)
-    return _say_error(Failure(message), _EXIT_FAILURE, argv)
+    is_of_path = error.errno in _PATH_ERRORS
+    return _say_error(BadInput(f"{message}; expected another path") if is_of_path else Failure(message), argv)
 
 
 def _run(argv: Sequence[str] | None) -> int:
@@ -275,12 +270,11 @@ def _who_has(option: str, context: Any) -> str:
     return f"it is an option of: {', '.join(names[:_MOST_NAMED])}" if names else ""
 
 
-def _say_error(error: BadInput | Failure, status: int, argv: Sequence[str] | None) -> int:
-    """As `_say`; with `--json` also print the error as an object on standard output. Returns `status`."""
-    printed = isinstance(error, Failure) and error.printed
-    if not printed:
+def _say_error(error: BadInput | Failure, argv: Sequence[str] | None) -> int:
+    """As `_say`, and `_print_error` unless the result mentions the failure; returns the status."""
+    if isinstance(error, BadInput) or not error.printed:
         _print_error(error.kind, str(error), sys.argv[1:] if argv is None else argv)
-    return _say(f"{_NAME}: {error}", error.kind, status)
+    return _say(f"{_NAME}: {error}", error.kind, _EXIT_BAD_INPUT if isinstance(error, BadInput) else _EXIT_FAILURE)
 
 
 def _print_error(kind: str, message: str, argv: Sequence[str]) -> None:

@@ -109,19 +109,15 @@ class Compared:
     measured: MeasuredSides
     has_faster: bool = False
 
-    @property
-    def sides(self) -> tuple[MeasuredSide, ...]:
-        return self.measured.sides
-
     def as_object(self) -> dict[str, object]:
         """The object that `--json` prints; it always has all keys."""
-        rival = self._rival() if self.sides[0].rates_fps else None
+        rival = self._rival() if self.measured.sides[0].rates_fps else None
         return {
             "model": self.model,
             "cores": list(self.cores),
             "sides": [
                 {**asdict(side), "rate_fps": _median(side.rates_fps), "latency_s": _median(side.latencies_s)}
-                for side in self.sides
+                for side in self.measured.sides
             ],
             "fastest": max(self._measured, key=_rate).name if self._measured else None,
             "best_engine": None if rival is None else rival.name,
@@ -133,7 +129,7 @@ class Compared:
     def in_words(self) -> str:
         """A table, fastest side first, and the conclusions from it."""
         measured = sorted(self._measured, key=_rate, reverse=True)
-        width = max(len(side.name) for side in self.sides)
+        width = max(len(side.name) for side in self.measured.sides)
         lines = [f"{self.model} on {len(self.cores)} core{'s' * (len(self.cores) != 1)}, medians of rounds (and range)"]
         lines.append(f"{'':{width}}  {'frames/s':>24}  {'one frame by itself':>24}")
         for side in measured:
@@ -141,7 +137,7 @@ class Compared:
             latencies_ms = [1e3 * latency_s for latency_s in side.latencies_s]
             latency = f"{_short(statistics.median(latencies_ms))} ms ({_range(latencies_ms)})"
             lines.append(f"{side.name:{width}}  {rate:>24}  {latency:>24}")
-        lines += [f"{side.name:{width}}  left out: {side.reason}" for side in self.sides if side.reason]
+        lines += [f"{side.name:{width}}  left out: {side.reason}" for side in self.measured.sides if side.reason]
         return "\n".join([*lines, "", *self._verdict(), *self._in_bfloat16(), *self._doubt()])
 
     def _in_bfloat16(self) -> Iterator[str]:
@@ -160,7 +156,7 @@ class Compared:
         return [(side.name, _rate(side), statistics.median(side.latencies_s)) for side in self._measured]
 
     def _verdict(self) -> list[str]:
-        daemon, rival = self.sides[0], self._rival()
+        daemon, rival = self.measured.sides[0], self._rival()
         if not daemon.rates_fps:
             return ["the daemon could not be measured"]
         plan = f"the daemon's plan: {daemon.plan}"
@@ -183,15 +179,15 @@ class Compared:
 
     @property
     def _measured(self) -> list[MeasuredSide]:
-        return [side for side in self.sides if side.rates_fps]
+        return [side for side in self.measured.sides if side.rates_fps]
 
     def _rival(self) -> MeasuredSide | None:
         """The fastest engine."""
-        return max((side for side in self._measured if side is not self.sides[0]), key=_rate, default=None)
+        return max((side for side in self._measured if side is not self.measured.sides[0]), key=_rate, default=None)
 
     def _over(self, rival: MeasuredSide) -> dict[str, float]:
         """The daemon's rate over the rival's, round by round."""
-        ratios = [own / other for own, other in zip(self.sides[0].rates_fps, rival.rates_fps, strict=True)]
+        ratios = [own / other for own, other in zip(self.measured.sides[0].rates_fps, rival.rates_fps, strict=True)]
         return {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
 
 

@@ -27,11 +27,7 @@ def offer_machines(incomplete: str) -> list[str]:
 
 def offer(*values: str) -> Callable[[str], list[str]]:
     """A completion that offers `values`."""
-
-    def offer_values(incomplete: str) -> list[str]:
-        return _fitting(values, incomplete)
-
-    return offer_values
+    return lambda incomplete: _fitting(values, incomplete)
 
 
 def _fitting(values: Sequence[str], incomplete: str) -> list[str]:

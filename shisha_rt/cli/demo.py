@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import tempfile
 import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -21,7 +23,6 @@ from shisha_rt.cli.demo_report import (
     Say,
     Seen,
     Tried,
-    columns,
     draw_png,
     heading,
     tell_end,
@@ -49,6 +50,10 @@ _PNG: Final = Path("demo.png")
 _INPUTS: Final = 8
 _LOOK_EVERY_S: Final = 0.1
 _SILENCE_S: Final = 30.0
+_SEARCH_S = 20.0
+"""After which a search is stopped at its best plan; it takes a few seconds, longer on a slow or busy host."""
+_LIMIT_S = 120.0
+"""Of a search with its stop: the demo then fails."""
 _RIBBON: Final = 32
 _SAMPLE: Final = (
     "shisha_plan_epoch",
@@ -72,14 +77,6 @@ class DemoOptions:
     as_json: Json = False
 
 
-@dataclass(frozen=True, slots=True)
-class SearchLimits:
-    """A search is stopped after `search_s`, at its best plan; the demo fails if that takes longer than `limit_s`."""
-
-    search_s: float = 20.0  # it takes a few seconds, longer on a slow or busy host
-    limit_s: float = 120.0
-
-
 @takes(DemoOptions)
 def demo(options: DemoOptions) -> None:
     """Start a daemon, send frames, watch it tune itself, and stop.
@@ -95,10 +92,10 @@ def demo(options: DemoOptions) -> None:
       shisha-rt demo --seconds 10 --png pipelines.png
       shisha-rt demo --json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    show_demo(options, SearchLimits())
+    show_demo(options)
 
 
-def show_demo(options: DemoOptions, limits: SearchLimits) -> None:
+def show_demo(options: DemoOptions) -> None:
     from shisha_rt.cli.drive.child_daemon import child_daemon
     from shisha_rt.cli.drive.reach import plainly
     from shisha_rt.machine.config.machine_file import load_machine
@@ -106,27 +103,21 @@ def show_demo(options: DemoOptions, limits: SearchLimits) -> None:
     from shisha_rt.measure.make_ready import make_ready
     from shisha_rt.model.zoo import resolve_model
 
-    def to_reader(text: str) -> None:
-        print(text, flush=True)
-
     check_writable("--png", options.png)
-    say = tell_terminal if options.as_json else to_reader
+    say: Say = tell_terminal if options.as_json else partial(print, flush=True)
     with tempfile.TemporaryDirectory(prefix="shisha-rt-demo-") as folder:
         machine, about = _machine(Path(folder))
         ready = make_ready(resolve_model(_MODEL, say), load_machine(machine), teams=True, on_progress=say)
         layer_costs(ready, say)  # here, where progress is shown; the daemon then finds the costs stored
         say(f"starting a daemon for {_MODEL} on {about}\n")
         with child_daemon(_MODEL, "--machine", machine, *_HOW) as daemon, plainly():
-            seen = asyncio.run(_Show(daemon, ready, options.seconds, limits, say).run())
+            seen = asyncio.run(_Show(daemon, ready, options.seconds, say).run())
     drawn = draw_png(seen, options.png or _PNG, say)
     tell_end(seen, drawn, say)
     if options.as_json:
         print(json.dumps({**seen.as_object(), "png": drawn and str(drawn)}))
     if seen.traffic.faults:
         raise Failure(f"the demo found a fault: {seen.traffic.faults[0]}", printed=True)
-
-
-# --- the machine ----------------------------------------------------------------------------------------------
 
 
 def _machine(folder: Path) -> tuple[str, str]:
@@ -162,9 +153,6 @@ def _moved(machine: Machine, to: Mapping[int, int]) -> str:
     return "\n".join(lines)
 
 
-# --- the course -----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class _Show:
     """The demo's course against one daemon."""
@@ -172,7 +160,6 @@ class _Show:
     daemon: ChildDaemon
     ready: ModelOnMachine
     seconds: float
-    limits: SearchLimits
     say: Say
 
     async def run(self) -> Seen:
@@ -236,8 +223,8 @@ class _Show:
 
     async def _search(self, client: AsyncClient, traffic: Traffic, strategy: str, first: str) -> Tried:
         """Start a tuner, show each of its trials, and wait until its plan is live. `first`: the first trial's name."""
-        loop, search_s = asyncio.get_running_loop(), self.limits.search_s
-        stop_s = loop.time() + search_s
+        loop = asyncio.get_running_loop()
+        stop_s = loop.time() + _SEARCH_S
         trials: list[Event] = []
         end: Event | None = None
         stopped = False
@@ -248,8 +235,8 @@ class _Show:
                     break
                 known = any(trial["plan"] == tuner["best_plan"] for trial in trials)
                 if stopped and known and str(plan_of((await client.plan())["stages"])) == tuner["best_plan"]:
-                    why = f"stopped here after {search_s:g} s, best of {len(trials)} so far; a daemon goes on"
-                    end = {"plan": tuner["best_plan"], "reason": why, "seconds": search_s}
+                    why = f"stopped here after {_SEARCH_S:g} s, best of {len(trials)} so far; a daemon goes on"
+                    end = {"plan": tuner["best_plan"], "reason": why, "seconds": _SEARCH_S}
                     break
                 if end is None and known and not stopped and loop.time() > stop_s:
                     stopped = True
@@ -274,7 +261,7 @@ class _Show:
         while (page := await client.events(next_event))["events"]:
             next_event = page["next"]
         await client.call("tuner_set", strategy=strategy, restart=True)
-        end_s = loop.time() + self.limits.limit_s
+        end_s = loop.time() + _LIMIT_S
         while True:
             page = await client.events(next_event)
             next_event = page["next"]
@@ -284,12 +271,10 @@ class _Show:
             if loop.time() > end_s:
                 tuner = (await client.call("tuner_get"))["tuner"]
                 raise Failure(
-                    f"the tuner did not end within {self.limits.limit_s:g} s: it is {tuner['state']}, "
+                    f"the tuner did not end within {_LIMIT_S:g} s: it is {tuner['state']}, "
                     f"trials so far: {tuner['trials']}"
                 )
             await traffic.flow(_LOOK_EVERY_S)
-
-    # --- telling ----------------------------------------------------------------------------------------------
 
     def _open(self, stages: Sequence[Event]) -> None:
         weights = [layer.weight for layer in self.ready.compiled.layers]
@@ -301,7 +286,7 @@ class _Show:
             boxes.append(Box(stage["places"][0], layers, f"{share:5.1%}", share))
         self.say(
             f"{heading(1, SEED)}{len(weights)} layers cut by their weights (Algorithm 1). Nothing is measured for it.\n"
-            f"\n{draw(boxes, columns())}\n\n"
+            f"\n{draw(boxes, shutil.get_terminal_size().columns)}\n\n"
             f"The daemon (pid {self.daemon.pid}) serves at {self.daemon.endpoint}. "
             "Frames flow without a pause from here on."
         )
@@ -338,14 +323,12 @@ _GUIDING: Final = (
 
 
 async def _take(client: AsyncClient, plan: Plan | Sequence[Event]) -> None:
-    """Make a plan live, by a client's request."""
     settled = await client.set_plan(plan)
     if settled["outcome"] != "live":
         raise Failure(f"a plan is {settled['outcome']}: {settled['reason']}")
 
 
 def _slowest(trial: Event) -> str:
-    """Slowest stage of a trial, and its time."""
     times_s = trial["service_s"]
     if not times_s:
         return "a stage that cannot run"

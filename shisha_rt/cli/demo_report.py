@@ -117,7 +117,7 @@ def tell_end(seen: Seen, drawn: Path | None, say: Say) -> None:
     outcome = "; ".join(seen.traffic.faults) or "none lost, all in order, every result as under the seed"
     say(
         f"The guided plan on the {seen.machine}, with the time that each stage takes for a frame:\n\n"
-        f"{draw(stage_boxes(guided.stages, slowest_of(guided.stages)), columns())}\n\n"
+        f"{draw(stage_boxes(guided.stages, slowest_of(guided.stages)), shutil.get_terminal_size().columns)}\n\n"
         f"throughput  {'EMULATED, frames/s':<24}{f'for {guided.seconds:.1f} s at the client':<26}1 / slowest stage\n"
         f"{''.join(_line(name, seen, act) for name, act in zip(NAMES, seen.acts.values(), strict=True))}"
         f"tuning      under load: {walked} plans tried by the walk in {walked_s:.1f} s, {tuned} by guided in "
@@ -171,8 +171,3 @@ def draw_png(seen: Seen, path: Path, say: Say) -> Path | None:
         say(f"no picture is drawn: {error}\n")
         return None
     return path
-
-
-def columns() -> int:
-    """Columns of the terminal, or the usual number without one."""
-    return shutil.get_terminal_size().columns

@@ -28,7 +28,6 @@ class GroupedCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments, common options, and grouped options."""
         sections: dict[str, list[tuple[str, str]]] = {}
         names: dict[str, list[str]] = {}
         for param in self.get_params(ctx):
@@ -57,7 +56,6 @@ class GroupedCommands(TyperGroup):
     """The commands, in groups, each in the order in which they were registered."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write each command with the first line of its help."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for name in self.list_commands(ctx):
             command = self.get_command(ctx, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from shisha_rt.cli.options import Dims, Json, Layers, Model, Shapes, parse_sizes, progress
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 _KEYS: Final = ("index", "name", "op", "weight", "macs", "weight_bytes", "in_bytes", "out_bytes")
 _BAR_WIDTH: Final = 8
-_LEAST_TEXT: Final = 5  # "total" stands below the names
-_BETWEEN_COLUMNS: Final = 19  # two edges, and a space and a divider for each of nine columns
 
 
 def layers(
@@ -72,7 +70,6 @@ def one_frame_at_a_time(mixing: Sequence[str]) -> list[dict[str, object]]:
 
 
 def form_in_words(form: Form) -> str:
-    """Form of a compiled model: its name, and what it means for stages."""
     from shisha_rt.model.index import FORM_EFFECT
 
     return f"{form} ({FORM_EFFECT[form]})"
@@ -81,13 +78,26 @@ def form_in_words(form: Form) -> str:
 def _print_table(model: str, layers_read: Sequence[Layer]) -> None:
     from rich.console import Console
 
-    from shisha_rt.show.lines import counted, shortened
+    from shisha_rt.show.lines import counted
 
     weight = sum(layer.weight for layer in layers_read)
     heaviest = max(layer.weight for layer in layers_read)
-    numbers = [
-        (
+    totals = {
+        "name": "total",
+        "weight": short(weight),
+        "macs": short(sum(layer.macs for layer in layers_read)),
+        "params": short(sum(layer.weight_bytes for layer in layers_read), "B"),
+    }
+    table = layer_table(f"{model}: {counted(len(layers_read), 'layer')}")
+    for head in ("#", "name", "op", "weight", "share", "macs", "params", "in", "out"):
+        is_text = head in ("name", "op")  # which gives way in a narrow terminal; numbers do not
+        justify: Literal["left", "right"] = "left" if is_text or head == "share" else "right"
+        table.add_column(head, totals.get(head, ""), justify=justify, no_wrap=not is_text, overflow="ellipsis")
+    for layer in layers_read:
+        table.add_row(
             str(layer.index),
+            layer.name,
+            layer.op,
             short(layer.weight),
             share_bar(layer.weight, weight, heaviest),
             short(layer.macs),
@@ -95,23 +105,7 @@ def _print_table(model: str, layers_read: Sequence[Layer]) -> None:
             short(layer.in_bytes, "B"),
             short(layer.out_bytes, "B"),
         )
-        for layer in layers_read
-    ]
-    heads = ("#", "weight", "share", "macs", "params", "in", "out")
-    macs, weight_bytes = sum(layer.macs for layer in layers_read), sum(layer.weight_bytes for layer in layers_read)
-    feet = ("", short(weight), "", short(macs), short(weight_bytes, "B"), "", "")
-    widths = [max(map(len, column)) for column in zip(heads, feet, *numbers, strict=True)]
-    console = Console(highlight=False, markup=False)
-    name_width, op_width = _text_widths(layers_read, console.width - sum(widths))
-    table = layer_table(f"{model}: {counted(len(layers_read), 'layer')}")
-    for head, foot, width in zip(heads, feet, widths, strict=True):
-        table.add_column(head, foot, justify="left" if head == "share" else "right", no_wrap=True, min_width=width)
-        if head == "#":
-            table.add_column("name", "total", no_wrap=True)
-            table.add_column("op", no_wrap=True)
-    for layer, (index, *others) in zip(layers_read, numbers, strict=True):
-        table.add_row(index, shortened(layer.name, name_width), shortened(layer.op, op_width), *others)
-    console.print(table)
+    Console(highlight=False, markup=False).print(table)
 
 
 def layer_table(title: str) -> Table:
@@ -120,15 +114,6 @@ def layer_table(title: str) -> Table:
     from rich.table import Table
 
     return Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_footer=True)
-
-
-def _text_widths(layers_read: Sequence[Layer], room: int) -> tuple[int, int]:
-    """Widths of the columns of names and operators, which shrink in a narrow terminal; columns of numbers do not."""
-    room -= _BETWEEN_COLUMNS
-    longest_name = max(_LEAST_TEXT, *(len(layer.name) for layer in layers_read))
-    longest_op = max(len(layer.op) for layer in layers_read)
-    op_width = min(longest_op, max(room // 2, room - longest_name, _LEAST_TEXT))
-    return max(room - op_width, _LEAST_TEXT), op_width
 
 
 def short(count: int, unit: str = "") -> str:

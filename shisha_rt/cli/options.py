@@ -115,12 +115,7 @@ def takes(options: type[OptionsT]) -> Callable[[Callable[[OptionsT], None]], Cal
     """A command whose arguments and options are the fields of a dataclass, annotated as typer wants them."""
     hints = get_type_hints(options, include_extras=True)
     parameters = [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.default is MISSING else field.default,
-            annotation=hints[field.name],
-        )
+        keyword(field.name, hints[field.name], inspect.Parameter.empty if field.default is MISSING else field.default)
         for field in fields(options)  # type: ignore[arg-type]  # there is no type of dataclasses
     ]
 
@@ -134,6 +129,11 @@ def takes(options: type[OptionsT]) -> Callable[[Callable[[OptionsT], None]], Cal
         return called
 
     return command
+
+
+def keyword(name: str, annotation: object, default: object = None) -> inspect.Parameter:
+    """An option of a command, as a parameter of its function."""
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def refuse_given(options: Mapping[str, object], why: str) -> None:
@@ -203,11 +203,11 @@ def parse_shapes(texts: Iterable[str] | None) -> list[dict[str, tuple[int, ...]]
         most = next(name for name, shape in shapes.items() if len(shape) == count)
         counts = f"{count} shapes of {most} and {len(shapes[uneven[0]])} of {uneven[0]}"
         raise BadInput(f"--shape: {counts}, expected as many of each input, or one", Error.WRONG_SIZES)
-    frames_drawn = [{name: shape[k % len(shape)] for name, shape in shapes.items()} for k in range(count)]
-    again = next((shape for k, shape in enumerate(frames_drawn) if shape in frames_drawn[:k]), None)
+    listed = [{name: shape[k % len(shape)] for name, shape in shapes.items()} for k in range(count)]
+    again = next((shape for k, shape in enumerate(listed) if shape in listed[:k]), None)
     if again is not None:
         raise BadInput(f"--shape {shapes_in_words(again)}: is set twice, expected once", Error.WRONG_SIZES)
-    return frames_drawn
+    return listed
 
 
 def parse_dims(texts: Iterable[str] | None) -> dict[str, int]:
@@ -256,7 +256,6 @@ def progress(message: str) -> None:
 
 @functools.cache
 def _steps() -> SimpleQueue[str]:
-    """The steps that a thread repeats."""
     steps: SimpleQueue[str] = SimpleQueue()
 
     def repeat() -> None:

@@ -29,8 +29,7 @@ from shisha_rt.cli.options import (
 )
 from shisha_rt.cli.place_split import SplitOptions, place_split
 from shisha_rt.errors import BadInput, Error, Failure
-from shisha_rt.model.input_sizes import InputSizes
-from shisha_rt.placement.check import Cost, cost
+from shisha_rt.placement.check import cost
 from shisha_rt.placement.duet import DEFAULT_X
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.problem_file import parse_problem
@@ -54,8 +53,9 @@ _PRECISION: Final = "exact"
 EXACT_S: Final = 60.0
 """Time limit of `exact`, and of solvers that begin with it, if none is given."""
 _TIMED: Final = ("exact", "partitiontuner", "forkjoin")
-_MEASURE, _SOLVERS, _PICTURES = "Measuring", "Solvers", "Pictures"
-"""Groups of options."""
+_of_measuring, _of_solvers, _of_pictures = (
+    partial(typer.Option, rich_help_panel=group) for group in ("Measuring", "Solvers", "Pictures")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +84,12 @@ class PlaceOptions:
     ] = False
     precision: Annotated[
         Literal["exact", "any"] | None,
-        typer.Option(
-            help=f"With --measured: may devices change results (any)? Default: {_PRECISION}.", rich_help_panel=_MEASURE
-        ),
+        _of_measuring(help=f"With --measured: may devices change results (any)? Default: {_PRECISION}."),
     ] = None
     group: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="OP+OP",
-            help="With --measured: operators in a row to measure as one, as Conv+Relu; repeatable.",
-            rich_help_panel=_MEASURE,
+        _of_measuring(
+            metavar="OP+OP", help="With --measured: operators in a row to measure as one, as Conv+Relu; repeatable."
         ),
     ] = None
     solver: Annotated[
@@ -101,34 +97,17 @@ class PlaceOptions:
         typer.Option(metavar="NAME", help=f"How to look for an assignment: {', '.join(get_args(SolverName))}."),
     ] = "exact"
     priority: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,C",
-            help="Devices for --solver priority, the preferred one first.",
-            rich_help_panel=_SOLVERS,
-        ),
+        str | None, _of_solvers(metavar="A,B,C", help="Devices for --solver priority, the preferred one first.")
     ] = None
     duet_x: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X",
-            help=f"Percent of nodes that duet reconsiders. Default: {DEFAULT_X:g}.",
-            rich_help_panel=_SOLVERS,
-        ),
+        float | None, _of_solvers(metavar="X", help=f"Percent of nodes that duet reconsiders. Default: {DEFAULT_X:g}.")
     ] = None
     time_limit: Annotated[
         float | None,
-        typer.Option(
-            metavar="S",
-            help=f"Seconds to solve. Default: {EXACT_S:g} for {', '.join(_TIMED)}; else none.",
-            rich_help_panel=_SOLVERS,
-        ),
+        _of_solvers(metavar="S", help=f"Seconds to solve. Default: {EXACT_S:g} for {', '.join(_TIMED)}; else none."),
     ] = None
     accelerator: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DEVICE", help="For --solver typeseq. Default: the last device.", rich_help_panel=_SOLVERS
-        ),
+        str | None, _of_solvers(metavar="DEVICE", help="For --solver typeseq. Default: the last device.")
     ] = None
     # Of layers split over devices: `place split` explains them.
     split: Annotated[SplitMethod | None, typer.Option(hidden=True)] = None
@@ -138,14 +117,8 @@ class PlaceOptions:
     k: Annotated[int | None, typer.Option("--k", min=1, hidden=True)] = None
     again: Annotated[bool, typer.Option("--again", hidden=True)] = False
     one_for_all: Annotated[bool, typer.Option("--one-for-all", hidden=True)] = False
-    dot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the placement as Graphviz text.", rich_help_panel=_PICTURES),
-    ] = None
-    png: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the placement (takes the extra plot).", rich_help_panel=_PICTURES),
-    ] = None
+    dot: Annotated[Path | None, _of_pictures(metavar="FILE", help="Write the placement as Graphviz text.")] = None
+    png: Annotated[Path | None, _of_pictures(metavar="FILE", help="Draw the placement (takes the extra plot).")] = None
     dim: Dims = None
     shape: Shapes = None
     as_json: Json = False
@@ -175,26 +148,26 @@ def place(options: PlaceOptions) -> None:
     of_splits = "objective parallel variable k again one_for_all"
     refuse_options(options, of_splits, "says how to split layers, expected --split with it")
     _refuse_foreign(options)
-    problem = _problem(options)
-    placed = _solved(options, problem)
-    solution = placed.solution
+    task = _problem(options)
+    started = perf_counter()
+    solution = _solved(options, task.problem, started)
+    solve_time_s = perf_counter() - started
     if options.as_json:
-        print(json.dumps(placed.as_object()))
-    elif placed.cost is not None:
+        print(json.dumps(_answer(task, solution, solve_time_s)))
+    elif solution.assignment is not None:
         from shisha_rt.show.placement import print_report
 
-        print_report(problem.title, problem.problem, solution, options.solver, placed.solve_time_s)
+        print_report(task.title, task.problem, solution, options.solver, solve_time_s)
     if solution.assignment is None:
         raise Failure(
             f"{solution.outcome}: {options.solver} has found no assignment: {solution.reason}",
             Error.NO_PLAN,
             printed=True,
         )
-    _draw(options, problem, solution.assignment)
+    _draw(options, task, solution.assignment)
 
 
 def _split(options: PlaceOptions, method: SplitMethod) -> None:
-    """Split layers over devices, on paper."""
     if options.problem.endswith(_PROBLEM_SUFFIX):
         raise BadInput(
             f"--split: not with {Path(options.problem).name}, which has no layers, expected MODEL", Error.OPTIONS_CLASH
@@ -227,22 +200,20 @@ def _problem(options: PlaceOptions) -> _Task:
     refuse_given(of_measuring, "says what --measured may run, expected both or neither")
     groups = {f"--group {group}": group for group in options.group or ()}
     refuse_given(groups, "groups are measured, expected --measured or no such option")
-    return _modelled(options.problem, options.machine, options.place_, parse_sizes(options.dim, options.shape))
+    return _modelled(options)
 
 
-def _solved(options: PlaceOptions, problem: _Task) -> _Found:
+def _solved(options: PlaceOptions, problem: Problem, started: float) -> PlacementSolution:
     from shisha_rt.placement.solvers import SolverOptions, solve
 
     limit_s = options.time_limit or (EXACT_S if options.solver in _TIMED else math.inf)
-    started = perf_counter()
     solver_options = SolverOptions(
         priority=() if options.priority is None else tuple(map(str.strip, options.priority.split(","))),
         duet_x=DEFAULT_X if options.duet_x is None else options.duet_x,
         accelerator=options.accelerator,
         left_s=lambda: started + limit_s - perf_counter(),
     )
-    solution = solve(options.solver, problem.problem, solver_options)
-    return _Found(problem, solution, perf_counter() - started)
+    return solve(options.solver, problem, solver_options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,44 +225,26 @@ class _Task:
     profile: Mapping[str, float] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    task: _Task
-    solution: PlacementSolution
-    solve_time_s: float
-
-    @property
-    def cost(self) -> Cost | None:
-        assignment = self.solution.assignment
-        return None if assignment is None else cost(self.task.problem, assignment)
-
-    def as_object(self) -> dict[str, object]:
-        """The object that `--json` prints: always all keys, except that a schedule and `profile` may be missing."""
-        problem, profile = self.task.problem, self.task.profile
-        assignment, costed = self.solution.assignment, self.cost
-        assert costed is None or math.isfinite(costed.total_s), "a solver's bug: a node on a device that cannot run it"
-        schedule = self.solution.schedule
-        overlap = {} if schedule is None else schedule_object(problem, schedule)
-        bounds = {name: bound for name, bound in self.solution.statistics.items() if name == ANY_ORDER_BOUND}
-        measured = {} if profile is None else {"profile": profile}
-        return {
-            "assignment": None
-            if assignment is None
-            else {node.name: problem.devices[d] for node, d in zip(problem.nodes, assignment, strict=True)},
-            "cost_s": costed and costed.total_s,
-            "node_cost_s": costed and costed.node_s,
-            "transfer_cost_s": costed and costed.transfer_s,
-            "lower_bound_s": self.solution.lower_bound_s,
-            "outcome": self.solution.outcome,
-            "reason": self.solution.reason,
-            "solve_time_s": self.solve_time_s,
-            **overlap,
-            **bounds,
-            **measured,
-        }
-
-
-# What is refused
+def _answer(task: _Task, solution: PlacementSolution, solve_time_s: float) -> dict[str, object]:
+    """The object that `--json` prints: always all keys, except that a schedule and `profile` may be missing."""
+    problem, assignment, schedule = task.problem, solution.assignment, solution.schedule
+    costed = None if assignment is None else cost(problem, assignment)
+    assert costed is None or math.isfinite(costed.total_s), "a solver's bug: a node on a device that cannot run it"
+    return {
+        "assignment": None
+        if assignment is None
+        else {node.name: problem.devices[d] for node, d in zip(problem.nodes, assignment, strict=True)},
+        "cost_s": costed and costed.total_s,
+        "node_cost_s": costed and costed.node_s,
+        "transfer_cost_s": costed and costed.transfer_s,
+        "lower_bound_s": solution.lower_bound_s,
+        "outcome": solution.outcome,
+        "reason": solution.reason,
+        "solve_time_s": solve_time_s,
+        **({} if schedule is None else schedule_object(problem, schedule)),
+        **{name: bound for name, bound in solution.statistics.items() if name == ANY_ORDER_BOUND},
+        **({} if task.profile is None else {"profile": task.profile}),
+    }
 
 
 def _refuse_foreign(options: PlaceOptions) -> None:
@@ -304,17 +257,14 @@ def _refuse_foreign(options: PlaceOptions) -> None:
         raise BadInput(f"--time-limit {options.time_limit:g}: expected a number of seconds above 0", Error.WRONG_OPTION)
 
 
-# Where the problem comes from
-
-
-def _modelled(model: str, machine_name: str | None, place_name: str | None, sizes: InputSizes) -> _Task:
+def _modelled(options: PlaceOptions) -> _Task:
     from shisha_rt.costs.operator_costs import described_costs
     from shisha_rt.machine.config.device_files import devices_of
     from shisha_rt.model.reader.onnx_reader import read_model
     from shisha_rt.model.zoo import resolve_model
     from shisha_rt.placement.build import build_problem
 
-    machine, chosen = _place_of(machine_name, place_name)
+    machine, chosen = _place_of(options.machine, options.place_)
     devices = devices_of(machine, chosen)
     engines = [device.name for device in devices if not device.described]
     if engines:
@@ -323,7 +273,7 @@ def _modelled(model: str, machine_name: str | None, place_name: str | None, size
             "expected --measured",
             Error.COSTS_MISSING,
         )
-    read = read_model(resolve_model(model, progress), sizes)
+    read = read_model(resolve_model(options.problem, progress), parse_sizes(options.dim, options.shape))
     title = f"{read.name} on {chosen.name} of {machine.name}, modelled: times are those of device descriptions"
     return _Task(title, build_problem(read.graph, described_costs(read.graph, devices)))
 
@@ -403,7 +353,6 @@ def _place_of(machine_name: str | None, name: str | None) -> tuple[Machine, Plac
 
 
 def _draw(options: PlaceOptions, placed: _Task, assignment: tuple[int, ...]) -> None:
-    """Write the files of `--dot` and `--png`."""
     if options.dot is not None:
         from shisha_rt.show.placement import placement_dot
 

@@ -8,6 +8,7 @@ import random
 import shutil
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from shisha_rt.planner.solution import PlanSolution
 
 
-_SEARCH: Final = "Search"
+_of_search: Final = partial(typer.Option, rich_help_panel="Search")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,46 +86,29 @@ class PlanOptions:
     stages: Annotated[
         int | None, typer.Option(metavar="N", help="Stages. Default: as many as places or layers, the fewer.")
     ] = None
-    assign: Annotated[
-        Assign, typer.Option(help="What decides which stage gets the fastest place.", rich_help_panel=_SEARCH)
-    ] = DEFAULT_HEURISTIC.assign
-    seed_: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="Start of the random generator.", rich_help_panel=_SEARCH)
-    ] = 0
+    assign: Annotated[Assign, _of_search(help="What decides which stage gets the fastest place.")] = (
+        DEFAULT_HEURISTIC.assign
+    )
+    seed_: Annotated[int, _of_search("--seed", metavar="N", min=0, help="Start of the random generator.")] = 0
     time_limit: Annotated[
         float | None,
-        typer.Option(
+        _of_search(
             metavar="S",
             help="Stop exact after S seconds, a rival of Shisha's after trials of S seconds in all; not for others.",
-            rich_help_panel=_SEARCH,
         ),
     ] = None
     balance: Annotated[
-        Balance | None,
-        typer.Option(
-            help=f"Where Shisha moves a layer to. Default: {DEFAULT_HEURISTIC.balance}.", rich_help_panel=_SEARCH
-        ),
+        Balance | None, _of_search(help=f"Where Shisha moves a layer to. Default: {DEFAULT_HEURISTIC.balance}.")
     ] = None
     alpha: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help=f"Moves without gain before Shisha stops. Default: {DEFAULT_ALPHA}.",
-            rich_help_panel=_SEARCH,
-        ),
+        int | None, _of_search(metavar="N", help=f"Moves without gain before Shisha stops. Default: {DEFAULT_ALPHA}.")
     ] = None
     replicate: Annotated[
         bool, typer.Option("--replicate/--no-replicate", help="Allow copies of a stage, and teams of places.")
     ] = False
-    split: Annotated[
-        bool,
-        typer.Option("--split/--no-split", help="Allow layers to be split over places.", rich_help_panel=_SEARCH),
-    ] = False
+    split: Annotated[bool, _of_search("--split/--no-split", help="Allow layers to be split over places.")] = False
     order: Annotated[
-        LayerOrder,
-        typer.Option(
-            help="Of the layers along the pipeline: as in the file, or whichever is best.", rich_help_panel=_SEARCH
-        ),
+        LayerOrder, _of_search(help="Of the layers along the pipeline: as in the file, or whichever is best.")
     ] = "file"
     objective: Annotated[
         str | None,
@@ -135,20 +119,11 @@ class PlanOptions:
         ),
     ] = None
     target_ms: Annotated[
-        float | None,
-        typer.Option(
-            metavar="MS",
-            help="For energy: a frame by itself takes no longer. Default: no limit.",
-            rich_help_panel=_SEARCH,
-        ),
+        float | None, _of_search(metavar="MS", help="For energy: a frame by itself takes no longer. Default: no limit.")
     ] = None
     kind: Annotated[
         LayerKind | None,
-        typer.Option(
-            "--layers",
-            help="One for each heavy operator (default), or each (where places have devices).",
-            rich_help_panel=_SEARCH,
-        ),
+        _of_search("--layers", help="One for each heavy operator (default), or each (where places have devices)."),
     ] = None
     # Of schedules of partitions: `plan schedule` explains them.
     precision: Annotated[str, typer.Option(hidden=True)] = "exact"
@@ -194,7 +169,6 @@ def plan(options: PlanOptions) -> None:
 
 
 def _scheduled(options: PlanOptions) -> SchemeAnswer:
-    """A schedule of partitions."""
     strategy = options.strategy
     refuse_given(
         {f"--layers {options.kind}": options.kind}, f"not with --strategy {strategy}, which takes the finest layers"
@@ -227,11 +201,9 @@ def _planned(options: PlanOptions, aim: PlanAim) -> PlanAnswer:
         should_stop=lambda: time.monotonic() >= until_s,
     )
     if aim.objective == "energy" and problem.costs is not None and not problem.costs.power_w:
+        where = options.machine or options.costs or "this-machine"
         missing = next(place.name for place in problem.costs.places if place.power_w is None)
-        where, expected = (
-            options.machine or options.costs or "this-machine",
-            "expected the watts that it draws, for energy",
-        )
+        expected = "expected the watts that it draws, for energy"
         raise BadInput(f"{where}: place {missing}: power_w is missing, {expected}", Error.MACHINE_UNFIT)
     start: Plan | None = chosen
     if options.strategy == "guided":  # starts from the exact plan: trials measured by the same costs confirm it
@@ -248,7 +220,6 @@ def _planned(options: PlanOptions, aim: PlanAim) -> PlanAnswer:
 
 
 def _refuse_foreign(options: PlanOptions) -> None:
-    """Refuse options that belong to different strategies."""
     for known, names in ((("shisha",), "balance alpha"), (SCHEMES, "program group"), (LIMITED, "time_limit")):
         if options.strategy not in known:
             expected = f"expected --strategy {' or '.join(known)}"

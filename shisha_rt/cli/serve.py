@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from shisha_rt.cli.completion import offer, offer_machines, offer_models
-from shisha_rt.cli.options import Dims, Groups, ManyShapes, parse_dims, parse_shapes, tell_terminal
+from shisha_rt.cli.options import Dims, Groups, ManyShapes, keyword, parse_dims, parse_shapes, tell_terminal
 from shisha_rt.daemon.loop.log_lines import log_lines, write_line
 from shisha_rt.daemon.settings import (
     Settings,
@@ -52,19 +52,15 @@ def _options() -> Iterator[inspect.Parameter]:
             rich_help_panel=key.group,
         )
         kind: Any = Path if key.file else key.kind
-        yield _parameter(key.name, Annotated[(list[kind] if key.several else kind) | None, option])
-    yield _parameter("group", Groups)
-    yield _parameter("dim", Dims)
-    yield _parameter("shape", ManyShapes)
+        yield keyword(key.name, Annotated[(list[kind] if key.several else kind) | None, option])
+    yield keyword("group", Groups)
+    yield keyword("dim", Dims)
+    yield keyword("shape", ManyShapes)
 
 
 _DESCRIPTORS: Final = 65_536  # as `LimitNOFILE` of the unit that `service` prints
 _SAY_EVERY_S: Final = 10.0
 _OFFERED: Final = {"machine": offer_machines}
-
-
-def _parameter(name: str, annotation: object) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -132,7 +128,6 @@ def _allow_more_descriptors() -> None:
 
 
 def _serve_one(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int, str]) -> None:
-    """Serve one model until told to stop."""
     daemon = _daemon(options, manager, log)
 
     def announce() -> None:

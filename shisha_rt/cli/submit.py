@@ -94,7 +94,9 @@ def submit(options: SubmitOptions) -> None:
         raise BadInput(f"--rate {options.rate:g}: expected a number from {_LEAST_RATE_FPS:g}", Error.WRONG_OPTION)
     if options.stream is not None and not 1 <= len(options.stream) <= MAX_NAME_LENGTH:
         raise BadInput(f"--stream: expected a name of 1 to {MAX_NAME_LENGTH} characters", Error.WRONG_OPTION)
-    _check_output(options.output)
+    if options.output is not None and options.output.suffix != ".npz":
+        raise BadInput(f"--output {options.output}: expected a name that ends in .npz", Error.WRONG_OPTION)
+    check_writable("--output", options.output)
     contents = [(path, read_arrays(path)) for path in options.inputs or ()]
     tally = Tally(keep_outputs=options.output is not None)
     interrupted = False
@@ -333,15 +335,6 @@ def _bar(total: int) -> Any:
         yield show
     finally:
         bar.stop()
-
-
-def _check_output(output: Path | None) -> None:
-    """Check before any frame is sent that the file can be written."""
-    if output is None:
-        return
-    if output.suffix != ".npz":
-        raise BadInput(f"--output {output}: expected a name that ends in .npz", Error.WRONG_OPTION)
-    check_writable("--output", output)
 
 
 def save(path: Path, arrays: dict[str, Array]) -> None:

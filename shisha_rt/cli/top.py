@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -42,6 +42,7 @@ def top(options: TopOptions) -> None:
       shisha-rt top --once
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from rich.console import Console
+    from rich.live import Live
 
     console = Console(highlight=False, markup=False)
     view = _View()
@@ -49,7 +50,11 @@ def top(options: TopOptions) -> None:
         if options.once or not console.is_terminal:
             console.print(view.look(client))
             return
-        _keep_drawing(view, client, console, options.interval)
+        with _keys_at_once(), Live(console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                live.update(view.look(client), refresh=True)
+                if _quit_within(options.interval):
+                    return
 
 
 class _View:
@@ -73,16 +78,6 @@ class _View:
             self._next = news[-1]["event"] + 1
         self._screen.update(status, news)
         return self._screen
-
-
-def _keep_drawing(view: _View, client: Client, console: Any, interval_s: float) -> None:
-    from rich.live import Live
-
-    with _keys_at_once(), Live(console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            live.update(view.look(client), refresh=True)
-            if _quit_within(interval_s):
-                return
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 from shisha_rt.model.elementwise import BROADCAST
 from shisha_rt.model.graph import Graph, Operator
+from shisha_rt.model.shards.local import permutation
 
 Integers: TypeAlias = Mapping[str, tuple[int, ...]]
 """Values of small integer constants, by name."""
@@ -226,9 +227,7 @@ def _reduction(ends: _Ends) -> Axes:
 
 
 def _transpose(ends: _Ends) -> Axes:
-    perm = ends.operator.attributes.get("perm", ())
-    order = perm if isinstance(perm, tuple) and perm else tuple(reversed(range(len(ends.shape(0)))))
-    return (order.index(ends.along(0)),)
+    return (permutation(ends.graph, ends.operator).index(ends.along(0)),)
 
 
 def _reshape(ends: _Ends) -> Axes:

@@ -25,9 +25,8 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from shisha_rt.model.heavy import HEAVY
-from shisha_rt.model.layers import LayeredNode, largest_layers
-from shisha_rt.model.net import Net, declared
+from shisha_rt.model.layers import layer_numbers
+from shisha_rt.model.net import Net, declared, one_operator
 from shisha_rt.model.open_shapes import NOTHING_SEEN, SeenTensor, all_values, static_shape
 from shisha_rt.model.rounding import DEQUANTIZE
 from shisha_rt.model.subgraphs import (
@@ -56,21 +55,16 @@ _NEVER_FOLDED: Final = _RANDOM | _COMPUTED_OTHERWISE | {"Dropout", "QuantizeLine
 
 
 def clean(
-    model: onnx.ModelProto,
-    seen: Mapping[str, SeenTensor] = NOTHING_SEEN,
-    *,
-    strict: bool = True,
-    most_elements: int = _FOLD_LIMIT_ELEMENTS,
+    model: onnx.ModelProto, seen: Mapping[str, SeenTensor] = NOTHING_SEEN, *, strict: bool = True
 ) -> onnx.ModelProto:
     """The cleaned model, with a shape for every tensor whose shape is static or was seen. `model` is not changed.
 
     `model` must contain its weights, have fixed input dimensions and opset 7 or newer, and have passed the ONNX
     checker. `seen` and `strict` are as in `open_shapes.described_shapes`, which raises if shapes contradict each other.
-    Tensors with more than `most_elements` elements are not folded.
     """
     net = replace(Net.of(model), seen=seen, strict=strict)
     name_apart(net.nodes, net.taken_names())
-    _fold_constants(net, most_elements)
+    _fold_constants(net)
     _remove_pass_through(net)
     _remove_zero_states(net)
     _fold_batch_normalization(net)
@@ -100,18 +94,16 @@ def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     return Net.of(model).light().model(model)
 
 
-# Constants
-
-
-def _fold_constants(net: Net, most_elements: int = _FOLD_LIMIT_ELEMENTS) -> None:
+def _fold_constants(net: Net) -> None:
     """Fold constants until nothing changes.
 
     A folded shape can make the shapes behind it static, or a condition known.
     """
     while True:
-        shapes = _static_shapes(net)
+        values = all_values(net.described())
+        shapes = {value.name: shape for value in values if (shape := static_shape(value)) is not None}
         before = len(net.nodes)
-        net.nodes = [node for node in net.nodes if not _fold(node, net, shapes, most_elements)]
+        net.nodes = [node for node in net.nodes if not _fold(node, net, shapes)]
         is_smaller = len(net.nodes) < before
         took_branch = _take_branches(net)
         may_go_on = took_branch or any(node.op_type in ("Shape", "Size") for node in net.nodes)
@@ -134,19 +126,14 @@ def _take_branches(net: Net) -> bool:
     return taken
 
 
-def _static_shapes(net: Net) -> dict[str, Shape]:
-    values = all_values(net.described())
-    return {value.name: shape for value in values if (shape := static_shape(value)) is not None}
-
-
-def _fold(node: onnx.NodeProto, net: Net, shapes: Mapping[str, Shape], most_elements: int) -> bool:
+def _fold(node: onnx.NodeProto, net: Net, shapes: Mapping[str, Shape]) -> bool:
     """Turn the node's outputs into constants if they are known; return whether. Nodes that make graph outputs stay."""
     if node.domain or node.op_type in _NEVER_FOLDED or not net.output_names.isdisjoint(node.output):
         return False
     if node.op_type in ("Shape", "Size") and node.input[0] in shapes:
         values: Sequence[Array] | None = [_shape_or_size(node, shapes[node.input[0]])]
     elif not any(subgraphs(node)) and all(name in net.constants for name in node.input if name):
-        small = all(math.prod(shapes.get(name, ())) <= most_elements for name in node.output)
+        small = all(math.prod(shapes.get(name, ())) <= _FOLD_LIMIT_ELEMENTS for name in node.output)
         values = _evaluate(node, net) if small or node.op_type == "Constant" else None
     else:
         return False
@@ -168,13 +155,7 @@ def _shape_or_size(node: onnx.NodeProto, shape: Shape) -> Array:
 def _evaluate(node: onnx.NodeProto, net: Net) -> list[Array] | None:
     """The node's outputs from its constant inputs, or None if onnx has no working reference or they are no tensors."""
     names = [name for name in dict.fromkeys(node.input) if name]
-    graph = helper.make_graph(
-        [node],
-        "one_operator",
-        [declared(net.constants[name]) for name in names],
-        [helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name],
-    )
-    model = helper.make_model(graph, opset_imports=net.opsets)
+    model = one_operator(node, [declared(net.constants[name]) for name in names], net.opsets)
     from onnx.reference import ReferenceEvaluator  # slow to import, and most models do not need it
 
     try:
@@ -188,9 +169,6 @@ def _evaluate(node: onnx.NodeProto, net: Net) -> list[Array] | None:
         return None
     replaced = iter(values)
     return [np.asarray(next(replaced)) if name else np.empty(0) for name in node.output]
-
-
-# What does nothing at inference
 
 
 def _remove_pass_through(net: Net) -> None:
@@ -243,9 +221,6 @@ def _remove_zero_states(net: Net) -> None:
                 node.input[position] = ""
                 while not node.input[-1]:
                     del node.input[-1]
-
-
-# BatchNormalization
 
 
 def _fold_batch_normalization(net: Net) -> None:
@@ -317,9 +292,6 @@ def _per_filter(conv: onnx.NodeProto, weight: Array, factor: Array) -> Array:
     return np.repeat(factor.reshape(groups, -1), weight.shape[0] // groups, axis=0).reshape(*weight.shape[:2], *ones)
 
 
-# Quantised networks
-
-
 def _dequantise_for_each_reader(net: Net) -> None:
     """Give each reader of dequantised floats a DequantizeLinear of its own; its first reader keeps the one there is.
 
@@ -346,9 +318,6 @@ def _dequantise_for_each_reader(net: Net) -> None:
     net.nodes = placed
 
 
-# Leftovers
-
-
 def _remove_dead(net: Net) -> None:
     """Remove operators, initialisers and inputs on which no graph output depends."""
     needed = net.output_names
@@ -363,19 +332,10 @@ def _remove_dead(net: Net) -> None:
 
 
 def _order_by_layer(net: Net) -> None:
-    """Order operators by layer.
-
-    Heavy operators are numbered in the file's order, so no operator depends on one of a higher layer.
-    """
-    heavy_count = 0
-    described = []
-    for node in net.nodes:
-        is_heavy = node.op_type in HEAVY
-        described.append(LayeredNode(node.op_type, reads(node), node.output, heavy_count if is_heavy else 0))
-        heavy_count += is_heavy
-    layers = largest_layers(described, [value.name for value in net.inputs])
-    in_order = sorted(zip(layers, range(len(net.nodes)), strict=True))
-    net.nodes = [net.nodes[index] for _, index in in_order]
+    """Order operators by layer; no operator depends on one of a higher layer."""
+    nodes = [(node.op_type, reads(node), node.output) for node in net.nodes]
+    numbers = layer_numbers(nodes, [value.name for value in net.inputs])
+    net.nodes = [net.nodes[i] for i in sorted(range(len(numbers)), key=numbers.__getitem__)]
 
 
 def _name_operators(net: Net) -> None:

@@ -6,7 +6,7 @@ nodes removed). Planning, costs and cuts are based on it; only an engine ever se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -53,8 +53,20 @@ class Graph:
     constants: Mapping[str, Tensor]
 
     def tensor(self, name: str) -> Tensor:
-        """A tensor of the graph, made at run time or constant."""
         return self.tensors.get(name) or self.constants[name]
+
+    def part(self, operators: Sequence[Operator], inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
+        """Some operators over this graph's tensors, as a graph of their own."""
+        read = dict.fromkeys(name for operator in operators for name in operator.inputs)
+        made = (name for operator in operators for name in operator.outputs if name)
+        return Graph(
+            name=self.name,
+            operators=tuple(operators),
+            inputs=tuple(self.tensors[name] for name in inputs),
+            outputs=tuple(self.tensors[name] for name in outputs),
+            tensors={name: self.tensors[name] for name in (*inputs, *made)},
+            constants={name: self.constants[name] for name in read if name in self.constants},
+        )
 
     @cached_property
     def producer(self) -> Mapping[str, int]:

@@ -50,7 +50,11 @@ def group_layers(graph: Graph, kind: LayerKind = "heavy") -> tuple[Layer, ...]:
     Light operators that depend on no heavy one are in layer 0; a graph without heavy operators is one layer of weight
     0. With `kind` "operators" each operator is a layer.
     """
-    starts = list(range(len(graph.operators))) if kind == "operators" else _starts(graph)
+    numbers: Sequence[int] = range(len(graph.operators))
+    if kind == "heavy":
+        nodes = [(operator.op_type, operator.inputs, operator.outputs) for operator in graph.operators]
+        numbers = layer_numbers(nodes, [tensor.name for tensor in graph.inputs])
+    starts = [0, *(i for i in range(1, len(numbers)) if numbers[i] != numbers[i - 1])]
     ends = [*(start - 1 for start in starts[1:]), len(graph.operators) - 1]
     crossing = live_bytes(graph)
     bytes_before = [_total_bytes(graph.inputs), *(crossing[end] for end in ends[:-1])]
@@ -84,6 +88,18 @@ class LayeredNode(NamedTuple):
     reads: Sequence[str]
     makes: Sequence[str]
     own: int = 0
+
+
+def layer_numbers(
+    nodes: Iterable[tuple[str, Sequence[str], Sequence[str]]], inputs: Collection[str]
+) -> tuple[int, ...]:
+    """As `largest_layers`; `nodes` (type, reads, makes) are in the file's order, in which heavy ones are numbered."""
+    heavy_count = 0
+    numbered = []
+    for op_type, reads, makes in nodes:
+        numbered.append(LayeredNode(op_type, reads, makes, heavy_count if op_type in HEAVY else 0))
+        heavy_count += op_type in HEAVY
+    return largest_layers(numbered, inputs)
 
 
 def largest_layers(nodes: Sequence[LayeredNode], inputs: Collection[str]) -> tuple[int, ...]:
@@ -121,21 +137,7 @@ def _waiting(nodes: Sequence[LayeredNode], inputs: Collection[str]) -> list[bool
     return is_waiting
 
 
-def _starts(graph: Graph) -> list[int]:
-    """The first operator of each layer."""
-    nodes = [LayeredNode(operator.op_type, operator.inputs, operator.outputs) for operator in graph.operators]
-    waiting = _waiting(nodes, [tensor.name for tensor in graph.inputs])
-    heavies = [i for i, node in enumerate(nodes) if node.op_type in HEAVY]
-    starts = [0]
-    for start in heavies[1:]:
-        while waiting[start - 1] and any(name in graph.consumers for name in nodes[start - 1].makes):
-            start -= 1
-        starts.append(start)
-    return starts
-
-
 def operators_of(layers: Sequence[Layer], first: int, last: int) -> Span:
-    """First and last operator of layers `first` to `last`."""
     return layers[first].first_operator, layers[last].last_operator
 
 

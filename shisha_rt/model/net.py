@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import onnx
 from onnx import helper
@@ -91,5 +91,13 @@ class Net:
 
 
 def declared(tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
-    """Declare a constant as an input."""
     return helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+
+
+def one_operator(
+    node: onnx.NodeProto, inputs: Sequence[onnx.ValueInfoProto], opsets: Sequence[onnx.OperatorSetIdProto], **how: Any
+) -> onnx.ModelProto:
+    """A model of this node alone, whose outputs are given no types. `how`: fields of the model."""
+    outputs = [helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name]
+    graph = helper.make_graph([node], "one_operator", inputs, outputs)
+    return helper.make_model(graph, opset_imports=opsets, **how)

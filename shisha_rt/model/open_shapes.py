@@ -131,7 +131,6 @@ def unknown_tensors(graph: onnx.GraphProto, seen: Collection[str]) -> list[str]:
 
 
 def all_values(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
-    """All that a graph says of its tensors."""
     return (*graph.input, *graph.value_info, *graph.output)
 
 

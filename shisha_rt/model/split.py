@@ -49,7 +49,6 @@ class Split:
 
     @property
     def joins(self) -> bool:
-        """Whether the stage begins with the join."""
         return self.part == len(self.shares)
 
     @property

@@ -22,7 +22,6 @@ def new_name(wish: str, taken: set[str]) -> str:
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs among a node's attributes."""
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.g

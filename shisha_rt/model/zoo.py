@@ -22,21 +22,22 @@ from shisha_rt.checked import did_you_mean
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import pip_install
 from shisha_rt.model.default_dims import set_default_dims
-from shisha_rt.model.topologies.catalogue import TOPOLOGIES
+from shisha_rt.model.topologies.bert import bert, roberta
+from shisha_rt.model.topologies.darknet import darknet53, yolov3
+from shisha_rt.model.topologies.gpt2 import gpt2
+from shisha_rt.model.topologies.resnet import resnet18, resnext50
+from shisha_rt.model.topologies.synthnet import synthnet
+from shisha_rt.model.topologies.vgg import vgg16
 from shisha_rt.process.job import JobFailed, run_job
 
 SHIPPED: Final = (
-    "alexnet",
-    "densenet121",
-    "inception_v1",
-    "inception_v2",
-    "resnet50",
-    "shufflenet",
-    "squeezenet",
-    "vgg19",
-    "zfnet512",
+    *("alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50"),
+    *("shufflenet", "squeezenet", "vgg19", "zfnet512"),
 )
 """Networks of the `onnx` package."""
+TOPOLOGIES: Final[Mapping[str, Callable[[], onnx.ModelProto]]] = {
+    build.__name__: build for build in (bert, darknet53, gpt2, resnet18, resnext50, roberta, synthnet, vgg16, yolov3)
+}
 NAMES: Final = tuple(sorted((*SHIPPED, *TOPOLOGIES)))
 """Networks with made-up weights."""
 TRAINED: Final[Mapping[str, tuple[str, Mapping[str, int]]]] = {
@@ -83,7 +84,6 @@ def _meant(text: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """The letters and digits of a name."""
     return "".join(character for character in name.removeprefix(_PREFIX).lower() if character.isalnum())
 
 

@@ -40,19 +40,6 @@ class FramesDiffer(ValueError):
     """Frames of a batch have different answers from the same frames alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Together:
-    """A stage in one shape of the model: `single` computes one frame, and `sizes` batches, by their number of frames.
-
-    `axes`: each tensor's axis of frames, by name. `precision`: in which they compute.
-    """
-
-    single: EngineSession
-    axes: Mapping[str, int]
-    sizes: Mapping[int, EngineSession]
-    precision: Precision = "fp32"
-
-
 def batched_stage(sessions: Sequence[EngineSession], together: Callable[[], Iterable[Together]]) -> BuiltStage:
     """A stage of `sessions` that computes batches, too, as far as `together` can be built and its answers are right."""
     try:
@@ -65,12 +52,129 @@ def batched_stage(sessions: Sequence[EngineSession], together: Callable[[], Iter
     return stage
 
 
+@dataclass(frozen=True, slots=True)
+class _Binding:
+    """`compute` works on slots, except for tensors `gathered` from slots before it or `scattered` to slots after it."""
+
+    compute: Bound
+    gathered: tuple[str, ...]
+    scattered: tuple[str, ...]
+
+
+class Together:
+    """A stage in one shape of the model: `single` computes one frame, and `sizes` batches, by their number of frames.
+
+    `axes`: each tensor's axis of frames, by name. `precision`: in which they compute.
+    """
+
+    def __init__(
+        self,
+        single: EngineSession,
+        axes: Mapping[str, int],
+        sizes: Mapping[int, EngineSession],
+        precision: Precision = "fp32",
+    ) -> None:
+        self.single = single
+        self._axes = axes
+        self._sizes = sizes
+        self._precision = precision
+        self._ends = single.ends
+        self._descending = sorted(sizes, reverse=True)
+        self._bindings: dict[tuple[int, int], _Binding] = {}
+        self._aside: dict[str, Array] = {}  # the stage's own memory, by tensor: see `_room`
+
+    @property
+    def end_bytes(self) -> int:
+        return self._ends.size_bytes
+
+    @property
+    def networks(self) -> set[EngineSession]:
+        """The sessions that compute batches; one session may be for several sizes."""
+        return set(self._sizes.values())
+
+    def largest(self, frames: int) -> int:
+        """The largest size of at most `frames`; 1 if there is none."""
+        return next((size for size in self._descending if size <= frames), 1)
+
+    def run(self, arena: Arena, slots: Sequence[int], cpu_clock: CpuClock, layout: int) -> tuple[float, ...]:
+        count = len(slots)
+        first = slots[0] if slots[-1] - slots[0] == count - 1 else -1
+        binding = self._bindings.get((first, count))
+        if binding is None:
+            binding = self._bindings[first, count] = self._bind(arena, first, count, layout)
+        regions = arena.layouts[layout].regions
+        for name in binding.gathered:
+            for position, slot in enumerate(slots):
+                self._aside[name][position] = arena.raw(slot, regions[name])
+        segments_s = binding.compute(cpu_clock)
+        for name in binding.scattered:
+            for position, slot in enumerate(slots):
+                arena.raw(slot, regions[name])[...] = self._aside[name][position]
+        return segments_s
+
+    def _bind(self, arena: Arena, first: int, count: int, layout: int) -> _Binding:
+        """`first`: the first of neighbouring slots; -1 if the slots are not neighbours."""
+        regions, axes = arena.layouts[layout].regions, self._axes
+        arrays, aside = {}, set()
+        for spec in self._ends.both:
+            name = spec.name
+            if first >= 0 and regions[name].is_gapless:
+                arrays[name] = arena.view_of_many(first, count, regions[name], axes[name])
+            else:
+                aside.add(name)
+                arrays[name] = self._many(self._room(spec)[:count].reshape(-1), spec, count)
+        return _Binding(
+            self._sizes[count].bind(arrays),
+            tuple(spec.name for spec in self._ends.inputs if spec.name in aside),
+            tuple(spec.name for spec in self._ends.outputs if spec.name in aside),
+        )
+
+    def _room(self, spec: Tensor) -> Array:
+        """(most frames, bytes): the stage's own memory for this tensor."""
+        if spec.name not in self._aside:
+            self._aside[spec.name] = np.zeros((self._descending[0], spec.size_bytes), np.uint8)
+        return self._aside[spec.name]
+
+    def _many(self, raw: Array, spec: Tensor, count: int) -> Array:
+        """View the bytes of `count` frames as one tensor."""
+        shape = list(spec.shape)
+        shape[self._axes[spec.name]] *= count
+        return raw.view(NUMPY_OF[spec.datatype]).reshape(shape)
+
+    def try_out(self) -> None:
+        """Try each network on a few frames; raise FramesDiffer unless each has the same answer in a batch as alone."""
+        single = self.single
+        tried = [
+            run_on_frame(lambda inputs: (inputs, single.answers(inputs)), self._ends.inputs, seed)
+            for seed in range(1, _TRIED_FRAMES + 1)  # frame 0 has only zeros as integers
+        ]
+        for network in self.networks:
+            sizes = [size for size, computes in self._sizes.items() if computes is network]
+            self._try_run(_TRIED_FRAMES if _TRIED_FRAMES in sizes else max(sizes), tried)
+
+    def _try_run(self, count: int, tried: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]]) -> None:
+        """Run one batch of `count` of the frames. `tried`: frames, and the stage's outputs for each of them alone."""
+        frames = [tried[number % len(tried)] for number in range(count)]
+        arrays = {
+            spec.name: self._many(np.zeros(count * spec.size_bytes, np.uint8), spec, count) for spec in self._ends.both
+        }
+        for spec in self._ends.inputs:
+            by_frame = arrays[spec.name].reshape(count, -1)
+            for position, (given, _) in enumerate(frames):
+                by_frame[position] = given[spec.name].reshape(-1)
+        self._sizes[count].bind(arrays)(untimed)
+        for spec in self._ends.outputs:
+            by_frame = arrays[spec.name].reshape(count, *spec.shape)
+            for position, (_, expected) in enumerate(frames):
+                _check_alike(spec, by_frame[position], expected[spec.name], self._precision)
+
+
 class BatchedStage(BuiltStage):
     """A stage that computes batches, too; `shapes` has one entry for each layout."""
 
     def __init__(self, shapes: Sequence[Together]) -> None:
-        super().__init__([together.single for together in shapes])
-        self._shapes = [_Runs(together) for together in shapes]
+        super().__init__([shape.single for shape in shapes])
+        self._shapes = shapes
 
     def try_out(self) -> None:
         """Run batches of a few frames. Raises FramesDiffer, and whatever an engine raises."""
@@ -104,111 +208,6 @@ class BatchedStage(BuiltStage):
                 runs_s.append(shape.run(arena, slots[at : at + size], cpu_clock, layout))
             at += size
         return tuple(map(math.fsum, zip(*runs_s, strict=True)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Binding:
-    """`compute` works on slots, except for tensors `gathered` from slots before it or `scattered` to slots after it."""
-
-    compute: Bound
-    gathered: tuple[str, ...]
-    scattered: tuple[str, ...]
-
-
-class _Runs:
-    """Runs of batches, in one shape of the model."""
-
-    def __init__(self, together: Together) -> None:
-        self._together = together
-        self._ends = together.single.ends
-        self._descending = sorted(together.sizes, reverse=True)
-        self._bindings: dict[tuple[int, int], _Binding] = {}
-        self._aside: dict[str, Array] = {}  # the stage's own memory, by tensor: see `_room`
-
-    @property
-    def end_bytes(self) -> int:
-        return self._ends.size_bytes
-
-    @property
-    def networks(self) -> set[EngineSession]:
-        """The sessions that compute batches; one session may be for several sizes."""
-        return set(self._together.sizes.values())
-
-    def largest(self, frames: int) -> int:
-        """The largest size of at most `frames`; 1 if there is none."""
-        return next((size for size in self._descending if size <= frames), 1)
-
-    def run(self, arena: Arena, slots: Sequence[int], cpu_clock: CpuClock, layout: int) -> tuple[float, ...]:
-        count = len(slots)
-        first = slots[0] if slots[-1] - slots[0] == count - 1 else -1
-        binding = self._bindings.get((first, count))
-        if binding is None:
-            binding = self._bindings[first, count] = self._bind(arena, first, count, layout)
-        regions = arena.layouts[layout].regions
-        for name in binding.gathered:
-            for position, slot in enumerate(slots):
-                self._aside[name][position] = arena.raw(slot, regions[name])
-        segments_s = binding.compute(cpu_clock)
-        for name in binding.scattered:
-            for position, slot in enumerate(slots):
-                arena.raw(slot, regions[name])[...] = self._aside[name][position]
-        return segments_s
-
-    def _bind(self, arena: Arena, first: int, count: int, layout: int) -> _Binding:
-        """`first`: the first of neighbouring slots; -1 if the slots are not neighbours."""
-        regions, axes = arena.layouts[layout].regions, self._together.axes
-        arrays, aside = {}, set()
-        for spec in self._ends.both:
-            name = spec.name
-            if first >= 0 and regions[name].is_gapless:
-                arrays[name] = arena.view_of_many(first, count, regions[name], axes[name])
-            else:
-                aside.add(name)
-                arrays[name] = self._many(self._room(spec)[:count].reshape(-1), spec, count)
-        return _Binding(
-            self._together.sizes[count].bind(arrays),
-            tuple(spec.name for spec in self._ends.inputs if spec.name in aside),
-            tuple(spec.name for spec in self._ends.outputs if spec.name in aside),
-        )
-
-    def _room(self, spec: Tensor) -> Array:
-        """(most frames, bytes): the stage's own memory for this tensor."""
-        if spec.name not in self._aside:
-            self._aside[spec.name] = np.zeros((self._descending[0], spec.size_bytes), np.uint8)
-        return self._aside[spec.name]
-
-    def _many(self, raw: Array, spec: Tensor, count: int) -> Array:
-        """View the bytes of `count` frames as one tensor."""
-        shape = list(spec.shape)
-        shape[self._together.axes[spec.name]] *= count
-        return raw.view(NUMPY_OF[spec.datatype]).reshape(shape)
-
-    def try_out(self) -> None:
-        """Try each network on a few frames; raise FramesDiffer unless each has the same answer in a batch as alone."""
-        single = self._together.single
-        tried = [
-            run_on_frame(lambda inputs: (inputs, single.answers(inputs)), self._ends.inputs, seed)
-            for seed in range(1, _TRIED_FRAMES + 1)  # frame 0 has only zeros as integers
-        ]
-        for network in self.networks:
-            sizes = [size for size, computes in self._together.sizes.items() if computes is network]
-            self._try_run(_TRIED_FRAMES if _TRIED_FRAMES in sizes else max(sizes), tried)
-
-    def _try_run(self, count: int, tried: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]]) -> None:
-        """Run one batch of `count` of the frames. `tried`: frames, and the stage's outputs for each of them alone."""
-        frames = [tried[number % len(tried)] for number in range(count)]
-        arrays = {
-            spec.name: self._many(np.zeros(count * spec.size_bytes, np.uint8), spec, count) for spec in self._ends.both
-        }
-        for spec in self._ends.inputs:
-            by_frame = arrays[spec.name].reshape(count, -1)
-            for position, (given, _) in enumerate(frames):
-                by_frame[position] = given[spec.name].reshape(-1)
-        self._together.sizes[count].bind(arrays)(untimed)
-        for spec in self._ends.outputs:
-            by_frame = arrays[spec.name].reshape(count, *spec.shape)
-            for position, (_, expected) in enumerate(frames):
-                _check_alike(spec, by_frame[position], expected[spec.name], self._together.precision)
 
 
 def _check_alike(spec: Tensor, together: Array, alone: Array, precision: Precision = "fp32") -> None:

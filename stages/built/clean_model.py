@@ -7,7 +7,8 @@ the reference gets them embedded, at the cost of copies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,9 +23,9 @@ from onnx import helper, numpy_helper
 from shisha_rt.messages.scales import read_scales, scales_file
 from shisha_rt.model.batches import follow_batch
 from shisha_rt.model.free_batch import free_batch, integers_of
-from shisha_rt.model.graph import Graph, Operator
-from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean
-from shisha_rt.model.spans import ends_of
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.reader.onnx_reader import load_clean
+from shisha_rt.model.spans import ends_of, weight_bytes
 from shisha_rt.model.subgraphs import reads
 from shisha_rt.placement.segments import Segment
 from shisha_rt.tensors import NUMPY_OF, Tensor
@@ -48,8 +49,8 @@ class CleanModel:
     @classmethod
     def read(cls, folder: Path, scales: str | None = None) -> CleanModel:
         """The cleaned model in a folder. `scales`: the name of a file of scales other than the usual one."""
-        proto = onnx.load(folder / CLEAN_FILE, load_external_data=False)
-        return cls(folder, read_clean(folder), proto, scales or scales_file())
+        proto, graph = load_clean(folder)
+        return cls(folder, graph, proto, scales or scales_file())
 
     @cached_property
     def constants(self) -> Mapping[str, onnx.TensorProto]:
@@ -58,8 +59,7 @@ class CleanModel:
     def of_frames(self, count: int) -> CleanModel:
         """The same for batches of `count` frames; right only if the operators keep frames apart (`model.batches`)."""
         followed = follow_batch(self.graph, integers_of(self.proto.graph))
-        proto = onnx.ModelProto()
-        proto.CopyFrom(self.proto)
+        proto = deepcopy(self.proto)
         shapes = {name: tensor.shape for name, tensor in self.graph.tensors.items()}
         free_batch(proto.graph, followed.reshaped, shapes)
         tensors = {
@@ -99,44 +99,41 @@ class CleanModel:
             input=[value_info(self.graph.tensors[name]) for name in segment.inputs],
             output=[value_info(self.graph.tensors[name]) for name in segment.outputs],
         )
-        return onnx.ModelProto(ir_version=self.proto.ir_version, opset_import=self.proto.opset_import, graph=graph)
+        return self.model_of(graph)
 
     def ends(self, segment: Segment) -> Ends:
-        """The tensors at both ends of the segment."""
         inputs, outputs = (
             tuple(self.graph.tensors[name] for name in names) for names in (segment.inputs, segment.outputs)
         )
         return Ends(inputs, outputs)
 
     def graph_of(self, segment: Segment) -> Graph:
-        """The segment's operators as a graph of their own."""
-        return self._graph_of(self._operators(segment), segment.inputs, segment.outputs)
+        operators = self.graph.operators[segment.first : segment.last + 1]
+        return self.graph.part(operators, segment.inputs, segment.outputs)
 
     def part(self, operators: Sequence[int]) -> CleanModel:
         """Some operators, in ascending order, as a model of their own; they need not be adjacent."""
-        chosen = [self.graph.operators[operator] for operator in operators]
-        graph = self._graph_of(chosen, *ends_of(self.graph, [(operator, operator) for operator in operators]))
+        ends = ends_of(self.graph, [(operator, operator) for operator in operators])
+        graph = self.graph.part([self.graph.operators[operator] for operator in operators], *ends)
         nodes = [self.proto.graph.node[operator] for operator in operators]
-        weights = [self.constants[name] for name in self._weights(chosen)]
-        proto = onnx.ModelProto(
-            ir_version=self.proto.ir_version,
-            opset_import=self.proto.opset_import,
-            graph=onnx.GraphProto(node=nodes, initializer=weights),
-        )
-        return replace(self, graph=graph, proto=proto)
+        weights = [self.constants[name] for name in graph.constants]
+        return replace(self, graph=graph, proto=self.model_of(onnx.GraphProto(node=nodes, initializer=weights)))
+
+    def model_of(self, graph: onnx.GraphProto) -> onnx.ModelProto:
+        """A model of this one's versions."""
+        return onnx.ModelProto(ir_version=self.proto.ir_version, opset_import=self.proto.opset_import, graph=graph)
 
     def with_weights(self, cut: onnx.ModelProto) -> onnx.ModelProto:
         """The cut with all weights embedded. Serialising it fails beyond 2 GiB, protobuf's limit."""
-        model_proto = onnx.ModelProto()
-        model_proto.CopyFrom(cut)
-        for constant in model_proto.graph.initializer:
+        embedding = deepcopy(cut)
+        for constant in embedding.graph.initializer:
             if constant.data_location == onnx.TensorProto.EXTERNAL:
                 constant.CopyFrom(numpy_helper.from_array(self.array(constant.name), constant.name))
-        return model_proto
+        return embedding
 
     def weight_bytes(self, segment: Segment) -> int:
         """Bytes of all constants that the segment reads, each counted once."""
-        return sum(self.graph.constants[name].size_bytes for name in self._weights(self._operators(segment)))
+        return weight_bytes(self.graph, segment.first, segment.last)
 
     def array(self, name: str) -> npt.NDArray[Any]:
         """A constant's values, read-only; mapped if external: the library would read the whole file."""
@@ -147,25 +144,6 @@ class CleanModel:
         dtype = helper.tensor_dtype_to_np_dtype(constant.data_type)
         offset = int(where.get("offset", 0))
         return np.memmap(self.folder / where["location"], dtype, "r", offset, tuple(constant.dims))
-
-    def _operators(self, segment: Segment) -> tuple[Operator, ...]:
-        return self.graph.operators[segment.first : segment.last + 1]
-
-    def _graph_of(self, operators: Sequence[Operator], inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
-        made = (name for operator in operators for name in operator.outputs if name)
-        return Graph(
-            name=self.graph.name,
-            operators=tuple(operators),
-            inputs=tuple(self.graph.tensors[name] for name in inputs),
-            outputs=tuple(self.graph.tensors[name] for name in outputs),
-            tensors={name: self.graph.tensors[name] for name in (*inputs, *made)},
-            constants={name: self.graph.constants[name] for name in self._weights(operators)},
-        )
-
-    def _weights(self, operators: Iterable[Operator]) -> list[str]:
-        """Names of the constants that the operators read, in the order of reading."""
-        read = dict.fromkeys(name for operator in operators for name in operator.inputs)
-        return [name for name in read if name in self.constants]
 
 
 def value_info(tensor: Tensor, shape: Sequence[int | str] | None = None) -> onnx.ValueInfoProto:

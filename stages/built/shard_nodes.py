@@ -7,16 +7,16 @@ groups, follow one another. A shard has copies of weights that are not contiguou
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from shisha_rt.model.graph import Graph, Tensor
+from shisha_rt.model.graph import Tensor
 from shisha_rt.model.shards.shard_graphs import join_graph
-from shisha_rt.model.shards.shards import Crop, Excerpt, Join, Shard, ShardOperator, SplitRun
+from shisha_rt.model.shards.shards import Crop, Excerpt, PartialSum, Shard, ShardOperator, SplitRun
 from shisha_rt.model.subgraphs import reads
 from shisha_rt.tensors import NUMPY_OF
 from stages.built.clean_model import CleanModel, value_info
@@ -30,6 +30,8 @@ _PARAMETERS: Final[Mapping[str, tuple[tuple[str, float], ...]]] = {
     "Clip": (("min", -np.inf), ("max", np.inf)),
 }
 """Parameters of activations that can follow a sum: names, in the order of a fused operator's list, and defaults."""
+_Nodes: TypeAlias = list[onnx.NodeProto]
+_Constants: TypeAlias = list[onnx.TensorProto]
 _SINGLE: Final = ("activation_alpha", "activation_beta", "activation_gamma")
 
 
@@ -47,38 +49,80 @@ class ShardedModel:
         self._opset = opsets.get("ai.onnx", 1)
 
     def shard(self, split: SplitRun, part: int) -> onnx.ModelProto:
-        """Shard `part` as a model, from the tensors that it reads to those that it makes."""
+        """Shard `part` as a model, from the tensors that it reads to those that it makes.
+
+        It has one node for each operator of `shard_graph`.
+        """
         shard = split.shards[part]
-        nodes, new = shard_nodes(self._nodes, shard, self._opset, self._block)
-        weights = [self._excerpt(name, constant) for name, constant in shard.constants.items()]
+        constants = [self._excerpt(name, constant) for name, constant in shard.constants.items()]
+        constants += [_integers(name, values) for name, values in shard.vectors.items()]
+        constants += [numpy_helper.from_array(np.zeros(1, NUMPY_OF[kind]), name) for name, kind in shard.zeros.items()]
+        nodes = []
+        for step in shard.steps:
+            if isinstance(step, Crop):
+                cropped, bounds = self._blocked_crop(step, shard) if step.blocked else self._crop(step)
+                nodes += cropped
+                constants += bounds
+            else:
+                nodes.append(_changed(self._nodes[step.index], step))
         ends = [[shard.tensors[excerpt.name] for excerpt in excerpts] for excerpts in (shard.reads, shard.makes)]
-        return self._wrapped(nodes, [*weights, *new], *ends)
+        return self._model(nodes, constants, *ends)
 
     def join(self, split: SplitRun, behind: Sequence[int] = ()) -> onnx.ModelProto:
         """The join as a model, with the operators `behind` it that are in the same stage."""
-        nodes, new = join_nodes(self._nodes, self._whole.graph, split.join, self._opset)
-        nodes += (self._nodes[index] for index in behind)
+        nodes, constants = ([], []) if split.join.sum is None else self._sum(split.join.sum)
+        nodes += (self._nodes[index] for index in (*split.join.operators, *behind))
         read = dict.fromkeys(name for node in nodes for name in reads(node))
-        weights = [self._whole.constants[name] for name in read if name in self._whole.constants]
-        whole = join_graph(self._whole.graph, split, behind)
-        return self._wrapped(nodes, [*weights, *new], whole.inputs, whole.outputs)
+        constants += (self._whole.constants[name] for name in read if name in self._whole.constants)
+        graph = join_graph(self._whole.graph, split, behind)
+        return self._model(nodes, constants, graph.inputs, graph.outputs)
 
-    def _wrapped(
-        self,
-        nodes: Sequence[onnx.NodeProto],
-        constants: Iterable[onnx.TensorProto],
-        inputs: Iterable[Tensor],
-        outputs: Iterable[Tensor],
+    def _model(
+        self, nodes: _Nodes, constants: _Constants, inputs: Iterable[Tensor], outputs: Iterable[Tensor]
     ) -> onnx.ModelProto:
-        graph = onnx.GraphProto(
-            name="shard",
-            node=nodes,
-            initializer=constants,
-            input=map(value_info, inputs),
-            output=map(value_info, outputs),
-        )
-        proto = self._whole.proto
-        return onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, graph=graph)
+        ends = [map(value_info, inputs), map(value_info, outputs)]
+        graph = onnx.GraphProto(name="shard", node=nodes, initializer=constants, input=ends[0], output=ends[1])
+        return self._whole.model_of(graph)
+
+    def _sum(self, total: PartialSum) -> tuple[_Nodes, _Constants]:
+        before = f"{total.tensor}/sum" if total.activation else total.tensor
+        nodes = [helper.make_node("Sum", total.parts, [before], f"{total.tensor}/sum")]
+        constants: _Constants = []
+        if total.activation:
+            datatype = NUMPY_OF[self._whole.graph.tensors[total.tensor].datatype]
+            values: dict[str, Any] = _parameters(self._nodes[total.index], total.activation)
+            if total.activation == "Clip" and self._opset >= _CLIP_TAKES_INPUTS:
+                constants = [numpy_helper.from_array(np.array(v, datatype), f"{before}/{n}") for n, v in values.items()]
+                values = {}
+            inputs = [before, *(constant.name for constant in constants)]
+            name = f"{total.tensor}/{total.activation}"
+            nodes.append(helper.make_node(total.activation, inputs, [total.tensor], name, **values))
+        return nodes, constants
+
+    def _crop(self, step: Crop) -> tuple[_Nodes, _Constants]:
+        name = f"{step.result}/crop"  # `step.result` may be a node's name
+        bounds = {"starts": step.slice.first, "ends": step.slice.end, "axes": step.slice.axis}
+        if self._opset < _SLICE_TAKES_INPUTS:
+            lists: dict[str, Any] = {name: [value] for name, value in bounds.items()}
+            return [helper.make_node("Slice", [step.source], [step.result], name, **lists)], []
+        constants = [_integers(f"{step.result}/{bound}", [value]) for bound, value in bounds.items()]
+        names = [constant.name for constant in constants]
+        return [helper.make_node("Slice", [step.source, *names], [step.result], name)], constants
+
+    def _blocked_crop(self, step: Crop, shard: Shard) -> tuple[_Nodes, _Constants]:
+        """Crop rows of a tensor that lies in memory as [N][C/b][H][W][b]: reshape it to that, crop, and reshape it
+        back.
+        """
+        images, channels, *sizes = shard.tensors[step.source].shape
+        unfolded = _integers(f"{step.unfolded}/shape", (images, channels // self._block, *sizes, self._block))
+        folded = _integers(f"{step.result}/shape", shard.tensors[step.result].shape)
+        cropped, bounds = self._crop(Crop(step.unfolded, step.slice, step.folded))
+        nodes = [
+            helper.make_node("Reshape", [step.source, unfolded.name], [step.unfolded], step.unfolded),
+            *cropped,
+            helper.make_node("Reshape", [step.folded, folded.name], [step.result], f"{step.result}/shape"),
+        ]
+        return nodes, [unfolded, folded, *bounds]
 
     def _excerpt(self, name: str, excerpt: Excerpt) -> onnx.TensorProto:
         """A constant or a slice of one: if possible, as a range of its file."""
@@ -100,47 +144,8 @@ class ShardedModel:
         return np.ascontiguousarray(whole.take(range(first, end), axis))
 
 
-def shard_nodes(
-    nodes: Sequence[onnx.NodeProto], shard: Shard, opset: int, block: int = 0
-) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """The nodes of a shard, one for each operator of its graph, and its new constants.
-
-    `nodes`: of the whole graph; `block` as in `ShardedModel`.
-    """
-    new = [numpy_helper.from_array(np.array(values, np.int64), name) for name, values in shard.vectors.items()]
-    new += [numpy_helper.from_array(np.zeros(1, NUMPY_OF[kind]), name) for name, kind in shard.zeros.items()]
-    made = []
-    for step in shard.steps:
-        if isinstance(step, Crop):
-            cropped, constants = _crop(step, opset) if not step.blocked else _blocked_crop(step, shard, opset, block)
-            made += cropped
-            new += constants
-        else:
-            made.append(_changed(nodes[step.index], step))
-    return made, new
-
-
-def join_nodes(
-    nodes: Sequence[onnx.NodeProto], graph: Graph, join: Join, opset: int
-) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """The nodes of a join (the sum of shards' parts, its activation, operators behind), and its new constants."""
-    node_protos: list[onnx.NodeProto] = []
-    new: list[onnx.TensorProto] = []
-    if join.sum is not None:
-        total = join.sum
-        before = f"{total.tensor}/sum" if total.activation else total.tensor
-        node_protos.append(helper.make_node("Sum", total.parts, [before], f"{total.tensor}/sum"))
-        if total.activation:
-            datatype = NUMPY_OF[graph.tensors[total.tensor].datatype]
-            values: dict[str, Any] = _parameters(nodes[total.index], total.activation)
-            inputs = [before]
-            if total.activation == "Clip" and opset >= _CLIP_TAKES_INPUTS:
-                new = [numpy_helper.from_array(np.array(v, datatype), f"{before}/{n}") for n, v in values.items()]
-                inputs += [constant.name for constant in new]
-                values = {}
-            name = f"{total.tensor}/{total.activation}"
-            node_protos.append(helper.make_node(total.activation, inputs, [total.tensor], name, **values))
-    return [*node_protos, *(nodes[index] for index in join.operators)], new
+def _integers(name: str, values: Sequence[int]) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.array(values, np.int64), name)
 
 
 def _parameters(node: onnx.NodeProto, activation: str) -> dict[str, float]:
@@ -165,38 +170,6 @@ def _changed(node: onnx.NodeProto, step: ShardOperator) -> onnx.NodeProto:
             *(helper.make_attribute(name, value) for name, value in step.attributes.items()),
         ],
     )
-
-
-def _crop(step: Crop, opset: int) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    name = f"{step.result}/crop"  # `step.result` may be a node's name
-    bounds = {"starts": step.slice.first, "ends": step.slice.end, "axes": step.slice.axis}
-    if opset < _SLICE_TAKES_INPUTS:
-        lists: dict[str, Any] = {name: [value] for name, value in bounds.items()}
-        return [helper.make_node("Slice", [step.source], [step.result], name, **lists)], []
-    constants = [
-        numpy_helper.from_array(np.array([value], np.int64), f"{step.result}/{name}") for name, value in bounds.items()
-    ]
-    names = [constant.name for constant in constants]
-    return [helper.make_node("Slice", [step.source, *names], [step.result], name)], constants
-
-
-def _blocked_crop(
-    step: Crop, shard: Shard, opset: int, block: int
-) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """Crop rows of a tensor that lies in memory as [N][C/b][H][W][b]: reshape it to that, crop, and reshape it back."""
-    images, channels, *sizes = shard.tensors[step.source].shape
-    shapes = {
-        step.unfolded: (images, channels // block, *sizes, block),
-        step.result: shard.tensors[step.result].shape,
-    }
-    new = [numpy_helper.from_array(np.array(shape, np.int64), f"{name}/shape") for name, shape in shapes.items()]
-    cropped, bounds = _crop(Crop(step.unfolded, step.slice, step.folded), opset)
-    nodes = [
-        helper.make_node("Reshape", [step.source, new[0].name], [step.unfolded], step.unfolded),
-        *cropped,
-        helper.make_node("Reshape", [step.folded, new[1].name], [step.result], f"{step.result}/shape"),
-    ]
-    return nodes, [*new, *bounds]
 
 
 def _byte_range(source: onnx.TensorProto, name: str, excerpt: Excerpt) -> onnx.TensorProto | None:

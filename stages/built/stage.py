@@ -11,8 +11,12 @@ from stages.engines.session import Bound, CpuClock, EngineSession
 class BuiltStage:
     """A stage of a session for each shape of the model. Its attributes are the sessions' (see `EngineSession`).
 
-    `alone`: why it does not compute batches although it was to; else empty.
+    `alone`: why it does not compute batches although it was to; else empty. `warm_s` and `private_bytes`: what the
+    warm-up took, and what memory its builder's process has had more of since; the builder sets both.
     """
+
+    warm_s = 0.0
+    private_bytes = 0
 
     def __init__(self, sessions: Sequence[EngineSession], alone: str = "") -> None:
         self.frame_bytes = max(session.frame_bytes for session in sessions)

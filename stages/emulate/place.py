@@ -6,7 +6,7 @@ On a place that is not slowed, frames are due when they are computed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -44,17 +44,11 @@ class Started(msgspec.Struct, frozen=True):
     free_s: float
 
 
-class EmulatedMemory(NamedTuple):
-    """A place's memory. `budget_fd`: its record (see `process.budgets`), as inherited; None: nobody else uses it."""
-
-    bandwidth_bytes_per_s: float
-    budget_fd: int | None = None
-
-
 class EmulatedPlace:
-    """`speed` is read anew for each frame; `memory` is None if it has no limit.
+    """`speed` is read anew for each frame; `bandwidth_bytes_per_s` is the memory's, None if that has no limit.
 
-    `at_once`: frames are due as soon as they are computed, as a wait would hold up a plan without this place.
+    `budget_fd`: the memory's record (see `process.budgets`), as inherited; None: nobody else uses it. `at_once`: frames
+    are due as soon as they are computed, as a wait would hold up a plan without this place.
     """
 
     def __init__(
@@ -64,16 +58,17 @@ class EmulatedPlace:
         speed: Callable[[], float],
         *,
         time_scale: float = 1.0,
-        memory: EmulatedMemory | None = None,
+        bandwidth_bytes_per_s: float | None = None,
+        budget_fd: int | None = None,
     ) -> None:
         self._name = name
         self.threads = threads
         self._speed = speed
         self._time_scale = time_scale
-        self._bandwidth_bytes_per_s = None if memory is None else memory.bandwidth_bytes_per_s
+        self._bandwidth_bytes_per_s = bandwidth_bytes_per_s
         self._budget: Budget | None = None
-        if memory is not None and memory.budget_fd is not None:
-            self._budget = Budget(memory.budget_fd, memory.bandwidth_bytes_per_s / time_scale)
+        if bandwidth_bytes_per_s is not None and budget_fd is not None:
+            self._budget = Budget(budget_fd, bandwidth_bytes_per_s / time_scale)
         self._pace = Pace()
         self.at_once = False
 
@@ -127,7 +122,6 @@ class EmulatedPlace:
         )
 
     def take_dropped_s(self) -> float:
-        """Lateness dropped since the last call."""
         dropped_s, self._pace.dropped_s = self._pace.dropped_s, 0.0
         return dropped_s
 

@@ -27,13 +27,12 @@ from shisha_rt.messages import worker as messages
 from shisha_rt.messages.worker import FarConfig, FarUp
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.channel import Channel, ChannelBroken
-from shisha_rt.process.child import Child, start_child
+from shisha_rt.process.child import start_child
 from shisha_rt.process.parent import die_with
 from shisha_rt.process.stat import wants_core
 from stages.far import messages as far
-from stages.far.carrier import Carried, CarrierBroken
+from stages.far.carrier import Carried, CarrierBroken, FarEnd
 from stages.far.shipping import FarModel, NotPrepared, Shipping
-from stages.far.zmq_carrier import FarEnd
 
 STARTS_CHILDREN: Final = True
 """A process of this module has a fork server of its own: see `process/fork_server.py`."""
@@ -95,7 +94,10 @@ class FarPlace:
             parent_pid=os.getpid(),
             budget_fd=None,
         )
-        self._child = _start_worker(own, theirs.fileno(), self._arena.fd)
+        given, fds = msgspec.json.encode(own).decode(), [theirs.fileno(), self._arena.fd]
+        self._child = start_child("stages.worker", given, pass_fds=fds, stderr=subprocess.PIPE)
+        assert self._child.stderr is not None
+        os.set_blocking(self._child.stderr.fileno(), False)
         theirs.close()
         self._last_lines: deque[str] = deque(maxlen=20)
 
@@ -245,22 +247,9 @@ class FarPlace:
         self._end.send(far.FROM_FAR.encode(message), tensors)
 
     def close(self) -> None:
-        """End the worker, then free the rest."""
         self._child.end()
         self._channel.close()
         self._arena.close()
-
-
-def _start_worker(config: messages.WorkerConfig, channel_fd: int, arena_fd: int) -> Child:
-    child = start_child(
-        "stages.worker",
-        msgspec.json.encode(config).decode(),
-        pass_fds=[channel_fd, arena_fd],
-        stderr=subprocess.PIPE,
-    )
-    assert child.stderr is not None
-    os.set_blocking(child.stderr.fileno(), False)
-    return child
 
 
 if __name__ == "__main__":

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.costs.link_speed import LinkSpeed, OneWay, differ
 from stages.far import messages as far
 
 _ROUNDS: Final = 5
+_MESSAGES: Final = 3
 _PATIENT_S: Final = 2.0  # for all rounds: parts that are held back for longer look like a hang
 _EVERY_S: Final = 10.0
 _AGAIN_AFTER_S: Final = 1.0
@@ -35,12 +36,8 @@ _LEAST_PART: Final = 0.01  # of a large message's round trip: a shorter transfer
 _NOTHING: Final = bytes(_MOST_BULK_BYTES)
 
 
-class _Round(NamedTuple):
-    """Seconds from each of its messages to the answer."""
-
-    trip_s: float
-    there_s: float
-    back_s: float
+_Round: TypeAlias = tuple[float, ...]
+"""Seconds to the answer of each of its messages: a small one, a large one, and one whose answer is large."""
 
 
 def _speed(rounds: Sequence[_Round], size_bytes: int) -> LinkSpeed:
@@ -164,9 +161,9 @@ class LinkWatch:
             return None
         self._asked = None
         self._took_s.append(now_s - self._sent_s)
-        if len(self._took_s) < len(_Round._fields):
+        if len(self._took_s) < _MESSAGES:
             return None
-        self._rounds.append(_Round(*self._took_s))
+        self._rounds.append(tuple(self._took_s))
         self._took_s.clear()
         return self._end_round(now_s)
 

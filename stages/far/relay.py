@@ -28,10 +28,9 @@ from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.lent import LentFault, reader_of_lent, write_lent
 from shisha_rt.process.parent import belong_to
 from stages.far import messages as far
-from stages.far.carrier import Carried, CarrierBroken
+from stages.far.carrier import Carried, CarrierBroken, NearEnd
 from stages.far.link_watch import LinkWatch
 from stages.far.shipping import FarModel, NotPrepared, Shipping
-from stages.far.zmq_carrier import NearEnd
 
 _SIGN_EVERY_S: Final = 0.1
 _CONNECT_S: Final = 10.0
@@ -52,16 +51,16 @@ def main(arguments: list[str]) -> int:
         return FAR_END_GONE
     except _FarEnded as ended:
         print(ended, file=sys.stderr)
-        return 1 if isinstance(ended, _FarCrashed) else FAR_END_GONE
+        return 1 if ended.crashed else FAR_END_GONE
     return 0
 
 
 class _FarEnded(Exception):
-    """The far worker is dead."""
+    """The far worker is dead. `crashed`: by its own fault, as nobody has killed it (SIGKILL)."""
 
-
-class _FarCrashed(_FarEnded):
-    """The far worker has died by its own fault: nobody has killed it (SIGKILL)."""
+    def __init__(self, reason: str, crashed: bool) -> None:
+        super().__init__(reason)
+        self.crashed = crashed
 
 
 class Relay:
@@ -100,7 +99,9 @@ class Relay:
             self._repace(messages.Repace(at_once=False))
             self._serve(poller)
         except CarrierBroken:
-            self._hear_the_rest()
+            with contextlib.suppress(CarrierBroken):  # the far end's last messages may say why it has ended
+                while (carried := self._end.take()) is not None:
+                    self._hear(carried)
             raise
 
     def _await_connect(self) -> messages.Connect | None:
@@ -138,12 +139,6 @@ class Relay:
                 self._hear(carried)
             if carried is None and data is None:
                 poller.poll(_SIGN_EVERY_S * 1e3)
-
-    def _hear_the_rest(self) -> None:
-        """Read the far end's last messages, which may say why it has ended."""
-        with contextlib.suppress(CarrierBroken):
-            while (carried := self._end.take()) is not None:
-                self._hear(carried)
 
     def blame_nothing(self) -> None:
         """Have no frame blamed for the end of this process."""
@@ -239,7 +234,7 @@ class Relay:
                     self.blame_nothing()
                 else:
                     self._note_start(running)
-                raise (_FarCrashed if crashed else _FarEnded)(reason)
+                raise _FarEnded(reason, crashed)
             case _:
                 self._send(message)
 

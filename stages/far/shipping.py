@@ -40,7 +40,6 @@ class FarModel:
 
     @property
     def largest_bytes(self) -> int:
-        """The largest size of a tensor or message."""
         sizes = (region.size_bytes for layout in self.layouts for region in layout.regions.values())
         return max(LARGEST_PING_BYTES, *sizes)
 

@@ -14,7 +14,6 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.messages.scales import scales_file, write_scales
-from shisha_rt.model.graph import Graph
 from shisha_rt.model.scales import scaled_tensors, tensor_exponents
 from stages.built.clean_model import CleanModel
 from stages.engines.onnxruntime.magnitudes import largest_magnitudes
@@ -34,15 +33,11 @@ def main(arguments: list[str]) -> int:
 def find_scales(folder: Path, name: str = scales_file(), frames: Path | None = None) -> None:
     model = CleanModel.read(folder)
     tensors = [tensor for tensor in scaled_tensors(model.graph) if model.graph.tensors[tensor].size_bytes]
-    calibration = _noise(model.graph) if frames is None else _read(frames)
+    rng = np.random.default_rng(_SEED)
+    noise = (noise_for(model.graph.inputs, rng) for _ in range(_FRAMES))
+    calibration = noise if frames is None else _read(frames)
     largest = largest_magnitudes(model, tensors, calibration)
     write_scales(tensor_exponents(model.graph, largest), folder, name)
-
-
-def _noise(graph: Graph) -> Iterator[dict[str, Array]]:
-    generator = np.random.default_rng(_SEED)
-    for _ in range(_FRAMES):
-        yield noise_for(graph.inputs, generator)
 
 
 def _read(path: Path) -> Iterator[dict[str, Array]]:

@@ -42,22 +42,16 @@ _LEAST = 19
 def neighbours(folder: str, cores: tuple[int, ...]) -> Iterator[None]:
     """Keep a neighbour at work on each of `cores` in this context. `folder` has the model, cleaned or compiled."""
     with contextlib.ExitStack() as ending:
-        jobs = [NeighbourJob(folder, core, os.getpid()) for core in cores]
-        children = [ending.enter_context(_child(job)) for job in jobs]
-        for job, child in zip(jobs, children, strict=True):
+        children: dict[int, Child] = {}
+        for core in cores:
+            job = msgspec.json.encode(NeighbourJob(folder, core, os.getpid())).decode()
+            children[core] = start_child("stages.jobs.neighbour", job, stdout=subprocess.PIPE)
+            ending.callback(children[core].end)
+        for core, child in children.items():
             assert child.stdout is not None  # a pipe was asked for
             if not child.stdout.readline():
-                raise Failure(f"what was to keep core {job.core} busy meanwhile: {how_ended(child.wait())}")
+                raise Failure(f"what was to keep core {core} busy meanwhile: {how_ended(child.wait())}")
         yield
-
-
-@contextlib.contextmanager
-def _child(job: NeighbourJob) -> Iterator[Child]:
-    child = start_child("stages.jobs.neighbour", msgspec.json.encode(job).decode(), stdout=subprocess.PIPE)
-    try:
-        yield child
-    finally:
-        child.end()
 
 
 def main(arguments: list[str]) -> NoReturn:

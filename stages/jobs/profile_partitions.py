@@ -53,22 +53,15 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def time_partitions(
-    job: PartitionProfilingJob,
-    tell: Callable[[Progress], None],
-    *,
-    most_sessions: int = _MOST_SESSIONS,
-    most_bytes: int = _MOST_BYTES,
-) -> PartitionsTimed:
+def time_partitions(job: PartitionProfilingJob, tell: Callable[[Progress], None]) -> PartitionsTimed:
     """Time the job's partitions in this process, on the cores that it already runs on.
 
-    A batch has at most `most_sessions` and `most_bytes`, but at least one partition. Raises Failure if a device's
-    engine is not installed.
+    Raises Failure if a device's engine is not installed.
     """
     model = CleanModel.read(Path(job.model_folder))
     times: list[tuple[SpanTime | None, ...]] = []
     partitions = [_Partition.of(model, operators) for operators in job.partitions]
-    for batch in _batches(partitions, len(job.devices), most_sessions, most_bytes):
+    for batch in _batches(partitions, len(job.devices)):
         timers = [partition.timers(job) for partition in batch]
         turns = [timer.run for partition_timers in timers for timer in partition_timers if timer is not None]
         done, share = len(times) / len(job.partitions), len(batch) / len(job.partitions)
@@ -130,14 +123,12 @@ class _Partition:
         return Timer(compute, self.moved_bytes, time.process_time)
 
 
-def _batches(
-    partitions: Sequence[_Partition], devices: int, most_sessions: int, most_bytes: int
-) -> Iterator[list[_Partition]]:
+def _batches(partitions: Sequence[_Partition], devices: int) -> Iterator[list[_Partition]]:
     """The partitions in order, as many at a time as sessions and bytes permit, but at least one."""
     batch: list[_Partition] = []
     for partition in partitions:
         size_bytes = devices * sum(member.moved_bytes for member in (*batch, partition))
-        if batch and (size_bytes > most_bytes or devices * (len(batch) + 1) > most_sessions):
+        if batch and (size_bytes > _MOST_BYTES or devices * (len(batch) + 1) > _MOST_SESSIONS):
             yield batch
             batch = []
         batch.append(partition)

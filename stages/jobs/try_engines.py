@@ -147,7 +147,6 @@ class _Network:
             self.trial = replace(self.trial, reason="ONNX Runtime's answers to made-up frames have nothing to compare")
 
     def turn(self, shape: int) -> None:
-        """Time some runs."""
         if why_not(self.trial):
             return
         with self._outcome():

@@ -22,6 +22,7 @@ from onnx import helper, numpy_helper
 
 from shisha_rt.model.clean import fold_constants
 from shisha_rt.model.default_dims import default_dims, set_default_dims
+from shisha_rt.model.net import one_operator
 from stages.engines.evaluate import evaluate
 
 Array = npt.NDArray[Any]
@@ -42,15 +43,12 @@ def build(topology: onnx.ModelProto, target: Path) -> None:
     model = fold_constants(topology)
     sizes = default_dims(topology)
     set_default_dims(model, sizes)
-    weights = _Calibration(model.graph, model.opset_import, sizes, _generator(target.stem)).run()
+    rng = np.random.default_rng(int.from_bytes(hashlib.sha256(target.stem.encode()).digest()[:8], "little"))
+    weights = _Calibration(model.graph, model.opset_import, sizes, rng).run()
     for tensor in model.graph.initializer:
         if tensor.name in weights:
             tensor.CopyFrom(numpy_helper.from_array(weights.pop(tensor.name), tensor.name))
     onnx.save(model, target)
-
-
-def _generator(name: str) -> np.random.Generator:
-    return np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"))
 
 
 class _Calibration:
@@ -197,9 +195,7 @@ class _Calibration:
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
             for name, value in feeds.items()
         ]
-        outputs = [helper.make_value_info(name, onnx.TypeProto()) for name in node.output]
-        graph = helper.make_graph([node], "one_operator", inputs, outputs)
-        model = helper.make_model(graph, opset_imports=self._opsets, ir_version=_IR_VERSION)
+        model = one_operator(node, inputs, self._opsets, ir_version=_IR_VERSION)
         return evaluate(model.SerializeToString(), feeds)
 
     def _value(self, name: str) -> Array:

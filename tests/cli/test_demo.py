@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from shisha_rt.cache import publish
-from shisha_rt.cli.demo import DemoOptions, SearchLimits, _machine, show_demo
+from shisha_rt.cli.demo import DemoOptions, _machine, show_demo
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.extras import pip_install
@@ -130,7 +130,8 @@ def test_what_a_reader_sees(
 ) -> None:
     """Where searches take too long, and are stopped at their best plans; and without the extra `plot`."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    show_demo(DemoOptions(0.3), SearchLimits(search_s=0.0))
+    monkeypatch.setattr("shisha_rt.cli.demo._SEARCH_S", 0.0)
+    show_demo(DemoOptions(0.3))
     said = capsys.readouterr()
     assert said.err == ""
     seen = [
@@ -191,9 +192,10 @@ def test_a_daemon_that_dies_says_why(run: Run, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("_small")
-def test_a_tuner_that_does_not_end(runtime: Path, tmp_path: Path) -> None:
+def test_a_tuner_that_does_not_end(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shisha_rt.cli.demo._LIMIT_S", -1.0)
     with pytest.raises(Failure, match="within -1 s"):
-        show_demo(DemoOptions(0.3, as_json=True), SearchLimits(limit_s=-1.0))
+        show_demo(DemoOptions(0.3, as_json=True))
     assert_nothing_left(tmp_path, runtime)
 
 

@@ -212,9 +212,10 @@ def endless(folder: Path) -> Path:
     return write(model, folder)
 
 
-def test_a_run_that_comes_to_no_end_is_given_up(tmp_path: Path) -> None:
+def test_a_run_that_comes_to_no_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shisha_rt.model.reader.one_run.RUN_LIMIT_S", 2.0)
     with pytest.raises(BadInput, match="cannot run it: it came to"):
-        read_model(endless(tmp_path), run_limit_s=2.0)
+        read_model(endless(tmp_path))
 
 
 def test_where_there_is_no_room_to_run_a_model_that_is_told_in_a_line(tmp_path: Path) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from unittest import mock
 
 import onnx
 import pytest
 from onnx import numpy_helper
 
 from shisha_rt.model.clean import clean
-from shisha_rt.model.topologies.catalogue import TOPOLOGIES
 from shisha_rt.model.topologies.gpt2 import gpt2
+from shisha_rt.model.zoo import TOPOLOGIES
 
 LARGEST_TABLE = 1024 * 768  # of positions; only this much and less is folded in these tests, to save memory
 
@@ -47,7 +48,8 @@ def cleaned(model: onnx.ModelProto, sequence: int) -> onnx.ModelProto:
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param:
                 dim.dim_value = sequence
-    return clean(model, most_elements=LARGEST_TABLE)
+    with mock.patch("shisha_rt.model.clean._FOLD_LIMIT_ELEMENTS", LARGEST_TABLE):
+        return clean(model)
 
 
 @pytest.mark.parametrize(

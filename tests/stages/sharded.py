@@ -15,7 +15,6 @@ from shisha_rt.model.graph import Graph
 from shisha_rt.model.shards.rewrite import split_run
 from shisha_rt.model.shards.shard_graphs import join_graph, shard_graph
 from shisha_rt.model.shards.shards import Excerpt, Join, SplitRun
-from shisha_rt.model.spans import ends_of
 from shisha_rt.model.split import Axis
 from shisha_rt.tensors import NAME_OF, Tensor
 from stages.built.clean_model import CleanModel
@@ -59,18 +58,17 @@ class Whole:
                     continue
                 room = rooms.setdefault(its.name, np.full_like(self.arrays[its.name], np.nan))
                 self._put(room, value, its)
-        join = found.join
-        if not join.is_empty:
-            feeds = {name: rooms[name] if name in rooms else given[name] for name in join.reads}
+        if not found.join.is_empty:
+            described = join_graph(self.graph, found)
+            feeds = {its.name: rooms[its.name] if its.name in rooms else given[its.name] for its in described.inputs}
             model = self.sharded.join(found)
-            assert _kinds(model) == [operator.op_type for operator in join_graph(self.graph, found).operators]
+            assert _kinds(model) == [operator.op_type for operator in described.operators]
             rooms |= _run(model, self.folder, feeds)
         return found, rooms
 
     def unsplit(self, operators: Sequence[int], given: Arrays) -> Arrays:
         """What operators make as they are."""
-        reads, makes = ends_of(self.graph, [(operator, operator) for operator in operators])
-        everything = SplitRun((), (), Join(None, tuple(operators), reads, makes))
+        everything = SplitRun((), (), Join(None, tuple(operators)))
         return _run(self.sharded.join(everything), self.folder, given)
 
     def _cut(self, whole: Array, its: Excerpt) -> Array:

@@ -33,7 +33,9 @@ class Kept:
         self._contents: list[Hashable] = []
 
     def add(self, content: Hashable, private_bytes: int = 0) -> None:
-        self.stages.add(content, a_stage(), 0.5, private_bytes)
+        stage = a_stage()
+        stage.private_bytes = private_bytes
+        self.stages.add(content, stage)
         self._contents.append(content)
 
     def left(self) -> list[Hashable]:
@@ -45,10 +47,7 @@ def test_the_last_few_stages_stay_and_looking_for_one_is_using_it() -> None:
     kept = Kept(most_stages=3, most_bytes=100)
     for content in "abc":
         kept.add(content)
-    found = kept.stages.find("a")
-    assert found is not None
-    assert found[1] == 0.5
-    del found
+    assert kept.stages.find("a") is not None
     kept.add("d")
     assert kept.left() == ["a", "c", "d"]
 
@@ -65,8 +64,9 @@ def test_those_with_little_private_memory_stay() -> None:
 
 def test_a_stage_in_use_is_there_however_large_it_is() -> None:
     kept, stage = KeptStages(most_stages=1, most_bytes=1), a_stage()
-    kept.add("large", stage, 0.0, 2)
-    assert kept.find("large") == (stage, 0.0)
+    stage.private_bytes = 2
+    kept.add("large", stage)
+    assert kept.find("large") is stage
     del stage
     gc.collect()
     assert kept.find("large") is None

@@ -20,8 +20,7 @@ from typing import Final
 import pytest
 import zmq
 
-from stages.far.carrier import Carried, Carrier, CarrierBroken
-from stages.far.zmq_carrier import NearEnd
+from stages.far.carrier import Carried, Carrier, CarrierBroken, NearEnd
 from tests.process.descriptors import open_descriptors
 from tests.waiting import PATIENCE_S
 
@@ -31,8 +30,7 @@ LARGEST_BYTES: Final = 64 * MIB
 
 OTHER_END: Final = """
 import select, sys
-from stages.far.carrier import CarrierBroken
-from stages.far.zmq_carrier import FarEnd
+from stages.far.carrier import CarrierBroken, FarEnd
 
 end = FarEnd("127.0.0.1", sys.argv[1])
 print(end.endpoint, end.key, flush=True)

@@ -13,8 +13,7 @@ from typing import Final
 import pytest
 import zmq
 
-from stages.far.carrier import Carrier, CarrierBroken
-from stages.far.zmq_carrier import FarEnd, NearEnd
+from stages.far.carrier import Carrier, CarrierBroken, FarEnd, NearEnd
 from tests.stages.test_carriers import MIB, taken
 from tests.waiting import PATIENCE_S
 

@@ -9,7 +9,7 @@ import pytest
 
 from shisha_rt.machine.machine import target_s
 from stages.emulate.pace import MAX_DEBT_S, Pace
-from stages.emulate.place import HEADROOM, Demand, EmulatedMemory, EmulatedPlace
+from stages.emulate.place import HEADROOM, Demand, EmulatedPlace
 from tests.wording import says
 
 
@@ -94,8 +94,7 @@ class TestPlace:
     def _place(self, speed: list[float], **options: float | None) -> EmulatedPlace:
         time_scale = options.get("time_scale") or 1.0
         bandwidth = options.get("bandwidth_bytes_per_s")
-        memory = None if bandwidth is None else EmulatedMemory(bandwidth)
-        return EmulatedPlace("slow0", 2, lambda: speed[-1], time_scale=time_scale, memory=memory)
+        return EmulatedPlace("slow0", 2, lambda: speed[-1], time_scale=time_scale, bandwidth_bytes_per_s=bandwidth)
 
     def _due_s(self, place: EmulatedPlace, demand: Demand, ready_s: float = 1.0, real_s: float = 0.002) -> float:
         return place.finish(place.start(demand, ready_s, ready_s), 0.004, ready_s + real_s) - ready_s

@@ -38,13 +38,17 @@ def job_of(compiled: Compiled, *partitions: tuple[int, ...], openvino: bool = Fa
 
 
 @pytest.mark.parametrize(("most_sessions", "most_bytes"), [(64, 1 << 30), (4, 1 << 30), (1, 1 << 30), (64, 0)])
-def test_in_batches_of_any_size(tmp_path: Path, most_sessions: int, most_bytes: int) -> None:
+def test_in_batches_of_any_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_sessions: int, most_bytes: int
+) -> None:
     """Every partition is timed on every device, and progress only grows."""
+    monkeypatch.setattr("stages.jobs.profile_partitions._MOST_SESSIONS", most_sessions)
+    monkeypatch.setattr("stages.jobs.profile_partitions._MOST_BYTES", most_bytes)
     told: list[Progress] = []
     compiled = compile_model(residual(tmp_path), plain="heavy")
     partitions = ((0,), (0, 1), (2,), (3, 4, 5), (7,))
     job = job_of(compiled, *partitions)
-    times = time_partitions(job, told.append, most_sessions=most_sessions, most_bytes=most_bytes).times
+    times = time_partitions(job, told.append).times
     assert [len(row) for row in times] == [2] * len(partitions)
     assert all(
         time is not None and time.cpu_s > 0 and time.wall_s > 0 and 3 <= time.runs <= 4 for row in times for time in row

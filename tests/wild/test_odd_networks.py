@@ -281,6 +281,9 @@ def test_refused_in_a_line(name: str, tmp_path: Path) -> None:
     assert len(message.splitlines()) == 1
 
 
-def test_a_loop_without_end_is_refused_when_it_has_run_for_long(tmp_path: Path) -> None:
+def test_a_loop_without_end_is_refused_when_it_has_run_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shisha_rt.model.reader.one_run.RUN_LIMIT_S", 2.0)
     with raised(BadInput, Error.ENGINE_REFUSES, match=r"endless\.onnx: the engine .* it: it came to"):
-        read_model(saved(loop_without_end(), tmp_path, "endless"), run_limit_s=2.0)
+        read_model(saved(loop_without_end(), tmp_path, "endless"))

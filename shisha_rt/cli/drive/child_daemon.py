@@ -63,7 +63,10 @@ def child_daemon(*arguments: str, endpoint: str = "tcp://127.0.0.1:0") -> Iterat
                     ) from None
                 raise
         finally:
-            _stop(child)
+            child.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_END_S)
+            child.end()  # its workers end with it
 
 
 def _not_started(child: Child, last: str) -> BadInput | Failure:
@@ -81,13 +84,6 @@ def _first_line(child: Child) -> bytes:
     with selectors.DefaultSelector() as selector:
         selector.register(child.stdout, selectors.EVENT_READ)
         return child.stdout.readline() if selector.select(max(0.0, end_s - time.monotonic())) else b""
-
-
-def _stop(child: Child) -> None:
-    child.terminate()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(_END_S)
-    child.end()  # its workers end with it
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from shisha_rt.errors import BadInput, Error
+from shisha_rt.errors import BadInput, Error, about
 from shisha_rt.model.graph import Tensor
 from shisha_rt.model.input_sizes import shapes_in_words
 from shisha_rt.tensors import NAME_OF, NUMPY_OF
@@ -86,14 +86,15 @@ def frames_of_any(path: Path, content: Content, shapes: Sequence[Sequence[Tensor
     """The frames of one file's content, which all have one of `shapes`. Raises BadInput if none of `shapes` fits."""
     if len(shapes) == 1:
         return frames_of(path, content, shapes[0])
-    arrays = _by_name(path, content, shapes[0])
-    whole = [inputs for inputs in shapes if all(arrays[tensor.name].shape == tensor.shape for tensor in inputs)]
-    for inputs in (*whole, *shapes):  # one frame of some shape takes precedence over several of a different shape
-        with contextlib.suppress(BadInput):
-            return frames_of(path, content, inputs)
-    shapes_sent = shapes_in_words({name: array.shape for name, array in arrays.items()})
-    served = ", ".join(shapes_in_words({tensor.name: tensor.shape for tensor in inputs}) for inputs in shapes)
-    raise BadInput(f"{path}: {shapes_sent}, expected one of {served}, or n of them", Error.WRONG_FRAMES)
+    with about(path):
+        arrays = _by_name(content, shapes[0])
+        whole = [inputs for inputs in shapes if all(arrays[tensor.name].shape == tensor.shape for tensor in inputs)]
+        for inputs in (*whole, *shapes):  # one frame of some shape takes precedence over several of a different shape
+            with contextlib.suppress(BadInput):
+                return frames_of(path, content, inputs)
+        shapes_sent = shapes_in_words({name: array.shape for name, array in arrays.items()})
+        served = ", ".join(shapes_in_words({tensor.name: tensor.shape for tensor in inputs}) for inputs in shapes)
+        raise _wrong(f"{shapes_sent}, expected one of {served}, or n of them")
 
 
 def frames_of(path: Path, content: Content, inputs: Sequence[Tensor]) -> list[Frame]:
@@ -102,17 +103,17 @@ def frames_of(path: Path, content: Content, inputs: Sequence[Tensor]) -> list[Fr
     For an input of shape S, an array of shape S is one frame and one of shape (n, *S) is n frames; if S starts with a
     batch of 1, (n, *S[1:]) is n frames as well.
     """
-    arrays = _by_name(path, content, inputs)
-    split = {tensor.name: _split(path, tensor, arrays[tensor.name]) for tensor in inputs}
-    counts = {name: len(array) for name, array in split.items()}
-    if len(set(counts.values())) > 1:
-        model_proto = ", ".join(f"{name}: {count}" for name, count in counts.items())
-        raise BadInput(
-            f"{path}: different numbers of frames ({model_proto}), expected as many for each input", Error.WRONG_FRAMES
-        )
-    if not next(iter(counts.values()), 0):
-        raise BadInput(f"{path}: no frames, expected at least one", Error.WRONG_FRAMES)
-    return [{name: array[i, ...] for name, array in split.items()} for i in range(next(iter(counts.values())))]
+    with about(path):
+        arrays = _by_name(content, inputs)
+        split = {tensor.name: _split(tensor, arrays[tensor.name]) for tensor in inputs}
+        counts = {name: len(array) for name, array in split.items()}
+        if len(set(counts.values())) > 1:
+            each = ", ".join(f"{name}: {count}" for name, count in counts.items())
+            raise _wrong(f"different numbers of frames ({each}), expected as many for each input")
+        count = next(iter(counts.values()), 0)
+        if not count:
+            raise _wrong("no frames, expected at least one")
+        return [{name: array[i, ...] for name, array in split.items()} for i in range(count)]
 
 
 def has_frames_along_batch(contents: Iterable[Content], shapes: Sequence[Sequence[Tensor]]) -> bool:
@@ -124,36 +125,33 @@ def has_frames_along_batch(contents: Iterable[Content], shapes: Sequence[Sequenc
     )
 
 
-def _by_name(path: Path, content: Content, inputs: Sequence[Tensor]) -> Mapping[str, Array]:
+def _by_name(content: Content, inputs: Sequence[Tensor]) -> Mapping[str, Array]:
     names = [tensor.name for tensor in inputs]
     if isinstance(content, np.ndarray):
         if len(names) != 1:
-            raise BadInput(
-                f"{path}: one array without a name, expected an .npz file with arrays {', '.join(names)}",
-                Error.WRONG_FRAMES,
-            )
+            raise _wrong(f"one array without a name, expected an .npz file with arrays {', '.join(names)}")
         return {names[0]: content}
     if set(content) != set(names):
-        model_proto = ", ".join(sorted(content)) or "none"
-        raise BadInput(
-            f"{path}: arrays {model_proto}, expected exactly the model's inputs: {', '.join(names)}", Error.WRONG_FRAMES
-        )
+        there = ", ".join(sorted(content)) or "none"
+        raise _wrong(f"arrays {there}, expected exactly the model's inputs: {', '.join(names)}")
     return content
 
 
-def _split(path: Path, tensor: Tensor, array: Array) -> Array:
+def _split(tensor: Tensor, array: Array) -> Array:
     """`array` as (n, *shape)."""
     shape = tuple(tensor.shape)
     if array.dtype != NUMPY_OF[tensor.datatype]:
         datatype = NAME_OF.get(array.dtype, str(array.dtype))
         wanted = f"{tensor.datatype} (numpy {NUMPY_OF[tensor.datatype].name})"
-        raise BadInput(f"{path}: {tensor.name}: datatype {datatype}, expected {wanted}", Error.WRONG_FRAMES)
+        raise _wrong(f"{tensor.name}: datatype {datatype}, expected {wanted}")
     if array.shape == shape:
         return array[None]
     if array.shape[1:] == shape:
         return array
     if shape[:1] == (1,) and array.ndim == len(shape) and array.shape[1:] == shape[1:]:
         return array[:, None]
-    raise BadInput(
-        f"{path}: {tensor.name}: shape {list(array.shape)}, expected {list(shape)}, or n of them", Error.WRONG_FRAMES
-    )
+    raise _wrong(f"{tensor.name}: shape {list(array.shape)}, expected {list(shape)}, or n of them")
+
+
+def _wrong(message: str) -> BadInput:
+    return BadInput(message, Error.WRONG_FRAMES)

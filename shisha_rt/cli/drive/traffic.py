@@ -61,7 +61,6 @@ class Traffic:
 
     @property
     def counted(self) -> dict[str, int]:
-        """Numbers of frames by what happened to them."""
         return {
             "sent": self.sent,
             "answered": self.answered,

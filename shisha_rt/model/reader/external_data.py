@@ -44,7 +44,7 @@ def load_weights(model: onnx.ModelProto, path: Path) -> bytes:
         expected_bytes = size_bytes(datatype_of(tensor.data_type, f"weight {tensor.name!r}"), tensor.dims)
         if expected_bytes > _MOST_BYTES:
             expected = f"expected at most {_MOST_BYTES} of one weight, as ONNX holds no larger"
-            raise BadInput(f"weight {tensor.name!r} has {expected_bytes} bytes; {expected}", Error.EXTERNAL_DATA)
+            raise _unfit(f"weight {tensor.name!r} has {expected_bytes} bytes; {expected}")
         if tensor.data_location == TensorProto.EXTERNAL:
             _load(tensor, path.parent.resolve(), expected_bytes)
             digest.update(tensor.raw_data)
@@ -71,11 +71,8 @@ def _load(tensor: TensorProto, folder: Path, expected_bytes: int) -> None:
         raise
     except (OSError, RuntimeError, ValueError) as error:  # not permitted, too long a name; a loop of links; a NUL
         reason = error.strerror if isinstance(error, OSError) else error
-        raise BadInput(
-            f"external data {location[:_SHOWN]!r} of weight {tensor.name!r} cannot be read: {reason};"
-            " expected a file in the model's folder",
-            Error.EXTERNAL_DATA,
-        ) from error
+        what = f"external data {location[:_SHOWN]!r} of weight {tensor.name!r}"
+        raise _unfit(f"{what} cannot be read: {reason}; expected a file in the model's folder") from error
     tensor.data_location = TensorProto.DEFAULT
     del tensor.external_data[:]
 
@@ -89,11 +86,8 @@ def _read(tensor: str, where: Mapping[str, str], file: Path, expected_bytes: int
         offset_bytes = length_bytes = -1
     file_bytes = file.stat().st_size
     if offset_bytes < 0 or length_bytes != expected_bytes or offset_bytes + length_bytes > file_bytes:
-        raise BadInput(
-            f"weight {tensor!r} is not in external data {file.name!r} as described; expected"
-            f" {expected_bytes} bytes at offset {where.get('offset', '0')} of a file of {file_bytes}",
-            Error.EXTERNAL_DATA,
-        )
+        expected = f"{expected_bytes} bytes at offset {where.get('offset', '0')} of a file of {file_bytes}"
+        raise _unfit(f"weight {tensor!r} is not in external data {file.name!r} as described; expected {expected}")
     with file.open("rb") as stream:
         stream.seek(offset_bytes)
         return stream.read(length_bytes)
@@ -105,14 +99,11 @@ def _inside(folder: Path, tensor: str, location: str) -> Path:
     file = (folder / relative).resolve()
     steps_out = ".." in relative.parts or ".." in PureWindowsPath(location).parts
     if relative.is_absolute() or steps_out or not file.is_relative_to(folder):
-        raise BadInput(
-            f"external data {location!r} of weight {tensor!r} is outside the model's folder; expected a file in it",
-            Error.EXTERNAL_DATA,
+        raise _unfit(
+            f"external data {location!r} of weight {tensor!r} is outside the model's folder; expected a file in it"
         )
     if not file.is_file():
-        raise BadInput(
-            f"external data {location!r} of weight {tensor!r} is missing; expected it in {folder}", Error.EXTERNAL_DATA
-        )
+        raise _unfit(f"external data {location!r} of weight {tensor!r} is missing; expected it in {folder}")
     return file
 
 
@@ -123,11 +114,12 @@ def _as_raw_data(tensor: TensorProto, expected_bytes: int) -> None:
     except (ValueError, TypeError):
         pass  # too few or too many values: refused below
     if len(tensor.raw_data) != expected_bytes:
-        raise BadInput(
-            f"weight {tensor.name!r} does not fill its shape {list(tensor.dims)};"
-            f" expected {expected_bytes} bytes, not {len(tensor.raw_data)}",
-            Error.EXTERNAL_DATA,
-        )
+        expected = f"{expected_bytes} bytes, not {len(tensor.raw_data)}"
+        raise _unfit(f"weight {tensor.name!r} does not fill its shape {list(tensor.dims)}; expected {expected}")
+
+
+def _unfit(message: str) -> BadInput:
+    return BadInput(message, Error.EXTERNAL_DATA)
 
 
 def save_with_external_weights(model: onnx.ModelProto, path: Path) -> None:

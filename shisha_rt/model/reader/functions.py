@@ -15,6 +15,7 @@ import onnx.version_converter
 from onnx import helper
 
 from shisha_rt.errors import BadInput, Error
+from shisha_rt.model.net import one_operator
 from shisha_rt.model.subgraphs import all_nodes
 
 _MOST_OPERATORS: Final = 100_000  # after functions are inlined; the largest networks have some thousands
@@ -28,26 +29,23 @@ def without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     if not model.functions:
         return model
     if _count_without_functions(model) > _MOST_OPERATORS:
-        raise BadInput(
-            f"its functions, written out, are over {_MOST_OPERATORS} operators; expected fewer",
-            Error.MODEL_UNSUPPORTED,
-        )
+        raise _unsupported(f"its functions, written out, are over {_MOST_OPERATORS} operators; expected fewer")
     versions = {_plain(opset.domain): opset.version for opset in model.opset_import}
     reasons = {(function.domain, function.name): _take_opset(function, versions) for function in model.functions}
     try:
         inlined = onnx.inliner.inline_local_functions(model)
     except Exception as error:  # it raises whatever its C++ does
-        raise BadInput(
-            f"its functions cannot be written out: {said_by_onnx(error)}", Error.MODEL_UNSUPPORTED
-        ) from error
+        raise _unsupported(f"its functions cannot be written out: {said_by_onnx(error)}") from error
     for node in all_nodes(inlined.graph.node):
         if (node.domain, node.op_type) in reasons:
             reason = reasons[node.domain, node.op_type] or "cannot be written out"
-            raise BadInput(
-                f"function {node.op_type} of domain {node.domain!r} {reason}; expected the model's opsets",
-                Error.MODEL_UNSUPPORTED,
-            )
+            function = f"function {node.op_type} of domain {node.domain!r}"
+            raise _unsupported(f"{function} {reason}; expected the model's opsets")
     return inlined
+
+
+def _unsupported(message: str) -> BadInput:
+    return BadInput(message, Error.MODEL_UNSUPPORTED)
 
 
 def _take_opset(function: onnx.FunctionProto, versions: dict[str, int]) -> str:
@@ -72,14 +70,8 @@ def _take_opset(function: onnx.FunctionProto, versions: dict[str, int]) -> str:
 
 def _changed(function: onnx.FunctionProto, before: int, after: int) -> str:
     """The type of an operator of a function that differs between two opsets in more than its types; '' if none does."""
-    return next(
-        (
-            node.op_type
-            for node in all_nodes(function.node)
-            if node.domain in _ONNX and not _is_same(node, before, after)
-        ),
-        "",
-    )
+    own = (node for node in all_nodes(function.node) if node.domain in _ONNX)
+    return next((node.op_type for node in own if not _is_same(node, before, after)), "")
 
 
 def _is_same(node: onnx.NodeProto, before: int, after: int) -> bool:
@@ -105,12 +97,8 @@ def _is_same(node: onnx.NodeProto, before: int, after: int) -> bool:
 def _is_kept(serialised: bytes, before: int, after: int) -> bool:
     """Whether ONNX's own converter leaves this operator as it is."""
     node = onnx.NodeProto.FromString(serialised)
-    read, made = (
-        [helper.make_value_info(name, onnx.TypeProto()) for name in names if name]
-        for names in (node.input, node.output)
-    )
-    graph = helper.make_graph([node], "one_operator", read, made)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", before)])
+    inputs = [helper.make_value_info(name, onnx.TypeProto()) for name in node.input if name]
+    model = one_operator(node, inputs, [helper.make_opsetid("", before)])
     try:
         converted = onnx.version_converter.convert_version(model, after)
     except Exception:  # it raises whatever its C++ does

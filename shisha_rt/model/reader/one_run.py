@@ -43,13 +43,13 @@ class RunSeen(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-def shapes_seen(model: onnx.ModelProto, wanted: Sequence[str], limit_s: float = RUN_LIMIT_S) -> dict[str, SeenTensor]:
+def shapes_seen(model: onnx.ModelProto, wanted: Sequence[str]) -> dict[str, SeenTensor]:
     """Shapes and datatypes of the tensors `wanted` in one run; the inputs of `model` have static shapes.
 
-    Raises BadInput if the engine cannot run it, or not within `limit_s`.
+    Raises BadInput if the engine cannot run it, or not within `RUN_LIMIT_S`.
     """
     shape = tuple(tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim) for value in model.graph.input)
-    seen = _run(model, (shape,), limit_s, wanted)
+    seen = _run(model, (shape,), RUN_LIMIT_S, wanted)
     if seen.taken is None:
         raise BadInput(f"the engine cannot run it: {seen.reason}", Error.ENGINE_REFUSES)
     unknown = next((name for name, tensor in seen.shapes.items() if tensor.datatype not in NUMPY_OF), None)

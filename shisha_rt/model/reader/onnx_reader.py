@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,13 +25,12 @@ from shisha_rt.errors import BadInput, Error, about
 from shisha_rt.model.clean import clean, without_weights
 from shisha_rt.model.graph import Graph, ModelGraph, Operator, Tensor
 from shisha_rt.model.input_sizes import ANY_SIZES, MOST_INPUTS, InputSizes
-from shisha_rt.model.open_shapes import SeenTensor, shape_with_open_axes, unknown_tensors
+from shisha_rt.model.open_shapes import SeenTensor, all_values, shape_with_open_axes, static_shape, unknown_tensors
 from shisha_rt.model.reader.external_data import datatype_of, load_weights, save_with_external_weights
 from shisha_rt.model.reader.functions import said_by_onnx, without_functions
-from shisha_rt.model.reader.one_run import RUN_LIMIT_S, shapes_seen
+from shisha_rt.model.reader.one_run import shapes_seen
 from shisha_rt.model.reader.onnx_versions import MICROSOFT, check_versions
 from shisha_rt.model.reader.open_dims import SettledDim, forget_other_shapes, runtime_inputs, settle_sizes, sized_names
-from shisha_rt.model.reader.room import check_room
 from shisha_rt.model.reader.size_guesses import sizes_that_run
 from shisha_rt.model.subgraphs import all_graphs, all_nodes, reads, subgraphs
 
@@ -75,13 +76,11 @@ def read_model(
     path: Path,
     sizes: InputSizes = ANY_SIZES,
     saved: Callable[[str], Model | None] = lambda _key: None,
-    *,
-    run_limit_s: float = RUN_LIMIT_S,
 ) -> Model:
     """Read, check and clean an ONNX file; `sizes` are for dimensions that it leaves open.
 
     `saved` finds a model that was saved earlier, by its key; it is asked only for the key of a file without external
-    data. If shapes can only be found by a run of the model, the run is given up after `run_limit_s`.
+    data. If shapes can only be found by a run of the model, that is given up after `one_run.RUN_LIMIT_S`.
 
     Raises BadInput with one line for whatever is wrong with the file.
     """
@@ -97,8 +96,7 @@ def read_model(
         if saved_model is not None:
             return saved_model
         model = without_functions(_parse(content))
-        _check_header(model)
-        _drop_unused_domains(model)
+        _settle_header(model)
         check_versions(model)
         _check_operators(model)
         _state_onesided(model)
@@ -110,8 +108,8 @@ def read_model(
         except onnx.checker.ValidationError as error:
             raise BadInput(f"not a valid ONNX model: {said_by_onnx(error)}", Error.NOT_ONNX) from error
         forget_other_shapes(model.graph)
-        check_room(model.graph, _in_words(dims))
-        cleaned, seen = _cleaned(model, dims, run_limit_s)
+        _check_room(model.graph, _in_words(dims))
+        cleaned, seen = _cleaned(model, dims)
         cleaned.graph.name = path.stem
         graph = _graph_of(cleaned)
         if not graph.inputs:
@@ -143,9 +141,7 @@ def _as_checked(model: onnx.ModelProto) -> onnx.ModelProto:
     return light
 
 
-def _cleaned(
-    model: onnx.ModelProto, dims: Sequence[SettledDim], run_limit_s: float
-) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+def _cleaned(model: onnx.ModelProto, dims: Sequence[SettledDim]) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """Clean the model so that every tensor has a shape; return also the names of those whose shape only a run showed.
 
     Inference may be wrong, too: if it finds contradictions but the engine runs the model, the engine is right.
@@ -161,12 +157,12 @@ def _cleaned(
                 raise _contradiction(fault, dims) from error
             fault = error
             continue
-        check_room(cleaned.graph, sizes)
+        _check_room(cleaned.graph, sizes)
         unknown = unknown_tensors(cleaned.graph, seen)
         if not unknown:
             return cleaned, tuple(seen)
         try:
-            seen |= shapes_seen(cleaned, unknown, run_limit_s)
+            seen |= shapes_seen(cleaned, unknown)
         except BadInput as error:
             if fault is None:
                 raise
@@ -186,24 +182,22 @@ def _in_words(dims: Sequence[SettledDim]) -> str:
 
 def read_saved(name: str, folder: Path) -> Model:
     """The model that `Model.save` wrote into `folder`, named after its key; large weights stay in their file."""
-    proto, graph = _load_clean(folder)
+    proto, graph = load_clean(folder)
     # It may have been saved under a different file name.
     return Model(name, replace(graph, name=name), folder.name, proto, is_saved=True)
 
 
 def read_clean(folder: Path) -> Graph:
     """The graph of a model that `Model.save` wrote, without touching its weights."""
-    return _load_clean(folder)[1]
+    return load_clean(folder)[1]
 
 
-def _load_clean(folder: Path) -> tuple[onnx.ModelProto, Graph]:
+def load_clean(folder: Path) -> tuple[onnx.ModelProto, Graph]:
+    """As `read_clean`, with the model, whose large weights stay in their file."""
     path = folder / CLEAN_FILE
     with about(path):
         proto = onnx.load(path, load_external_data=False)
         return proto, _graph_of(proto)
-
-
-# The file
 
 
 def _read_file(path: Path) -> bytes:
@@ -256,21 +250,21 @@ def _is_name(value: str | bytes) -> bool:
     return isinstance(value, str) and value.isprintable()
 
 
-def _check_header(model: onnx.ModelProto) -> None:
+def _settle_header(model: onnx.ModelProto) -> None:
     """Check opsets, and that weights are dense. Replace `ai.onnx`, the other name of the default domain, by ''.
 
-    A version of a domain that is stated twice, as tools do that merge graphs, is kept once.
+    A version of a domain that is stated twice, as tools do that merge graphs, is kept once; that of a domain without
+    operators is dropped: some tools import every domain that they know, and an engine refuses versions that it does not
+    know, used or not.
     """
     for part in (*model.opset_import, *all_nodes(model.graph.node)):
         if part.domain == "ai.onnx":
             part.domain = ""
     versions = {(opset.domain, opset.version): opset for opset in model.opset_import}
-    del model.opset_import[:]
-    model.opset_import.extend(versions.values())
     for domain, count in Counter(domain for domain, _ in versions).items():
         if count > 1:
             raise BadInput(f"{count} opset versions of domain {domain or 'ai.onnx'!r}; expected one", Error.NOT_ONNX)
-    version = next((opset.version for opset in model.opset_import if not opset.domain), None)
+    version = next((version for domain, version in versions if not domain), None)
     if version is None:
         raise BadInput(f"truncated, or no opset of ai.onnx given; expected {_OLDEST_OPSET} or newer", Error.NOT_ONNX)
     if version < _OLDEST_OPSET:
@@ -278,6 +272,9 @@ def _check_header(model: onnx.ModelProto) -> None:
     for graph in all_graphs(model.graph):
         for weight in graph.sparse_initializer:
             raise BadInput(f"weight {weight.values.name!r} is sparse; expected dense weights", Error.MODEL_UNSUPPORTED)
+    used = {"", *(node.domain for node in all_nodes(model.graph.node))}
+    del model.opset_import[:]
+    model.opset_import.extend(opset for (domain, _), opset in versions.items() if domain in used)
 
 
 def _check_operators(model: onnx.ModelProto) -> None:
@@ -298,25 +295,11 @@ def _check_operators(model: onnx.ModelProto) -> None:
                     raise BadInput(f"{what}: a branch has {len(branch.output)} outputs; {expected}", Error.NOT_ONNX)
 
 
-def _drop_unused_domains(model: onnx.ModelProto) -> None:
-    """Drop the opsets of domains without operators: an engine refuses versions that it does not know, used or not.
-
-    Some tools import every domain that they know.
-    """
-    used = {"", *(node.domain for node in all_nodes(model.graph.node))}
-    kept = [opset for opset in model.opset_import if opset.domain in used]
-    del model.opset_import[:]
-    model.opset_import.extend(kept)
-
-
 def _state_onesided(model: onnx.ModelProto) -> None:
     """State STFT's attribute `onesided` where it is left out: 1 by the standard, but ONNX's shape inference takes 0."""
     for node in all_nodes(model.graph.node):
         if node.op_type == "STFT" and not node.domain and all(given.name != "onesided" for given in node.attribute):
             node.attribute.append(onnx.helper.make_attribute("onesided", 1))
-
-
-# Inputs and outputs
 
 
 def _check_ends(model: onnx.ModelProto) -> None:
@@ -338,7 +321,29 @@ def _check_ends(model: onnx.ModelProto) -> None:
             raise BadInput(f"output {value.name!r} is an input, too; {expected}", Error.MODEL_UNSUPPORTED)
 
 
-# The graph
+def _check_room(graph: onnx.GraphProto, sizes: str) -> None:
+    """Raise BadInput if the inputs together, or any one tensor of known shape, are larger than this host's memory.
+
+    Every engine has to hold these at once. `sizes`: of the dimensions that the file leaves open; '' if there are none.
+    """
+    host_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    takes_bytes = {"its inputs": sum(map(_bytes_of, runtime_inputs(graph)))}
+    takes_bytes |= {f"tensor {value.name!r}": _bytes_of(value) for value in all_values(graph)}
+    what, most_bytes = max(takes_bytes.items(), key=lambda item: item[1])
+    if most_bytes > host_bytes:
+        raise BadInput(
+            f"{what} would take {most_bytes / 1e9:.1f} GB{f' with {sizes}' if sizes else ''};"
+            f" expected at most {host_bytes / 1e9:.1f} GB, this host's memory",
+            Error.WRONG_SIZES if sizes else Error.MODEL_UNSUPPORTED,
+        )
+
+
+def _bytes_of(value: onnx.ValueInfoProto) -> int:
+    """Bytes of a tensor; 0 if its shape or its datatype is not known."""
+    datatype, shape = value.type.tensor_type.elem_type, static_shape(value)
+    if shape is None or not datatype:
+        return 0
+    return math.prod(shape) * int(onnx.helper.tensor_dtype_to_np_dtype(datatype).itemsize)
 
 
 def _graph_of(model: onnx.ModelProto) -> Graph:
@@ -358,7 +363,12 @@ def _graph_of(model: onnx.ModelProto) -> Graph:
         inputs=tuple(tensors[value.name] for value in graph.input),
         outputs=tuple(tensors[value.name] for value in graph.output),
         tensors=tensors,
-        constants={weight.name: _constant(weight) for weight in graph.initializer},
+        constants={
+            weight.name: Tensor(
+                weight.name, tuple(weight.dims), datatype_of(weight.data_type, f"weight {weight.name!r}")
+            )
+            for weight in graph.initializer
+        },
     )
 
 
@@ -380,11 +390,6 @@ def _datatype(value: onnx.ValueInfoProto) -> str:
         what = f"{value.name!r} is of type {str(kind).removesuffix('_type')}"
         raise BadInput(f"{what}; expected a dense tensor", Error.MODEL_UNSUPPORTED)
     return datatype_of(value.type.tensor_type.elem_type, f"tensor {value.name!r}")
-
-
-def _constant(weight: onnx.TensorProto) -> Tensor:
-    datatype = datatype_of(weight.data_type, f"weight {weight.name!r}")
-    return Tensor(weight.name, tuple(weight.dims), datatype)
 
 
 def operator_of(node: onnx.NodeProto) -> Operator:

@@ -70,7 +70,6 @@ class Course:
         return sorted(self.sharded if self.partial is None else [*self.sharded, self.partial])
 
     def step(self, index: int) -> None:
-        """Process an operator. Raises NotSplit."""
         operator = self.graph.operators[index]
         is_heavy = operator.op_type in HEAVY and not self._is_light(operator)
         positions = [position for position, name in enumerate(operator.inputs) if name in self.states]

@@ -72,7 +72,7 @@ def carried(graph: Graph, operator: Operator, position: int, axis: int, unit: in
     if kind in _RESHAPING:
         return _matching(shape, made, axis, unit)
     if kind == "Transpose":
-        return _permutation(graph, operator).index(axis), unit
+        return permutation(graph, operator).index(axis), unit
     if kind in ("ReorderInput", "ReorderOutput") and operator.attributes.get("channels_last", 0):
         return (_from_last if kind == "ReorderInput" else _to_last)(axis, len(shape)), unit
     return len(made) - len(shape) + axis, unit
@@ -308,10 +308,11 @@ def _to_last(axis: int, rank: int) -> int:
 
 
 def _transpose(graph: Graph, operator: Operator, wanted: Slice) -> Needs:
-    return Needs((Slice(_permutation(graph, operator)[wanted.axis], wanted.first, wanted.count),))
+    return Needs((Slice(permutation(graph, operator)[wanted.axis], wanted.first, wanted.count),))
 
 
-def _permutation(graph: Graph, operator: Operator) -> tuple[int, ...]:
+def permutation(graph: Graph, operator: Operator) -> tuple[int, ...]:
+    """The order in which a Transpose puts the axes of its input."""
     attribute = operator.attributes.get("perm", ())
     rank = len(graph.tensor(operator.inputs[0]).shape)
     return attribute if isinstance(attribute, tuple) and attribute else tuple(reversed(range(rank)))

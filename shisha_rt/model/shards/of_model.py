@@ -13,7 +13,7 @@ from msgspec import structs
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.heavy import HEAVY
 from shisha_rt.model.shards.rewrite import halves, split_run, splittable
-from shisha_rt.model.shards.shards import SplitRun
+from shisha_rt.model.shards.shards import Join
 from shisha_rt.model.spans import Span, groups_of
 from shisha_rt.model.split import AXES, Axis, KeptWhole, Splittable
 
@@ -40,9 +40,11 @@ def splits_of(
 
     def answers(span: Span) -> Iterator[Splittable | KeptWhole]:
         numbers = sorted(operator for layer in range(span[0], span[1] + 1) for operator in operators.get(layer, ()))
-        if not any(graph.operators[number].op_type in HEAVY for number in numbers):
+        nodes = [graph.operators[number] for number in numbers]
+        if not any(node.op_type in HEAVY for node in nodes):
             return
-        is_open = any(graph.tensors[name].open_axes for number in numbers for name in _tensors_of(graph, number))
+        names = {name for node in nodes for name in (*node.inputs, *node.outputs)}
+        is_open = any(graph.tensors[name].open_axes for name in names & graph.tensors.keys())
         macs = sum(layer_macs[span[0] : span[1] + 1])
         for axis in AXES:
             answer = _OPEN if is_open else _answer(graph, numbers, span, axis, macs)
@@ -54,32 +56,23 @@ def splits_of(
     return splittables, tuple(answer for answer in alone if isinstance(answer, KeptWhole))
 
 
-def _tensors_of(graph: Graph, operator: int) -> Iterator[str]:
-    """The run-time tensors that an operator reads or makes."""
-    node = graph.operators[operator]
-    return (name for name in (*node.inputs, *node.outputs) if name in graph.tensors)
-
-
 def _answer(graph: Graph, operators: Sequence[int], span: Span, axis: Axis, macs: int) -> Splittable | str:
     """How the layers can be split, or why not. An exception is only a reason: the network can be served without."""
     try:
         answer = splittable(graph, operators, *span, axis)
-        return answer if isinstance(answer, str) else _with_join(graph, operators, answer, macs)
+        if isinstance(answer, str) or not (answer.joined or answer.summed):
+            return answer
+        in_halves = split_run(graph, operators, axis, halves(answer.units, answer.block))
     except (IndexError, KeyError, ValueError) as error:
         return f"its operators could not be followed ({type(error).__name__}: {error})"
+    join_macs = _join_macs(graph, in_halves.join)
+    return structs.replace(answer, join_part=join_macs / max(1, join_macs + macs))
 
 
-def _with_join(graph: Graph, operators: Sequence[int], splittable: Splittable, macs: int) -> Splittable:
-    if not (splittable.joined or splittable.summed):
-        return splittable
-    join = _join_macs(graph, split_run(graph, operators, splittable.axis, halves(splittable.units, splittable.block)))
-    return structs.replace(splittable, join_part=join / max(1, join + macs))
-
-
-def _join_macs(graph: Graph, run: SplitRun) -> int:
+def _join_macs(graph: Graph, join: Join) -> int:
     """Estimated time of the join, in multiply-adds of a convolution, from the sizes of its outputs."""
-    operators = [graph.operators[index] for index in run.join.operators]
+    operators = [graph.operators[index] for index in join.operators]
     made = [(name, operator.op_type) for operator in operators for name in operator.outputs if name]
-    if run.join.sum is not None:
-        made.append((run.join.sum.tensor, "Sum"))
+    if join.sum is not None:
+        made.append((join.sum.tensor, "Sum"))
     return sum(_MACS.get(kind, _USUAL_MACS) * math.prod(graph.tensors[name].shape) for name, kind in made)

@@ -102,21 +102,13 @@ def _join(operators: Sequence[int], course: Course, part_count: int) -> Join:
         total = PartialSum(course.partial, tensor, parts, operator.texts.get("activation", ""))
     late, run = {*course.late}, {*operators}
     wanted: set[str] = set()
-    made_parts = []
+    left = []
     for index in sorted((*course.late, *course.before), reverse=True):
         outputs = [name for name in graph.operators[index].outputs if name]
         if index in late or any(name in wanted or graph.is_needed_beyond(name, run) for name in outputs):
-            made_parts.append(index)
+            left.append(index)
             wanted.update(graph.operators[index].inputs)
-    made_parts.reverse()
-    made = dict.fromkeys(name for index in made_parts for name in graph.operators[index].outputs if name)
-    if total is not None:
-        made = {total.tensor: None, **made}
-    read = dict.fromkeys(name for index in made_parts for name in graph.operators[index].inputs)
-    reads = [name for name in read if name in graph.tensors and name not in made]
-    here = {*made_parts}
-    makes = tuple(name for name in made if graph.is_needed_beyond(name, here))
-    return Join(total, tuple(made_parts), (*(total.parts if total else ()), *reads), makes)
+    return Join(total, tuple(reversed(left)))
 
 
 class _ShardBuilder:
@@ -169,8 +161,6 @@ class _ShardBuilder:
             vectors=self._vectors,
             zeros=self._zeros,
         )
-
-    # What it needs
 
     def _share(self, name: str) -> Slice:
         """Slice of a tensor that belongs to this shard.
@@ -239,8 +229,6 @@ class _ShardBuilder:
             return None
         first, end = min(held.first, wanted.first), max(held.end, wanted.end)
         return _or_whole(Slice(held.axis, first, end - first), self._graph.tensors[name])
-
-    # Its steps
 
     def _add(self, index: int) -> None:
         graph, needs = self._graph, self._needs[index]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from msgspec import structs
 
@@ -14,7 +15,6 @@ from shisha_rt.model.split import Split
 
 
 def shard_graph(graph: Graph, split: SplitRun, part: int) -> Graph:
-    """A shard as a graph of its own, with its shapes."""
     shard = split.shards[part]
     constants = {
         name: part_of(graph.constants[constant.name], constant.slice, name)
@@ -51,14 +51,7 @@ def join_graph(graph: Graph, split: SplitRun, behind: Sequence[int] = ()) -> Gra
     read = dict.fromkeys(name for operator in operators for name in operator.inputs)
     inputs = [name for name in read if name in tensors and name not in made]
     outputs = [name for name in made if name in graph.tensors and graph.is_needed_beyond(name, {*here})]
-    return Graph(
-        name=graph.name,
-        operators=tuple(operators),
-        inputs=tuple(tensors[name] for name in inputs),
-        outputs=tuple(tensors[name] for name in outputs),
-        tensors={name: tensors[name] for name in (*inputs, *made)},
-        constants={name: graph.constants[name] for name in read if name in graph.constants},
-    )
+    return replace(graph, tensors=tensors).part(operators, inputs, outputs)
 
 
 def stage_graph(graph: Graph, node_layers: Sequence[int], split: Split, work: Sequence[Span]) -> Graph:
@@ -73,7 +66,6 @@ def stage_graph(graph: Graph, node_layers: Sequence[int], split: Split, work: Se
 
 
 def operators_within(node_layers: Sequence[int], work: Sequence[Span]) -> list[int]:
-    """Operators of these runs of layers."""
     return [
         operator for operator, layer in enumerate(node_layers) if any(first <= layer <= last for first, last in work)
     ]

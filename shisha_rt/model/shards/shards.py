@@ -124,16 +124,10 @@ class PartialSum:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """What is left when all shards are done: first the sum, if there is one, then `operators`, whole, in topological
-    order.
-
-    `reads` and `makes`: names of run-time tensors.
-    """
+    """What is left when all shards are done: first the sum, if any, then `operators`, whole, in topological order."""
 
     sum: PartialSum | None
     operators: tuple[int, ...]
-    reads: tuple[str, ...]
-    makes: tuple[str, ...]
 
     @property
     def is_empty(self) -> bool:

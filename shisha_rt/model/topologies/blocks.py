@@ -51,7 +51,6 @@ def _convolved(net: Network, x: Image, kernel: Kernel, *weights: str) -> str:
 
 
 def relu(net: Network, x: Image) -> Image:
-    """Add a Relu."""
     return x._replace(name=net.add("Relu", x.name))
 
 

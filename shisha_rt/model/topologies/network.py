@@ -46,12 +46,10 @@ class Network:
         return name
 
     def add(self, op_type: str, *inputs: str, **attributes: Any) -> str:
-        """Add an operator with one output."""
         (output,) = self.add_multiple(op_type, 1, *inputs, **attributes)
         return output
 
     def add_multiple(self, op_type: str, output_count: int, *inputs: str, **attributes: Any) -> list[str]:
-        """Add an operator with several outputs."""
         name = self._fresh(op_type)
         outputs = [name] if output_count == 1 else [f"{name}:{index}" for index in range(output_count)]
         self._nodes.append(helper.make_node(op_type, inputs, outputs, name, **attributes))

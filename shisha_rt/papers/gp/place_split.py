@@ -41,13 +41,12 @@ def _split_model(options: SplitOptions) -> SplitAnswer:
     from shisha_rt.model.layers import group_layers
     from shisha_rt.model.reader.onnx_reader import read_model
     from shisha_rt.model.zoo import resolve_model
-    from shisha_rt.papers.gp.chain import Chain
     from shisha_rt.papers.gp.fused import NetworkSplit
-    from shisha_rt.papers.gp.methods import ProgramOptions, layer_shares, split_by
-    from shisha_rt.papers.gp.of_device import device_legs, device_links, split_device
+    from shisha_rt.papers.gp.methods import ProgramOptions, split_by
+    from shisha_rt.papers.gp.of_device import device_links, split_device
     from shisha_rt.papers.gp.of_graph import split_layer_of
     from shisha_rt.papers.gp.problem import SplitLayer, SplitProblem
-    from shisha_rt.papers.gp.split_answer import SplitAnswer, SplitRow
+    from shisha_rt.papers.gp.split_answer import SplitAnswer, SplitRow, layer_shares
 
     devices, where = _devices(options.machine, options.place_)
     split_devices = tuple(split_device(device, options.objective, options.one_for_all) for device in devices)
@@ -58,13 +57,13 @@ def _split_model(options: SplitOptions) -> SplitAnswer:
     ]
     able = [(layer, split_layer) for layer, split_layer in layers if isinstance(split_layer, SplitLayer)]
     split_layers = tuple(split_layer for _, split_layer in able)
-    problem = SplitProblem(split_layers, split_devices, options.objective, options.execution)
     starts = _starts(read.graph, [layer for layer, _ in able])
-    chain = Chain(problem, tuple(map(device_legs, devices)), device_links(devices), starts)
+    links = device_links(devices)
+    problem = SplitProblem(split_layers, split_devices, options.objective, options.execution, links, starts)
     started = perf_counter()
-    split = split_by(options.method, chain, ProgramOptions(options.k, options.again))
+    split = split_by(options.method, problem, ProgramOptions(options.k, options.again))
     solve_time_s = perf_counter() - started
-    shares = iter([None] * len(able) if split.steps is None else layer_shares(chain, split.steps))
+    shares = iter([None] * len(able) if split.steps is None else layer_shares(problem, split.steps))
     rows = [
         SplitRow(layer.index, layer.name, reason=split_layer)
         if isinstance(split_layer, str)

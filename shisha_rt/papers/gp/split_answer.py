@@ -1,22 +1,108 @@
-"""The answer of `place --split`: the object of `--json`, and a table of shares."""
+"""The answer of `place --split`: the costs of each layer, the object of `--json`, and a table of shares."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Final
 
 from shisha_rt.model.spans import layers_in_words, runs_of
+from shisha_rt.papers.gp.chain import Step, StepCost, alone_steps, chain_faults, parts, step_costs
 from shisha_rt.papers.gp.fused import NetworkSplit
-from shisha_rt.papers.gp.methods import LayerShare, alone_on_each
-from shisha_rt.papers.gp.problem import SplitProblem
+from shisha_rt.papers.gp.problem import SharedFeature, SplitProblem
 from shisha_rt.planner.strategies import SplitMethod
 from shisha_rt.show.lines import shortened
 from shisha_rt.show.picture import millijoules, milliseconds
 
 _NARROWEST_NAME: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShare:
+    """Costs of a layer within a step. `shares`, `compute_s` and `transfer_s` (devices,). The sum of `cost_s` over all
+    layers is the cost of the network.
+
+    Of fused layers, the first has the transfers of inputs and the last those of outputs; in parallel, `cost_s` is that
+    of the device that takes the longest for the whole step. `fused`: (first, last) layer between two times at which the
+    data is in the host's memory; None for one layer.
+    """
+
+    variable: SharedFeature
+    shares: tuple[int, ...]
+    fused: tuple[int, int] | None
+    compute_s: tuple[float, ...]
+    transfer_s: tuple[float, ...]
+    cost_s: float
+    energy_j: float
+
+
+def layer_shares(problem: SplitProblem, steps: Sequence[Step]) -> list[LayerShare]:
+    """(layers,): costs of each layer; fetching an output counts with the layer that computed it."""
+    layers_kept: list[LayerShare] = []
+    costs = step_costs(problem, steps)
+    begins = [step.first for step, cost in zip(steps, costs, strict=True) if cost.at is None and step.mode != "fetched"]
+    spans = {begin: end - 1 for begin, end in pairwise([*begins, len(problem.layers)])}
+    for step, cost in zip(steps, costs, strict=True):
+        if step.mode == "fetched":
+            layers_kept[-1] = _fetched(problem, layers_kept[-1], cost)
+            continue
+        begin = max(first for first in begins if first <= step.first)
+        last = step.last - step.first
+        moved = [
+            tuple(into * (not index) + back * (index == last) for into, back in zip(cost.in_s, cost.out_s, strict=True))
+            for index in range(last + 1)
+        ]
+        slowest = _slowest(cost)
+        for index, layer in enumerate(parts(problem, step.mode, step.first, step.last)):
+            ends_s = [a + b for a, b in zip(cost.compute_s[index], moved[index], strict=True)]
+            layers_kept.append(
+                LayerShare(
+                    layer.variable,
+                    step.shares,
+                    (begin, spans[begin]) if spans[begin] > begin else None,
+                    cost.compute_s[index],
+                    moved[index],
+                    ends_s[slowest] if problem.execution == "parallel" else math.fsum(ends_s),
+                    _joules(problem, cost.compute_s[index], moved[index]),
+                )
+            )
+    return layers_kept
+
+
+def _fetched(problem: SplitProblem, share: LayerShare, cost: StepCost) -> LayerShare:
+    """Add the fetching of its output to a whole layer."""
+    transfer_s = tuple(moved + out for moved, out in zip(share.transfer_s, cost.out_s, strict=True))
+    return replace(
+        share,
+        transfer_s=transfer_s,
+        cost_s=share.cost_s + cost.moved_s,
+        energy_j=_joules(problem, share.compute_s, transfer_s),
+    )
+
+
+def alone_on_each(problem: SplitProblem) -> dict[str, tuple[float, float] | None]:
+    """By device, seconds and joules if it computes every layer alone, each moved there and back; None: it cannot."""
+    alone: dict[str, tuple[float, float] | None] = {}
+    devices = range(len(problem.devices))
+    for d, device in enumerate(problem.devices):
+        steps = alone_steps([[layer.units * (d == other) for other in devices] for layer in problem.layers])
+        rows = layer_shares(problem, steps)
+        totals = math.fsum(row.cost_s for row in rows), math.fsum(row.energy_j for row in rows)
+        alone[device.name] = None if chain_faults(problem, steps) else totals
+    return alone
+
+
+def _slowest(cost: StepCost) -> int:
+    devices = range(len(cost.in_s))
+    return max(devices, key=lambda d: cost.in_s[d] + cost.out_s[d] + math.fsum(part_s[d] for part_s in cost.compute_s))
+
+
+def _joules(problem: SplitProblem, compute_s: Sequence[float], transfer_s: Sequence[float]) -> float:
+    devices_costs = zip(problem.devices, compute_s, transfer_s, strict=True)
+    return math.fsum(device.joules(busy, moved) for device, busy, moved in devices_costs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ HOMES: Final[Mapping[str, str]] = MappingProxyType(
         "scheme_tuner": "partitiontuner.scheduled",
         "processor_costs": "partitiontuner.measured_processors",
         "profile_partitions": "partitiontuner.partition_profile",
-        "schedule_partitions": "partitiontuner.plan_partitions",
+        "schedule_partitions": "partitiontuner.scheme_answer",
         "side_by_side": "partitiontuner.scheme_plans",
         "scheme_plan": "partitiontuner.scheme_plans",
         "rival_tuner": "shisha.rivals",

@@ -26,8 +26,7 @@ from functools import cache, reduce
 from typing import TYPE_CHECKING, Final
 
 from shisha_rt.costs.alike import kinds_of
-from shisha_rt.costs.any_order import why_unknown
-from shisha_rt.costs.costs import HANDOVER_S, Costs
+from shisha_rt.costs.costs import HANDOVER_S, Costs, why_no_other_order
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.model.spans import layers_in_words
 from shisha_rt.plan.evaluator import Proposal
@@ -235,7 +234,7 @@ class GuidedTuner:
 
     def _reordered(self, trials: Trials, costs: Costs, goal: Goal) -> Proposal | None:
         """Propose a chain in another order of layers: a stage may have parts of branches that are apart in the file."""
-        if not (self.needs and self._has_copies) or why_unknown(costs, self.needs):
+        if not (self.needs and self._has_copies) or why_no_other_order(costs, self.needs):
             return None
         to_beat_s = (1 - self.limits.gain) * self._best(trials)[1].bottleneck_s
         ordered: OrderedPlan = study("ordered_plan")(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shisha_rt.placement.check import groups_in_use
-from shisha_rt.placement.moves import moves
 from shisha_rt.placement.problem import Assignment, Problem
+from shisha_rt.placement.schedule import moves
 from shisha_rt.show.picture import milliseconds
 
 COLOURS = ("#9ecae1", "#fdd0a2", "#a1d99b", "#dadaeb", "#fcbba1", "#d9d9d9")

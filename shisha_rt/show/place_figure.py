@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from shisha_rt.placement.check import cost
-from shisha_rt.placement.moves import moves
 from shisha_rt.placement.problem import Assignment, Problem
+from shisha_rt.placement.schedule import moves
 from shisha_rt.show.figure import new_figure, write_figure
 from shisha_rt.show.picture import milliseconds
 from shisha_rt.show.place_dot import TRANSFER_COLOUR, colour_of

@@ -22,7 +22,7 @@ from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.spans import ends
 from shisha_rt.outcome import Outcome
-from shisha_rt.placement.build import check_capable, check_capable_alone, unchecked_problem
+from shisha_rt.placement.build import check_capable, unchecked_problem
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.problem import Problem, ProblemTensor
 from shisha_rt.placement.segment_times import host_of, segment_times_s
@@ -41,8 +41,7 @@ def stage_problem(graph: Graph, first: int, last: int, costs: OperatorCosts) -> 
     single device, operators may be able to run only in groups. Raises BadInput as `build_problem` does.
     """
     operators, own_costs = graph.operators[first : last + 1], costs.part(first, last)
-    check = check_capable_alone if len(costs.devices) > 1 else check_capable
-    check(replace(graph, operators=operators), own_costs)
+    check_capable(replace(graph, operators=operators), own_costs, alone=len(costs.devices) > 1)
     inputs, outputs = ends(graph, first, last)
     entry = Operator("entry", "Entry", "", (), inputs, {})
     exit_ = Operator("exit", "Exit", "", outputs, (), {})

@@ -173,7 +173,7 @@ def _fastest(space: Chains, widest: Need, bound_s: float, goal: Goal) -> _Found:
         else:
             low, ahead = middle + 1, 2 * ahead
     least = False
-    if goal.latency_states and space.cells(space.counts) <= _MOST_CELLS:
+    if space.cells(space.counts) <= min(goal.latency_states, _MOST_CELLS):
         quick = quickest(space, upper_s, _latency_s(space, traced), goal.should_stop)
         least = quick is not None
         if quick is not None and quick.stages:

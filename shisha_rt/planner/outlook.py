@@ -75,7 +75,7 @@ class Outlook:
         if self.goal.objective == "latency":
             return latency_s(plan, alone_s)
         loads = team_costs(self.model.costs).link_loads(plan, busy_s)
-        return max(rate_of(plan, busy_s).bottleneck_s, max((load.seconds for load in loads), default=0.0))
+        return max(rate_of(plan, busy_s).bottleneck_s, max(loads.values(), default=0.0))
 
     def plan_within(self, bound_s: float, seconds: StageSeconds) -> Plan | None:
         """Find a plan of at most `bound_s` >= 0, if stages take `seconds`.

@@ -103,7 +103,7 @@ def _stages(
     """(kinds,): stages that take less than `below_s`. None: stopped by `should_stop`, or more than `most` stages."""
     known = Downsets(costs, downsets)
     quick_s = below_s - _ROUNDING * known.largest_s
-    by_kind: list[list[tuple[Ints, Ints, Floats]]] = [[] for _ in costs.places]
+    by_kind: list[list[tuple[Ints, Ints, Floats]]] = [[] for _ in costs.counts]
     count = 0
     for begin in range(len(downsets) - 1):
         if should_stop():

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from shisha_rt.arrays import Floats, Ints
-from shisha_rt.costs.alike import kinds_of
-from shisha_rt.costs.costs import Costs, CostTeam
+from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
 from shisha_rt.costs.room import held_within
-from shisha_rt.model.spans import Span
 from shisha_rt.papers.order.downsets import Downset
-from shisha_rt.planner.chains import way_s
+from shisha_rt.planner.chains import place_seconds, way_s
+from shisha_rt.planner.goal import Goal
+from shisha_rt.planner.kinds import StageCosts, stage_costs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,60 +40,55 @@ class GroupTraffic:
 class GroupCosts:
     """`time_s` (groups, kinds): seconds, inf if places of a kind cannot run the group.
 
-    `weight_bytes`, `live_bytes` (groups,). `room_bytes` (kinds,): inf without a limit. `places` (kinds,): names, as
-    listed. `links` (kinds,): None for this host; `hosts`: of each place that has a link.
+    `weight_bytes`, `live_bytes` (groups,). `links` (kinds,): None for this host.
     """
 
+    model: StageCosts
     time_s: Floats
     weight_bytes: Floats
     live_bytes: Floats
-    room_bytes: Floats
-    places: tuple[tuple[str, ...], ...]
     links: tuple[HostLink | None, ...]
-    hosts: tuple[str, ...]
     traffic: GroupTraffic
 
     @property
-    def counts(self) -> tuple[int, ...]:
-        return tuple(map(len, self.places))
+    def places(self) -> list[list[str]]:
+        """(kinds,): names, as listed."""
+        return [[self.model.costs.places[at].name for at in kind.places] for kind in self.model.kinds]
 
-    def least_s(self, teams: Sequence[CostTeam], spans: Sequence[Span]) -> Floats:
-        """(groups, kinds): the least place-seconds (time x places) for a frame, alone or in a team of a kind."""
-        least_s = self.time_s.copy()
-        for team in teams:
-            kind = next(kind for kind, names in enumerate(self.places) if team.places[0] in names)
-            team_s = len(team.places) * np.add.reduceat(team.time_s, [first for first, _ in spans])
-            np.fmin(least_s[:, kind], team_s, out=least_s[:, kind])
-        return least_s
+    @property
+    def counts(self) -> tuple[int, ...]:
+        return tuple(len(kind.places) for kind in self.model.kinds)
+
+    @property
+    def room_bytes(self) -> Floats:
+        """(kinds,): inf without a limit."""
+        return np.array([self.model.costs.places[kind.places[0]].room_bytes for kind in self.model.kinds])
 
     @property
     def shares_links(self) -> bool:
         """Whether several places are on one link."""
-        return len(set(self.hosts)) < len(self.hosts)
+        hosts = [link.host for link in self.model.costs.link_of.values()]
+        return len(set(hosts)) < len(hosts)
 
 
-def group_costs(costs: Costs, spans: Sequence[Span]) -> GroupCosts:
+def group_costs(costs: Costs) -> GroupCosts:
     """Costs of runs of layers that no cut divides, from the costs of their layers."""
-    kinds = kinds_of(costs)
-    starts = [first for first, _ in spans]
-    time_s = np.add.reduceat(costs.time_s[:, [kind[0] for kind in kinds]], starts, axis=0)
-    places = tuple(tuple(costs.places[at].name for at in kind) for kind in kinds)
-    links = tuple(costs.link_of.get(place[0]) for place in places)
+    model = stage_costs(costs)
+    starts = model.starts[:-1]
+    links = tuple(costs.link_of.get(kind.name) for kind in model.kinds)
     return GroupCosts(
-        np.where(np.isnan(time_s), np.inf, time_s),
+        model,
+        place_seconds(model, Goal(run_s=0)),
         np.add.reduceat([float(layer.weight_bytes) for layer in costs.layers], starts),
         np.maximum.reduceat([float(layer.live_bytes) for layer in costs.layers], starts),
-        np.array([costs.places[kind[0]].room_bytes for kind in kinds]),
-        places,
         links,
-        tuple(link.host for link in costs.link_of.values()),
-        _traffic(costs.tensors if any(links) else (), spans),
+        _traffic(costs.tensors if any(links) else (), model),
     )
 
 
-def _traffic(tensors: Sequence[CostTensor], spans: Sequence[Span]) -> GroupTraffic:
-    group_of = [number for number, (first, last) in enumerate(spans) for _ in range(first, last + 1)]
-    made, read = np.zeros((len(spans), len(tensors))), np.zeros((len(spans), len(tensors)))
+def _traffic(tensors: Sequence[CostTensor], model: StageCosts) -> GroupTraffic:
+    group_of = np.repeat(np.arange(model.groups), np.diff(model.starts)).tolist()
+    made, read = np.zeros((model.groups, len(tensors))), np.zeros((model.groups, len(tensors)))
     for at, tensor in enumerate(tensors):
         by = AS_INPUT if tensor.made == AS_INPUT else group_of[tensor.made]
         if by != AS_INPUT:
@@ -121,7 +116,7 @@ class Downsets:
         self._member = member
         self._done_s = member @ np.where(able, costs.time_s, 0.0)
         self._unable = member @ (~able).astype(np.float64)
-        self._limited = bool(np.isfinite(costs.room_bytes).any())
+        self._room_bytes = costs.room_bytes
         self._linked = any(costs.links)
         traffic = costs.traffic
         self._made = member @ traffic.made
@@ -143,9 +138,9 @@ class Downsets:
         costs, traffic = self._costs, self._costs.traffic
         time_s = self._done_s[ends] - self._done_s[begin]
         able = self._unable[ends] == self._unable[begin]
-        if self._limited:
+        if np.isfinite(self._room_bytes).any():
             inside = self._member[ends] - self._member[begin]
-            able &= held_within(inside, costs.weight_bytes, costs.live_bytes)[:, None] <= costs.room_bytes
+            able &= held_within(inside, costs.weight_bytes, costs.live_bytes)[:, None] <= self._room_bytes
         if self._linked:
             reads = (self._read[ends] > self._read[begin]) * np.minimum(1, self._made[begin] + traffic.is_input)
             there_bytes = reads @ traffic.size_bytes

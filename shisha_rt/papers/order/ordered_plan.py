@@ -38,6 +38,7 @@ from shisha_rt.papers.order.downsets import (
 )
 from shisha_rt.papers.order.group_costs import GroupCosts, group_costs
 from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.planner.chains import place_seconds
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.price_bound import bottleneck_bound_s
@@ -91,7 +92,7 @@ def ordered_plan(
         return replace(ordered_plan(replace(costs, batches=()), needs, file_s, goal, limits), lower_s=0.0)
     search = _search(costs, needs, goal, limits)
     groups, spans = search.groups, search.network.spans
-    place_s = groups.least_s(costs.teams, spans) if goal.replicate else groups.time_s
+    place_s = place_seconds(groups.model, goal)
     least_s = bottleneck_bound_s(place_s, groups.counts, None if goal.replicate else search.goal.most_stages)
     best = OrderedPlan(None, file_s, min(least_s, file_s))
     if best.is_proven:
@@ -190,8 +191,7 @@ class _Search:
 def _search(costs: Costs, needs: Sequence[frozenset[int]], goal: Goal, limits: OrderLimits) -> _Search:
     spans = groups_of(len(costs.layers), costs.legal_cuts)
     most = min(len(costs.places), len(spans), goal.most_stages or len(spans))
-    groups = group_costs(costs, spans)
-    return _Search(costs, group_needs(spans, needs), groups, replace(goal, most_stages=most), limits)
+    return _Search(costs, group_needs(spans, needs), group_costs(costs), replace(goal, most_stages=most), limits)
 
 
 def reordered_costs(costs: Costs, spans: Sequence[Span], order: Sequence[int]) -> Costs:

@@ -24,7 +24,7 @@ HOMES: Final[Mapping[str, str]] = MappingProxyType(
         "partitiontuner": "partitiontuner.schemes",
         "typeseq": "partitiontuner.schemes",
         "scheme_tuner": "partitiontuner.scheduled",
-        "processor_costs": "partitiontuner.measured_processors",
+        "processor_costs": "partitiontuner.partition_profile",
         "profile_partitions": "partitiontuner.partition_profile",
         "schedule_partitions": "partitiontuner.scheme_answer",
         "side_by_side": "partitiontuner.scheme_plans",

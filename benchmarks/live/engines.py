@@ -30,7 +30,8 @@ from benchmarks.rigs.one_place import OnePlace, Profiled, by_order, on_one_place
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.machine.machine import Machine
 from shisha_rt.model.zoo import SHIPPED, zoo_path
-from shisha_rt.placement.segments import StagePlacement, segments
+from shisha_rt.placement.segments import segments
+from shisha_rt.placement.stage_placement import StagePlacement
 from shisha_rt.placement.stage_problem import place_stage
 
 MODELS: Final = ",".join(SHIPPED)

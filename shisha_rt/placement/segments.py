@@ -1,18 +1,16 @@
 """Segments: operators that follow one another in the graph's order on one device, and run as one engine session.
 
-They run in sequence. What a segment reads and did not make comes from the stage's input or from another segment. A
-placer's process answers with the `StagePlacement` that it has planned.
+They run in sequence. What a segment reads and did not make comes from the stage's input or from another segment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.spans import ends
-from shisha_rt.outcome import Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,27 +40,3 @@ def segments(graph: Graph, first: int, placement: Sequence[str]) -> tuple[Segmen
 def segment(graph: Graph, first: int, last: int, device: str) -> Segment:
     """Operators `first` to `last` on one device."""
     return Segment(device, first, last, *ends(graph, first, last))
-
-
-@dataclass(frozen=True, slots=True)
-class StagePlacement:
-    """Where the operators of a stage run. `devices` (operators,): names of their devices, in the graph's order.
-
-    `segments_s`: seconds of each segment (`placement.segment_times`); they add up to `cost_s`. `outcome` is of this
-    placement: also `feasible` if a better one was rejected because of the margin. `breaks`: indices of the operators at
-    which another run of layers, and so another segment, begins.
-    """
-
-    devices: tuple[str, ...]
-    cost_s: float
-    segments_s: tuple[float, ...]
-    lower_bound_s: float | None
-    outcome: Outcome
-    breaks: tuple[int, ...] = ()
-
-    @property
-    def segments(self) -> list[tuple[str, int]]:
-        """(segments,): the device of each, and how many operators it has."""
-        starts = [0, *self.breaks, len(self.devices)]
-        runs = (self.devices[start:end] for start, end in pairwise(starts))
-        return [(device, len(list(same))) for run in runs for device, same in groupby(run)]

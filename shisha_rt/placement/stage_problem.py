@@ -26,10 +26,11 @@ from shisha_rt.placement.build import check_capable, unchecked_problem
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.problem import Problem, ProblemTensor
 from shisha_rt.placement.segment_times import host_of, segment_times_s
-from shisha_rt.placement.segments import StagePlacement, segments
+from shisha_rt.placement.segments import segments
 from shisha_rt.placement.solution import PlacementSolution
 from shisha_rt.placement.solver_names import StageSolver
 from shisha_rt.placement.solvers import solve
+from shisha_rt.placement.stage_placement import StagePlacement
 
 DEFAULT_MARGIN: Final = 0.03
 

@@ -34,8 +34,9 @@ from shisha_rt.model.reader.index_file import write_index
 from shisha_rt.model.reader.onnx_reader import read_clean, read_model
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.segment_times import segment_times_s
-from shisha_rt.placement.segments import StagePlacement, segments
+from shisha_rt.placement.segments import segments
 from shisha_rt.placement.solver_names import StageSolver
+from shisha_rt.placement.stage_placement import StagePlacement
 from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.plan.plan import Plan, Stage
 from tests.model.networks import network, weight, write

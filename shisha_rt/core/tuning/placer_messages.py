@@ -10,7 +10,7 @@ import numpy as np
 
 from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts
 from shisha_rt.machine.device import Device
-from shisha_rt.placement.segments import StagePlacement
+from shisha_rt.placement.stage_placement import StagePlacement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.process.codec import Codec
 

@@ -28,7 +28,7 @@ from shisha_rt.core.tuning.device_ratios import DeviceRatios
 from shisha_rt.core.tuning.greedy_placement import GreedyPlacement
 from shisha_rt.core.tuning.instructions import CountSolve, Decided, PlanningOutbox, TellPlacer
 from shisha_rt.core.tuning.state import Searching, Serving
-from shisha_rt.placement.segments import StagePlacement
+from shisha_rt.placement.stage_placement import StagePlacement
 from shisha_rt.plan.plan import Plan
 
 FRAMES: Final = 16

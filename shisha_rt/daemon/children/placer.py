@@ -28,9 +28,10 @@ from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Split
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.segment_times import segment_times_s
-from shisha_rt.placement.segments import StagePlacement, segments
+from shisha_rt.placement.segments import segments
 from shisha_rt.placement.shard_costs import split_stage_s
 from shisha_rt.placement.solver_names import StageSolver
+from shisha_rt.placement.stage_placement import StagePlacement
 from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.plan.plan import Stage, team_name
 from shisha_rt.process.parent import line_to_parent

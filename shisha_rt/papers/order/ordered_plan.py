@@ -24,7 +24,7 @@ from shisha_rt.costs.links import AS_INPUT
 from shisha_rt.costs.split_costs import SplitCosts
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.model.spans import Span, groups_of, runs_of
-from shisha_rt.papers.order.best_cuts import BestCuts, best_cuts
+from shisha_rt.papers.order.best_cuts import BestCuts, GroupCosts, best_cuts, group_costs
 from shisha_rt.papers.order.downsets import (
     Downset,
     GroupNeeds,
@@ -36,7 +36,6 @@ from shisha_rt.papers.order.downsets import (
     near,
     order_through,
 )
-from shisha_rt.papers.order.group_costs import GroupCosts, group_costs
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.planner.chains import place_seconds
 from shisha_rt.planner.exact import exact_plan

@@ -15,7 +15,7 @@ from shisha_rt.show.lines import counted
 from shisha_rt.show.plan_answer import PlanAim, PlanAnswer, PlanProblem
 
 if TYPE_CHECKING:
-    from shisha_rt.papers.partitiontuner.measured_processors import ProfiledProcessors
+    from shisha_rt.papers.partitiontuner.partition_profile import ProfiledProcessors
     from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan
 
 _MOST_DRAWN: Final = 40
@@ -81,7 +81,7 @@ def schedule_partitions(asked: PlanOptions) -> SchemeAnswer:
     `asked.program`: the file for a program of the schedule, if one is to be written.
     """
     from shisha_rt.machine.config.machine_file import load_machine
-    from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
+    from shisha_rt.papers.partitiontuner.partition_profile import processor_costs
     from shisha_rt.papers.partitiontuner.program import check_program_file, check_program_machine, write_program
     from shisha_rt.papers.partitiontuner.scheme_plans import scheme_plan
 

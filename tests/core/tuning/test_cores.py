@@ -20,7 +20,7 @@ from shisha_rt.core.tuning.placing import Placing
 from shisha_rt.core.tuning.tuning import Tuning
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.outcome import Outcome
-from shisha_rt.placement.segments import StagePlacement
+from shisha_rt.placement.stage_placement import StagePlacement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from tests.core.tuning.test_placing import AT_ONCE, DEVICES, LEFT, OPERATORS, PLAN, RIGHT

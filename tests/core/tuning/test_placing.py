@@ -23,7 +23,7 @@ from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.machine.device import Device
 from shisha_rt.model.spans import Span
 from shisha_rt.outcome import Outcome
-from shisha_rt.placement.segments import StagePlacement
+from shisha_rt.placement.stage_placement import StagePlacement
 from shisha_rt.plan.plan import Plan
 from tests.wording import says
 

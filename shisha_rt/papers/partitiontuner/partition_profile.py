@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from shisha_rt.costs.costs import HANDOVER_S
 from shisha_rt.costs.fingerprint import fingerprint_within
@@ -49,18 +49,22 @@ _Partition = tuple[int, ...]
 """Operators, ascending."""
 
 
+CostsT = TypeVar("CostsT", OperatorCosts, ProcessorCosts)
+
+
 @dataclass(frozen=True, slots=True)
-class PartitionProfile:
-    """`costs`: before the place's speed is applied; for measured devices with transfers, for others by formulas.
+class PartitionProfile(Generic[CostsT]):
+    """Costs of operators on a place, before its speed is applied, or of a model for schemes: for measured devices with
+    transfers, for others by formulas.
 
     The model's `partitions` have `distinct` different ids, of which `measured` were not known; that took `seconds`.
     """
 
-    costs: OperatorCosts
+    costs: CostsT
     partitions: int
     distinct: int
-    measured: int
-    seconds: float
+    measured: int = 0
+    seconds: float = 0.0
 
     @property
     def in_words(self) -> str:
@@ -78,7 +82,7 @@ def profile_partitions(
     on_progress: Tell = silent,
     *,
     store: ProfileStore | None = None,
-) -> PartitionProfile:
+) -> PartitionProfile[OperatorCosts]:
     """The costs of a model's operators and of its groups of `patterns` on the devices of a place.
 
     `place` and `store` as in `profile_devices`. Described devices have the groups of their descriptions.
@@ -88,7 +92,7 @@ def profile_partitions(
     costs = described_costs(graph, devices)
     measured = tuple(device for device in devices if not device.described)
     if not measured:
-        return PartitionProfile(costs, 0, 0, 0, 0.0)
+        return PartitionProfile(costs, 0, 0)
     partitions: list[_Partition] = [(operator,) for operator in range(len(graph.operators))]
     partitions += operator_groups(graph, patterns)
     ids = operator_ids(graph, proto_of(compiled))
@@ -196,24 +200,9 @@ def _time_s(profile: Profile, setting: Setting) -> float:
     return profile.cpu_s if setting.threads == 1 else profile.wall_s
 
 
-@dataclass(frozen=True, slots=True)
-class ProfiledProcessors:
-    """Costs for schemes. `partitions`: operators and groups considered; `distinct`: how many different ids they have.
-
-    `measured`: partitions that were not known and had to be measured, which took `seconds`. Described devices have
-    formulas instead.
-    """
-
-    costs: ProcessorCosts
-    partitions: int
-    distinct: int
-    measured: int = 0
-    seconds: float = 0.0
-
-
 def processor_costs(
     ready: ModelOnMachine, on_progress: Tell = silent, groups: Sequence[str] = ()
-) -> ProfiledProcessors:
+) -> PartitionProfile[ProcessorCosts]:
     """Costs of layers or, on a machine with devices, of partitions; measured if they are not known.
 
     `groups`: patterns as in `--group`; by default the paper's. Raises BadInput for a place with several devices, for
@@ -229,7 +218,7 @@ def processor_costs(
     if not ready.operator_costs:
         predicted = told_costs(layer_costs(ready, on_progress), machine.time_scale)
         processors = costs_of_layers(predicted, compiled.needs, handover_s)
-        return ProfiledProcessors(processors, len(processors.spans), len(processors.spans))
+        return PartitionProfile(processors, len(processors.spans), len(processors.spans))
     graph = compiled.model.graph
     checked = costs_of_devices(graph, machine, ready.operator_costs, handover_s)
     alone: dict[str, OperatorCosts] = {}
@@ -246,6 +235,6 @@ def processor_costs(
     costs = costs_of_devices(graph, machine, ready.operator_costs, handover_s, alone)
     partitions = [*((node,) for node in range(len(graph.operators))), *together]
     ids = operator_ids(graph, proto_of(compiled))
-    return ProfiledProcessors(
+    return PartitionProfile(
         costs, len(partitions), len({partition_id(ids, partition) for partition in partitions}), measured, seconds
     )

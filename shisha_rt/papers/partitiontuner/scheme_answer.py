@@ -15,7 +15,8 @@ from shisha_rt.show.lines import counted
 from shisha_rt.show.plan_answer import PlanAim, PlanAnswer, PlanProblem
 
 if TYPE_CHECKING:
-    from shisha_rt.papers.partitiontuner.partition_profile import ProfiledProcessors
+    from shisha_rt.papers.partitiontuner.partition_profile import PartitionProfile
+    from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
     from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan
 
 _MOST_DRAWN: Final = 40
@@ -27,7 +28,7 @@ class SchemeAnswer:
 
     answer: PlanAnswer
     found: SchemePlan
-    profiled: ProfiledProcessors
+    profiled: PartitionProfile[ProcessorCosts]
     planning_s: float
 
     def as_object(self) -> dict[str, object]:

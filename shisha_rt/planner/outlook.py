@@ -17,15 +17,7 @@ from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.plan.plan import Plan, Stage, Team
 from shisha_rt.plan.rate import latency_s, rate_of
 from shisha_rt.planner.belief import Belief
-from shisha_rt.planner.chains import (
-    TOLERANCE,
-    StageSeconds,
-    TeamKind,
-    chains,
-    computing_s,
-    over_links,
-    team_kinds,
-)
+from shisha_rt.planner.chains import TOLERANCE, StageSeconds, TeamKind, chains, computing_s, over_links, team_kinds
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import StageCosts, stage_costs
 from shisha_rt.planner.learning import Learnt

@@ -10,27 +10,10 @@ from dataclasses import replace
 import pytest
 
 from shisha_rt.outcome import Outcome
-from shisha_rt.papers.gp.chain import (
-    Step,
-    chain_cost,
-    chain_faults,
-    faults,
-    parts,
-    rows_of,
-    runs_from,
-    step_costs,
-)
+from shisha_rt.papers.gp.chain import Step, chain_cost, chain_faults, faults, parts, rows_of, runs_from, step_costs
 from shisha_rt.papers.gp.fused import fused_split, split_network
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-from shisha_rt.papers.gp.problem import (
-    Formula,
-    Legs,
-    SharedFeature,
-    SplitDevice,
-    SplitLayer,
-    SplitProblem,
-    layer_cost,
-)
+from shisha_rt.papers.gp.problem import Formula, Legs, SharedFeature, SplitDevice, SplitLayer, SplitProblem, layer_cost
 from shisha_rt.papers.gp.split_answer import layer_shares
 from shisha_rt.planner.strategies import Execution, SplitObjective
 from tests.drawn import chunks

@@ -11,17 +11,7 @@ from typing import get_args
 import pytest
 
 from shisha_rt.costs.device_costs import operator_cost_s, transfer_cost_s
-from shisha_rt.machine.device import (
-    ChannelCount,
-    Condition,
-    Device,
-    Family,
-    Multiple,
-    Power,
-    Resource,
-    Term,
-    Transfer,
-)
+from shisha_rt.machine.device import ChannelCount, Condition, Device, Family, Multiple, Power, Resource, Term, Transfer
 from shisha_rt.model.dimensions import Dimension
 from shisha_rt.papers.gp.chain import Step, chain_faults, faults, runs_from
 from shisha_rt.papers.gp.fused import split_network

@@ -15,7 +15,7 @@ HOMES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "brute": "dcg.brute",
         "priority": "dcg.priority",
-        "answer_split": "gp.place_split",
+        "answer_split": "gp.split_answer",
         "OrderLimits": "order.ordered_plan",
         "ordered_plan": "order.ordered_plan",
         "baseline": "partitiontuner.schemes",

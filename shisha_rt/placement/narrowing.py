@@ -20,9 +20,8 @@ import numpy as np
 
 from shisha_rt.arrays import Bools, Floats
 from shisha_rt.outcome import LeftSeconds, ShouldStop, within
-from shisha_rt.placement.alone import fastest_alone, feasible
 from shisha_rt.placement.als import als
-from shisha_rt.placement.check import cost
+from shisha_rt.placement.check import cost, fastest_alone, feasible
 from shisha_rt.placement.duet import duet
 from shisha_rt.placement.elimination import Order, elimination_order, minimise
 from shisha_rt.placement.network import CostNetwork, cost_network

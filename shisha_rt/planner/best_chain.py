@@ -41,7 +41,7 @@ from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import StageCosts, stage_costs
 from shisha_rt.planner.need import Need, need
 from shisha_rt.planner.over_hosts import over_hosts, with_parts_of_links
-from shisha_rt.planner.price_bound import bottleneck_bound_s, speeds
+from shisha_rt.planner.prices import bottleneck_bound_s, speeds
 from shisha_rt.planner.quickest import periods_s, quickest, tight_stages
 from shisha_rt.planner.solution import TOO_SOON, PlanSolution
 

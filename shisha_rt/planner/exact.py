@@ -32,7 +32,7 @@ from shisha_rt.planner.column_generation import wide_plan, wider
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import KindedStage, StageCosts, stage_costs
 from shisha_rt.planner.least_energy import least_energy
-from shisha_rt.planner.price_bound import bottleneck_bound_s, speeds
+from shisha_rt.planner.prices import bottleneck_bound_s, speeds
 from shisha_rt.planner.quickest import quickest
 from shisha_rt.planner.reach import Counts, Lattice, cell_count, lattice, reach
 from shisha_rt.planner.solution import TOO_SOON, PlanSolution

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator
 
 from shisha_rt.outcome import Outcome
-from shisha_rt.placement.alone import fastest_alone
-from shisha_rt.placement.check import cost, groups_in_use
+from shisha_rt.placement.check import cost, fastest_alone, groups_in_use
 from shisha_rt.placement.problem import Assignment, Problem
 from shisha_rt.placement.schedule import Move, Schedule, moves
 from shisha_rt.placement.solution import PlacementSolution

@@ -40,7 +40,7 @@ from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.planner.chains import place_seconds
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
-from shisha_rt.planner.price_bound import bottleneck_bound_s
+from shisha_rt.planner.prices import bottleneck_bound_s
 
 MOST_DOWNSETS: Final = 1500
 MOST_WORK: Final = 3e7
@@ -227,7 +227,8 @@ def layers_in(spans: Sequence[Span], order: Sequence[int]) -> tuple[int, ...]:
 def in_file_layers(chain: Plan, layers: Sequence[int], needs: Sequence[frozenset[int]]) -> Plan:
     """A chain over the order `layers` as a plan over the file's layers. `needs` (layers,): see `PlanRules`.
 
-    The result is a chain if it is one in the file's order.
+    A run of layers may be several runs in the file's order. A stage waits only for the stages from which it reads, so
+    that independent ones may compute a frame at the same time. The result is a chain if it is one in the file's order.
     """
     own = [sorted(layers[at] for at in stage.layers) for stage in chain.stages]
     works = [runs_of(stage_layers) for stage_layers in own]

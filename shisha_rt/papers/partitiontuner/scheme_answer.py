@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from shisha_rt.cli.options import progress
 from shisha_rt.cli.plan import PlanOptions, model_on_machine
 from shisha_rt.errors import Error, Failure
+from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.outcome import Outcome
+from shisha_rt.papers.partitiontuner.partition_profile import PartitionProfile, processor_costs
+from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
+from shisha_rt.papers.partitiontuner.program import check_program_file, check_program_machine, write_program
+from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan, scheme_plan
 from shisha_rt.planner.strategies import PARTITIONS, as_scheme
 from shisha_rt.show.lines import counted
 from shisha_rt.show.plan_answer import PlanAim, PlanAnswer, PlanProblem
-
-if TYPE_CHECKING:
-    from shisha_rt.papers.partitiontuner.partition_profile import PartitionProfile
-    from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
-    from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan
 
 _MOST_DRAWN: Final = 40
 
@@ -33,17 +33,17 @@ class SchemeAnswer:
 
     def as_object(self) -> dict[str, object]:
         """The object that `plan --json` prints, with hand-overs in its latency, and with `schedule`."""
-        scheme_plan = self.found
+        planned = self.found
         return {
             **self.answer.as_object(),
-            "latency_s": scheme_plan.foretold.latency_s,
-            "lower_bound_s": scheme_plan.lower_bound_s,
+            "latency_s": planned.foretold.latency_s,
+            "lower_bound_s": planned.lower_bound_s,
             "schedule": {
-                "scheme": scheme_plan.scheme,
-                "partitions": len(scheme_plan.plan.stages),
-                "parallel_branches": scheme_plan.parallel_branches,
-                "parallel_partitions": scheme_plan.overlapping,
-                "handover_s": scheme_plan.foretold.handover_s,
+                "scheme": planned.scheme,
+                "partitions": len(planned.plan.stages),
+                "parallel_branches": planned.parallel_branches,
+                "parallel_partitions": planned.overlapping,
+                "handover_s": planned.foretold.handover_s,
                 "planning_s": self.planning_s,
                 "profile": {
                     "partitions": self.profiled.partitions,
@@ -55,9 +55,9 @@ class SchemeAnswer:
         }
 
     def in_words(self, width: int) -> str:
-        scheme_plan, foretold, profiled = self.found, self.found.foretold, self.profiled
-        stages = scheme_plan.plan.stages
-        branches = f"{scheme_plan.parallel_branches or 'no'} parallel branches"
+        planned, foretold, profiled = self.found, self.found.foretold, self.profiled
+        stages = planned.plan.stages
+        branches = f"{planned.parallel_branches or 'no'} parallel branches"
         if len(stages) > _MOST_DRAWN:
             picture = f"{len(stages)} partitions (--json lists them)"
         else:
@@ -67,11 +67,11 @@ class SchemeAnswer:
                 picture,
                 f"looked at: {profiled.partitions} operators and groups, {profiled.distinct} of them distinct; "
                 f"{profiled.measured} measured now in {profiled.seconds:.3g} s, planned in {self.planning_s:.3g} s",
-                f"{scheme_plan.scheme}: {counted(len(stages), 'partition')} on {', '.join(scheme_plan.plan.places)}, "
-                f"{scheme_plan.overlapping} of them beside others; the network has {branches}",
+                f"{planned.scheme}: {counted(len(stages), 'partition')} on {', '.join(planned.plan.places)}, "
+                f"{planned.overlapping} of them beside others; the network has {branches}",
                 f"predicted: {foretold.latency_s * 1e3:.4g} ms a frame by itself, {foretold.handover_s * 1e3:.3g} ms "
                 "of it hand-overs",
-                f"proven: no schedule over these places takes less than {scheme_plan.lower_bound_s * 1e3:.4g} ms",
+                f"proven: no schedule over these places takes less than {planned.lower_bound_s * 1e3:.4g} ms",
             )
         )
 
@@ -81,11 +81,6 @@ def schedule_partitions(asked: PlanOptions) -> SchemeAnswer:
 
     `asked.program`: the file for a program of the schedule, if one is to be written.
     """
-    from shisha_rt.machine.config.machine_file import load_machine
-    from shisha_rt.papers.partitiontuner.partition_profile import processor_costs
-    from shisha_rt.papers.partitiontuner.program import check_program_file, check_program_machine, write_program
-    from shisha_rt.papers.partitiontuner.scheme_plans import scheme_plan
-
     program, scheme = asked.program, as_scheme(asked.strategy)
     assert scheme is not None  # the caller has checked it
     if program is not None:

@@ -12,9 +12,8 @@ from typing import Final
 
 from shisha_rt.outcome import HEURISTIC, LeftSeconds, Outcome, forever
 from shisha_rt.papers.partitiontuner.unbarred import any_order_bound_s
-from shisha_rt.placement.alone import fastest_alone, feasible
 from shisha_rt.placement.branches import parallel_branches
-from shisha_rt.placement.check import cost
+from shisha_rt.placement.check import cost, fastest_alone, feasible
 from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.schedule import schedule_of

@@ -40,10 +40,9 @@ SHELLS_WITHIN: Final = frozenset(
         "shisha_rt.machine.host",
         "shisha_rt.protocol.keys",
         "shisha_rt.protocol.multipart",
-        "shisha_rt.papers.gp.place_split",
-        "shisha_rt.papers.partitiontuner.measured_processors",
+        "shisha_rt.papers.gp.split_answer",
         "shisha_rt.papers.partitiontuner.partition_profile",
-        "shisha_rt.papers.partitiontuner.plan_partitions",
+        "shisha_rt.papers.partitiontuner.scheme_answer",
         "shisha_rt.papers.partitiontuner.program",
     }
 )

@@ -32,8 +32,8 @@ from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.model.zoo import resolve_model
-from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
 from shisha_rt.papers.partitiontuner.partition_plan import foretold
+from shisha_rt.papers.partitiontuner.partition_profile import processor_costs
 from shisha_rt.papers.partitiontuner.processors import INPUT, ProcessorCosts, costs_of_devices
 from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan, scheme_plan
 from shisha_rt.plan.plan import Plan

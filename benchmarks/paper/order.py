@@ -26,10 +26,9 @@ import numpy as np
 
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row
-from shisha_rt.costs.any_order import layer_needs
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
 from shisha_rt.costs.link_speed import OneWay
-from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
+from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink, layer_needs
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.model.layers import group_layers

@@ -39,7 +39,7 @@ from benchmarks.report.results import RESULTS, Row, read_csv
 from shisha_rt.costs.costs import HANDOVER_S
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.model.reader.onnx_reader import read_model
-from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
+from shisha_rt.papers.partitiontuner.partition_profile import processor_costs
 from shisha_rt.planner.strategies import SCHEMES
 
 

@@ -17,7 +17,7 @@ from benchmarks.shisha.cases import Case, Run, best_with_assignment_fps, searche
 from shisha_rt.papers.shisha.exhaustive import trial_count
 from shisha_rt.papers.shisha.rivals import RANDOM_WALK_TRIALS
 from shisha_rt.papers.shisha.search import Limit
-from shisha_rt.planner.space import explored_fraction
+from shisha_rt.planner.solution import explored_fraction
 from shisha_rt.planner.strategies import RivalName
 
 SHISHA: Final = "Shisha"

@@ -28,15 +28,14 @@ from shisha_rt.model.layers import group_layers
 from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.outcome import Outcome
-from shisha_rt.papers.gp.chain import Chain
 from shisha_rt.papers.gp.fused import NetworkSplit, fused_split, split_network
 from shisha_rt.papers.gp.geometric.geometric import FULL_NETWORK_K, GeometricSplit, geometric_split
 from shisha_rt.papers.gp.geometric.rounding import best_rounding
-from shisha_rt.papers.gp.of_device import device_legs, split_device
+from shisha_rt.papers.gp.methods import RivalName, split_by
+from shisha_rt.papers.gp.of_device import split_device
 from shisha_rt.papers.gp.of_graph import ENGINE_BLOCK, split_layer_of
 from shisha_rt.papers.gp.problem import Shares, SplitLayer, SplitProblem, layer_cost
-from shisha_rt.papers.gp.rivals import RivalName, rival_split
-from shisha_rt.papers.gp.single_layer import split_layer
+from shisha_rt.papers.gp.shared import split_layer
 from shisha_rt.planner.shards.integer import BlockShares
 from shisha_rt.planner.strategies import Execution, SplitObjective
 
@@ -70,13 +69,13 @@ class Found:
 # --- problems ---------------------------------------------------------------------------------------------------------
 
 
-def board_chain(
+def board_problem(
     layers: Sequence[SplitLayer], objective: SplitObjective, execution: Execution, *, one_for_all: bool = False
-) -> Chain:
+) -> SplitProblem:
     machine = load_machine(BOARD)
     devices = [device for place in machine.places for device in devices_of(machine, place)]
     its = tuple(split_device(device, objective, one_for_all) for device in devices)
-    return Chain(SplitProblem(tuple(layers), its, objective, execution), tuple(map(device_legs, devices)))
+    return SplitProblem(tuple(layers), its, objective, execution)
 
 
 def heavy_layers(network: str) -> list[SplitLayer]:
@@ -99,28 +98,27 @@ def layers_of(network: str) -> Iterator[Found]:
     """Results of each layer, in blocks of 16 and of 1; the programs are the same, and solved once."""
     for layer in heavy_layers(network):
         for case, (objective, execution) in CASES.items():
-            chain = board_chain([layer], objective, execution)
-            plain = _timed(partial(geometric_split, chain.problem))
-            again = _timed(partial(geometric_split, chain.problem, again=True))
-            yield layer_found(network, case, chain, plain, again)
+            problem = board_problem([layer], objective, execution)
+            plain = _timed(partial(geometric_split, problem))
+            again = _timed(partial(geometric_split, problem, again=True))
+            yield layer_found(network, case, problem, plain, again)
             if layer.units <= _SINGLY:
                 yield layer_found(
-                    network, case, board_chain([replace(layer, block=1)], objective, execution), plain, again
+                    network, case, board_problem([replace(layer, block=1)], objective, execution), plain, again
                 )
 
 
 _Timed = tuple[GeometricSplit, float]
 
 
-def layer_found(network: str, case: str, chain: Chain, plain: _Timed, again: _Timed) -> Found:
+def layer_found(network: str, case: str, problem: SplitProblem, plain: _Timed, again: _Timed) -> Found:
     """Results of one layer. Raises RuntimeError if a method is better than the exact split."""
-    problem = chain.problem
     (layer,) = problem.layers
     answer, exact_s = _timed(partial(split_layer, problem, layer), _REPEATED)
     assert answer is not None, "CPU and GPU have no limits"
     rounded = {name: _rounded(problem, found) for name, (found, _) in ((GEOMETRIC, plain), (AGAIN, again))}
     values = {name: its and its[1] for name, its in rounded.items()}
-    values |= {name: _value(rival_split(name, chain)) for name in RIVALS}
+    values |= {name: _value(split_by(name, problem)) for name in RIVALS}
     exact = answer[1].value
     if any(value is not None and value < exact * (1 - _SAME) for value in values.values()):
         raise RuntimeError(f"{network}, {layer.name}, {case}: {values} where {exact} is said to be the least")
@@ -151,7 +149,7 @@ def _rounded(problem: SplitProblem, found: GeometricSplit) -> tuple[Shares, floa
     if rounded is None or rounded.faults:
         return None
     costs = zip(problem.layers, rounded.shares, strict=True)
-    return rounded.shares, math.fsum(layer_cost(problem, layer, shares).value for layer, shares in costs)
+    return rounded.shares, math.fsum(layer_cost(problem, layer, shares) for layer, shares in costs)
 
 
 def _value(found: NetworkSplit) -> float | None:
@@ -190,14 +188,14 @@ def network_rows(network: str) -> Iterator[Row]:
     """Rows of a network in blocks of 16; limits of the FPGA for each layer (Setup 2), then for all (Eqs. 10 and 14)."""
     for one_for_all in (False, True):
         for case, (objective, execution) in CASES.items():
-            chain = board_chain(heavy_layers(network), objective, execution, one_for_all=one_for_all)
+            problem = board_problem(heavy_layers(network), objective, execution, one_for_all=one_for_all)
             yield {
                 "network": network,
                 "case": f"{case}, {'mJ' if objective == 'energy' else 'ms'}",
                 "limits": "of all layers" if one_for_all else "of each layer",
-                **_proven("integer", partial(split_network, chain.problem)),
-                **_proven("fused", partial(fused_split, chain)),
-                **{name: None if value is None else 1e3 * value for name, value in _others(chain).items()},
+                **_proven("integer", partial(split_network, problem)),
+                **_proven("fused", partial(fused_split, problem)),
+                **{name: None if value is None else 1e3 * value for name, value in _others(problem).items()},
             }
 
 
@@ -212,13 +210,12 @@ def _proven(name: str, run: Callable[[], NetworkSplit]) -> Row:
     }
 
 
-def _others(chain: Chain) -> Mapping[str, float | None]:
-    problem = chain.problem
+def _others(problem: SplitProblem) -> Mapping[str, float | None]:
     programs = {"Eq. 10": None, f"Eq. 14, k = {FULL_NETWORK_K}": FULL_NETWORK_K}
     rounded = {f"geometric ({name})": _rounded(problem, geometric_split(problem, k)) for name, k in programs.items()}
     return {
         **{name: its and its[1] for name, its in rounded.items()},
-        **{name: _value(rival_split(name, chain)) for name in (*RIVALS, "communication")},
+        **{name: _value(split_by(name, problem)) for name in (*RIVALS, "communication")},
     }
 
 

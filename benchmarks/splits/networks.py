@@ -85,7 +85,7 @@ def totals(problem: SplitProblem, shares: Sequence[Sequence[float]]) -> tuple[fl
     """Seconds and joules of all layers, communication in full."""
     seconds, joules = (
         sum(
-            layer_cost(replace(problem, objective=objective), layer, its).value
+            layer_cost(replace(problem, objective=objective), layer, its)
             for layer, its in zip(problem.layers, shares, strict=True)
         )
         for objective in ("latency", "energy")

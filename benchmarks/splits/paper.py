@@ -14,12 +14,15 @@ from benchmarks.report.results import Row, number
 from benchmarks.splits.networks import CASES, NETWORKS, alone, board_problem, totals
 from benchmarks.splits.single_layer import layer_traces, trace_row, weights_rows
 from benchmarks.splits.statements import statements
-from shisha_rt.papers.gp.chain import unfused
-from shisha_rt.papers.gp.geometric.geometric import FULL_NETWORK_K, GeometricSplit, geometric_split
-from shisha_rt.papers.gp.geometric.tightening import TighteningRule
+from shisha_rt.papers.gp.geometric.geometric import (
+    FULL_NETWORK_K,
+    GeometricSplit,
+    TighteningRule,
+    geometric_split,
+)
+from shisha_rt.papers.gp.methods import RivalName, split_by
 from shisha_rt.papers.gp.problem import SplitProblem, layer_cost
-from shisha_rt.papers.gp.rivals import RivalName, rival_split
-from shisha_rt.papers.gp.single_layer import split_layer
+from shisha_rt.papers.gp.shared import split_layer
 from shisha_rt.planner.strategies import Execution, SplitObjective
 
 PRINTED: Final[Mapping[str, str]] = {"AlexNet": "3.1 - 5.7", "VGG-16": "2.8 - 6.4", "ResNet-18": "2.8 - 6.3"}
@@ -110,7 +113,7 @@ def layer_rows(run: NetworkRun) -> list[Row]:
                     f"{device.name} %": 100 * units / layer.units
                     for device, units in zip(problem.devices, shares, strict=True)
                 },
-                "over the CPU": cpu.value / cost.value,
+                "over the CPU": cpu / cost,
             }
         )
     return rows
@@ -139,7 +142,7 @@ def network_row(run: NetworkRun) -> Row:
         "CPU alone mJ": 1e3 * cpu_j,
     }
     for name in RIVALS:
-        rival = rival_split(name, unfused(problem))
+        rival = split_by(name, problem)
         its = None if rival.steps is None else totals(problem, [step.shares for step in rival.steps])
         row[f"ms over {name}"] = None if its is None else f"{seconds / its[0] - 1:+.0%}"
         row[f"mJ over {name}"] = None if its is None else f"{joules / its[1] - 1:+.0%}"
@@ -159,9 +162,7 @@ def _over_best(run: NetworkRun, shares: Sequence[Sequence[int]]) -> str | None:
         return None
     found = [split_layer(run.problem, layer) for layer in run.problem.layers]
     best = sum(its[1].value for its in found if its is not None)
-    value = sum(
-        layer_cost(run.problem, layer, its).value for layer, its in zip(run.problem.layers, shares, strict=True)
-    )
+    value = sum(layer_cost(run.problem, layer, its) for layer, its in zip(run.problem.layers, shares, strict=True))
     return f"{value / best - 1:+.1%}"
 
 

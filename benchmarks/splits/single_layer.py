@@ -14,7 +14,7 @@ from benchmarks.splits.networks import board_devices
 from shisha_rt.papers.gp.geometric.geometric import GeometricSplit, geometric_split
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
 from shisha_rt.papers.gp.problem import Formula, SplitDevice, SplitLayer, SplitProblem, layer_cost
-from shisha_rt.papers.gp.single_layer import split_layer
+from shisha_rt.papers.gp.shared import split_layer
 
 LAYER: Final = SplitLayer("conv", {"H": 112.0, "W": 112.0, "C": 16.0, "k": 1.0, "N": 32.0, "s": 1.0}, "C")
 """The layer of Figure 3."""
@@ -53,7 +53,7 @@ def trace_row(trace: LayerTrace) -> Row:
     answers = (("GP", trace.found), ("condensed again", trace.again))
     layer = trace.problem.layers[0]
     costs = {
-        name: layer_cost(trace.problem, layer, answer.rounded.shares[0]).value
+        name: layer_cost(trace.problem, layer, answer.rounded.shares[0])
         for name, answer in answers
         if answer.rounded is not None
     }

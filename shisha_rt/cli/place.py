@@ -323,7 +323,9 @@ def _by_partitions(
     patterns: Sequence[Pattern], compiled: Compiled, machine: Machine, place: Place, devices: tuple[Device, ...]
 ) -> tuple[OperatorCosts, str, Mapping[str, float]]:
     """Measure as PartitionTuner does: each partition by itself, with what it moves in and out."""
-    profiled: PartitionProfile = study("profile_partitions")(compiled, machine, place, devices, patterns, progress)
+    profiled: PartitionProfile[OperatorCosts] = study("profile_partitions")(
+        compiled, machine, place, devices, patterns, progress
+    )
     figures = {
         "partitions": profiled.partitions,
         "distinct": profiled.distinct,

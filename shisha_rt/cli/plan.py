@@ -305,8 +305,8 @@ def _problem_of_model(options: PlanOptions, aim: PlanAim) -> PlanProblem:
 
 
 def _problem_of_costs(options: PlanOptions) -> PlanProblem:
-    from shisha_rt.costs.any_order import layer_needs
     from shisha_rt.costs.costs_file import parse_costs
+    from shisha_rt.costs.links import layer_needs
     from shisha_rt.costs.split_costs import SplitCosts
 
     path = options.costs

@@ -122,6 +122,6 @@ def _why_not(plan_answer: PlanAnswer, strategy: StrategyName) -> str | None:
 
 
 def _why_unknown(problem: PlanProblem) -> str | None:
-    from shisha_rt.costs.any_order import why_unknown
+    from shisha_rt.costs.costs import why_no_other_order
 
-    return None if problem.costs is None else why_unknown(problem.costs, problem.needs)
+    return None if problem.costs is None else why_no_other_order(problem.costs, problem.needs)

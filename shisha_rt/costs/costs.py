@@ -7,7 +7,7 @@ host that is only computing; `links.py` has the transfers there and back.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -15,10 +15,9 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.costs.links import CostTensor, HostLink, Links
+from shisha_rt.costs.links import CostTensor, Crossings, HostLink, Links
 from shisha_rt.costs.room import held_bytes
 from shisha_rt.costs.split_costs import SplitCosts
-from shisha_rt.costs.traffic import Crossings
 
 HANDOVER_S: Final = 300e-6
 """Hand-over between stages, by way of the daemon, until it is measured: on two slow cores it took 0.2 to 0.4 ms
@@ -191,4 +190,13 @@ def why_infeasible(costs: Costs, first: int, last: int, place: int) -> str | Non
     need_bytes = stage_bytes(costs, first, last)
     if need_bytes > target.room_bytes:
         return f"layers {first}-{last} need {need_bytes} bytes, and {target.name} has {target.memory_bytes}"
+    return None
+
+
+def why_no_other_order(costs: Costs, needs: Sequence[frozenset[int]]) -> str | None:
+    """Why the costs of layers in another order than the file's are not known; None: they are."""
+    if len(needs) != len(costs.layers):
+        return "it is not known which layer reads what (`tensors`)"
+    if np.any(costs.transfer_s > 0):
+        return "`transfer_s` says what cuts cost in the file's order only"
     return None

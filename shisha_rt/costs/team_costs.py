@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -28,13 +27,6 @@ from shisha_rt.model.split import Split, Splittable
 from shisha_rt.plan.energy import frame_joules
 from shisha_rt.plan.plan import Plan, Stage, Team
 from shisha_rt.plan.rate import Rate, TeamSeconds, rate_of, team_shares
-
-
-class LinkLoad(NamedTuple):
-    """Seconds that a link is busy per frame in one direction; `link` names it: "to far0", "from far0"."""
-
-    seconds: float
-    link: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,21 +50,26 @@ class TeamCosts:
         told_s = self.team_s(plan)
         taken_s = told_s if team_s is None else team_s
         rate = rate_of(plan, taken_s)
-        if self.costs.link_of or _in_runs(plan):
+        # Of a batch, a single frame takes another time than its share.
+        if self.costs.link_of or any(stage.batch > 1 for stage in plan.stages):
             alone_s = [_stretched(*of_stage) for of_stage in zip(self.alone_s(plan), taken_s, told_s, strict=True)]
-            load = max(self.link_loads(plan, taken_s), key=lambda link: link.seconds, default=LinkLoad(0.0, ""))
-            rate = replace(rate_of(plan, taken_s, alone_s=alone_s), link_s=load.seconds, link=load.link)
+            loads_s = self.link_loads(plan, taken_s)
+            busiest = max(loads_s, key=loads_s.__getitem__, default="")
+            rate = replace(rate_of(plan, taken_s, alone_s=alone_s), link_s=loads_s.get(busiest, 0.0), link=busiest)
         power_w = self.costs.power_w
         return replace(rate, energy_j=frame_joules(plan, taken_s, power_w)) if power_w else rate
 
-    def link_loads(self, plan: Plan, team_s: TeamSeconds) -> list[LinkLoad]:
-        """Load per frame of each direction of each link in use. How often a team serves follows from `team_s`."""
+    def link_loads(self, plan: Plan, team_s: TeamSeconds) -> Mapping[str, float]:
+        """Seconds per frame that each direction of each link in use ("to far0", "from far0") is busy.
+
+        How often a team serves follows from `team_s`.
+        """
         loads_s: defaultdict[str, float] = defaultdict(float)
         for place, there_s, back_s in self.place_loads(plan, team_s):
             host = self.costs.link_of[place].host
             loads_s[f"to {host}"] += there_s
             loads_s[f"from {host}"] += back_s
-        return [LinkLoad(seconds, which) for which, seconds in loads_s.items()]
+        return loads_s
 
     def place_loads(self, plan: Plan, team_s: TeamSeconds) -> Iterator[tuple[str, float, float]]:
         """Yield (place, seconds there, seconds back) of its link, for each stage on each place with a link."""
@@ -224,11 +221,6 @@ class TeamCosts:
         first, last = stage.split.span
         span_bytes = self.costs.weight_bytes(first, last)
         return whole - span_bytes + shard_bytes(stage.split, span_bytes)
-
-
-def _in_runs(plan: Plan) -> bool:
-    """Whether any stage computes batches: a single frame takes another time there than its share of a batch."""
-    return any(stage.batch > 1 for stage in plan.stages)
 
 
 def _stretched(alone_s: Iterable[float], taken_s: Iterable[float], told_s: Iterable[float]) -> tuple[float, ...]:

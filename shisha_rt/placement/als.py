@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from operator import add
-from typing import Protocol
 
 from shisha_rt.outcome import HEURISTIC, STOPPED, Outcome, ShouldStop, never
 from shisha_rt.placement.paths import START, Paths
@@ -44,20 +43,10 @@ def als_literal(problem: Problem, should_stop: ShouldStop = never) -> PlacementS
     return _solve(problem, Paths(), _FromPrevious(problem), should_stop)
 
 
-class _Transfers(Protocol):
-    """T_dj, tensor by tensor."""
-
-    def due_s(self, node: int, kept: Sequence[int]) -> Iterator[Rows]:
-        """Yield transfer costs for each tensor that `node` reads.
-
-        The paths `kept` (devices,) end just before the node.
-        """
-
-    def read(self, node: int, kept: Sequence[int]) -> None:
-        """The node has read its tensors; the paths `kept` (devices,) now end with it."""
-
-
-def _solve(problem: Problem, paths: Paths, transfers: _Transfers, should_stop: ShouldStop) -> PlacementSolution:
+def _solve(
+    problem: Problem, paths: Paths, transfers: _AlongPath | _FromPrevious, should_stop: ShouldStop
+) -> PlacementSolution:
+    """`transfers`: T_dj, tensor by tensor."""
     memory_of = problem.memory_of
     kept = [START] * len(problem.devices)
     best_s = [0.0] * len(problem.devices)  # f of Eq. 2
@@ -92,9 +81,11 @@ class _AlongPath:
         self._used: list[tuple[int, Rows]] = [(tensor.producer, tensor.transfer_s) for tensor in problem.tensors]
 
     def due_s(self, node: int, kept: Sequence[int]) -> Iterator[Rows]:
+        """Costs of each tensor that a node reads; the paths `kept` (devices,) end just before it."""
         return (self._unpaid_s(tensor, node - 1, kept) for tensor in self._inputs[node])
 
     def read(self, node: int, kept: Sequence[int]) -> None:
+        """Note that a node has read its tensors; the paths `kept` now end with it."""
         if not self._once:
             return
         for tensor in self._inputs[node]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from shisha_rt.placement.problem import Problem
@@ -34,33 +35,14 @@ Items = tuple[int | Level, ...]
 """Nodes and levels in an order in which they may run one after the other."""
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """A sequence of nodes. Levels are numbered from the end of the graph, as in the paper's figures.
-
-    2-1 and 2-2 are the branches of level 2; 2-1.3 is a piece of branch 2-1, which has levels of its own. The only
-    branch of a level has the level's name.
-    """
-
-    name: str
-    level: str
-    nodes: tuple[int, ...]
-
-
 def structure(problem: Problem) -> Items:
     """All nodes, with parallel branches in levels."""
     return _Reduction(problem).items()
 
 
-def branches(problem: Problem) -> tuple[Branch, ...]:
-    """Branches of the network, in the order of `structure`."""
-    links = _links(problem)
-    return tuple(_listed(structure(problem), "", links))
-
-
 def parallel_branches(problem: Problem) -> int:
     """Number of branches of the network that have another beside them."""
-    return sum(branch.level != branch.name for branch in branches(problem))
+    return _parallel(structure(problem), _links(problem))
 
 
 def nodes_of(items: Items) -> Iterator[int]:
@@ -73,24 +55,11 @@ def nodes_of(items: Items) -> Iterator[int]:
             yield item
 
 
-def _listed(items: Items, prefix: str, links: set[tuple[int, int]]) -> Iterator[Branch]:
-    pieces: list[list[int] | Level] = []
-    for item in items:
-        if isinstance(item, Level):
-            pieces.append(item)
-        elif pieces and isinstance(run := pieces[-1], list) and (run[-1], item) in links:
-            run.append(item)
-        else:
-            pieces.append([item])
-    for number, piece in zip(range(len(pieces), 0, -1), pieces, strict=True):
-        level = f"{prefix}{number}"
-        if isinstance(piece, list):
-            yield Branch(level, level, tuple(piece))
-            continue
-        for index, branch in enumerate(piece.branches, start=1):
-            within = list(_listed(branch, f"{level}-{index}.", links))
-            plain = len(within) == 1
-            yield from [Branch(f"{level}-{index}", level, within[0].nodes)] if plain else within
+def _parallel(items: Items, links: set[tuple[int, int]]) -> int:
+    """Of a branch with levels of its own, what is within it counts in its place."""
+    branches = [branch for item in items if isinstance(item, Level) for branch in item.branches]
+    plain = [isinstance(branch[0], int) and all(pair in links for pair in pairwise(branch)) for branch in branches]
+    return sum(is_plain or _parallel(branch, links) for branch, is_plain in zip(branches, plain, strict=True))
 
 
 def _links(problem: Problem) -> set[tuple[int, int]]:

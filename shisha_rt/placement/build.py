@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from shisha_rt.arrays import Bools
 from shisha_rt.costs.device_costs import transfer_cost_s
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.errors import BadInput, Error
@@ -29,7 +28,7 @@ def build_problem(graph: Graph, costs: OperatorCosts, transfer_counting: Transfe
     moving into it; ValueError if a cost is unknown (nan).
     """
     _check_known(costs)
-    check_capable_alone(graph, costs)
+    check_capable(graph, costs, alone=True)
     return unchecked_problem(graph, costs, transfer_counting)
 
 
@@ -66,23 +65,15 @@ def unchecked_problem(graph: Graph, costs: OperatorCosts, transfer_counting: Tra
     )
 
 
-def check_capable(graph: Graph, costs: OperatorCosts) -> None:
-    """Raise BadInput for an operator that no device can run; `costs` are those of the graph's operators."""
-    _check(graph, costs, costs.capable, "")
-
-
 def _check_known(costs: OperatorCosts) -> None:
     if np.isnan(costs.time_s).any():
         raise ValueError("an operator's cost is nan, expected seconds, or inf where a device cannot run it")
 
 
-def check_capable_alone(graph: Graph, costs: OperatorCosts) -> None:
-    """As `check_capable`, but a device has to run the operator by itself: running it in a group does not count."""
-    _check(graph, costs, costs.capable_alone, " by itself" if costs.groups else "")
-
-
-def _check(graph: Graph, costs: OperatorCosts, capable: Bools, how: str) -> None:
-    for operator, can in zip(graph.operators, capable, strict=True):
+def check_capable(graph: Graph, costs: OperatorCosts, *, alone: bool = False) -> None:
+    """Raise BadInput for an operator of the graph that no device can run. `alone`: in a group does not count."""
+    how = " by itself" if alone and costs.groups else ""
+    for operator, can in zip(graph.operators, costs.capable_alone if alone else costs.capable, strict=True):
         if not can:
             names = ", ".join(dict.fromkeys(device.name for device in costs.devices))
             raise BadInput(

@@ -15,7 +15,7 @@ from typing import Final
 
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.outcome import HEURISTIC, Outcome
-from shisha_rt.placement.alone import fastest_alone
+from shisha_rt.placement.check import fastest_alone
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.solution import PlacementSolution
 

@@ -29,7 +29,7 @@ import numpy as np
 from shisha_rt.arrays import Floats
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.outcome import STOPPED, LeftSeconds, Outcome, forever, within
-from shisha_rt.placement.alone import fastest_alone, feasible
+from shisha_rt.placement.check import fastest_alone, feasible
 from shisha_rt.placement.narrowing import (
     PROVEN,
     Narrowed,

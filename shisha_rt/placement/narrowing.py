@@ -12,7 +12,7 @@ No external solver is used here, so bounds are proven, whatever solver found the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,15 +20,13 @@ import numpy as np
 
 from shisha_rt.arrays import Bools, Floats
 from shisha_rt.outcome import LeftSeconds, ShouldStop, within
-from shisha_rt.placement.alone import fastest_alone, feasible
 from shisha_rt.placement.als import als
-from shisha_rt.placement.check import cost
+from shisha_rt.placement.check import cost, fastest_alone, feasible
 from shisha_rt.placement.duet import duet
 from shisha_rt.placement.elimination import Order, elimination_order, minimise
 from shisha_rt.placement.network import CostNetwork, cost_network
 from shisha_rt.placement.problem import Assignment, Problem
 from shisha_rt.placement.relaxation import relaxed
-from shisha_rt.placement.solution import PlacementSolution
 
 PROVEN: Final = 1e-9
 """An assignment at most this far (relative) above a bound counts as the best; sums have far smaller rounding errors."""
@@ -114,14 +112,12 @@ def _quick(problem: Problem, should_stop: ShouldStop) -> Iterator[tuple[int, ...
             device if device in devices else other for devices, other in zip(problem.devices_of, fastest, strict=True)
         ]
         yield feasible(problem, together, fastest)
-    solvers: Sequence[Callable[[], PlacementSolution]] = (
-        lambda: als(problem, should_stop),
-        lambda: duet(problem, 100.0),
-    )
-    for solver in solvers:
-        assignment = None if should_stop() else solver().assignment
-        if assignment is not None:
-            yield assignment
+    assignment = als(problem, should_stop).assignment
+    if assignment is not None:
+        yield assignment
+    reassigned = None if should_stop() else duet(problem, 100.0).assignment
+    if reassigned is not None:
+        yield reassigned
 
 
 def least_node_s(problem: Problem) -> Floats:

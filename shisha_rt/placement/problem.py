@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
+from shisha_rt.checked import shown
+from shisha_rt.errors import BadInput, Error
+
 TransferCounting = Literal["once", "per_edge"]
 """How often the transfer of a tensor is paid.
 
@@ -91,6 +94,13 @@ class Problem:
             for node in group.nodes:
                 able[node].add(group.device)
         return tuple(tuple(sorted(devices)) for devices in able)
+
+    def device_named(self, name: str, option: str) -> int:
+        """The device that an option names. Raises BadInput if there is none of that name."""
+        if name not in self.devices:
+            expected = f"expected one of {', '.join(self.devices)}"
+            raise BadInput(f"{option}: {shown(name)}: no such device, {expected}", Error.WRONG_OPTION)
+        return self.devices.index(name)
 
     def processor_of(self, device: int) -> int:
         """The processor of a device; nodes on different processors can run at the same time."""

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
 from shisha_rt.costs.device_costs import transfer_cost_s, transfer_legs_s
 from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.machine.device import Device
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.spans import ends_of
 from shisha_rt.placement.check import best_groups
-from shisha_rt.placement.host import host_of
 from shisha_rt.placement.problem import Group
 from shisha_rt.placement.segments import Segment
 
@@ -66,3 +68,12 @@ def operator_times_s(costs: OperatorCosts, device: int) -> list[float]:
         for operator in others:
             own_s[operator] = 0.0
     return own_s
+
+
+_NAME: Final = "(host)"  # no file can give a device or a memory such a name
+
+
+def host_of(devices: Sequence[Device]) -> Device:
+    """The host as a device: in the memory of the first described device behind no link, else in a memory of its own."""
+    beside = (device for device in devices if device.described and device.transfer_out is None)
+    return replace(next(beside, Device(_NAME, _NAME, "onnxruntime", _NAME, "fp32")), name=_NAME)

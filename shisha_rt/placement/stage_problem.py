@@ -1,8 +1,8 @@
 """The placement problem of one stage of a pipeline, and its solution segment by segment.
 
 A stage's inputs are in the host's memory, and its outputs must end there. So the host is a device, too
-(`placement.host`). It runs two additional operators: `entry` makes the stage's inputs, `exit` reads its outputs. Both
-cost nothing, only transfers to and from them do.
+(`host_of`). It runs two additional operators: `entry` makes the stage's inputs, `exit` reads its outputs. Both cost
+nothing, only transfers to and from them do.
 
 A measured device's operator times include converting its tensors to the plain format: transfers into and out of the
 stage are free for it, and it pays only for tensors from other devices. Measured costs are not exact, so several devices
@@ -22,11 +22,10 @@ from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.graph import Graph, Operator
 from shisha_rt.model.spans import ends
 from shisha_rt.outcome import Outcome
-from shisha_rt.placement.build import check_capable, check_capable_alone, unchecked_problem
+from shisha_rt.placement.build import check_capable, unchecked_problem
 from shisha_rt.placement.check import cost
-from shisha_rt.placement.host import host_of
 from shisha_rt.placement.problem import Problem, ProblemTensor
-from shisha_rt.placement.segment_times import segment_times_s
+from shisha_rt.placement.segment_times import host_of, segment_times_s
 from shisha_rt.placement.segments import segments
 from shisha_rt.placement.solution import PlacementSolution
 from shisha_rt.placement.solver_names import StageSolver
@@ -43,8 +42,7 @@ def stage_problem(graph: Graph, first: int, last: int, costs: OperatorCosts) -> 
     single device, operators may be able to run only in groups. Raises BadInput as `build_problem` does.
     """
     operators, own_costs = graph.operators[first : last + 1], costs.part(first, last)
-    check = check_capable_alone if len(costs.devices) > 1 else check_capable
-    check(replace(graph, operators=operators), own_costs)
+    check_capable(replace(graph, operators=operators), own_costs, alone=len(costs.devices) > 1)
     inputs, outputs = ends(graph, first, last)
     entry = Operator("entry", "Entry", "", (), inputs, {})
     exit_ = Operator("exit", "Exit", "", outputs, (), {})

@@ -13,9 +13,11 @@ chains are also searched in which each place has a part of its host's link to it
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -23,7 +25,7 @@ import numpy as np
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.outcome import Outcome
-from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.plan import Plan, Team
 from shisha_rt.plan.rate import Objective, Rate
 from shisha_rt.planner.chains import (
     TOLERANCE,
@@ -35,12 +37,11 @@ from shisha_rt.planner.chains import (
     seconds_of,
     team_kinds,
 )
-from shisha_rt.planner.further_copies import with_further_copies
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import StageCosts, stage_costs
 from shisha_rt.planner.need import Need, need
 from shisha_rt.planner.over_hosts import over_hosts, with_parts_of_links
-from shisha_rt.planner.price_bound import bottleneck_bound_s, speeds
+from shisha_rt.planner.prices import bottleneck_bound_s, speeds
 from shisha_rt.planner.quickest import periods_s, quickest, tight_stages
 from shisha_rt.planner.solution import TOO_SOON, PlanSolution
 
@@ -172,7 +173,7 @@ def _fastest(space: Chains, widest: Need, bound_s: float, goal: Goal) -> _Found:
         else:
             low, ahead = middle + 1, 2 * ahead
     least = False
-    if goal.latency_states and space.cells(space.counts) <= _MOST_CELLS:
+    if space.cells(space.counts) <= min(goal.latency_states, _MOST_CELLS):
         quick = quickest(space, upper_s, _latency_s(space, traced), goal.should_stop)
         least = quick is not None
         if quick is not None and quick.stages:
@@ -232,3 +233,42 @@ def _bound_s(model: StageCosts, goal: Goal) -> float:
         quickest_s = seconds_of(model, team_kinds(model, goal)).alone_s.min(axis=0)
         return float(least_left(quickest_s)[0]) * _ROUNDED_DOWN
     return bottleneck_bound_s(place_seconds(model, goal), [len(kind.places) for kind in model.kinds])
+
+
+def with_further_copies(costs: Costs, plan: Plan) -> Plan:
+    """Add copies to `plan`, a chain whose stages have teams of their own, until no place left is of use."""
+    predicted = team_costs(costs)
+    used = set(plan.places)
+    free: dict[int, list[str]] = {}
+    for place in reversed(costs.places):
+        if place.name not in used:
+            free.setdefault(predicted.kind_of[place.name], []).append(place.name)
+
+    @cache
+    def seconds(index: int, kind: int) -> float:
+        """Seconds of the stage on a free place of the kind."""
+        alone = replace(plan.stages[index], teams=((free[kind][-1],),))
+        return predicted.team_s(Plan((alone,)))[0][0]
+
+    teams: list[list[tuple[float, Team]]] = [
+        list(zip(times_s, stage.teams, strict=True))
+        for stage, times_s in zip(plan.stages, predicted.team_s(plan), strict=True)
+    ]
+    alike = [predicted.kind_of[stage.place] for stage in plan.stages]
+    rates = [sum(1 / time_s if time_s else math.inf for time_s, _ in team) for team in teams]
+    slowest = [(rate, index) for index, rate in enumerate(rates)]
+    heapq.heapify(slowest)
+    while slowest:
+        rate, index = heapq.heappop(slowest)
+        kinds = [kind for kind, names in free.items() if names and (costs.mixed or alike[index] == kind)]
+        kind = min(kinds, key=lambda kind: seconds(index, kind), default=None)
+        if kind is None or not 0 < seconds(index, kind) < math.inf:
+            break
+        time_s = seconds(index, kind)
+        teams[index].append((time_s, (free[kind].pop(),)))
+        heapq.heappush(slowest, (rate + 1 / time_s, index))
+    stages = [
+        replace(stage, teams=tuple(team for _, team in sorted(of_teams, key=lambda of_team: of_team[0])))
+        for stage, of_teams in zip(plan.stages, teams, strict=True)
+    ]
+    return Plan(tuple(stages))

@@ -22,8 +22,8 @@ import numpy as np
 from shisha_rt.arrays import Floats, Ints
 from shisha_rt.costs.costs import CostBatch
 from shisha_rt.costs.link_speed import OneWay
+from shisha_rt.costs.links import Bytes
 from shisha_rt.costs.team_costs import team_costs
-from shisha_rt.costs.traffic import Bytes
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import StageCosts, fitting

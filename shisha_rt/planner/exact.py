@@ -27,13 +27,13 @@ from shisha_rt.costs.costs import Costs, why_infeasible
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.outcome import Outcome, ShouldStop
 from shisha_rt.planner.best_chain import best_chain
-from shisha_rt.planner.chains import TOLERANCE, place_seconds
+from shisha_rt.planner.chains import TOLERANCE, StageSeconds, chains, computing_s, place_seconds, team_kinds
 from shisha_rt.planner.column_generation import wide_plan, wider
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import KindedStage, StageCosts, stage_costs
-from shisha_rt.planner.latency import low_latency
 from shisha_rt.planner.least_energy import least_energy
-from shisha_rt.planner.price_bound import bottleneck_bound_s, speeds
+from shisha_rt.planner.prices import bottleneck_bound_s, speeds
+from shisha_rt.planner.quickest import quickest
 from shisha_rt.planner.reach import Counts, Lattice, cell_count, lattice, reach
 from shisha_rt.planner.solution import TOO_SOON, PlanSolution
 
@@ -107,7 +107,7 @@ def _plain_plan(costs: Costs, goal: Goal) -> PlanSolution:
     most = min(len(costs.places), model.groups, goal.most_stages or model.groups)
     counts = tuple(min(len(kind.places), most) for kind in model.kinds)
     cells = cell_count(counts, most)
-    statistics = {"kinds": len(counts), "cells": cells, "probes": 0, "latency_states": 0, "latency_bound_s": 0.0}
+    statistics: dict[str, float] = {"kinds": len(counts), "cells": cells, "probes": 0}
     solution = PlanSolution(None, Outcome.INFEASIBLE, statistics=statistics)
     hopeless = _hopeless(model)
     if hopeless is not None:
@@ -137,21 +137,21 @@ def _plain_plan(costs: Costs, goal: Goal) -> PlanSolution:
         return replace(
             solution, answer=model.plan(bracket.stages), outcome=Outcome.FEASIBLE, lower_bound_s=bracket.lower_s
         )
-    return _of_low_latency(model, states, bracket, goal, statistics)
+    return _of_least_latency(model, counts, bracket, goal, statistics)
 
 
-def _of_low_latency(
-    model: StageCosts, states: Lattice, bracket: _Bracket, goal: Goal, statistics: dict[str, float]
+def _of_least_latency(
+    model: StageCosts, counts: Counts, bracket: _Bracket, goal: Goal, statistics: dict[str, float]
 ) -> PlanSolution:
-    """Among the plans of the smallest bottleneck one of low latency."""
-    stages, latency_proven = bracket.stages, False
-    table = reach(states, model.furthest(bracket.upper_s), goal.should_stop, to_the_end=True)
-    if table is not None:
-        latency = low_latency(model, table, goal)
-        stages, latency_proven = latency.stages, latency.is_least
-        statistics = statistics | {"latency_states": latency.states, "latency_bound_s": latency.bound_s}
-    plan = model.plan(stages)
-    return PlanSolution(plan, Outcome.OPTIMAL, bracket.lower_s, statistics=statistics, latency_proven=latency_proven)
+    """Among the plans of the smallest bottleneck one of the least latency, if their states are few enough to search."""
+    solution = PlanSolution(model.plan(bracket.stages), Outcome.OPTIMAL, bracket.lower_s, statistics=statistics)
+    seconds = computing_s(model, team_kinds(model, goal))
+    seconds[np.arange(model.groups + 1) > model.furthest(bracket.upper_s)[:, :, None]] = np.inf
+    space = chains(model, goal, counts, StageSeconds(seconds, seconds))
+    if space is None or space.cells(counts) > goal.latency_states:
+        return solution
+    quick = quickest(space, math.inf, math.fsum(map(model.service_s, bracket.stages)), goal.should_stop)
+    return solution if quick is None else replace(solution, answer=space.plan(quick.stages), latency_proven=True)
 
 
 def _early_plan(

@@ -9,7 +9,8 @@ from typing import Final
 from shisha_rt.outcome import ShouldStop, never
 from shisha_rt.plan.rate import Objective
 
-DEFAULT_LATENCY_STATES: Final = 1000
+DEFAULT_LATENCY_STATES: Final = 1 << 24
+"""Of eight bytes each."""
 PART_OF_TARGET: Final = 0.9
 """Share of a daemon's latency target that predicted latency may take: hand-overs between stages come on top."""
 MOST_CELLS: Final = 1 << 28
@@ -23,10 +24,10 @@ class Goal:
 
     `objective` "latency": a plan of the least latency, and among those one of the smallest bottleneck; "energy": the
     least energy a frame, with a latency of at most `latency_s`. `most_stages` None: no limit. `run_s`: the longest that
-    a batch may take; 0: no batches. `latency_states` limits the search for low latency in plain chains: if it needs
-    more states, `latency_proven` is false; 0: no such search. `most_cells` limits the cells of a search's tables: if
-    all places would need more, only some are used. `should_stop` is called many times a second: once it is true, the
-    answer is the best plan so far, with the bounds proven so far.
+    a batch may take; 0: no batches. `latency_states` limits the search for the least latency among plans of the
+    smallest bottleneck: if it needs more states, there is none; 0: none in any case. `most_cells` limits the cells of
+    a search's tables: if all places would need more, only some are used. `should_stop` is called many times a second:
+    once it is true, the answer is the best plan so far, with the bounds proven so far.
 
     Raises ValueError if `most_stages` is below 1.
     """

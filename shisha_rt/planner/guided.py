@@ -26,8 +26,7 @@ from functools import cache, reduce
 from typing import TYPE_CHECKING, Final
 
 from shisha_rt.costs.alike import kinds_of
-from shisha_rt.costs.any_order import why_unknown
-from shisha_rt.costs.costs import HANDOVER_S, Costs
+from shisha_rt.costs.costs import HANDOVER_S, Costs, why_no_other_order
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.model.spans import layers_in_words
 from shisha_rt.plan.evaluator import Proposal
@@ -53,6 +52,10 @@ if TYPE_CHECKING:
 DOUBTS: Final = tuple(quarters / 4 for quarters in range(1, 9))
 """Standard deviations. A plan that would need more than the last counts as shown to be worse."""
 
+MOST_TRIALS: Final = 20
+LEAST_GAIN: Final = 0.01
+"""Relative: the smallest gain worth a trial."""
+
 _MOST_CELLS: Final = 1 << 15
 """Limit of the recursion of `need`, so that a step is short."""
 _MOST_PLAIN_CELLS: Final = 1 << 16
@@ -62,19 +65,6 @@ _MOST_LATENCY_CELLS: Final = 1 << 20
 _MOST_DOWNSETS: Final = 600
 _MOST_ORDER_WORK: Final = 1e7
 """Limits of the search for another order of layers (see `ordered_plan`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrialLimits:
-    """`gain`: the smallest relative gain worth a trial. Raises ValueError if one is out of range."""
-
-    most_trials: int = 20
-    gain: float = 0.01
-
-    def __post_init__(self) -> None:
-        if self.most_trials < 1 or not 0 < self.gain < 1:
-            numbers = f"{self.most_trials} trials, a gain of {self.gain}"
-            raise ValueError(f"{numbers}: expected at least 1, and between 0 and 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +86,6 @@ class GuidedTuner:
     start: Plan
     told_bound_s: float | None
     goal: Goal
-    limits: TrialLimits
     needs: tuple[frozenset[int], ...]
 
     def init(self) -> tuple[Trials, Proposal]:
@@ -111,8 +100,8 @@ class GuidedTuner:
         # The bound is proven only for chains of whole layers in the file's order.
         if self.costs.splits.splittables or not self._best(trials)[0].is_chain:
             solution = replace(solution, lower_bound_s=None)
-        if len(trials.done) >= self.limits.most_trials:
-            return trials, self._final(trials, f"the limit of {self.limits.most_trials} trials is reached", solution)
+        if len(trials.done) >= MOST_TRIALS:
+            return trials, self._final(trials, f"the limit of {MOST_TRIALS} trials is reached", solution)
         proposal = None if solution.plan is None else self._promising(trials, believed, solution)
         failed = proposal is not None and trials.have(proposal.plan)
         if proposal is None or failed:
@@ -179,7 +168,7 @@ class GuidedTuner:
         to_beat_s = min((predicted_s(plan) for plan, _ in measured), default=math.inf)
         if not to_beat_s:  # no plan is faster
             return None
-        if best_s <= (1 - self.limits.gain) * to_beat_s:
+        if best_s <= (1 - LEAST_GAIN) * to_beat_s:
             what = f"{1e3 * best_s:.4g} {'mJ' if self.goal.objective == 'energy' else 'ms'}"
             return Proposal(best, f"predicted {what}, the best by the corrected costs", lower_bound_s=bound_s)
         if solution.is_partial or self.goal.objective == "energy":
@@ -192,7 +181,7 @@ class GuidedTuner:
         def better(doubt: float) -> Plan | None:
             stage_s = view.at_best_s(doubt)
             to_beat_s = min([*others_s, *(view.value(stage_s, plan) for plan in chains)])
-            return view.plan_within((1 - self.limits.gain) * to_beat_s, stage_s)
+            return view.plan_within((1 - LEAST_GAIN) * to_beat_s, stage_s)
 
         at = bisect_left(DOUBTS, True, key=lambda doubt: better(doubt) is not None)
         plan = better(DOUBTS[at]) if at < len(DOUBTS) else None
@@ -207,7 +196,7 @@ class GuidedTuner:
         self, trials: Trials, plan: Plan | None, told_s: float, how: str, lower_bound_s: float | None = None
     ) -> Proposal | None:
         """Propose a plan of which costs promise `told_s`, if it is new and that is less than the best one measured."""
-        to_beat_s = (1 - self.limits.gain) * self._best(trials)[1].value(self.goal.objective)
+        to_beat_s = (1 - LEAST_GAIN) * self._best(trials)[1].value(self.goal.objective)
         if plan is None or trials.have(plan) or told_s > to_beat_s:
             return None
         return Proposal(plan, f"predicted {1e3 * told_s:.4g} ms{how}", lower_bound_s=lower_bound_s)
@@ -235,9 +224,9 @@ class GuidedTuner:
 
     def _reordered(self, trials: Trials, costs: Costs, goal: Goal) -> Proposal | None:
         """Propose a chain in another order of layers: a stage may have parts of branches that are apart in the file."""
-        if not (self.needs and self._has_copies) or why_unknown(costs, self.needs):
+        if not (self.needs and self._has_copies) or why_no_other_order(costs, self.needs):
             return None
-        to_beat_s = (1 - self.limits.gain) * self._best(trials)[1].bottleneck_s
+        to_beat_s = (1 - LEAST_GAIN) * self._best(trials)[1].bottleneck_s
         ordered: OrderedPlan = study("ordered_plan")(
             costs,
             self.needs,
@@ -273,11 +262,11 @@ class GuidedTuner:
             return f"places of {kinds} kinds are too many to look at all other plans"
         unlike = f", places taken as of {kinds} kinds though more of them differ" if believed.crowded else ""
         if self.goal.objective == "energy":
-            return f"no other promises to take {100 * self.limits.gain:g}% less energy{unlike}"
+            return f"no other promises to take {100 * LEAST_GAIN:g}% less energy{unlike}"
         if not can_list(stage_costs(believed.costs), len(believed.costs.places)):
-            worse = f"the best by the corrected costs does not promise to be {100 * self.limits.gain:g}% faster"
+            worse = f"the best by the corrected costs does not promise to be {100 * LEAST_GAIN:g}% faster"
             return f"{worse}{unlike}; plans within the costs' errors are too many to look at"
-        return f"no other promises to be {100 * self.limits.gain:g}% faster{unlike}"
+        return f"no other promises to be {100 * LEAST_GAIN:g}% faster{unlike}"
 
     def _best(self, trials: Trials) -> tuple[Plan, Measurement]:
         """The best trial; a later one has to be better beyond noise."""
@@ -315,7 +304,6 @@ def guided(
     goal: Goal = Goal(),  # noqa: B008 (it is frozen)
     *,
     needs: tuple[frozenset[int], ...] = (),
-    limits: TrialLimits = TrialLimits(),
 ) -> GuidedTuner:
     """Make a tuner that begins with `start`, a plan that passes `verify.py`; None: the best plan by `costs`.
 
@@ -330,4 +318,4 @@ def guided(
     if start is None:
         raise ValueError(f"costs without a plan: {exact.reason}")
     bound_s = None if costs.splits.splittables else exact.lower_bound_s
-    return GuidedTuner(costs, start, bound_s, goal, limits, needs)
+    return GuidedTuner(costs, start, bound_s, goal, needs)

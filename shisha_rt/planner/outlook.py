@@ -17,15 +17,7 @@ from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.plan.plan import Plan, Stage, Team
 from shisha_rt.plan.rate import latency_s, rate_of
 from shisha_rt.planner.belief import Belief
-from shisha_rt.planner.chains import (
-    TOLERANCE,
-    StageSeconds,
-    TeamKind,
-    chains,
-    computing_s,
-    over_links,
-    team_kinds,
-)
+from shisha_rt.planner.chains import TOLERANCE, StageSeconds, TeamKind, chains, computing_s, over_links, team_kinds
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.kinds import StageCosts, stage_costs
 from shisha_rt.planner.learning import Learnt
@@ -75,7 +67,7 @@ class Outlook:
         if self.goal.objective == "latency":
             return latency_s(plan, alone_s)
         loads = team_costs(self.model.costs).link_loads(plan, busy_s)
-        return max(rate_of(plan, busy_s).bottleneck_s, max((load.seconds for load in loads), default=0.0))
+        return max(rate_of(plan, busy_s).bottleneck_s, max(loads.values(), default=0.0))
 
     def plan_within(self, bound_s: float, seconds: StageSeconds) -> Plan | None:
         """Find a plan of at most `bound_s` >= 0, if stages take `seconds`.

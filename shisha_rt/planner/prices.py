@@ -1,4 +1,5 @@
-"""An upper bound of the frames a second of any plan on very many places, by prices.
+"""Bounds by prices: an upper bound of the frames a second of any plan on very many places, and a simpler lower bound of
+the bottleneck on few (`bottleneck_bound_s`), for all planners and any order of the layers.
 
 Give each class a price for a second of one of its places, and each group of links a price for a second of one of its
 links. Then a frame costs at least as much as the cheapest chain of stages, each stage on its cheapest class (a shortest
@@ -11,6 +12,8 @@ simplex method's rounding does not matter.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -19,6 +22,7 @@ import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.outcome import ShouldStop
+from shisha_rt.planner.chains import TOLERANCE
 from shisha_rt.planner.linear import maximize
 from shisha_rt.planner.place_classes import Wide
 
@@ -51,8 +55,8 @@ def bound(wide: Wide, most_stages: int | None, should_stop: ShouldStop) -> Bound
     classes = len(wide.classes)
     routes: dict[Route, Floats] = {}
     finite = np.where(np.isfinite(wide.seconds), wide.seconds, 0.0)
-    speeds = 1 / np.maximum(finite.sum(axis=(1, 2)), 1e-30)
-    start = np.concatenate([speeds, np.zeros(len(limit) - classes)])
+    per_s = 1 / np.maximum(finite.sum(axis=(1, 2)), 1e-30)
+    start = np.concatenate([per_s, np.zeros(len(limit) - classes)])
     for chosen in range(classes):  # begin with a chain for each class that prefers this class
         prices = start.copy()
         prices[:classes] *= 1e3
@@ -134,3 +138,34 @@ def _use(wide: Wide, route: Route) -> Floats:
         for way in wide.classes[number].ways:
             used[len(wide.classes) + way] += wide.link_s[way][span]
     return used
+
+
+def speeds(place_s: Floats) -> Floats:
+    """(kinds,): one over the mean time of the groups that a kind can run; 0 if there are none, or they take no time.
+
+    `place_s` (groups, kinds): place-seconds a frame, inf where the kind cannot run the group.
+    """
+    able = np.isfinite(place_s)
+    total_s = np.where(able, place_s, 0.0).sum(axis=0)
+    per_s: Floats = np.divide(able.sum(axis=0), total_s, out=np.zeros(len(total_s)), where=total_s > 0)
+    return per_s
+
+
+def bottleneck_bound_s(place_s: Floats, counts: Sequence[int], most_stages: int | None = None) -> float:
+    """A lower bound of the bottleneck of all chains over `counts` (kinds,) places; `place_s` as in `speeds`.
+
+    Give a second on each place a price, its speed. A chain of bottleneck B uses at most B seconds of each of its
+    places, and every group costs at least as much as on its cheapest kind. So B is at least the sum of these costs over
+    the price of a second on all places.
+
+    `most_stages`: the most stages, each on one place, so that the bottleneck is also at least the time of any group on
+    its quickest kind. None: stages may have copies and teams; `place_s` is then for the best of these.
+    """
+    prices = speeds(place_s)
+    able = np.isfinite(place_s)
+    paid = np.where(able, np.where(able, place_s, 0.0) * prices, np.inf).min(axis=1).sum()
+    places = np.sort(np.repeat(prices, counts))
+    worth = float((places if most_stages is None else places[-most_stages:]).sum())
+    bound_s = float(paid) / worth if worth and math.isfinite(paid) else 0.0
+    longest_s = 0.0 if most_stages is None else float(place_s.min(axis=1).max())
+    return max(bound_s, longest_s) * (1 - TOLERANCE)

@@ -13,7 +13,7 @@ they hold 0, and nothing is reached from them. That is why positions are stored 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,22 +116,9 @@ class Reach:
         index = (number - least for number, least in zip(used, self.lattice.steps[step].low, strict=False))
         return int(self.arrays[step][tuple(index)]) - 1
 
-    def furthest_states(self) -> Iterator[Counts]:
-        """Yield the states of the last array that get furthest."""
-        used, last = len(self.arrays) - 1, self.arrays[-1]
-        for index in np.argwhere(last == last.max()).tolist():
-            numbers = [least + at for least, at in zip(self.lattice.steps[used].low, index, strict=True)]
-            yield (*numbers, used - sum(numbers))
-
-    def before(self, used: Counts) -> Iterator[tuple[int, Counts]]:
-        """Yield each kind in use, and the state with one place less of the kind."""
-        for kind, number in enumerate(used):
-            if number:
-                yield kind, (*used[:kind], number - 1, *used[kind + 1 :])
-
     def trace(self) -> list[KindedStage]:
         """Stages that get as far as the furthest state, in order."""
-        used, end = next(self.furthest_states()), self.furthest
+        used, end = self._furthest_state(), self.furthest
         kinded_stages: list[KindedStage] = []
         while end:
             used, stage = self._last_stage(used, end)
@@ -140,9 +127,19 @@ class Reach:
                 end = stage[1]
         return kinded_stages[::-1]
 
+    def _furthest_state(self) -> Counts:
+        """The first state of the last array that gets furthest."""
+        used, last = len(self.arrays) - 1, self.arrays[-1]
+        index = np.unravel_index(last.argmax(), last.shape)
+        numbers = [least + int(at) for least, at in zip(self.lattice.steps[used].low, index, strict=True)]
+        return (*numbers, used - sum(numbers))
+
     def _last_stage(self, used: Counts, end: int) -> tuple[Counts, KindedStage | None]:
         """The state without its last place, and the stage to `end` that it had; None if that place is not needed."""
-        for kind, prior in self.before(used):
+        for kind, number in enumerate(used):
+            if not number:
+                continue
+            prior = (*used[:kind], number - 1, *used[kind + 1 :])
             reached = self[prior]
             if reached >= end:
                 return prior, None
@@ -152,8 +149,8 @@ class Reach:
         raise ValueError(f"{used} do not get to {end}")
 
 
-def reach(lattice: Lattice, stages: Ints, should_stop: ShouldStop, *, to_the_end: bool = False) -> Reach | None:
-    """Compute reach from R_k, `stages` (kinds, positions), until a state covers the network, or `to_the_end`.
+def reach(lattice: Lattice, stages: Ints, should_stop: ShouldStop) -> Reach | None:
+    """Compute reach from R_k, `stages` (kinds, positions), until a state covers the network.
 
     None if `should_stop`, which is asked at each step, says so.
     """
@@ -172,6 +169,6 @@ def reach(lattice: Lattice, stages: Ints, should_stop: ShouldStop, *, to_the_end
             if kind == len(tables) - 1:
                 now.reshape(-1)[step.beyond] = 0
         arrays.append(now)
-        if not to_the_end and now.max() == whole:
+        if now.max() == whole:
             break
     return Reach(lattice, stages, tuple(arrays))

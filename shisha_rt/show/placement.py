@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from shisha_rt.outcome import Outcome
-from shisha_rt.placement.alone import fastest_alone
-from shisha_rt.placement.check import cost, groups_in_use
-from shisha_rt.placement.moves import Move, moves
+from shisha_rt.placement.check import cost, fastest_alone, groups_in_use
 from shisha_rt.placement.problem import Assignment, Problem
-from shisha_rt.placement.schedule import Schedule
+from shisha_rt.placement.schedule import Move, Schedule, moves
 from shisha_rt.placement.solution import PlacementSolution
 from shisha_rt.show.figure import new_figure, write_figure
 from shisha_rt.show.lines import counted

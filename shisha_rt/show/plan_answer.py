@@ -14,8 +14,7 @@ from shisha_rt.plan.plan import Plan, Stage, team_name
 from shisha_rt.plan.rate import Objective, Rate, rate_of, stage_seconds
 from shisha_rt.planner.loop import Result, Trial
 from shisha_rt.planner.seed import Ranked
-from shisha_rt.planner.solution import PLAIN_CHAINS
-from shisha_rt.planner.space import explored_fraction, plan_count
+from shisha_rt.planner.solution import PLAIN_CHAINS, explored_fraction, plan_count
 from shisha_rt.show.picture import Box, draw, millijoules, milliseconds, stage_in_words
 from shisha_rt.show.stages import time_in_words, unused_places
 

@@ -7,7 +7,6 @@ import pytest
 from benchmarks.splits.gap import AGAIN, GEOMETRIC, Found, layer_found, summaries
 from benchmarks.splits.networks import CASES
 from shisha_rt.outcome import Outcome
-from shisha_rt.papers.gp.chain import Chain
 from shisha_rt.papers.gp.geometric.geometric import GeometricSplit
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
 from shisha_rt.papers.gp.problem import Formula, SplitDevice, SplitLayer, SplitProblem
@@ -20,9 +19,9 @@ def found_by(fast: float, case: str, block: int, name: str = "conv1") -> Found:
     formulas = {of: (Formula(Posynomial((Monomial(each, {"N": 1.0}),))),) for of, each in (("f", 1.0), ("g", 7.0))}
     devices = tuple(SplitDevice(of, formula) for of, formula in formulas.items())
     objective, execution = CASES[case]
-    chain = Chain(SplitProblem((SplitLayer(name, FEATURES, "N", block),), devices, objective, execution), (None, None))
+    problem = SplitProblem((SplitLayer(name, FEATURES, "N", block),), devices, objective, execution)
     program = GeometricSplit(Outcome.FEASIBLE, real=((fast, 16 - fast),)), 0.25
-    return layer_found("network", case, chain, program, program)
+    return layer_found("network", case, problem, program, program)
 
 
 def test_a_split_in_proportion_costs_three_quarters_more_in_sequence() -> None:

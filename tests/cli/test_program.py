@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 from shisha_rt.errors import Error, Failure
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure.make_ready import make_ready
-from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
+from shisha_rt.papers.partitiontuner.partition_profile import processor_costs
 from shisha_rt.papers.partitiontuner.program import write_program
 from shisha_rt.papers.partitiontuner.scheme_plans import scheme_plan
 from shisha_rt.planner.strategies import SCHEMES

@@ -8,26 +8,10 @@ from typing import Final
 
 import pytest
 
-from shisha_rt.costs.device_costs import (
-    fused_costs,
-    operator_cost_s,
-    transfer_bytes,
-    transfer_cost_s,
-    transfer_legs_s,
-)
+from shisha_rt.costs.device_costs import fused_costs, operator_cost_s, transfer_bytes, transfer_cost_s, transfer_legs_s
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.machine.device import (
-    Condition,
-    Device,
-    DirectLink,
-    Family,
-    Fusion,
-    Multiple,
-    Resource,
-    Term,
-    Transfer,
-)
+from shisha_rt.machine.device import Condition, Device, DirectLink, Family, Fusion, Multiple, Resource, Term, Transfer
 from shisha_rt.model.graph import Graph, Operator, Tensor
 from tests.costs.networks import chain
 from tests.model.single_operator import Shape, single_operator

@@ -12,14 +12,12 @@ import numpy as np
 import pytest
 
 from shisha_rt.costs.alike import among, kinds_of
-from shisha_rt.costs.any_order import layer_needs, why_unknown
-from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.costs import Costs, why_no_other_order
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.costs.costs_file import costs_object, parse_costs
 from shisha_rt.costs.link_speed import LinkSpeed, OneWay
-from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
+from shisha_rt.costs.links import AS_INPUT, CostTensor, Crossings, HostLink, StageTraffic, layer_needs
 from shisha_rt.costs.team_costs import team_costs
-from shisha_rt.costs.traffic import Crossings, StageTraffic
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.split import Split
 from shisha_rt.papers.simulate.simulated_evaluator import SimulatedEvaluator
@@ -69,9 +67,9 @@ def test_another_order_needs_to_know_who_reads_what_and_cuts_that_cost_nothing()
     needs = layer_needs(COSTS.tensors, 4)
     assert list(map(sorted, needs)) == [[], [0], [1], [0, 2]]
     assert layer_needs((), 4) == ()
-    assert why_unknown(COSTS, needs) is None
-    assert why_unknown(COSTS, ())
-    assert why_unknown(replace(COSTS, transfer_s=np.array([0, 0.1, 0])), needs)
+    assert why_no_other_order(COSTS, needs) is None
+    assert why_no_other_order(COSTS, ())
+    assert why_no_other_order(replace(COSTS, transfer_s=np.array([0, 0.1, 0])), needs)
 
 
 class TestTraffic:

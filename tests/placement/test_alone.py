@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from shisha_rt.placement.alone import fastest_alone, feasible
-from shisha_rt.placement.check import cost
+from shisha_rt.placement.check import cost, fastest_alone, feasible
 from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor
 
 ONLY_IN_A_GROUP = (1.0, math.inf)

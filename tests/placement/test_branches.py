@@ -12,7 +12,7 @@ from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.machine.device import Device
 from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.model.zoo import zoo_path
-from shisha_rt.placement.branches import Items, Level, branches, nodes_of, structure
+from shisha_rt.placement.branches import Items, Level, nodes_of, parallel_branches, structure
 from shisha_rt.placement.build import build_problem
 from shisha_rt.placement.problem import Node, Problem, ProblemTensor
 from tests.placement.random_problems import SHAPES, random_problem
@@ -27,52 +27,43 @@ def graph(edges: Edges, nodes: int | None = None) -> Problem:
     return Problem(("a",), ("m",), (0,), tuple(Node(f"v{i}", "", (1.0,)) for i in range(1, count + 1)), tuple(tensors))
 
 
-def named(problem: Problem) -> dict[str, tuple[int, ...]]:
-    return {branch.name: tuple(node + 1 for node in branch.nodes) for branch in branches(problem)}
+Drawn = int | list[list["Drawn"]]
+"""A node, or a level: a list of its branches."""
+
+
+def drawn(items: Items) -> list[Drawn]:
+    return [[drawn(its) for its in item.branches] if isinstance(item, Level) else item + 1 for item in items]
 
 
 FORK: Edges = [(1, 2), (2, 3), (3, 4), (4, 5), (2, 6), (6, 7), (5, 8), (7, 8)]
 
 
-class TestFigure4:
-    def test_names(self) -> None:
-        assert named(graph(FORK)) == {"3": (1, 2), "2-1": (3, 4, 5), "2-2": (6, 7), "1": (8,)}
-
-    def test_only_the_parallel_ones_share_a_level(self) -> None:
-        assert [branch.level for branch in branches(graph(FORK))] == ["3", "2", "2", "1"]
-
-
 @pytest.mark.parametrize(
-    ("edges", "expected"),
+    ("edges", "expected", "parallel"),
     [
-        ([(1, 2), (2, 3)], {"1": (1, 2, 3)}),
+        # Figure 4.
+        (FORK, [1, 2, [[3, 4, 5], [6, 7]], 8], 2),
+        ([(1, 2), (2, 3)], [1, 2, 3], 0),
         # A shortcut is no branch: what is beside it is alone.
-        ([(1, 2), (2, 3), (3, 4), (1, 4), (4, 5)], {"3": (1,), "2": (2, 3), "1": (4, 5)}),
+        ([(1, 2), (2, 3), (3, 4), (1, 4), (4, 5)], [1, 2, 3, 4, 5], 0),
         # Projections, as in ResNet.
-        ([(1, 2), (2, 3), (1, 4), (3, 5), (4, 5)], {"3": (1,), "2-1": (2, 3), "2-2": (4,), "1": (5,)}),
+        ([(1, 2), (2, 3), (1, 4), (3, 5), (4, 5)], [1, [[2, 3], [4]], 5], 2),
         # Four branches, as in Inception, and a shortcut.
-        (
-            [(1, 2), (1, 3), (1, 4), (1, 5), (2, 6), (3, 6), (4, 6), (5, 6), (1, 6)],
-            {"3": (1,), "2-1": (2,), "2-2": (3,), "2-3": (4,), "2-4": (5,), "1": (6,)},
-        ),
+        ([(1, 2), (1, 3), (1, 4), (1, 5), (2, 6), (3, 6), (4, 6), (5, 6), (1, 6)], [1, [[2], [3], [4], [5]], 6], 4),
         # Two tensors between two nodes are one edge.
-        ([(1, 2), (1, 2), (2, 3)], {"1": (1, 2, 3)}),
+        ([(1, 2), (1, 2), (2, 3)], [1, 2, 3], 0),
         # The same input, but other outputs: no level.
-        (
-            [(1, 2), (1, 3), (2, 4), (3, 5), (2, 5), (4, 6), (5, 6)],
-            {"6": (1,), "5": (2,), "4": (3,), "3": (5,), "2": (4,), "1": (6,)},
-        ),
+        ([(1, 2), (1, 3), (2, 4), (3, 5), (2, 5), (4, 6), (5, 6)], [1, 2, 3, 5, 4, 6], 0),
         # A fork within a branch of a fork.
-        (
-            [(1, 2), (2, 3), (2, 4), (3, 5), (4, 5), (5, 7), (1, 6), (6, 7)],
-            {"3": (1,), "2-1.3": (2,), "2-1.2-1": (3,), "2-1.2-2": (4,), "2-1.1": (5,), "2-2": (6,), "1": (7,)},
-        ),
+        ([(1, 2), (2, 3), (2, 4), (3, 5), (4, 5), (5, 7), (1, 6), (6, 7)], [1, [[2, [[3], [4]], 5], [6]], 7], 3),
         # Two inputs and two outputs.
-        ([(1, 3), (2, 3), (3, 4), (3, 5)], {"3-1": (1,), "3-2": (2,), "2": (3,), "1-1": (4,), "1-2": (5,)}),
+        ([(1, 3), (2, 3), (3, 4), (3, 5)], [[[1], [2]], 3, [[4], [5]]], 4),
     ],
 )  # fmt: skip
-def test_by_hand(edges: Edges, expected: dict[str, tuple[int, ...]]) -> None:
-    assert named(graph(edges)) == expected
+def test_by_hand(edges: Edges, expected: list[Drawn], parallel: int) -> None:
+    problem = graph(edges)
+    assert drawn(structure(problem)) == expected
+    assert parallel_branches(problem) == parallel
 
 
 @pytest.mark.parametrize(
@@ -84,7 +75,7 @@ def test_as_many_parallel_branches_as_the_paper_counts(name: str, count: int) ->
     network = read_model(zoo_path(name)).graph
     device = Device("one", "one.toml", "onnxruntime", "one", "fp32")
     problem = build_problem(network, OperatorCosts((device,), np.ones((len(network.operators), 1))))
-    assert sum(branch.level != branch.name for branch in branches(problem)) == count
+    assert parallel_branches(problem) == count
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -96,9 +87,6 @@ def test_every_node_once_in_an_order_that_may_run(shape: str) -> None:
         assert sorted(order) == list(range(len(problem.nodes)))
         at = {node: place for place, node in enumerate(order)}
         assert all(at[tensor.producer] < at[node] for tensor in problem.tensors for node in tensor.consumers)
-        found = branches(problem)
-        assert [node for branch in found for node in branch.nodes] == order
-        assert len({branch.name for branch in found}) == len(found)
         check_level(problem, structure(problem))
 
 
@@ -128,4 +116,5 @@ def test_levels_nested_very_deep_and_long_chains() -> None:
     items = structure(problem)
     assert sorted(nodes_of(items)) == list(range(len(problem.nodes)))
     assert [item.depth for item in items if isinstance(item, Level)] == [64]
-    assert len(branches(graph(list(pairwise(range(1, 5001)))))) == 1
+    chain = graph(list(pairwise(range(1, 5001))))
+    assert structure(chain) == tuple(range(5000))

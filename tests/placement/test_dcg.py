@@ -8,15 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from benchmarks.dcg.tables import edge_counts
-from shisha_rt.placement.dcg import (
-    BETWEEN,
-    Between,
-    DaEdge,
-    Dcg,
-    TensorKind,
-    Vertex,
-    device_mapped_graph,
-)
+from shisha_rt.placement.dcg import BETWEEN, Between, DaEdge, Dcg, TensorKind, Vertex, device_mapped_graph
 from shisha_rt.placement.problem import Node, Problem, ProblemTensor
 from tests.placement.figure_5 import ONLY_0, X, Y, Z, figure_5
 from tests.placement.listed_dcg import START, edges_of

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from shisha_rt.placement.check import cost
-from shisha_rt.placement.moves import Move, moves
 from shisha_rt.placement.problem import Node, Problem, ProblemTensor, TransferCounting
+from shisha_rt.placement.schedule import Move, moves
 
 
 def fan_out(counting: TransferCounting) -> Problem:

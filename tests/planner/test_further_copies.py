@@ -10,8 +10,8 @@ import pytest
 from shisha_rt.costs.costs import CostLayer, CostPlace
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.plan.plan import Plan
+from shisha_rt.planner.best_chain import with_further_copies
 from shisha_rt.planner.exact import exact_plan
-from shisha_rt.planner.further_copies import with_further_copies
 from shisha_rt.planner.goal import Goal
 from tests.planner.evaluators import costs_of
 

@@ -21,7 +21,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
-from shisha_rt.planner.guided import TrialLimits, guided
+from shisha_rt.planner.guided import MOST_TRIALS, guided
 from shisha_rt.planner.loop import Result, run
 from tests.planner.evaluators import ScriptedEvaluator, costs_of
 from tests.wording import says
@@ -123,9 +123,10 @@ class TestByHand:
         assert float(predicted[1]) == pytest.approx(9000, rel=0.1)
         assert second.lower_bound_s == pytest.approx(float(predicted[1]) / 1e3, rel=1e-3)
 
-    def test_a_limit_of_trials(self) -> None:
+    def test_a_limit_of_trials(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("shisha_rt.planner.guided.MOST_TRIALS", 1)
         told, truth = costs_of([[1, 1]] * 12, ranks=(1, 1)), costs_of([[1, 3]] * 12, ranks=(1, 1))
-        found = run(guided(told, limits=TrialLimits(most_trials=1)), CostsEvaluator(truth))
+        found = run(guided(told), CostsEvaluator(truth))
         assert found.reason == "best of 1 plan; the limit of 1 trials is reached"
 
     def test_what_was_not_looked_at_is_not_spoken_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,8 +156,9 @@ class TestWhatIsWorthATrial:
         told = costs_of([[1.0, 5.0]], ranks=(1, 1))
         assert plans_of(run(guided(told), ScriptedEvaluator({"p0: 0-0": (1.0,)}))) == ["p0: 0-0"]
 
-    def test_a_gain_that_is_too_small(self) -> None:
-        tuner = guided(costs_of([[1.0, 1.1]], ranks=(1, 1)), limits=TrialLimits(gain=0.9))
+    def test_a_gain_that_is_too_small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("shisha_rt.planner.guided.LEAST_GAIN", 0.9)
+        tuner = guided(costs_of([[1.0, 1.1]], ranks=(1, 1)))
         assert plans_of(run(tuner, ScriptedEvaluator({"p0: 0-0": (1.0,)}))) == ["p0: 0-0"]
 
     def test_the_best_plan_measured_stays_whatever_comes_after(self) -> None:
@@ -200,12 +202,6 @@ class TestWhatCannotRun:
             guided(costs_of([[1], [None]], ranks=(1,)))
 
 
-@pytest.mark.parametrize(("most_trials", "gain"), [(0, 0.01), (1, 0.0), (1, 1.0)])
-def test_numbers_that_make_no_sense(most_trials: int, gain: float) -> None:
-    with pytest.raises(ValueError, match="expected at least 1, and between 0 and 1"):
-        TrialLimits(most_trials, gain)
-
-
 @settings(max_examples=120, deadline=None)
 @given(seed=st.integers(0, 10**9), contention=st.sampled_from([None, 0.0, 0.5, 2.0]))
 def test_it_ends_with_the_best_of_plans_that_may_run(seed: int, contention: float | None) -> None:
@@ -226,7 +222,7 @@ def test_it_ends_with_the_best_of_plans_that_may_run(seed: int, contention: floa
         for stage in plan.stages:
             assert why_infeasible(told, stage.first, stage.last, told.place_index(stage.place)) is None
     assert found.trials[0].plan == solution.plan
-    assert len({trial.plan for trial in found.trials}) == len(found.trials) <= TrialLimits().most_trials
+    assert len({trial.plan for trial in found.trials}) == len(found.trials) <= MOST_TRIALS
     assert found.measurement == [trial for trial in found.trials if trial.is_best][-1].measurement
 
 

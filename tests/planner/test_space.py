@@ -6,7 +6,7 @@ from itertools import combinations, permutations
 
 import pytest
 
-from shisha_rt.planner.space import explored_fraction, plan_count
+from shisha_rt.planner.solution import explored_fraction, plan_count
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def priority(problem: Problem, order: Sequence[str] = ()) -> PlacementSolution:
 
     Raises BadInput for a device that is unknown or named twice.
     """
-    ranked = [_index(problem, name) for name in order]
+    ranked = [problem.device_named(name, "priority") for name in order]
     if len(set(ranked)) < len(ranked):
         raise BadInput(f"priority = {shown(','.join(order))}: expected each device once", Error.WRONG_OPTION)
     ranked += [device for device in range(len(problem.devices)) if device not in ranked]
@@ -28,11 +28,3 @@ def priority(problem: Problem, order: Sequence[str] = ()) -> PlacementSolution:
         next(device for device in ranked if device in capable) for capable in (node.capable for node in problem.nodes)
     )
     return PlacementSolution(assignment, Outcome.FEASIBLE, reason=HEURISTIC)
-
-
-def _index(problem: Problem, name: str) -> int:
-    if name not in problem.devices:
-        raise BadInput(
-            f"priority: {shown(name)}: no such device, expected one of {', '.join(problem.devices)}", Error.WRONG_OPTION
-        )
-    return problem.devices.index(name)

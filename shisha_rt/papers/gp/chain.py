@@ -1,4 +1,4 @@
-"""A network as a chain of layers to be split: the kinds of steps, their costs, and the checker of fused splits.
+"""The steps in which a chain of layers is split, their costs, and the checker of fused splits.
 
 Data is in the host's memory or in that of a device with a memory of its own. Layers can be *fused*, with nothing moved
 between them, in three cases: all are whole on one device; each device computes rows of the last layer from its own rows
@@ -22,6 +22,7 @@ from typing import Final, Literal, TypeAlias
 
 from shisha_rt.papers.gp.posynomial import Posynomial
 from shisha_rt.papers.gp.problem import (
+    NOTHING,
     ROUNDING,
     Shares,
     SplitDevice,
@@ -33,48 +34,6 @@ from shisha_rt.papers.gp.problem import (
 )
 
 Mode: TypeAlias = Literal["whole", "split", "pair", "tiles", "fetched"]
-_NOTHING: Final = Posynomial(())
-
-
-@dataclass(frozen=True, slots=True)
-class Legs:
-    """Transfer seconds of a share: of its input map to a device, and of its output map back to the host."""
-
-    in_s: Posynomial
-    out_s: Posynomial
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """`legs` (devices,): the two parts of each device's `transfer_s`; None: it uses the host's memory.
-
-    `links` (devices, devices): seconds of a share's input map from the first device's memory directly to the second's;
-    None without a direct link; () if there are no links at all. `starts`: layers before which all data is in the host's
-    memory, as they do not just read the layer before; the first need not be named.
-    """
-
-    problem: SplitProblem
-    legs: tuple[Legs | None, ...]
-    links: tuple[tuple[Posynomial | None, ...], ...] = ()
-    starts: tuple[int, ...] = ()
-
-    def entry(self, at: int | None, device: int) -> Posynomial | None:
-        """Seconds to move a share's input map to a device from the memory of device `at`, or from the host's (None).
-
-        None: it can only move through the host's memory.
-        """
-        if at is None:
-            legs = self.legs[device]
-            return _NOTHING if legs is None else legs.in_s
-        if at == device:
-            return _NOTHING
-        return self.links[at][device] if self.links else None
-
-
-def unfused(problem: SplitProblem) -> Chain:
-    """Chain of layers that are split one by one; then the two parts of a transfer need not be told apart."""
-    transfers = (device.transfer_s for device in problem.devices)
-    return Chain(problem, tuple(None if both is None else Legs(both, _NOTHING) for both in transfers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +86,15 @@ _MOST_TILED: Final = 4
 """Most layers in one run of tiles."""
 
 
-def runs_from(chain: Chain, first: int) -> Iterator[tuple[Mode, int]]:
+def runs_from(problem: SplitProblem, first: int) -> Iterator[tuple[Mode, int]]:
     """Yield (mode, last layer) of the shared steps from layer `first` on: the layer alone, a pair (of layers in one
     group), tiles.
 
     Tiles do not mix images and matrix products: rows of a product are not the rows of an image, which has columns, too.
     """
     yield "split", first
-    layers = chain.problem.layers
-    end = min((start for start in chain.starts if start > first), default=len(layers))
+    layers = problem.layers
+    end = min((start for start in problem.starts if start > first), default=len(layers))
     behind = layers[first + 1 : min(end, first + _MOST_TILED)]
     ungrouped = layers[first].groups == 1 and bool(behind) and behind[0].groups == 1
     if ungrouped and layers[first].features["N"] == behind[0].features["C"]:
@@ -178,30 +137,29 @@ def rows_of(layers: Sequence[SplitLayer], rows: float) -> tuple[float, ...]:
     return tuple(reversed(tables))
 
 
-def step_cost(chain: Chain, step: Step, *, at: int | None) -> StepCost:
+def step_cost(problem: SplitProblem, step: Step, *, at: int | None) -> StepCost:
     """Cost of one step, communication in full. `at`: the device whose memory has the input; None: the host's.
 
-    Each device with a share must be reachable from there (`Chain.entry`).
+    Each device with a share must be reachable from there (`SplitProblem.entry`).
     """
-    problem = chain.problem
     if step.mode == "fetched":
         made = problem.layers[step.first - 1]
         out_s = [
-            legs.out_s.at(made.share(made.units)) if units and legs else 0.0
-            for units, legs in zip(step.shares, chain.legs, strict=True)
+            device.legs.out_s.at(made.share(made.units)) if units and device.legs else 0.0
+            for units, device in zip(step.shares, problem.devices, strict=True)
         ]
         return _priced(problem, at, (), [0.0] * len(out_s), out_s)
     costs = parts(problem, step.mode, step.first, step.last)
     compute_s: list[list[float]] = [[] for _ in costs]
     in_s, out_s = [], []
-    for d, (device, legs, units) in enumerate(zip(problem.devices, chain.legs, step.shares, strict=True)):
+    for d, (device, units) in enumerate(zip(problem.devices, step.shares, strict=True)):
         shares = _of_each(costs, step.mode, units)
         for total, layer, share in zip(compute_s, costs, shares, strict=True):
             total.append(device.compute_s(layer.share(share)) if units else 0.0)
-        entry = chain.entry(at, d)
+        entry = problem.entry(at, d)
         in_s.append(_in_s(costs[0], step.mode, entry, shares[0]) if units and entry is not None else 0.0)
-        stays = step.mode == "whole"
-        out_s.append(legs.out_s.at(costs[-1].share(shares[-1])) if units and legs and not stays else 0.0)
+        way_out = device.legs.out_s if device.legs and step.mode != "whole" else NOTHING
+        out_s.append(way_out.at(costs[-1].share(shares[-1])) if units else 0.0)
     return _priced(problem, at, compute_s, in_s, out_s)
 
 
@@ -231,16 +189,16 @@ def _priced(
     return StepCost(tuple(map(tuple, compute_s)), tuple(in_s), tuple(out_s), problem.together(costs), at)
 
 
-def chain_cost(chain: Chain, steps: Sequence[Step]) -> float:
+def chain_cost(problem: SplitProblem, steps: Sequence[Step]) -> float:
     """Seconds or joules of all steps, from the host's memory back to it. Raises ValueError for faulty steps."""
-    costed_steps = step_costs(chain, steps)
-    fault = next(iter(chain_faults(chain, steps)), None)
+    costed_steps = step_costs(problem, steps)
+    fault = next(iter(chain_faults(problem, steps)), None)
     if fault is not None:
         raise ValueError(fault)
     return math.fsum(cost.value for cost in costed_steps)
 
 
-def step_costs(chain: Chain, steps: Sequence[Step]) -> tuple[StepCost, ...]:
+def step_costs(problem: SplitProblem, steps: Sequence[Step]) -> tuple[StepCost, ...]:
     """(steps,): costs, following where the data is. Raises ValueError if a step cannot reach its input there."""
     at: int | None = None  # the device whose own memory has the data
     due, stretches = 0, []
@@ -248,23 +206,23 @@ def step_costs(chain: Chain, steps: Sequence[Step]) -> tuple[StepCost, ...]:
         users = [d for d, units in enumerate(step.shares) if units]
         if step.first != due or (step.mode in ("whole", "fetched") and len(users) != 1):
             raise ValueError(f"step {step}: expected one that begins with layer {due}, whole ones on one device")
-        reached = users == [at] if step.mode == "fetched" else all(chain.entry(at, d) is not None for d in users)
+        reached = users == [at] if step.mode == "fetched" else all(problem.entry(at, d) is not None for d in users)
         if at is not None and not reached:
             raise ValueError(f"step {step}: its input lies on device {at}, expected it there, linked to it or fetched")
-        stretches.append(step_cost(chain, step, at=at))
+        stretches.append(step_cost(problem, step, at=at))
         if step.mode == "fetched":
             at = None
         else:
-            at = users[0] if step.mode == "whole" and chain.legs[users[0]] is not None else None
+            at = users[0] if step.mode == "whole" and problem.devices[users[0]].legs else None
             due = step.last + 1
-    if due != len(chain.problem.layers) or at is not None:
+    if due != len(problem.layers) or at is not None:
         raise ValueError(f"{len(steps)} steps: expected them to end behind the last layer, in the host's memory")
     return tuple(stretches)
 
 
-def chain_faults(chain: Chain, steps: Sequence[Step]) -> list[str]:
+def chain_faults(problem: SplitProblem, steps: Sequence[Step]) -> list[str]:
     """Messages on shares that do not add up or cannot run, and on limits that are exceeded."""
-    problem, costed = chain.problem, []
+    costed: list[str] = []
     used: dict[tuple[int, str], float] = {}
     for step in steps:
         if step.mode == "fetched":
@@ -301,7 +259,7 @@ def alone_steps(shares: Shares) -> tuple[Step, ...]:
 
 def faults(problem: SplitProblem, shares: Shares) -> list[str]:
     """As `chain_faults`, for layers that are split one by one."""
-    return chain_faults(unfused(problem), alone_steps(shares))
+    return chain_faults(problem, alone_steps(shares))
 
 
 def resources_of(device: SplitDevice, layer: SplitLayer, share: float) -> dict[str, float]:

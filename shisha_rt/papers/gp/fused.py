@@ -15,12 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shisha_rt.outcome import Outcome
-from shisha_rt.papers.gp.chain import Chain, Mode, Step, resources_of, runs_from, step_cost, unfused
-from shisha_rt.papers.gp.problem import ROUNDING, SplitProblem, runs
-from shisha_rt.papers.gp.room import too_little_room
-from shisha_rt.papers.gp.shared import SharedOptions, SharedRun, network_limits, shared_run
+from shisha_rt.papers.gp.chain import Mode, Step, resources_of, runs_from, step_cost
+from shisha_rt.papers.gp.problem import ROUNDING, SplitProblem, runs, too_little_room
+from shisha_rt.papers.gp.shared import SharedOptions, SharedRun, network_limits, shared_run, split_layer
 from shisha_rt.papers.gp.shortest_path import BudgetedGraph, Stretch, least_way
-from shisha_rt.papers.gp.single_layer import split_layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +35,10 @@ class NetworkSplit:
     reason: str | None = None
 
 
-def fused_split(chain: Chain) -> NetworkSplit:
+def fused_split(problem: SplitProblem) -> NetworkSplit:
     """Return the best plan, proven unless `outcome` is FEASIBLE (see `reason`)."""
-    steps = _Steps(chain)
-    for index in range(len(chain.problem.layers)):
+    steps = _Steps(problem)
+    for index in range(len(problem.layers)):
         steps.add_from(index)
     return steps.least()
 
@@ -50,7 +48,7 @@ def split_network(problem: SplitProblem, runs: Sequence[SharedRun] | None = None
 
     `runs`: cost tables of the layers, in place of those that follow from the problem.
     """
-    steps = _Steps(unfused(problem))
+    steps = _Steps(problem)
     for index in range(len(problem.layers)):
         steps.add_shared("split", index, index, run=None if runs is None else runs[index])
     return steps.least()
@@ -59,10 +57,10 @@ def split_network(problem: SplitProblem, runs: Sequence[SharedRun] | None = None
 class _Steps:
     """All steps as edges between points (layers done, memory with the data); the host's memory comes last of each."""
 
-    def __init__(self, chain: Chain) -> None:
-        self._chain, self._limits = chain, network_limits(chain.problem)
-        self._own = [d for d, legs in enumerate(chain.legs) if legs is not None]
-        self._points = 1 + len(chain.problem.layers) * (len(self._own) + 1)
+    def __init__(self, problem: SplitProblem) -> None:
+        self._problem, self._limits = problem, network_limits(problem)
+        self._own = [d for d, device in enumerate(problem.devices) if device.legs is not None]
+        self._points = 1 + len(problem.layers) * (len(self._own) + 1)
         self._found: list[tuple[Stretch, Step, SharedOptions | None]] = []  # None: a step has the shares that it states
 
     def least(self) -> NetworkSplit:
@@ -81,7 +79,7 @@ class _Steps:
         """Name the limit that cannot be kept: of a layer that fits nowhere, else of all layers together."""
         if outcome is Outcome.LIMIT:
             return "too many ways to keep to the limits for all layers, and none of those tried does"
-        problem = self._chain.problem
+        problem = self._problem
         for layer in problem.layers:
             if split_layer(problem, layer) is None:
                 return too_little_room(problem, layer, [{}] * len(problem.devices))
@@ -95,10 +93,10 @@ class _Steps:
 
     def add_from(self, first: int) -> None:
         """Add all steps that begin with layer `first`, with fetching of whole outputs."""
-        sources = [None] if first in (0, *self._chain.starts) else [None, *self._own]
+        sources = [None] if first in (0, *self._problem.starts) else [None, *self._own]
         self._add_whole(first, sources)
-        for mode, last in runs_from(self._chain, first):
-            for at in sources if self._chain.links else [None]:
+        for mode, last in runs_from(self._problem, first):
+            for at in sources if self._problem.links else [None]:
                 self.add_shared(mode, first, last, at=at)
 
     def _point(self, done: int, device: int | None) -> int:
@@ -109,7 +107,7 @@ class _Steps:
 
     def _add_whole(self, index: int, sources: Sequence[int | None]) -> None:
         """Add the layer whole on each device that has room, from each memory, and the fetching of its output."""
-        problem = self._chain.problem
+        problem = self._problem
         layer = problem.layers[index]
         for d, device in enumerate(problem.devices):
             taken = resources_of(device, layer, layer.units)
@@ -122,21 +120,21 @@ class _Steps:
             step, own = Step("whole", index, index, shares), d in self._own
             target = self._point(index + 1, d if own else None)
             for at in sources:
-                if self._chain.entry(at, d) is not None:
+                if self._problem.entry(at, d) is not None:
                     self._add(step, self._point(index, at), target, used, at)
             if own:
                 fetched = Step("fetched", index + 1, index, shares)
                 self._add(fetched, target, self._point(index + 1, None), [0.0] * len(used), d)
 
     def _add(self, step: Step, source: int, target: int, used: Sequence[float], at: int | None) -> None:
-        value = step_cost(self._chain, step, at=at).value
+        value = step_cost(self._problem, step, at=at).value
         stretch = Stretch(source, target, np.array([value]), np.array([used]).reshape(1, len(used)))
         self._found.append((stretch, step, None))
 
     def add_shared(
         self, mode: Mode, first: int, last: int, *, run: SharedRun | None = None, at: int | None = None
     ) -> None:
-        options = (run or shared_run(self._chain, mode, first, last, at)).options()
+        options = (run or shared_run(self._problem, mode, first, last, at)).options()
         if options is not None:
             stretch = Stretch(self._point(first, at), self._point(last + 1, None), options.costs, options.taken)
             self._found.append((stretch, Step(mode, first, last, ()), options))

@@ -1,31 +1,37 @@
-"""All methods to split the layers of a network, by name, and the costs of each layer of an answer."""
+"""All methods to split the layers of a network, by name: the exact splits, geometric programs, the rivals that the GP
+paper compares with, as the paper states them, and shares in proportion to speed (ours).
+
+The checker evaluates all of them with communication in full, whatever costs they assume.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from typing import Literal, TypeAlias
+
+import numpy as np
 
 from shisha_rt.outcome import Outcome
 from shisha_rt.papers.gp.chain import (
-    Chain,
     Step,
-    StepCost,
     alone_steps,
+    chain_cost,
     chain_faults,
     parts,
     resources_of,
-    step_costs,
-    unfused,
+    runs_from,
+    step_cost,
 )
 from shisha_rt.papers.gp.fused import NetworkSplit, fused_split, split_network
 from shisha_rt.papers.gp.geometric.geometric import geometric_split
-from shisha_rt.papers.gp.problem import SharedFeature, SplitDevice, SplitProblem
-from shisha_rt.papers.gp.rivals import evaluated, rival_split
-from shisha_rt.papers.gp.room import too_little_room
-from shisha_rt.papers.gp.single_layer import split_layer
+from shisha_rt.papers.gp.problem import SplitDevice, SplitLayer, SplitProblem, largest_share_s, room, too_little_room
+from shisha_rt.papers.gp.shared import SharedRun, shared_run, split_layer
+from shisha_rt.papers.gp.shortest_path import BudgetedGraph, Stretch, least_way
 from shisha_rt.planner.strategies import SplitMethod
+
+RivalName: TypeAlias = Literal["greedy", "balanced", "proportional", "communication", "step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +44,29 @@ class ProgramOptions:
     again: bool = False
 
 
-def split_by(method: SplitMethod, chain: Chain, program: ProgramOptions = ProgramOptions()) -> NetworkSplit:
-    """Split a network by a method. `communication` and `fused` may fuse layers, but none of `chain.starts` with the one
-    before it; others split each alone. `program`: for `geometric`. Raises BadInput if a library is missing.
+def split_by(
+    method: SplitMethod | RivalName, problem: SplitProblem, program: ProgramOptions = ProgramOptions()
+) -> NetworkSplit:
+    """Split a network by a method. `communication` and `fused` may fuse layers, but none of the problem's `starts` with
+    the one before it; others split each alone. `program`: for `geometric`. Raises BadInput if a library is missing.
     """
-    if method == "integer":
-        return split_network(chain.problem)
-    if method == "geometric":
-        return _geometric(chain.problem, program)
-    if method == "fused":
-        return fused_split(chain)
-    return rival_split(method, chain)
+    match method:
+        case "integer":
+            return split_network(problem)
+        case "geometric":
+            return _geometric(problem, program)
+        case "fused":
+            return fused_split(problem)
+        case "greedy":
+            return _layer_by_layer(problem, _to_the_fastest)
+        case "balanced":
+            return _layer_by_layer(problem, _evenly)
+        case "proportional":
+            return _layer_by_layer(problem, _by_speed)
+        case "communication":
+            return _communication(problem)
+        case "step":
+            return _step(problem)
 
 
 def _geometric(problem: SplitProblem, program: ProgramOptions) -> NetworkSplit:
@@ -69,7 +87,7 @@ def _geometric(problem: SplitProblem, program: ProgramOptions) -> NetworkSplit:
         return NetworkSplit(None, solved.outcome, reason=solved.reason)
     rounded = iter(solved.rounded.shares if solved is not None and solved.rounded is not None else ())
     shares = [next(rounded) if share is None else share for share in exact]
-    return evaluated(unfused(problem), alone_steps(shares))
+    return _evaluated(problem, alone_steps(shares))
 
 
 def _with_what_is_left(problem: SplitProblem, shares: Sequence[tuple[int, ...] | None]) -> tuple[SplitDevice, ...]:
@@ -83,86 +101,153 @@ def _with_what_is_left(problem: SplitProblem, shares: Sequence[tuple[int, ...] |
     return tuple(devices)
 
 
-@dataclass(frozen=True, slots=True)
-class LayerShare:
-    """Costs of a layer within a step. `shares`, `compute_s` and `transfer_s` (devices,). The sum of `cost_s` over all
-    layers is the cost of the network.
+_Taken: TypeAlias = list[dict[str, float]]
+"""(devices,): how much of each resource earlier layers use."""
+_Share: TypeAlias = Callable[[SplitProblem, SplitLayer, _Taken], list[int] | None]
 
-    Of fused layers, the first has the transfers of inputs and the last those of outputs; in parallel, `cost_s` is that
-    of the device that takes the longest for the whole step. `fused`: (first, last) layer between two times at which the
-    data is in the host's memory; None for one layer.
+
+def _layer_by_layer(problem: SplitProblem, share: _Share) -> NetworkSplit:
+    taken: _Taken = [{} for _ in problem.devices]
+    steps = []
+    for index, layer in enumerate(problem.layers):
+        shares = share(problem, layer, taken)
+        if shares is None:
+            return NetworkSplit(None, Outcome.INFEASIBLE, reason=too_little_room(problem, layer, taken))
+        steps.append(Step("split", index, index, tuple(shares)))
+        for device, load, units in zip(problem.devices, taken, shares, strict=True):
+            if device.one_for_all:
+                used = resources_of(device, layer, units)
+                load.update({name: load.get(name, 0.0) + amount for name, amount in used.items()})
+    return _evaluated(problem, steps)
+
+
+def _evaluated(problem: SplitProblem, steps: Sequence[Step]) -> NetworkSplit:
+    """These steps, not proven to be the best; INFEASIBLE if they exceed a limit."""
+    fault = next(iter(chain_faults(problem, steps)), None)
+    if fault is not None:
+        return NetworkSplit(None, Outcome.INFEASIBLE, reason=fault)
+    return NetworkSplit(tuple(steps), Outcome.FEASIBLE, chain_cost(problem, steps))
+
+
+def _speeds(problem: SplitProblem, layer: SplitLayer) -> list[float]:
+    """(devices,): 1 / seconds for the whole layer; 0 if a device cannot run it, inf if it takes no time."""
+    formulas = [largest_share_s(device, layer) for device in problem.devices]
+    seconds = [math.inf if its_s is None else its_s.at(layer.share(layer.units)) for its_s in formulas]
+    return [1 / device_s if device_s else math.inf for device_s in seconds]
+
+
+def _to_the_fastest(problem: SplitProblem, layer: SplitLayer, taken: _Taken) -> list[int] | None:
+    """The largest possible share to the fastest device, the rest to the next fastest, and so on."""
+    speeds = _speeds(problem, layer)
+    shares, left = [0] * len(speeds), layer.units
+    for d in sorted(range(len(speeds)), key=lambda d: -speeds[d]):
+        shares[d] = room(problem.devices[d], layer, taken[d], left)
+        left -= shares[d]
+    return None if left else shares
+
+
+def _evenly(problem: SplitProblem, layer: SplitLayer, taken: _Taken) -> list[int] | None:
+    """Equal shares, as far as there is room."""
+    return _by_weight(problem, layer, taken, [1.0] * len(taken))
+
+
+def _by_speed(problem: SplitProblem, layer: SplitLayer, taken: _Taken) -> list[int] | None:
+    """Shares in proportion to each device's speed with the whole layer, as far as there is room."""
+    return _by_weight(problem, layer, taken, _speeds(problem, layer))
+
+
+def _by_weight(problem: SplitProblem, layer: SplitLayer, taken: _Taken, weights: Sequence[float]) -> list[int] | None:
+    """Whole blocks by `weights`, largest remainder first; what does not fit goes to other devices in the same way.
+
+    An incomplete last block goes to the device with the most units among those that have room for it.
     """
-
-    variable: SharedFeature
-    shares: tuple[int, ...]
-    fused: tuple[int, int] | None
-    compute_s: tuple[float, ...]
-    transfer_s: tuple[float, ...]
-    cost_s: float
-    energy_j: float
-
-
-def layer_shares(chain: Chain, steps: Sequence[Step]) -> list[LayerShare]:
-    """(layers,): costs of each layer; fetching an output counts with the layer that computed it."""
-    layers_kept: list[LayerShare] = []
-    costs = step_costs(chain, steps)
-    begins = [step.first for step, cost in zip(steps, costs, strict=True) if cost.at is None and step.mode != "fetched"]
-    spans = {begin: end - 1 for begin, end in pairwise([*begins, len(chain.problem.layers)])}
-    for step, cost in zip(steps, costs, strict=True):
-        if step.mode == "fetched":
-            layers_kept[-1] = _fetched(chain.problem, layers_kept[-1], cost)
-            continue
-        begin = max(first for first in begins if first <= step.first)
-        last = step.last - step.first
-        moved = [
-            tuple(into * (not index) + back * (index == last) for into, back in zip(cost.in_s, cost.out_s, strict=True))
-            for index in range(last + 1)
-        ]
-        slowest = _slowest(cost)
-        for index, layer in enumerate(parts(chain.problem, step.mode, step.first, step.last)):
-            ends_s = [a + b for a, b in zip(cost.compute_s[index], moved[index], strict=True)]
-            layers_kept.append(
-                LayerShare(
-                    layer.variable,
-                    step.shares,
-                    (begin, spans[begin]) if spans[begin] > begin else None,
-                    cost.compute_s[index],
-                    moved[index],
-                    ends_s[slowest] if chain.problem.execution == "parallel" else math.fsum(ends_s),
-                    _joules(chain.problem, cost.compute_s[index], moved[index]),
-                )
-            )
-    return layers_kept
+    blocks, left_over = divmod(layer.units, layer.block)
+    rooms = [
+        room(device, layer, load, blocks * layer.block) // layer.block
+        for device, load in zip(problem.devices, taken, strict=True)
+    ]
+    shares, open_ = [0] * len(rooms), [d for d, most in enumerate(rooms) if most and weights[d]]
+    left = blocks
+    while left and open_:
+        wanted = _apportioned(left, [weights[d] for d in open_])
+        full = [d for d, more in zip(open_, wanted, strict=True) if more >= rooms[d]]
+        for d, more in zip(open_, wanted, strict=True):
+            if not full or d in full:
+                shares[d] = min(more, rooms[d])
+                left -= shares[d]
+        open_ = [d for d in open_ if d not in full] if full else []
+    if left:
+        return None
+    units = [layer.block * n for n in shares]
+    if left_over:
+        for d in sorted(range(len(units)), key=lambda d: (-units[d], -weights[d])):
+            if room(problem.devices[d], layer, taken[d], units[d] + left_over) == units[d] + left_over:
+                units[d] += left_over
+                return units
+        return None
+    return units
 
 
-def _fetched(problem: SplitProblem, share: LayerShare, cost: StepCost) -> LayerShare:
-    """Add the fetching of its output to a whole layer."""
-    transfer_s = tuple(moved + out for moved, out in zip(share.transfer_s, cost.out_s, strict=True))
-    return replace(
-        share,
-        transfer_s=transfer_s,
-        cost_s=share.cost_s + cost.moved_s,
-        energy_j=_joules(problem, share.compute_s, transfer_s),
-    )
+def _apportioned(total: int, weights: Sequence[float]) -> list[int]:
+    """`total` in whole numbers in proportion to `weights`, by largest remainder; ties go to the larger weight.
+
+    If some weights are infinite these share all.
+    """
+    if math.inf in weights:
+        weights = [float(weight == math.inf) for weight in weights]
+    exact = np.array(weights) * total / sum(weights)
+    whole = np.floor(exact).astype(int)
+    for d in np.lexsort((-np.array(weights), whole - exact))[: total - int(whole.sum())]:
+        whole[d] += 1
+    return [int(n) for n in whole]
 
 
-def alone_on_each(problem: SplitProblem) -> dict[str, tuple[float, float] | None]:
-    """By device, seconds and joules if it computes every layer alone, each moved there and back; None: it cannot."""
-    alone: dict[str, tuple[float, float] | None] = {}
-    whole, devices = unfused(problem), range(len(problem.devices))
-    for d, device in enumerate(problem.devices):
-        steps = alone_steps([[layer.units * (d == other) for other in devices] for layer in problem.layers])
-        rows = layer_shares(whole, steps)
-        totals = math.fsum(row.cost_s for row in rows), math.fsum(row.energy_j for row in rows)
-        alone[device.name] = None if chain_faults(whole, steps) else totals
-    return alone
+def _step(problem: SplitProblem) -> NetworkSplit:
+    """Eq. 11 with the exact step function (12): communication counts only if one device has a whole layer."""
+    runs = [_by_step(problem, index) for index in range(len(problem.layers))]
+    network_split = split_network(problem, runs)
+    if network_split.steps is None:
+        return network_split
+    return _evaluated(problem, network_split.steps)
 
 
-def _slowest(cost: StepCost) -> int:
-    devices = range(len(cost.in_s))
-    return max(devices, key=lambda d: cost.in_s[d] + cost.out_s[d] + math.fsum(part_s[d] for part_s in cost.compute_s))
+def _by_step(problem: SplitProblem, index: int) -> SharedRun:
+    layer = problem.layers[index]
+    run = shared_run(problem, "split", index, index)
+    values = []
+    for lane, extra in zip(run.values, (0, layer.units % layer.block), strict=False):
+        units = layer.block * np.arange(lane.shape[1], dtype=float) + extra
+        copied = lane.copy()
+        for d, device in enumerate(problem.devices):
+            free = (units < layer.units) & (copied[d] < np.inf)
+            compute_s = device.compute_along(layer, units)
+            copied[d, free] = problem.spent(device, compute_s, np.zeros(len(units)))[free]
+        values.append(copied)
+    return replace(run, values=tuple(values))
 
 
-def _joules(problem: SplitProblem, compute_s: Sequence[float], transfer_s: Sequence[float]) -> float:
-    devices_costs = zip(problem.devices, compute_s, transfer_s, strict=True)
-    return math.fsum(device.joules(busy, moved) for device, busy, moved in devices_costs)
+def _communication(problem: SplitProblem) -> NetworkSplit:
+    """The ILP of [6, 8]: shares are equal, and layers are fused (tiles, pairs) so that the least data is moved.
+
+    For a chain of layers it is a shortest path, which needs no solver. Compute time is ignored, also of halos that are
+    computed twice.
+    """
+    nothing: _Taken = [{} for _ in problem.devices]
+    stretches, steps = [], []
+    for first, (mode, last) in [(at, run) for at in range(len(problem.layers)) for run in runs_from(problem, at)]:
+        layers = parts(problem, mode, first, last)
+        shares = _evenly(problem, layers[-1] if mode == "tiles" else layers[0], nothing)
+        step = None if shares is None else Step(mode, first, last, tuple(shares))
+        if step is not None and (mode == "split" or not _passes_limits(problem, step)):
+            moved_s = step_cost(problem, step, at=None).moved_s
+            stretches.append(Stretch(first, last + 1, np.array([moved_s]), np.zeros((1, 0))))
+            steps.append(step)
+    way = least_way(BudgetedGraph(stretches, len(problem.layers) + 1, np.zeros(0)))
+    if way.picks is None:
+        layer = next(layer for layer in problem.layers if _evenly(problem, layer, nothing) is None)
+        return NetworkSplit(None, Outcome.INFEASIBLE, reason=too_little_room(problem, layer, nothing))
+    return _evaluated(problem, [steps[stretch] for stretch, _ in way.picks])
+
+
+def _passes_limits(problem: SplitProblem, step: Step) -> bool:
+    return any("would need" in fault for fault in chain_faults(problem, [step]))

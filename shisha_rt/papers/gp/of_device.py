@@ -17,9 +17,8 @@ from typing import Final
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.device import ELEMENT_BYTES, Device, Transfer
 from shisha_rt.model.dimensions import Dimension
-from shisha_rt.papers.gp.chain import Legs
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-from shisha_rt.papers.gp.problem import Formula, SplitDevice
+from shisha_rt.papers.gp.problem import Formula, Legs, SplitDevice
 from shisha_rt.planner.strategies import SplitObjective
 
 _ROWS: Final = Posynomial((Monomial(1.0, {"H": 1.0, "W": 1.0}),))
@@ -66,12 +65,12 @@ def split_device(device: Device, objective: SplitObjective = "latency", one_for_
         )
     formulas = _of_convolutions(device)
     _check_takes_images(device)
-    power, legs = device.power, device_legs(device)
+    power = device.power
     transfer_w = None if power is None else power.transfer_w
     return SplitDevice(
         name=device.name,
         formulas=formulas,
-        transfer_s=None if legs is None else legs.in_s.plus(legs.out_s),
+        legs=_legs(device),
         power_w=1.0 if power is None else power.compute_w,
         transfer_power_w=1.0 if transfer_w is None else transfer_w,
         resources={
@@ -116,7 +115,7 @@ def _check_takes_images(device: Device) -> None:
         )
 
 
-def device_legs(device: Device) -> Legs | None:
+def _legs(device: Device) -> Legs | None:
     """Transfers of a share's input map in and its output map out; None: the device uses the host's memory."""
     bytes_each = ELEMENT_BYTES[device.precision]
     maps = ((device.transfer_in, INPUT_MAP), (device.transfer_out, OUTPUT_MAP))

@@ -12,7 +12,7 @@ each, so C and N are those of *one group*. Its filters are shared in whole group
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -79,11 +79,11 @@ class SplitLayer:
         """The features of which each share has all."""
         return {name: value for name, value in {"G": 1.0, **self.features}.items() if name != self.variable}
 
-    def along(self, posynomial: Posynomial | None, units: Floats) -> Floats:
+    def along(self, posynomial: Posynomial, units: Floats) -> Floats:
         """(units,): the posynomial's value for shares of these units; 0 for no units."""
         values = np.zeros(len(units))
         taken = units > 0
-        for term in () if posynomial is None else posynomial.fixed(self.others).terms:
+        for term in posynomial.fixed(self.others).terms:
             values[taken] += term.coefficient * units[taken] ** term.exponents.get(self.variable, 0.0)
         return values
 
@@ -108,9 +108,20 @@ class Formula:
         return fitting
 
 
+NOTHING: Final = Posynomial(())
+
+
+@dataclass(frozen=True, slots=True)
+class Legs:
+    """Transfer seconds of a share: of its input map to a device, and of its output map back to the host."""
+
+    in_s: Posynomial
+    out_s: Posynomial = NOTHING
+
+
 @dataclass(frozen=True, slots=True)
 class SplitDevice:
-    """`formulas` and `transfer_s` (None: nothing has to be moved): seconds, by the features of the device's share.
+    """`formulas` and `legs` (None: it uses the host's memory): seconds, by the features of the device's share.
 
     The first of the formulas that fits a share counts; a share that none fits cannot run.
 
@@ -120,12 +131,17 @@ class SplitDevice:
 
     name: str
     formulas: tuple[Formula, ...]
-    transfer_s: Posynomial | None = None
+    legs: Legs | None = None
     power_w: float = 1.0
     transfer_power_w: float = 1.0
     resources: Mapping[str, Posynomial] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
     one_for_all: bool = False
+
+    @property
+    def transfer_s(self) -> Posynomial:
+        """Seconds of both legs."""
+        return NOTHING if self.legs is None else self.legs.in_s.plus(self.legs.out_s)
 
     def formula(self, share: Mapping[str, float]) -> Posynomial | None:
         """Seconds of a share with these features, including G; None: it cannot run."""
@@ -152,10 +168,29 @@ class SplitDevice:
 
 @dataclass(frozen=True, slots=True)
 class SplitProblem:
+    """`links` (devices, devices): seconds of a share's input map from the first device's memory directly to the
+    second's; None without a direct link; () if there are no links at all. `starts`: layers before which all data is in
+    the host's memory, as they do not just read the layer before; the first need not be named.
+    """
+
     layers: tuple[SplitLayer, ...]
     devices: tuple[SplitDevice, ...]
     objective: SplitObjective = "latency"
     execution: Execution = "sequence"
+    links: tuple[tuple[Posynomial | None, ...], ...] = ()
+    starts: tuple[int, ...] = ()
+
+    def entry(self, at: int | None, device: int) -> Posynomial | None:
+        """Seconds to move a share's input map to a device from the memory of device `at`, or from the host's (None).
+
+        None: it can only move through the host's memory.
+        """
+        if at is None:
+            legs = self.devices[device].legs
+            return NOTHING if legs is None else legs.in_s
+        if at == device:
+            return NOTHING
+        return self.links[at][device] if self.links else None
 
     @property
     def adding(self) -> Execution:
@@ -208,24 +243,14 @@ Shares: TypeAlias = Sequence[Sequence[int]]
 """(layers, devices): units; 0: the device has no share."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayerCost:
-    """`compute_s`, `transfer_s` (devices,): seconds, 0 without a share. `value`: seconds or joules of the layer."""
-
-    compute_s: tuple[float, ...]
-    transfer_s: tuple[float, ...]
-    value: float
-
-
-def layer_cost(problem: SplitProblem, layer: SplitLayer, shares: Sequence[float]) -> LayerCost:
-    """Cost of a layer with these shares (devices,), communication in full. Shares need not be whole numbers."""
-    compute_s, transfer_s, costs = [], [], []
+def layer_cost(problem: SplitProblem, layer: SplitLayer, shares: Sequence[float]) -> float:
+    """Seconds or joules of a layer with these shares (devices,), communication in full; they need not be whole."""
+    costs = []
     for device, units in zip(problem.devices, shares, strict=True):
         share = layer.share(units)
-        compute_s.append(device.compute_s(share) if units else 0.0)
-        transfer_s.append(device.transfer_s.at(share) if units and device.transfer_s else 0.0)
-        costs.append(problem.spent(device, compute_s[-1], transfer_s[-1]))
-    return LayerCost(tuple(compute_s), tuple(transfer_s), problem.together(costs))
+        seconds = (device.compute_s(share), device.transfer_s.at(share)) if units else (0.0, 0.0)
+        costs.append(problem.spent(device, *seconds))
+    return problem.together(costs)
 
 
 def runs(device: SplitDevice, layer: SplitLayer, units: float) -> bool:
@@ -240,3 +265,41 @@ def run_fault(device: SplitDevice, layer: SplitLayer, units: float) -> str:
         f"{device.name}: layer {layer.name} would need {share['G']:g} groups of {share['C']:g} channels and "
         f"{share['N']:g} filters, which it cannot run"
     )
+
+
+Taken = Mapping[str, float]
+"""Use of each resource of a device by other layers."""
+
+
+def fits(
+    device: SplitDevice, layer: SplitLayer, units: Floats, taken: Taken, names: Collection[str] | None = None
+) -> Bools:
+    """(units,): whether the device can run each share within its limits; with `names`, only whether it keeps these."""
+    has_room = np.isfinite(device.compute_along(layer, units)) if names is None else np.ones(len(units), dtype=bool)
+    for name in device.limits if names is None else names:
+        used = taken.get(name, 0.0) + layer.along(device.resources[name], units)
+        has_room &= used <= device.limits[name] * (1 + ROUNDING)
+    return has_room
+
+
+def room(device: SplitDevice, layer: SplitLayer, taken: Taken, most: int | None = None) -> int:
+    """The largest share that fits: whole blocks, or all of `most` (default: the layer)."""
+    wanted = layer.units if most is None else most
+    units = np.append(np.arange(0, wanted, layer.block, dtype=float), wanted)
+    return int(units[fits(device, layer, units, taken)].max(initial=0.0))
+
+
+def too_little_room(problem: SplitProblem, layer: SplitLayer, taken: Sequence[Taken]) -> str:
+    """Message on what keeps devices from holding the layer: limits by name, groups or channels; `taken` (devices,)."""
+    loads = []
+    for device, load in zip(problem.devices, taken, strict=True):
+        most = room(device, layer, load)
+        next_ = np.array([min(layer.units, most + layer.block)], dtype=float)
+        stopped_by = ", ".join(
+            name for name in device.limits if most < layer.units and not fits(device, layer, next_, load, (name,))
+        )
+        if most < layer.units:
+            stopped_by = stopped_by or ("groups" if layer.groups > 1 else "channels")
+        loads.append(f"{device.name} has room for {most}" + (f" ({stopped_by})" if stopped_by else ""))
+    blocks = f" in blocks of {layer.block}" if layer.block > 1 else ""
+    return f"layer {layer.name}: {', '.join(loads)} of {layer.units}{blocks}"

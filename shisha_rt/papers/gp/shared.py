@@ -7,16 +7,16 @@ others; dominated options are left out. Without budgets one is left: the best in
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from shisha_rt.arrays import Bools, Floats, Ints
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.papers.gp.chain import Chain, Mode, parts, rows_fed, rows_of
+from shisha_rt.papers.gp.chain import Mode, parts, rows_fed, rows_of
 from shisha_rt.papers.gp.posynomial import Posynomial
-from shisha_rt.papers.gp.problem import ROUNDING, SplitLayer, SplitProblem
+from shisha_rt.papers.gp.problem import NOTHING, ROUNDING, SplitLayer, SplitProblem
 from shisha_rt.papers.gp.shortest_path import undominated
 from shisha_rt.planner.shards.integer import BlockShares, best_blocks, least_by_blocks, together_of
 
@@ -170,9 +170,9 @@ def _with_one_more(run: SharedRun, before: _Partly, device: int, lane: int) -> _
     )
 
 
-def shared_run(chain: Chain, mode: Mode, first: int, last: int, at: int | None = None) -> SharedRun:
+def shared_run(problem: SplitProblem, mode: Mode, first: int, last: int, at: int | None = None) -> SharedRun:
     """The cost tables of a shared step, from the memory of device `at` (None: the host's) to the host's memory."""
-    problem, layers = chain.problem, parts(chain.problem, mode, first, last)
+    layers = parts(problem, mode, first, last)
     shared = layers[-1] if mode == "tiles" else layers[0]
     blocks, left_over = divmod(shared.units, shared.block)
     values: list[Floats] = []
@@ -180,7 +180,7 @@ def shared_run(chain: Chain, mode: Mode, first: int, last: int, at: int | None =
     for extra in (0, left_over)[: 1 + bool(left_over)]:
         units = shared.block * np.arange(blocks + 1, dtype=float) + extra
         shares = list(zip(layers, _shares_of_each(layers, mode, units), strict=True))
-        values.append(np.array([_values(chain, mode, shares, d, at) for d in range(len(chain.legs))]))
+        values.append(np.array([_values(problem, mode, shares, d, at) for d in range(len(problem.devices))]))
         uses = [
             sum(_each(problem.devices[limit.device].resources[limit.name], shares), np.zeros(len(units)))
             for limit in network_limits(problem)
@@ -200,17 +200,17 @@ def _shares_of_each(layers: Sequence[SplitLayer], mode: Mode, units: Floats) -> 
     return np.array([rows_of(layers, rows) if rows else (0.0,) * len(layers) for rows in units.tolist()]).T
 
 
-def _values(chain: Chain, mode: Mode, shares: _Shares, d: int, at: int | None) -> Floats:
+def _values(problem: SplitProblem, mode: Mode, shares: _Shares, d: int, at: int | None) -> Floats:
     """(units,): cost of each share on a device."""
-    device, legs, entry = chain.problem.devices[d], chain.legs[d], chain.entry(at, d)
+    device, entry = problem.devices[d], problem.entry(at, d)
     (first, sent), (last, made) = shares[0], shares[-1]
     if entry is None:
         return np.where(made > 0, np.inf, 0.0)
     compute_s = sum((device.compute_along(layer, share) for layer, share in shares), np.zeros(len(made)))
     if mode == "tiles":  # the input includes the halo
         sent = np.array([rows_fed(first, rows) if rows else 0.0 for rows in sent.tolist()])
-    moved_s = first.along(entry, sent) + last.along(None if legs is None else legs.out_s, made)
-    values = chain.problem.spent(device, compute_s, moved_s)
+    moved_s = first.along(entry, sent) + last.along(device.legs.out_s if device.legs else NOTHING, made)
+    values = problem.spent(device, compute_s, moved_s)
     for name, limit in device.limits.items():
         used = np.array(list(_each(device.resources[name], shares)))
         most = used.sum(axis=0) if device.one_for_all else used.max(axis=0)
@@ -220,3 +220,11 @@ def _values(chain: Chain, mode: Mode, shares: _Shares, d: int, at: int | None) -
 
 def _each(posynomial: Posynomial, shares: _Shares) -> Iterator[Floats]:
     return (layer.along(posynomial, share) for layer, share in shares)
+
+
+def split_layer(problem: SplitProblem, layer: SplitLayer) -> tuple[tuple[int, ...], BlockShares] | None:
+    """The best shares of one layer (devices,), in units, and the same in blocks, communication in full; a limit for all
+    layers together is applied to this layer alone. None: no shares fit.
+    """
+    blocks = shared_run(replace(problem, layers=(layer,)), "split", 0, 0).best()
+    return None if blocks is None else (blocks.units(layer.block, layer.units), blocks)

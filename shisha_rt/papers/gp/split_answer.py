@@ -1,22 +1,126 @@
-"""The answer of `place --split`: the object of `--json`, and a table of shares."""
+"""`shisha-rt place split`: each heavy layer split over described devices, by their formulas; the costs of each layer,
+the object of `--json`, and a table of shares. Shell.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
+from time import perf_counter
 from typing import Final
 
+from shisha_rt.cli.options import parse_sizes, place_named, progress
+from shisha_rt.cli.place_split import SplitOptions
+from shisha_rt.errors import BadInput, Error, Failure
+from shisha_rt.machine.config.device_files import devices_of
+from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.machine.device import Device
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.layers import Layer, group_layers
+from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.model.spans import layers_in_words, runs_of
+from shisha_rt.model.zoo import resolve_model
+from shisha_rt.outcome import Outcome
+from shisha_rt.papers.gp.chain import Step, StepCost, alone_steps, chain_faults, parts, step_costs
 from shisha_rt.papers.gp.fused import NetworkSplit
-from shisha_rt.papers.gp.methods import LayerShare, alone_on_each
-from shisha_rt.papers.gp.problem import SplitProblem
+from shisha_rt.papers.gp.methods import ProgramOptions, split_by
+from shisha_rt.papers.gp.of_device import device_links, split_device
+from shisha_rt.papers.gp.of_graph import feeds_only, split_layer_of
+from shisha_rt.papers.gp.problem import SharedFeature, SplitLayer, SplitProblem
 from shisha_rt.planner.strategies import SplitMethod
 from shisha_rt.show.lines import shortened
 from shisha_rt.show.picture import millijoules, milliseconds
 
 _NARROWEST_NAME: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShare:
+    """Costs of a layer within a step. `shares`, `compute_s` and `transfer_s` (devices,). The sum of `cost_s` over all
+    layers is the cost of the network.
+
+    Of fused layers, the first has the transfers of inputs and the last those of outputs; in parallel, `cost_s` is that
+    of the device that takes the longest for the whole step. `fused`: (first, last) layer between two times at which the
+    data is in the host's memory; None for one layer.
+    """
+
+    variable: SharedFeature
+    shares: tuple[int, ...]
+    fused: tuple[int, int] | None
+    compute_s: tuple[float, ...]
+    transfer_s: tuple[float, ...]
+    cost_s: float
+    energy_j: float
+
+
+def layer_shares(problem: SplitProblem, steps: Sequence[Step]) -> list[LayerShare]:
+    """(layers,): costs of each layer; fetching an output counts with the layer that computed it."""
+    layers_kept: list[LayerShare] = []
+    costs = step_costs(problem, steps)
+    begins = [step.first for step, cost in zip(steps, costs, strict=True) if cost.at is None and step.mode != "fetched"]
+    spans = {begin: end - 1 for begin, end in pairwise([*begins, len(problem.layers)])}
+    for step, cost in zip(steps, costs, strict=True):
+        if step.mode == "fetched":
+            layers_kept[-1] = _fetched(problem, layers_kept[-1], cost)
+            continue
+        begin = max(first for first in begins if first <= step.first)
+        last = step.last - step.first
+        moved = [
+            tuple(into * (not index) + back * (index == last) for into, back in zip(cost.in_s, cost.out_s, strict=True))
+            for index in range(last + 1)
+        ]
+        slowest = _slowest(cost)
+        for index, layer in enumerate(parts(problem, step.mode, step.first, step.last)):
+            ends_s = [a + b for a, b in zip(cost.compute_s[index], moved[index], strict=True)]
+            layers_kept.append(
+                LayerShare(
+                    layer.variable,
+                    step.shares,
+                    (begin, spans[begin]) if spans[begin] > begin else None,
+                    cost.compute_s[index],
+                    moved[index],
+                    ends_s[slowest] if problem.execution == "parallel" else math.fsum(ends_s),
+                    _joules(problem, cost.compute_s[index], moved[index]),
+                )
+            )
+    return layers_kept
+
+
+def _fetched(problem: SplitProblem, share: LayerShare, cost: StepCost) -> LayerShare:
+    """Add the fetching of its output to a whole layer."""
+    transfer_s = tuple(moved + out for moved, out in zip(share.transfer_s, cost.out_s, strict=True))
+    return replace(
+        share,
+        transfer_s=transfer_s,
+        cost_s=share.cost_s + cost.moved_s,
+        energy_j=_joules(problem, share.compute_s, transfer_s),
+    )
+
+
+def alone_on_each(problem: SplitProblem) -> dict[str, tuple[float, float] | None]:
+    """By device, seconds and joules if it computes every layer alone, each moved there and back; None: it cannot."""
+    alone: dict[str, tuple[float, float] | None] = {}
+    devices = range(len(problem.devices))
+    for d, device in enumerate(problem.devices):
+        steps = alone_steps([[layer.units * (d == other) for other in devices] for layer in problem.layers])
+        rows = layer_shares(problem, steps)
+        totals = math.fsum(row.cost_s for row in rows), math.fsum(row.energy_j for row in rows)
+        alone[device.name] = None if chain_faults(problem, steps) else totals
+    return alone
+
+
+def _slowest(cost: StepCost) -> int:
+    devices = range(len(cost.in_s))
+    return max(devices, key=lambda d: cost.in_s[d] + cost.out_s[d] + math.fsum(part_s[d] for part_s in cost.compute_s))
+
+
+def _joules(problem: SplitProblem, compute_s: Sequence[float], transfer_s: Sequence[float]) -> float:
+    devices_costs = zip(problem.devices, compute_s, transfer_s, strict=True)
+    return math.fsum(device.joules(busy, moved) for device, busy, moved in devices_costs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +250,80 @@ class SplitAnswer:
         for reason in dict.fromkeys(row.reason for row in self.rows if row.reason is not None):
             indices = [row.index for row in self.rows if row.reason == reason]
             yield f"not split, nor counted: {layers_in_words(runs_of(indices))}: {reason}"
+
+
+def answer_split(options: SplitOptions) -> None:
+    """Print the split that the options ask for. Raises Failure if there is none, after the JSON object, if any."""
+    answer = _split_model(options)
+    if options.as_json:
+        print(json.dumps(answer.as_object()))
+    elif answer.split.steps is not None:
+        answer.show()
+    if answer.split.steps is None:
+        raise Failure(
+            f"{answer.split.outcome}: {options.method} has found no split: {answer.split.reason}",
+            Error.NO_PLAN,
+            printed=True,
+        )
+
+
+def _split_model(options: SplitOptions) -> SplitAnswer:
+    """Split the model. Raises BadInput if a device is not described, or states no power for `energy`."""
+    devices, where = _devices(options.machine, options.place_)
+    split_devices = tuple(split_device(device, options.objective, options.one_for_all) for device in devices)
+    read = read_model(resolve_model(options.model, progress), parse_sizes(options.dim, options.shape))
+    layers = [
+        (layer, split_layer_of(read.graph, layer, options.variable, split_devices))
+        for layer in group_layers(read.graph)
+    ]
+    able = [(layer, split_layer) for layer, split_layer in layers if isinstance(split_layer, SplitLayer)]
+    split_layers = tuple(split_layer for _, split_layer in able)
+    starts = _starts(read.graph, [layer for layer, _ in able])
+    links = device_links(devices)
+    problem = SplitProblem(split_layers, split_devices, options.objective, options.execution, links, starts)
+    started = perf_counter()
+    split = split_by(options.method, problem, ProgramOptions(options.k, options.again))
+    solve_time_s = perf_counter() - started
+    shares = iter([None] * len(able) if split.steps is None else layer_shares(problem, split.steps))
+    rows = [
+        SplitRow(layer.index, layer.name, reason=split_layer)
+        if isinstance(split_layer, str)
+        else SplitRow(layer.index, layer.name, split_layer.units, next(shares))
+        for layer, split_layer in layers
+    ]
+    if not able:
+        split = NetworkSplit(None, Outcome.INFEASIBLE, reason="it has no layer that can be split")
+    powered = all(device.power is not None for device in devices)
+    return SplitAnswer(read.name, where, options.method, problem, tuple(rows), split, solve_time_s, powered)
+
+
+def _starts(graph: Graph, able: Sequence[Layer]) -> tuple[int, ...]:
+    """Indices in `able` of layers that cannot be fused with the one before, as they are not its only reader."""
+    pairs = enumerate(pairwise(able), 1)
+    return tuple(at for at, (before, layer) in pairs if not feeds_only(graph, before, layer))
+
+
+def _devices(machine_name: str, place_name: str | None) -> tuple[list[Device], str]:
+    """The devices of a place, or of all places with one device each, and where they are, in words.
+
+    Devices of the same name get the names of their places. Raises BadInput for several places with several devices.
+    """
+    machine = load_machine(machine_name)
+    chosen = place_named(machine, place_name)
+    if chosen is not None:
+        return list(devices_of(machine, chosen)), f"{chosen.name} of {machine.name}"
+    by_place = [(place, devices_of(machine, place)) for place in machine.places]
+    several = next((place for place, place_devices in by_place if len(place_devices) > 1), None)
+    if several is not None:
+        raise BadInput(
+            f"{machine.source}: place {several.name} has several devices, expected --place with one of "
+            f"{', '.join(place.name for place in machine.places)}, or one device at each place",
+            Error.OPTIONS_CLASH,
+        )
+    devices = [place_devices[0] for _, place_devices in by_place]
+    names = [device.name for device in devices]
+    named = [
+        replace(device, name=place.name) if names.count(device.name) > 1 else device
+        for device, (place, _) in zip(devices, by_place, strict=True)
+    ]
+    return named, f"all places of {machine.name}"

@@ -17,10 +17,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
-from shisha_rt.costs.costs import Costs
+import numpy as np
+
+from shisha_rt.costs.costs import Costs, CostTeam
+from shisha_rt.costs.links import AS_INPUT
+from shisha_rt.costs.split_costs import SplitCosts
 from shisha_rt.costs.team_costs import team_costs
-from shisha_rt.model.spans import groups_of
-from shisha_rt.papers.order.best_cuts import BestCuts, best_cuts
+from shisha_rt.model.spans import Span, groups_of, runs_of
+from shisha_rt.papers.order.best_cuts import BestCuts, GroupCosts, best_cuts, group_costs
 from shisha_rt.papers.order.downsets import (
     Downset,
     GroupNeeds,
@@ -32,12 +36,11 @@ from shisha_rt.papers.order.downsets import (
     near,
     order_through,
 )
-from shisha_rt.papers.order.group_costs import GroupCosts, group_costs
-from shisha_rt.papers.order.reordered import in_file_layers, layers_in, reordered_costs
-from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.planner.chains import place_seconds
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
-from shisha_rt.planner.price_bound import bottleneck_bound_s
+from shisha_rt.planner.prices import bottleneck_bound_s
 
 MOST_DOWNSETS: Final = 1500
 MOST_WORK: Final = 3e7
@@ -80,15 +83,15 @@ def ordered_plan(
 ) -> OrderedPlan:
     """Find a chain of a smaller bottleneck than `file_s`, that of the best over the file's order (inf: there is none).
 
-    `needs` (layers,): the earlier layers from which each reads a tensor. `costs` must be known for other orders (see
-    `why_unknown`). `goal`: of the chains over any order; its objective is throughput. Batches are known for the file's
-    order alone: other orders are tried without them, and nothing is proven.
+    `needs` (layers,): the earlier layers from which each reads a tensor. `costs` must be known for other orders
+    (`why_no_other_order`). `goal`: of the chains over any order; its objective is throughput. Batches are known for the
+    file's order alone: other orders are tried without them, and nothing is proven.
     """
     if costs.batches:
         return replace(ordered_plan(replace(costs, batches=()), needs, file_s, goal, limits), lower_s=0.0)
     search = _search(costs, needs, goal, limits)
     groups, spans = search.groups, search.network.spans
-    place_s = groups.least_s(costs.teams, spans) if goal.replicate else groups.time_s
+    place_s = place_seconds(groups.model, goal)
     least_s = bottleneck_bound_s(place_s, groups.counts, None if goal.replicate else search.goal.most_stages)
     best = OrderedPlan(None, file_s, min(least_s, file_s))
     if best.is_proven:
@@ -187,5 +190,64 @@ class _Search:
 def _search(costs: Costs, needs: Sequence[frozenset[int]], goal: Goal, limits: OrderLimits) -> _Search:
     spans = groups_of(len(costs.layers), costs.legal_cuts)
     most = min(len(costs.places), len(spans), goal.most_stages or len(spans))
-    groups = group_costs(costs, spans)
-    return _Search(costs, group_needs(spans, needs), groups, replace(goal, most_stages=most), limits)
+    return _Search(costs, group_needs(spans, needs), group_costs(costs), replace(goal, most_stages=most), limits)
+
+
+def reordered_costs(costs: Costs, spans: Sequence[Span], order: Sequence[int]) -> Costs:
+    """Costs with runs of layers that no cut divides (`spans`) in another order, in which cuts cost nothing.
+
+    Splits are left out, as they refer to layers by their positions in the file.
+    """
+    layers = layers_in(spans, order)
+    starts = {spans[group][0] for group in order}
+    transfer_s = np.array([0.0 if layer in starts else math.nan for layer in layers[1:]])
+    at = np.array(layers)
+    position = {layer: number for number, layer in enumerate(layers)} | {AS_INPUT: AS_INPUT, len(layers): len(layers)}
+    return replace(
+        costs,
+        layers=tuple(costs.layers[layer] for layer in layers),
+        time_s=costs.time_s[at],
+        transfer_s=transfer_s,
+        teams=tuple(CostTeam(team.places, team.time_s[at]) for team in costs.teams),
+        splits=SplitCosts(),
+        tensors=tuple(
+            replace(
+                tensor, made=position[tensor.made], readers=tuple(sorted(position[reader] for reader in tensor.readers))
+            )
+            for tensor in costs.tensors
+        ),
+    )
+
+
+def layers_in(spans: Sequence[Span], order: Sequence[int]) -> tuple[int, ...]:
+    """(layers,): the file's layers, in the order of their groups."""
+    return tuple(layer for group in order for layer in range(spans[group][0], spans[group][1] + 1))
+
+
+def in_file_layers(chain: Plan, layers: Sequence[int], needs: Sequence[frozenset[int]]) -> Plan:
+    """A chain over the order `layers` as a plan over the file's layers. `needs` (layers,): see `PlanRules`.
+
+    A run of layers may be several runs in the file's order. A stage waits only for the stages from which it reads, so
+    that independent ones may compute a frame at the same time. The result is a chain if it is one in the file's order.
+    """
+    own = [sorted(layers[at] for at in stage.layers) for stage in chain.stages]
+    works = [runs_of(stage_layers) for stage_layers in own]
+    stage_of = {layer: index for index, stage_layers in enumerate(own) for layer in stage_layers}
+    behind: list[int] = []  # for each stage, a bit for itself and for each stage that it waits for, also indirectly
+    stages: list[Stage] = []
+    for index, (stage, work) in enumerate(zip(chain.stages, works, strict=True)):
+        read = {stage_of[maker] for layer in own[index] for maker in needs[layer]} - {index}
+        after = tuple(
+            maker for maker in sorted(read) if not any(behind[other] >> maker & 1 for other in read - {maker})
+        )
+        bit = 1 << index
+        for needed in after:
+            bit |= behind[needed]
+        behind.append(bit)
+        stages.append(Stage(work, stage.teams, after))
+    plan = Plan(tuple(stages))
+    ascending = all(len(work) == 1 for work in works) and works == sorted(works)
+    if not ascending:
+        return plan
+    # Runs in the file's order are a chain, even if a stage reads only the network's input and not the stage before.
+    return Plan.chain((stage.first, stage.last, stage.teams) for stage in stages)

@@ -25,9 +25,8 @@ import numpy as np
 from shisha_rt.arrays import Floats
 from shisha_rt.outcome import STOPPED, LeftSeconds, Outcome, ShouldStop, forever, within
 from shisha_rt.papers.partitiontuner.unbarred import any_order_bound_s, can_be_tried, unbarred
-from shisha_rt.placement.alone import fastest_alone, feasible
 from shisha_rt.placement.branches import Items, Level, nodes_of, structure
-from shisha_rt.placement.check import cost
+from shisha_rt.placement.check import cost, fastest_alone, feasible
 from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.narrowing import PROVEN, least_node_s
 from shisha_rt.placement.problem import Group, Problem

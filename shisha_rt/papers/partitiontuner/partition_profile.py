@@ -6,7 +6,9 @@ id on each measured device: networks share rows, and only new partitions are mea
 session of its own, whose time includes its inputs and outputs as plain tensors. A device that turns out to be unable to
 run a partition is stored with infinite seconds.
 
-A partition that is missing for one device is measured on all of them, as their times are compared. Shell.
+A partition that is missing for one device is measured on all of them, as their times are compared.
+
+`processor_costs` has the costs of a whole model on the places of a machine, the input of schemes. Shell.
 """
 
 from __future__ import annotations
@@ -16,22 +18,27 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Generic, TypeVar
 
+from shisha_rt.costs.costs import HANDOVER_S
 from shisha_rt.costs.fingerprint import fingerprint_within
 from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts, described_costs
 from shisha_rt.costs.profiles import Profile, Setting
+from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.measure.compile import Tell, proto_of, silent
 from shisha_rt.measure.compiled import Compiled
+from shisha_rt.measure.costs_of_model import layer_costs, told_costs
+from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.place_class import PlaceClass, class_of
 from shisha_rt.measure.profile import profile_of
 from shisha_rt.measure.profile_store import ProfileStore
 from shisha_rt.measure.sitting import Sitting, known_or_measured, measure
 from shisha_rt.messages.partition_profiling import PartitionProfilingJob, PartitionsTimed
 from shisha_rt.papers.partitiontuner.partition_ids import operator_ids, partition_id
-from shisha_rt.placement.operator_groups import DEFAULT_PATTERNS, Pattern, operator_groups
+from shisha_rt.papers.partitiontuner.processors import ProcessorCosts, costs_of_devices, costs_of_layers
+from shisha_rt.placement.operator_groups import DEFAULT_PATTERNS, Pattern, operator_groups, parse_patterns
 
 MOST_AT_ONCE: Final = 256
 """Most partitions measured before they are stored, so that an interruption does not lose thousands of them."""
@@ -42,18 +49,22 @@ _Partition = tuple[int, ...]
 """Operators, ascending."""
 
 
+CostsT = TypeVar("CostsT", OperatorCosts, ProcessorCosts)
+
+
 @dataclass(frozen=True, slots=True)
-class PartitionProfile:
-    """`costs`: before the place's speed is applied; for measured devices with transfers, for others by formulas.
+class PartitionProfile(Generic[CostsT]):
+    """Costs of operators on a place, before its speed is applied, or of a model for schemes: for measured devices with
+    transfers, for others by formulas.
 
     The model's `partitions` have `distinct` different ids, of which `measured` were not known; that took `seconds`.
     """
 
-    costs: OperatorCosts
+    costs: CostsT
     partitions: int
     distinct: int
-    measured: int
-    seconds: float
+    measured: int = 0
+    seconds: float = 0.0
 
     @property
     def in_words(self) -> str:
@@ -71,7 +82,7 @@ def profile_partitions(
     on_progress: Tell = silent,
     *,
     store: ProfileStore | None = None,
-) -> PartitionProfile:
+) -> PartitionProfile[OperatorCosts]:
     """The costs of a model's operators and of its groups of `patterns` on the devices of a place.
 
     `place` and `store` as in `profile_devices`. Described devices have the groups of their descriptions.
@@ -81,7 +92,7 @@ def profile_partitions(
     costs = described_costs(graph, devices)
     measured = tuple(device for device in devices if not device.described)
     if not measured:
-        return PartitionProfile(costs, 0, 0, 0, 0.0)
+        return PartitionProfile(costs, 0, 0)
     partitions: list[_Partition] = [(operator,) for operator in range(len(graph.operators))]
     partitions += operator_groups(graph, patterns)
     ids = operator_ids(graph, proto_of(compiled))
@@ -187,3 +198,43 @@ def _time_s(profile: Profile, setting: Setting) -> float:
     one's end counts.
     """
     return profile.cpu_s if setting.threads == 1 else profile.wall_s
+
+
+def processor_costs(
+    ready: ModelOnMachine, on_progress: Tell = silent, groups: Sequence[str] = ()
+) -> PartitionProfile[ProcessorCosts]:
+    """Costs of layers or, on a machine with devices, of partitions; measured if they are not known.
+
+    `groups`: patterns as in `--group`; by default the paper's. Raises BadInput for a place with several devices, for
+    groups if nothing is measured, and as measuring does.
+    """
+    compiled, machine, patterns = ready.compiled, ready.machine, parse_patterns(groups)
+    if groups and all(operator_cost.devices[0].described for operator_cost in ready.operator_costs.values()):
+        raise BadInput(
+            f"group {groups[0]}: {machine.source} has no measured devices, expected no groups to measure",
+            Error.DEVICE_UNFIT,
+        )
+    handover_s = HANDOVER_S / machine.time_scale
+    if not ready.operator_costs:
+        predicted = told_costs(layer_costs(ready, on_progress), machine.time_scale)
+        processors = costs_of_layers(predicted, compiled.needs, handover_s)
+        return PartitionProfile(processors, len(processors.spans), len(processors.spans))
+    graph = compiled.model.graph
+    checked = costs_of_devices(graph, machine, ready.operator_costs, handover_s)
+    alone: dict[str, OperatorCosts] = {}
+    measured, seconds = 0, 0.0
+    together = {group.operators for group in checked.groups}
+    for name, operator_cost in ready.operator_costs.items():
+        if not operator_cost.devices[0].described:
+            profile = profile_partitions(
+                compiled, machine, machine.place(name), operator_cost.devices, patterns, on_progress
+            )
+            alone[name] = profile.costs
+            together.update(group.operators for group in profile.costs.groups)
+            measured, seconds = measured + profile.measured, seconds + profile.seconds
+    costs = costs_of_devices(graph, machine, ready.operator_costs, handover_s, alone)
+    partitions = [*((node,) for node in range(len(graph.operators))), *together]
+    ids = operator_ids(graph, proto_of(compiled))
+    return PartitionProfile(
+        costs, len(partitions), len({partition_id(ids, partition) for partition in partitions}), measured, seconds
+    )

@@ -26,8 +26,8 @@ from shisha_rt.model.graph import Graph
 from shisha_rt.model.heavy import HEAVY
 from shisha_rt.model.spans import Span, groups_of
 from shisha_rt.placement.check import cost
-from shisha_rt.placement.host import host_of
 from shisha_rt.placement.problem import Group, Node, Problem
+from shisha_rt.placement.segment_times import host_of
 
 INPUT = -1
 """`maker` of the network's inputs."""

@@ -10,13 +10,10 @@ import math
 from dataclasses import replace
 from typing import Final
 
-from shisha_rt.checked import shown
-from shisha_rt.errors import BadInput, Error
 from shisha_rt.outcome import HEURISTIC, LeftSeconds, Outcome, forever
 from shisha_rt.papers.partitiontuner.unbarred import any_order_bound_s
-from shisha_rt.placement.alone import fastest_alone, feasible
 from shisha_rt.placement.branches import parallel_branches
-from shisha_rt.placement.check import cost
+from shisha_rt.placement.check import cost, fastest_alone, feasible
 from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.schedule import schedule_of
@@ -42,7 +39,7 @@ def typeseq(problem: Problem, accelerator: str | None = None) -> PlacementSoluti
     in a group. Every other node is on the first other device that can run it. Costs are ignored. Raises BadInput for an
     unknown device.
     """
-    there = len(problem.devices) - 1 if accelerator is None else _device(problem, accelerator)
+    there = len(problem.devices) - 1 if accelerator is None else problem.device_named(accelerator, "accelerator")
     others = tuple([min(node.capable, key=lambda device: (device == there, device)) for node in problem.nodes])
     chosen = list(others)
     for index, node in enumerate(problem.nodes):
@@ -78,12 +75,3 @@ def partitiontuner(problem: Problem, left_s: LeftSeconds = forever) -> Placement
         ANY_ORDER_BOUND: any_order_bound_s(problem),
     }
     return replace(solution, statistics={**solution.statistics, **statistics}, schedule=schedule)
-
-
-def _device(problem: Problem, name: str) -> int:
-    if name not in problem.devices:
-        raise BadInput(
-            f"accelerator: {shown(name)}: no such device, expected one of {', '.join(problem.devices)}",
-            Error.WRONG_OPTION,
-        )
-    return problem.devices.index(name)

@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shisha_rt.papers.shisha.arrangement import Space
+from shisha_rt.papers.shisha.arrangement import Arrangement, Space
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
-from shisha_rt.plan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +55,10 @@ class Exhaustive:
         return None
 
     def _proposal(self, state: Enumerated) -> Proposal:
-        space = self.space
-        free = {
-            kind: [name for name, k in zip(space.places, space.kinds, strict=True) if k == kind] for kind in space.kinds
-        }
-        firsts = (0, *(space.starts[cut] for cut in state.cuts))
-        lasts = (*(first - 1 for first in firsts[1:]), space.layer_count - 1)
-        names = [free[kind].pop(0) for kind in state.kinds[: len(firsts)]]
-        return Proposal(Plan.of(zip(firsts, lasts, names, strict=True)), "the next plan")
+        kinds = self.space.kinds
+        free = {kind: iter([place for place, other in enumerate(kinds) if other == kind]) for kind in kinds}
+        order = tuple(next(free[kind]) for kind in state.kinds)
+        return Proposal(self.space.plan(Arrangement((0, *state.cuts, self.space.group_count), order)), "the next plan")
 
 
 def trial_count(space: Space) -> int:

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.papers.shisha.arrangement import Space
+from shisha_rt.papers.shisha.arrangement import Arrangement, Space
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
-from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.seed import Ranked, by_rank
 
 MAX_DATABASE: Final = 1_000_000
@@ -50,12 +49,12 @@ def build_s(space: Space) -> float:
 class PipeSearch:
     """The state is the number of the plan being measured; made by `pipe_search`.
 
-    `database`: plans in the order of trials; `weights` (groups,); `fastest`: names of places, the fastest first.
+    `database`: plans in the order of trials; `weights` (groups,); `fastest`: places (indices), the fastest first.
     """
 
     space: Space
     weights: tuple[float, ...]
-    fastest: tuple[str, ...]
+    fastest: tuple[int, ...]
     database: tuple[Cuts, ...]
 
     def init(self) -> tuple[int, Proposal]:
@@ -72,10 +71,9 @@ class PipeSearch:
         bounds = (0, *cuts, self.space.group_count)
         spans = list(itertools.pairwise(bounds))
         heaviest_first = sorted(range(len(spans)), key=lambda i: -math.fsum(self.weights[slice(*spans[i])]))
-        name_of = dict(zip(heaviest_first, self.fastest, strict=False))
-        starts = self.space.starts
-        plan = Plan.of((starts[first], starts[end] - 1, name_of[i]) for i, (first, end) in enumerate(spans))
-        return Proposal(plan, f"plan {number} of the database")
+        place_of = dict(zip(heaviest_first, self.fastest, strict=False))
+        order = tuple(place_of[i] for i in range(len(spans)))
+        return Proposal(self.space.plan(Arrangement(bounds, order)), f"plan {number} of the database")
 
 
 def pipe_search(space: Space, weights: Sequence[float], places: Sequence[Ranked]) -> PipeSearch:
@@ -91,7 +89,7 @@ def pipe_search(space: Space, weights: Sequence[float], places: Sequence[Ranked]
     depths = [most_even_first(of_groups, stages) for stages in range(space.stage_count, 0, -1)]
     turns = itertools.zip_longest(*depths)
     database = tuple(cuts for turn in turns for cuts in turn if cuts is not None)
-    return PipeSearch(space, of_groups, tuple(place.name for place in by_rank(places)), database)
+    return PipeSearch(space, of_groups, tuple(space.places.index(place.name) for place in by_rank(places)), database)
 
 
 def most_even_first(weights: Sequence[float], stage_count: int) -> list[Cuts]:

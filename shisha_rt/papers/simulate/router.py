@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from shisha_rt.costs.links import AS_INPUT, CostTensor
-from shisha_rt.costs.traffic import Crossings
+from shisha_rt.costs.links import AS_INPUT, CostTensor, Crossings
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import TeamSeconds
 

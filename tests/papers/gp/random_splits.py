@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-from shisha_rt.papers.gp.problem import Formula, SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.papers.gp.problem import Formula, Legs, SplitDevice, SplitLayer, SplitProblem
 from shisha_rt.planner.strategies import Execution, SplitObjective, SplitVariable
 
 
@@ -32,7 +32,7 @@ def random_device(rng: random.Random, name: str, *, one_for_all: bool = False) -
     return SplitDevice(
         name,
         (*multiples, *(Formula(random_posynomial(rng, 0.1, 10), number) for number in others)),
-        random_posynomial(rng, 0.1, 10) if rng.random() < 0.6 else None,
+        Legs(random_posynomial(rng, 0.1, 10)) if rng.random() < 0.6 else None,
         rng.uniform(1, 10),
         rng.uniform(1, 10),
         {"room": Posynomial((Monomial(1.0, {"C": 1.0, "N": 1.0}),))} if limited else {},

@@ -10,37 +10,18 @@ from dataclasses import replace
 import pytest
 
 from shisha_rt.outcome import Outcome
-from shisha_rt.papers.gp.chain import (
-    Chain,
-    Legs,
-    Step,
-    chain_cost,
-    chain_faults,
-    faults,
-    parts,
-    rows_of,
-    runs_from,
-    step_costs,
-    unfused,
-)
+from shisha_rt.papers.gp.chain import Step, chain_cost, chain_faults, faults, parts, rows_of, runs_from, step_costs
 from shisha_rt.papers.gp.fused import fused_split, split_network
-from shisha_rt.papers.gp.methods import layer_shares
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-from shisha_rt.papers.gp.problem import (
-    Formula,
-    SharedFeature,
-    SplitDevice,
-    SplitLayer,
-    SplitProblem,
-    layer_cost,
-)
+from shisha_rt.papers.gp.problem import Formula, Legs, SharedFeature, SplitDevice, SplitLayer, SplitProblem, layer_cost
+from shisha_rt.papers.gp.split_answer import layer_shares
 from shisha_rt.planner.strategies import Execution, SplitObjective
 from tests.drawn import chunks
 from tests.papers.gp.random_splits import block_shares, random_device, random_posynomial, random_split_problem
 from tests.wording import says
 
 
-def random_chain(rng: random.Random, *, one_for_all: bool) -> Chain:
+def random_chain(rng: random.Random, *, one_for_all: bool) -> SplitProblem:
     """Two or three small layers, some in groups, each taking what the one before makes, at times through a pooling."""
     layers: list[SplitLayer] = []
     channels, rows = rng.randint(1, 3), rng.randint(1, 6)
@@ -57,12 +38,10 @@ def random_chain(rng: random.Random, *, one_for_all: bool) -> Chain:
         Legs(random_posynomial(rng, 0.1, 2), random_posynomial(rng, 0.1, 2)) if rng.random() < 0.6 else None
         for _ in range(rng.randint(1, 3))
     )
-    devices = tuple(
-        replace(_roomier(rng, f"device{d}", one_for_all), transfer_s=both(its)) for d, its in enumerate(legs)
-    )
+    devices = tuple(replace(_roomier(rng, f"device{d}", one_for_all), legs=its) for d, its in enumerate(legs))
     objective: SplitObjective = rng.choice(("latency", "energy"))
     execution: Execution = rng.choice(("sequence", "parallel"))
-    chain = Chain(SplitProblem(tuple(layers), devices, objective, execution), legs)
+    chain = SplitProblem(tuple(layers), devices, objective, execution)
     return replace(chain, links=random_links(rng, legs)) if rng.random() < 0.6 else chain
 
 
@@ -71,10 +50,6 @@ def random_links(rng: random.Random, legs: Sequence[Legs | None]) -> tuple[tuple
     own = [d for d, its in enumerate(legs) if its is not None]
     linked = {(a, b): random_posynomial(rng, 0.1, 1) for a in own for b in own if a != b and rng.random() < 0.7}
     return tuple(tuple(linked.get((a, b)) for b in range(len(legs))) for a in range(len(legs)))
-
-
-def both(legs: Legs | None) -> Posynomial | None:
-    return None if legs is None else legs.in_s.plus(legs.out_s)
 
 
 def _roomier(rng: random.Random, name: str, one_for_all: bool) -> SplitDevice:
@@ -87,9 +62,9 @@ def _roomier(rng: random.Random, name: str, one_for_all: bool) -> SplitDevice:
     return replace(device, limits=limits, resources={**device.resources, "filters": other})
 
 
-def every_plan(chain: Chain, done: int = 0, at: int | None = None) -> Iterator[tuple[Step, ...]]:
+def every_plan(chain: SplitProblem, done: int = 0, at: int | None = None) -> Iterator[tuple[Step, ...]]:
     """`at`: the device whose own memory has the data."""
-    layers, count = chain.problem.layers, len(chain.legs)
+    layers, count = chain.layers, len(chain.devices)
     if at is not None:
         fetched = Step("fetched", done, done - 1, tuple(int(d == at) for d in range(count)))
         yield from ((fetched, *rest) for rest in every_plan(chain, done))
@@ -99,10 +74,10 @@ def every_plan(chain: Chain, done: int = 0, at: int | None = None) -> Iterator[t
         return
     for d in (d for d in range(count) if chain.entry(at, d) is not None):
         step = Step("whole", done, done, tuple(layers[done].units * (d == other) for other in range(count)))
-        stays = None if chain.legs[d] is None else d
+        stays = None if chain.devices[d].legs is None else d
         yield from ((step, *rest) for rest in every_plan(chain, done + 1, stays))
     for mode, last in runs_from(chain, done):
-        its = parts(chain.problem, mode, done, last)
+        its = parts(chain, mode, done, last)
         shared = its[-1] if mode == "tiles" else its[0]
         for shares in block_shares(count, shared.units, shared.block):
             if all(chain.entry(at, d) is not None for d, units in enumerate(shares) if units):
@@ -153,11 +128,10 @@ def test_two_accelerators_hand_on_what_they_made() -> None:
     legs = Legs(IN_MAP, OUT_MAP)
     fast = [Posynomial((Monomial(1e-3, {"H": 1, "W": 1, "C": 1, "N": 1}),)), Posynomial((Monomial(1.0, {}),))]
     gpu, fpga = (
-        SplitDevice(name, (Formula(latency_s),), both(legs))
-        for name, latency_s in zip(("gpu", "fpga"), fast, strict=True)
+        SplitDevice(name, (Formula(latency_s),), legs) for name, latency_s in zip(("gpu", "fpga"), fast, strict=True)
     )
     direct = IN_MAP.times(0.1)
-    chain = Chain(SplitProblem(layers, (gpu, fpga)), (legs, legs), ((None, direct), (direct, None)))
+    chain = SplitProblem(layers, (gpu, fpga), links=((None, direct), (direct, None)))
     maps = 4 * 4 * 16
     handed = (Step("whole", 0, 0, (16, 0)), Step("whole", 1, 1, (0, 16)), Step("split", 2, 2, (16, 16)))
     costs = step_costs(chain, handed)
@@ -176,7 +150,7 @@ def test_nothing_is_fused_across_a_start() -> None:
     """What a start reads is in the host's memory; before and behind it layers stay where they are."""
     layers = tuple(conv(name, 4, 16, 16) for name in "abc")
     legs = Legs(IN_MAP, OUT_MAP)
-    chain = Chain(SplitProblem(layers, (device("far", 0.01, legs), device("host", 10.0))), (legs, None))
+    chain = SplitProblem(layers, (device("far", 0.01, legs), device("host", 10.0)))
     modes = {starts: fused_split(replace(chain, starts=starts)).steps for starts in ((0,), (0, 1), (0, 1, 2))}
     fetched = {starts: [step.mode for step in steps or ()].count("fetched") for starts, steps in modes.items()}
     assert fetched[0,] == 1
@@ -198,7 +172,7 @@ def test_layers_split_by_themselves_are_as_the_checker_has_it(seed: int) -> None
         return
     shares = [step.shares for step in found.steps]
     assert faults(problem, shares) == []
-    costs = [layer_cost(problem, layer, its).value for layer, its in zip(problem.layers, shares, strict=True)]
+    costs = [layer_cost(problem, layer, its) for layer, its in zip(problem.layers, shares, strict=True)]
     assert math.fsum(costs) == pytest.approx(found.value)
 
 
@@ -209,7 +183,7 @@ def conv(name: str, rows: int, channels: int, filters: int, kernel: int = 3, str
 
 def device(name: str, slowness: float, legs: Legs | None = None) -> SplitDevice:
     macs = Monomial(slowness, {"H": 1, "W": 1, "C": 1, "k": 2, "N": 1})
-    return SplitDevice(name, (Formula(Posynomial((macs,))),), both(legs))
+    return SplitDevice(name, (Formula(Posynomial((macs,))),), legs)
 
 
 IN_MAP = Posynomial((Monomial(1.0, {"H": 1, "W": 1, "C": 1, "s": 2}),))
@@ -220,15 +194,15 @@ def test_what_may_be_fused() -> None:
     """A product behind an image is no tile of it; filters that are not the next one's channels make no pair."""
     image = [conv("a", 8, 3, 16), conv("b", 8, 16, 16), conv("c", 4, 32, 16), conv("d", 4, 16, 16), conv("e", 4, 16, 8)]
     runs = [("split", 0), ("pair", 1), ("tiles", 1), ("tiles", 2), ("tiles", 3)]
-    chain = unfused(SplitProblem(tuple(image), ()))
+    chain = SplitProblem(tuple(image), ())
     assert list(runs_from(chain, 0)) == runs
     assert list(runs_from(chain, 1)) == [("split", 1), ("tiles", 2), ("tiles", 3), ("tiles", 4)]
     assert list(runs_from(replace(chain, starts=(3,)), 1)) == [("split", 1), ("tiles", 2)]
     rows = {"H": 8, "W": 1, "C": 16, "k": 1, "N": 16, "s": 1}
     products = (replace(image[0], features=rows), replace(image[0], features=rows))
-    behind = unfused(SplitProblem((image[1], *products), ()))
+    behind = SplitProblem((image[1], *products), ())
     assert list(runs_from(behind, 0)) == [("split", 0), ("pair", 1)]
-    assert list(runs_from(unfused(SplitProblem(products, ())), 0)) == [("split", 0), ("pair", 1), ("tiles", 1)]
+    assert list(runs_from(SplitProblem(products, ()), 0)) == [("split", 0), ("pair", 1), ("tiles", 1)]
 
 
 def test_a_tile_reads_what_its_rows_need() -> None:
@@ -247,11 +221,10 @@ def test_blocks_of_a_pair_are_channels_that_its_devices_can_run() -> None:
     picky = replace(device("picky", 1.0), formulas=(Formula(Posynomial((Monomial(1.0, {"N": 1}),)), channels=24),))
     problem = SplitProblem((conv("a", 4, 24, 96), conv("b", 4, 96, 24)), (picky, device("other", 1.0)))
     assert [(layer.variable, layer.block) for layer in parts(problem, "pair", 0, 1)] == [("N", 48), ("C", 48)]
-    chain = unfused(problem)
-    assert chain_faults(chain, [Step("pair", 0, 1, (48, 48))]) == []
-    (fault,) = chain_faults(chain, [Step("pair", 0, 1, (32, 64))])
+    assert chain_faults(problem, [Step("pair", 0, 1, (48, 48))]) == []
+    (fault,) = chain_faults(problem, [Step("pair", 0, 1, (32, 64))])
     assert fault == says("picky: layer b … 32 channels and 24 filters…")
-    assert not math.isfinite(step_costs(chain, [Step("pair", 0, 1, (32, 64))])[0].value)
+    assert not math.isfinite(step_costs(problem, [Step("pair", 0, 1, (32, 64))])[0].value)
 
 
 def test_dear_links_fuse_and_free_ones_do_not() -> None:
@@ -260,7 +233,7 @@ def test_dear_links_fuse_and_free_ones_do_not() -> None:
     for price, modes in ((0.0, ["split", "split"]), (3.0, ["tiles"])):
         legs = Legs(IN_MAP.times(price), OUT_MAP.times(price))
         its = tuple(device(name, 0.01, legs) for name in "ab")
-        chain = Chain(SplitProblem(layers, its, execution="parallel"), (legs, legs))
+        chain = SplitProblem(layers, its, execution="parallel")
         found = fused_split(chain)
         assert found.steps is not None
         assert [step.mode for step in found.steps] == modes
@@ -270,7 +243,7 @@ def test_a_whole_layer_stays_where_the_next_one_is() -> None:
     """The fast device's link costs as much as a layer: both layers there, one input in and one output back."""
     layers = (conv("a", 4, 16, 16), conv("b", 4, 16, 16))
     legs = Legs(IN_MAP, OUT_MAP)
-    chain = Chain(SplitProblem(layers, (device("host", 1.0), device("far", 0.01, legs))), (None, legs))
+    chain = SplitProblem(layers, (device("host", 1.0), device("far", 0.01, legs)))
     found = fused_split(chain)
     assert found.steps is not None
     assert [(step.mode, step.shares) for step in found.steps] == [
@@ -278,7 +251,7 @@ def test_a_whole_layer_stays_where_the_next_one_is() -> None:
         ("whole", (0, 16)),
         ("fetched", (0, 16)),
     ]
-    apart = split_network(chain.problem)
+    apart = split_network(chain)
     assert apart.value == pytest.approx(found.value + 2 * 4 * 4 * 16)
 
 

@@ -11,24 +11,15 @@ from typing import get_args
 import pytest
 
 from shisha_rt.costs.device_costs import operator_cost_s, transfer_cost_s
-from shisha_rt.machine.device import (
-    ChannelCount,
-    Condition,
-    Device,
-    Family,
-    Multiple,
-    Power,
-    Resource,
-    Term,
-    Transfer,
-)
+from shisha_rt.machine.device import ChannelCount, Condition, Device, Family, Multiple, Power, Resource, Term, Transfer
 from shisha_rt.model.dimensions import Dimension
-from shisha_rt.papers.gp.chain import Chain, Step, chain_faults, faults, runs_from, unfused
+from shisha_rt.papers.gp.chain import Step, chain_faults, faults, runs_from
 from shisha_rt.papers.gp.fused import split_network
-from shisha_rt.papers.gp.methods import alone_on_each, split_by
-from shisha_rt.papers.gp.of_device import device_legs, split_device
+from shisha_rt.papers.gp.methods import split_by
+from shisha_rt.papers.gp.of_device import split_device
 from shisha_rt.papers.gp.problem import SharedFeature, SplitLayer, SplitProblem, able_devices, layer_cost
-from shisha_rt.papers.gp.single_layer import split_layer
+from shisha_rt.papers.gp.shared import split_layer
+from shisha_rt.papers.gp.split_answer import alone_on_each
 from shisha_rt.planner.strategies import Execution, SplitMethod, SplitObjective
 from tests.drawn import chunks
 from tests.papers.gp.random_splits import block_shares
@@ -140,7 +131,7 @@ def test_integer_is_the_least_of_all_shares(seeds: range, kind: tuple[str, str])
         shares, blocks = answer
         assert blocks.value == pytest.approx(least, rel=1e-9)
         assert cost_of_convs(devices, layer, shares, *kind) == pytest.approx(least, rel=1e-9)
-        assert layer_cost(problem, layer, shares).value == pytest.approx(least, rel=1e-9)
+        assert layer_cost(problem, layer, shares) == pytest.approx(least, rel=1e-9)
         assert faults(problem, [shares]) == []
         assert split_network(problem).value == pytest.approx(least, rel=1e-9)
         apart += blocks.is_split
@@ -152,15 +143,14 @@ def test_no_other_way_is_better_or_gives_what_cannot_run(kind: tuple[str, str]) 
     answers = 0
     for devices, layer in drawn(range(60)):
         problem = problem_of(devices, layer, *kind)
-        chain = Chain(problem, tuple(map(device_legs, devices)))
         best = split_network(problem)
         for method in RIVALS:
-            rival = split_by(method, chain)
+            rival = split_by(method, problem)
             if rival.steps is None:
                 assert rival.reason
                 continue
             answers += 1
-            assert chain_faults(chain, rival.steps) == []
+            assert chain_faults(problem, rival.steps) == []
             assert math.isfinite(rival.value)
             if all(step.mode == "split" for step in rival.steps):
                 assert rival.value >= best.value * (1 - 1e-9)
@@ -176,7 +166,7 @@ def test_geometric_programs_give_no_groups_to_a_device_that_runs_none() -> None:
     devices = [random_device(rng, f"device{d}", rule) for d, rule in enumerate(((None,), (None,), (1,)))]
     problem = problem_of(devices, layer, "latency", "parallel")
     assert able_devices(problem).tolist() == [[True, True, False]]
-    answer = split_by("geometric", Chain(problem, tuple(map(device_legs, devices))))
+    answer = split_by("geometric", problem)
     assert answer.steps is not None
     assert answer.steps[0].shares[2] == 0
     assert answer.value >= split_network(problem).value * (1 - 1e-9)
@@ -193,9 +183,8 @@ def test_what_cannot_run_is_named() -> None:
         assert split_network(problem).reason == says(f"layer grouped: only … {reason}")
         (fault,) = faults(problem, [[layer.units]])
         assert fault == says("only: layer grouped … 4 groups …")
-        chain = Chain(problem, (None,))
         step = Step("split", 0, 0, (layer.units,))
-        assert chain_faults(chain, [step]) == [fault]
+        assert chain_faults(problem, [step]) == [fault]
         assert alone_on_each(problem) == {"only": None}
 
 
@@ -204,5 +193,5 @@ def test_layers_in_groups_make_no_pair() -> None:
     sizes = {"H": 8, "W": 8, "C": 4, "k": 3, "N": 4, "s": 1}
     for groups in product((1, 2), repeat=2):
         layers = [SplitLayer(f"layer{i}", {**sizes, "G": number}) for i, number in enumerate(groups)]
-        modes = [mode for mode, _ in runs_from(unfused(SplitProblem(tuple(layers), ())), 0)]
+        modes = [mode for mode, _ in runs_from(SplitProblem(tuple(layers), ()), 0)]
         assert modes == (["split", "pair", "tiles"] if groups == (1, 1) else ["split", "tiles"])

@@ -86,7 +86,7 @@ def test_it_costs_what_the_formulas_say(device: Device) -> None:
         graph = conv(features)
         cost_s = operator_cost_s(graph, graph.operators[0], unlimited)
         assert posynomials.compute_s(features) == (pytest.approx(cost_s, rel=1e-9) if cost_s < math.inf else cost_s)
-        moved_s = 0.0 if posynomials.transfer_s is None else posynomials.transfer_s.at(features)
+        moved_s = posynomials.transfer_s.at(features)
         legs_s = transfer_cost_s(graph.inputs[0], CPU, device), transfer_cost_s(graph.outputs[0], device, CPU)
         assert moved_s == pytest.approx(math.fsum(legs_s), rel=1e-9)
         within = all(posynomials.resources[it.name].at(features) <= it.limit for it in device.resources)
@@ -137,8 +137,9 @@ def test_power_and_limits() -> None:
     assert [formula.groups for formula in fpga.formulas] == [1]
     problem = SplitProblem((SplitLayer("conv5", features),), (fpga,), "energy")
     assert len(faults(problem, [[512]])) == 3
-    cost = layer_cost(problem, problem.layers[0], [512])
-    assert cost.value == pytest.approx(4 * cost.compute_s[0] + 3 * cost.transfer_s[0])
+    whole = problem.layers[0].share(512)
+    joules = 4 * fpga.compute_s(whole) + 3 * fpga.transfer_s.at(whole)
+    assert layer_cost(problem, problem.layers[0], [512]) == pytest.approx(joules)
 
 
 def test_the_board_has_the_shapes_of_the_paper() -> None:
@@ -146,7 +147,6 @@ def test_the_board_has_the_shapes_of_the_paper() -> None:
     cpu, gpu, fpga = (split_device(device) for device in (CPU, GPU, FPGA))
     first = {"H": 112.0, "W": 112.0, "C": 3.0, "k": 7.0, "N": 64.0, "s": 2.0, "G": 1.0}
     deep = {"H": 14.0, "W": 14.0, "C": 512.0, "k": 3.0, "N": 512.0, "s": 1.0, "G": 1.0}
-    assert fpga.transfer_s is not None
     assert fpga.compute_s(first) + fpga.transfer_s.at(first) < gpu.compute_s(first) / 4
     assert all(fpga.resources[name].at(first) < limit for name, limit in fpga.limits.items())
     assert 0.03 < min(limit / fpga.resources[name].at(deep) for name, limit in fpga.limits.items()) < 0.1

@@ -10,12 +10,12 @@ import pytest
 
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.outcome import Outcome
-from shisha_rt.papers.gp.chain import Chain, Legs, chain_faults, step_costs, unfused
+from shisha_rt.papers.gp.chain import chain_faults, step_costs
 from shisha_rt.papers.gp.fused import fused_split, split_network
-from shisha_rt.papers.gp.methods import alone_on_each, split_by
+from shisha_rt.papers.gp.methods import RivalName, split_by
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
-from shisha_rt.papers.gp.problem import Formula, SplitDevice, SplitLayer, SplitProblem
-from shisha_rt.papers.gp.rivals import RivalName, rival_split
+from shisha_rt.papers.gp.problem import Formula, Legs, SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.papers.gp.split_answer import alone_on_each
 from shisha_rt.planner.strategies import SplitMethod
 from tests.papers.gp.random_splits import random_split_problem
 from tests.papers.gp.test_fused import random_chain
@@ -37,7 +37,7 @@ def device(name: str, slowness: float, limit: float | None = None, *, one_for_al
 
 
 def shares(name: RivalName, problem: SplitProblem) -> list[tuple[int, ...]]:
-    found = rival_split(name, unfused(problem))
+    found = split_by(name, problem)
     assert found.steps is not None, found.reason
     return [step.shares for step in found.steps]
 
@@ -67,24 +67,22 @@ def test_balanced_and_proportional() -> None:
 
 def test_the_true_step_thinks_parts_move_for_free() -> None:
     """Eq. 12: a device with nearly all pays nothing, so it gets all but a block; the checker counts what is moved."""
-    far = replace(device("far", 0.1), transfer_s=Posynomial((Monomial(1e6, {}),)))
+    far = replace(device("far", 0.1), legs=Legs(Posynomial((Monomial(1e6, {}),))))
     problem = SplitProblem((layer("a"),), (device("host", 1.0), far))
     assert shares("step", problem) == [(16, 48)]
-    assert rival_split("step", unfused(problem)).value == pytest.approx(0.25 * 64 * 16 * 64 * 9 * (1 + 0.3) + 1e6)
+    assert split_by("step", problem).value == pytest.approx(0.25 * 64 * 16 * 64 * 9 * (1 + 0.3) + 1e6)
 
 
 def test_communication_alone_fuses_whatever_it_costs() -> None:
     """Tiles move the least; what they compute twice counts for nothing, nor which device is slow."""
     legs = Legs(Posynomial((Monomial(1.0, {"H": 1, "W": 1, "C": 1}),)), Posynomial((Monomial(1.0, {"H": 1, "N": 1}),)))
-    its = tuple(
-        replace(device(name, slow), transfer_s=legs.in_s.plus(legs.out_s)) for name, slow in (("a", 1), ("b", 9))
-    )
-    chain = Chain(SplitProblem((layer("x"), layer("y", channels=64)), its), (legs, legs))
-    found = rival_split("communication", chain)
+    its = tuple(replace(device(name, slow), legs=legs) for name, slow in (("a", 1), ("b", 9)))
+    problem = SplitProblem((layer("x"), layer("y", channels=64)), its)
+    found = split_by("communication", problem)
     assert found.steps is not None
     assert [(step.mode, step.shares) for step in found.steps] == [("tiles", (4, 4))]
-    moved_s = sum(cost.moved_s for cost in step_costs(chain, found.steps))
-    best = fused_split(chain)
+    moved_s = sum(cost.moved_s for cost in step_costs(problem, found.steps))
+    best = fused_split(problem)
     assert best.steps is not None
     assert best.value < found.value
     assert moved_s > 0
@@ -93,13 +91,13 @@ def test_communication_alone_fuses_whatever_it_costs() -> None:
 def test_a_rival_without_room_names_the_limit() -> None:
     problem = SplitProblem((layer("a"), layer("b")), (device("d", 1, 1500, one_for_all=True),))
     for name in ("greedy", "balanced", "proportional"):
-        found = rival_split(name, unfused(problem))
+        found = split_by(name, problem)
         assert (found.outcome, found.reason) == (
             Outcome.INFEASIBLE,
             "layer b: d has room for 16 (ALM) of 64 in blocks of 16",
         )
     all_layers = "d: all layers … need 2048 ALM, it has 1500"
-    assert rival_split("communication", unfused(problem)).reason == says(all_layers)
+    assert split_by("communication", problem).reason == says(all_layers)
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -111,15 +109,15 @@ def test_none_beats_the_exact_answer(seed: int) -> None:
     for name in get_args(RivalName):
         if name == "communication":
             continue
-        found = rival_split(name, unfused(problem))
+        found = split_by(name, problem)
         if found.steps is not None:
             assert exact.outcome is Outcome.OPTIMAL
             assert found.value >= exact.value * (1 - 1e-9)
-            assert chain_faults(unfused(problem), found.steps) == []
+            assert chain_faults(problem, found.steps) == []
         else:
             assert found.reason
     chain = random_chain(rng, one_for_all=False)
-    communication = rival_split("communication", chain)
+    communication = split_by("communication", chain)
     assert communication.steps is not None or communication.reason
     assert communication.value >= fused_split(chain).value * (1 - 1e-9)
 
@@ -131,7 +129,7 @@ def test_a_device_that_takes_no_time_has_all(name: RivalName) -> None:
         SplitDevice("free", (Formula(Posynomial(())),)),
         SplitDevice("cpu", (Formula(Posynomial((Monomial(1e-6, {"N": 1.0}),))),)),
     )
-    found = rival_split(name, unfused(SplitProblem((layer,), devices)))
+    found = split_by(name, SplitProblem((layer,), devices))
     assert found.steps is not None
     assert [step.shares for step in found.steps] == [(64, 0)]
 
@@ -141,19 +139,20 @@ def test_too_many_combinations_of_shared_limits_are_refused() -> None:
     layer = SplitLayer("fc", {"H": 1.0, "W": 1.0, "C": 25088.0, "k": 1.0, "N": 4096.0, "s": 1.0, "G": 1.0}, "C", 16)
     resources, limits = {"ALM": cost}, {"ALM": 1e9}
     limited = [
-        SplitDevice(name, (Formula(cost),), cost, resources=resources, limits=limits, one_for_all=True) for name in "ab"
+        SplitDevice(name, (Formula(cost),), Legs(cost), resources=resources, limits=limits, one_for_all=True)
+        for name in "ab"
     ]
     with raised(BadInput, Error.SPACE_TOO_LARGE):
-        split_by("integer", unfused(SplitProblem((layer,), (SplitDevice("cpu", (Formula(cost),)), *limited))))
+        split_by("integer", SplitProblem((layer,), (SplitDevice("cpu", (Formula(cost),)), *limited)))
 
 
 @pytest.mark.parametrize("starts", [(0,), (0, 1)])
 def test_communication_keeps_a_limit_for_all_layers(starts: tuple[int, ...]) -> None:
     """Each of two parts alone would fit."""
     its = (device("host", 1), device("limited", 1, 1024, one_for_all=True))
-    chain = unfused(SplitProblem((layer("a"), layer("b", channels=64)), its))
-    found = split_by("communication", replace(chain, starts=starts))
-    assert found.steps is None or not chain_faults(chain, found.steps)
+    problem = SplitProblem((layer("a"), layer("b", channels=64)), its, starts=starts)
+    found = split_by("communication", problem)
+    assert found.steps is None or not chain_faults(problem, found.steps)
 
 
 @pytest.mark.parametrize("name", get_args(SplitMethod))
@@ -171,9 +170,9 @@ def test_no_method_gives_a_device_what_it_cannot_run(name: SplitMethod) -> None:
         ),
         (picky, SplitDevice("any", (Formula(seconds),))),
     )
-    found = split_by(name, unfused(problem))
+    found = split_by(name, problem)
     assert found.steps is not None
-    assert chain_faults(unfused(problem), found.steps) == []
+    assert chain_faults(problem, found.steps) == []
     first, *_ = found.steps
     assert (first.mode, first.shares) == ("whole" if name == "fused" else "split", (0, 64))
     assert found.steps[-1].shares[0] > 0

@@ -12,7 +12,7 @@ import pytest
 from shisha_rt.papers.gp.chain import faults
 from shisha_rt.papers.gp.posynomial import Monomial, Posynomial
 from shisha_rt.papers.gp.problem import Formula, SplitDevice, SplitLayer, SplitProblem, layer_cost
-from shisha_rt.papers.gp.single_layer import split_layer
+from shisha_rt.papers.gp.shared import split_layer
 from shisha_rt.planner.shards.integer import best_blocks
 from tests.drawn import chunks
 from tests.papers.gp.random_splits import block_shares, random_split_problem
@@ -40,7 +40,7 @@ def _compare(problem: SplitProblem) -> None:
     assert found is not None
     shares, its = found
     assert faults(problem, [shares]) == []
-    assert layer_cost(problem, layer, shares).value == pytest.approx(its.value)
+    assert layer_cost(problem, layer, shares) == pytest.approx(its.value)
     assert its.value == pytest.approx(best, rel=1e-9)
     alone = [table[layer.units] for table in tables]
     assert its.is_split == (sum(n > 0 for n in shares) > 1)
@@ -55,7 +55,7 @@ def _by_the_checker(problem: SplitProblem, layer: SplitLayer, device: int, units
     for n in units:
         shares = [n if d == device else 0 for d in range(len(problem.devices))]
         fits = not any("would need" in fault for fault in faults(problem, [shares]))
-        found[n] = layer_cost(problem, layer, shares).value if fits else math.inf
+        found[n] = layer_cost(problem, layer, shares) if fits else math.inf
     return found
 
 

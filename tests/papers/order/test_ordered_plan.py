@@ -9,15 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shisha_rt.costs.any_order import layer_needs, why_unknown
-from shisha_rt.costs.costs import CostBatch, Costs
+from shisha_rt.costs.costs import CostBatch, Costs, why_no_other_order
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.costs.links import CostTensor
+from shisha_rt.costs.links import CostTensor, layer_needs
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.model.spans import groups_of
 from shisha_rt.papers.order.downsets import every_downset, group_needs
-from shisha_rt.papers.order.ordered_plan import OrderedPlan, OrderLimits, ordered_plan
-from shisha_rt.papers.order.reordered import in_file_layers, reordered_costs
+from shisha_rt.papers.order.ordered_plan import OrderedPlan, OrderLimits, in_file_layers, ordered_plan, reordered_costs
 from shisha_rt.plan.form import plan_of, written
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.exact import exact_plan
@@ -93,10 +91,10 @@ def test_where_only_another_order_has_room() -> None:
 
 def test_costs_of_cuts_are_of_the_files_order() -> None:
     costs = fork(1, 1, 1, 3, 2)
-    assert why_unknown(costs, FORK) is None
-    assert why_unknown(costs, ()) == says("… layer reads what (`tensors`)")
+    assert why_no_other_order(costs, FORK) is None
+    assert why_no_other_order(costs, ()) == says("… layer reads what (`tensors`)")
     dear = replace(costs, transfer_s=np.array([0, 0, 0.5, 0]))
-    assert why_unknown(dear, FORK) == says("`transfer_s` says what … the file's order only")
+    assert why_no_other_order(dear, FORK) == says("`transfer_s` says what … the file's order only")
 
 
 def test_needs_follow_from_tensors() -> None:

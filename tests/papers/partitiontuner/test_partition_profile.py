@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import parse_machine
@@ -73,13 +74,13 @@ def profiled(
     patterns: Sequence[Pattern] = DEFAULT_PATTERNS,
     place: int = 0,
     told: list[str] | None = None,
-) -> PartitionProfile:
+) -> PartitionProfile[OperatorCosts]:
     its = on.places[place]
     tell = silent if told is None else told.append
     return profile_partitions(compiled, on, its, devices_of(on, its), patterns, tell)
 
 
-def groups_of(profile: PartitionProfile) -> list[tuple[tuple[int, ...], int]]:
+def groups_of(profile: PartitionProfile[OperatorCosts]) -> list[tuple[tuple[int, ...], int]]:
     assert all(0 < group.time_s < 1 for group in profile.costs.groups)
     return sorted((group.operators, group.device) for group in profile.costs.groups)
 

@@ -67,7 +67,7 @@ def _cost(problem: SplitProblem, device: SplitDevice, layer: SplitLayer, k: int 
     seconds = largest_share_s(device, layer)
     assert seconds is not None, "an able device runs it"
     compute = of_share(seconds, layer)
-    transfer = of_share(device.transfer_s or Posynomial(()), layer, 2.0 * (k or 0))
+    transfer = of_share(device.transfer_s, layer, 2.0 * (k or 0))
     if problem.objective == "energy":
         compute, transfer = compute.times(device.power_w), transfer.times(device.transfer_power_w)
     return Posynomial(tuple(term for term in compute.plus(transfer).terms if term.coefficient > 0))

@@ -80,10 +80,10 @@ def best_rounding(problem: SplitProblem, shares: Sequence[Sequence[float]]) -> R
     )
     while (over := _over(problem, used)) > 0:
         moves = [
-            (gain / max(layer_cost(problem, layer, then).value - layer_cost(problem, layer, now).value, _NONE), n, then)
+            (gain / max(layer_cost(problem, layer, then) - layer_cost(problem, layer, now), _NONE), n, then)
             for n, (layer, now) in enumerate(zip(problem.layers, whole, strict=True))
             for then in _one_moved(layer, now)
-            if math.isfinite(layer_cost(problem, layer, then).value)
+            if math.isfinite(layer_cost(problem, layer, then))
             and all(can or not units for units, can in zip(then, able[n], strict=True))
             and (gain := over - _over(problem, _with_row(used, n, _used(problem, layer, then)))) > _LEAST_GAIN
         ]
@@ -96,7 +96,7 @@ def best_rounding(problem: SplitProblem, shares: Sequence[Sequence[float]]) -> R
 
 def _badness(problem: SplitProblem, layer: SplitLayer, shares: WholeShares) -> tuple[bool, float, float]:
     """Whether a share cannot run; the excess over limits; the cost."""
-    value = layer_cost(problem, layer, shares).value
+    value = layer_cost(problem, layer, shares)
     return math.isinf(value), _over(problem, _used(problem, layer, shares)[None, :]), value
 
 

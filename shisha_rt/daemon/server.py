@@ -312,9 +312,9 @@ class Daemon:
         for event in (
             *shell.supervisor.look(expected, parts),
             *self._children.look(),
-            *self.web.look(),
+            *self.web.link.look(),
             *self._tracer.look(),
-            *self._far.look(),
+            *self._far.link.look(),
         ):
             self._take(event)
         if self._preparer is not None:
@@ -367,7 +367,7 @@ class Daemon:
 
     def _beside_workers(self) -> list[int]:
         """Pids of this daemon, which comes first, and of its children except workers; with the fork server's family."""
-        children = *self._children.pids, *filter(None, [self.web.pid, self._tracer.pid])
+        children = *self._children.pids, *filter(None, [self.web.link.pid, self._tracer.link.pid])
         forks = fork_server()
         return [os.getpid(), *children, *(() if forks is None else family(forks))]
 

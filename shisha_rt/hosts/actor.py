@@ -23,6 +23,7 @@ import msgspec
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.hosts.hosts import about_this_host
 from shisha_rt.hosts.model_files import FolderEntry, ModelManifest, ModelPiece, fetch, is_here
+from shisha_rt.hosts.probe import answer_probe
 from shisha_rt.machine.host.leases import take_cores
 from shisha_rt.measure.compile import engine_key, recompiled
 from shisha_rt.measure.sitting import ALONE, measure, turn
@@ -33,7 +34,6 @@ from shisha_rt.process.child import Child, start_child
 
 log = logging.getLogger(__name__)
 
-_ECHO_S: Final = 30.0
 _FAR_MODULE: Final = "stages.far.host"
 
 
@@ -117,10 +117,9 @@ class FarHost:
         return msgspec.json.encode(times), ""
 
     def echo(self) -> int:
-        """Return a port that accepts one connection, and answers each message with as many bytes as its header asks."""
+        """Return a port at which one `probe` of this host is answered."""
         listener = socket.create_server((self._address, 0))
-        listener.settimeout(_ECHO_S)
-        threading.Thread(target=_answer, args=(listener,), daemon=True).start()
+        threading.Thread(target=answer_probe, args=(listener,), daemon=True).start()
         return int(listener.getsockname()[1])
 
     # --- far ends ---------------------------------------------------------------------------------------------
@@ -200,23 +199,3 @@ class _Far:
 def _index_of(engine: FolderEntry) -> str:
     """The digest of the index file in a folder of the daemon's engine."""
     return next(file.sha256 for file in engine.files if file.name == index_file.FILE_NAME)
-
-
-def _answer(listener: socket.socket) -> None:
-    with listener:
-        try:
-            connection, _ = listener.accept()
-        except OSError:
-            return
-        with connection:
-            connection.settimeout(_ECHO_S)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            try:
-                while header := connection.recv(16, socket.MSG_WAITALL):
-                    there, back = int.from_bytes(header[:8], "little"), int.from_bytes(header[8:], "little")
-                    left = min(there, 1 << 26)
-                    while left:
-                        left -= len(connection.recv(min(left, 1 << 20))) or left
-                    connection.sendall(bytes(min(back, 1 << 26)))
-            except OSError:
-                return

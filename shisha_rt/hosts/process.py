@@ -28,10 +28,9 @@ from shisha_rt.hosts import messages as cm
 from shisha_rt.hosts.actor import FarHost
 from shisha_rt.hosts.bundles import bundle_of, infeasible, selector_of, why_lacking
 from shisha_rt.hosts.hosts import HostAbout, about_this_host, why_unfit
-from shisha_rt.hosts.model_files import ModelManifest
+from shisha_rt.hosts.model_files import ModelManifest, ModelSender, SentPiece
 from shisha_rt.hosts.probe import probe
 from shisha_rt.hosts.ray_cluster import LOCAL, Unable, guard_local, in_a_line, join_cluster, living_nodes
-from shisha_rt.hosts.sender import ModelSender, SentPiece
 from shisha_rt.machine.machine import Remote
 from shisha_rt.messages.worker import FarUp
 from shisha_rt.process.channel import Channel, ChannelBroken

@@ -125,10 +125,7 @@ class Arena:
         """Copy in all of a tensor, whose shape does not depend on the data. Raises ValueError if sizes differ."""
         start = self._start(slot, region)
         self._view[start : start + region.size_bytes] = data
-
-    @property
-    def has_booleans(self) -> bool:
-        return any(region.tensor.datatype == "BOOL" for layout in self.layouts for region in layout.regions.values())
+        self.make_booleans(slot, region)
 
     def make_booleans(self, slot: int, region: Region) -> None:
         """Make each byte of a tensor of booleans 0 or 1: engines differ in what they take others for."""

@@ -184,7 +184,7 @@ class ModelHost:
         self.fleet.look_at_host(now_s, self._processes)
         for served in self.fleet.models.values():
             self._versions.see_off(served, now_s)
-        for event in self.web.look():
+        for event in self.web.link.look():
             self._hear(event, now_s)
         self.front.look(now_s)
         self._manager.look(
@@ -193,7 +193,7 @@ class ModelHost:
 
     def _processes(self) -> tuple[Iterable[int], Iterable[int]]:
         """Pids of this process, of the models' daemons and of all their children; pids of clients are not known."""
-        children = *(daemon.pid for daemon in self.fleet.daemons), self.web.pid
+        children = *(daemon.pid for daemon in self.fleet.daemons), self.web.link.pid
         return [os.getpid(), *(pid for child in filter(None, children) for pid in family(child))], ()
 
     # --- requests ---------------------------------------------------------------------------------------------

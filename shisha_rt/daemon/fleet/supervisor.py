@@ -6,7 +6,6 @@ called from the daemon's main thread: a worker has the kernel kill it when the *
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import functools
 import logging
@@ -166,8 +165,7 @@ class Supervisor:
         if process.kill_reason is None:
             process.kill_reason = reason
         log.log(level, "killing the worker on %s (pid %d): %s", process.place, process.pid, reason)
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(process.child.pidfd, signal.SIGKILL)
+        process.child.kill()
 
     def place_of(self, incarnation: int) -> str | None:
         """Return the place of a worker; None for a worker that is gone."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Final
 
@@ -35,8 +35,8 @@ class Web:
     """HTTP, gRPC and the metrics page of a daemon or host process, beside its `public` socket.
 
     Raises BadInput for an address that cannot be bound. `urls`, `grpc`: addresses of HTTP and gRPC, for people to read.
-    `listens`: whether clients can connect to all of them. `metrics_page`: where `page` is; if other hosts can reach
-    that, the HTTP process serves it. `models`: the models, if the endpoint serves several.
+    `listens`: whether clients can connect to all of them. `link`: to the HTTP process. `metrics_page`: where `page` is;
+    if other hosts can reach that, the HTTP process serves it. `models`: the models, if the endpoint serves several.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Web:
         self._public = public
         self._access = access
         self._page = page
-        self._link = ChildLink(_HTTP, poller, lambda reason: event_log.HttpEnded(reason=reason))
+        self.link = ChildLink(_HTTP, poller, lambda reason: event_log.HttpEnded(reason=reason))
         self._closing = contextlib.ExitStack()
         self._full = SharedFlag()
         self._closing.callback(self._full.close)
@@ -68,7 +68,7 @@ class Web:
             self._greeting = [self._serve_http(listeners, held, inside, models)]
             if listeners or held:
                 beside = [*(listener.socket.fileno() for listener in listeners), self._full.fd]
-                self._link.start(self._greeting, beside)
+                self.link.start(self._greeting, beside)
         except BaseException:
             self.close()
             raise
@@ -103,15 +103,6 @@ class Web:
             self._full.fd,
         )
 
-    @property
-    def pid(self) -> int | None:
-        """The HTTP process; None while none runs."""
-        return self._link.pid
-
-    def look(self) -> Iterator[object]:
-        """Called periodically."""
-        return self._link.look()
-
     def read_access(self, manager: ServiceManager) -> AccessList | None:
         """Read the allow-list again, for the endpoint and the HTTP process, the running one and those started later.
 
@@ -126,13 +117,13 @@ class Web:
         if users is not None:
             self._public.change_access(users)
             self._greeting[:] = [replace(self._greeting[0], users=users.users)]
-            self._link.send(hm.UsersChanged(users.users))
+            self.link.send(hm.UsersChanged(users.users))
         return users
 
     def change_models(self, models: Sequence[str], loaded: Sequence[str]) -> None:
         """Set the models of an endpoint that serves several, and those of them that are loaded."""
         self._greeting[:] = [replace(self._greeting[0], models=tuple(models))]
-        self._link.send(hm.ModelsChanged(tuple(models), tuple(loaded)))
+        self.link.send(hm.ModelsChanged(tuple(models), tuple(loaded)))
 
     def show_full(self, *, is_full: bool) -> None:
         """Have the HTTP process refuse frames by itself while `is_full`, before it reads their bodies."""
@@ -144,12 +135,12 @@ class Web:
         Its addresses refuse whoever comes meanwhile: while the daemon had them open, too, connections would be accepted
         there, and hang until the daemon's end. `meanwhile` is called often, and answers what the process still asks.
         """
-        self._link.send(hm.EndHttp())
+        self.link.send(hm.EndHttp())
         self._closing.close()
-        self._link.wait(_LAST_ANSWERS_S, meanwhile)
+        self.link.wait(_LAST_ANSWERS_S, meanwhile)
 
     def close(self) -> None:
-        self._link.close()
+        self.link.close()
         self._closing.close()
 
     def hear(self, message: hm.FromHttp) -> None:

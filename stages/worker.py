@@ -98,8 +98,8 @@ class Worker:
     def __init__(self, config: WorkerConfig, allowed: Collection[int]) -> None:
         self._config = config
         indexes = [index_file.read_index(Path(folder)) for folder in config.engine_folders]
-        layout, *further = layouts_of(indexes, config.output_bytes)
-        self._arena = Arena(config.arena_fd, layout, config.slot_count, config.place_count, further)
+        layouts = layouts_of([index.tensors for index in indexes], config.output_bytes)
+        self._arena = Arena(config.arena_fd, layouts, config.slot_count, config.place_count)
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self._memory = MemoryLimit(config.max_worker_bytes, config.place_count)
         threading.Thread(target=self._sign, name="heartbeat", daemon=True).start()

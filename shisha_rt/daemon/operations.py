@@ -94,7 +94,7 @@ class Operations:
                     self._take_down(arguments.place, reply)
                 case arguments:
                     if request.op == "server_metadata":
-                        reply.follow()
+                        self._gateway.follow(reply.client, reply.envelope)
                     reply.send_fields(self._answers[request.op](arguments))
         except ShishaError as error:
             reply.send_error(error)

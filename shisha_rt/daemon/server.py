@@ -26,7 +26,7 @@ from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import PlaceDown, PlaceUp, Stop, Tick
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.tuning.events import HostSeen, Look, PeriodsCounted, PlaceReturned, ProfilerSaid
-from shisha_rt.core.tuning.profiler_messages import ModelProfiled
+from shisha_rt.core.tuning.profiler_messages import ModelProfiled, NotProfiled
 from shisha_rt.core.tuning.recalibration import Recalibration
 from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.daemon.children.children import Children
@@ -42,7 +42,7 @@ from shisha_rt.daemon.front.http_messages import GrpcListens, HttpCounted
 from shisha_rt.daemon.front.lines import Lines
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import Requests, SeveralFrames
-from shisha_rt.daemon.front.sharing import RegionsLeft, Sharing
+from shisha_rt.daemon.front.sharing import Sharing
 from shisha_rt.daemon.front.web import Web
 from shisha_rt.daemon.gauges import Gauges
 from shisha_rt.daemon.host_share import HostShare
@@ -121,7 +121,7 @@ class Daemon:
         try:
             cores, self._poller = first_cores(prepared), self._own(Poller())
             counting = self._own(Counting(cores.lifecycle.policy.target_s))
-            layouts = layouts_of([shape.index for shape in ready.compiled.each], settings.max_output_bytes)
+            layouts = layouts_of([shape.index.tensors for shape in ready.compiled.each], settings.max_output_bytes)
             regions = self._open(prepared, addresses, counting, _limits(ready.compiled, layouts, cores.lifecycle))
             self._far = self._own(FarPlaces(joined, self._poller))
             supervisor = self._supervisor(prepared, layouts, cores.lifecycle.frames.slot_count)
@@ -167,8 +167,8 @@ class Daemon:
 
     def _supervisor(self, prepared: PreparedModel, layouts: Sequence[Layout], slot_count: int) -> Supervisor:
         """Make the supervisor, and what its workers share: the arena, and the budgets of memories with a bandwidth."""
-        ready, settings, (layout, *further) = prepared.ready, prepared.planning.settings, layouts
-        arena = self._own(Arena.create(layout, slot_count, len(ready.machine.places), further))
+        ready, settings = prepared.ready, prepared.planning.settings
+        arena = self._own(Arena.create(layouts, slot_count, len(ready.machine.places)))
         limited = [memory.name for memory in ready.machine.memories if memory.bandwidth_bytes_per_s is not None]
         self._budgets = self._own(Budgets(limited))
         patience, most_bytes = HangLimits(frame_s=settings.hang_s), settings.max_worker_bytes
@@ -229,6 +229,7 @@ class Daemon:
                 for event in self._poller.poll(wait_s):
                     hears[type(event)](event)
                 now_s = time.monotonic()
+            shell.take_back_regions()
             wake_s = lifecycle.next_wake_s()
             if wake_s is not None and wake_s <= now_s:
                 shell.post(Tick(), "the clock")
@@ -265,9 +266,8 @@ class Daemon:
             Arrived: self._arrived,
             Signalled: lambda e: self._read_access() if e.read_again else self.stop(),
             HttpCounted: self._http_counted,
-            GrpcListens: self.web.hear,
+            GrpcListens: self.web.grpc_listens,
             TracesCounted: self._tracer.count,
-            RegionsLeft: lambda _: self.shell.take_back_regions(),
             ProfilerSaid: self._profiler_said,
         }
 
@@ -284,13 +284,16 @@ class Daemon:
             self._operations.answer(request, reply)
 
     def _http_counted(self, counted: HttpCounted) -> None:
-        self.web.hear(counted)
+        self.web.count(counted)
         self.shell.counting.turned_away(counted.turned_away)
 
     def _profiler_said(self, said: ProfilerSaid) -> None:
-        if isinstance(said.message, ModelProfiled):
-            self._recalibration.measured(said.message.others_ratio, said.message.left_out)
-        self.shell.hears[ProfilerSaid](said)
+        match said.message:
+            case ModelProfiled(others_ratio=ratio, left_out=left_out):
+                self._recalibration.measured(ratio, left_out)
+            case NotProfiled(reason=reason):
+                log.warning("what layers cost could not be measured, so nothing is tuned: %s", reason)
+        self.shell.post(said, "the profiler")
 
     def _take(self, event: object) -> None:
         self._hears[type(event)](event)
@@ -342,9 +345,7 @@ class Daemon:
         if self._recalibration.look(now_s, self._share.others_ratio, shell.in_flight):
             self._profile(renew=True)
         if allotted is not None:
-            shell.write(
-                event_log.PlacesAllotted(taken=allotted.taken, released=allotted.released, why=allotted.why), cause
-            )
+            shell.write(allotted, cause)
             for place in allotted.taken:
                 shell.releases.wanted(place)
                 shell.post(PlaceUp(place), cause)

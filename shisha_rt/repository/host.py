@@ -174,8 +174,10 @@ class ModelHost:
                 self._stop_at_s = now_s + (0.0 if self._stopping else _DRAIN_S)
                 self.fleet.stopping = True
                 self._manager.stopping()
-            case HttpCounted() | GrpcListens():
-                self.web.hear(event)
+            case HttpCounted():
+                self.web.count(event)
+            case GrpcListens():
+                self.web.grpc_listens(event)
             case event_log.HttpEnded():
                 self.fleet.journal.write(event, "the end of the HTTP process")
 

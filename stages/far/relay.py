@@ -70,8 +70,7 @@ class Relay:
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
         self._model = FarModel(config)
-        layout, *further = self._model.layouts
-        self._arena = Arena(config.arena_fd, layout, config.slot_count, config.place_count, further)
+        self._arena = Arena(config.arena_fd, self._model.layouts, config.slot_count, config.place_count)
         self._shipping = Shipping(self._arena, sends="reads")
         self._lent: dict[int, int] = {}
         self._kept: deque[messages.Run] = deque()  # held while the link is being measured

@@ -166,7 +166,7 @@ def certificate_in(folder: Path) -> tuple[Path, Path]:
 def test_a_port_held_for_grpc_is_nobody_elses() -> None:
     held = HeldPort(http_address("127.0.0.1:0", "grpc"))
     try:
-        port = int(held.target.rpartition(":")[2])
+        port = int(held.passed.target.rpartition(":")[2])
         with pytest.raises(BadInput, match=f"127.0.0.1:{port}: another program serves there"):
             HeldPort(http_address(str(port), "grpc"))
         with pytest.raises(BadInput, match=f"127.0.0.1:{port}: another program serves there"):

@@ -326,8 +326,9 @@ def test_a_process_that_is_killed_is_heard_out(closing: ExitStack) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 1000, SMALL_BYTES + 1, MIB // 4])
-def test_more_than_may_wait_breaks_it(closing: ExitStack, size: int) -> None:
-    ours, theirs = Channel.pair(max_waiting_bytes=MIB)
+def test_more_than_may_wait_breaks_it(monkeypatch: pytest.MonkeyPatch, closing: ExitStack, size: int) -> None:
+    monkeypatch.setattr("shisha_rt.process.channel.MAX_WAITING_BYTES", MIB)
+    ours, theirs = Channel.pair()
     closing.callback(ours.close)
     other = Channel.inherited(theirs.detach())
     closing.callback(other.close)

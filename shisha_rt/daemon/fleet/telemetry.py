@@ -195,16 +195,13 @@ class Telemetry:
         """Yield the windows of all stages that the worker of `place` runs."""
         return (window for (_, _, owner), window in self._windows.items() if owner == place)
 
-    def team_s(self, epoch: int, plan: Plan) -> tuple[tuple[float | None, ...], ...]:
-        """(stages, teams): median seconds; None for a team that has run nothing lately."""
-        return tuple(
-            tuple(self.window(epoch, index, lead).median_service_s for lead in stage.leads)
-            for index, stage in enumerate(plan.stages)
-        )
+    def windows(self, epoch: int, plan: Plan) -> list[list[StageWindow]]:
+        """(stages, teams): the windows of a plan."""
+        return [[self.window(epoch, index, lead) for lead in stage.leads] for index, stage in enumerate(plan.stages)]
 
     def rate(self, epoch: int, plan: Plan) -> Rate | None:
-        """Rate of the plan by `team_s`; None while some stage has run nothing. Teams without times are left out."""
-        known = self.team_s(epoch, plan)
+        """Rate of the plan by median times; None while some stage has run nothing. Teams without times are left out."""
+        known = [[window.median_service_s for window in windows] for windows in self.windows(epoch, plan)]
         if any(all(seconds is None for seconds in teams) for teams in known):
             return None
         team_s = [[math.inf if seconds is None else seconds for seconds in teams] for teams in known]
@@ -220,9 +217,8 @@ class Telemetry:
         with the larger of both, as a frame of the largest shape may come after small ones only.
         """
         seconds_of: dict[str, float] = {}
-        for index, stage in enumerate(plan.stages):
-            for lead in stage.leads:
-                window = self.window(epoch, index, lead)
+        for stage, windows in zip(plan.stages, self.windows(epoch, plan), strict=True):
+            for lead, window in zip(stage.leads, windows, strict=True):
                 least_s = window.warm_s if self._has_shapes else 0.0
                 frame_s = max(least_s, window.median_service_s or window.warm_s)
                 seconds_of[lead] = max(seconds_of.get(lead, 0.0), window.most * frame_s)

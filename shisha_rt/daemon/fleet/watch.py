@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:  # `settings` imports this module, and must not load the board's imports
-    from shisha_rt.process.board import Sign
+from shisha_rt.process.board import Sign
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,13 +114,9 @@ def _check_certificate(certificate: Path, key: Path) -> None:
             f"{key}: others may read it; expected a file of the daemon's own: chmod 600 {key}", Error.EXPOSED_FILE
         )
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=_no_password)
+        # An encrypted key is an error: there is nobody to type its password.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
     except (ssl.SSLError, OSError) as error:
         raise BadInput(
             f"{certificate}, {key}: {error}; expected a certificate and its key, in PEM", Error.UNREADABLE_FILE
         ) from None
-
-
-def _no_password() -> str:
-    """Return an empty password: an encrypted key cannot be used, as there is nobody to type its password."""
-    return ""

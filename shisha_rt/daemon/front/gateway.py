@@ -52,10 +52,6 @@ class Reply(Struct, eq=False):
         other = self.gateway.waiting.get((self.client, request_id))
         return () if other is None else other.frames
 
-    def follow(self) -> None:
-        """Have the client told when another daemon takes over."""
-        self.gateway.follow(self.client, self.envelope)
-
     def send_fields(self, fields: Mapping[str, object]) -> None:
         """Answer an operation."""
         assert self.request_id is not None

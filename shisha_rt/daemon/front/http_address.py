@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from shisha_rt.daemon.front.http_messages import GrpcListener, Listener
 from shisha_rt.daemon.front.ipc_socket import IpcSocket, check_ipc_path
 from shisha_rt.errors import BadInput, Error
 
@@ -86,21 +87,23 @@ def host_and_port(text: str) -> tuple[str, int] | None:
 class HttpListener:
     """A listening socket. Raises BadInput if the address cannot be bound. `mode`: who may connect to a UNIX socket.
 
-    Over an address that other hosts can reach TLS is spoken (see `addresses`).
+    `passed`: the socket as the HTTP process has it. Over an address that other hosts can reach TLS is spoken (see
+    `addresses`).
     """
 
     def __init__(self, address: HttpAddress, mode: int = OWN_ONLY) -> None:
-        self.address = address
         self._ipc: IpcSocket | None = None
         if address.path is not None:
             self._ipc = IpcSocket(str(address))
             self.socket = socket.socket(fileno=self._ipc.hand_over())
             address.path.chmod(mode)
             self.url = f"unix:{address.path}"
-            return
-        self.socket = _bound(address)
-        port = self.socket.getsockname()[1]
-        self.url = f"{'https' if address.beyond else 'http'}://{HttpAddress(address.host, port)}"
+        else:
+            self.socket = _bound(address)
+            port = self.socket.getsockname()[1]
+            self.url = f"{'https' if address.beyond else 'http'}://{HttpAddress(address.host, port)}"
+        unix, metrics = address.path is not None, address.option == "metrics"
+        self.passed = Listener(self.socket.fileno(), unix, address.beyond, metrics)
 
     def close(self) -> None:
         self.socket.close()
@@ -111,8 +114,8 @@ class HttpListener:
 class HeldPort:
     """A port reserved for gRPC, whose library accepts no socket of ours, but can bind the same port (SO_REUSEPORT).
 
-    Our socket does not listen, so no client connects to it. Raises BadInput if the address cannot be bound. `target`:
-    the address in gRPC's notation.
+    Our socket does not listen, so no client connects to it. Raises BadInput if the address cannot be bound. `passed`:
+    the address as the HTTP process has it.
     """
 
     def __init__(self, address: HttpAddress) -> None:
@@ -120,7 +123,7 @@ class HeldPort:
             _bound(address).close()  # fails if the port is in use: SO_REUSEPORT alone would share it
         self._socket = _bound(address, socket.SO_REUSEPORT)
         where = HttpAddress(*self._socket.getsockname()[:2])
-        self.target, self.beyond = str(where), address.beyond
+        self.passed = GrpcListener(str(where), address.beyond)
 
     def close(self) -> None:
         self._socket.close()

@@ -63,7 +63,7 @@ class Web:
             held = [self._closing.enter_context(closing(HeldPort(address))) for address in addresses.grpc]
             self.urls = [listener.url for listener in listeners[:count]]
             self.metrics_page = f"{listeners[-1].url}/metrics" if inside else page.serve(addresses.metrics)
-            self.grpc = [port.target for port in held]
+            self.grpc = [port.passed.target for port in held]
             self.listens = not held
             self._greeting = [self._serve_http(listeners, held, inside, models)]
             if listeners or held:
@@ -77,28 +77,20 @@ class Web:
         self, listeners: Sequence[HttpListener], held: Sequence[HeldPort], metrics: str, models: Sequence[str] | None
     ) -> hm.ServeHttp:
         """The first message to the HTTP process."""
-        addresses, users = self._access.addresses, self._access.users
+        settings, users = self._access.addresses.settings, self._access.users
         client_keys, operator_keys = self._access.http_keys or (None, None)
         return hm.ServeHttp(
             self._public.endpoint,
-            tuple(
-                hm.Listener(
-                    listener.socket.fileno(),
-                    listener.address.path is not None,
-                    listener.address.beyond,
-                    listener.address is addresses.metrics,
-                )
-                for listener in listeners
-            ),
-            addresses.settings.http_certificate,
-            addresses.settings.http_key,
-            addresses.settings.http_shared_memory,
+            tuple(listener.passed for listener in listeners),
+            settings.http_certificate,
+            settings.http_key,
+            settings.http_shared_memory,
             None if users is None else users.users,
             client_keys,
             operator_keys,
             metrics,
             None if models is None else tuple(models),
-            tuple(hm.GrpcListener(port.target, port.beyond) for port in held),
+            tuple(port.passed for port in held),
             self._public.limits.max_message_bytes,
             self._full.fd,
         )
@@ -143,15 +135,10 @@ class Web:
         self.link.close()
         self._closing.close()
 
-    def hear(self, message: hm.FromHttp) -> None:
-        """Take what the HTTP process has counted, or that it listens for gRPC."""
-        match message:
-            case hm.HttpCounted():
-                self._count(message)
-            case hm.GrpcListens():
-                self.listens = True
+    def grpc_listens(self, _: hm.GrpcListens) -> None:
+        self.listens = True
 
-    def _count(self, counted: hm.HttpCounted) -> None:
+    def count(self, counted: hm.HttpCounted) -> None:
         for status, count in counted.by_status.items():
             self._page.count("shisha_http_requests", status, by=count)
         for reason, count in counted.refused.items():

@@ -78,7 +78,9 @@ class Poller:
         share_ends_s = math.inf
         while True:
             if not self._ready:  # a wait that reported just one descriptor is not repeated: it would seldom report more
-                if not (many and self._wait(wait_s)):
+                if many:
+                    self._ready.extend([fd for fd, _ in self._epoll.poll(wait_s, _AT_ONCE)])
+                if not self._ready:
                     return
                 many = len(self._ready) > 1
             share_ends_s = min(share_ends_s, time.monotonic() + SHARE_S)
@@ -92,15 +94,10 @@ class Poller:
                 socket, read = self._sockets[fd]
                 if can_be_read(socket):
                     yield from _share(read())
-            elif len(self._ready) == 0:
+            elif not self._ready:
                 return
             if time.monotonic() >= share_ends_s:
                 return
-
-    def _wait(self, wait_s: float) -> bool:
-        """Wait; return whether any descriptor can be read then."""
-        self._ready.extend([fd for fd, _ in self._epoll.poll(wait_s, _AT_ONCE)])
-        return bool(self._ready)
 
     def close(self) -> None:
         self._epoll.close()

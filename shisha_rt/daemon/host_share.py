@@ -187,7 +187,6 @@ class HostShare:
         self._reading = reading
 
     def described(self) -> Mapping[str, object]:
-        """Describe the share of the host, for `status`."""
         return {
             **host_object(self.limits, self.known.values(), self.memory_limit_bytes),
             "why": self.why,

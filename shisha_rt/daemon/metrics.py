@@ -188,7 +188,6 @@ class PlainHistogram(Collector):
         return series
 
     def remove(self, *values: object) -> None:
-        """Remove the series of these label values, if there is one."""
         self._series.pop(tuple(map(str, values)), None)
 
     def collect(self) -> Iterator[HistogramMetricFamily]:

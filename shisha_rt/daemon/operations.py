@@ -100,7 +100,6 @@ class Operations:
             reply.send_error(error)
 
     def drain(self) -> None:
-        """Admit no more frames."""
         frames = self._shell.cores.lifecycle.frames
         if not frames.draining:
             self._shell.write(event_log.Draining(in_flight=self._shell.in_flight), "a signal")

@@ -74,7 +74,6 @@ from shisha_rt.protocol.request import InferRequest
 from shisha_rt.protocol.signature import Signature
 
 if TYPE_CHECKING:
-    from shisha_rt.costs.layer_costs import PacedCosts
     from shisha_rt.hosts.joined import Joined
 
 log = logging.getLogger(__name__)
@@ -98,9 +97,8 @@ ClosableT = TypeVar("ClosableT", bound=_Closable)
 class Daemon:
     """One model on one machine. `run` serves until `stop` is called (SIGTERM and SIGINT call it).
 
-    Raises `BadInput` if the machine's timing is modelled and there are no costs to pace it by. `manager`: the service
-    manager to notify. The daemon owns, and closes: `joined`, the cluster with the places of other hosts; `share`, this
-    daemon's share of the host (default: the cores of its machine, no leases).
+    `manager`: the service manager to notify. The daemon owns, and closes: `joined`, the cluster with the places of
+    other hosts; `share`, this daemon's share of the host (default: the cores of its machine, no leases).
     """
 
     def __init__(
@@ -111,7 +109,7 @@ class Daemon:
         joined: Joined | None = None,
         share: HostShare | None = None,
     ) -> None:
-        ready, settings, pacing = prepared.ready, prepared.planning.settings, _pacing(prepared)
+        ready, settings = prepared.ready, prepared.planning.settings
         self._manager = ServiceManager({}) if manager is None else manager
         self._closing, self._stop_at_s = contextlib.ExitStack(), math.inf
         self._preparer: PreparerLink | None = None
@@ -134,7 +132,7 @@ class Daemon:
                 counting,
                 Tracing(addresses.settings.trace_ratio, self._tracer.send),
                 Releases(ready.machine, self._share, self._beside_workers, self._measure_elsewhere),
-                pacing,
+                prepared.pacing,
             )
         except BaseException:
             self._closing.close()
@@ -237,7 +235,7 @@ class Daemon:
             if not ready:
                 ready = self._check_start(on_ready)
             turn()
-            self.web.show_full(is_full=lifecycle.frames.streams.is_full)
+            self.web.full.is_set = lifecycle.frames.streams.is_full
             wake_s = min(look_at_s, self.gateway.tend(now_s), look_at_s if wake_s is None else wake_s)
             wait_s = 0.0 if shell.sweep.some() else max(0.0, wake_s - now_s)
 
@@ -392,10 +390,10 @@ class Daemon:
             self.shell.write(event_log.Readied(endpoint=self.gateway.endpoint, metrics=self.web.metrics_page), "start")
             self._manager.ready()
             on_ready()
-            if cores.tuning.choice.profiles is Profiles.COMING:
+            begins = cores.tuning.choice.profiles is Profiles.COMING
+            if begins:
                 self.shell.write(event_log.ProfilingBegan(), "start")
-                self._profile()
-            elif cores.tuning.findings.awaited:
+            if begins or cores.tuning.findings.awaited:
                 self._profile()
             return True
         for place in cores.lifecycle.places.by_name.values():
@@ -409,18 +407,6 @@ class Daemon:
         return False
 
 
-def _pacing(prepared: PreparedModel) -> PacedCosts | None:
-    """Costs that stages are paced by; None if the machine's timing is its own."""
-    machine = prepared.ready.machine
-    if machine.timing == "modelled" and prepared.pacing is None:
-        raise BadInput(
-            f'{machine.source}: timing = "modelled": measured costs are needed and there are none yet, '
-            'expected "measured"',
-            Error.COSTS_MISSING,
-        )
-    return prepared.pacing
-
-
 def _most_regions() -> tuple[int, int]:
     """Limits of regions lent to clients, in number and in bytes, so that enough descriptors and memory are left."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -430,10 +416,7 @@ def _most_regions() -> tuple[int, int]:
 
 
 def _limits(compiled: Compiled, layouts: Sequence[Layout], lifecycle: Lifecycle) -> Limits:
-    """Limits of messages, by the largest shape.
-
-    An output whose shape depends on the data counts with its whole buffer.
-    """
+    """Limits of messages, by the largest shape; outputs whose shape depends on the data count as whole buffers."""
     names = [tensor.name for tensor in compiled.model.graph.outputs]
     answer_bytes = max(sum(layout.regions[name].room_bytes for name in names) for layout in layouts)
     request_bytes, most = largest_request_bytes(compiled), 1

@@ -59,7 +59,7 @@ class FarHost:
 
     def lacking(self, manifest: bytes) -> list[int]:
         """Return the numbers, in the manifest, of the folders that this host lacks."""
-        wanted = self._wanted(msgspec.json.decode(manifest, type=ModelManifest))
+        wanted = msgspec.json.decode(manifest, type=ModelManifest).folders_for(engine_key())
         return [number for number, folder in enumerate(wanted) if not is_here(folder)]
 
     def bring(self, manifest: bytes, pieces: Sequence[tuple[int, bytes, list[Any]]]) -> str:
@@ -72,10 +72,9 @@ class FarHost:
         manifest_read = msgspec.json.decode(manifest, type=ModelManifest)
         of = {(number, msgspec.json.decode(piece, type=ModelPiece)): ref for number, piece, (ref,) in pieces}
         try:
-            wanted = self._wanted(manifest_read)
             folders = [
                 fetch(folder, lambda piece, number=number: ray.get(of[number, piece]))  # type: ignore[misc]
-                for number, folder in enumerate(wanted)
+                for number, folder in enumerate(manifest_read.folders_for(engine_key()))
             ]
             if manifest_read.engine_key != engine_key():
                 folders = [
@@ -91,9 +90,6 @@ class FarHost:
             return " ".join(str(error).split())
         self._engines = tuple(folders)
         return ""
-
-    def _wanted(self, manifest: ModelManifest) -> Sequence[FolderEntry]:
-        return manifest.engines if manifest.engine_key == engine_key() else manifest.models
 
     # --- measuring --------------------------------------------------------------------------------------------
 

@@ -48,6 +48,10 @@ class ModelManifest(msgspec.Struct, frozen=True):
     engines: tuple[FolderEntry, ...]
     models: tuple[FolderEntry, ...]
 
+    def folders_for(self, engine_key: str) -> tuple[FolderEntry, ...]:
+        """What a host needs whose engine has this key: with another engine it compiles the cleaned models itself."""
+        return self.engines if engine_key == self.engine_key else self.models
+
 
 class ModelPiece(msgspec.Struct, frozen=True):
     """A part of a file: `size_bytes` from `offset_bytes` on."""

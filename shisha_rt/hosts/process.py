@@ -279,7 +279,7 @@ class Cluster:
         assert self._manifest is not None
         manifest = msgspec.json.encode(self._manifest)
         lacking = await _answer(hosted.actor.lacking.remote(manifest))
-        folders = self._manifest.engines if engine_key == self._manifest.engine_key else self._manifest.models
+        folders = self._manifest.folders_for(engine_key)
         if lacking:
             size_bytes = sum(file.size_bytes for number in lacking for file in folders[number].files)
             self._tell(f"sending {self._manifest.name} to {hosted.address} ({size_bytes / 1e6:.0f} MB, once a host)")

@@ -172,7 +172,6 @@ class Arena:
         self._board[place, :_SPEED] = (now_ns, 0, 0, 0)
 
     def sign(self, place: int) -> Sign:
-        """Return a place's sign of life, as its worker wrote it last."""
         heartbeat, frame, started, paced_until = self._board[place, :_SPEED].tolist()
         return Sign(heartbeat, frame - 1 if frame else None, started, paced_until)
 
@@ -204,7 +203,6 @@ class Arena:
         self._words[place * RECORD_WORDS + _PACED_UNTIL] = until_ns
 
     def note_end(self, place: int) -> None:
-        """Note that a worker has ended the frame that it was at."""
         record = place * RECORD_WORDS
         self._words[record + _FRAME] = 0
         self._words[record + _PACED_UNTIL] = 0

@@ -28,7 +28,7 @@ import msgspec
 import pytest
 
 from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
-from shisha_rt.daemon.fleet.link import WorkerLink
+from shisha_rt.daemon.fleet.supervisor import WorkerLink
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.messages import worker as m
 from shisha_rt.process.channel import LARGEST_BYTES, SMALL_BYTES, Channel, ChannelBroken

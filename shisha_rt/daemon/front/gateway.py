@@ -169,7 +169,6 @@ class Gateway(PublicSocket):
         self._followers.clear()
 
     def awaiting(self) -> set[Hashable]:
-        """Clients with a request that is not answered yet."""
         return {client for client, _ in self.waiting}
 
 

@@ -88,10 +88,7 @@ class Requests:
     def arrived(
         self, client: Hashable, request: InferRequest, answer_to: AnswerTo, now_s: float, frames: int = 1
     ) -> FrameArrived:
-        """The event of a validated request, for the lifecycle. `answer_to` will be called with the answer, once.
-
-        `frames`: as in `FrameArrived`.
-        """
+        """The lifecycle's event of a validated request. `answer_to`: as in `Ticket`; `frames`: as in `FrameArrived`."""
         ticket = Ticket(request, next(self._numbers), answer_to, now_s)
         if request.lent_in:
             ticket.reads = self.regions.hold(request.lent_in)
@@ -164,10 +161,7 @@ class Requests:
 
 
 class SeveralFrames:
-    """A request of several frames: split on arrival, and answered as one when all of its frames are answered.
-
-    The given `answer_to` is called once, with the joint answer.
-    """
+    """A request of several frames: split on arrival, and answered as one when all of its frames are answered."""
 
     def __init__(self, request: InferRequest, signature: Signature, answer_to: AnswerTo) -> None:
         self._frames = request.each(signature)

@@ -7,7 +7,6 @@ behind. See "Tensors in shared memory" in `docs/wire.md`.
 
 from __future__ import annotations
 
-import array
 import contextlib
 import functools
 import hashlib
@@ -173,9 +172,8 @@ def _asked(data: bytes) -> _RegionWanted | _LineWanted:
 
 def _say(end: socket.socket, said: object, fd: int | None = None) -> None:
     """Send a message, which is lost if the client does not read."""
-    beside = [] if fd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
     with contextlib.suppress(OSError):
-        end.sendmsg([msgspec.json.encode(said)], beside)
+        socket.send_fds(end, [msgspec.json.encode(said)], [] if fd is None else [fd])
 
 
 def folder_of(endpoint: str, suffix: str, longest: str) -> Path:

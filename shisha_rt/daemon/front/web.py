@@ -37,6 +37,7 @@ class Web:
     Raises BadInput for an address that cannot be bound. `urls`, `grpc`: addresses of HTTP and gRPC, for people to read.
     `listens`: whether clients can connect to all of them. `link`: to the HTTP process. `metrics_page`: where `page` is;
     if other hosts can reach that, the HTTP process serves it. `models`: the models, if the endpoint serves several.
+    `full`: while it is set, the HTTP process refuses frames by itself, before it reads their bodies.
     """
 
     def __init__(
@@ -52,8 +53,8 @@ class Web:
         self._page = page
         self.link = ChildLink(_HTTP, poller, lambda reason: event_log.HttpEnded(reason=reason))
         self._closing = contextlib.ExitStack()
-        self._full = SharedFlag()
-        self._closing.callback(self._full.close)
+        self.full = SharedFlag()
+        self._closing.callback(self.full.close)
         addresses, count = access.addresses, len(access.addresses.http)
         try:
             inside = page.serve_inside() if addresses.metrics.beyond else ""
@@ -67,7 +68,7 @@ class Web:
             self.listens = not held
             self._greeting = [self._serve_http(listeners, held, inside, models)]
             if listeners or held:
-                beside = [*(listener.socket.fileno() for listener in listeners), self._full.fd]
+                beside = [*(listener.socket.fileno() for listener in listeners), self.full.fd]
                 self.link.start(self._greeting, beside)
         except BaseException:
             self.close()
@@ -92,7 +93,7 @@ class Web:
             None if models is None else tuple(models),
             tuple(port.passed for port in held),
             self._public.limits.max_message_bytes,
-            self._full.fd,
+            self.full.fd,
         )
 
     def read_access(self, manager: ServiceManager) -> AccessList | None:
@@ -116,10 +117,6 @@ class Web:
         """Set the models of an endpoint that serves several, and those of them that are loaded."""
         self._greeting[:] = [replace(self._greeting[0], models=tuple(models))]
         self.link.send(hm.ModelsChanged(tuple(models), tuple(loaded)))
-
-    def show_full(self, *, is_full: bool) -> None:
-        """Have the HTTP process refuse frames by itself while `is_full`, before it reads their bodies."""
-        self._full.is_set = is_full
 
     def finish(self, meanwhile: Callable[[], object]) -> None:
         """Wait, for a limited time, until the HTTP process has passed on the last answers.

@@ -40,25 +40,17 @@ class Poller:
         self._readers[fd] = read
 
     def unwatch(self, fd: int) -> None:
-        """Stop watching a descriptor, if it is watched. Must be called before the descriptor is closed."""
-        if self._readers.pop(fd, None) is not None:
-            self._forget(fd)
+        """Stop watching a descriptor or socket, if it is watched. Must be called before that is closed."""
+        if self._readers.pop(fd, None) is None and self._sockets.pop(fd, None) is None:
+            return
+        self._epoll.unregister(fd)
+        if fd in self._ready:  # its number may soon be reused
+            self._ready.remove(fd)
 
     def watch_socket(self, socket: zmq.Socket[bytes], read: Read) -> None:
         fd = int(socket.fileno())
         self._sockets[fd] = socket, read
         self._epoll.register(fd, select.EPOLLIN)
-
-    def unwatch_socket(self, socket: zmq.Socket[bytes]) -> None:
-        """Must be called before the socket is closed."""
-        fd = int(socket.fileno())
-        if self._sockets.pop(fd, None) is not None:
-            self._forget(fd)
-
-    def _forget(self, fd: int) -> None:
-        self._epoll.unregister(fd)
-        if fd in self._ready:  # its number may soon be reused
-            self._ready.remove(fd)
 
     def poll(self, wait_s: float) -> Iterator[object]:
         """Yield the events of a turn, each to be handled before the next is asked for.

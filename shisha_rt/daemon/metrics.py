@@ -225,8 +225,10 @@ class MetricsPage:
         try:
             server, thread = serve_http(address.port, address.host, self.registry)
         except OSError as error:
-            where = f"metrics port {address.port} on {address.host}: {error.strerror}"
-            raise BadInput(f"{where}; expected a free port: --metrics PORT", Error.ADDRESS_TAKEN) from None
+            port, host, reason = address.port, address.host, error.strerror
+            raise BadInput(
+                f"metrics port {port} on {host}: {reason}; expected a free port: --metrics PORT", Error.ADDRESS_TAKEN
+            ) from None
         self._closing.callback(_end, server, thread)
         return f"http://{HttpAddress(address.host, server.server_port)}/metrics"
 

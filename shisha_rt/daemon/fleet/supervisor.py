@@ -326,7 +326,8 @@ class Supervisor:
                     sign, usual_s = self.arena.sign(self._index[process.place]), expected_s.get(process.place, 0.0)
                     reason = process.watch.look(sign, now_ns, seen_s, usual_s, parts.get(process.incarnation, 0))
                 else:
-                    reason = process.pulse.look()
+                    silent = process.pulse.look() is not None
+                    reason = f"it starts, and has done nothing for {process.pulse.silent_s:.1f} s" if silent else None
                 if reason is not None:
                     hung.append(WorkerHung(process.incarnation, reason))
         return hung

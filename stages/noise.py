@@ -12,7 +12,7 @@ import numpy.typing as npt
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.noise import noise
 from shisha_rt.process.arena import Arena
-from shisha_rt.process.layout import layout_of
+from shisha_rt.process.layout import layouts_of
 from shisha_rt.tensors import NUMPY_OF, Tensor
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -113,7 +113,7 @@ def arena_of_own(index: ModelIndex, first_run: Callable[[Arena], object] = lambd
     """A private arena of one slot, which holds a frame's inputs: made-up numbers, or values on which `first_run` does
     not fail, noise if it can.
     """
-    arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
+    arena = Arena.create(layouts_of([index.tensors]), slot_count=1, place_count=1)
 
     def run(inputs: Mapping[str, Array]) -> None:
         for name, values in inputs.items():

@@ -31,7 +31,7 @@ from shisha_rt.model.reader import index_file
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.process.layout import layouts_of
-from shisha_rt.process.lent import CopyLent, LentFault, reader_of_lent, write_lent
+from shisha_rt.process.lent import LentFault, read_lent, write_lent
 from shisha_rt.process.parent import belong_to, die_before_others
 from stages.built.orders import CompiledStages, PlacedStages
 from stages.emulate.place import EmulatedPlace, Started
@@ -94,9 +94,8 @@ class Worker:
     def __init__(self, config: WorkerConfig, allowed: Collection[int]) -> None:
         self._config = config
         indexes = [index_file.read_index(Path(folder)) for folder in config.engine_folders]
-        layout, *further = layouts_of(indexes, config.output_bytes)
-        self._arena = Arena(config.arena_fd, layout, config.slot_count, config.place_count, further)
-        self._read_lent = reader_of_lent(self._arena)
+        layouts = layouts_of([index.tensors for index in indexes], config.output_bytes)
+        self._arena = Arena(config.arena_fd, layouts, config.slot_count, config.place_count)
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self._memory = MemoryLimit(config.max_worker_bytes, config.place_count)
         threading.Thread(target=self._sign, name="heartbeat", daemon=True).start()
@@ -192,11 +191,11 @@ class Worker:
         part = run.part
         self._arena.note_start(self._config.place_index, part.frame, int(now_s * 1e9))
         try:
-            self._copy_lent(self._read_lent, run, "reads")
+            self._copy_lent(run, "reads")
             demand = self._executor.demand(part)
             started = self._place.start(demand, ready_s, now_s)
             ran = self._executor.run(part, run.layout)
-            self._copy_lent(write_lent, run, "writes")
+            self._copy_lent(run, "writes")
         except Exception as error:
             self._failed(part, error)
             return
@@ -230,8 +229,8 @@ class Worker:
         if not self._executor.builds:
             self._memory.hold()
 
-    def _copy_lent(self, copy: CopyLent, run: messages.Run, which: Literal["reads", "writes"]) -> None:
-        pieces = getattr(run, which)
+    def _copy_lent(self, run: messages.Run, which: Literal["reads", "writes"]) -> None:
+        copy, pieces = read_lent if which == "reads" else write_lent, getattr(run, which)
         if pieces:
             copy(pieces, self._lent, self._arena, run.part.slot, run.layout)
         for copies, other in zip(run.beside, run.part.beside, strict=False):

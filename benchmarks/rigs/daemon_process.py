@@ -99,10 +99,12 @@ class Generator:
         live = cores.lifecycle.live
         assert live is not None
         epoch, plan = live
-        team_s = self._shell.telemetry.team_s(epoch, plan)
+        stage_s = [
+            [window.median_service_s for window in windows] for windows in self._shell.telemetry.windows(epoch, plan)
+        ]
         return {
             "plan": str(plan),
-            "stage_s": [min((s for s in its if s is not None), default=None) for its in team_s],
+            "stage_s": [min((s for s in its if s is not None), default=None) for its in stage_s],
             "tuner": cores.tuning.state.value,
         }
 

@@ -31,7 +31,7 @@ from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.messages import worker as messages
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.budgets import Budgets
-from shisha_rt.process.layout import layout_of
+from shisha_rt.process.layout import layouts_of
 
 NO_DEVICES: Final[Mapping[str, tuple[Device, ...]]] = MappingProxyType({})
 
@@ -190,7 +190,7 @@ def stage_rig(
         closed: Callable[[Callable[[], None]], object] = closing.callback
         poller = Poller()
         closed(poller.close)
-        arena = Arena.create(layout_of(compiled.index), slot_count, len(machine.places))
+        arena = Arena.create(layouts_of([compiled.index.tensors]), slot_count, len(machine.places))
         closed(arena.close)
         budgets = Budgets([m.name for m in machine.memories if m.bandwidth_bytes_per_s is not None])
         closed(budgets.close)

@@ -129,7 +129,6 @@ class Counting(MetricsPage):
         return [(bound, count) for bound, count in zip((*LATENCIES_S, None), counts, strict=True) if count]
 
     def frames(self, streams: Streams, in_flight: int) -> FramesCounted:
-        """Counts of clients' frames since the start."""
         arrived = self.outcomes.total() + in_flight
         return FramesCounted(arrived, streams.met, self.outcomes["OK"], self.latency_s, in_flight)
 

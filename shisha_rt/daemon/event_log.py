@@ -106,12 +106,10 @@ _ENDED: Final[Mapping[Ending, Callable[..., Record]]] = {
 
 
 def proposal_started(started: EpochStarted) -> Record:
-    """Record of a proposed plan that has been given its epoch."""
     return PlanPreparing(epoch=started.epoch, plan=str(started.plan), **_origin(started.proposed))
 
 
 def proposal_ended(end: Settled) -> Record:
-    """Record of a proposal that has ended."""
     return _ENDED[end.ending](epoch=end.epoch, plan=str(end.plan), reason=end.reason, **_origin(end.proposed))
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from shisha_rt.core.event_log import PlacesAllotted
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.allotment import Allotting, CpuLimits
 from shisha_rt.machine.host.cgroups import ControlGroups, Throttling
@@ -32,15 +32,6 @@ log = logging.getLogger(__name__)
 READ_EVERY_S: Final = 2.0
 RELEASED: Final = "released"
 """State, as reported, of a place that is not up because of the limits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Allotted:
-    """Places that are to come up, and places that are to be given up, and why."""
-
-    taken: tuple[str, ...]
-    released: tuple[str, ...]
-    why: str
 
 
 def share_of(settings: Settings) -> HostShare:
@@ -142,7 +133,7 @@ class HostShare:
         now_s: float,
         processes: Callable[[], tuple[Iterable[int], Iterable[int]]],
         runs: Callable[[str], bool],
-    ) -> Allotted | None:
+    ) -> PlacesAllotted | None:
         """Read either the limits or the CPU use, if due; return which places come up and go down, if any do.
 
         `processes`: pids of the daemon and its children, and of clients of this host. `runs`: whether a place still has
@@ -161,7 +152,7 @@ class HostShare:
 
     def _follow(
         self, processes: Callable[[], tuple[Iterable[int], Iterable[int]]], runs: Callable[[str], bool]
-    ) -> Allotted | None:
+    ) -> PlacesAllotted | None:
         self.limits, self.memory_limit_bytes = self._read_limits(), self._groups.memory_limit_bytes()
         if self.is_fixed:
             self.shared = self.leases.hold(self._all_cores - self.withheld)
@@ -182,7 +173,9 @@ class HostShare:
         self.shared |= {core for name in taken if name not in leased for core in self._cores[name]}
         self.released -= {*taken}
         self.released |= {*change.release}
-        return Allotted(tuple(taken), change.release, self.why) if taken or change.release else None
+        if not taken and not change.release:
+            return None
+        return PlacesAllotted(taken=tuple(taken), released=change.release, why=self.why)
 
     def _measure(self, now_s: float, own: Iterable[int], clients: Iterable[int]) -> None:
         self.throttling, self.pressure_s = self._groups.throttling(), self._groups.pressure_s()
@@ -194,7 +187,6 @@ class HostShare:
         self._reading = reading
 
     def described(self) -> Mapping[str, object]:
-        """Describe the share of the host, for `status`."""
         return {
             **host_object(self.limits, self.known.values(), self.memory_limit_bytes),
             "why": self.why,

@@ -135,18 +135,14 @@ class CountsByLabel(Collector):
         self._about = name, text, label
         self._counts = counts
 
-    def describe(self) -> Iterator[CounterMetricFamily]:
-        yield self._family()
-
     def collect(self) -> Iterator[CounterMetricFamily]:
-        family = self._family()
+        name, text, label = self._about
+        family = CounterMetricFamily(name, text, labels=[label])
         for value, count in list(self._counts.items()):
             family.add_metric([value], count)
         yield family
 
-    def _family(self) -> CounterMetricFamily:
-        name, text, label = self._about
-        return CounterMetricFamily(name, text, labels=[label])
+    describe = collect
 
 
 class PlainSeries:
@@ -192,14 +188,11 @@ class PlainHistogram(Collector):
         return series
 
     def remove(self, *values: object) -> None:
-        """Remove the series of these label values, if there is one."""
         self._series.pop(tuple(map(str, values)), None)
 
-    def describe(self) -> Iterator[HistogramMetricFamily]:
-        yield self._family()
-
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        family = self._family()
+        name, text, labels = self._about
+        family = HistogramMetricFamily(name, text, labels=labels)
         names = [*map(str, self._bounds), "+Inf"]
         for values, series in list(self._series.items()):
             counts, exemplars = accumulate(series.counts[:]), series.exemplars.copy()
@@ -210,9 +203,7 @@ class PlainHistogram(Collector):
             family.add_metric(values, buckets, series.sum)
         yield family
 
-    def _family(self) -> HistogramMetricFamily:
-        name, text, labels = self._about
-        return HistogramMetricFamily(name, text, labels=labels)
+    describe = collect
 
 
 class MetricsPage:

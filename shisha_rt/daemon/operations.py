@@ -94,13 +94,12 @@ class Operations:
                     self._take_down(arguments.place, reply)
                 case arguments:
                     if request.op == "server_metadata":
-                        reply.follow()
+                        self._gateway.follow(reply.client, reply.envelope)
                     reply.send_fields(self._answers[request.op](arguments))
         except ShishaError as error:
             reply.send_error(error)
 
     def drain(self) -> None:
-        """Admit no more frames."""
         frames = self._shell.cores.lifecycle.frames
         if not frames.draining:
             self._shell.write(event_log.Draining(in_flight=self._shell.in_flight), "a signal")

@@ -16,6 +16,7 @@ from shisha_rt.core.tuning.cores import Cores
 from shisha_rt.core.tuning.run import SearchOptions
 from shisha_rt.core.tuning.tuning import Tuning
 from shisha_rt.daemon.prepared import Planning, PreparedModel
+from shisha_rt.daemon.settings import why_usual_engine
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.host.memory import available_memory_bytes
 from shisha_rt.machine.machine import Machine
@@ -33,7 +34,6 @@ _PART_OF_MEMORY: Final = 0.5
 
 
 def first_cores(prepared: PreparedModel) -> Cores:
-    """The three pure cores."""
     ready, planning, settings = prepared.ready, prepared.planning, prepared.planning.settings
     engines = _candidate_engines(planning, ready.machine, ready.rules)
     most_batch = settings.batch or (_most_measured_batch(ready.rules) if engines else 1)
@@ -92,13 +92,10 @@ def _choice(prepared: PreparedModel, rules: PlanRules, engines: tuple[StageEngin
 
 
 def _candidate_engines(planning: Planning, machine: Machine, rules: PlanRules) -> tuple[StageEngine, ...]:
-    """Engines on which the whole network is tried live; none if options or the machine restrict the choice of plans.
-
-    On emulated places an engine's time is paced, so comparing engines there says nothing.
-    """
+    """Engines on which the whole network is tried live; none if options or the machine restrict the choice of plans."""
     settings = planning.settings
     as_usual = settings.strategy == "guided" and settings.replicate and settings.batch in (None, 1)
-    if not as_usual or machine.emulated or rules.devices or machine.remote:
+    if not as_usual or why_usual_engine(machine):
         return ()
     asked = planning.engine
     return tuple(engine for engine in rules.engines if asked == "auto" or engine.startswith(asked))

@@ -83,7 +83,7 @@ def _model_made_ready(asked: Preparation, joined: Joined | None, tell: Callable[
         ready = replace(ready, compiled=ready.compiled.named(settings.name))
     if joined is None:
         return ready
-    from shisha_rt.hosts.ready_there import measure_there, ready_there
+    from shisha_rt.hosts.joined import measure_there, ready_there
 
     ready = ready_there(ready, joined)
     if settings.strategy != "seed" or machine.timing == "modelled":

@@ -26,7 +26,7 @@ from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import PlaceDown, PlaceUp, Stop, Tick
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.tuning.events import HostSeen, Look, PeriodsCounted, PlaceReturned, ProfilerSaid
-from shisha_rt.core.tuning.profiler_messages import ModelProfiled
+from shisha_rt.core.tuning.profiler_messages import ModelProfiled, NotProfiled
 from shisha_rt.core.tuning.recalibration import Recalibration
 from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.daemon.children.children import Children
@@ -42,7 +42,7 @@ from shisha_rt.daemon.front.http_messages import GrpcListens, HttpCounted
 from shisha_rt.daemon.front.lines import Lines
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import Requests, SeveralFrames
-from shisha_rt.daemon.front.sharing import RegionsLeft, Sharing
+from shisha_rt.daemon.front.sharing import Sharing
 from shisha_rt.daemon.front.web import Web
 from shisha_rt.daemon.gauges import Gauges
 from shisha_rt.daemon.host_share import HostShare
@@ -74,7 +74,6 @@ from shisha_rt.protocol.request import InferRequest
 from shisha_rt.protocol.signature import Signature
 
 if TYPE_CHECKING:
-    from shisha_rt.costs.layer_costs import PacedCosts
     from shisha_rt.hosts.joined import Joined
 
 log = logging.getLogger(__name__)
@@ -98,9 +97,8 @@ ClosableT = TypeVar("ClosableT", bound=_Closable)
 class Daemon:
     """One model on one machine. `run` serves until `stop` is called (SIGTERM and SIGINT call it).
 
-    Raises `BadInput` if the machine's timing is modelled and there are no costs to pace it by. `manager`: the service
-    manager to notify. The daemon owns, and closes: `joined`, the cluster with the places of other hosts; `share`, this
-    daemon's share of the host (default: the cores of its machine, no leases).
+    `manager`: the service manager to notify. The daemon owns, and closes: `joined`, the cluster with the places of
+    other hosts; `share`, this daemon's share of the host (default: the cores of its machine, no leases).
     """
 
     def __init__(
@@ -111,7 +109,7 @@ class Daemon:
         joined: Joined | None = None,
         share: HostShare | None = None,
     ) -> None:
-        ready, settings, pacing = prepared.ready, prepared.planning.settings, _pacing(prepared)
+        ready, settings = prepared.ready, prepared.planning.settings
         self._manager = ServiceManager({}) if manager is None else manager
         self._closing, self._stop_at_s = contextlib.ExitStack(), math.inf
         self._preparer: PreparerLink | None = None
@@ -121,7 +119,7 @@ class Daemon:
         try:
             cores, self._poller = first_cores(prepared), self._own(Poller())
             counting = self._own(Counting(cores.lifecycle.policy.target_s))
-            layouts = layouts_of([shape.index for shape in ready.compiled.each], settings.max_output_bytes)
+            layouts = layouts_of([shape.index.tensors for shape in ready.compiled.each], settings.max_output_bytes)
             regions = self._open(prepared, addresses, counting, _limits(ready.compiled, layouts, cores.lifecycle))
             self._far = self._own(FarPlaces(joined, self._poller))
             supervisor = self._supervisor(prepared, layouts, cores.lifecycle.frames.slot_count)
@@ -134,7 +132,7 @@ class Daemon:
                 counting,
                 Tracing(addresses.settings.trace_ratio, self._tracer.send),
                 Releases(ready.machine, self._share, self._beside_workers, self._measure_elsewhere),
-                pacing,
+                prepared.pacing,
             )
         except BaseException:
             self._closing.close()
@@ -167,8 +165,8 @@ class Daemon:
 
     def _supervisor(self, prepared: PreparedModel, layouts: Sequence[Layout], slot_count: int) -> Supervisor:
         """Make the supervisor, and what its workers share: the arena, and the budgets of memories with a bandwidth."""
-        ready, settings, (layout, *further) = prepared.ready, prepared.planning.settings, layouts
-        arena = self._own(Arena.create(layout, slot_count, len(ready.machine.places), further))
+        ready, settings = prepared.ready, prepared.planning.settings
+        arena = self._own(Arena.create(layouts, slot_count, len(ready.machine.places)))
         limited = [memory.name for memory in ready.machine.memories if memory.bandwidth_bytes_per_s is not None]
         self._budgets = self._own(Budgets(limited))
         patience, most_bytes = HangLimits(frame_s=settings.hang_s), settings.max_worker_bytes
@@ -229,6 +227,7 @@ class Daemon:
                 for event in self._poller.poll(wait_s):
                     hears[type(event)](event)
                 now_s = time.monotonic()
+            shell.take_back_regions()
             wake_s = lifecycle.next_wake_s()
             if wake_s is not None and wake_s <= now_s:
                 shell.post(Tick(), "the clock")
@@ -236,7 +235,7 @@ class Daemon:
             if not ready:
                 ready = self._check_start(on_ready)
             turn()
-            self.web.show_full(is_full=lifecycle.frames.streams.is_full)
+            self.web.full.is_set = lifecycle.frames.streams.is_full
             wake_s = min(look_at_s, self.gateway.tend(now_s), look_at_s if wake_s is None else wake_s)
             wait_s = 0.0 if shell.sweep.some() else max(0.0, wake_s - now_s)
 
@@ -265,9 +264,8 @@ class Daemon:
             Arrived: self._arrived,
             Signalled: lambda e: self._read_access() if e.read_again else self.stop(),
             HttpCounted: self._http_counted,
-            GrpcListens: self.web.hear,
+            GrpcListens: self.web.grpc_listens,
             TracesCounted: self._tracer.count,
-            RegionsLeft: lambda _: self.shell.take_back_regions(),
             ProfilerSaid: self._profiler_said,
         }
 
@@ -284,13 +282,16 @@ class Daemon:
             self._operations.answer(request, reply)
 
     def _http_counted(self, counted: HttpCounted) -> None:
-        self.web.hear(counted)
+        self.web.count(counted)
         self.shell.counting.turned_away(counted.turned_away)
 
     def _profiler_said(self, said: ProfilerSaid) -> None:
-        if isinstance(said.message, ModelProfiled):
-            self._recalibration.measured(said.message.others_ratio, said.message.left_out)
-        self.shell.hears[ProfilerSaid](said)
+        match said.message:
+            case ModelProfiled(others_ratio=ratio, left_out=left_out):
+                self._recalibration.measured(ratio, left_out)
+            case NotProfiled(reason=reason):
+                log.warning("what layers cost could not be measured, so nothing is tuned: %s", reason)
+        self.shell.post(said, "the profiler")
 
     def _take(self, event: object) -> None:
         self._hears[type(event)](event)
@@ -312,9 +313,9 @@ class Daemon:
         for event in (
             *shell.supervisor.look(expected, parts),
             *self._children.look(),
-            *self.web.look(),
+            *self.web.link.look(),
             *self._tracer.look(),
-            *self._far.look(),
+            *self._far.link.look(),
         ):
             self._take(event)
         if self._preparer is not None:
@@ -342,9 +343,7 @@ class Daemon:
         if self._recalibration.look(now_s, self._share.others_ratio, shell.in_flight):
             self._profile(renew=True)
         if allotted is not None:
-            shell.write(
-                event_log.PlacesAllotted(taken=allotted.taken, released=allotted.released, why=allotted.why), cause
-            )
+            shell.write(allotted, cause)
             for place in allotted.taken:
                 shell.releases.wanted(place)
                 shell.post(PlaceUp(place), cause)
@@ -367,7 +366,7 @@ class Daemon:
 
     def _beside_workers(self) -> list[int]:
         """Pids of this daemon, which comes first, and of its children except workers; with the fork server's family."""
-        children = *self._children.pids, *filter(None, [self.web.pid, self._tracer.pid])
+        children = *self._children.pids, *filter(None, [self.web.link.pid, self._tracer.link.pid])
         forks = fork_server()
         return [os.getpid(), *children, *(() if forks is None else family(forks))]
 
@@ -391,10 +390,10 @@ class Daemon:
             self.shell.write(event_log.Readied(endpoint=self.gateway.endpoint, metrics=self.web.metrics_page), "start")
             self._manager.ready()
             on_ready()
-            if cores.tuning.choice.profiles is Profiles.COMING:
+            begins = cores.tuning.choice.profiles is Profiles.COMING
+            if begins:
                 self.shell.write(event_log.ProfilingBegan(), "start")
-                self._profile()
-            elif cores.tuning.findings.awaited:
+            if begins or cores.tuning.findings.awaited:
                 self._profile()
             return True
         for place in cores.lifecycle.places.by_name.values():
@@ -408,18 +407,6 @@ class Daemon:
         return False
 
 
-def _pacing(prepared: PreparedModel) -> PacedCosts | None:
-    """Costs that stages are paced by; None if the machine's timing is its own."""
-    machine = prepared.ready.machine
-    if machine.timing == "modelled" and prepared.pacing is None:
-        raise BadInput(
-            f'{machine.source}: timing = "modelled": measured costs are needed and there are none yet, '
-            'expected "measured"',
-            Error.COSTS_MISSING,
-        )
-    return prepared.pacing
-
-
 def _most_regions() -> tuple[int, int]:
     """Limits of regions lent to clients, in number and in bytes, so that enough descriptors and memory are left."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -429,10 +416,7 @@ def _most_regions() -> tuple[int, int]:
 
 
 def _limits(compiled: Compiled, layouts: Sequence[Layout], lifecycle: Lifecycle) -> Limits:
-    """Limits of messages, by the largest shape.
-
-    An output whose shape depends on the data counts with its whole buffer.
-    """
+    """Limits of messages, by the largest shape; outputs whose shape depends on the data count as whole buffers."""
     names = [tensor.name for tensor in compiled.model.graph.outputs]
     answer_bytes = max(sum(layout.regions[name].room_bytes for name in names) for layout in layouts)
     request_bytes, most = largest_request_bytes(compiled), 1

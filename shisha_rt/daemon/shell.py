@@ -20,7 +20,6 @@ from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.tuning import events as te
 from shisha_rt.core.tuning import instructions as td
 from shisha_rt.core.tuning.cores import CoreEvent, Cores
-from shisha_rt.core.tuning.profiler_messages import NotProfiled
 from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.counting import Counting
 from shisha_rt.daemon.event_log import EventLog, proposal_ended, proposal_started
@@ -109,7 +108,6 @@ class Shell:
             te.PlannedAhead: lambda e: self.post(e, "the preparation"),
             te.TunerSaid: lambda e: self.post(e, "the tuner"),
             te.TunerDied: lambda e: self.post(e, "the tuner's end"),
-            te.ProfilerSaid: self._profiled,
             NextFrame: lambda _: None,
             ShadowEnds: self.shadow.ended,
             te.PlacerSaid: lambda e: self.post(e, "the placer"),
@@ -128,16 +126,15 @@ class Shell:
             do.Kill: self._kill,
             do.PrepareStage: self._prepare,
             do.RetireEpoch: lambda i: self._send(i.incarnation, messages.Retire(i.epoch)),
-            do.PlaceOperators: _nothing,
             do.Settled: self._settled,
             do.EpochStarted: self._epoch_started,
             do.EpochEnded: self._epoch_ended,
-            do.Replan: _nothing,
             do.PlaceAway: lambda i: self.write(records.PlaceMissed(place=i.place)),
             do.PlaceBack: lambda i: self.write(records.PlaceIsBack(place=i.place)),
             do.PlaceReleased: self._planless,
             do.GivenUp: lambda i: self.write(records.PlaceGivenUp(place=i.place, reason=i.reason)),
-            **dict.fromkeys((ev.PlanProposed, ev.PlanPlaced, ev.PlanNotPlaced, ev.Lead, ev.LetGo), _nothing),
+            **dict.fromkeys((do.PlaceOperators, do.Replan, ev.PlanProposed, ev.PlanPlaced), _nothing),
+            **dict.fromkeys((ev.PlanNotPlaced, ev.Lead, ev.LetGo), _nothing),
             td.Write: lambda i: self.write(i.record),
             td.TellTuner: lambda i: children.tell_tuner(i.message),
             td.TellProfiler: lambda i: children.profiler.send(i.message),
@@ -251,11 +248,6 @@ class Shell:
                 records.LinkChanged(place=place, **seen.speed.fields),
                 f"worker {seen.incarnation} has measured its link",
             )
-
-    def _profiled(self, said: te.ProfilerSaid) -> None:
-        if isinstance(said.message, NotProfiled):
-            log.warning("what layers cost could not be measured, so nothing is tuned: %s", said.message.reason)
-        self.post(said, "the profiler")
 
     def _part_done(self, done: messages.Done) -> None:
         part = done.part
@@ -475,8 +467,6 @@ class Shell:
             if ticket.error is None:
                 self.telemetry.answered(ticket)
         ticket.answer_to(ticket)
-        if self.requests.regions.left:
-            self.take_back_regions()
 
 
 def _nothing(_: object) -> None:

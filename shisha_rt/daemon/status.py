@@ -12,13 +12,12 @@ from typing import Any
 from shisha_rt import __version__
 from shisha_rt.core.tuning.telling import description
 from shisha_rt.daemon.children.children import Children
-from shisha_rt.daemon.fleet.telemetry import StageWindow, pooled
+from shisha_rt.daemon.fleet.telemetry import pooled
 from shisha_rt.daemon.host_share import RELEASED, HostShare
 from shisha_rt.daemon.prepared import PreparedModel
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.plan.form import written
-from shisha_rt.plan.plan import Plan
 
 
 class Status:
@@ -145,7 +144,7 @@ class Status:
         if live is None:
             return {"epoch": None, "stages": []}
         epoch, plan = live
-        services_s = [pooled(windows)["service_s"] for windows in self._windows(epoch, plan)]
+        services_s = [pooled(windows)["service_s"] for windows in self.shell.telemetry.windows(epoch, plan)]
         return {"epoch": epoch, "stages": written(plan, service_s=services_s)}
 
     def statistics(self) -> Mapping[str, object]:
@@ -185,7 +184,8 @@ class Status:
         stages = written(plan)
         queued = self.shell.cores.lifecycle.frames.queued(epoch)
         batches = self.shell.cores.lifecycle.epochs.live[epoch].batches
-        for index, (stage, windows) in enumerate(zip(stages, self._windows(epoch, plan), strict=True)):
+        all_windows = self.shell.telemetry.windows(epoch, plan)
+        for index, (stage, windows) in enumerate(zip(stages, all_windows, strict=True)):
             stage |= pooled(windows)
             if batches[index] > 1:
                 runs = [frames for window in windows for frames in window.run_frames]
@@ -204,11 +204,6 @@ class Status:
                 for team, window in zip(plan.stages[index].teams, windows, strict=True)
             ]
         return epoch, stages
-
-    def _windows(self, epoch: int, plan: Plan) -> list[list[StageWindow]]:
-        """Windows by stage and team."""
-        window = self.shell.telemetry.window
-        return [[window(epoch, index, lead) for lead in stage.leads] for index, stage in enumerate(plan.stages)]
 
     def _places(self, emulated: Mapping[str, bool]) -> list[dict[str, object]]:
         processes = {process.place: process.pid for process in self.shell.supervisor.processes.values()}

@@ -179,23 +179,18 @@ class Tracer:
 
     def __init__(self, settings: tm.ServeTraces | None, poller: Poller, page: MetricsPage) -> None:
         self._page = page
-        self._link = ChildLink(_TRACER, poller, lambda reason: event_log.TracerEnded(reason=reason))
+        self.link = ChildLink(_TRACER, poller, lambda reason: event_log.TracerEnded(reason=reason))
         self._waiting: list[msgspec.Raw] = []
         self._unlogged, self._logged_s = 0, -math.inf  # lost traces not logged yet; time of the last warning
         self.send: Callable[[FrameTraced], object] | None = None
         if settings is not None:
-            self._link.start([settings])
+            self.link.start([settings])
             self.send = self._put
-
-    @property
-    def pid(self) -> int | None:
-        """Process id; None while none runs."""
-        return self._link.pid
 
     def look(self) -> Iterator[object]:
         """Called periodically: hand over waiting traces, restart the process if it has died."""
         self._flush()
-        return self._link.look()
+        return self.link.look()
 
     def _put(self, traced: FrameTraced) -> None:
         self._waiting.append(msgspec.Raw(tm.FRAME_TRACED.encode(traced)))
@@ -204,7 +199,7 @@ class Tracer:
 
     def _flush(self) -> None:
         if self._waiting:
-            self._link.send(tm.FramesTraced(tuple(self._waiting)))
+            self.link.send(tm.FramesTraced(tuple(self._waiting)))
             self._waiting.clear()
 
     def count(self, counted: tm.TracesCounted) -> None:
@@ -218,8 +213,8 @@ class Tracer:
     def finish(self, meanwhile: Callable[[], object]) -> None:
         """Wait, for a limited time, until the last traces have been sent; called after the last answer."""
         self._flush()
-        self._link.send(tm.EndTraces())
-        self._link.wait(_LAST_TRACES_S, meanwhile)
+        self.link.send(tm.EndTraces())
+        self.link.wait(_LAST_TRACES_S, meanwhile)
 
     def close(self) -> None:
-        self._link.close()
+        self.link.close()

@@ -23,6 +23,7 @@ import msgspec
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.hosts.hosts import about_this_host
 from shisha_rt.hosts.model_files import FolderEntry, ModelManifest, ModelPiece, fetch, is_here
+from shisha_rt.hosts.probe import answer_probe
 from shisha_rt.machine.host.leases import take_cores
 from shisha_rt.measure.compile import engine_key, recompiled
 from shisha_rt.measure.sitting import ALONE, measure, turn
@@ -33,7 +34,6 @@ from shisha_rt.process.child import Child, start_child
 
 log = logging.getLogger(__name__)
 
-_ECHO_S: Final = 30.0
 _FAR_MODULE: Final = "stages.far.host"
 
 
@@ -59,7 +59,7 @@ class FarHost:
 
     def lacking(self, manifest: bytes) -> list[int]:
         """Return the numbers, in the manifest, of the folders that this host lacks."""
-        wanted = self._wanted(msgspec.json.decode(manifest, type=ModelManifest))
+        wanted = msgspec.json.decode(manifest, type=ModelManifest).folders_for(engine_key())
         return [number for number, folder in enumerate(wanted) if not is_here(folder)]
 
     def bring(self, manifest: bytes, pieces: Sequence[tuple[int, bytes, list[Any]]]) -> str:
@@ -72,10 +72,9 @@ class FarHost:
         manifest_read = msgspec.json.decode(manifest, type=ModelManifest)
         of = {(number, msgspec.json.decode(piece, type=ModelPiece)): ref for number, piece, (ref,) in pieces}
         try:
-            wanted = self._wanted(manifest_read)
             folders = [
                 fetch(folder, lambda piece, number=number: ray.get(of[number, piece]))  # type: ignore[misc]
-                for number, folder in enumerate(wanted)
+                for number, folder in enumerate(manifest_read.folders_for(engine_key()))
             ]
             if manifest_read.engine_key != engine_key():
                 folders = [
@@ -91,9 +90,6 @@ class FarHost:
             return " ".join(str(error).split())
         self._engines = tuple(folders)
         return ""
-
-    def _wanted(self, manifest: ModelManifest) -> Sequence[FolderEntry]:
-        return manifest.engines if manifest.engine_key == engine_key() else manifest.models
 
     # --- measuring --------------------------------------------------------------------------------------------
 
@@ -117,10 +113,9 @@ class FarHost:
         return msgspec.json.encode(times), ""
 
     def echo(self) -> int:
-        """Return a port that accepts one connection, and answers each message with as many bytes as its header asks."""
+        """Return a port at which one `probe` of this host is answered."""
         listener = socket.create_server((self._address, 0))
-        listener.settimeout(_ECHO_S)
-        threading.Thread(target=_answer, args=(listener,), daemon=True).start()
+        threading.Thread(target=answer_probe, args=(listener,), daemon=True).start()
         return int(listener.getsockname()[1])
 
     # --- far ends ---------------------------------------------------------------------------------------------
@@ -200,23 +195,3 @@ class _Far:
 def _index_of(engine: FolderEntry) -> str:
     """The digest of the index file in a folder of the daemon's engine."""
     return next(file.sha256 for file in engine.files if file.name == index_file.FILE_NAME)
-
-
-def _answer(listener: socket.socket) -> None:
-    with listener:
-        try:
-            connection, _ = listener.accept()
-        except OSError:
-            return
-        with connection:
-            connection.settimeout(_ECHO_S)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            try:
-                while header := connection.recv(16, socket.MSG_WAITALL):
-                    there, back = int.from_bytes(header[:8], "little"), int.from_bytes(header[8:], "little")
-                    left = min(there, 1 << 26)
-                    while left:
-                        left -= len(connection.recv(min(left, 1 << 20))) or left
-                    connection.sendall(bytes(min(back, 1 << 26)))
-            except OSError:
-                return

@@ -1,26 +1,32 @@
-"""The cluster that `serve` joins before the daemon begins: all places are there, the model is on every host."""
+"""The cluster that `serve` joins before the daemon begins: all places are there, the model is on every host, where its
+layers are measured if their costs are not known yet.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Final
+from dataclasses import replace
 
 import msgspec
 
 from shisha_rt.costs.links import HostLink
+from shisha_rt.costs.profiles import Setting
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.hosts import messages as cm
 from shisha_rt.hosts.hosts import HostAbout
-from shisha_rt.hosts.model_files import ModelManifest
-from shisha_rt.machine.machine import Machine
+from shisha_rt.hosts.model_files import ModelManifest, manifest_of
+from shisha_rt.machine.machine import Machine, Place
+from shisha_rt.measure.compile import engine_key
+from shisha_rt.measure.model_on_machine import ModelOnMachine
+from shisha_rt.measure.place_class import PlaceClass
+from shisha_rt.measure.profile import job_of, profile_of, signed_spans
+from shisha_rt.measure.profile_store import ProfileStore
 from shisha_rt.messages.calibration import Calibrated, CalibrationJob
 from shisha_rt.process.channel import ChannelBroken
 from shisha_rt.process.child import start_with_channel
-from shisha_rt.process.pulse import Pulse
-from shisha_rt.process.readable import await_ready, is_readable
-
-_SENDS_EVERY_S: Final = 0.1
+from shisha_rt.process.pulse import Pulse, await_message
+from shisha_rt.process.readable import is_readable
 
 
 class Joined:
@@ -98,18 +104,12 @@ class Joined:
                 return message
 
     def _next(self) -> cm.FromCluster:
-        child, channel = self.line
-        while True:
-            try:
-                data = channel.take()
-                if data is not None:
-                    return cm.FROM_CLUSTER.decode(data)
-                channel.flush()
-            except (ChannelBroken, msgspec.MsgspecError):
-                raise self._ended() from None
-            if self._pulse.look(channel.beats) is not None:
-                raise self._ended()
-            await_ready([channel.fileno(), child.pidfd], _SENDS_EVERY_S)
+        try:
+            data = await_message(self.line[1], self._pulse)
+            assert data is not None  # without a limit
+            return cm.FROM_CLUSTER.decode(data)
+        except (ChannelBroken, msgspec.MsgspecError):
+            raise self._ended() from None
 
     def _ended(self) -> Failure:
         child = self.line[0]
@@ -127,3 +127,35 @@ class Joined:
                 is_readable(child.pidfd, cm.LEAVES_WITHIN_S)
         child.end()
         channel.close()
+
+
+def ready_there(ready: ModelOnMachine, joined: Joined) -> ModelOnMachine:
+    """Bring the model to every host that has a place. Raises BadInput if a host cannot have it."""
+    joined.ship(manifest_of(ready.compiled, engine_key()))
+    settings = {place.name: _setting(ready, joined, place) for place in ready.machine.remote}
+    return replace(ready, remote=settings, far=joined.links())
+
+
+def measure_there(ready: ModelOnMachine, joined: Joined) -> None:
+    """Measure layers whose costs on other hosts are not known. Raises Failure if that fails there."""
+    with ProfileStore() as store:
+        for place in {setting: name for name, setting in reversed([*ready.remote.items()])}.values():
+            _measure(ready, joined, place, store)
+
+
+def _setting(ready: ModelOnMachine, joined: Joined, place: Place) -> Setting:
+    """What times on the place depend on; without busy neighbours, as far as is known here."""
+    name, _, version = ready.compiled.index.engine.partition(" ")
+    return Setting(name, version, place.threads, "", joined.about(place.name).processor, 0)
+
+
+def _measure(ready: ModelOnMachine, joined: Joined, place: str, store: ProfileStore) -> None:
+    setting = ready.remote[place]
+    for number, shape in enumerate(ready.compiled.each):
+        signed = signed_spans(shape)
+        profiles = store.find(setting, signed.values())
+        unknown = {fingerprint: span for span, fingerprint in reversed(signed.items()) if fingerprint not in profiles}
+        if unknown:
+            cores = tuple(range(setting.threads))
+            times = joined.measure(place, number, job_of(shape, PlaceClass(setting, cores), [*unknown.values()])).times
+            store.add(setting, dict(zip(unknown, map(profile_of, times), strict=True)))

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -19,6 +20,9 @@ from shisha_rt.errors import Error, Failure
 from shisha_rt.measure.compiled import Compiled
 
 PIECE_BYTES: Final = 32 << 20
+
+SentPiece: TypeAlias = tuple[int, bytes, list[Any]]
+"""Number of the folder, `ModelPiece` as JSON, and Ray's reference to its bytes in a list; see `FarHost.bring`."""
 
 
 class FileEntry(msgspec.Struct, frozen=True):
@@ -43,6 +47,10 @@ class ModelManifest(msgspec.Struct, frozen=True):
     engine_key: str
     engines: tuple[FolderEntry, ...]
     models: tuple[FolderEntry, ...]
+
+    def folders_for(self, engine_key: str) -> tuple[FolderEntry, ...]:
+        """What a host needs whose engine has this key: with another engine it compiles the cleaned models itself."""
+        return self.engines if engine_key == self.engine_key else self.models
 
 
 class ModelPiece(msgspec.Struct, frozen=True):
@@ -85,6 +93,45 @@ def read_piece(folder: FolderEntry, piece: ModelPiece) -> bytes:
         return file.read(piece.size_bytes)
 
 
+class ModelSender:
+    """Puts pieces of the model into Ray's object store, each once.
+
+    In a thread beside the loop, as a large model takes long to read, and a full store takes long to free memory.
+    """
+
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
+        self._thread = ThreadPoolExecutor(1)
+        self._kept: dict[tuple[tuple[str, ...], bytes], Any] = {}
+        self._ends = False
+
+    def send(self, folders: Sequence[FolderEntry], numbers: Sequence[int]) -> Future[list[SentPiece]]:
+        """Send the folders with these numbers; the future fails with OSError, or an error of Ray's."""
+        return self._thread.submit(self._send, folders, numbers)
+
+    def _send(self, folders: Sequence[FolderEntry], numbers: Sequence[int]) -> list[SentPiece]:
+        pieces: list[SentPiece] = []
+        for number in numbers:
+            folder = folders[number]
+            for piece in file_pieces(folder):
+                if self._ends:
+                    return []
+                key = folder.path, msgspec.json.encode(piece)
+                ref = self._kept.get(key)
+                if ref is None:
+                    ref = self._kept[key] = self._ray.put(read_piece(folder, piece))
+                pieces.append((number, key[1], [ref]))
+        return pieces
+
+    def forget(self) -> None:
+        """Drop all pieces from the store, as no host fetches any; a host that joins later has them sent again."""
+        self._kept = {}
+
+    def close(self) -> None:
+        self._ends = True
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
 def is_here(folder: FolderEntry) -> bool:
     """Whether this host's cache has the folder, undamaged and with files of these sizes."""
     place = folder_here(folder)
@@ -114,12 +161,7 @@ def fetch(folder: FolderEntry, get: Callable[[ModelPiece], bytes]) -> Path:
 
     def build(target: Path) -> None:
         for file in folder.files:
-            _write(
-                target / file.name,
-                file,
-                [file_piece for file_piece in file_pieces(folder) if file_piece.name == file.name],
-                get,
-            )
+            _write(target / file.name, file, [piece for piece in file_pieces(folder) if piece.name == file.name], get)
 
     return publish(folder_here(folder), build)
 

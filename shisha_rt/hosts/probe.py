@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from functools import partial
@@ -13,6 +14,9 @@ _ROUND_TRIPS: Final = 7
 _BULK_BYTES: Final = 2 << 20
 _LEAST_S: Final = 1e-6
 _PATIENCE_S: Final = 20.0
+_ECHO_S: Final = 30.0
+_MOST_BYTES: Final = 1 << 26
+_AT_ONCE_BYTES: Final = 1 << 20
 
 
 def probe(address: str, port: int, patience_s: float = _PATIENCE_S) -> LinkSpeed:
@@ -40,8 +44,24 @@ def _ask(connection: socket.socket, patience_s: float, there: int, back: int) ->
     while left:
         # A limit for the whole answer: with one for each `recv`, a host that sends byte by byte could take forever.
         connection.settimeout(max(start_s + patience_s - time.perf_counter(), _LEAST_S))
-        got = len(connection.recv(min(left, 1 << 20)))
+        got = len(connection.recv(min(left, _AT_ONCE_BYTES)))
         if not got:
             raise ConnectionResetError("it hangs up")
         left -= got
     return time.perf_counter() - start_s
+
+
+def answer_probe(listener: socket.socket) -> None:
+    """Accept one connection, and answer each message with as many bytes as its header asks; close `listener`."""
+    with listener, contextlib.suppress(OSError):
+        listener.settimeout(_ECHO_S)
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(_ECHO_S)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while header := connection.recv(16, socket.MSG_WAITALL):
+                there, back = int.from_bytes(header[:8], "little"), int.from_bytes(header[8:], "little")
+                left = min(there, _MOST_BYTES)
+                while left:
+                    left -= len(connection.recv(min(left, _AT_ONCE_BYTES))) or left
+                connection.sendall(bytes(min(back, _MOST_BYTES)))

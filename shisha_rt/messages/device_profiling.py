@@ -1,11 +1,11 @@
-"""The job of a profile of devices, and its answers: JSON lines, as in `calibration`."""
+"""The jobs of profiles of devices and of partitions, and their answers: JSON lines, as in `calibration`."""
 
 from __future__ import annotations
 
 import msgspec
 
 from shisha_rt.machine.device import Device
-from shisha_rt.messages.calibration import MeasuringJob
+from shisha_rt.messages.calibration import MeasuringJob, SpanTime
 from shisha_rt.placement.device_profile import Run
 
 
@@ -33,3 +33,20 @@ class Profiled(msgspec.Struct, frozen=True, tag="profiled"):
     edge_runs: tuple[Run, ...] = ()
     incapable: tuple[tuple[int, ...], ...] = ()
     reasons: tuple[str, ...] = ()
+
+
+class PartitionProfilingJob(MeasuringJob, frozen=True, kw_only=True):
+    """Run each of `partitions` of the cleaned model in `model_folder` by itself on each of `devices`.
+
+    A partition is the indices of its operators, ascending.
+    """
+
+    model_folder: str
+    devices: tuple[Device, ...]
+    partitions: tuple[tuple[int, ...], ...]
+
+
+class PartitionsTimed(msgspec.Struct, frozen=True, tag="partitions_timed"):
+    """The last line: `times` (partitions, devices), in the job's order; None if a device cannot run a partition."""
+
+    times: tuple[tuple[SpanTime | None, ...], ...]

@@ -47,20 +47,15 @@ class NoRoom(ValueError):
 class Arena:
     """A mapping of the shared memory; the same class serves the daemon, which creates it, and its workers.
 
-    `layout` is that of the model's first shape; `further` are those of its other shapes. Raises Failure where the
-    memory is not to be had.
+    `layouts`: one for each shape of the model; `layout` is the first. Raises Failure where the memory is not to be had.
     """
 
-    def __init__(
-        self, fd: int, layout: Layout, slot_count: int, place_count: int, further: Sequence[Layout] = ()
-    ) -> None:
+    def __init__(self, fd: int, layouts: Sequence[Layout], slot_count: int, place_count: int) -> None:
         self.fd = fd
-        self.layout = layout
-        self.layouts = (layout, *further)
+        self.layouts, self.layout = layouts, layouts[0]
         self.slot_count = slot_count
-        self._slot_bytes = sum(layout.slot_bytes for layout in self.layouts)
         self._slots_at = page_aligned(place_count * RECORD_WORDS * 8)
-        self.size_bytes = self._slots_at + slot_count * self._slot_bytes
+        self.size_bytes = self._slots_at + slot_count * sum(layout.slot_bytes for layout in layouts)
         try:
             if os.fstat(fd).st_size == 0:
                 os.ftruncate(fd, self.size_bytes)
@@ -78,11 +73,11 @@ class Arena:
         self._device_speeds = self._board.view(np.float64)[:, _DEVICE_SPEEDS]
 
     @classmethod
-    def create(cls, layout: Layout, slot_count: int, place_count: int, further: Sequence[Layout] = ()) -> Arena:
+    def create(cls, layouts: Sequence[Layout], slot_count: int, place_count: int) -> Arena:
         """A new arena; its descriptor is inheritable, and sealed against growing and shrinking."""
         fd = os.memfd_create("shisha-rt-arena", os.MFD_ALLOW_SEALING)
         try:
-            arena = cls(fd, layout, slot_count, place_count, further)
+            arena = cls(fd, layouts, slot_count, place_count)
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
         except (Failure, OSError):
             os.close(fd)
@@ -125,10 +120,7 @@ class Arena:
         """Copy in all of a tensor, whose shape does not depend on the data. Raises ValueError if sizes differ."""
         start = self._start(slot, region)
         self._view[start : start + region.size_bytes] = data
-
-    @property
-    def has_booleans(self) -> bool:
-        return any(region.tensor.datatype == "BOOL" for layout in self.layouts for region in layout.regions.values())
+        self.make_booleans(slot, region)
 
     def make_booleans(self, slot: int, region: Region) -> None:
         """Make each byte of a tensor of booleans 0 or 1: engines differ in what they take others for."""
@@ -180,7 +172,6 @@ class Arena:
         self._board[place, :_SPEED] = (now_ns, 0, 0, 0)
 
     def sign(self, place: int) -> Sign:
-        """Return a place's sign of life, as its worker wrote it last."""
         heartbeat, frame, started, paced_until = self._board[place, :_SPEED].tolist()
         return Sign(heartbeat, frame - 1 if frame else None, started, paced_until)
 
@@ -212,7 +203,6 @@ class Arena:
         self._words[place * RECORD_WORDS + _PACED_UNTIL] = until_ns
 
     def note_end(self, place: int) -> None:
-        """Note that a worker has ended the frame that it was at."""
         record = place * RECORD_WORDS
         self._words[record + _FRAME] = 0
         self._words[record + _PACED_UNTIL] = 0

@@ -87,11 +87,7 @@ class Channel:
     """
 
     def __init__(
-        self,
-        end: socket.socket,
-        max_waiting_bytes: int = MAX_WAITING_BYTES,
-        largest_bytes: int = LARGEST_BYTES,
-        most_unread_bytes: float = math.inf,
+        self, end: socket.socket, largest_bytes: int = LARGEST_BYTES, most_unread_bytes: float = math.inf
     ) -> None:
         self._end = end
         self._largest_bytes = largest_bytes
@@ -102,7 +98,6 @@ class Channel:
         self._view = memoryview(self._buffer)
         self._waiting: deque[bytes | _Large] = deque()
         self._waiting_bytes = 0
-        self._max_waiting_bytes = max_waiting_bytes
         self._reason = GONE
         self._beside: deque[int] = deque()
         self.open = True
@@ -111,11 +106,11 @@ class Channel:
         self.beats = 0
 
     @classmethod
-    def pair(cls, *, max_waiting_bytes: int = MAX_WAITING_BYTES) -> tuple[Channel, socket.socket]:
+    def pair(cls) -> tuple[Channel, socket.socket]:
         """The daemon's end, which never blocks, and the end that a child is to inherit."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        return cls(ours, max_waiting_bytes), theirs
+        return cls(ours), theirs
 
     @classmethod
     def inherited(cls, fd: int) -> Channel:
@@ -231,7 +226,7 @@ class Channel:
 
     def _send_in_turn(self, data: bytes) -> None:
         self.flush()
-        if self._waiting_bytes > self._max_waiting_bytes:
+        if self._waiting_bytes > MAX_WAITING_BYTES:
             raise self._broken(f"the other end does not read, and {self._waiting_bytes} bytes wait for it")
         small = 0 < len(data) <= SMALL_BYTES  # an empty datagram would mean the end
         self._put_off(data if small else self._large(data))

@@ -108,8 +108,8 @@ def start_child(
     process or descriptor can be had.
     """
     order = ChildOrder(module, arguments, pass_fds, {**os.environ, **_ENVIRONMENT}, ended_by)
-    with _here() as folder, _streams(stdin, stdout, stderr) as (theirs, ours):
-        return Child(_servers.start(order, [folder, *theirs, *pass_fds]), ours)
+    with _inherited(stdin, stdout, stderr) as (theirs, ours):
+        return Child(_servers.start(order, [*theirs, *pass_fds]), ours)
 
 
 def start_with_channel(module: str, beside: Sequence[int] = (), stderr: _Stream = None) -> tuple[Child, Channel]:
@@ -215,20 +215,13 @@ def adopt(line: ForkLine) -> None:
 
 
 @contextlib.contextmanager
-def _here() -> Iterator[int]:
-    """A descriptor of the working directory."""
-    folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield folder
-    finally:
-        os.close(folder)
-
-
-@contextlib.contextmanager
-def _streams(*streams: _Stream) -> Iterator[tuple[list[int], list[IO[bytes] | None]]]:
-    """Descriptors of a child's standard streams, and our ends of its pipes, closed if the child does not start."""
+def _inherited(*streams: _Stream) -> Iterator[tuple[list[int], list[IO[bytes] | None]]]:
+    """Descriptors of the working directory and of a child's standard streams, and our ends of its pipes, which are
+    closed if the child does not start.
+    """
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as unless_started:
-        fds: list[int] = []
+        fds = [os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
+        theirs.callback(os.close, fds[0])
         pipes: list[IO[bytes] | None] = []
         for number, stream in enumerate(streams):
             pipe = None

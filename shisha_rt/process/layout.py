@@ -17,9 +17,9 @@ frame of one shape no longer needs is given back regardless of frames of other s
 from __future__ import annotations
 
 import mmap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from shisha_rt.process.output_room import OUTPUT_BYTES
 from shisha_rt.tensors import Tensor
@@ -69,31 +69,21 @@ class Layout:
     output_bytes: int
 
 
-class HasTensors(Protocol):
-    """Tensors of one shape of a model, as in its index."""
+def layouts_of(shapes: Iterable[Iterable[Tensor]], output_bytes: int = OUTPUT_BYTES) -> tuple[Layout, ...]:
+    """One layout for each shape of a model: the tensors of its index, one after the other, each at the start of a page.
 
-    @property
-    def tensors(self) -> Sequence[Tensor]:
-        """Every tensor that has a buffer in a slot, each once."""
-
-
-def layouts_of(indexes: Sequence[HasTensors], output_bytes: int = OUTPUT_BYTES) -> tuple[Layout, ...]:
-    """One layout for each shape of a model."""
+    A tensor has one buffer in a slot, so it is there once.
+    """
     layouts: list[Layout] = []
-    for index in indexes:
-        layouts.append(layout_of(index, output_bytes, start_bytes=sum(layout.slot_bytes for layout in layouts)))
+    offset = 0
+    for tensors in shapes:
+        start_bytes, regions = offset, dict[str, Region]()
+        for tensor in tensors:
+            size_bytes = SHAPE_BYTES + output_bytes if tensor.open_axes else tensor.size_bytes
+            regions[tensor.name] = Region(tensor, offset, size_bytes)
+            offset = page_aligned(offset + max(size_bytes, 1))
+        layouts.append(Layout(offset - start_bytes, regions, output_bytes))
     return tuple(layouts)
-
-
-def layout_of(index: HasTensors, output_bytes: int = OUTPUT_BYTES, *, start_bytes: int = 0) -> Layout:
-    """Lay out the tensors one after the other from `start_bytes` on, each at the start of a page."""
-    regions: dict[str, Region] = {}
-    offset = start_bytes
-    for tensor in index.tensors:
-        size_bytes = SHAPE_BYTES + output_bytes if tensor.open_axes else tensor.size_bytes
-        regions[tensor.name] = Region(tensor, offset, size_bytes)
-        offset = page_aligned(offset + max(size_bytes, 1))
-    return Layout(offset - start_bytes, regions, output_bytes)
 
 
 def page_aligned(size_bytes: int) -> int:

@@ -33,10 +33,6 @@ class LentPiece(msgspec.Struct, frozen=True, array_like=True):
     size_bytes: int
 
 
-CopyLent: TypeAlias = Callable[[Sequence[LentPiece], Mapping[int, int], Arena, int, int], None]
-"""Copies pieces of lent memory (descriptors, by region) to or from a slot of a layout."""
-
-
 class LentFault(Exception):
     """A piece could not be copied; the message says why in one line."""
 
@@ -53,25 +49,13 @@ def create_region(size_bytes: int) -> int:
     return fd
 
 
-def reader_of_lent(arena: Arena) -> CopyLent:
-    """How lent inputs are copied into slots: `read_lent`, and for a model of booleans with each made 0 or 1."""
-    return _read_with_booleans if arena.has_booleans else read_lent
-
-
-def _read_with_booleans(
-    pieces: Sequence[LentPiece], fds: Mapping[int, int], arena: Arena, slot: int, layout: int
-) -> None:
-    read_lent(pieces, fds, arena, slot, layout)
-    for piece in pieces:
-        arena.make_booleans(slot, arena.layouts[layout].regions[piece.tensor])
-
-
 def read_lent(pieces: Sequence[LentPiece], fds: Mapping[int, int], arena: Arena, slot: int, layout: int) -> None:
-    """Copy inputs into `slot`. Raises LentFault."""
+    """Copy inputs into `slot` of a layout; `fds`: descriptors, by region. Raises LentFault."""
     regions = arena.layouts[layout].regions
     for piece in pieces:
-        room = arena.raw(slot, regions[piece.tensor])
-        _copy(os.preadv, piece, fds, room.data, "read")
+        region = regions[piece.tensor]
+        _copy(os.preadv, piece, fds, arena.raw(slot, region).data, "read")
+        arena.make_booleans(slot, region)
 
 
 def write_lent(pieces: Sequence[LentPiece], fds: Mapping[int, int], arena: Arena, slot: int, layout: int) -> None:

@@ -1,4 +1,5 @@
-"""Whether a child process hangs: one rule for all but workers, which sign the board (`daemon/fleet/watch.py`).
+"""Whether a child process hangs: one rule for all but workers that are ready, which sign the board
+(`daemon/fleet/watch.py`).
 
 A child with a line to its parent gives a sign of life every second, from a thread of its own. It is also alive while it
 computes, or wants to: a solver may hold the interpreter's lock for long, and a child that starts gives no signs yet. A
@@ -10,14 +11,18 @@ Time counts only while the parent itself was running.
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Final
 
+from shisha_rt.process.channel import Channel, ChannelBroken
+from shisha_rt.process.readable import await_ready
 from shisha_rt.process.stat import stat_fields, wants_core
 
 SILENCE_S: Final = 5.0
 JOB_SILENCE_S: Final = 300.0
+_LOOK_EVERY_S: Final = 0.5
 _SEEN_S: Final = 1.0
 """A look counts for at most this long: if it comes later, the parent itself was stopped."""
 
@@ -57,6 +62,20 @@ class Pulse:
         if self.silent_s < self._patience_s and not _is_stopped(self._pid):
             return None
         return f"it hangs: no sign of life for {self.silent_s:.0f} s"
+
+
+def await_message(channel: Channel, pulse: Pulse, within_s: float = math.inf) -> bytes | None:
+    """Wait for the next message of a child; None if none comes in that time. Raises ChannelBroken, also if it hangs."""
+    end_s = time.monotonic() + within_s
+    while (data := channel.take()) is None:
+        channel.flush()
+        hangs = pulse.look(channel.beats)
+        if hangs is not None:
+            raise ChannelBroken(hangs)
+        if time.monotonic() >= end_s:
+            return None
+        await_ready([channel.fileno()], _LOOK_EVERY_S, [channel.fileno()] if channel.waiting else ())
+    return data
 
 
 def cpu_ticks(pid: int) -> int:

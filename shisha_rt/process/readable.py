@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import array
 import fcntl
 import math
 import select
+import sys
 from collections.abc import Iterable
 
 
@@ -33,6 +33,4 @@ def queued_bytes(fd: int, queue: int) -> int:
 
     FIONREAD: received, and not read here yet. TIOCOUTQ: sent, and not read (UNIX) or acknowledged (TCP) by the peer.
     """
-    count = array.array("i", [0])
-    fcntl.ioctl(fd, queue, count)
-    return count[0]
+    return int.from_bytes(fcntl.ioctl(fd, queue, bytes(4)), sys.byteorder)

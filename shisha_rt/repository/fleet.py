@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -290,7 +290,7 @@ class Fleet:
         allotted = self._share.look(now_s, processes, self._is_in_use)
         self._share.leases.share()  # daemons hold the cores too, and outlive this process
         if allotted is not None:
-            self.journal.write(event_log.PlacesAllotted(**asdict(allotted)), "the host")
+            self.journal.write(allotted, "the host")
             self.deal(de.PlacesAllowed(tuple(self._allowed)))
 
     def _is_in_use(self, place: str) -> bool:

@@ -229,7 +229,7 @@ class Front(PublicSocket):
     def _end(self, line: Line) -> None:
         del self._lines[line.client, line.model]
         self._holding.discard(line)
-        self._poller.unwatch_socket(line.socket)
+        self._poller.unwatch(int(line.socket.fileno()))
         line.socket.close()
 
     def awaiting(self) -> set[Hashable]:

@@ -174,8 +174,10 @@ class ModelHost:
                 self._stop_at_s = now_s + (0.0 if self._stopping else _DRAIN_S)
                 self.fleet.stopping = True
                 self._manager.stopping()
-            case HttpCounted() | GrpcListens():
-                self.web.hear(event)
+            case HttpCounted():
+                self.web.count(event)
+            case GrpcListens():
+                self.web.grpc_listens(event)
             case event_log.HttpEnded():
                 self.fleet.journal.write(event, "the end of the HTTP process")
 
@@ -184,7 +186,7 @@ class ModelHost:
         self.fleet.look_at_host(now_s, self._processes)
         for served in self.fleet.models.values():
             self._versions.see_off(served, now_s)
-        for event in self.web.look():
+        for event in self.web.link.look():
             self._hear(event, now_s)
         self.front.look(now_s)
         self._manager.look(
@@ -193,7 +195,7 @@ class ModelHost:
 
     def _processes(self) -> tuple[Iterable[int], Iterable[int]]:
         """Pids of this process, of the models' daemons and of all their children; pids of clients are not known."""
-        children = *(daemon.pid for daemon in self.fleet.daemons), self.web.pid
+        children = *(daemon.pid for daemon in self.fleet.daemons), self.web.link.pid
         return [os.getpid(), *(pid for child in filter(None, children) for pid in family(child))], ()
 
     # --- requests ---------------------------------------------------------------------------------------------

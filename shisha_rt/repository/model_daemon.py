@@ -99,7 +99,7 @@ class AskingLine:
             yield from ()
 
     def close(self) -> None:
-        self._poller.unwatch_socket(self._socket)
+        self._poller.unwatch(int(self._socket.fileno()))
         self._socket.close()
         waiting, self._waiting = self._waiting, {}
         for then in waiting.values():

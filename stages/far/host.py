@@ -71,8 +71,7 @@ class FarPlace:
         self._end = end
         self._worker = config.worker
         self._model = model
-        layout, *further = model.layouts
-        self._arena = Arena.create(layout, config.worker.slot_count, 1, further)
+        self._arena = Arena.create(model.layouts, config.worker.slot_count, place_count=1)
         self._arena.set_speed(0, 1.0)  # until its relay says otherwise
         self._arena.clear_sign(0, time.monotonic_ns())
         self._shipping = Shipping(self._arena, sends="makes")

@@ -25,7 +25,7 @@ from shisha_rt.messages import worker as messages
 from shisha_rt.messages.worker import FAR_END_GONE, WorkerConfig
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.channel import Channel, ChannelBroken
-from shisha_rt.process.lent import LentFault, reader_of_lent, write_lent
+from shisha_rt.process.lent import LentFault, read_lent, write_lent
 from shisha_rt.process.parent import belong_to
 from stages.far import messages as far
 from stages.far.carrier import Carried, CarrierBroken, NearEnd
@@ -69,9 +69,7 @@ class Relay:
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
         self._model = FarModel(config)
-        layout, *further = self._model.layouts
-        self._arena = Arena(config.arena_fd, layout, config.slot_count, config.place_count, further)
-        self._read_lent = reader_of_lent(self._arena)
+        self._arena = Arena(config.arena_fd, self._model.layouts, config.slot_count, config.place_count)
         self._shipping = Shipping(self._arena, sends="reads")
         self._lent: dict[int, int] = {}
         self._kept: deque[messages.Run] = deque()  # held while the link is being measured
@@ -193,7 +191,7 @@ class Relay:
         try:
             back_bytes = self._shipping.received_bytes(part, run.layout)
             if run.reads:
-                self._read_lent(run.reads, self._lent, self._arena, part.slot, run.layout)
+                read_lent(run.reads, self._lent, self._arena, part.slot, run.layout)
             sent, tensors = self._shipping.send(part, run.layout)
         except (LentFault, NoRoom, NotPrepared) as error:
             self._send(messages.Failed(part, str(error)))

@@ -13,7 +13,7 @@ from shisha_rt.messages.worker import LARGEST_PING_BYTES, WorkerConfig
 from shisha_rt.model.reader import index_file
 from shisha_rt.model.spans import Span
 from shisha_rt.process.arena import Arena
-from shisha_rt.process.layout import MAX_RANK, Layout, Region, layouts_of
+from shisha_rt.process.layout import MAX_RANK, Region, layouts_of
 from stages.engines.onnxruntime.parts import Boundaries, read_parts
 from stages.far.carrier import Carried, CarrierBroken
 from stages.far.messages import DoneFar, PrepareFar, RunFar, TensorBeside
@@ -32,7 +32,7 @@ class FarModel:
     def __init__(self, config: WorkerConfig) -> None:
         folders = [Path(folder) for folder in config.engine_folders]
         indexes = [index_file.read_index(folder) for folder in folders]
-        self.layouts: tuple[Layout, ...] = layouts_of(indexes, config.output_bytes)
+        self.layouts = layouts_of([index.tensors for index in indexes], config.output_bytes)
         self._boundaries = [
             Boundaries(read_parts(folder), [spec.name for spec in index.outputs])
             for folder, index in zip(folders, indexes, strict=True)

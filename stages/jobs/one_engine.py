@@ -18,7 +18,7 @@ from shisha_rt.model.index import made_outputs
 from shisha_rt.model.reader import index_file
 from shisha_rt.plan.engine import DEFAULT_ENGINE
 from shisha_rt.process.arena import Arena
-from shisha_rt.process.layout import layout_of
+from shisha_rt.process.layout import layouts_of
 from shisha_rt.process.parent import die_before_others, line_to_parent
 from stages.built.batched import BatchedStage, Together
 from stages.engines.onnxruntime.segment import OptimisedModel
@@ -99,7 +99,7 @@ class _Shape:
     def __init__(self, asked: te.BuildEngine, model_folder: Path, engine_folder: Path) -> None:
         index = index_file.read_index(engine_folder)
         self._slots = range(asked.job.batch)
-        self._arena = Arena.create(layout_of(index), slot_count=asked.job.batch, place_count=1)
+        self._arena = Arena.create(layouts_of([index.tensors]), slot_count=asked.job.batch, place_count=1)
         self._outputs = [spec.name for spec in made_outputs(index) if not spec.open_axes]
         threads = threads_of(asked.job)
         whole: EngineSession

@@ -25,7 +25,7 @@ import numpy as np
 from shisha_rt.errors import Failure
 from shisha_rt.machine.device import Device
 from shisha_rt.messages.calibration import Progress, Rounds, SpanTime
-from shisha_rt.messages.partition_profiling import PartitionProfilingJob, PartitionsTimed
+from shisha_rt.messages.device_profiling import PartitionProfilingJob, PartitionsTimed
 from shisha_rt.model.rounding import depends_on_engine
 from shisha_rt.placement.segments import Segment, segment
 from stages.built.clean_model import CleanModel

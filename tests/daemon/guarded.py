@@ -11,7 +11,7 @@ import zmq
 
 from shisha_rt.daemon.front.gateway import Arrived, Gateway
 from shisha_rt.daemon.front.regions import Regions
-from shisha_rt.daemon.front.security import Access, Security
+from shisha_rt.daemon.front.security import Security
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.access import AccessList, Permission, User
 from shisha_rt.protocol.keys import KeyPair, new_pair
@@ -36,7 +36,7 @@ class Guarded:
         signature = Signature("m", (Tensor("x", (1, 300), "FP32"),), (Tensor("y", (1, 300), "FP32"),))
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         limits = Limits(max_message_bytes=67_000, max_answer_bytes=1_200, max_header_bytes=64_000)
-        self.security = Security(DAEMON, Access(AccessList(users or USERS)), self._refuse)
+        self.security = Security(DAEMON, AccessList(users or USERS), self._refuse)
         self.regions = Regions(16, 1 << 20)
         self.gateway = Gateway(
             self.context, "tcp://127.0.0.1:0", signature, limits, self.regions, self._count, self.security

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from shisha_rt.daemon.front import addresses as front_addresses
 from shisha_rt.daemon.front.addresses import addresses_of
-from shisha_rt.daemon.front.http_address import HeldPort, HttpListener, grpc_address, http_address, metrics_address
+from shisha_rt.daemon.front.http_address import HeldPort, HttpListener, http_address
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.errors import BadInput, Error
 from tests.wording import raised
@@ -62,8 +62,8 @@ def test_what_is_no_address_is_refused_in_a_line(text: str) -> None:
 
 
 def test_a_port_by_itself_is_one_of_loopback() -> None:
-    assert str(http_address("7102")) == str(metrics_address("7102")) == "127.0.0.1:7102"
-    assert not metrics_address("0").beyond
+    assert str(http_address("7102")) == str(http_address("7102", "metrics")) == "127.0.0.1:7102"
+    assert not http_address("0", "metrics").beyond
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_port_by_itself_is_one_of_loopback() -> None:
 )
 def test_what_is_no_address_of_metrics_is_refused_in_a_line(text: str) -> None:
     with raised(BadInput, Error.BAD_ENDPOINT, match="expected HOST:PORT, as 127") as refused:
-        metrics_address(text)
+        http_address(text, "metrics")
     assert str(refused.value).startswith(f"metrics {text!r}: ")
     assert "\n" not in str(refused.value)
 
@@ -164,11 +164,11 @@ def certificate_in(folder: Path) -> tuple[Path, Path]:
 
 
 def test_a_port_held_for_grpc_is_nobody_elses() -> None:
-    held = HeldPort(grpc_address("127.0.0.1:0"))
+    held = HeldPort(http_address("127.0.0.1:0", "grpc"))
     try:
-        port = int(held.target.rpartition(":")[2])
+        port = int(held.passed.target.rpartition(":")[2])
         with pytest.raises(BadInput, match=f"127.0.0.1:{port}: another program serves there"):
-            HeldPort(grpc_address(str(port)))
+            HeldPort(http_address(str(port), "grpc"))
         with pytest.raises(BadInput, match=f"127.0.0.1:{port}: another program serves there"):
             HttpListener(http_address(str(port)))
         with socket.socket() as served:  # as the library binds
@@ -181,16 +181,16 @@ def test_a_port_held_for_grpc_is_nobody_elses() -> None:
                 socket.create_connection(("127.0.0.1", port)).close()
                 served.accept()[0].close()
             with pytest.raises(BadInput, match="another program serves there"):
-                HeldPort(grpc_address(str(port)))
+                HeldPort(http_address(str(port), "grpc"))
     finally:
         held.close()
-    HeldPort(grpc_address(str(port))).close()
+    HeldPort(http_address(str(port), "grpc")).close()
 
 
 @pytest.mark.parametrize("text", ["unix:/run/shisha.sock", "localhost", ""])
 def test_grpc_is_spoken_at_a_host_and_a_port(text: str) -> None:
     with pytest.raises(BadInput, match=r"expected HOST:PORT, as 127\.0\.0\.1:8001"):
-        grpc_address(text)
+        http_address(text, "grpc")
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_an_answer_to_a_client_that_has_gone_is_counted(here: LocalGateway) -> N
     line.send(asked("1"))
     here.turn()
     (arrived,) = here.arrived
-    arrived.reply.follow()
+    here.gateway.follow(arrived.reply.client, arrived.reply.envelope)
     line.close()
     here.turn()
     arrived.reply.send_fields({})

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -75,6 +76,18 @@ def test_a_model_is_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with closing(PreparerLink()) as link, pytest.raises(Failure) as failure:
         link.wait(lambda step: None)
     assert failure.value.kind == Error.CHILD_DIED
+
+
+def test_a_process_that_is_not_understood_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`serve` waited for ever for the end of a process that went on."""
+    program = "import socket, sys, time\nsocket.send_fds(socket.socket(fileno=int(sys.argv[1])), [b'x'], [0])\n"
+    (tmp_path / "goes_on.py").write_text(f"{program}time.sleep({PATIENCE_S})\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
+    monkeypatch.setattr(preparer_link, "_MODULE", "goes_on")
+    began_s = time.monotonic()
+    with closing(PreparerLink()) as link, raised(Failure, Error.CHILD_DIED, match="no message"):
+        link.wait(lambda step: None)
+    assert time.monotonic() < began_s + PATIENCE_S
 
 
 def test_what_a_dead_process_is_asked_is_no_other_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

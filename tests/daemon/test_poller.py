@@ -85,7 +85,7 @@ def test_a_socket_that_gives_way_to_another_in_a_turn_is_not_asked() -> None:
 
         def replace() -> list[str]:
             pulling.recv()
-            poller.unwatch_socket(leaving)
+            poller.unwatch(int(leaving.fileno()))
             leaving.close()
             while number not in [int(other.fileno()) for other in others]:  # closed by a thread of ZeroMQ's
                 others.append(context.socket(zmq.PAIR))

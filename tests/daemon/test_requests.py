@@ -15,7 +15,7 @@ from shisha_rt.daemon.front.requests import AnswerTo, Requests, SeveralFrames, T
 from shisha_rt.errors import Error
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.process.arena import Arena
-from shisha_rt.process.layout import layout_of
+from shisha_rt.process.layout import layouts_of
 from shisha_rt.protocol.request import InferRequest, Lent
 from shisha_rt.protocol.signature import Signature
 from shisha_rt.tensors import Tensor
@@ -35,7 +35,7 @@ SLOT = 1
 
 @pytest.fixture
 def arena() -> Iterator[Arena]:
-    arena = Arena.create(layout_of(INDEX, output_bytes=1024), slot_count=2, place_count=1)
+    arena = Arena.create(layouts_of([INDEX.tensors], output_bytes=1024), slot_count=2, place_count=1)
     yield arena
     arena.close()
 
@@ -105,7 +105,7 @@ def test_booleans_are_0_or_1_however_they_come() -> None:
     given, x = bytes((0, 1, 2, 255)), Tensor("x", (4,), "BOOL")
     index = msgspec.structs.replace(INDEX, inputs=(x,), outputs=())
     arena, regions = (
-        Arena.create(layout_of(index, output_bytes=1024), slot_count=2, place_count=1),
+        Arena.create(layouts_of([index.tensors], output_bytes=1024), slot_count=2, place_count=1),
         Regions(16, 1 << 20),
     )
     try:

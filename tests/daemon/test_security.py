@@ -18,10 +18,10 @@ import zmq
 from shisha_rt.daemon.front.access_control import read_access
 from shisha_rt.daemon.front.connections import LOOK_EVERY_S, Connection
 from shisha_rt.daemon.front.gateway import Arrived
-from shisha_rt.daemon.front.security import Access
+from shisha_rt.daemon.front.security import Security
 from shisha_rt.errors import BadInput
 from shisha_rt.protocol.access import AccessList, Permission, User
-from tests.daemon.guarded import ALICE, BOSS, MALLORY, STRANGER, USERS, Guarded
+from tests.daemon.guarded import ALICE, BOSS, DAEMON, MALLORY, STRANGER, USERS, Guarded
 from tests.wording import says
 
 NOTHING_MS = 200
@@ -168,10 +168,10 @@ def test_what_a_user_may_changes_at_once(guarded: Guarded) -> None:
 
 def test_users_of_the_daemons_own_stay_whatever_the_list_says() -> None:
     inner = User("(HTTP)", public_key=STRANGER.public)
-    access = Access(AccessList(USERS), [inner])
-    access.users = AccessList(())
-    assert access.of_key(STRANGER.public) is inner
-    assert access.of_key(ALICE.public) is None
+    security = Security(DAEMON, AccessList(USERS), lambda _: None, [inner])
+    security.users = AccessList(())
+    assert security.user_of(STRANGER.public) is inner
+    assert security.user_of(ALICE.public) is None
 
 
 def test_a_routing_id_of_ones_own_is_refused(guarded: Guarded) -> None:

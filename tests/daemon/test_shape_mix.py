@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from shisha_rt.daemon.fleet.shape_mix import ShapeMix
+from shisha_rt.daemon.fleet.telemetry import ShapeMix
 
 
 def test_of_one_shape_nothing_changes() -> None:

@@ -12,7 +12,7 @@ from shisha_rt.daemon.sweep import PIECE_BYTES, Sweep, passing_tensors
 from shisha_rt.model.index import Crossing, ModelIndex
 from shisha_rt.plan.plan import Plan
 from shisha_rt.process.arena import Arena
-from shisha_rt.process.layout import layout_of, layouts_of
+from shisha_rt.process.layout import layouts_of
 from shisha_rt.tensors import Tensor
 
 LAYERS: Final = 12
@@ -39,7 +39,7 @@ EACH: Final = Plan.of((layer, layer, f"p{layer}") for layer in range(LAYERS))
 
 @pytest.fixture
 def arena() -> Iterator[Arena]:
-    arena = Arena.create(layout_of(INDEX), SLOTS, place_count=1)
+    arena = Arena.create(layouts_of([INDEX.tensors]), SLOTS, place_count=1)
     for slot in range(SLOTS):
         for region in arena.layout.regions.values():
             arena.raw(slot, region)[::4096] = 1
@@ -92,8 +92,8 @@ def test_what_a_new_plan_needs_is_left_as_it_is_from_then_on(arena: Arena) -> No
 
 
 def test_tensors_of_one_shape_go_without_those_of_another() -> None:
-    layouts = layouts_of([INDEX, INDEX])
-    two = Arena.create(layouts[0], SLOTS, place_count=1, further=layouts[1:])
+    layouts = layouts_of([INDEX.tensors, INDEX.tensors])
+    two = Arena.create(layouts, SLOTS, place_count=1)
     regions = [layout.regions["t3"] for layout in layouts]
     for slot in range(SLOTS):
         for region in regions:

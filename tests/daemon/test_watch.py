@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from shisha_rt.daemon.fleet.watch import HangLimits, Watch
 from shisha_rt.process.board import Sign
-from tests.wording import says
 
 PATIENCE = HangLimits(silence_s=2.0, frame_s=5.0, expected_factor=20.0)
 LOOK_S = 0.25
@@ -81,21 +80,6 @@ def test_what_it_took_before_it_waited_is_not_forgotten() -> None:
     reasons = _looks(_watch(), computing + waiting)
     hung = next(i for i, reason in enumerate(reasons) if reason is not None)
     assert hung * LOOK_S == 60 + PATIENCE.frame_s - 16 * LOOK_S
-
-
-def test_a_worker_that_was_stopped_as_it_starts_is_told_of_soon() -> None:
-    """Stopped 3 ms after its start it held every frame for 60.4 s."""
-    watch = _watch()
-    reasons = [watch.look_at_start(3, LOOK_S) for _ in range(30)]
-    first = next(i for i, reason in enumerate(reasons) if reason is not None)
-    assert first * LOOK_S == PATIENCE.start_s + LOOK_S
-    assert reasons[first] == says("… done nothing for 5.2 s")
-
-
-def test_a_worker_that_computes_or_wants_to_may_take_its_time_to_start() -> None:
-    busy, starved = _watch(), Watch(PATIENCE, lambda: True)
-    assert not any(busy.look_at_start(ticks // 8, LOOK_S) for ticks in range(1000))
-    assert not any(starved.look_at_start(3, LOOK_S) for _ in range(1000))
 
 
 def test_a_worker_that_has_parts_and_runs_none_has_lost_a_message() -> None:

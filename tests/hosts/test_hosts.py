@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import Future
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
@@ -47,17 +51,19 @@ def test_the_first_thing_to_mend_is_said_first() -> None:
     assert "Python" in str(why_unfit(HERE, msgspec.json.encode(there)))
 
 
-def test_one_whose_version_says_other_things_of_itself_is_refused_with_both_versions(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_one_whose_version_says_other_things_of_itself_is_refused_with_both_versions() -> None:
     """That ended the process of the cluster."""
-    refused: list[str] = []
-    monkeypatch.setattr(process.Cluster, "_refuse", lambda _, hosted, why: refused.append(f"{hosted.address}: {why}"))
+    answer: Future[tuple[str, bytes]] = Future()
+    answer.set_result(("10.0.0.7", b'{"version": "0.9", "cores": "four"}'))
+    called = SimpleNamespace(future=lambda: answer)
     cluster = process.Cluster.__new__(process.Cluster)
     cluster._about = HERE
     hosted = process._Hosted("far", Remote(), 0)
-    cluster._met(hosted, ("10.0.0.7", b'{"version": "0.9", "cores": "four"}'))
-    assert refused == ["10.0.0.7: it has shisha-rt 0.9, and this host 1.2.3: pip install shisha-rt==1.2.3 there"]
+    hosted.actor = SimpleNamespace(about=SimpleNamespace(remote=lambda: called))
+    with pytest.raises(process._Unfit) as unfit:
+        asyncio.run(cluster._come_up(hosted))
+    assert hosted.address == "10.0.0.7"
+    assert str(unfit.value) == "it has shisha-rt 0.9, and this host 1.2.3: pip install shisha-rt==1.2.3 there"
 
 
 @pytest.mark.parametrize(("what", "its"), [("engine_key", "other"), ("processor", "another")])

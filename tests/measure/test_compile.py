@@ -31,7 +31,7 @@ from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.job import JobFailed, run_job
-from shisha_rt.process.layout import layout_of
+from shisha_rt.process.layout import layouts_of
 from stages.engines.onnxruntime.optimised_graph import MODEL_FILE
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.session import untimed
@@ -116,13 +116,13 @@ def check_gate(index: ModelIndex, works: Sequence[Sequence[Span]]) -> None:
 def answer(folder: Path, works: list[list[Span]], x: Array) -> dict[str, Array]:
     index = read_index(folder)
     check_gate(index, works)
-    model, layout = OptimisedModel(folder, index), layout_of(index)
-    arena = Arena.create(layout, slot_count=1, place_count=1)
+    model, layouts = OptimisedModel(folder, index), layouts_of([index.tensors])
+    arena = Arena.create(layouts, slot_count=1, place_count=1)
     try:
-        arena.view(0, layout.regions[index.inputs[0].name])[...] = x
+        arena.view(0, arena.layout.regions[index.inputs[0].name])[...] = x
         for work in works:
             model.segment(work).on_slot(arena, 0)(untimed)
-        return {spec.name: arena.view(0, layout.regions[spec.name]).copy() for spec in index.outputs}
+        return {spec.name: arena.view(0, arena.layout.regions[spec.name]).copy() for spec in index.outputs}
     finally:
         arena.close()
 

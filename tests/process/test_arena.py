@@ -22,7 +22,7 @@ from shisha_rt.model.spans import Span
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.board import MAX_DEVICES, Sign
-from shisha_rt.process.layout import SHAPE_BYTES, Layout, layout_of
+from shisha_rt.process.layout import SHAPE_BYTES, Layout, layouts_of
 from shisha_rt.process.output_room import OUTPUT_BYTES
 from shisha_rt.tensors import Tensor
 from tests.wording import raised
@@ -42,12 +42,13 @@ INDEX = ModelIndex(
         Crossing(Tensor("y", (7,), "INT64"), made=1, readers=(2,)),
     ),
 )
-LAYOUT = layout_of(INDEX)
+LAYOUTS = layouts_of([INDEX.tensors])
+(LAYOUT,) = LAYOUTS
 
 
 @pytest.fixture
 def arena() -> Iterator[Arena]:
-    arena = Arena.create(LAYOUT, slot_count=3, place_count=2)
+    arena = Arena.create(LAYOUTS, slot_count=3, place_count=2)
     yield arena
     arena.close()
 
@@ -86,8 +87,8 @@ def test_a_slot_that_does_not_exist_is_refused(arena: Arena, slot: int) -> None:
 def test_another_process_sees_what_is_written(arena: Arena) -> None:
     arena.view(2, LAYOUT.regions["x"])[...] = 7
     program = (
-        "import sys; from tests.process.test_arena import LAYOUT; from shisha_rt.process.arena import Arena\n"
-        "arena = Arena(int(sys.argv[1]), LAYOUT, 3, 2)\n"
+        "import sys; from tests.process.test_arena import LAYOUT, LAYOUTS; from shisha_rt.process.arena import Arena\n"
+        "arena = Arena(int(sys.argv[1]), LAYOUTS, 3, 2)\n"
         "arena.view(2, LAYOUT.regions['y'])[...] = arena.view(2, LAYOUT.regions['x']).sum()\n"
         "arena.beat(1, 123); arena.note_start(1, 0, 456)\n"
     )
@@ -126,7 +127,7 @@ def test_devices_have_speeds_of_their_own_which_outlive_a_worker(arena: Arena) -
     arena.note_start(1, 5, 10)
     arena.clear_sign(0, 99)
     arena.clear_sign(1, 99)
-    attached = Arena(arena.fd, LAYOUT, 3, 2)
+    attached = Arena(arena.fd, LAYOUTS, 3, 2)
     assert [attached.device_speed(0, device) for device in (0, 1, MAX_DEVICES - 1)] == [0.25, 1.0, 1.0]
     assert [attached.device_speed(1, device) for device in (0, 1, MAX_DEVICES - 1)] == [1.0, 1.0, 0.5]
     assert (attached.sign(0), attached.sign(1)) == (Sign(99, None, 0), Sign(99, None, 0))
@@ -210,7 +211,7 @@ def test_memory_that_a_limit_refuses_is_a_failure_and_leaves_no_file() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (mmap.PAGESIZE, limits[1]))
     try:
         with raised(Failure, Error.FAILED, match=f"{os.strerror(errno.EFBIG)}; "):
-            Arena.create(LAYOUT, slot_count=64, place_count=64)
+            Arena.create(LAYOUTS, slot_count=64, place_count=64)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert set(Path("/proc/self/fd").iterdir()) == open_before
@@ -221,7 +222,7 @@ def _resident_bytes(arena: Arena) -> int:
 
 
 def test_a_layout_is_the_same_for_everyone() -> None:
-    assert layout_of(INDEX) == LAYOUT == Layout(LAYOUT.slot_bytes, LAYOUT.regions, OUTPUT_BYTES)
+    assert layouts_of([INDEX.tensors])[0] == LAYOUT == Layout(LAYOUT.slot_bytes, LAYOUT.regions, OUTPUT_BYTES)
 
 
 OPEN = ModelIndex(
@@ -241,7 +242,7 @@ OPEN = ModelIndex(
 
 
 def test_what_depends_on_the_data_has_its_shape_beside_it() -> None:
-    arena = Arena.create(layout_of(OPEN, output_bytes=1024), slot_count=2, place_count=1)
+    arena = Arena.create(layouts_of([OPEN.tensors], output_bytes=1024), slot_count=2, place_count=1)
     rows, other, y = (arena.layout.regions[name] for name in ("rows", "any", "y"))
     assert (rows.room_bytes, rows.size_bytes, y.room_bytes) == (1024, 1024 + SHAPE_BYTES, 7)
     assert (arena.shape(0, rows), arena.view(0, other).shape) == ((), ())  # nothing yet

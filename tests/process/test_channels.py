@@ -28,7 +28,7 @@ import msgspec
 import pytest
 
 from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
-from shisha_rt.daemon.fleet.link import WorkerLink
+from shisha_rt.daemon.fleet.supervisor import WorkerLink
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.messages import worker as m
 from shisha_rt.process.channel import LARGEST_BYTES, SMALL_BYTES, Channel, ChannelBroken
@@ -326,8 +326,9 @@ def test_a_process_that_is_killed_is_heard_out(closing: ExitStack) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 1000, SMALL_BYTES + 1, MIB // 4])
-def test_more_than_may_wait_breaks_it(closing: ExitStack, size: int) -> None:
-    ours, theirs = Channel.pair(max_waiting_bytes=MIB)
+def test_more_than_may_wait_breaks_it(monkeypatch: pytest.MonkeyPatch, closing: ExitStack, size: int) -> None:
+    monkeypatch.setattr("shisha_rt.process.channel.MAX_WAITING_BYTES", MIB)
+    ours, theirs = Channel.pair()
     closing.callback(ours.close)
     other = Channel.inherited(theirs.detach())
     closing.callback(other.close)

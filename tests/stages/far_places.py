@@ -133,8 +133,8 @@ class FarPlace:
 
 @contextlib.contextmanager
 def arena_of(compiled: Compiled, places: int = 1, slots: int = 3, output_bytes: int = OUTPUT_BYTES) -> Iterator[Arena]:
-    layout, *further = layouts_of([shape.index for shape in compiled.each], output_bytes)
-    arena = Arena.create(layout, slots, places, further)
+    layouts = layouts_of([shape.index.tensors for shape in compiled.each], output_bytes)
+    arena = Arena.create(layouts, slots, places)
     for place in range(places):
         arena.set_speed(place, 1.0)
     try:

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import urllib.request
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shisha_rt.client import Client
-from shisha_rt.daemon.front.addresses import addresses_of
-from shisha_rt.daemon.prepare import planned
-from shisha_rt.daemon.prepared import Planning
-from shisha_rt.daemon.server import Daemon
-from shisha_rt.daemon.settings import Settings
-from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.machine import Machine, target_s
-from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.protocol.exceptions import FailedPrecondition, InvalidArgument
 from tests.serving.daemon_process import DaemonProcess, serve_command
 from tests.serving.identity_model import frame_of, write_identity_model
@@ -233,15 +225,6 @@ def test_a_time_scale_too_small_is_found_when_the_real_time_is_known(identity: P
     line = refusal(identity, machine)
     assert line.startswith(f"{machine}: time_scale = 1.05: place a would")
     assert "expected 1.2 times as much: time_scale = " in line
-
-
-def test_modelled_times_need_stored_costs(identity: Path, emulated: Path) -> None:
-    machine = replace(load_machine(str(emulated)), timing="modelled")
-    with pytest.raises(BadInput, match='timing = "modelled": measured costs are'):
-        Daemon(
-            planned(make_ready(identity, machine), Planning(Settings("", strategy="seed"))),
-            addresses_of(Settings("", endpoint="tcp://127.0.0.1:0", metrics="0")),
-        )
 
 
 def refusal(model: Path, machine: Path) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from shisha_rt.messages.calibration import CalibrationJob
 from shisha_rt.process.arena import Arena, NoRoom
-from shisha_rt.process.layout import layout_of
+from shisha_rt.process.layout import layouts_of
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.session import untimed
 from stages.jobs.calibrate import calibrate
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def arena() -> Iterator[Arena]:
-    arena = Arena.create(layout_of(INDEX, ROOM_BYTES), slot_count=2, place_count=1)
+    arena = Arena.create(layouts_of([INDEX.tensors], ROOM_BYTES), slot_count=2, place_count=1)
     yield arena
     arena.close()
 

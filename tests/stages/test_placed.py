@@ -27,7 +27,7 @@ from shisha_rt.model.layer_kinds import LAYER_KINDS, LayerKind
 from shisha_rt.model.zoo import zoo_path
 from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.process.arena import Arena
-from shisha_rt.process.layout import layout_of
+from shisha_rt.process.layout import layouts_of
 from shisha_rt.tensors import NUMPY_OF
 from stages.built.clean_model import CleanModel
 from stages.built.placed import PlacedModel
@@ -90,7 +90,7 @@ def whole(compiled: Compiled, inputs: Arrays) -> Arrays:
 
 @contextmanager
 def arena_for(compiled: Compiled, slot_count: int = 1) -> Iterator[Arena]:
-    arena = Arena.create(layout_of(compiled.index), slot_count, place_count=1)
+    arena = Arena.create(layouts_of([compiled.index.tensors]), slot_count, place_count=1)
     try:
         yield arena
     finally:

@@ -13,7 +13,7 @@ from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages.calibration import Progress
-from shisha_rt.messages.partition_profiling import PartitionProfilingJob
+from shisha_rt.messages.device_profiling import PartitionProfilingJob
 from shisha_rt.placement.segments import segment
 from stages.jobs import profile_partitions
 from stages.jobs.profile_partitions import time_partitions

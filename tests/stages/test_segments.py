@@ -23,7 +23,7 @@ from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.spans import Span, groups_of
 from shisha_rt.model.zoo import NAMES, zoo_path
 from shisha_rt.process.arena import Arena
-from shisha_rt.process.layout import layout_of
+from shisha_rt.process.layout import layouts_of
 from shisha_rt.tensors import NUMPY_OF
 from stages.engines.onnxruntime.optimised_graph import MODEL_FILE
 from stages.engines.onnxruntime.options import as_built_options
@@ -128,14 +128,14 @@ def whole(compiled: Compiled, inputs: Arrays) -> Arrays:
 
 def _in_stages(compiled: Compiled, inputs: Arrays, stages: Sequence[Sequence[Span]]) -> Arrays:
     """`stages`: the work of each, in an order in which they can run."""
-    layout = layout_of(compiled.index)
-    arena = Arena.create(layout, slot_count=1, place_count=1)
+    layouts = layouts_of([compiled.index.tensors])
+    arena = Arena.create(layouts, slot_count=1, place_count=1)
     model = OptimisedModel(compiled.engine_folder, compiled.index)
     for name, value in inputs.items():
-        arena.view(0, layout.regions[name])[...] = value
+        arena.view(0, arena.layout.regions[name])[...] = value
     for work in stages:
         model.segment(work).on_slot(arena, 0)(untimed)
-    found = {spec.name: arena.view(0, layout.regions[spec.name]).copy() for spec in compiled.index.outputs}
+    found = {spec.name: arena.view(0, arena.layout.regions[spec.name]).copy() for spec in compiled.index.outputs}
     arena.close()
     return found
 
@@ -250,7 +250,7 @@ def test_stages_of_several_runs_of_zoo_models(name: str) -> None:
 
 def test_a_tensor_whose_room_is_another_size_is_refused(tmp_path: Path) -> None:
     compiled, other = compile_model(residual(tmp_path)), compile_model(early_output(tmp_path))
-    arena = Arena.create(layout_of(other.index), slot_count=1, place_count=1)
+    arena = Arena.create(layouts_of([other.index.tensors]), slot_count=1, place_count=1)
     segment = OptimisedModel(compiled.engine_folder, compiled.index).segment(((0, 3),))
     with pytest.raises((ValueError, KeyError)):
         segment.on_slot(arena, 0)(untimed)

@@ -11,7 +11,7 @@ from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.messages.worker import Prepare, Run
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.process.arena import Arena
-from shisha_rt.process.layout import layout_of
+from shisha_rt.process.layout import layouts_of
 from shisha_rt.tensors import Tensor
 from stages.far.carrier import Carried, CarrierBroken
 from stages.far.messages import TO_FAR, PrepareFar, RunFar, TensorBeside
@@ -31,7 +31,7 @@ INDEX = ModelIndex(
 
 @pytest.fixture
 def arena() -> Iterator[Arena]:
-    arena = Arena.create(layout_of(INDEX, output_bytes=1024), slot_count=1, place_count=1)
+    arena = Arena.create(layouts_of([INDEX.tensors], output_bytes=1024), slot_count=1, place_count=1)
     yield arena
     arena.close()
 

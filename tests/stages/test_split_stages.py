@@ -18,7 +18,7 @@ from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.split import AXES, Split, Splittable
 from shisha_rt.model.zoo import zoo_path
 from shisha_rt.process.arena import Arena
-from shisha_rt.process.layout import layout_of
+from shisha_rt.process.layout import layouts_of
 from shisha_rt.tensors import NUMPY_OF
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.onnxruntime.split_segment import split_segment
@@ -94,7 +94,7 @@ NETWORKS = {
 
 @contextmanager
 def arena_of(compiled: Compiled) -> Iterator[Arena]:
-    arena = Arena.create(layout_of(compiled.index), slot_count=2, place_count=1)
+    arena = Arena.create(layouts_of([compiled.index.tensors]), slot_count=2, place_count=1)
     try:
         yield arena
     finally:

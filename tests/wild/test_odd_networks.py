@@ -26,7 +26,7 @@ from shisha_rt.model.reader.index_file import read_index
 from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.model.spans import Span, groups_of
 from shisha_rt.process.arena import Arena
-from shisha_rt.process.layout import layout_of
+from shisha_rt.process.layout import layouts_of
 from shisha_rt.tensors import NUMPY_OF, Tensor
 from stages.engines.onnxruntime.compile import compile_into
 from stages.engines.onnxruntime.segment import OptimisedModel
@@ -89,18 +89,18 @@ def plain(path: Path, frames: Sequence[Arrays]) -> list[Arrays]:
 
 def in_stages(compiled: Compiled, frames: Sequence[Arrays], stages: Sequence[Sequence[Span]]) -> list[Arrays]:
     """One frame after the other through the same slot."""
-    layout = layout_of(compiled.index)
-    arena = Arena.create(layout, slot_count=1, place_count=1)
+    layouts = layouts_of([compiled.index.tensors])
+    arena = Arena.create(layouts, slot_count=1, place_count=1)
     try:
         model = OptimisedModel(compiled.engine_folder, compiled.index)
         segments = [model.segment(work) for work in stages]
         found = []
         for frame in frames:
             for name, value in frame.items():
-                arena.view(0, layout.regions[name])[...] = value
+                arena.view(0, arena.layout.regions[name])[...] = value
             for segment in segments:
                 segment.on_slot(arena, 0)(untimed)
-            regions = (layout.regions[spec.name] for spec in compiled.index.outputs)
+            regions = (arena.layout.regions[spec.name] for spec in compiled.index.outputs)
             found.append({region.tensor.name: arena.view(0, region).copy() for region in regions})
         return found
     finally:

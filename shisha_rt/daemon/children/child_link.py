@@ -107,7 +107,6 @@ class ChildLink(Generic[ToT, FromT]):
 
     @property
     def pid(self) -> int | None:
-        """Process id of the child; None while no process runs."""
         return None if self._line is None else self._line[0].pid
 
     def send(self, message: ToT) -> None:

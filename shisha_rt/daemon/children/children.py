@@ -1,4 +1,4 @@
-"""The daemon's helpers beside its loop: processes that tune, place and profile, and the plan writer's thread."""
+"""The daemon's helpers beside its loop: processes that tune, place, profile and compare, and a thread."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,20 +20,23 @@ from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.costs.links import HostLink
 from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
-from shisha_rt.daemon.children.shadow_link import ShadowLink
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.planning import plans_file
 from shisha_rt.daemon.prepared import PreparedModel
 from shisha_rt.errors import Failure
 from shisha_rt.measure import plan_store
+from shisha_rt.messages import shadow as sm
+from shisha_rt.model.index import ModelIndex
 from shisha_rt.plan.plan import team_name
-from shisha_rt.process.arena import Arena
+from shisha_rt.process.arena import Arena, NoRoom
+from shisha_rt.tensors import Tensor
 
 log = logging.getLogger(__name__)
 
 _TUNER: Final = ChildProgram("shisha_rt.daemon.children.tuner", tm.TO_TUNER, tm.FROM_TUNER)
 _PLACER: Final = ChildProgram("shisha_rt.daemon.children.placer", pm.TO_PLACER, pm.FROM_PLACER)
 _PROFILER: Final = ChildProgram("shisha_rt.daemon.children.profiler", fm.TO_PROFILER, fm.FROM_PROFILER)
+_SHADOW: Final = ChildProgram("shisha_rt.daemon.children.shadow", sm.TO_SHADOW, sm.FROM_SHADOW)
 _MOST_PROFILERS: Final = 3
 """After so many deaths of its process, profiling is given up."""
 _WRITING_S: Final = 5.0
@@ -68,7 +71,6 @@ class Children:
 
     @property
     def pids(self) -> list[int]:
-        """Pids of the processes that run now."""
         return [child.pid for child in self._all if child.pid is not None]
 
     @property
@@ -144,6 +146,76 @@ class Children:
             child.close()
         self.shadow.close()
         self.plan_writer.close()
+
+
+class ShadowLink:
+    """Link to the process that compares answers with another version's. No process runs before `begin`.
+
+    `wants_frame`: call `show` for the next frame that is computed.
+    """
+
+    def __init__(self, poller: Poller, arena: Arena, indexes: Sequence[ModelIndex]) -> None:
+        self.wants_frame = False
+        self._arena = arena
+        self._indexes = indexes
+        self._link = ChildLink(_SHADOW, poller, self._died, self._said)
+        self._over = False
+        self._then: Callable[[sm.ShadowEnds], None] = lambda _: None
+
+    @property
+    def runs(self) -> bool:
+        """Whether a comparison has no result yet."""
+        return self._link.on and not self._over
+
+    def begin(self, endpoint: str, frames: int, then: Callable[[sm.ShadowEnds], None]) -> None:
+        """Start a comparison; `then` is called once, with its result. Raises OSError if no process is available."""
+        self._link.start([sm.ShadowBegins(endpoint, frames)])
+        self._then, self._over = then, False
+
+    def show(self, slot: int, layout: int) -> None:
+        """Send a copy of a frame's inputs and outputs, which are in its slot until that is filled again.
+
+        A frame with an output too large for its buffer is skipped: it has no answer to compare.
+        """
+        index = self._indexes[layout]
+        try:
+            inputs, outputs = (self._tensors(slot, layout, specs) for specs in (index.inputs, index.outputs))
+        except NoRoom:
+            return
+        self.wants_frame = False
+        self._link.send(sm.ShadowFrame(inputs, outputs))
+
+    def _tensors(self, slot: int, layout: int, specs: Iterable[Tensor]) -> dict[str, sm.ShadowTensor]:
+        arena, regions = self._arena, self._arena.layouts[layout].regions
+        return {
+            spec.name: sm.ShadowTensor(
+                spec.datatype, arena.shape(slot, regions[spec.name]), arena.read(slot, regions[spec.name])
+            )
+            for spec in specs
+        }
+
+    def _said(self, message: sm.FromShadow) -> sm.FromShadow:
+        self.wants_frame = isinstance(message, sm.NextFrame) and not self._over
+        return message
+
+    def _died(self, reason: str) -> sm.ShadowEnds:
+        return sm.ShadowEnds(0, 0, 0, 0.0, 0.0, f"the process that compares ended: {reason}")
+
+    def ended(self, ends: sm.ShadowEnds) -> None:
+        """Pass on the result, once: after a death another process runs for a moment, and may send a result, too."""
+        if not self._over:
+            self._over, self.wants_frame = True, False
+            self._then(ends)
+
+    def look(self) -> Iterator[object]:
+        """Called periodically: end the process if it hangs, or has no more to do."""
+        if self._over:
+            self.close()
+        return self._link.look()
+
+    def close(self) -> None:
+        self.wants_frame = False
+        self._link.close()
 
 
 class PlanWriter:

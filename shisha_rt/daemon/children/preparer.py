@@ -8,9 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import signal
 import sys
-from types import FrameType
 from typing import Final
 
 from shisha_rt.daemon.prepare import plans_for_others, prepare
@@ -18,7 +16,7 @@ from shisha_rt.daemon.prepared import Preparation, PreparedModel
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
-from shisha_rt.process.parent import line_to_parent
+from shisha_rt.process.parent import exit_at_sigterm, line_to_parent
 
 STARTS_CHILDREN: Final = True
 """A process of this module has a fork server of its own: see `process/fork_server.py`."""
@@ -28,32 +26,28 @@ _NICENESS: Final = 10
 
 def main(arguments: list[str]) -> int:
     channel = line_to_parent(arguments)
-    signal.signal(signal.SIGTERM, _end)  # ends by an exception, so that unfinished work is cleaned up
-    asked: Preparation = pickle.loads(channel.wait())
-    level, style = asked.log
-    logging.basicConfig(level=level, format=style)
+    with exit_at_sigterm():
+        asked: Preparation = pickle.loads(channel.wait())
+        level, style = asked.log
+        logging.basicConfig(level=level, format=style)
 
-    def say(message: str | Exception | PreparedModel | dict[Objective, Plan]) -> None:
-        channel.send(pickle.dumps(message))
+        def say(message: str | Exception | PreparedModel | dict[Objective, Plan]) -> None:
+            channel.send(pickle.dumps(message))
 
-    try:
-        prepared = prepare(asked, say)
-    except BadInput as error:
-        say(BadInput(str(error), error.kind))
-    except Failure as error:
-        say(Failure(str(error), error.kind))
-    except OSError as error:
-        say(error)
-    else:
-        say(prepared.for_serving)
-        os.nice(_NICENESS)
-        say(plans_for_others(prepared))
-    channel.wait()  # the daemon ends this process when it has the result
+        try:
+            prepared = prepare(asked, say)
+        except BadInput as error:
+            say(BadInput(str(error), error.kind))
+        except Failure as error:
+            say(Failure(str(error), error.kind))
+        except OSError as error:
+            say(error)
+        else:
+            say(prepared.for_serving)
+            os.nice(_NICENESS)
+            say(plans_for_others(prepared))
+        channel.wait()  # the daemon ends this process when it has the result
     return 0
-
-
-def _end(_number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(0)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import pickle
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -13,23 +12,18 @@ from shisha_rt.core.tuning.events import PlannedAhead
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.prepared import Preparation, PreparedModel
 from shisha_rt.errors import Error, Failure
-from shisha_rt.process.channel import ChannelBroken
+from shisha_rt.process.channel import GONE, ChannelBroken
 from shisha_rt.process.child import start_with_channel
 from shisha_rt.process.job import how_ended
-from shisha_rt.process.pulse import Pulse
-from shisha_rt.process.readable import await_ready
+from shisha_rt.process.pulse import Pulse, await_message
 
 _MODULE: Final = "shisha_rt.daemon.children.preparer"
 _ENDS_WITHIN_S: Final = 5.0
-_LOOK_EVERY_S: Final = 0.5
 _TELL_EVERY_S: Final = 10.0
 
 
 class PreparerLink:
-    """Call `ask`, `wait`, and then `watch` for the plans made ahead.
-
-    From then on call `look` periodically; call `close` in any case.
-    """
+    """Call `ask`, `wait`, then `watch` for the plans made ahead, with `look` periodically; `close` in any case."""
 
     def __init__(self) -> None:
         self._poller: Poller | None = None
@@ -58,25 +52,14 @@ class PreparerLink:
 
     def _next(self) -> str | Exception | PreparedModel | None:
         """The next message; None if none has come for `_TELL_EVERY_S`."""
-        end_s = time.monotonic() + _TELL_EVERY_S
-        while self._channel.open:
-            if time.monotonic() >= end_s:
-                return None
-            with contextlib.suppress(ChannelBroken):
-                data = self._channel.take()
-                if data is not None:
-                    message: str | Exception | PreparedModel = pickle.loads(data)
-                    return message
-                self._channel.flush()
-            hangs = self._pulse.look(self._channel.beats)
-            if hangs is not None:
-                raise Failure(f"the process that prepares the model was ended: {hangs}", Error.CHILD_DIED)
-            if self._channel.open:
-                fd = self._channel.fileno()
-                await_ready([fd], _LOOK_EVERY_S, [fd] if self._channel.waiting else ())
-        raise Failure(
-            f"the process that prepares the model has died: {how_ended(self._child.wait())}", Error.CHILD_DIED
-        )
+        try:
+            data = await_message(self._channel, self._pulse, _TELL_EVERY_S)
+        except ChannelBroken as broken:
+            gone = str(broken) == GONE
+            how = f"has died: {how_ended(self._child.wait())}" if gone else f"was ended: {broken}"
+            raise Failure(f"the process that prepares the model {how}", Error.CHILD_DIED) from None
+        message: str | Exception | PreparedModel | None = None if data is None else pickle.loads(data)
+        return message
 
     def watch(self, poller: Poller) -> None:
         """Have `poller` yield the plans made ahead."""

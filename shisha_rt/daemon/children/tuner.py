@@ -37,12 +37,11 @@ Stored: TypeAlias = Layers | tm.StoredProcessors
 
 
 class _BrokenOff(Exception):
-    """The daemon has stopped this search. `begin`: the next search, if any; `costs`: new costs, if any."""
+    """The daemon has stopped this search. `by`: the message that stopped it, which is still to be acted on."""
 
-    def __init__(self, begin: tm.Begin | None = None, costs: tm.StoredCosts | None = None) -> None:
+    def __init__(self, by: tm.ToTuner) -> None:
         super().__init__()
-        self.begin = begin
-        self.costs = costs
+        self.by = by
 
 
 class _LiveEvaluator:
@@ -56,41 +55,32 @@ class _LiveEvaluator:
         tried = tm.Try(self._run, proposal.plan, proposal.reason, proposal.lower_bound_s)
         self._channel.send(tm.FROM_TUNER.encode(tried))
         while True:
-            match tm.TO_TUNER.decode(self._channel.wait()):
-                case tm.Begin() as begin:
-                    raise _BrokenOff(begin)
+            match message := tm.TO_TUNER.decode(self._channel.wait()):
+                case tm.Measured(run=number) if number == self._run:
+                    return message.measurement
                 case tm.Break(run=number) if number == self._run:
-                    raise _BrokenOff()
-                case tm.StoredCosts() as costs:
-                    raise _BrokenOff(costs=costs)
-                case tm.Measured(run=number) as measured if number == self._run:
-                    return measured.measurement
+                    raise _BrokenOff(message)
+                case tm.Begin() | tm.StoredCosts():
+                    raise _BrokenOff(message)
 
 
 def main(arguments: list[str]) -> int:
     channel = line_to_parent(arguments)
     stored: Stored | None = None
-    begin: tm.Begin | None = None
+    message = tm.TO_TUNER.decode(channel.wait())
     while True:
-        if begin is None:
-            match tm.TO_TUNER.decode(channel.wait()):
-                case tm.StoredCosts() as costs:
-                    stored = _layers(costs)
-                case tm.StoredProcessors() as stored:
-                    pass
-                case tm.Begin() as begin:
-                    pass
-            continue
-        try:
-            channel.send(tm.FROM_TUNER.encode(_search(begin, stored, channel)))
-            begin = None
-        except _BrokenOff as broken:
-            begin = broken.begin
-            stored = stored if broken.costs is None else _layers(broken.costs)
-
-
-def _layers(costs: tm.StoredCosts) -> Layers:
-    return Layers(parse_costs(costs.text, "the daemon's stored costs"), costs.needs)
+        match message:
+            case tm.StoredCosts(text=text, needs=needs):
+                stored = Layers(parse_costs(text, "the daemon's stored costs"), needs)
+            case tm.StoredProcessors():
+                stored = message
+            case tm.Begin():
+                try:
+                    channel.send(tm.FROM_TUNER.encode(_search(message, stored, channel)))
+                except _BrokenOff as broken:
+                    message = broken.by
+                    continue
+        message = tm.TO_TUNER.decode(channel.wait())
 
 
 def _search(begin: tm.Begin, stored: Stored | None, channel: Channel) -> tm.Finished:

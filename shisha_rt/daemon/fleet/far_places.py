@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from shisha_rt.core import event_log
@@ -62,19 +62,18 @@ class FarLinks:
 
 
 class FarPlaces:
-    """`hosts`: the host of each available place; `links`: the links to them. `poller` yields the cluster's messages.
-
-    `joined`: None if all places are on this host.
+    """`hosts`: the host of each available place; `links`: the links to them. `link`: to the cluster process, whose
+    messages `poller` yields. `joined`: None if all places are on this host.
     """
 
     def __init__(self, joined: Joined | None, poller: Poller) -> None:
         self.links = FarLinks({} if joined is None else joined.links())
         self.hosts: dict[str, cm.PlaceThere] = {}
-        self._link = ChildLink(_CLUSTER, poller, self._died, self._said)
+        self.link = ChildLink(_CLUSTER, poller, self._died, self._said)
         self._relays: dict[int, tuple[str, WorkerConfig]] = {}
         if joined is not None:
             self.hosts = {place: host for place, host in joined.places.items() if place not in joined.lost}
-            self._link.take_over(joined.line, joined.greeting)
+            self.link.take_over(joined.line, joined.greeting)
 
     def expect(self, place: str, incarnation: int, config: WorkerConfig) -> None:
         """Note a relay that has been started. Its far end is started when the relay sends `Hail`."""
@@ -83,12 +82,12 @@ class FarPlaces:
     def hailed(self, incarnation: int, near_key: str) -> None:
         relay = self._relays.get(incarnation)
         if relay is not None:
-            self._link.send(cm.StartFar(relay[0], incarnation, relay[1], near_key))
+            self.link.send(cm.StartFar(relay[0], incarnation, relay[1], near_key))
 
     def gone(self, incarnation: int) -> None:
         """Have the far end of a dead relay ended."""
         if self._relays.pop(incarnation, None) is not None:
-            self._link.send(cm.EndFar(incarnation))
+            self.link.send(cm.EndFar(incarnation))
 
     def link_seen(self, place: str, seen: LinkSpeed) -> bool:
         """Note a measured link; return whether it is unlike what was known."""
@@ -107,14 +106,10 @@ class FarPlaces:
         self.hosts.clear()
         return event_log.ClusterEnded(reason=reason)
 
-    def look(self) -> Iterator[object]:
-        """Called periodically."""
-        return self._link.look()
-
     def finish(self, meanwhile: Callable[[], object]) -> None:
         """Have the cluster process release everything, and wait for that."""
-        self._link.send(cm.EndCluster())
-        self._link.wait(cm.LEAVES_WITHIN_S, meanwhile)
+        self.link.send(cm.EndCluster())
+        self.link.wait(cm.LEAVES_WITHIN_S, meanwhile)
 
     def close(self) -> None:
-        self._link.close()
+        self.link.close()

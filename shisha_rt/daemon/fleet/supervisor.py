@@ -1,40 +1,50 @@
-"""The worker processes: starts them, watches each by its pidfd, and kills them. A death is never presumed.
+"""The worker processes and the channels to them: starts them, watches each by its pidfd, and kills them.
 
-A process counts as gone only when its pidfd is readable; until then it may still write to its slots. Everything here is
-called from the daemon's main thread: a worker has the kernel kill it when the *thread* that started it ends.
+A death is never presumed: a process counts as gone only when its pidfd is readable; until then it may still write to
+its slots. Everything here is called from the daemon's main thread: a worker has the kernel kill it when the *thread*
+that started it ends.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import functools
 import logging
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from shisha_rt.core.lifecycle.events import WorkerGone, WorkerHung
 from shisha_rt.daemon.fleet.far_places import FarPlaces
-from shisha_rt.daemon.fleet.link import WorkerLink
 from shisha_rt.daemon.fleet.watch import DEFAULT_LIMITS, HangLimits, Watch
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.model_files import ModelFiles
 from shisha_rt.machine.host.memory import frames_memory_bytes, kernel_kills
 from shisha_rt.machine.machine import Place
 from shisha_rt.measure.model_on_machine import ModelOnMachine
-from shisha_rt.messages.worker import FAR_END_GONE, FromWorker, WorkerConfig
+from shisha_rt.messages.worker import (
+    FAR_END_GONE,
+    FROM_WORKER,
+    TO_WORKER,
+    FromWorker,
+    Lend,
+    TakeBack,
+    ToWorker,
+    WorkerConfig,
+)
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.budgets import Budgets
+from shisha_rt.process.channel import GONE, Channel, ChannelBroken
 from shisha_rt.process.child import Child, start_child
-from shisha_rt.process.pulse import cpu_ticks
+from shisha_rt.process.pulse import SILENCE_S, Pulse
 from shisha_rt.process.stat import wants_core
 
 log = logging.getLogger(__name__)
@@ -44,13 +54,101 @@ _FAR_START_S: Final = 60.0  # a relay is idle while its far end starts; the clus
 _LATE_FACTOR: Final = 2.0  # the time between looks counts up to so many intervals: beyond, the daemon was late
 
 
+class WorkerLink:
+    """The daemon's ends of the channels to its workers, by incarnation.
+
+    A broken channel is reported as a hung worker, which is of no use any more.
+    """
+
+    def __init__(self, poller: Poller) -> None:
+        self._poller = poller
+        self._channels: dict[int, Channel] = {}
+        self._lent: dict[int, set[int]] = {}
+
+    def open(self, incarnation: int) -> socket.socket:
+        """Create a channel, and watch our end. Returns the end that the new worker is to inherit. Raises OSError."""
+        ours, theirs = Channel.pair()
+        self._channels[incarnation], self._lent[incarnation] = ours, set()
+        self._poller.watch(ours.fileno(), functools.partial(self.read, incarnation))
+        return theirs
+
+    def lend(self, incarnation: int, region: int, fd: int) -> WorkerHung | None:
+        """Send a worker the descriptor of a client's region, before the first message that names the region."""
+        lent = self._lent.get(incarnation)
+        if lent is None or region in lent:
+            return None
+        lent.add(region)
+        return self.send(incarnation, Lend(region), fd)
+
+    def take_back(self, region: int) -> list[WorkerHung]:
+        """Have workers close their descriptors of a region that has ended."""
+        holders = [incarnation for incarnation, lent in self._lent.items() if region in lent]
+        for incarnation in holders:
+            self._lent[incarnation].discard(region)
+        sends = (self.send(incarnation, TakeBack(region)) for incarnation in holders)
+        return [hung for hung in sends if hung is not None]
+
+    def send(self, incarnation: int, message: ToWorker, beside: int | None = None) -> WorkerHung | None:
+        """Send a message, with the descriptor `beside`; nothing to a dead worker, whose pidfd reports the death."""
+        channel = self._channels.get(incarnation)
+        if channel is None or not channel.open:
+            return None
+        try:
+            channel.send(TO_WORKER.encode(message), beside)
+        except ChannelBroken as broken:
+            return None if str(broken) == GONE else WorkerHung(incarnation, f"it takes no messages: {broken}")
+        return None
+
+    def receive(self, incarnation: int) -> Iterator[FromWorker | WorkerHung]:
+        """Yield all messages that the worker has sent."""
+        while received := self.read(incarnation):
+            yield from received
+
+    def read(self, incarnation: int) -> Sequence[FromWorker | WorkerHung]:
+        """Read the worker's next message, if there is one; then send messages that waited as the channel was full."""
+        channel = self._channels[incarnation]
+        received: list[FromWorker | WorkerHung] = []
+        try:
+            data = channel.take()
+            if data is not None:
+                received.append(FROM_WORKER.decode(data))
+            if channel.waiting and channel.open:
+                channel.flush()
+        except (msgspec.MsgspecError, ChannelBroken) as error:
+            if str(error) != GONE:  # the report of a part may be lost, so the worker is of no use any more
+                received.append(WorkerHung(incarnation, f"it is not understood: {error}"))
+        if not channel.open:
+            self._poller.unwatch(channel.fileno())
+        return received
+
+    def look(self) -> Iterator[WorkerHung]:
+        """Called periodically: send messages that waited as a channel was full."""
+        for incarnation, channel in self._channels.items():
+            if channel.waiting and channel.open:
+                try:
+                    channel.flush()
+                except ChannelBroken as broken:
+                    if str(broken) != GONE:
+                        yield WorkerHung(incarnation, f"it takes no messages: {broken}")
+
+    def close(self, incarnation: int) -> None:
+        channel = self._channels.pop(incarnation)
+        del self._lent[incarnation]
+        self._poller.unwatch(channel.fileno())
+        channel.close()
+
+
 @dataclass(slots=True)
 class Process:
-    """One incarnation's process. `last_lines`: the last lines that it wrote to standard error."""
+    """One incarnation's process, seen by its `pulse` until it is ready, then by its `watch`.
+
+    `last_lines`: the last lines that it wrote to standard error.
+    """
 
     place: str
     incarnation: int
     child: Child
+    pulse: Pulse
     watch: Watch
     ready: bool = False
     kill_reason: str | None = None
@@ -93,11 +191,7 @@ class Supervisor:
         self._last_look_s = time.monotonic()
 
     def start(self, place_name: str, incarnation: int) -> None:
-        """Start a worker.
-
-        Raises OSError, and leaves nothing behind, if no descriptor, process or host is available, or if a file of the
-        model is missing.
-        """
+        """Start a worker. Raises OSError, leaving nothing behind, if a descriptor, process, host or file is missing."""
         place = self.ready.machine.place(place_name)
         if place.remote and place_name not in self.far.hosts:
             raise OSError(errno.EHOSTUNREACH, "no host has it now")
@@ -120,10 +214,9 @@ class Supervisor:
             theirs.close()
         assert child.stderr is not None
         os.set_blocking(child.stderr.fileno(), False)
-        patience = replace(self._patience, start_s=_FAR_START_S) if place.remote else self._patience
-        process = self.processes[incarnation] = Process(
-            place_name, incarnation, child, Watch(patience, functools.partial(wants_core, child.pid))
-        )
+        pulse = Pulse(child.pid, _FAR_START_S if place.remote else SILENCE_S)
+        watch = Watch(self._patience, functools.partial(wants_core, child.pid))
+        process = self.processes[incarnation] = Process(place_name, incarnation, child, pulse, watch)
         if place.remote:
             self.far.expect(place_name, incarnation, config)
         self._poller.watch(child.pidfd, functools.partial(self._bury, process))
@@ -166,8 +259,7 @@ class Supervisor:
         if process.kill_reason is None:
             process.kill_reason = reason
         log.log(level, "killing the worker on %s (pid %d): %s", process.place, process.pid, reason)
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(process.child.pidfd, signal.SIGKILL)
+        process.child.kill()
 
     def place_of(self, incarnation: int) -> str | None:
         """Return the place of a worker; None for a worker that is gone."""
@@ -234,7 +326,8 @@ class Supervisor:
                     sign, usual_s = self.arena.sign(self._index[process.place]), expected_s.get(process.place, 0.0)
                     reason = process.watch.look(sign, now_ns, seen_s, usual_s, parts.get(process.incarnation, 0))
                 else:
-                    reason = process.watch.look_at_start(cpu_ticks(process.pid), seen_s)
+                    silent = process.pulse.look() is not None
+                    reason = f"it starts, and has done nothing for {process.pulse.silent_s:.1f} s" if silent else None
                 if reason is not None:
                     hung.append(WorkerHung(process.incarnation, reason))
         return hung

@@ -15,7 +15,6 @@ from itertools import chain, islice
 from typing import Final
 
 from shisha_rt.daemon.counting import Counting
-from shisha_rt.daemon.fleet.shape_mix import ShapeMix
 from shisha_rt.daemon.front.requests import Ticket
 from shisha_rt.daemon.metrics import PlainSeries
 from shisha_rt.messages.worker import Done, Prepared
@@ -27,6 +26,7 @@ _WINDOW_FRAMES: Final = 128
 _SEGMENT_FRAMES: Final = 32
 _LEAST_POOLED: Final = 16
 _SETTLED_FRAMES: Final = _WINDOW_FRAMES // 8  # fewer new frames hardly move the median of a full window
+_MIX_FRAMES: Final = 256  # the average frame is over so many; older ones count less and less
 _BUILT: Final = ("frame_bytes", "private_bytes", "build_s", "difference")
 
 
@@ -69,7 +69,7 @@ class StageWindow:
     @property
     def segments_s(self) -> Sequence[float]:
         """Median seconds of each segment; empty while none were measured."""
-        return _medians(self.segments)
+        return [statistics.median(times) for times in zip(*self.segments, strict=True)]
 
     def restart(self) -> None:
         """Drop all times, as the place's speed has changed."""
@@ -104,6 +104,37 @@ class StageWindow:
             "frames": self.frames,
             **self.built,
         }
+
+
+class ShapeMix:
+    """Makes times of frames of several shapes comparable, by converting them to those of an average frame.
+
+    A small frame takes a fraction of a large one's time, so a median over both describes neither, and a comparison of
+    plans would depend on which frames came. So each time is multiplied by the average frame's time over that of a frame
+    of its shape. Both are sums over all parts of a frame, so their ratio hardly depends on the plan. `count`: of the
+    shapes; with one every ratio is 1.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._frames = [0] * count
+        self._frame_s = [0.0] * count
+        self._shares = [0.0] * count
+        self._ratios = [1.0] * count
+
+    def came(self, shape: int, compute_s: float) -> None:
+        """A frame of `shape` was answered, whose parts took `compute_s` together."""
+        if len(self._ratios) == 1 or compute_s <= 0:
+            return
+        step = 1 / min(_MIX_FRAMES, 1 + sum(self._frames))
+        self._shares = [share + step * ((i == shape) - share) for i, share in enumerate(self._shares)]
+        self._frames[shape] += 1
+        self._frame_s[shape] += (compute_s - self._frame_s[shape]) / min(_MIX_FRAMES, self._frames[shape])
+        average_s = sum(share * frame_s for share, frame_s in zip(self._shares, self._frame_s, strict=True))
+        self._ratios = [average_s / frame_s if frame_s else 1.0 for frame_s in self._frame_s]
+
+    def ratio(self, shape: int) -> float:
+        """Factor from times of a frame of `shape` to those of the average frame; 1 before the first such frame."""
+        return self._ratios[shape]
 
 
 class Telemetry:
@@ -164,16 +195,13 @@ class Telemetry:
         """Yield the windows of all stages that the worker of `place` runs."""
         return (window for (_, _, owner), window in self._windows.items() if owner == place)
 
-    def team_s(self, epoch: int, plan: Plan) -> tuple[tuple[float | None, ...], ...]:
-        """(stages, teams): median seconds; None for a team that has run nothing lately."""
-        return tuple(
-            tuple(self.window(epoch, index, lead).median_service_s for lead in stage.leads)
-            for index, stage in enumerate(plan.stages)
-        )
+    def windows(self, epoch: int, plan: Plan) -> list[list[StageWindow]]:
+        """(stages, teams): the windows of a plan."""
+        return [[self.window(epoch, index, lead) for lead in stage.leads] for index, stage in enumerate(plan.stages)]
 
     def rate(self, epoch: int, plan: Plan) -> Rate | None:
-        """Rate of the plan by `team_s`; None while some stage has run nothing. Teams without times are left out."""
-        known = self.team_s(epoch, plan)
+        """Rate of the plan by median times; None while some stage has run nothing. Teams without times are left out."""
+        known = [[window.median_service_s for window in windows] for windows in self.windows(epoch, plan)]
         if any(all(seconds is None for seconds in teams) for teams in known):
             return None
         team_s = [[math.inf if seconds is None else seconds for seconds in teams] for teams in known]
@@ -189,9 +217,8 @@ class Telemetry:
         with the larger of both, as a frame of the largest shape may come after small ones only.
         """
         seconds_of: dict[str, float] = {}
-        for index, stage in enumerate(plan.stages):
-            for lead in stage.leads:
-                window = self.window(epoch, index, lead)
+        for stage, windows in zip(plan.stages, self.windows(epoch, plan), strict=True):
+            for lead, window in zip(stage.leads, windows, strict=True):
                 least_s = window.warm_s if self._has_shapes else 0.0
                 frame_s = max(least_s, window.median_service_s or window.warm_s)
                 seconds_of[lead] = max(seconds_of.get(lead, 0.0), window.most * frame_s)
@@ -225,7 +252,3 @@ def pooled(windows: Sequence[StageWindow]) -> dict[str, float | int | None]:
             (value for window in windows if (value := window.built[name]) is not None), default=None
         )
     return whole.summary()
-
-
-def _medians(frames: Iterable[tuple[float, ...]]) -> list[float]:
-    return [statistics.median(times) for times in zip(*frames, strict=True)]

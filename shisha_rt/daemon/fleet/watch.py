@@ -6,18 +6,17 @@ machine, a laptop asleep); and time in which an emulated place waits as it annou
 set arbitrarily low. A worker that wants a core and gets none is given `starved_s` before its silence counts as a hang;
 a stopped process wants none.
 
-A worker that is not ready yet does not sign, but it computes, or wants to: if it does neither for `start_s`, it hangs.
-A worker that signs, has parts and runs none for `idle_s` has lost a message.
+A worker that signs, has parts and runs none for `idle_s` has lost a message. One that is not ready yet does not sign,
+and is watched as other children are (`process/pulse.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:  # `settings` imports this module, and must not load the board's imports
-    from shisha_rt.process.board import Sign
+from shisha_rt.process.board import Sign
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,6 @@ class HangLimits:
     silence_s: float = 2.0
     starved_s: float = 10.0
     frame_s: float = 5.0
-    start_s: float = 5.0
     idle_s: float = 5.0
     expected_factor: float = 20.0
 
@@ -35,7 +33,7 @@ DEFAULT_LIMITS: Final = HangLimits()
 
 @dataclass(slots=True)
 class Watch:
-    """What has been seen of one incarnation.
+    """What has been seen of one incarnation since it was ready.
 
     `wants_core`: whether some thread of the worker could run if it got a core; called only when it matters.
     """
@@ -46,20 +44,6 @@ class Watch:
     silent_s: float = 0.0
     busy_s: float = 0.0
     idle_s: float = 0.0
-    cpu_ticks: int = -1
-
-    def look_at_start(self, cpu_ticks: int, seen_s: float) -> str | None:
-        """Return why a worker that is not ready yet counts as hung, or None; `cpu_ticks`: what it has computed so far.
-
-        `seen_s`: as in `look`.
-        """
-        if cpu_ticks != self.cpu_ticks or self.wants_core():
-            self.cpu_ticks, self.silent_s = cpu_ticks, 0.0
-            return None
-        self.silent_s += seen_s
-        if self.silent_s <= self.patience.start_s:
-            return None
-        return f"it starts, and has done nothing for {self.silent_s:.1f} s"
 
     def look(self, sign: Sign, now_ns: int, seen_s: float, expected_s: float, parts: int = 0) -> str | None:
         """Return why a worker counts as hung, or None. `seen_s`: time since the last look, less the daemon's lateness.

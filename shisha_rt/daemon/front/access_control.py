@@ -13,7 +13,7 @@ from typing import Final
 
 from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.http_messages import Keys
-from shisha_rt.daemon.front.security import Access, Security
+from shisha_rt.daemon.front.security import Security
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.protocol.access import AccessList, Permission, User, access_list
 from shisha_rt.protocol.keys import new_pair, read_pair
@@ -77,7 +77,7 @@ class AccessControl:
             User("(HTTP)", Permission.CLIENT, client.public),
             User("(HTTP, operators)", Permission.OPERATOR, operator.public),
         )
-        self.security = Security(own, Access(self.users, inner), refused)
+        self.security = Security(own, self.users, refused, inner)
         self.http_keys = (
             Keys(client.public, client.secret, own.public),
             Keys(operator.public, operator.secret, own.public),

@@ -8,14 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from shisha_rt.daemon.front.http_address import (
-    HttpAddress,
-    grpc_address,
-    http_address,
-    is_loopback,
-    is_port,
-    metrics_address,
-)
+from shisha_rt.daemon.front.http_address import HttpAddress, host_and_port, http_address, is_loopback
 from shisha_rt.daemon.front.ipc_socket import check_ipc_path
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.errors import BadInput, Error
@@ -46,8 +39,9 @@ def addresses_of(settings: Settings) -> Addresses:
     the certificate and keys that it requires.
     """
     check_endpoint(settings.endpoint, settings.access, settings.secret_key)
-    http, grpc = tuple(map(http_address, settings.http)), tuple(map(grpc_address, settings.grpc))
-    addresses = Addresses(settings, metrics_address(settings.metrics), http, grpc)
+    http = tuple(map(http_address, settings.http))
+    grpc = tuple(http_address(text, "grpc") for text in settings.grpc)
+    addresses = Addresses(settings, http_address(settings.metrics, "metrics"), http, grpc)
     if grpc:
         _check_extra(f"grpc {grpc[0]}", "grpcio", "grpc", "grpc")
     if settings.otlp is not None:
@@ -68,9 +62,8 @@ def check_endpoint(endpoint: str, access: str | None = None, secret_key: str | N
     if transport == "ipc" and address and not address.startswith("@"):
         check_ipc_path(endpoint)
         return
-    host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if transport != "tcp" or not host or not is_port(port):
+    host_port = host_and_port(address)
+    if transport != "tcp" or host_port is None:
         raise BadInput(f"endpoint {endpoint!r}: expected tcp://HOST:PORT or ipc://PATH", Error.BAD_ENDPOINT)
     if access is not None and secret_key is None:
         raise BadInput(f"endpoint {endpoint!r}: with an allow-list it speaks CURVE; expected --secret-key FILE, too, "
@@ -80,7 +73,7 @@ def check_endpoint(endpoint: str, access: str | None = None, secret_key: str | N
             f"endpoint {endpoint!r}: --secret-key says nothing of who may come; expected --access FILE, too",
             Error.OPTIONS_CLASH,
         )
-    if access is None and not is_loopback(host):
+    if access is None and not is_loopback(host_port[0]):
         raise BadInput(
             f"endpoint {endpoint!r}: other hosts can reach it; expected --access FILE (who may come) and "
             "--secret-key FILE (made by: shisha-rt keys new daemon) too, or loopback",
@@ -121,13 +114,9 @@ def _check_certificate(certificate: Path, key: Path) -> None:
             f"{key}: others may read it; expected a file of the daemon's own: chmod 600 {key}", Error.EXPOSED_FILE
         )
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=_no_password)
+        # An encrypted key is an error: there is nobody to type its password.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
     except (ssl.SSLError, OSError) as error:
         raise BadInput(
             f"{certificate}, {key}: {error}; expected a certificate and its key, in PEM", Error.UNREADABLE_FILE
         ) from None
-
-
-def _no_password() -> str:
-    """Return an empty password: an encrypted key cannot be used, as there is nobody to type its password."""
-    return ""

@@ -185,7 +185,6 @@ class Connections:
         return now_s < self._look_s and not self._leaving
 
     def wake_s(self) -> float:
-        """When the next look is due."""
         return self._look_s if self._by_fd or not self._look_s else math.inf
 
     def look(self, now_s: float) -> None:

@@ -52,10 +52,6 @@ class Reply(Struct, eq=False):
         other = self.gateway.waiting.get((self.client, request_id))
         return () if other is None else other.frames
 
-    def follow(self) -> None:
-        """Have the client told when another daemon takes over."""
-        self.gateway.follow(self.client, self.envelope)
-
     def send_fields(self, fields: Mapping[str, object]) -> None:
         """Answer an operation."""
         assert self.request_id is not None
@@ -173,7 +169,6 @@ class Gateway(PublicSocket):
         self._followers.clear()
 
     def awaiting(self) -> set[Hashable]:
-        """Clients with a request that is not answered yet."""
         return {client for client, _ in self.waiting}
 
 

@@ -13,13 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from shisha_rt.daemon.front.http_messages import GrpcListener, Listener
 from shisha_rt.daemon.front.ipc_socket import IpcSocket, check_ipc_path
 from shisha_rt.errors import BadInput, Error
 
 _BACKLOG: Final = 512
-_EXPECTED: Final = "expected HOST:PORT, as 127.0.0.1:8000, a port of loopback by itself, or unix:PATH"
 _LOOPBACK: Final = "127.0.0.1"
-_EXPECTED_TCP: Final = f"expected HOST:PORT, as {_LOOPBACK}:{{port}}, or a port of loopback by itself"
+_EXPECTED: Final = {
+    "http": "expected HOST:PORT, as 127.0.0.1:8000, a port of loopback by itself, or unix:PATH",
+    "metrics": "expected HOST:PORT, as 127.0.0.1:9464, or a port of loopback by itself",
+    "grpc": "expected HOST:PORT, as 127.0.0.1:8001, or a port of loopback by itself",
+}
 OWN_ONLY: Final = 0o600
 EVERYBODY: Final = 0o666
 
@@ -60,51 +64,46 @@ def is_port(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535
 
 
-def http_address(text: str) -> HttpAddress:
-    """Parse an address of HTTP. A port by itself is on loopback. Raises BadInput."""
-    if text.startswith("unix:") and text != "unix:":
+def http_address(text: str, option: str = "http") -> HttpAddress:
+    """Parse an address of `option`. A port by itself is on loopback. Raises BadInput.
+
+    Only HTTP may have `unix:PATH`: Prometheus connects over TCP, and gRPC does not report who calls over such a path.
+    """
+    if option == "http" and text.startswith("unix:") and text != "unix:":
         return HttpAddress(path=check_ipc_path(text))
-    return _tcp_address(text, "http", _EXPECTED)
+    host_port = (_LOOPBACK, int(text)) if is_port(text) else host_and_port(text)
+    if host_port is None:
+        raise BadInput(f"{option} {text!r}: {_EXPECTED[option]}", Error.BAD_ENDPOINT)
+    return HttpAddress(*host_port, option=option)
 
 
-def metrics_address(text: str) -> HttpAddress:
-    """Parse an address of the metrics page: no `unix:PATH`, as Prometheus connects over TCP. Raises BadInput."""
-    return _tcp_address(text, "metrics", _EXPECTED_TCP.format(port=9464))
-
-
-def grpc_address(text: str) -> HttpAddress:
-    """Parse an address of gRPC: no `unix:PATH`, as gRPC does not report who calls over one. Raises BadInput."""
-    return _tcp_address(text, "grpc", _EXPECTED_TCP.format(port=8001))
-
-
-def _tcp_address(text: str, option: str, expected: str) -> HttpAddress:
-    if is_port(text):
-        return HttpAddress(_LOOPBACK, int(text), option=option)
+def host_and_port(text: str) -> tuple[str, int] | None:
+    """The parts of `HOST:PORT`, without the brackets of an IPv6 address; None for any other text."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not is_port(port):
-        raise BadInput(f"{option} {text!r}: {expected}", Error.BAD_ENDPOINT)
-    return HttpAddress(host, int(port), option=option)
+    return (host, int(port)) if host and is_port(port) else None
 
 
 class HttpListener:
     """A listening socket. Raises BadInput if the address cannot be bound. `mode`: who may connect to a UNIX socket.
 
-    Over an address that other hosts can reach TLS is spoken (see `addresses`).
+    `passed`: the socket as the HTTP process has it. Over an address that other hosts can reach TLS is spoken (see
+    `addresses`).
     """
 
     def __init__(self, address: HttpAddress, mode: int = OWN_ONLY) -> None:
-        self.address = address
         self._ipc: IpcSocket | None = None
         if address.path is not None:
             self._ipc = IpcSocket(str(address))
             self.socket = socket.socket(fileno=self._ipc.hand_over())
             address.path.chmod(mode)
             self.url = f"unix:{address.path}"
-            return
-        self.socket = _bound(address)
-        port = self.socket.getsockname()[1]
-        self.url = f"{'https' if address.beyond else 'http'}://{HttpAddress(address.host, port)}"
+        else:
+            self.socket = _bound(address)
+            port = self.socket.getsockname()[1]
+            self.url = f"{'https' if address.beyond else 'http'}://{HttpAddress(address.host, port)}"
+        unix, metrics = address.path is not None, address.option == "metrics"
+        self.passed = Listener(self.socket.fileno(), unix, address.beyond, metrics)
 
     def close(self) -> None:
         self.socket.close()
@@ -115,8 +114,8 @@ class HttpListener:
 class HeldPort:
     """A port reserved for gRPC, whose library accepts no socket of ours, but can bind the same port (SO_REUSEPORT).
 
-    Our socket does not listen, so no client connects to it. Raises BadInput if the address cannot be bound. `target`:
-    the address in gRPC's notation.
+    Our socket does not listen, so no client connects to it. Raises BadInput if the address cannot be bound. `passed`:
+    the address as the HTTP process has it.
     """
 
     def __init__(self, address: HttpAddress) -> None:
@@ -124,7 +123,7 @@ class HeldPort:
             _bound(address).close()  # fails if the port is in use: SO_REUSEPORT alone would share it
         self._socket = _bound(address, socket.SO_REUSEPORT)
         where = HttpAddress(*self._socket.getsockname()[:2])
-        self.target, self.beyond = str(where), address.beyond
+        self.passed = GrpcListener(str(where), address.beyond)
 
     def close(self) -> None:
         self._socket.close()
@@ -144,7 +143,8 @@ def _bound(address: HttpAddress, option: int = socket.SO_REUSEADDR) -> socket.so
             end.listen(_BACKLOG)
         end.setblocking(False)
     except UnicodeError:  # raised before the name is looked up
-        raise BadInput(f"{address.option} {address}: no name of a host; {_EXPECTED}", Error.BAD_ENDPOINT) from None
+        problem = f"{address.option} {address}: no name of a host"
+        raise BadInput(f"{problem}; {_EXPECTED[address.option]}", Error.BAD_ENDPOINT) from None
     except OSError as error:
         if end is not None:
             end.close()

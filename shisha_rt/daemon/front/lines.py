@@ -52,7 +52,6 @@ class Lines:
 
     @property
     def pids(self) -> set[int]:
-        """Pids of the clients at the other ends."""
         return {process for _, process in self._lines.values()}
 
     @property

@@ -76,7 +76,6 @@ class Outbox:
 
     @property
     def clients(self) -> Iterable[Hashable]:
-        """Clients for whom answers wait."""
         return self._waiting.keys()
 
     def is_full(self, client: Hashable) -> bool:

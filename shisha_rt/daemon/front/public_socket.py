@@ -149,8 +149,8 @@ class PublicSocket:
     def change_access(self, users: AccessList) -> None:
         """Replace the allow-list. Who is not on it any more gets answers to accepted requests, and is cut off then."""
         if self.security is not None:
-            self.security.access.users = users
-            self.connections.send_away(self.security.access.of_key)
+            self.security.users = users
+            self.connections.send_away(self.security.user_of)
 
     def tend(self, now_s: float) -> float:
         """Call after each turn of the loop: send waiting answers and check connections, if that is due.

@@ -19,8 +19,7 @@ from shisha_rt.core.lifecycle.instructions import Collect, Deliver, Refuse
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.errors import Error
 from shisha_rt.process.arena import Arena, NoRoom
-from shisha_rt.process.layout import Region
-from shisha_rt.process.lent import LentFault, LentPiece, reader_of_lent, write_lent
+from shisha_rt.process.lent import LentFault, LentPiece, read_lent, write_lent
 from shisha_rt.protocol.request import InferRequest, Lent
 from shisha_rt.protocol.signature import Signature
 from shisha_rt.tensors import Tensor
@@ -84,17 +83,12 @@ class Requests:
     def __init__(self, arena: Arena, regions: Regions) -> None:
         self.regions = regions
         self._arena = arena
-        self._write = self._write_with_booleans if arena.has_booleans else arena.write
-        self._read_lent = reader_of_lent(arena)
         self._numbers = itertools.count()
 
     def arrived(
         self, client: Hashable, request: InferRequest, answer_to: AnswerTo, now_s: float, frames: int = 1
     ) -> FrameArrived:
-        """The event of a validated request, for the lifecycle. `answer_to` will be called with the answer, once.
-
-        `frames`: as in `FrameArrived`.
-        """
+        """The lifecycle's event of a validated request. `answer_to`: as in `Ticket`; `frames`: as in `FrameArrived`."""
         ticket = Ticket(request, next(self._numbers), answer_to, now_s)
         if request.lent_in:
             ticket.reads = self.regions.hold(request.lent_in)
@@ -121,17 +115,13 @@ class Requests:
         """Copy a request's own tensors into a slot."""
         regions = self._arena.layouts[ticket.request.layout].regions
         for name, data in ticket.request.tensors.items():
-            self._write(slot, regions[name], data)
+            self._arena.write(slot, regions[name], data)
         ticket.request.tensors.clear()  # frees the request's own buffers
-
-    def _write_with_booleans(self, slot: int, region: Region, data: memoryview) -> None:
-        self._arena.write(slot, region, data)
-        self._arena.make_booleans(slot, region)
 
     def read_lent(self, ticket: Ticket, slot: int) -> None:
         """Copy a request's lent tensors into a slot; a lent region that is no longer there fails the ticket."""
         try:
-            self._read_lent(ticket.reads, self.regions.fds, self._arena, slot, ticket.request.layout)
+            read_lent(ticket.reads, self.regions.fds, self._arena, slot, ticket.request.layout)
         except LentFault as fault:
             ticket.fail(Error.REGION_FAILED, str(fault))
 
@@ -171,25 +161,21 @@ class Requests:
 
 
 class SeveralFrames:
-    """A request of several frames: split on arrival, and answered as one when all of its frames are answered.
-
-    `each`: the frames, as requests of one frame. The given `answer_to` is called once, with the joint answer.
-    """
+    """A request of several frames: split on arrival, and answered as one when all of its frames are answered."""
 
     def __init__(self, request: InferRequest, signature: Signature, answer_to: AnswerTo) -> None:
-        self.each = request.each(signature)
+        self._frames = request.each(signature)
         self._request = request
         self._answer_to = answer_to
-        self._answers: list[Ticket | None] = [None] * request.frames
-        self._missing = request.frames
+        self._answers: dict[int, Ticket] = {}
 
     def submit(self, submit: Callable[[InferRequest, AnswerTo, int], Ticket]) -> tuple[int, ...]:
         """Submit the frames; return their numbers. If the first is refused the others are not submitted.
 
         `submit`: takes a frame, what to do with its answer, and how many frames are admitted with it.
         """
-        first, *others = self.each
-        ticket = submit(first, partial(self._take, 0), len(self.each))
+        first, *others = self._frames
+        ticket = submit(first, partial(self._take, 0), len(self._frames))
         if ticket.refused:
             self._answer_to(self._together([ticket]))
             return (ticket.frame,)
@@ -198,9 +184,8 @@ class SeveralFrames:
 
     def _take(self, number: int, answer: Ticket) -> None:
         self._answers[number] = answer
-        self._missing -= 1
-        if not self._missing:
-            self._answer_to(self._together([answer for answer in self._answers if answer is not None]))
+        if len(self._answers) == len(self._frames):
+            self._answer_to(self._together([self._answers[number] for number in range(len(self._frames))]))
 
     def _together(self, answers: Sequence[Ticket]) -> Ticket:
         first = answers[0]

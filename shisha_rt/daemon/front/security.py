@@ -25,6 +25,14 @@ from shisha_rt.protocol.keys import KeyPair
 log = logging.getLogger(__name__)
 
 _LINE_EVERY_S: Final = 1.0
+_DOMAIN: Final = "shisha-rt"
+_ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
+_HANDSHAKES_PER_TURN: Final = 8
+_REQUEST_PARTS: Final = 7
+_KEY_BYTES: Final = 32
+_ROUTING_ID_BYTES: Final = 5
+"""Length of routing ids that libzmq makes: a zero byte, and a number."""
+_NOW: Final = int(zmq.DONTWAIT)
 
 
 class Refusals:
@@ -50,35 +58,23 @@ class Refusals:
         log.warning("refused: %s%s", what, f" (and {more} more like it before)" if more else "")
 
 
-_DOMAIN: Final = "shisha-rt"
-_ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
-_HANDSHAKES_PER_TURN: Final = 8
-_REQUEST_PARTS: Final = 7
-_KEY_BYTES: Final = 32
-_ROUTING_ID_BYTES: Final = 5
-"""Length of routing ids that libzmq makes: a zero byte, and a number."""
-_NOW: Final = int(zmq.DONTWAIT)
-
-
-class Access:
-    """Who may connect: the allow-list, which may change, and the daemon's internal users (`inner`), who stay."""
-
-    def __init__(self, users: AccessList, inner: Sequence[User] = ()) -> None:
-        self.users = users
-        self._inner = AccessList(inner)
-
-    def of_key(self, public_key: str) -> User | None:
-        return self.users.of_key(public_key) or self._inner.of_key(public_key)
-
-
 class Security:
-    """`access`: who may connect. `refused`: called with the reason of each refusal."""
+    """Who may connect: `users`, the allow-list, which may change, and `inner`, the daemon's own users, who stay.
 
-    def __init__(self, keys: KeyPair, access: Access, refused: Callable[[str], None]) -> None:
-        self.access = access
+    `refused`: called with the reason of each refusal.
+    """
+
+    def __init__(
+        self, keys: KeyPair, users: AccessList, refused: Callable[[str], None], inner: Sequence[User] = ()
+    ) -> None:
+        self.users = users
         self.refusals = Refusals(refused)
+        self._inner = AccessList(inner)
         self._keys = keys
         self._zap: zmq.Socket[bytes] | None = None
+
+    def user_of(self, public_key: str) -> User | None:
+        return self.users.of_key(public_key) or self._inner.of_key(public_key)
 
     def guard(self, context: zmq.Context[zmq.Socket[bytes]], public: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
         """Secure `public`, before it is bound. Returns the ZAP socket: call `receive` when it can be read."""
@@ -107,7 +103,7 @@ class Security:
         if len(asked) != _REQUEST_PARTS or asked[5] != b"CURVE" or len(asked[6]) != _KEY_BYTES:
             return b"500", b"expected CURVE", b"", b""
         key = z85.encode(asked[6]).decode()
-        if self.access.of_key(key) is None:
+        if self.user_of(key) is None:
             where = asked[3].decode(errors="replace")
             self.refusals.add("unknown_key", f"a client at {where}, as no user has its key {key}")
             return b"400", b"unknown key", b"", b""
@@ -115,7 +111,7 @@ class Security:
 
     def check(self, connection: Connection, routing_id: bytes, op: str, request_id: str) -> None:
         """Raises `ShishaError` for a request that its sender may not make now."""
-        user = self.access.of_key(connection.key)
+        user = self.user_of(connection.key)
         if user is None:
             self.refusals.add("revoked", f"a request with the key {connection.key}, which is no user's any more")
             raise error_for(Error.KEY_REVOKED, "the daemon does not know this key any more", request_id)

@@ -7,7 +7,6 @@ behind. See "Tensors in shared memory" in `docs/wire.md`.
 
 from __future__ import annotations
 
-import array
 import contextlib
 import functools
 import hashlib
@@ -16,7 +15,6 @@ import os
 import socket
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -40,11 +38,6 @@ _TRIES: Final = 10
 _SHORT: Final = Path("/tmp")
 _OF_LOGINS: Final = Path("/run/user")  # pam_systemd(8)
 _USUAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "0.0.0.0", "*"})
-
-
-@dataclass(frozen=True, slots=True)
-class RegionsLeft:
-    """Regions may have ended: workers are to be told."""
 
 
 class _RegionWanted(msgspec.Struct, frozen=True, tag_field="op", tag="region"):
@@ -121,7 +114,7 @@ class Sharing:
             data, flags = b"", 0
         if not data:
             self._close(fd)
-            return (RegionsLeft(),)
+            return ()
         try:
             if region is not None or flags & socket.MSG_TRUNC:
                 raise error_for(Error.SECOND_REGION, "a connection has one region; expected one short message")
@@ -133,7 +126,6 @@ class Sharing:
         except ShishaError as error:
             _say(end, {"error": error_body(error)})
             self._close(fd)
-            return (RegionsLeft(),)
         return ()
 
     def _make_line(self, fd: int) -> None:
@@ -180,9 +172,8 @@ def _asked(data: bytes) -> _RegionWanted | _LineWanted:
 
 def _say(end: socket.socket, said: object, fd: int | None = None) -> None:
     """Send a message, which is lost if the client does not read."""
-    beside = [] if fd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
     with contextlib.suppress(OSError):
-        end.sendmsg([msgspec.json.encode(said)], beside)
+        socket.send_fds(end, [msgspec.json.encode(said)], [] if fd is None else [fd])
 
 
 def folder_of(endpoint: str, suffix: str, longest: str) -> Path:

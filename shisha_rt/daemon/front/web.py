@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Final
 
@@ -35,8 +35,9 @@ class Web:
     """HTTP, gRPC and the metrics page of a daemon or host process, beside its `public` socket.
 
     Raises BadInput for an address that cannot be bound. `urls`, `grpc`: addresses of HTTP and gRPC, for people to read.
-    `listens`: whether clients can connect to all of them. `metrics_page`: where `page` is; if other hosts can reach
-    that, the HTTP process serves it. `models`: the models, if the endpoint serves several.
+    `listens`: whether clients can connect to all of them. `link`: to the HTTP process. `metrics_page`: where `page` is;
+    if other hosts can reach that, the HTTP process serves it. `models`: the models, if the endpoint serves several.
+    `full`: while it is set, the HTTP process refuses frames by itself, before it reads their bodies.
     """
 
     def __init__(
@@ -50,10 +51,10 @@ class Web:
         self._public = public
         self._access = access
         self._page = page
-        self._link = ChildLink(_HTTP, poller, lambda reason: event_log.HttpEnded(reason=reason))
+        self.link = ChildLink(_HTTP, poller, lambda reason: event_log.HttpEnded(reason=reason))
         self._closing = contextlib.ExitStack()
-        self._full = SharedFlag()
-        self._closing.callback(self._full.close)
+        self.full = SharedFlag()
+        self._closing.callback(self.full.close)
         addresses, count = access.addresses, len(access.addresses.http)
         try:
             inside = page.serve_inside() if addresses.metrics.beyond else ""
@@ -63,12 +64,12 @@ class Web:
             held = [self._closing.enter_context(closing(HeldPort(address))) for address in addresses.grpc]
             self.urls = [listener.url for listener in listeners[:count]]
             self.metrics_page = f"{listeners[-1].url}/metrics" if inside else page.serve(addresses.metrics)
-            self.grpc = [port.target for port in held]
+            self.grpc = [port.passed.target for port in held]
             self.listens = not held
             self._greeting = [self._serve_http(listeners, held, inside, models)]
             if listeners or held:
-                beside = [*(listener.socket.fileno() for listener in listeners), self._full.fd]
-                self._link.start(self._greeting, beside)
+                beside = [*(listener.socket.fileno() for listener in listeners), self.full.fd]
+                self.link.start(self._greeting, beside)
         except BaseException:
             self.close()
             raise
@@ -77,40 +78,23 @@ class Web:
         self, listeners: Sequence[HttpListener], held: Sequence[HeldPort], metrics: str, models: Sequence[str] | None
     ) -> hm.ServeHttp:
         """The first message to the HTTP process."""
-        addresses, users = self._access.addresses, self._access.users
+        settings, users = self._access.addresses.settings, self._access.users
         client_keys, operator_keys = self._access.http_keys or (None, None)
         return hm.ServeHttp(
             self._public.endpoint,
-            tuple(
-                hm.Listener(
-                    listener.socket.fileno(),
-                    listener.address.path is not None,
-                    listener.address.beyond,
-                    listener.address is addresses.metrics,
-                )
-                for listener in listeners
-            ),
-            addresses.settings.http_certificate,
-            addresses.settings.http_key,
-            addresses.settings.http_shared_memory,
+            tuple(listener.passed for listener in listeners),
+            settings.http_certificate,
+            settings.http_key,
+            settings.http_shared_memory,
             None if users is None else users.users,
             client_keys,
             operator_keys,
             metrics,
             None if models is None else tuple(models),
-            tuple(hm.GrpcListener(port.target, port.beyond) for port in held),
+            tuple(port.passed for port in held),
             self._public.limits.max_message_bytes,
-            self._full.fd,
+            self.full.fd,
         )
-
-    @property
-    def pid(self) -> int | None:
-        """The HTTP process; None while none runs."""
-        return self._link.pid
-
-    def look(self) -> Iterator[object]:
-        """Called periodically."""
-        return self._link.look()
 
     def read_access(self, manager: ServiceManager) -> AccessList | None:
         """Read the allow-list again, for the endpoint and the HTTP process, the running one and those started later.
@@ -126,17 +110,13 @@ class Web:
         if users is not None:
             self._public.change_access(users)
             self._greeting[:] = [replace(self._greeting[0], users=users.users)]
-            self._link.send(hm.UsersChanged(users.users))
+            self.link.send(hm.UsersChanged(users.users))
         return users
 
     def change_models(self, models: Sequence[str], loaded: Sequence[str]) -> None:
         """Set the models of an endpoint that serves several, and those of them that are loaded."""
         self._greeting[:] = [replace(self._greeting[0], models=tuple(models))]
-        self._link.send(hm.ModelsChanged(tuple(models), tuple(loaded)))
-
-    def show_full(self, *, is_full: bool) -> None:
-        """Have the HTTP process refuse frames by itself while `is_full`, before it reads their bodies."""
-        self._full.is_set = is_full
+        self.link.send(hm.ModelsChanged(tuple(models), tuple(loaded)))
 
     def finish(self, meanwhile: Callable[[], object]) -> None:
         """Wait, for a limited time, until the HTTP process has passed on the last answers.
@@ -144,23 +124,18 @@ class Web:
         Its addresses refuse whoever comes meanwhile: while the daemon had them open, too, connections would be accepted
         there, and hang until the daemon's end. `meanwhile` is called often, and answers what the process still asks.
         """
-        self._link.send(hm.EndHttp())
+        self.link.send(hm.EndHttp())
         self._closing.close()
-        self._link.wait(_LAST_ANSWERS_S, meanwhile)
+        self.link.wait(_LAST_ANSWERS_S, meanwhile)
 
     def close(self) -> None:
-        self._link.close()
+        self.link.close()
         self._closing.close()
 
-    def hear(self, message: hm.FromHttp) -> None:
-        """Take what the HTTP process has counted, or that it listens for gRPC."""
-        match message:
-            case hm.HttpCounted():
-                self._count(message)
-            case hm.GrpcListens():
-                self.listens = True
+    def grpc_listens(self, _: hm.GrpcListens) -> None:
+        self.listens = True
 
-    def _count(self, counted: hm.HttpCounted) -> None:
+    def count(self, counted: hm.HttpCounted) -> None:
         for status, count in counted.by_status.items():
             self._page.count("shisha_http_requests", status, by=count)
         for reason, count in counted.refused.items():

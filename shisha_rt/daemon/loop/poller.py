@@ -40,25 +40,17 @@ class Poller:
         self._readers[fd] = read
 
     def unwatch(self, fd: int) -> None:
-        """Stop watching a descriptor, if it is watched. Must be called before the descriptor is closed."""
-        if self._readers.pop(fd, None) is not None:
-            self._forget(fd)
+        """Stop watching a descriptor or socket, if it is watched. Must be called before that is closed."""
+        if self._readers.pop(fd, None) is None and self._sockets.pop(fd, None) is None:
+            return
+        self._epoll.unregister(fd)
+        if fd in self._ready:  # its number may soon be reused
+            self._ready.remove(fd)
 
     def watch_socket(self, socket: zmq.Socket[bytes], read: Read) -> None:
         fd = int(socket.fileno())
         self._sockets[fd] = socket, read
         self._epoll.register(fd, select.EPOLLIN)
-
-    def unwatch_socket(self, socket: zmq.Socket[bytes]) -> None:
-        """Must be called before the socket is closed."""
-        fd = int(socket.fileno())
-        if self._sockets.pop(fd, None) is not None:
-            self._forget(fd)
-
-    def _forget(self, fd: int) -> None:
-        self._epoll.unregister(fd)
-        if fd in self._ready:  # its number may soon be reused
-            self._ready.remove(fd)
 
     def poll(self, wait_s: float) -> Iterator[object]:
         """Yield the events of a turn, each to be handled before the next is asked for.
@@ -78,7 +70,9 @@ class Poller:
         share_ends_s = math.inf
         while True:
             if not self._ready:  # a wait that reported just one descriptor is not repeated: it would seldom report more
-                if not (many and self._wait(wait_s)):
+                if many:
+                    self._ready.extend([fd for fd, _ in self._epoll.poll(wait_s, _AT_ONCE)])
+                if not self._ready:
                     return
                 many = len(self._ready) > 1
             share_ends_s = min(share_ends_s, time.monotonic() + SHARE_S)
@@ -92,15 +86,10 @@ class Poller:
                 socket, read = self._sockets[fd]
                 if can_be_read(socket):
                     yield from _share(read())
-            elif len(self._ready) == 0:
+            elif not self._ready:
                 return
             if time.monotonic() >= share_ends_s:
                 return
-
-    def _wait(self, wait_s: float) -> bool:
-        """Wait; return whether any descriptor can be read then."""
-        self._ready.extend([fd for fd, _ in self._epoll.poll(wait_s, _AT_ONCE)])
-        return bool(self._ready)
 
     def close(self) -> None:
         self._epoll.close()

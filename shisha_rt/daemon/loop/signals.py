@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import FrameType
 
 from shisha_rt.daemon.loop.poller import Poller
 
@@ -30,7 +29,7 @@ def signals(poller: Poller, *, read_again: bool = False) -> Iterator[None]:
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     old_fd = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     old = {
-        number: signal.signal(number, _only_wake)
+        number: signal.signal(number, lambda *_: None)  # its number goes to the wakeup descriptor
         for number in (signal.SIGTERM, signal.SIGINT, *[signal.SIGHUP] * hears)
     }
     poller.watch(
@@ -45,7 +44,3 @@ def signals(poller: Poller, *, read_again: bool = False) -> Iterator[None]:
         signal.set_wakeup_fd(old_fd)
         os.close(reading)
         os.close(writing)
-
-
-def _only_wake(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing: the signal's number goes to the wakeup descriptor, which the loop reads."""

@@ -35,7 +35,7 @@ from shisha_rt.measure.place_class import PlaceClass, class_of
 from shisha_rt.measure.profile import profile_of
 from shisha_rt.measure.profile_store import ProfileStore
 from shisha_rt.measure.sitting import Sitting, known_or_measured, measure
-from shisha_rt.messages.partition_profiling import PartitionProfilingJob, PartitionsTimed
+from shisha_rt.messages.device_profiling import PartitionProfilingJob, PartitionsTimed
 from shisha_rt.papers.partitiontuner.partition_ids import operator_ids, partition_id
 from shisha_rt.papers.partitiontuner.processors import ProcessorCosts, costs_of_devices, costs_of_layers
 from shisha_rt.placement.operator_groups import DEFAULT_PATTERNS, Pattern, operator_groups, parse_patterns

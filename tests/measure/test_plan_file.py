@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
 
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.plan_file import read_plan
+from shisha_rt.papers.partitiontuner.partition_profile import processor_costs
 from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan, Stage
 from tests.serving.identity_model import write_branching_identity_model

@@ -19,7 +19,7 @@ from shisha_rt.measure.compile import Tell, compile_model, silent
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.measure.profile_store import ProfileStore
 from shisha_rt.measure.sitting import measure
-from shisha_rt.messages.partition_profiling import PartitionProfilingJob, PartitionsTimed
+from shisha_rt.messages.device_profiling import PartitionProfilingJob, PartitionsTimed
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.zoo import zoo_path
 from shisha_rt.papers.partitiontuner import partition_profile

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Annotated, Final
 
 import typer
 
 from benchmarks.dcg.board import FITTED_TO, MADE_FROM, MODELLED, SEQUENCES, SHOWN, TITLES, board_devices, cases
-from benchmarks.dcg.operands import operand_rows
-from benchmarks.dcg.operators import operator_rows, transfer_rows
+from benchmarks.dcg.figures import (
+    operand_rows,
+    operator_rows,
+    partition_rows,
+    placed,
+    speedup_rows,
+    subgraph_row,
+    transfer_rows,
+)
 from benchmarks.dcg.scaling import DRAWN, scaling_rows
-from benchmarks.dcg.speedups import partition_rows, placed, speedup_rows
 from benchmarks.dcg.statements import (
     figure_9_statements,
     figure_11_statements,
@@ -22,7 +27,6 @@ from benchmarks.dcg.statements import (
     subgraph_statement,
     table_statements,
 )
-from benchmarks.dcg.subgraphs import subgraph_row
 from benchmarks.dcg.tables import quantities
 from benchmarks.report.page import words
 from benchmarks.report.report import Report
@@ -38,9 +42,7 @@ class Size:
     step: int
 
 
-COSTS: Final = MappingProxyType(
-    {"scaling": DRAWN, "transfers": MADE_FROM, "operators": MADE_FROM, "speedups": FITTED_TO}
-)
+COSTS: Final = {"scaling": DRAWN, "transfers": MADE_FROM, "operators": MADE_FROM, "speedups": FITTED_TO}
 """The source of costs of a table, if it is not `MODELLED`."""
 FULL: Final = Size(repeats=9, sizes=(100, 300, 1000, 3000, 10_000, 30_000, 100_000), step=1)
 QUICK: Final = Size(repeats=3, sizes=(100, 1000, 10_000), step=10)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Final
 
 from benchmarks.dcg.timing import Solver, solve_time_s
@@ -17,7 +16,7 @@ from shisha_rt.placement.problem import Node, Problem, ProblemTensor
 DRAWN: Final = "costs drawn at random"
 DEVICES: Final = ("cpu_s", "cpu_p", "pim")
 
-_SOLVERS: Final[Mapping[str, Solver]] = MappingProxyType({"ALS": als, "exact": exact_placement})
+_SOLVERS: Final[Mapping[str, Solver]] = {"ALS": als, "exact": exact_placement}
 
 _BLOCK: Final = (
     ("query", (-1,)),

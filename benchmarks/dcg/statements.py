@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Final
 
 from benchmarks.dcg.board import ALS, CPU_P_FIRST, CPU_S, DUET, OPT, PIM_FIRST, SEQUENCES, SHOWN, TITLES
-from benchmarks.dcg.operators import STATED_ELEMENTS
-from benchmarks.dcg.speedups import Placed
+from benchmarks.dcg.figures import STATED_ELEMENTS, Placed
 from benchmarks.dcg.tables import Quantity
-from benchmarks.report.claims import Claims
+from benchmarks.report.page import Claims, Repeats, Statement
 from benchmarks.report.results import Row, number
-from benchmarks.report.statements import Repeats, Statement
 
 SAME: Final = 0.05
 NEAR: Final = 0.15
@@ -191,9 +188,11 @@ def figure_11_statements(results: Sequence[Placed]) -> list[Statement]:
     ]
 
 
-_LEFT: Final[Mapping[str, Figures]] = MappingProxyType(
-    {"bert": [1 - 0.54, 1 - 0.27], "roberta": [1 - 0.34, 1 - 0.20], "gpt2": [1.0, 1 - 0.64]}
-)
+_LEFT: Final[Mapping[str, Figures]] = {
+    "bert": [1 - 0.54, 1 - 0.27],
+    "roberta": [1 - 0.34, 1 - 0.20],
+    "gpt2": [1.0, 1 - 0.64],
+}
 """Figure 11: computation and transfer that remain."""
 
 

@@ -18,8 +18,8 @@ import onnx
 
 from benchmarks.dcg.board import TITLES, Case
 from benchmarks.dcg.timing import Solver, median_s, solve_time_s
+from benchmarks.report.page import Kind
 from benchmarks.report.results import Row
-from benchmarks.report.statements import Kind
 from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.machine.device import Device
 from shisha_rt.model.graph import Graph

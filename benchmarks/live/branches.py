@@ -24,8 +24,7 @@ import typer
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row, Spread, in_turns
 from benchmarks.rigs.child_process import ChildProcess, child_process
-from benchmarks.rigs.forced import forced
-from benchmarks.rigs.profiled import profiled
+from benchmarks.rigs.daemons import forced, profiled
 from shisha_rt.costs.costs import HANDOVER_S
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine

@@ -21,7 +21,7 @@ from benchmarks.report.results import RESULTS, Row, Spread, in_turns
 from benchmarks.rigs.cache_place import fresh_cache
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.control import live_plan
-from benchmarks.rigs.served import served
+from benchmarks.rigs.daemons import served
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.model.zoo import resolve_model
 

@@ -39,8 +39,8 @@ from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, Tell
 from benchmarks.rigs.control import events_since, live_plan, next_event, set_live
+from benchmarks.rigs.daemons import served
 from benchmarks.rigs.queue_process import COPIES, THREADS
-from benchmarks.rigs.served import served
 from benchmarks.rigs.servers import SERVERS, ServerPython, awake, missing, pythons, running, stopped
 from shisha_rt.client import Client, Plan
 from shisha_rt.errors import Failure

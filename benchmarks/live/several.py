@@ -42,7 +42,7 @@ from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, Tell
 from benchmarks.rigs.control import events_since
-from benchmarks.rigs.served import served
+from benchmarks.rigs.daemons import served
 from benchmarks.rigs.servers import ServerPython, awake, missing, pythons, running
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client

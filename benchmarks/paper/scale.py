@@ -28,7 +28,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row, save_figure
-from benchmarks.rigs.virtual_daemon import VirtualDaemon
+from benchmarks.rigs.paper_daemon import VirtualDaemon
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import Costs

@@ -22,9 +22,9 @@ import numpy.typing as npt
 import onnx
 from PIL import Image, ImageDraw, ImageFont
 
+from benchmarks.partitiontuner.board import SCHEMES as PUBLISHED
 from benchmarks.partitiontuner.board import board_costs, board_devices
 from benchmarks.partitiontuner.cases import TITLES, Planned
-from benchmarks.partitiontuner.published import SCHEMES as PUBLISHED
 from benchmarks.report.results import Row
 from shisha_rt.machine.device import Device
 from shisha_rt.measure.compile import compile_model

@@ -11,14 +11,20 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
-from benchmarks.partitiontuner.board import MODELLED, Cell, board_costs, board_devices, cell
+from benchmarks.partitiontuner.board import (
+    MODELLED,
+    NETWORKS,
+    SCHEMES,
+    Cell,
+    board_costs,
+    board_devices,
+    cell,
+    sunk_path,
+)
 from benchmarks.partitiontuner.held import Board, number_sets, reach_rows
 from benchmarks.partitiontuner.numbers import FITTED, Numbers, fitted, numbers_of, with_numbers
-from benchmarks.partitiontuner.published import NETWORKS, SCHEMES
-from benchmarks.partitiontuner.sunk import sunk_path
 from benchmarks.report.report import Report
 from benchmarks.report.results import RESULTS, Row, read_csv
 from shisha_rt.machine.device import Device
@@ -26,18 +32,16 @@ from shisha_rt.model.graph import Graph
 from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.planner.strategies import SchemeName
 
-_TO: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "mac_s": "CPU alone, all but ResNeXt-50",
-        "grouped_mac_s": "CPU alone, ResNeXt-50",
-        "weight_s": "CPU alone, all but ResNeXt-50",
-        "lrn_s": "CPU alone, all but ResNeXt-50",
-        "element_s": "TypeSeq and OpSeq, ResNet-50 and SqueezeNet",
-        "npu_mac_s": "TypeSeq and OpSeq, ResNet-50 and SqueezeNet",
-        "npu_call_s": "TypeSeq and OpSeq, ResNet-50 and SqueezeNet",
-        "npu_byte_s": "TypeSeq and OpSeq, ResNet-50 and SqueezeNet",
-    }
-)
+_TO: Final[Mapping[str, str]] = {
+    "mac_s": "CPU alone, all but ResNeXt-50",
+    "grouped_mac_s": "CPU alone, ResNeXt-50",
+    "weight_s": "CPU alone, all but ResNeXt-50",
+    "lrn_s": "CPU alone, all but ResNeXt-50",
+    "element_s": "TypeSeq and OpSeq, ResNet-50 and SqueezeNet",
+    "npu_mac_s": "TypeSeq and OpSeq, ResNet-50 and SqueezeNet",
+    "npu_call_s": "TypeSeq and OpSeq, ResNet-50 and SqueezeNet",
+    "npu_byte_s": "TypeSeq and OpSeq, ResNet-50 and SqueezeNet",
+}
 """The cells that each number is fitted to."""
 SETS: Final = 100
 

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 from scipy.optimize import linprog
 
+from benchmarks.partitiontuner.board import NETWORKS
 from benchmarks.partitiontuner.numbers import (
     FITTED,
     Numbers,
@@ -25,7 +26,6 @@ from benchmarks.partitiontuner.numbers import (
     placed,
     with_numbers,
 )
-from benchmarks.partitiontuner.published import NETWORKS
 from benchmarks.report.results import Row
 from shisha_rt.arrays import Floats
 from shisha_rt.machine.device import Device

@@ -15,15 +15,20 @@ from typing import Annotated
 import typer
 
 from benchmarks.partitiontuner.accuracy import FIGURE_7, closeness_rows, reader_rows
-from benchmarks.partitiontuner.accuracy_statements import accuracy_statements, reader_statements
-from benchmarks.partitiontuner.board import BOARD, Cell, board_devices
+from benchmarks.partitiontuner.board import BOARD, NETWORKS, Cell, board_devices
 from benchmarks.partitiontuner.cases import GIVEN, SUNK, Planned, cases, planned, ready_for
 from benchmarks.partitiontuner.fit import SETS, cells_with, kept_sets
 from benchmarks.partitiontuner.held import CPU_WITHIN, WITHIN
 from benchmarks.partitiontuner.live import executed
 from benchmarks.partitiontuner.orders import order_rows
-from benchmarks.partitiontuner.published import NETWORKS
-from benchmarks.partitiontuner.statements import Key, found_of, size_statements, statements
+from benchmarks.partitiontuner.statements import (
+    Key,
+    accuracy_statements,
+    found_of,
+    reader_statements,
+    size_statements,
+    statements,
+)
 from benchmarks.partitiontuner.tables import (
     figure_6,
     of_form,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from benchmarks.partitiontuner.board import NETWORKS, SCHEMES
 from benchmarks.partitiontuner.cases import OURS, SUNK, TITLES, Planned
-from benchmarks.partitiontuner.published import NETWORKS, SCHEMES
 from benchmarks.report.results import Row, Spread
 
 ON_NPU: Final = tuple(scheme for scheme in SCHEMES if scheme != "baseline")

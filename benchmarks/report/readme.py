@@ -12,8 +12,8 @@ from typing import Final
 
 from benchmarks.report.facts import ROOT
 from benchmarks.report.headers import header
+from benchmarks.report.page import tally
 from benchmarks.report.results import RESULTS, read_csv
-from benchmarks.report.statements import tally
 from shisha_rt.errors import BadInput
 
 BEGIN: Final = "<!-- python -m benchmarks readme: {} -->"

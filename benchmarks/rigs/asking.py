@@ -6,8 +6,9 @@ Only numpy is used beside the standard library, as a client may run under its se
 from __future__ import annotations
 
 import queue
+import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -150,3 +151,16 @@ def random_inputs(inputs: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray[A
 
 def raw_frame(inputs: Sequence[Mapping[str, Any]]) -> bytes:
     return b"".join(array.tobytes() for array in random_inputs(inputs).values())
+
+
+def one_by_one(run: Callable[[], object], seconds: float, pause_s: float) -> dict[str, object]:
+    """The median of `run`'s wall times, and the number of frames, at least one."""
+    took_s: list[float] = []
+    ends_s = time.monotonic() + seconds
+    while not took_s or time.monotonic() < ends_s:
+        began_s = time.perf_counter()
+        run()
+        took_s.append(time.perf_counter() - began_s)
+        if pause_s:
+            time.sleep(pause_s)
+    return {"frame_s": statistics.median(took_s), "total_frames": len(took_s)}

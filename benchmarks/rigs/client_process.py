@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.rigs.asking import one_by_one
 from benchmarks.rigs.child_process import Child
-from benchmarks.rigs.one_by_one import one_by_one
 from shisha_rt.cli.drive import frames
 from shisha_rt.client import Client
 

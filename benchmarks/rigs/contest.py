@@ -29,8 +29,8 @@ from benchmarks.report.results import in_turns
 from benchmarks.rigs.child_process import ChildProcess, Fields, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.control import live_plan, set_live, tune
+from benchmarks.rigs.daemons import profiled
 from benchmarks.rigs.engine_process import PLAIN
-from benchmarks.rigs.profiled import profiled
 from benchmarks.rigs.resources import cpu_time, whole_cpu_s
 from benchmarks.rigs.servers import SERVERS, awake, running, stopped
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon

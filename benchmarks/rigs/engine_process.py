@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.rigs.asking import random_inputs
+from benchmarks.rigs.asking import one_by_one, random_inputs
 from benchmarks.rigs.child_process import Child
-from benchmarks.rigs.one_by_one import one_by_one
 from stages.engines.openvino.session import compile_network
 from stages.engines.openvino.whole import network_of_frames
 from stages.engines.plain import PLAIN_ENGINES, RunningEngine, copies_on

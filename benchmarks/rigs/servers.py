@@ -48,16 +48,14 @@ class Server:
     own_client: bool = False
 
 
-SERVERS: Final[Mapping[str, Server]] = MappingProxyType(
-    {
-        "mosec": Server("benchmarks.servers.mosec_server", "mosec"),
-        "litserve": Server("benchmarks.servers.litserve_server", "litserve"),
-        "ray_serve": Server("benchmarks.servers.ray_server", "ray.serve"),
-        "mlserver": Server(
-            "benchmarks.servers.mlserver_server", "mlserver", "benchmarks.servers.mlserver_client", own_client=True
-        ),
-    }
-)
+SERVERS: Final[Mapping[str, Server]] = {
+    "mosec": Server("benchmarks.servers.mosec_server", "mosec"),
+    "litserve": Server("benchmarks.servers.litserve_server", "litserve"),
+    "ray_serve": Server("benchmarks.servers.ray_server", "ray.serve"),
+    "mlserver": Server(
+        "benchmarks.servers.mlserver_server", "mlserver", "benchmarks.servers.mlserver_client", own_client=True
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -230,29 +229,27 @@ def _daemon(path: Path) -> None:
         check_built(read_settings(path), str(path))
 
 
-TARGETS: Final[Mapping[str, Target]] = MappingProxyType(
-    {
-        "request": Target(bases.requests, _mutated_parts, _request),
-        "answer": Target(bases.answers, _mutated_parts, _answer),
-        "http": Target(bases.http_bodies, mutated_json_text, _http, share=0.2),
-        "plan": Target(bases.plans, mutated_json_text, _plan, share=0.2),
-        "machine": Target(bases.machines, mutated_tokens, _file(".toml", _machine), share=0.02),
-        "device": Target(bases.devices, mutated_tokens, _file(".toml", _device), share=0.02),
-        "daemon": Target(bases.daemons, mutated_tokens, _file(".toml", _daemon), share=0.02),
-        "costs": Target(
-            bases.costs,
-            mutated_json_text,
-            _command(parse_costs, "plan --costs FILE --json --strategy", *_STRATEGIES),
-            limit_s=20.0,
-            share=0.02,
-        ),
-        "problem": Target(
-            bases.problems,
-            mutated_json_text,
-            _command(parse_problem, "place FILE --json --solver", *_SOLVERS),
-            limit_s=20.0,
-            share=0.02,
-        ),
-        "onnx": Target(bases.models, mutated_model, _file(".onnx", read_model), limit_s=60.0, share=0.02),
-    }
-)
+TARGETS: Final[Mapping[str, Target]] = {
+    "request": Target(bases.requests, _mutated_parts, _request),
+    "answer": Target(bases.answers, _mutated_parts, _answer),
+    "http": Target(bases.http_bodies, mutated_json_text, _http, share=0.2),
+    "plan": Target(bases.plans, mutated_json_text, _plan, share=0.2),
+    "machine": Target(bases.machines, mutated_tokens, _file(".toml", _machine), share=0.02),
+    "device": Target(bases.devices, mutated_tokens, _file(".toml", _device), share=0.02),
+    "daemon": Target(bases.daemons, mutated_tokens, _file(".toml", _daemon), share=0.02),
+    "costs": Target(
+        bases.costs,
+        mutated_json_text,
+        _command(parse_costs, "plan --costs FILE --json --strategy", *_STRATEGIES),
+        limit_s=20.0,
+        share=0.02,
+    ),
+    "problem": Target(
+        bases.problems,
+        mutated_json_text,
+        _command(parse_problem, "place FILE --json --solver", *_SOLVERS),
+        limit_s=20.0,
+        share=0.02,
+    ),
+    "onnx": Target(bases.models, mutated_model, _file(".onnx", read_model), limit_s=60.0, share=0.02),
+}

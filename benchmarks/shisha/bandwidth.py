@@ -27,10 +27,9 @@ import numpy.typing as npt
 import typer
 
 from benchmarks.live.emulation import triad
-from benchmarks.report.claims import Claims
+from benchmarks.report.page import Claims, Statement, holds
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row, Spread, number
-from benchmarks.report.statements import Statement, holds
 from benchmarks.rigs.stage_rig import Loaded, StageRig, stage_rig
 from shisha_rt.machine.config.machine_file import check_runnable, parse_machine
 from shisha_rt.machine.host.cores import usable_cores

@@ -31,9 +31,16 @@ from benchmarks.shisha.figures import (
     optimality_figure,
     seeds_figure,
 )
-from benchmarks.shisha.heuristics import SLOWDOWNS, alpha_rows, heuristic_rows, table_1, table_2
-from benchmarks.shisha.searches import compared, search_rows
-from benchmarks.shisha.seeds import from_seeds
+from benchmarks.shisha.searches import (
+    SLOWDOWNS,
+    alpha_rows,
+    compared,
+    from_seeds,
+    heuristic_rows,
+    search_rows,
+    table_1,
+    table_2,
+)
 from benchmarks.shisha.statements import statements
 from shisha_rt.papers.simulate.paper_machines import CONFIGURATIONS
 

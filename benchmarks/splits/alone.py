@@ -20,7 +20,7 @@ from onnx import helper
 from benchmarks.report.results import Row, Spread
 from benchmarks.rigs.cache_place import fresh_cache
 from benchmarks.rigs.child_process import ChildProcess, child_process
-from benchmarks.rigs.forced import Forced, forced
+from benchmarks.rigs.daemons import Forced, forced
 from benchmarks.splits.plans import Shared, nearest_shares, plan_with, way_of
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure.costs_of_model import layer_costs, told_costs

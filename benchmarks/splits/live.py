@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.report.results import Row
 from benchmarks.rigs.control import events_since, is_watching, live_plan, set_live
-from benchmarks.rigs.profiled import profiled
+from benchmarks.rigs.daemons import profiled
 from benchmarks.rigs.steady_load import SteadyLoad, Tally
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.cli.drive.frames import model_inputs, random_frames

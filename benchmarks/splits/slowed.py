@@ -12,8 +12,7 @@ from statistics import median
 from typing import Final
 
 from benchmarks.report.results import Row
-from benchmarks.rigs.forced import Forced, forced
-from benchmarks.rigs.profiled import profiled
+from benchmarks.rigs.daemons import Forced, forced, profiled
 from benchmarks.splits.live import slowed_places
 from benchmarks.splits.plans import Shared, nearest_shares, plan_with
 from shisha_rt.costs.costs import Costs

@@ -8,14 +8,12 @@ import random
 import pytest
 
 from benchmarks.dcg.board import Case, cases
-from benchmarks.dcg.operands import operand_rows
+from benchmarks.dcg.figures import operand_rows, partition_rows, placed, speedup_rows, subgraphs, window
 from benchmarks.dcg.scaling import transformer_like
-from benchmarks.dcg.speedups import partition_rows, placed, speedup_rows
 from benchmarks.dcg.statements import partition_statements, stated, subgraph_statement
-from benchmarks.dcg.subgraphs import subgraphs, window
 from benchmarks.dcg.tables import GraphCounts, Operator, cleaned, exported, graph_counts
+from benchmarks.report.page import KINDS
 from benchmarks.report.results import RESULTS, read_csv
-from benchmarks.report.statements import KINDS
 from shisha_rt.papers.dcg.brute import assignment_at
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.dcg import device_mapped_graph

@@ -20,7 +20,7 @@ from benchmarks.live.live_change import Change, Run, change_rows, show_changes
 from benchmarks.live.load_figures import AtRate, Heard, Step, step_row
 from benchmarks.live.several import AtLoad
 from benchmarks.partitiontuner import repeat
-from benchmarks.partitiontuner.published import NETWORKS
+from benchmarks.partitiontuner.board import NETWORKS
 from benchmarks.report import results
 from benchmarks.report.facts import as_typed, commits_since, facts, git, host
 from benchmarks.report.headers import header, stale_rows, with_kept

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.splits.networks import alone, board_problem, totals
-from benchmarks.splits.paper import layer_rows, network_row, network_run
-from benchmarks.splits.single_layer import layer_traces, trace_row, weights_rows
+from benchmarks.splits.paper import layer_rows, layer_traces, network_row, network_run, trace_row, weights_rows
 from shisha_rt.papers.gp.chain import faults
 
 

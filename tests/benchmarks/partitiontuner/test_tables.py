@@ -5,13 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from benchmarks.partitiontuner.accuracy_statements import accuracy_statements, reader_statements
 from benchmarks.partitiontuner.board import Cell
 from benchmarks.partitiontuner.cases import GIVEN, SUNK, Planned
-from benchmarks.partitiontuner.statements import Key, found_of, size_statements, statements
+from benchmarks.partitiontuner.statements import (
+    Key,
+    accuracy_statements,
+    found_of,
+    reader_statements,
+    size_statements,
+    statements,
+)
 from benchmarks.partitiontuner.tables import figure_6, of_form, past_the_paper, table_2, table_3, table_4, times
-from benchmarks.report.statements import OURS as AIM
-from benchmarks.report.statements import Statement
+from benchmarks.report.page import OURS as AIM
+from benchmarks.report.page import Statement
 from shisha_rt.planner.strategies import SchemeName
 from tests.benchmarks.partitiontuner.results import result
 

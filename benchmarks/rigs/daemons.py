@@ -1,21 +1,46 @@
-"""A daemon whose plans are set by a client, without a tuner; frames come from inside it."""
+"""Daemons that a process of ours asks, or whose plans a client sets; and models that are profiled beforehand."""
 
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.control import set_live
+from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client
+from shisha_rt.machine.machine import Machine
+from shisha_rt.measure.costs_of_model import layer_costs
+from shisha_rt.measure.make_ready import make_ready
+from shisha_rt.measure.model_on_machine import ModelOnMachine
+from shisha_rt.model.zoo import resolve_model
 from shisha_rt.plan.plan import Plan
 
-_DAEMON: Final = "benchmarks.rigs.daemon_process"
 _TIMEOUT_S: Final = 240.0
 _ATTEMPTS: Final = 4
 _WARM_UP_FRAMES: Final = 6
+
+
+def profiled(model: str, machine: Machine) -> ModelOnMachine:
+    """Prepare a network of the zoo, with all that `serve` would measure first for `--strategy guided`."""
+    ready = make_ready(resolve_model(f"zoo:{model}", print), machine, teams=True, on_progress=print)
+    layer_costs(ready, print)
+    return ready
+
+
+@contextlib.contextmanager
+def served(model: str, *options: str) -> Iterator[tuple[Client, ChildProcess]]:
+    """`model` and `options`: as `serve` takes them. The process takes the orders of `arrivals_process`."""
+    with (
+        tempfile.TemporaryDirectory(prefix="served-") as folder,
+        child_daemon(model, *options, endpoint=f"ipc://{folder}/daemon") as daemon,
+        Client(daemon.endpoint, timeout_s=_TIMEOUT_S) as control,
+        child_process("benchmarks.rigs.arrivals_process", endpoint=daemon.endpoint) as (asked, _),
+    ):
+        yield control, asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +64,7 @@ def forced(model: str, machine: str, *, precision: str = "exact") -> Iterator[Fo
     settings: dict[str, Any] = {"model": model, "machine": machine, "precision": precision}
     settings |= {"endpoint": "tcp://127.0.0.1:0", "planning": {"strategy": "seed", "fresh": True}}
     with (
-        child_process(_DAEMON, **settings) as (process, up),
+        child_process("benchmarks.rigs.daemon_process", **settings) as (process, up),
         Client(up["endpoint"], timeout_s=_TIMEOUT_S) as control,
     ):
         yield Forced(process, control)

@@ -30,7 +30,7 @@ from benchmarks.dcg.statements import (
 from benchmarks.dcg.tables import quantities
 from benchmarks.report.page import words
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, save_csv
+from benchmarks.report.results import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ def dcg(
         costs = COSTS.get(name, MODELLED)
         if name not in ("transfers", "speedups", "partitions"):
             report.show(f"{title} ({costs})", rows)
-        print(f"written to {save_csv(f'dcg_{name}', rows, report.about | {'costs': costs}, report.folder)}")
+        report.save(rows, f"dcg_{name}", costs=costs)
     shown = {title: rows for name, (title, rows) in tables.items() if name in _ON_PAGE}
-    print(f"written to {report.save_page(words(__file__)[0], dict(reversed(shown.items())))}")
+    report.save_page(words(__file__)[0], dict(reversed(shown.items())))
 
 
 _ON_PAGE: Final = ("tables", "subgraphs", "statements")

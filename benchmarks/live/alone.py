@@ -22,7 +22,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from benchmarks.report.report import Report
-from benchmarks.report.results import RESULTS, Row, Spread, in_turns
+from benchmarks.report.results import Row, Spread, in_turns
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, plain_engine
@@ -95,7 +95,6 @@ def alone(
         rows += [_row(model, pause_ms, took, more) for pause_ms, took in turns.items()]
         report.save_by("model", rows, add=add)
     report.show(f"One frame at a time, ms, {machine}", rows, ["aim: at most 1.1 times the best engine and 0.3 ms"])
-    print(f"written to {RESULTS}: alone.csv")
 
 
 @contextlib.contextmanager

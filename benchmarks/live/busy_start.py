@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from benchmarks.report.report import Report
-from benchmarks.report.results import RESULTS, Row, Spread, in_turns
+from benchmarks.report.results import Row, Spread, in_turns
 from benchmarks.rigs.cache_place import fresh_cache
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.control import live_plan
@@ -65,7 +65,6 @@ def busy_start(
             )
         report.save(rows)
     report.show("A first start beside a busy neighbour, a minute after it has gone", rows, ["worse by: of each round"])
-    print(f"written to {RESULTS}: busy_start.csv")
 
 
 def _start(model: str, busy_s: float, after_s: float, *, hogged: bool) -> dict[str, Any]:

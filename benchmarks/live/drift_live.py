@@ -257,4 +257,4 @@ def drift_live(
         report.step(strategy)
         rows += [{"strategy": strategy, **row} for row in recovery(case, strategy)]
     report.show("A disturbed daemon", [{key: row[key] for key in _SHOWN} for row in rows])
-    print(f"written to {report.save(rows)}")
+    report.save(rows)

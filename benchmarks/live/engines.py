@@ -190,6 +190,5 @@ def engines(
         measured = measure(model, machine, QUICK if quick else FULL)
         gains.append(measured.gain)
         rows.append(engine_row(measured))
-        written = report.save(rows)
+        report.save(rows)
     report.show("Two engines on one core, and the exact placement over both", rows, verdicts(gains))
-    print(f"written to {written}")

@@ -22,7 +22,7 @@ from benchmarks.live.load import Loaded, Sweep, daemon_side, server_side
 from benchmarks.live.load_figures import AtRate, at_ms, together
 from benchmarks.live.race import versions
 from benchmarks.report.report import Report
-from benchmarks.report.results import RESULTS, Row, Spread
+from benchmarks.report.results import Row, Spread
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network
 from benchmarks.rigs.control import tune
@@ -83,7 +83,6 @@ def goodput(
     report.show(f"Frames a second within {target_ms:g} ms", rows)
     if absent:
         print(f"goodput: {MOSEC} is left out: {absent}", file=sys.stderr)
-    print(f"written to {RESULTS}: goodput.csv")
 
 
 @contextlib.contextmanager

@@ -218,7 +218,7 @@ def show_changes(runs: Sequence[Run], report: Report) -> None:
             "half of ResNet-50 built in 10 ms without a private copy of its weights (46 or 56 MB).",
         ],
     )
-    print(f"written to {report.save(rows)}")
+    report.save(rows)
 
 
 def live_change(

@@ -34,7 +34,7 @@ from benchmarks.lists import numbers_in, words_in
 from benchmarks.live.load_figures import AUTO, FIXED, AtRate, Heard, Step, poisson, step_row
 from benchmarks.live.race import versions
 from benchmarks.report.report import Report
-from benchmarks.report.results import RESULTS, Row, in_turns
+from benchmarks.report.results import Row, in_turns
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, Tell
@@ -254,5 +254,3 @@ def _show(found: Sequence[AtRate], stepped: Sequence[Row], notes: Mapping[str, s
         report.show(f"Steps of the load, {CALM:g} to {BUSY:g}% of capacity and back", stepped)
     for name, note in notes.items():
         print(f"load: {name}: {note}", file=sys.stderr)
-    files = [f"{stem}.csv"] * bool(found) + [f"{stem}_steps.csv"] * bool(stepped)
-    print(f"written to {RESULTS}: {', '.join(files)}")

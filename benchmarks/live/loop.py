@@ -163,7 +163,7 @@ def show_turns(found: dict[str, Any], tally: Tally, places: int, changes: int, r
     )
     report.show("The longest turns", longest)
     report.about["changes"] = str(changes)
-    print(f"written to {report.save(rows, f'loop_{places}')}")
+    report.save(rows, f"loop_{places}")
 
 
 def loop(

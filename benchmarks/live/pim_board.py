@@ -149,6 +149,5 @@ def pim_board(
                 with here.rig(slot_count=1) as rig:
                     board = Board(network, sequence, here, rig)
                     results += [board.execute(scheme) for scheme in SCHEMES]
-            written = report.save(executed_rows(results))
+            report.save(executed_rows(results))
     report.show("The DCG papers' board, emulated: placements executed", executed_rows(results), [_error_note(results)])
-    print(f"written to {written}")

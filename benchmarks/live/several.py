@@ -37,7 +37,7 @@ from benchmarks.lists import numbers_in, words_in
 from benchmarks.live.load_figures import Heard, at_ms, poisson
 from benchmarks.live.race import versions
 from benchmarks.report.report import Report
-from benchmarks.report.results import RESULTS, Row
+from benchmarks.report.results import Row
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, Tell
@@ -199,7 +199,6 @@ def several(
     report.show("Two models while their loads change", rows)
     for name, why in absent.items():
         print(f"several: {name} is left out: {why}", file=sys.stderr)
-    print(f"written to {RESULTS}: several.csv")
 
 
 def _moves(control: Client, begun_s: float, shared: Sequence[Segment]) -> tuple[int, list[float]]:

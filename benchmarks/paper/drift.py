@@ -506,5 +506,4 @@ def drift(
         for (_, what), own in found.items()
         for way in range(len(WAYS) + 1)
     ]
-    report.show("A disturbed pipeline, simulated", rows)
-    print(f"written to {report.save(rows)}")
+    report.keep("A disturbed pipeline, simulated", rows)

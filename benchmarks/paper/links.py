@@ -167,7 +167,5 @@ def links() -> None:
     report = Report("links", {"costs": "drawn"})
     rows = [measured_links(size) for size in SIZES]
     small = [enumerated(INSTANCES, copies=copies) for copies in (False, True)]
-    report.show("Plans over hosts", rows, NOTES)
-    report.show("Small instances, against every chain", small, SMALL_NOTES)
-    print(f"written to {report.save(rows)}")
-    print(f"written to {report.save(small, 'links_enumerated')}")
+    report.keep("Plans over hosts", rows, NOTES)
+    report.keep("Small instances, against every chain", small, SMALL_NOTES, name="links_enumerated")

@@ -166,5 +166,4 @@ def order() -> None:
     for row in _rows():
         print(f"{row['network']}, {row['places']}: up to {row['most gain']:.3f}", flush=True)
         rows.append(row)
-    report.show("Orders of layers, on paper", rows, ("gain: of frames a second; seconds of CPU time",))
-    print(f"written to {report.save(rows)}")
+    report.keep("Orders of layers, on paper", rows, ("gain: of frames a second; seconds of CPU time",))

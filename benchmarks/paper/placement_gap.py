@@ -268,4 +268,4 @@ def placement_gap(
             networks += [network_row(one) for one in results if "on the board" in kind]
     report.show("Placements over the optimum, on paper", kinds, NOTES)
     report.show("Networks on the board of the DCG papers, modelled: cost over the optimum", networks)
-    print(f"written to {report.save(rows)}")
+    report.save(rows)

@@ -27,7 +27,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, save_figure
+from benchmarks.report.results import Row
 from benchmarks.rigs.paper_daemon import VirtualDaemon
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.costs.alike import kinds_of
@@ -188,12 +188,9 @@ def scale(
     report = Report("scale", {"simulated": "clusters, costs and time"})
     networks = ALL_NETWORKS if everything else NETWORKS
     plans = [row for network in networks for hosts in HOSTS for row in planned(network, hosts)]
-    report.show("Plans for clusters on paper (simulated)", plans)
-    print(f"written to {report.save(plans, 'scale_plans')}")
+    report.keep("Plans for clusters on paper (simulated)", plans, name="scale_plans")
     core = [core_cost(places) for places in (ALL_PLACES if everything else PLACES)]
-    report.show("The lifecycle's own CPU time, in virtual time", core)
+    report.keep("The lifecycle's own CPU time, in virtual time", core, name="scale_core")
     loop = [saturated(places) for places in (10, 30, 60, 100, 150, 200, 300, 600, 1000)]
-    report.show("A loop that takes its time (simulated)", loop)
-    for name, rows in (("scale_core", core), ("scale_loop", loop)):
-        print(f"written to {report.save(rows, name)}")
-    print(f"written to {save_figure('scale', _figure(plans, core, loop), report.about)}")
+    report.keep("A loop that takes its time (simulated)", loop, name="scale_loop")
+    report.save_figure("scale", _figure(plans, core, loop))

@@ -56,11 +56,11 @@ def partitiontuner_fit() -> None:
     report.step("other numbers that hold the same cells")
     sets = number_sets(board, SETS, random.Random(0))
     numbers, reach = list(number_rows(asdict(numbers_of(devices)), asdict(found), sets)), reach_rows(board)
-    report.show(f"Numbers, in seconds ({MODELLED})", numbers)
-    report.show(f"How near one set of numbers comes to the CPU alone and TypeSeq ({MODELLED})", reach)
+    report.keep(f"Numbers, in seconds ({MODELLED})", numbers, name="partitiontuner_fit_numbers")
+    title = f"How near one set of numbers comes to the CPU alone and TypeSeq ({MODELLED})"
+    report.keep(title, reach, name="partitiontuner_fit_reach")
     report.show(f"Table 2 ({MODELLED})", list(cell_rows(graphs, devices, sets)))
-    for name, rows in (("numbers", numbers), ("reach", reach), ("sets", [asdict(one) for one in sets])):
-        print(f"written to {report.save(rows, f'partitiontuner_fit_{name}')}")
+    report.save([asdict(one) for one in sets], "partitiontuner_fit_sets")
 
 
 def kept_sets() -> list[Numbers]:

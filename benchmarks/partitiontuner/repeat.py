@@ -164,4 +164,3 @@ def partitiontuner(
     for title, rows in found.save().items():
         if rows:
             report.show(f"{title} (emulated)", rows)
-    print(f"written to {report.folder}: partitiontuner.md, partitiontuner_statements.csv, partitiontuner_orders.csv")

@@ -150,7 +150,7 @@ def _held(found: Found, table: Sequence[_Holding]) -> Iterator[Statement]:
     """Statements that something holds for the schemes' cells of each network: figures are 1 or 0. Those on times are
     apart for networks whose cells were fitted.
     """
-    for key, networks, schemes, holds, timed in table:
+    for key, networks, schemes, test, timed in table:
         known = found.of(networks, *schemes)
         fitted = [one for one in known if timed and all(one in FITTED.get(scheme, ()) for scheme in schemes)]
         for kind, own in _apart(known, fitted, "fitted"):
@@ -158,7 +158,7 @@ def _held(found: Found, table: Sequence[_Holding]) -> Iterator[Statement]:
                 found,
                 key,
                 [(network, scheme) for network in own for scheme in schemes],
-                partial(_holding, own, schemes, holds),
+                partial(_holding, own, schemes, test),
                 partial(_how_many, own),
                 lambda figures: each(map(bool, figures)),
                 kind=kind,
@@ -168,8 +168,8 @@ def _held(found: Found, table: Sequence[_Holding]) -> Iterator[Statement]:
             )
 
 
-def _holding(networks: Sequence[str], schemes: Sequence[SchemeName], holds: _Holds, cells: Cells) -> Figures:
-    return [float(holds(*(cells[network, scheme] for scheme in schemes))) for network in networks]
+def _holding(networks: Sequence[str], schemes: Sequence[SchemeName], test: _Test, cells: Cells) -> Figures:
+    return [float(test(*(cells[network, scheme] for scheme in schemes))) for network in networks]
 
 
 def _apart(items: Sequence[_Item], others: Sequence[_Item], kind: Kind) -> Iterator[tuple[Kind, Sequence[_Item]]]:
@@ -240,8 +240,8 @@ def _is_near(paper: float, figures: Figures) -> Repeats:
     return "yes" if off <= POINTS else "nearly" if off <= 5 * POINTS and figures[0] > 0 else "no"
 
 
-_Holds = Callable[..., bool]
-_Holding = tuple[str, Sequence[str], Sequence[SchemeName], _Holds, bool]
+_Test = Callable[..., bool]
+_Holding = tuple[str, Sequence[str], Sequence[SchemeName], _Test, bool]
 """A key, networks, schemes, what is to hold for the schemes' cells of a network, and whether that is about times."""
 _ORDERS: Final[Sequence[_Holding]] = (
     (

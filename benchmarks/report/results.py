@@ -48,6 +48,11 @@ class Spread:
         return {name: self.median, f"{name}, lower quartile": self.low, f"{name}, upper quartile": self.high}
 
 
+def spreads(rounds: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
+    """The spread of each figure over the rounds."""
+    return {name: Spread.of(each[name] for each in rounds) for name in rounds[0]}
+
+
 def results_of(*, quick: bool) -> Path:
     """The folder for the results of a run: one with `--quick` overwrites none that are kept."""
     return _QUICK_RESULTS if quick else RESULTS

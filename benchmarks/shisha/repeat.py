@@ -10,7 +10,7 @@ import typer
 
 from benchmarks.report.page import words
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, save_figure
+from benchmarks.report.results import Row
 from benchmarks.shisha.cases import (
     EIGHT_PLACES,
     FOUR_PLACES,
@@ -109,9 +109,9 @@ def shisha(
     for name, (title, rows) in tables.items():
         if name not in ("heuristics", "alpha"):
             report.show(f"{title} ({SIMULATED})", rows)
-    print(f"written to {report.save(stated, 'shisha_statements')}")
+    report.save(stated, "shisha_statements")
     for name, figure in figures.items():
-        print(f"written to {save_figure(f'shisha_{name}', figure, report.about, report.folder)}")
+        report.save_figure(f"shisha_{name}", figure)
     on_page: Mapping[str, Sequence[Row] | str] = {
         "Statements": stated,
         "Table 1: heuristics": table_1(),
@@ -121,7 +121,7 @@ def shisha(
             for number, name, what in _FIGURES
         ),
     }
-    print(f"written to {report.save_page(words(__file__)[0], on_page)}")
+    report.save_page(words(__file__)[0], on_page)
 
 
 _FIGURES: Final = (

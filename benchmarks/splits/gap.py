@@ -239,4 +239,4 @@ def splits_gap(
     head, notes = words(__file__, "gap")
     tables = zip(notes.items(), (summary, wholes), strict=True)
     sections = {title: f"{note}\n\n{table(rows)}" for (title, note), rows in tables}
-    print(f"written to {report.save_page(head, sections)}")
+    report.save_page(head, sections)

@@ -164,14 +164,14 @@ def splits_paper() -> None:
     traces, weights, networks = list(map(trace_row, layer_traces())), weights_rows(), list(map(network_row, runs))
     sweep = [row for network in NETWORKS for row in k_rows(network)]
     stated = [one.row() for one in statements(traces, weights, networks)]
-    print(f"written to {report.save(stated, 'splits_paper_statements')}")
+    report.save(stated, "splits_paper_statements")
     sections: dict[str, Sequence[Row] | str] = {STATED: stated}
     head, notes = words(__file__, "paper")
     for (title, note), rows in zip(notes.items(), (traces, weights, networks, sweep), strict=True):
         report.show(title, rows)
         sections[title] = f"{table(rows)}\n\n{note}"
     report.show(STATED, stated)
-    print(f"written to {report.save_page(head, sections)}")
+    report.save_page(head, sections)
 
 
 def network_run(

@@ -16,12 +16,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Final
 
 import typer
 
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, Spread
+from benchmarks.report.results import Row, spreads
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.hop_process import WAYS
 from benchmarks.rigs.raylets import lacking_ray, raylets
@@ -37,13 +38,6 @@ _LOOPBACK, _SLOW = "loopback", "1 Gbit/s, 1 ms"
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
-    one_s: float
-    many_s: float
-    cpu_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class _Side:
     """`near`: the process that sends. Its CPU time counts and that of `keepers`, with all processes started by them."""
 
@@ -51,11 +45,12 @@ class _Side:
     near: ChildProcess
     keepers: Sequence[int]
 
-    def hop(self, size_bytes: int, seconds: float) -> Hop:
+    def hop(self, size_bytes: int, seconds: float) -> dict[str, float]:
         one = self.near.ask(size_bytes=size_bytes, seconds=seconds / 2, in_flight=1)
         before_s = self._cpu_s()
         many = self.near.ask(size_bytes=size_bytes, seconds=seconds, in_flight=_IN_FLIGHT)
-        return Hop(one["latency_s"], many["frame_s"], (self._cpu_s() - before_s) / many["hops"])
+        cpu_s = (self._cpu_s() - before_s) / many["hops"]
+        return {"one µs": 1e6 * one["latency_s"], "many µs": 1e6 * many["frame_s"], "CPU µs": 1e6 * cpu_s}
 
     def _cpu_s(self) -> float:
         return sum(map(family_cpu_s, (self.near.pid, *self.keepers)))
@@ -86,22 +81,11 @@ def _rows(over: str, sides: Sequence[_Side], seconds: float, count: int, report:
     """A row for each side and size; sides take turns."""
     rows: list[Row] = []
     for size_bytes in SIZES:
-        found: dict[str, list[Hop]] = {side.way: [] for side in sides}
-        for number in range(count):
-            for side in sides:
-                report.glance(f"{over}: {size_bytes // _KIB} KiB, round {number + 1} of {count}, {side.way}")
-                found[side.way].append(side.hop(size_bytes, seconds))
-        rows += [
-            {
-                "over": over,
-                "KiB": size_bytes // _KIB,
-                "carrier": way,
-                "one µs": Spread.of(1e6 * its.one_s for its in hops),
-                "many µs": Spread.of(1e6 * its.many_s for its in hops),
-                "CPU µs": Spread.of(1e6 * its.cpu_s for its in hops),
-            }
-            for way, hops in found.items()
-        ]
+        kib = size_bytes // _KIB
+        hops = {side.way: partial(side.hop, size_bytes, seconds) for side in sides}
+        found = report.rounds(f"{over}: {kib} KiB", hops, count)
+        for way in hops:
+            rows.append({"over": over, "KiB": kib, "carrier": way, **spreads([each[way] for each in found])})
     return rows
 
 

@@ -20,6 +20,7 @@ import contextlib
 import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import Annotated, Any, Final
 
@@ -27,7 +28,7 @@ import typer
 
 from benchmarks.lists import counts_in
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, Spread, in_turns
+from benchmarks.report.results import Row, Spread
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.control import live_plan, tune
 from benchmarks.rigs.far_hosts import CORES, FarHosts, check_host, far_daemon, far_hosts
@@ -93,13 +94,9 @@ def _rows(
     report: Report,
     memory: str | None = None,
 ) -> list[Row]:
-    rounds: list[dict[str, float]] = []
-    for turn, order in enumerate(in_turns(list(sides), count)):
-        found = {}
-        for name in order:
-            report.glance(f"{model}, {number} hosts: round {turn + 1} of {count}, {name}")
-            found[name] = sides[name].ask(seconds=seconds)["frame_s"]
-        rounds.append(found)
+    asked = {name: partial(side.ask, seconds=seconds) for name, side in sides.items()}
+    bursts = report.rounds(f"{model}, {number} hosts", asked, count)
+    rounds = [{name: burst["frame_s"] for name, burst in its.items()} for its in bursts]
     like = {name: other for name, other in _LIKE.items() if other in sides}
     return [
         {

@@ -12,17 +12,17 @@ in each round; ratios are within rounds. All figures are medians over the rounds
 from __future__ import annotations
 
 import contextlib
-import itertools
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from functools import partial
+from typing import Annotated, Final
 
 import typer
 
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, Spread, in_turns
+from benchmarks.report.results import Row, Spread, spreads
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, plain_engine
@@ -57,6 +57,9 @@ class _Side:
         assert self.control is not None
         return str(live_plan(self.control))
 
+    def frame_ms(self, seconds: float, pause_ms: float) -> float:
+        return 1e3 * float(self.asked.ask(seconds=seconds, pause_s=pause_ms / 1e3)["frame_s"])
+
     def idle(self) -> float:
         """The share of a core that the side's processes use while idle."""
         assert self.root is not None
@@ -84,11 +87,10 @@ def alone(
         report.step(model)
         network = Network.of(model, described)
         with _sides(network, machine, report) as sides:
-            turns: dict[float, list[Mapping[str, float]]] = {pause_ms: [] for pause_ms in PAUSES_MS}
-            for (number, turn), pause_ms in itertools.product(enumerate(in_turns(sides, count)), PAUSES_MS):
-                report.glance(f"{model}: round {number + 1} of {count}, pauses of {pause_ms:g} ms")
-                order: dict[str, Any] = {"seconds": seconds, "pause_s": pause_ms / 1e3}
-                turns[pause_ms].append({side.name: 1e3 * side.asked.ask(**order)["frame_s"] for side in turn})
+            turns = {}
+            for pause_ms in PAUSES_MS:
+                asked = {side.name: partial(side.frame_ms, seconds, pause_ms) for side in sides}
+                turns[pause_ms] = report.rounds(f"{model}, pauses of {pause_ms:g} ms", asked, count)
             daemons = [side for side in sides if side.root is not None]
             more = {f"plan, {side.name}": side.plan for side in daemons}
             more |= {f"idle %, {side.name}": f"{100 * side.idle():.2g}" for side in daemons}
@@ -121,7 +123,7 @@ def _sides(network: Network, machine: str, report: Report) -> Iterator[list[_Sid
 
 
 def _row(model: str, pause_ms: float, took_ms: Sequence[Mapping[str, float]], more: Mapping[str, str]) -> Row:
-    times = {name: Spread.of(turn[name] for turn in took_ms) for name in took_ms[0]}
+    times = spreads(took_ms)
     best = min(ALONE, key=lambda engine: times[engine].median)
     over: dict[str, object] = {}
     for name in OBJECTIVES:

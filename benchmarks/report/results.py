@@ -53,6 +53,11 @@ def spreads(rounds: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
     return {name: Spread.of(each[name] for each in rounds) for name in rounds[0]}
 
 
+def listed(figures: Mapping[str, object], column: str) -> list[Row]:
+    """A row for each figure."""
+    return [{"what": what, column: figure} for what, figure in figures.items()]
+
+
 def results_of(*, quick: bool) -> Path:
     """The folder for the results of a run: one with `--quick` overwrites none that are kept."""
     return _QUICK_RESULTS if quick else RESULTS

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from benchmarks.rigs.child_process import Child
+from benchmarks.rigs.child_process import Child, Fields, obey
 
 _WARM_UP_FRAMES: Final = 24
 _DRAIN_S: Final = 60.0
@@ -39,7 +39,7 @@ class Asking:
         self._asker = asker
         self._next = 0
 
-    def burst(self, seconds: float, in_flight: int) -> dict[str, object]:
+    def burst(self, seconds: float, in_flight: int) -> Fields:
         """A burst as in `client_process`: for `seconds` after a warm-up; `total_frames` counts all frames."""
         self._asker.wait(0)  # connections may have ended since
         ends_s = float("inf")
@@ -64,7 +64,7 @@ class Asking:
         frame_s = (measured_s[-1] - measured_s[0]) / (len(measured_s) - 1)
         return {"frame_s": frame_s, "total_frames": len(answered_s)}
 
-    def arrivals(self, arrivals: Sequence[float], count_from_s: float = 0.0) -> dict[str, object]:
+    def arrivals(self, arrivals: Sequence[float], count_from_s: float = 0.0) -> Fields:
         """Send frames at `arrivals` (seconds after the call), however many are in flight; latencies count from then.
 
         Frames before `count_from_s` are not counted, unless they fail or are lost.
@@ -115,7 +115,7 @@ class Heard:
     def answered(self) -> int:
         return len(self._latencies_s)
 
-    def told(self, lost: int) -> dict[str, object]:
+    def told(self, lost: int) -> Fields:
         return {"latencies_s": self._latencies_s, "refused": self._refused, "failed": self._failed, "lost": lost}
 
 
@@ -134,9 +134,7 @@ class Came:
 
 def obeying(asking: Asking, in_flight: int) -> Child:
     """Carry out orders: `seconds` of a burst, or `arrivals` (see `Asking`)."""
-    order = yield {"ready": True}
-    while True:
-        order = yield asking.arrivals(**order) if "arrivals" in order else asking.burst(order["seconds"], in_flight)
+    return obey(lambda **its: asking.arrivals(**its) if "arrivals" in its else asking.burst(its["seconds"], in_flight))
 
 
 def random_inputs(inputs: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray[Any, Any]]:
@@ -153,7 +151,7 @@ def raw_frame(inputs: Sequence[Mapping[str, Any]]) -> bytes:
     return b"".join(array.tobytes() for array in random_inputs(inputs).values())
 
 
-def one_by_one(run: Callable[[], object], seconds: float, pause_s: float) -> dict[str, object]:
+def one_by_one(run: Callable[[], object], seconds: float, pause_s: float) -> Fields:
     """The median of `run`'s wall times, and the number of frames, at least one."""
     took_s: list[float] = []
     ends_s = time.monotonic() + seconds

@@ -13,7 +13,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Final
 
 _PATIENCE_S: Final = 20.0
@@ -81,6 +81,13 @@ def child_process(
         yield child, child.hear()
     finally:
         child.end()
+
+
+def obey(answer: Callable[..., Fields], **ready: object) -> Child:
+    """In the child: its first line, then what `answer` returns for the fields of each order."""
+    order = yield {"ready": True, **ready}
+    while True:
+        order = yield answer(**order)
 
 
 def say(**fields: object) -> None:

@@ -21,11 +21,12 @@ import statistics
 import subprocess
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 import numpy as np
 
-from benchmarks.rigs.child_process import Child, command_of, quiet_output
+from benchmarks.rigs.child_process import Child, command_of, obey, quiet_output
 from benchmarks.rigs.hop_far_process import LARGEST_BYTES, SLOTS, poller_of, wait_for
 from benchmarks.rigs.rival_carriers import PlainZmqCarrier, TcpCarrier, TlsCarrier, near_context
 from shisha_rt.core.lifecycle.events import Descriptor
@@ -197,6 +198,4 @@ def _line(settings: dict[str, Any]) -> Line:
 def child(**settings: Any) -> Child:
     with quiet_output():
         line = _line(settings)
-    order = yield {"ready": True}
-    while True:
-        order = yield burst(line, **order)
+    return obey(partial(burst, line))

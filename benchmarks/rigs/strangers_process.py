@@ -11,7 +11,7 @@ import contextlib
 from collections import Counter
 from typing import Any, Final
 
-from benchmarks.rigs.child_process import Child
+from benchmarks.rigs.child_process import Child, Fields, obey
 from benchmarks.rigs.malformed import Malformed
 
 _AT_ONCE: Final = 16
@@ -89,12 +89,11 @@ async def slow(settings: Settings, count: int, seconds: float) -> dict[str, int]
 
 
 def child(**settings: Any) -> Child:
-    order = yield {"ready": True}
-    while True:
-        counts: dict[str, int] = {}
+    def answer(**order: Any) -> Fields:
         with contextlib.suppress(KeyboardInterrupt):
             if "malformed" in order:
-                counts = asyncio.run(malformed(settings, order["malformed"]))
-            else:
-                counts = asyncio.run(slow(settings, order["slow"], order["seconds"]))
-        order = yield {"found": counts}
+                return {"found": asyncio.run(malformed(settings, order["malformed"]))}
+            return {"found": asyncio.run(slow(settings, order["slow"], order["seconds"]))}
+        return {"found": {}}
+
+    return obey(answer)

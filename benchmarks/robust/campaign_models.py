@@ -47,7 +47,7 @@ from onnx import numpy_helper
 
 from benchmarks.live.load_figures import percentile
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row
+from benchmarks.report.results import Row, listed
 from benchmarks.rigs.http_asking import Answer, version_of
 from shisha_rt.client import Client, ShishaError
 from tests.serving.daemon_process import leftovers, machine_file
@@ -424,7 +424,7 @@ def _rows(going: _Campaign, left: int, seconds: float) -> list[Row]:
         "all processes MiB, last tenth": np.median(going.private_bytes[-part:]) / 2**20,
         "left": left,
     }
-    return [{"what": what, "count": figure} for what, figure in figures.items()]
+    return listed(figures, "count")
 
 
 def loads(changes: list[Change]) -> list[tuple[float, float]]:

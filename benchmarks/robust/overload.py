@@ -37,7 +37,7 @@ import typer
 
 from benchmarks.live.load_figures import percentile
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, Spread
+from benchmarks.report.results import Row, Spread, listed
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.control import is_watching
 from benchmarks.rigs.many_process import DEAF, HALF, HONEST, TRICKLING
@@ -228,7 +228,7 @@ def _measure(
         "connections left": left[0],
         "descriptors left": left[1],
     }
-    return [{"what": what, "figure": figure} for what, figure in figures.items()], found.broken(left[0])
+    return listed(figures, "figure"), found.broken(left[0])
 
 
 @dataclass(frozen=True, slots=True)

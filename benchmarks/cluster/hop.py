@@ -77,16 +77,14 @@ def hop(
     report.save(rows, "cluster_hop")
 
 
-def _rows(over: str, sides: Sequence[_Side], seconds: float, count: int, report: Report) -> list[Row]:
+def _rows(over: str, sides: Sequence[_Side], seconds: float, count: int, report: Report) -> Iterator[Row]:
     """A row for each side and size; sides take turns."""
-    rows: list[Row] = []
     for size_bytes in SIZES:
         kib = size_bytes // _KIB
         hops = {side.way: partial(side.hop, size_bytes, seconds) for side in sides}
         found = report.rounds(f"{over}: {kib} KiB", hops, count)
         for way in hops:
-            rows.append({"over": over, "KiB": kib, "carrier": way, **spreads([each[way] for each in found])})
-    return rows
+            yield {"over": over, "KiB": kib, "carrier": way, **spreads([each[way] for each in found])}
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -68,10 +68,9 @@ class Case:
         return TITLES[self.network]
 
 
-def cases(networks: Sequence[str], sequences: Sequence[int]) -> list[Case]:
+def cases(networks: Sequence[str], sequences: Sequence[int]) -> Iterator[Case]:
     """Every network at every p. All weights are 0, as they have no effect here."""
     devices = board_devices()
-    found = []
     with tempfile.TemporaryDirectory() as folder:
         for network in networks:
             print(f"dcg: reading {TITLES[network]} ...", flush=True)
@@ -80,8 +79,7 @@ def cases(networks: Sequence[str], sequences: Sequence[int]) -> list[Case]:
             for sequence in sequences:
                 graph = read_model(path, InputSizes({"sequence": sequence})).graph
                 problem = build_problem(graph, described_costs(graph, devices), "per_edge")
-                found.append(Case(network, sequence, graph, devices, problem))
-    return found
+                yield Case(network, sequence, graph, devices, problem)
 
 
 def board_devices() -> tuple[Device, ...]:

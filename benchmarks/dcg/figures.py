@@ -71,18 +71,16 @@ _NOTES: Final[Mapping[str, str]] = {
 _SIGN: Final[Mapping[str, str]] = {"Add": "+", "Sub": "-", "Mul": "x"}
 
 
-def operand_rows(cases: Sequence[Case]) -> list[Row]:
+def operand_rows(cases: Sequence[Case]) -> Iterator[Row]:
     """`cases`: one for each network."""
     found = [_forms(case) for case in cases]
-    rows: list[Row] = []
     for form in dict.fromkeys((*PAPER, *(form for forms in found for form in forms))):
         paper = PAPER.get(form, ("-", "-", "-"))
         row: dict[str, object] = {"operation": form}
         for title, sizes, forms in zip(TITLES.values(), paper, found, strict=True):
             row[f"{title}, paper"] = sizes
             row[f"{title}, ours"] = " ".join(forms.get(form, ["-"]))
-        rows.append(row | {"note": _NOTES.get(form, "")})
-    return rows
+        yield row | {"note": _NOTES.get(form, "")}
 
 
 def _forms(case: Case) -> Mapping[str, list[str]]:
@@ -125,48 +123,40 @@ STATED_ELEMENTS: Final = 2**15
 """64 KiB in elements of 2 bytes: the size for which the text of section 2.3 states a ratio."""
 
 
-def transfer_rows(devices: Sequence[Device]) -> list[Row]:
+def transfer_rows(devices: Sequence[Device]) -> Iterator[Row]:
     """Figure 2(b)."""
     cpu, _, pim = devices
-    rows: list[Row] = []
     for elements in ELEMENTS:
         tensor = Tensor("moved", (elements,), "FP32")
         to_pim_s, from_pim_s = transfer_cost_s(tensor, cpu, pim), transfer_cost_s(tensor, pim, cpu)
-        rows.append(
-            {
-                "elements": elements,
-                "bytes moved": 2 * elements,
-                "CPU to PIM ms": 1e3 * to_pim_s,
-                "PIM to CPU ms": 1e3 * from_pim_s,
-                "ratio": from_pim_s / to_pim_s,
-                "costs": MADE_FROM,
-            }
-        )
-    return rows
+        yield {
+            "elements": elements,
+            "bytes moved": 2 * elements,
+            "CPU to PIM ms": 1e3 * to_pim_s,
+            "PIM to CPU ms": 1e3 * from_pim_s,
+            "ratio": from_pim_s / to_pim_s,
+            "costs": MADE_FROM,
+        }
 
 
-def operator_rows(devices: Sequence[Device]) -> list[Row]:
+def operator_rows(devices: Sequence[Device]) -> Iterator[Row]:
     """Figure 8: (p x 512) + (p x 512), and (p x 512) x (512 x 512)."""
-    rows: list[Row] = []
     for figure, op, second in (("8(a)", "Add", None), ("8(b)", "MatMul", (WIDTH, WIDTH))):
         for p in SEQUENCES:
             graph = _alone(op, (p, WIDTH), second or (p, WIDTH))
             cpu_s, cpu_p, pim = (operator_cost_s(graph, graph.operators[0], device) for device in devices)
-            rows.append(
-                {
-                    "figure": figure,
-                    "operator": op,
-                    "p": p,
-                    "CPU_S ms": 1e3 * cpu_s,
-                    "CPU_P ms": 1e3 * cpu_p,
-                    "PIM ms": 1e3 * pim,
-                    "CPU_P over CPU_S": cpu_s / cpu_p,
-                    "PIM over CPU_S": cpu_s / pim,
-                    "PIM over CPU_P": cpu_p / pim,
-                    "costs": MADE_FROM,
-                }
-            )
-    return rows
+            yield {
+                "figure": figure,
+                "operator": op,
+                "p": p,
+                "CPU_S ms": 1e3 * cpu_s,
+                "CPU_P ms": 1e3 * cpu_p,
+                "PIM ms": 1e3 * pim,
+                "CPU_P over CPU_S": cpu_s / cpu_p,
+                "PIM over CPU_S": cpu_s / pim,
+                "PIM over CPU_P": cpu_p / pim,
+                "costs": MADE_FROM,
+            }
 
 
 def _alone(op: str, first: tuple[int, ...], second: tuple[int, ...]) -> Graph:
@@ -195,33 +185,28 @@ def placed(cases: Sequence[Case]) -> list[Placed]:
     ]
 
 
-def speedup_rows(results: Sequence[Placed]) -> list[Row]:
+def speedup_rows(results: Sequence[Placed]) -> Iterator[Row]:
     """Times in ms. `over CPU_S`: the speedup of Figure 9; the last two columns: gains of ALS and of the optimum."""
     total_s = {(one.case.network, one.case.sequence, one.scheme): one.cost.total_s for one in results}
-    rows: list[Row] = []
     for one in results:
         others_s = [total_s[one.case.network, one.case.sequence, scheme] for scheme in (CPU_S, ALS, OPT)]
-        rows.append(
-            {
-                "network": one.case.title,
-                "p": one.case.sequence,
-                "scheme": one.scheme,
-                "computation ms": 1e3 * one.cost.node_s,
-                "transfer ms": 1e3 * one.cost.transfer_s,
-                "total ms": 1e3 * one.cost.total_s,
-                "over CPU_S": others_s[0] / one.cost.total_s,
-                "ALS over it": one.cost.total_s / others_s[1],
-                "optimum over it": one.cost.total_s / others_s[2],
-                "costs": FITTED_TO,
-            }
-        )
-    return rows
+        yield {
+            "network": one.case.title,
+            "p": one.case.sequence,
+            "scheme": one.scheme,
+            "computation ms": 1e3 * one.cost.node_s,
+            "transfer ms": 1e3 * one.cost.transfer_s,
+            "total ms": 1e3 * one.cost.total_s,
+            "over CPU_S": others_s[0] / one.cost.total_s,
+            "ALS over it": one.cost.total_s / others_s[1],
+            "optimum over it": one.cost.total_s / others_s[2],
+            "costs": FITTED_TO,
+        }
 
 
-def partition_rows(cases: Sequence[Case]) -> list[Row]:
+def partition_rows(cases: Sequence[Case]) -> Iterator[Row]:
     """Operators with a choice of devices, by type and size: how many each scheme puts on each device."""
     schemes = (PIM_FIRST, ALS, OPT)
-    rows: list[Row] = []
     for case in cases:
         assignments = [place(case.problem, scheme) for scheme in schemes]
         found: Counter[tuple[str, str, tuple[int, ...]]] = Counter()
@@ -234,8 +219,7 @@ def partition_rows(cases: Sequence[Case]) -> list[Row]:
         for (name, size, used), number in sorted(found.items()):
             on = {scheme: case.problem.devices[d].upper() for scheme, d in zip(schemes, used, strict=True)}
             row = {"network": case.title, "p": case.sequence, "operator": name, "size": size, "number": number}
-            rows.append({**row, **on, "costs": MODELLED})
-    return rows
+            yield {**row, **on, "costs": MODELLED}
 
 
 # --- Figure 13: subgraphs ---------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from benchmarks.dcg.figures import (
     subgraph_row,
     transfer_rows,
 )
-from benchmarks.dcg.scaling import DRAWN, scaling_rows
 from benchmarks.dcg.statements import (
     figure_9_statements,
     figure_11_statements,
@@ -27,7 +26,7 @@ from benchmarks.dcg.statements import (
     subgraph_statement,
     table_statements,
 )
-from benchmarks.dcg.tables import quantities
+from benchmarks.dcg.tables import DRAWN, quantities, scaling_rows
 from benchmarks.report.page import words
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row
@@ -54,16 +53,16 @@ def dcg(
     """The DCG papers' tables and figures beside ours; costs are modelled, the algorithms' own times measured."""
     size, report = QUICK if quick else FULL, Report("dcg", quick=quick)
     # First, while the garbage collector has few other objects to traverse.
-    scaling = scaling_rows(size.sizes, min(5, size.repeats))
+    scaling = list(scaling_rows(size.sizes, min(5, size.repeats)))
 
     devices = board_devices()
-    networks = cases(tuple(TITLES), SEQUENCES)
+    networks = list(cases(tuple(TITLES), SEQUENCES))
     at_shown = [case for case in networks if case.sequence == SHOWN]
 
     counted = quantities(at_shown, size.repeats)
-    transfers, operators = transfer_rows(devices), operator_rows(devices)
+    transfers, operators = list(transfer_rows(devices)), list(operator_rows(devices))
     results = placed(networks)
-    speedups, partitions = speedup_rows(results), partition_rows(at_shown)
+    speedups, partitions = list(speedup_rows(results)), list(partition_rows(at_shown))
     subgraphs = [subgraph_row(case, size.step) for case in at_shown]
     statements = [
         *table_statements(counted),
@@ -76,7 +75,7 @@ def dcg(
 
     tables: dict[str, tuple[str, Sequence[Row]]] = {
         "tables": (f"Tables 1 and 3, p = {SHOWN}", [one.row() for one in counted]),
-        "table_2": ("Table 2: q x r, or r, of the operators that the PIM takes", operand_rows(at_shown)),
+        "table_2": ("Table 2: q x r, or r, of the operators that the PIM takes", list(operand_rows(at_shown))),
         "scaling": ("CPU time to place, medians", scaling),
         "transfers": ("Figure 2(b)", transfers),
         "operators": ("Figure 8", operators),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -199,10 +199,9 @@ _LEFT: Final[Mapping[str, Figures]] = {
 # --- partitions and subgraphs -------------------------------------------------------------------------------------
 
 
-def partition_statements(partitions: Sequence[Row]) -> list[Statement]:
+def partition_statements(partitions: Sequence[Row]) -> Iterator[Statement]:
     """Figures 10 and 12: of the operators that the PIM's order runs there, which ones stay and which ones leave it."""
     encoders, decoder = ("BERT", "RoBERTa"), ("GPT-2",)
-    statements = []
     for key, networks, operators, stay, paper in (
         ("Gemm leave", encoders, "Gemm", False, 1.0),
         ("MatMul stay", encoders, "MatMul", True, 1.0),
@@ -219,8 +218,7 @@ def partition_statements(partitions: Sequence[Row]) -> list[Statement]:
         als, optimum = (
             _number([row for row in on_pim if (row[scheme] == "PIM") == stay]) / count for scheme in (ALS, OPT)
         )
-        statements.append(stated(key, [paper], [als], [optimum], _share, count=count))
-    return statements
+        yield stated(key, [paper], [als], [optimum], _share, count=count)
 
 
 def _number(rows: Sequence[Row]) -> int:

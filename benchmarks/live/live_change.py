@@ -18,7 +18,7 @@ import bisect
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, Final
@@ -149,33 +149,29 @@ def _change(control: Client, what: str, plan: Plan, pause_s: float) -> Change:
 # --- what is shown --------------------------------------------------------------------------------------------
 
 
-def change_rows(run: Run) -> list[Row]:
+def change_rows(run: Run) -> Iterator[Row]:
     """A row for each change."""
-    rows: list[Row] = []
     for change in run.changes:
         first, last = run.during(change)
         if first == 0 or last == len(run.gaps_s) - 1:
             continue  # the stream began or ended during the change
         length = last - first + 1
         before, after = (max(0, first - length), first - 1), (last + 1, min(last + length, len(run.gaps_s) - 1))
-        rows.append(
-            {
-                "model": run.model,
-                "change": change.what,
-                "built": sum(stage["build_s"] > 0 for stage in change.stages),
-                "longest_gap_ms": 1e3 * run.longest_gap_s(first, last),
-                "median_gap_ms": 1e3 * run.median_gap_s,
-                "over_median": run.longest_gap_s(first, last) / run.median_gap_s,
-                "quiet_over_median": run.longest_gap_s(*before) / run.median_gap_s,
-                "until_live_ms": 1e3 * (change.live_s - change.asked_s),
-                "build_ms": 1e3 * max(stage["build_s"] for stage in change.stages),
-                "private_mb": max(stage["private_bytes"] for stage in change.stages) / 1e6,
-                "fps_before": run.throughput_fps(*before),
-                "fps_during": run.throughput_fps(first, last),
-                "fps_after": run.throughput_fps(*after),
-            }
-        )
-    return rows
+        yield {
+            "model": run.model,
+            "change": change.what,
+            "built": sum(stage["build_s"] > 0 for stage in change.stages),
+            "longest_gap_ms": 1e3 * run.longest_gap_s(first, last),
+            "median_gap_ms": 1e3 * run.median_gap_s,
+            "over_median": run.longest_gap_s(first, last) / run.median_gap_s,
+            "quiet_over_median": run.longest_gap_s(*before) / run.median_gap_s,
+            "until_live_ms": 1e3 * (change.live_s - change.asked_s),
+            "build_ms": 1e3 * max(stage["build_s"] for stage in change.stages),
+            "private_mb": max(stage["private_bytes"] for stage in change.stages) / 1e6,
+            "fps_before": run.throughput_fps(*before),
+            "fps_during": run.throughput_fps(first, last),
+            "fps_after": run.throughput_fps(*after),
+        }
 
 
 def _summary(rows: Sequence[Row]) -> Row:

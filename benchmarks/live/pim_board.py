@@ -15,7 +15,7 @@ the board, without the machine's `time_scale`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Final
@@ -98,28 +98,24 @@ class Board:
 # --- tables -------------------------------------------------------------------------------------------------------
 
 
-def executed_rows(results: Sequence[Executed]) -> list[Row]:
+def executed_rows(results: Sequence[Executed]) -> Iterator[Row]:
     """A row for each of `results`, in which all schemes of a network at one p are adjacent."""
-    rows: list[Row] = []
     for (network, sequence), group in groupby(results, key=lambda one: (one.network, one.sequence)):
         own = {one.scheme: one for one in group}
         for scheme, one in own.items():
-            rows.append(
-                {
-                    "network": TITLES[network],
-                    "p": sequence,
-                    "scheme": scheme,
-                    "segments": one.segments,
-                    "on paper ms": 1e3 * one.on_paper_s,
-                    "predicted ms": 1e3 * one.predicted_s,
-                    "measured ms": 1e3 * one.measured_s,
-                    "error %": 100 * (one.measured_s / one.predicted_s - 1),
-                    "ALS over it": one.measured_s / own[ALS].measured_s,
-                    "optimum over it": one.measured_s / own[AS_RUN].measured_s,
-                    "emulated": "yes",
-                }
-            )
-    return rows
+            yield {
+                "network": TITLES[network],
+                "p": sequence,
+                "scheme": scheme,
+                "segments": one.segments,
+                "on paper ms": 1e3 * one.on_paper_s,
+                "predicted ms": 1e3 * one.predicted_s,
+                "measured ms": 1e3 * one.measured_s,
+                "error %": 100 * (one.measured_s / one.predicted_s - 1),
+                "ALS over it": one.measured_s / own[ALS].measured_s,
+                "optimum over it": one.measured_s / own[AS_RUN].measured_s,
+                "emulated": "yes",
+            }
 
 
 def _error_note(results: Sequence[Executed]) -> str:
@@ -149,5 +145,6 @@ def pim_board(
                 with here.rig(slot_count=1) as rig:
                     board = Board(network, sequence, here, rig)
                     results += [board.execute(scheme) for scheme in SCHEMES]
-            report.save(executed_rows(results))
-    report.show("The DCG papers' board, emulated: placements executed", executed_rows(results), [_error_note(results)])
+            rows = list(executed_rows(results))
+            report.save(rows)
+    report.show("The DCG papers' board, emulated: placements executed", rows, [_error_note(results)])

@@ -195,26 +195,22 @@ def _same(one_s: float, other_s: float) -> bool:
 # --- tables -------------------------------------------------------------------------------------------------------
 
 
-def solver_rows(kind: str, results: Sequence[Result]) -> list[Row]:
+def solver_rows(kind: str, results: Sequence[Result]) -> Iterator[Row]:
     """A row for each rival on one kind of problem."""
-    rows: list[Row] = []
     for label in results[0].gaps:
         gaps = [one.gaps[label] for one in results]
         missed = [gap.ratio for gap in gaps if gap.ratio > 1]
         wrong = [gap.value_is_wrong for gap in gaps if gap.value_is_wrong is not None]
-        rows.append(
-            {
-                "problems": kind,
-                "number": len(gaps),
-                "solver": label,
-                "missed": len(missed),
-                "missed %": 100 * len(missed) / len(gaps),
-                "median ratio where missed": median(missed) if missed else None,
-                "worst ratio": max(missed, default=1.0),
-                "own value wrong": sum(wrong) if wrong else None,
-            }
-        )
-    return rows
+        yield {
+            "problems": kind,
+            "number": len(gaps),
+            "solver": label,
+            "missed": len(missed),
+            "missed %": 100 * len(missed) / len(gaps),
+            "median ratio where missed": median(missed) if missed else None,
+            "worst ratio": max(missed, default=1.0),
+            "own value wrong": sum(wrong) if wrong else None,
+        }
 
 
 def kind_row(rows: Sequence[Row]) -> Row:
@@ -262,7 +258,7 @@ def placement_gap(
     networks: list[Row] = []
     for cases in (random_cases(size), network_cases(size)):
         for kind, results in _by_kind(map(result, cases), report):
-            of_kind = solver_rows(kind, results)
+            of_kind = list(solver_rows(kind, results))
             rows += of_kind
             kinds.append(kind_row(of_kind))
             networks += [network_row(one) for one in results if "on the board" in kind]

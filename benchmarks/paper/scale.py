@@ -15,7 +15,7 @@ those of the places.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
 
 import matplotlib
@@ -54,11 +54,10 @@ _FRAMES: Final = 1000
 _LOST: Final = 200
 
 
-def planned(network: str, hosts: int) -> list[Row]:
+def planned(network: str, hosts: int) -> Iterator[Row]:
     """A row for each objective."""
     graph = read_model(resolve_model(f"zoo:{network}", print)).graph
     costs = cluster_costs(graph, group_layers(graph), cluster(hosts))
-    rows: list[Row] = []
     for objective in OBJECTIVES:
         begun_s = time.process_time()
         solution = exact_plan(costs, Goal(replicate=True, objective=objective))
@@ -71,31 +70,28 @@ def planned(network: str, hosts: int) -> list[Row]:
         load = router_load(solution.plan, team_s, costs.tensors, costs.far)
         ends = load.ends(Router())
         per_s = 1 / rate.bottleneck_s
-        rows.append(
-            {
-                "network": network,
-                "hosts": hosts,
-                "places": len(costs.places),
-                "kinds": len(kinds_of(costs)),
-                "for": objective,
-                "planner s": taken_s,
-                "stages": len(solution.plan.stages),
-                "places used": len(solution.plan.places),
-                "frames/s": per_s,
-                "in one stage, frames/s": _in_one_stage_per_s(costs) if objective == "throughput" else None,
-                "latency ms": 1e3 * rate.latency_s,
-                "from the bound %": 100 * (rate.value(objective) / solution.lower_bound_s - 1),
-                "messages a frame": load.messages,
-                "messages/s": load.messages * per_s,
-                "out MB/s": load.out_bytes * per_s / 1e6,
-                "in MB/s": load.in_bytes * per_s / 1e6,
-                "loop ends at frames/s": ends["loop"],
-                "card ends at frames/s": ends["card"],
-                "512 frames end at frames/s": most_frames_per_s(Router().most_frames, rate.latency_s),
-                "memory ends at places": load.most_places(Router())["memory"],
-            }
-        )
-    return rows
+        yield {
+            "network": network,
+            "hosts": hosts,
+            "places": len(costs.places),
+            "kinds": len(kinds_of(costs)),
+            "for": objective,
+            "planner s": taken_s,
+            "stages": len(solution.plan.stages),
+            "places used": len(solution.plan.places),
+            "frames/s": per_s,
+            "in one stage, frames/s": _in_one_stage_per_s(costs) if objective == "throughput" else None,
+            "latency ms": 1e3 * rate.latency_s,
+            "from the bound %": 100 * (rate.value(objective) / solution.lower_bound_s - 1),
+            "messages a frame": load.messages,
+            "messages/s": load.messages * per_s,
+            "out MB/s": load.out_bytes * per_s / 1e6,
+            "in MB/s": load.in_bytes * per_s / 1e6,
+            "loop ends at frames/s": ends["loop"],
+            "card ends at frames/s": ends["card"],
+            "512 frames end at frames/s": most_frames_per_s(Router().most_frames, rate.latency_s),
+            "memory ends at places": load.most_places(Router())["memory"],
+        }
 
 
 def _in_one_stage_per_s(costs: Costs) -> float | None:

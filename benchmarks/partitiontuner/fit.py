@@ -55,7 +55,7 @@ def partitiontuner_fit() -> None:
     found, board = fitted(devices, graphs), Board(devices, graphs)
     report.step("other numbers that hold the same cells")
     sets = number_sets(board, SETS, random.Random(0))
-    numbers, reach = list(number_rows(asdict(numbers_of(devices)), asdict(found), sets)), reach_rows(board)
+    numbers, reach = list(number_rows(asdict(numbers_of(devices)), asdict(found), sets)), list(reach_rows(board))
     report.keep(f"Numbers, in seconds ({MODELLED})", numbers, name="partitiontuner_fit_numbers")
     title = f"How near one set of numbers comes to the CPU alone and TypeSeq ({MODELLED})"
     report.keep(title, reach, name="partitiontuner_fit_reach")

@@ -163,11 +163,9 @@ def _starts(board: Board) -> Iterator[Floats]:
             factors = np.sqrt(factors * found) if turn % 2 else found
 
 
-def reach_rows(board: Board) -> list[Row]:
+def reach_rows(board: Board) -> Iterator[Row]:
     """Least errors of one set of numbers for the 14 cells of the CPU alone and TypeSeq, or those of six networks."""
-    rows: list[Row] = []
     for without in ([], *([network] for network in NETWORKS)):
         off, numbers = board.reach(without)
         left = ", ".join(NETWORKS[network].title for network in without)
-        rows.append({"cells": f"all but {left}" if left else "all 14", "furthest %": 100 * off, **asdict(numbers)})
-    return rows
+        yield {"cells": f"all but {left}" if left else "all 14", "furthest %": 100 * off, **asdict(numbers)}

@@ -88,10 +88,10 @@ class _Found:
             "Statements: networks as given": self.statements(GIVEN),
             "Table 2, ms: the paper's / ours predicted / ours executed (*: fitted)": table_2(self.results),
             "Table 2: times one by one, hand-overs apart": times(self.results, self._spans()),
-            "Figure 6: quicker than the CPU alone": figure_6(self.results),
+            "Figure 6: quicker than the CPU alone": list(figure_6(self.results)),
             "Table 3: operators on the NPU, ours and (the paper's)": table_3(self.results),
-            "Table 4: partitions, ours and (the paper's)": table_4(self.results),
-            "Past the paper: the least time of a frame": past_the_paper(self.results),
+            "Table 4: partitions, ours and (the paper's)": list(table_4(self.results)),
+            "Past the paper: the least time of a frame": list(past_the_paper(self.results)),
             "Figure 7: int8 against floating point, random weights": self.closeness,
             "Figure 7 with a trained network: lines of text read right": self.reader,
             "Small graphs on paper: over the least of any assignment in any order": self.orders,
@@ -158,7 +158,7 @@ def partitiontuner(
                 found.closeness += closeness_rows(plans, answers)
             found.save()
     if lines:
-        found.reader = reader_rows(lines)
+        found.reader = list(reader_rows(lines))
     if graphs:
         found.orders = order_rows(graphs)
     for title, rows in found.save().items():

@@ -7,7 +7,7 @@ reported, too, as online tuning has only one run.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
@@ -157,47 +157,39 @@ _ASSIGNED: Final = {"layers": "Rank_l", "weight": "Rank_w", "random": "random"}
 _BALANCED: Final = {"nlfep": "nlFEP", "nfep": "nFEP"}
 
 
-def heuristic_rows(case: Case, draws: int) -> list[Row]:
+def heuristic_rows(case: Case, draws: int) -> Iterator[Row]:
     """A row for each heuristic; medians if the assignment is random."""
-    rows: list[Row] = []
     for name, heuristic in HEURISTICS.items():
         count = draws if heuristic.assign == "random" else 1
         rng = random.Random(0)
         runs = [tuned(case, seeded(case, heuristic, rng), heuristic) for _ in range(count)]
-        rows.append(
-            {
-                "network": case.network,
-                "machine": case.configuration,
-                "heuristic": name,
-                "draws": count,
-                "fps": median(run.fps for run in runs),
-                "over optimum": median(run.fps for run in runs) / case.optimum_fps,
-                "virtual s to best": median(run.time_to_best_s for run in runs),
-                "trials to best": median(run.trials_to_best for run in runs),
-            }
-        )
-    return rows
+        yield {
+            "network": case.network,
+            "machine": case.configuration,
+            "heuristic": name,
+            "draws": count,
+            "fps": median(run.fps for run in runs),
+            "over optimum": median(run.fps for run in runs) / case.optimum_fps,
+            "virtual s to best": median(run.time_to_best_s for run in runs),
+            "trials to best": median(run.trials_to_best for run in runs),
+        }
 
 
-def alpha_rows(cases: Sequence[tuple[float, Case]]) -> list[Row]:
+def alpha_rows(cases: Sequence[tuple[float, Case]]) -> Iterator[Row]:
     """`cases`: each with the factor of slow places' times. The seed uses ranks only, so it is always the same."""
-    rows: list[Row] = []
     for slowdown, case in cases:
         most_fps = tuned(case, seeded(case), alpha=max(ALPHAS)).fps
         for alpha in ALPHAS:
             run = tuned(case, seeded(case), alpha=alpha)
-            rows.append(
-                {
-                    "network": case.network,
-                    "machine": case.configuration,
-                    "times slower": slowdown,
-                    "alpha": alpha,
-                    "over alpha = 100": run.fps / most_fps,
-                    "over optimum": run.fps / case.optimum_fps,
-                    "trials": run.trials,
-                }
-            )
-    return rows
+            yield {
+                "network": case.network,
+                "machine": case.configuration,
+                "times slower": slowdown,
+                "alpha": alpha,
+                "over alpha = 100": run.fps / most_fps,
+                "over optimum": run.fps / case.optimum_fps,
+                "trials": run.trials,
+            }
 
 
 def table_1() -> list[Row]:

@@ -198,30 +198,26 @@ def condensed_again(run: NetworkRun) -> NetworkRun:
     return replace(run, again=again, again_wall_s=perf_counter() - started)
 
 
-def layer_rows(run: NetworkRun) -> list[Row]:
+def layer_rows(run: NetworkRun) -> Iterator[Row]:
     """Figure 9: each layer's filters by device, and how much faster than the CPU alone, communication in full."""
     problem = run.problem
-    rows: list[Row] = []
     for layer, shares, on_cpu in zip(problem.layers, run.shares, alone(problem, "cpu"), strict=True):
         cost, cpu = layer_cost(problem, layer, shares), layer_cost(problem, layer, on_cpu)
-        rows.append(
-            {
-                "layer": layer.name,
-                **{name: layer.features[name] for name in ("C", "N")},
-                **{
-                    f"{device.name} %": 100 * units / layer.units
-                    for device, units in zip(problem.devices, shares, strict=True)
-                },
-                "over the CPU": cpu.value / cost.value,
-            }
-        )
-    return rows
+        yield {
+            "layer": layer.name,
+            **{name: layer.features[name] for name in ("C", "N")},
+            **{
+                f"{device.name} %": 100 * units / layer.units
+                for device, units in zip(problem.devices, shares, strict=True)
+            },
+            "over the CPU": cpu.value / cost.value,
+        }
 
 
 def network_row(run: NetworkRun) -> Row:
     """Totals, communication in full, and against the CPU alone and the rivals with the same limits."""
     problem = run.problem
-    rows = layer_rows(run)
+    rows = list(layer_rows(run))
     ups = [number(row, "over the CPU") for row in rows]
     seconds, joules = totals(problem, run.shares)
     cpu_s, cpu_j = totals(problem, alone(problem, "cpu"))
@@ -267,23 +263,19 @@ def _over_best(run: NetworkRun, shares: Sequence[Sequence[int]]) -> str | None:
     return f"{value / best - 1:+.1%}"
 
 
-def k_rows(network: str) -> list[Row]:
+def k_rows(network: str) -> Iterator[Row]:
     """Eq. 14 for each k, in sequence: its own objective, the full cost of the same shares, and the outcome."""
-    rows: list[Row] = []
     for k in SWEPT:
         run = network_run(network, "latency", "sequence", one_for_all=False, k=k)
-        rows.append(
-            {
-                "network": network,
-                "k": "in full" if k is None else k,
-                "outcome": run.found.outcome.value,
-                "steps": len(run.found.steps),
-                "wall s": run.wall_s,
-                "objective ms": 1e3 * run.found.steps[-1].cost,
-                "in full ms": 1e3 * totals(run.problem, run.shares)[0],
-            }
-        )
-    return rows
+        yield {
+            "network": network,
+            "k": "in full" if k is None else k,
+            "outcome": run.found.outcome.value,
+            "steps": len(run.found.steps),
+            "wall s": run.wall_s,
+            "objective ms": 1e3 * run.found.steps[-1].cost,
+            "in full ms": 1e3 * totals(run.problem, run.shares)[0],
+        }
 
 
 # --- The paper's statements -------------------------------------------------------------------------------------------

@@ -9,9 +9,8 @@ import pytest
 
 from benchmarks.dcg.board import Case, cases
 from benchmarks.dcg.figures import operand_rows, partition_rows, placed, speedup_rows, subgraphs, window
-from benchmarks.dcg.scaling import transformer_like
 from benchmarks.dcg.statements import partition_statements, stated, subgraph_statement
-from benchmarks.dcg.tables import GraphCounts, Operator, cleaned, exported, graph_counts
+from benchmarks.dcg.tables import GraphCounts, Operator, cleaned, exported, graph_counts, transformer_like
 from benchmarks.report.page import KINDS
 from benchmarks.report.results import RESULTS, read_csv
 from shisha_rt.papers.dcg.brute import assignment_at

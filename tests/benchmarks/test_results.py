@@ -123,7 +123,7 @@ CHANGED = Run(
     [
         ("branches_alone", [alone_row("net", [dict.fromkeys(SIDES, 1.0)], "a plan")]),
         ("goodput", [goodput_row(AT_RATE, "target", 0.05, 1.0)]),
-        ("live_change", change_rows(CHANGED)),
+        ("live_change", list(change_rows(CHANGED))),
         ("load", [AT_RATE.row("target")]),
         ("load_steps", [step_row("net", STEPS, FOLLOWED, [HEARD])]),
         ("several", AtLoad("walk", 90.0, "a side", 10.0, [HEARD, HEARD], 0, []).rows("ab", [9.0, 9.0], [1.0, 1.0])),

@@ -111,7 +111,7 @@ def _heuristic_rows(network: str, h2_fps: float) -> list[Row]:
 
 
 def test_alpha_that_is_needed_is_the_least_within_a_hundredth(two_places: Case) -> None:
-    rows = alpha_rows([(3, two_places)])
+    rows = list(alpha_rows([(3, two_places)]))
     assert rows[-1]["alpha"] == 100
     assert rows[-1]["over alpha = 100"] == 1
     made_up: list[Row] = [

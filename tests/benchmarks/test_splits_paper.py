@@ -29,7 +29,7 @@ def test_the_printed_error_of_the_weight_is_not_that_of_its_k() -> None:
 
 def test_alexnet_goes_from_the_fpga_to_the_gpu() -> None:
     run = network_run("AlexNet", "latency", "sequence", one_for_all=False)
-    rows = layer_rows(run)
+    rows = list(layer_rows(run))
     assert [row["N"] for row in rows] == [96, 256, 384, 384, 256]
     assert [row["C"] for row in rows] == [3, 48, 256, 192, 192]
     assert float(str(rows[0]["fpga %"])) > 80

@@ -13,7 +13,6 @@ packets is not in the figures, but uses the same cores.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,8 @@ import typer
 
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row, spreads
-from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.child_process import ChildProcess
+from benchmarks.rigs.daemons import Rig
 from benchmarks.rigs.hop_process import WAYS
 from benchmarks.rigs.raylets import lacking_ray, raylets
 from benchmarks.rigs.resources import family_cpu_s
@@ -66,11 +66,13 @@ def hop(
     report, rows = Report("hop"), list[Row]()
     with slow_link(1) as link:
         report.step(_LOOPBACK)
-        with _sides(WAYS, "127.0.0.1", None) as sides:
+        with Rig() as rig:
+            sides = list(_sides(rig, WAYS, "127.0.0.1", None))
             rows += _rows(_LOOPBACK, sides, seconds, count, report)
         report.step(_SLOW)
         ways = [way for way in WAYS if way != "local"]
-        with _sides(ways, link.address, link.hosts[0]) as sides:
+        with Rig() as rig:
+            sides = list(_sides(rig, ways, link.address, link.hosts[0]))
             rows += _rows(_SLOW, sides, seconds, count, report)
     for over in (_LOOPBACK, _SLOW):
         report.show(f"a hop over {over}", [row for row in rows if row["over"] == over])
@@ -87,28 +89,15 @@ def _rows(over: str, sides: Sequence[_Side], seconds: float, count: int, report:
             yield {"over": over, "KiB": kib, "carrier": way, **spreads([each[way] for each in found])}
 
 
-@contextlib.contextmanager
-def _sides(ways: Sequence[str], address: str, host: FarHost | None) -> Iterator[list[_Side]]:
+def _sides(rig: Rig, ways: Sequence[str], address: str, host: FarHost | None) -> Iterator[_Side]:
     """Start all sides. `address`: this host's; `host`: the other host; None: all on this one."""
     enter, listen = (host.enter, host.address) if host else ((), address)
-    with contextlib.ExitStack() as closing:
-        sides = []
-        cluster, keepers = "", []
-        if any(way.startswith("ray") for way in ways):
-            ray = closing.enter_context(raylets(address if host else None, resources=None if host else {_RESOURCE: 1}))
-            cluster, keepers = ray.address, [ray.head.process.pid]
-            if host is not None:
-                keepers.append(ray.add(host, resources={_RESOURCE: 1}).process.pid)
-        for way in ways:
-            near, _ = closing.enter_context(
-                child_process(
-                    "benchmarks.rigs.hop_process",
-                    way=way,
-                    address=listen,
-                    enter_far=list(enter),
-                    cluster=cluster,
-                    resource=_RESOURCE,
-                )
-            )
-            sides.append(_Side(way, near, keepers if way.startswith("ray") else ()))
-        yield sides
+    cluster, keepers = "", []
+    if any(way.startswith("ray") for way in ways):
+        ray = rig.enter_context(raylets(address if host else None, resources=None if host else {_RESOURCE: 1}))
+        cluster, keepers = ray.address, [ray.head.process.pid]
+        if host is not None:
+            keepers.append(ray.add(host, resources={_RESOURCE: 1}).process.pid)
+    to = {"address": listen, "enter_far": list(enter), "cluster": cluster, "resource": _RESOURCE}
+    for way in ways:
+        yield _Side(way, rig.child("hop_process", way=way, **to), keepers if way.startswith("ray") else ())

@@ -174,7 +174,7 @@ def _own(model: str, machine: Machine) -> Iterator[ChildProcess]:
         machine=machine.source,
         endpoint="tcp://127.0.0.1:0",
         planning={"strategy": "guided", "fresh": True, "objective": "latency"},
-    ) as (process, _):
+    ) as process:
         for _ in range(_MOST_BURSTS):
             if process.ask(seconds=_BURST_S, **_ALONE)["tuner"] == "watching":
                 yield process

@@ -22,7 +22,7 @@ from benchmarks.report.results import Row, Spread
 from benchmarks.rigs.cache_place import fresh_cache
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.control import live_plan
-from benchmarks.rigs.daemons import served
+from benchmarks.rigs.daemons import Rig
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.model.zoo import resolve_model
 
@@ -70,19 +70,19 @@ def busy_start(
 
 def _start(model: str, busy_s: float, after_s: float, *, hogged: bool) -> dict[str, Any]:
     path = resolve_model(f"zoo:{model}")
-    with fresh_cache(), contextlib.ExitStack() as neighbour:
+    with fresh_cache(), contextlib.ExitStack() as neighbour, Rig() as rig:
         if hogged:
             neighbour.enter_context(_hog(usable_cores()[0]))
-        with served(str(path)) as (control, asked):
-            asked.ask(seconds=busy_s, in_flight=IN_FLIGHT)
-            neighbour.close()
-            asked.ask(seconds=after_s, in_flight=IN_FLIGHT)
-            fps = asked.ask(seconds=_MEASURED_S, in_flight=IN_FLIGHT)["fps"]
-            under_load = str(live_plan(control))
-            asked.ask(seconds=_MEASURED_S, in_flight=1)
-            alone_fps = asked.ask(seconds=_MEASURED_S, in_flight=1)["fps"]
-            plans = {"frames/s": under_load, "ms alone": str(live_plan(control))}
-            return {"frames/s": fps, "ms alone": 1e3 / alone_fps, "plans": plans}
+        control, asked = rig.served(str(path))
+        asked.ask(seconds=busy_s, in_flight=IN_FLIGHT)
+        neighbour.close()
+        asked.ask(seconds=after_s, in_flight=IN_FLIGHT)
+        fps = asked.ask(seconds=_MEASURED_S, in_flight=IN_FLIGHT)["fps"]
+        under_load = str(live_plan(control))
+        asked.ask(seconds=_MEASURED_S, in_flight=1)
+        alone_fps = asked.ask(seconds=_MEASURED_S, in_flight=1)["fps"]
+        plans = {"frames/s": under_load, "ms alone": str(live_plan(control))}
+        return {"frames/s": fps, "ms alone": 1e3 / alone_fps, "plans": plans}
 
 
 @contextlib.contextmanager

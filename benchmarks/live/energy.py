@@ -22,6 +22,7 @@ from benchmarks.report.report import Report
 from benchmarks.report.results import Row, number
 from benchmarks.rigs.contest import Network
 from benchmarks.rigs.control import live_plan, tune
+from benchmarks.rigs.daemons import Rig
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
@@ -90,7 +91,8 @@ def _costs(model: str, machine: Machine) -> Costs:
 
 def _measured(network: Network, machine: Machine, side: _Side) -> Iterator[tuple[str, Any]]:
     """The plan of a daemon that has tuned itself, its unloaded latency, seconds per frame at saturation, and joules."""
-    with daemon_side(network, machine, side.objective, *side.options) as (control, asked):
+    with Rig() as rig:
+        control, asked = daemon_side(rig, network, machine, side.objective, *side.options)
         in_flight = 1 if side.objective == "latency" else 2 * len(machine.places)
         tune(control, asked, in_flight=in_flight)
         alone = asked.ask(seconds=_BURST_S, in_flight=1)

@@ -126,7 +126,7 @@ def measure(model: str, machine: Machine, pairs: int, pause_s: float, in_flight:
     with (
         child_daemon(f"zoo:{model}", *options) as daemon,
         Client(daemon.endpoint) as control,
-        child_process("benchmarks.rigs.client_process", endpoint=daemon.endpoint, in_flight=in_flight) as (client, _),
+        child_process("benchmarks.rigs.client_process", endpoint=daemon.endpoint, in_flight=in_flight) as client,
     ):
         set_live(control, base)
         client.tell(seconds=_LEAD_S + len(steps) * (pause_s + _CHANGE_S))

@@ -20,26 +20,25 @@ before it follows: `load_steps` measure that, from 10 to 90% and back, and how s
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Annotated, Final
 
 import typer
 
 from benchmarks.lists import numbers_in, words_in
-from benchmarks.live.load_figures import AUTO, FIXED, AtRate, Heard, Step, poisson, step_row
+from benchmarks.live.load_figures import AUTO, FIXED, AtRate, Step, poisson, step_row
 from benchmarks.live.race import versions
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row, in_turns
-from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.asking import Heard
+from benchmarks.rigs.child_process import ChildProcess
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, Tell
 from benchmarks.rigs.control import events_since, live_plan, next_event, set_live
-from benchmarks.rigs.daemons import served
+from benchmarks.rigs.daemons import Rig
 from benchmarks.rigs.queue_process import COPIES, THREADS
 from benchmarks.rigs.servers import SERVERS, ServerPython, awake, missing, pythons, running, stopped
 from shisha_rt.client import Client, Plan
@@ -77,19 +76,18 @@ class Loaded:
 
 
 def daemon_side(
-    network: Network, machine: Machine, objective: str, *further: str
-) -> AbstractContextManager[tuple[Client, ChildProcess]]:
-    """A daemon with nothing tuned before, as `served`. `further`: options of `serve`."""
+    rig: Rig, network: Network, machine: Machine, objective: str, *further: str
+) -> tuple[Client, ChildProcess]:
+    """A daemon with nothing tuned before, as `Rig.served`. `further`: options of `serve`."""
     options = ("--machine", machine.source, "--strategy", "guided", "--objective", objective, "--fresh", *further)
-    return served(f"zoo:{network.model}", *options)
+    return rig.served(f"zoo:{network.model}", *options)
 
 
-@contextlib.contextmanager
-def server_side(name: str, python: str, network: Network, waiting: int) -> Iterator[Loaded]:
+def server_side(rig: Rig, name: str, python: str, network: Network, waiting: int) -> Loaded:
     """A server with a worker for each core and a limit of waiting requests. Raises Failure if it does not start."""
     started = running(name, python, network.path, network.inputs, len(network.cores), IN_FLIGHT, waiting)
-    with stopped(started) as server:
-        yield Loaded(name, server.client, server.keeper)
+    server = rig.enter_context(stopped(started))
+    return Loaded(name, server.client, server.keeper)
 
 
 def _find_plans(control: Client, asked: ChildProcess) -> dict[str, Plan]:
@@ -107,51 +105,41 @@ def _find_plans(control: Client, asked: ChildProcess) -> dict[str, Plan]:
     return found
 
 
-@contextlib.contextmanager
 def _all_sides(
-    network: Network, machine: Machine, names: Sequence[str], interpreters: Mapping[str, str], tell: Tell
-) -> Iterator[tuple[list[Loaded], Client, dict[str, str]]]:
+    rig: Rig, network: Network, machine: Machine, names: Sequence[str], interpreters: Mapping[str, str], tell: Tell
+) -> tuple[list[Loaded], Client, dict[str, str]]:
     """The sides of `names` that are possible; the control client of `AUTO`; and remarks on some sides."""
     notes: dict[str, str] = {}
-    with contextlib.ExitStack() as closing:
-        tell(f"{network.model}: the daemon finds its plans")
-        control, asked = closing.enter_context(daemon_side(network, machine, "auto"))
-        plans = _find_plans(control, asked)
-        waiting = int(control.metadata()["server"]["max_in_flight"])
-        found = [Loaded(AUTO, asked)]
-        if plans["latency"] == plans["throughput"]:
-            notes[AUTO] = f"its plans for both objectives are one, {plans['latency']}: nothing can change"
-        for name, objective in zip(FIXED, ("latency", "throughput"), strict=True):
-            tell(f"{network.model}: starting {name}")
-            fixed, asked = closing.enter_context(daemon_side(network, machine, objective))
-            set_live(fixed, plans[objective])
-            asked.ask(seconds=_BURST_S, in_flight=1)
+    tell(f"{network.model}: the daemon finds its plans")
+    control, asked = daemon_side(rig, network, machine, "auto")
+    plans = _find_plans(control, asked)
+    waiting = int(control.metadata()["server"]["max_in_flight"])
+    found = [Loaded(AUTO, asked)]
+    if plans["latency"] == plans["throughput"]:
+        notes[AUTO] = f"its plans for both objectives are one, {plans['latency']}: nothing can change"
+    for name, objective in zip(FIXED, ("latency", "throughput"), strict=True):
+        tell(f"{network.model}: starting {name}")
+        fixed, asked = daemon_side(rig, network, machine, objective)
+        set_live(fixed, plans[objective])
+        asked.ask(seconds=_BURST_S, in_flight=1)
+        found.append(Loaded(name, asked))
+    for name in names:
+        tell(f"{network.model}: starting {name}")
+        if name == SINGLE:
+            single, asked = daemon_side(rig, network, machine, "auto", "--batch", "1")
+            _find_plans(single, asked)
             found.append(Loaded(name, asked))
-        for name in names:
-            tell(f"{network.model}: starting {name}")
-            if name == SINGLE:
-                single, asked = closing.enter_context(daemon_side(network, machine, "auto", "--batch", "1"))
-                _find_plans(single, asked)
-                found.append(Loaded(name, asked))
-            elif name in (THREADS, COPIES):
-                engine, _ = closing.enter_context(
-                    child_process(
-                        "benchmarks.rigs.queue_process",
-                        copies=name,
-                        path=str(network.path),
-                        inputs=network.inputs,
-                        cores=network.cores,
-                        waiting=waiting,
-                    )
-                )
-                engine.ask(seconds=0.3)
-                found.append(Loaded(name, engine))
-            elif name in SERVERS:
-                try:
-                    found.append(closing.enter_context(server_side(name, interpreters[name], network, waiting)))
-                except Failure as failure:
-                    notes[name] = f"left out: {failure}"
-        yield found, control, notes
+        elif name in (THREADS, COPIES):
+            its = {"path": str(network.path), "inputs": network.inputs, "cores": network.cores}
+            engine = rig.child("queue_process", copies=name, **its, waiting=waiting)
+            engine.ask(seconds=0.3)
+            found.append(Loaded(name, engine))
+        elif name in SERVERS:
+            try:
+                found.append(server_side(rig, name, interpreters[name], network, waiting))
+            except Failure as failure:
+                notes[name] = f"left out: {failure}"
+    return found, control, notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +216,8 @@ def load(
     for model in models.split(","):
         report.step(model)
         network = Network.of(model, described)
-        with _all_sides(network, described, names, interpreters, report.glance) as (sides, control, told):
+        with Rig() as rig:
+            sides, control, told = _all_sides(rig, network, described, names, interpreters, report.glance)
             notes |= {f"{model}, {name}": note for name, note in told.items()}
             by_name = {side.name: side for side in sides}
             busy = by_name[FIXED[1]].asked.ask(seconds=_CAPACITY_S, in_flight=IN_FLIGHT)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.report.results import Row, Spread, written
+from benchmarks.rigs.asking import Heard
 
 AUTO: Final = "daemon_auto"
 FIXED: Final = ("daemon_latency", "daemon_throughput")
@@ -36,24 +37,6 @@ def percentile(figures: Sequence[float], percent: float) -> float:
 def at_ms(seconds: Sequence[float], percent: float) -> float | None:
     """Percentile in milliseconds; None without figures."""
     return 1e3 * percentile(seconds, percent) if len(seconds) else None
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """Results of the frames of one round at one rate; latencies count from the times at which they were to be sent."""
-
-    latencies_s: Sequence[float]
-    refused: int
-    failed: int
-    lost: int
-
-    @property
-    def sent(self) -> int:
-        return len(self.latencies_s) + self.refused + self.failed + self.lost
-
-    @property
-    def refused_percent(self) -> float:
-        return 100 * self.refused / max(1, self.sent)
 
 
 def together(heard: Sequence[Heard]) -> Heard:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -20,8 +19,8 @@ import typer
 
 from benchmarks.report.report import Report
 from benchmarks.report.results import Spread, listed
-from benchmarks.rigs.child_process import child_process
 from benchmarks.rigs.client_process import IN_FLIGHT
+from benchmarks.rigs.daemons import Rig
 from benchmarks.rigs.resources import whole_pss_bytes
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
@@ -44,18 +43,13 @@ def many_models(
     report = Report("many_models")
     path = resolve_model(f"zoo:{model}", print)
     names = [f"{model}{number}" for number in range(count)]
-    with tempfile.TemporaryDirectory(prefix="many-") as name, contextlib.ExitStack() as closing:
-        folder = Path(name)
+    with Rig() as rig:
+        folder = rig.folder()
         report.glance("one starts")
-        _, alone = closing.enter_context(_serving(folder / "alone", path, names[:1]))
+        _, alone = rig.enter_context(_serving(folder / "alone", path, names[:1]))
         report.glance(f"{count} start")
-        ready_s, many = closing.enter_context(_serving(folder / "many", path, names))
-        (hot, _), (lone, _) = (
-            closing.enter_context(
-                child_process("benchmarks.rigs.arrivals_process", endpoint=daemon.endpoint, model=names[0])
-            )
-            for daemon in (many, alone)
-        )
+        ready_s, many = rig.enter_context(_serving(folder / "many", path, names))
+        hot, lone = (rig.child("arrivals_process", endpoint=its.endpoint, model=names[0]) for its in (many, alone))
         for asked in (lone, hot):
             report.glance("tuned")
             asked.ask(seconds=tuning_s, in_flight=IN_FLIGHT)

@@ -23,7 +23,7 @@ from typing import Annotated, Final
 import numpy as np
 import typer
 
-from benchmarks.dcg.board import ALS, CPU_P_FIRST, DUET, OPT, PIM_FIRST, SEQUENCES, TITLES, Case, place
+from benchmarks.dcg.board import ALS, CPU_P_FIRST, DUET, OPT, PIM_FIRST, SEQUENCES, TITLES, place
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row
 from benchmarks.rigs.cache_place import fresh_cache
@@ -59,40 +59,27 @@ class Executed:
     measured_s: float
 
 
-class Board:
-    """A network at one sequence length on the emulated board, and a worker that runs it."""
-
-    def __init__(self, network: str, sequence: int, here: OnePlace, rig: StageRig) -> None:
-        self._costs = described_costs(here.graph, here.devices)
-        on_paper = build_problem(here.graph, self._costs, "per_edge")
-        self._case = Case(network, sequence, here.graph, here.devices, on_paper)
-        self._as_run = here.problem(self._costs)
-        self._here = here
-        self._rig = rig
-
-    def execute(self, scheme: str) -> Executed:
-        """Place the network and run it."""
-        case = self._case
-        placement = self._placement(scheme)
-        assignment = [case.problem.devices.index(name) for name in placement]
-        stage = self._here.load(self._rig, placement)
-        (rate,) = self._rig.saturate([stage], [1.0], seconds=_FRAMES)  # as if each took a second: so many frames
-        self._rig.unload(stage)
-        return Executed(
-            network=case.network,
-            sequence=case.sequence,
-            scheme=scheme,
-            segments=len(segments(case.graph, 0, placement)),
-            on_paper_s=cost(case.problem, assignment).total_s,
-            predicted_s=predicted_s(self._as_run, placement),
-            measured_s=rate.service_s / self._here.machine.time_scale,
-        )
-
-    def _placement(self, scheme: str) -> tuple[str, ...]:
-        graph = self._case.graph
+def executed(network: str, sequence: int, here: OnePlace, rig: StageRig) -> Iterator[Executed]:
+    """Place a network at one sequence length by each scheme, and run it on the emulated board."""
+    costs = described_costs(here.graph, here.devices)
+    on_paper, as_run = build_problem(here.graph, costs, "per_edge"), here.problem(costs)
+    for scheme in SCHEMES:
         if scheme == AS_RUN:
-            return place_stage(graph, 0, len(graph.operators) - 1, self._costs).devices
-        return tuple(self._case.problem.devices[device] for device in place(self._case.problem, scheme))
+            placement = place_stage(here.graph, 0, len(here.graph.operators) - 1, costs).devices
+        else:
+            placement = tuple(on_paper.devices[device] for device in place(on_paper, scheme))
+        stage = here.load(rig, placement)
+        (rate,) = rig.saturate([stage], [1.0], seconds=_FRAMES)  # as if each took a second: so many frames
+        rig.unload(stage)
+        yield Executed(
+            network=network,
+            sequence=sequence,
+            scheme=scheme,
+            segments=len(segments(here.graph, 0, placement)),
+            on_paper_s=cost(on_paper, [on_paper.devices.index(name) for name in placement]).total_s,
+            predicted_s=predicted_s(as_run, placement),
+            measured_s=rate.service_s / here.machine.time_scale,
+        )
 
 
 # --- tables -------------------------------------------------------------------------------------------------------
@@ -143,8 +130,7 @@ def pim_board(
             with fresh_cache():
                 here = on_one_place(path, machine, {"sequence": sequence}, precision="any")
                 with here.rig(slot_count=1) as rig:
-                    board = Board(network, sequence, here, rig)
-                    results += [board.execute(scheme) for scheme in SCHEMES]
+                    results += executed(network, sequence, here, rig)
             rows = list(executed_rows(results))
             report.save(rows)
     report.show("The DCG papers' board, emulated: placements executed", rows, [_error_note(results)])

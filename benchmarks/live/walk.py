@@ -60,17 +60,8 @@ _START_S: Final = 3.0  # after a daemon is ready: until the rest of its start is
 _SETTLE_S: Final = 0.5  # after an answer: until its effects have ended, with the building of a plan
 
 Chain = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A period in which something was done with the daemon, on CLOCK_MONOTONIC."""
-
-    since_ns: int
-    until_ns: int
-
-    def __contains__(self, seen: Seen) -> bool:
-        return self.since_ns <= seen.at_ns < self.until_ns
+Span = tuple[int, int]
+"""From and until: a period in which something was done with the daemon, in nanoseconds of CLOCK_MONOTONIC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +111,7 @@ class Walked:
             self.infer()
         time.sleep(seconds)
         self.switch[0] = walk_hook.OFF
-        return Span(since_ns, time.monotonic_ns())
+        return since_ns, time.monotonic_ns()
 
     def seen(self) -> list[Seen]:
         """All calls recorded so far, in the order of time."""
@@ -198,7 +189,7 @@ def _calls(seen: Sequence[Seen]) -> set[tuple[str, Chain]]:
 
 
 def within(span: Span, seen: Sequence[Seen]) -> list[Seen]:
-    return [one for one in seen if one in span]
+    return [one for one in seen if span[0] <= one.at_ns < span[1]]
 
 
 # --- the two walks ------------------------------------------------------------------------------------------------

@@ -5,10 +5,12 @@ Only numpy is used beside the standard library, as a client may run under its se
 
 from __future__ import annotations
 
+import math
 import queue
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -72,7 +74,7 @@ class Asking:
         self._asker.wait(0)  # connections may have ended since
         begun_s = time.monotonic()
         due_s: dict[int, float] = {}
-        heard = Heard(begun_s + count_from_s)
+        heard = Heard(count_from_s=begun_s + count_from_s)
         for after_s in arrivals:
             while (left_s := begun_s + after_s - time.monotonic()) > 0:
                 self._hear(left_s, due_s, heard)
@@ -81,7 +83,8 @@ class Asking:
         until_s = time.monotonic() + _DRAIN_S
         while due_s and time.monotonic() < until_s:
             self._hear(until_s - time.monotonic(), due_s, heard)
-        return heard.told(len(due_s))
+        heard.lost = len(due_s)
+        return asdict(heard)
 
     def _send(self) -> int:
         self._next += 1
@@ -93,30 +96,35 @@ class Asking:
             heard.take(due_s.pop(number), time.monotonic(), outcome)
 
 
+@dataclass(slots=True)
 class Heard:
-    """Results of frames that were sent at their times, from `count_from_s` on; failures always count."""
+    """Results of frames that were to be sent at their times; latencies count from these. `count_from_s`: those due
+    before do not count, unless they fail.
+    """
 
-    def __init__(self, count_from_s: float) -> None:
-        self._count_from_s = count_from_s
-        self._latencies_s: list[float] = []
-        self._refused = self._failed = 0
+    latencies_s: list[float] = field(default_factory=list)
+    refused: int = 0
+    failed: int = 0
+    lost: int = 0
+    count_from_s: float = -math.inf
 
     def take(self, due_s: float, now_s: float, outcome: str) -> None:
         if outcome not in (ANSWERED, REFUSED):
-            self._failed += 1
-        elif due_s < self._count_from_s:
+            self.failed += 1
+        elif due_s < self.count_from_s:
             return
         elif outcome == ANSWERED:
-            self._latencies_s.append(now_s - due_s)
+            self.latencies_s.append(now_s - due_s)
         else:
-            self._refused += 1
+            self.refused += 1
 
     @property
-    def answered(self) -> int:
-        return len(self._latencies_s)
+    def sent(self) -> int:
+        return len(self.latencies_s) + self.refused + self.failed + self.lost
 
-    def told(self, lost: int) -> Fields:
-        return {"latencies_s": self._latencies_s, "refused": self._refused, "failed": self._failed, "lost": lost}
+    @property
+    def refused_percent(self) -> float:
+        return 100 * self.refused / max(1, self.sent)
 
 
 class Came:

@@ -6,11 +6,12 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.control import set_live
-from shisha_rt.cli.drive.child_daemon import child_daemon
+from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
 from shisha_rt.client import Client
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.costs_of_model import layer_costs
@@ -31,16 +32,29 @@ def profiled(model: str, machine: Machine) -> ModelOnMachine:
     return ready
 
 
-@contextlib.contextmanager
-def served(model: str, *options: str) -> Iterator[tuple[Client, ChildProcess]]:
-    """`model` and `options`: as `serve` takes them. The process takes the orders of `arrivals_process`."""
-    with (
-        tempfile.TemporaryDirectory(prefix="served-") as folder,
-        child_daemon(model, *options, endpoint=f"ipc://{folder}/daemon") as daemon,
-        Client(daemon.endpoint, timeout_s=_TIMEOUT_S) as control,
-        child_process("benchmarks.rigs.arrivals_process", endpoint=daemon.endpoint) as (asked, _),
-    ):
-        yield control, asked
+class Rig(contextlib.ExitStack):
+    """The processes of a benchmark and its connections to them, which end with it, the last ones first."""
+
+    def child(self, module: str, **settings: Any) -> ChildProcess:
+        """A process of `benchmarks.rigs`, which waits for orders."""
+        return self.enter_context(child_process(f"benchmarks.rigs.{module}", **settings))
+
+    def control(self, endpoint: str, model: str | None = None) -> Client:
+        return self.enter_context(Client(endpoint, timeout_s=_TIMEOUT_S, model=model))
+
+    def folder(self) -> Path:
+        return Path(self.enter_context(tempfile.TemporaryDirectory(prefix="rig-")))
+
+    def daemon(self, model: str, *options: str) -> tuple[ChildDaemon, Client]:
+        """A daemon at a socket of its own, and a connection to it. `model`, `options`: as `serve` takes them."""
+        endpoint = f"ipc://{self.folder()}/daemon"
+        daemon = self.enter_context(child_daemon(model, *options, endpoint=endpoint))
+        return daemon, self.control(endpoint)
+
+    def served(self, model: str, *options: str) -> tuple[Client, ChildProcess]:
+        """As `daemon`: the connection, and a process that takes the orders of `arrivals_process`."""
+        daemon, control = self.daemon(model, *options)
+        return control, self.child("arrivals_process", endpoint=daemon.endpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +78,7 @@ def forced(model: str, machine: str, *, precision: str = "exact") -> Iterator[Fo
     settings: dict[str, Any] = {"model": model, "machine": machine, "precision": precision}
     settings |= {"endpoint": "tcp://127.0.0.1:0", "planning": {"strategy": "seed", "fresh": True}}
     with (
-        child_process("benchmarks.rigs.daemon_process", **settings) as (process, up),
-        Client(up["endpoint"], timeout_s=_TIMEOUT_S) as control,
+        child_process("benchmarks.rigs.daemon_process", **settings) as process,
+        Client(process.ready["endpoint"], timeout_s=_TIMEOUT_S) as control,
     ):
         yield Forced(process, control)

@@ -99,7 +99,8 @@ def _raylet(
         store_bytes=_STORE_BYTES,
         environment={**_ENVIRONMENT, "XDG_CACHE_HOME": str(folder / "cache")},
         has=has,
-    ) as (process, told):
+    ) as process:
+        told = process.ready
         yield Raylet(told["node_id"], told["node_address"], folder, process), told["address"]
 
 

@@ -151,13 +151,10 @@ def running(
             "further": dict(further),
         }
         kept_to = ["taskset", "--cpu-list", ",".join(map(str, cores))] if cores else []
-        keeper, _ = closing.enter_context(
-            child_process(
-                "benchmarks.rigs.server_process",
-                command=[*kept_to, python, "-m", server.module],
-                environment={SETTINGS: json.dumps(settings), "PYTHONPATH": str(ROOT)},
-                folder=folder,
-            )
+        command = [*kept_to, python, "-m", server.module]
+        environment = {SETTINGS: json.dumps(settings), "PYTHONPATH": str(ROOT)}
+        keeper = closing.enter_context(
+            child_process("benchmarks.rigs.server_process", command=command, environment=environment, folder=folder)
         )
         _await(name, keeper, noted, workers, ports[0])
 
@@ -166,7 +163,7 @@ def running(
             asked = child_process(
                 server.client, python=interpreter, ports=ports, inputs=inputs, in_flight=in_flight, **named
             )
-            return closing.enter_context(asked)[0]
+            return closing.enter_context(asked)
 
         others = {model: client(served["inputs"], model=model) for model, served in further.items()}
         yield Running(keeper, client(inputs), ports[0], noted, others)

@@ -67,7 +67,8 @@ def slow_link(count: int, rate_bits_per_s: float = GIGABIT, delay_s: float = 1e-
     """Context with `count` hosts. Needs what `lacking` checks."""
     with child_process(
         "benchmarks.rigs.slow_link_process", count=count, rate_bits_per_s=rate_bits_per_s, delay_s=delay_s
-    ) as (process, told):
+    ) as process:
+        told = process.ready
         hosts = tuple(
             FarHost(address, ("nsenter", f"--net=/proc/{process.pid}/fd/{namespace}"))
             for address, namespace in zip(told["addresses"], told["namespaces"], strict=True)

@@ -46,8 +46,8 @@ def hostile(
         way = {"ports": [port], "model": told["name"], "inputs": inputs, "in_flight": 4}
         strange = {"port": port, "model": told["name"], "tensor": told["inputs"][0], "seed": 0}
         with (
-            child_process("benchmarks.rigs.http_process", **way) as (polite, _),
-            child_process("benchmarks.rigs.strangers_process", **strange) as (strangers, _),
+            child_process("benchmarks.rigs.http_process", **way) as polite,
+            child_process("benchmarks.rigs.strangers_process", **strange) as strangers,
         ):
             rate = _BUSY / polite.ask(seconds=2.0)["frame_s"]
             rows = [_row("alone", *_polite(polite, rate, seconds), daemon.pid, {})]

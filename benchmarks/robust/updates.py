@@ -100,7 +100,7 @@ def _ray(folder: Path, python: str) -> Iterator[_Side]:
         "folder": str(noted),
     }
     enter = ("env", f"PYTHONPATH={ROOT}")
-    with child_process("benchmarks.servers.ray_updates", python=python, enter=enter, **settings) as (driver, _):
+    with child_process("benchmarks.servers.ray_updates", python=python, enter=enter, **settings) as driver:
         yield _Side(RAY, Address(port, "/inference"), lambda _, path: driver.ask(path=str(path)))
 
 

@@ -19,8 +19,8 @@ from onnx import helper
 
 from benchmarks.report.results import Row, Spread
 from benchmarks.rigs.cache_place import fresh_cache
-from benchmarks.rigs.child_process import ChildProcess, child_process
-from benchmarks.rigs.daemons import Forced, forced
+from benchmarks.rigs.child_process import ChildProcess
+from benchmarks.rigs.daemons import Forced, Rig, forced
 from benchmarks.splits.plans import Shared, nearest_shares, plan_with, way_of
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure.costs_of_model import layer_costs, told_costs
@@ -181,14 +181,12 @@ def _sides(path: Path, ready: ModelOnMachine, axes: Sequence[str]) -> Iterator[_
         {"name": tensor.name, "shape": tensor.shape, "dtype": NUMPY_OF[tensor.datatype].str}
         for tensor in ready.compiled.model.graph.inputs
     ]
-    with contextlib.ExitStack() as closing:
-        daemon = closing.enter_context(forced(str(path), ready.machine.source))
-        engines = {}
-        for name, threads in _ENGINES.items():
-            settings: dict[str, Any] = {"path": str(path), "inputs": inputs, "cores": cores[:threads]}
-            engines[name], _ = closing.enter_context(
-                child_process("benchmarks.rigs.engine_process", rival="ort_threads", **settings)
-            )
+    with Rig() as rig:
+        daemon = rig.enter_context(forced(str(path), ready.machine.source))
+        its = {"rival": "ort_threads", "path": str(path), "inputs": inputs}
+        engines = {
+            name: rig.child("engine_process", **its, cores=cores[:threads]) for name, threads in _ENGINES.items()
+        }
         yield _Sides(daemon, plans, engines)
 
 

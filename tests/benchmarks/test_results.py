@@ -17,7 +17,7 @@ from benchmarks.cluster import serve
 from benchmarks.live.branches import SIDES, alone_row
 from benchmarks.live.goodput import goodput_row
 from benchmarks.live.live_change import Change, Run, change_rows, show_changes
-from benchmarks.live.load_figures import AtRate, Heard, Step, step_row
+from benchmarks.live.load_figures import AtRate, Step, step_row
 from benchmarks.live.several import AtLoad
 from benchmarks.partitiontuner import repeat
 from benchmarks.partitiontuner.board import NETWORKS
@@ -27,6 +27,7 @@ from benchmarks.report.headers import header, stale_rows, with_kept
 from benchmarks.report.readme import alone_table, branches_table, hosts_table, with_table
 from benchmarks.report.report import Report
 from benchmarks.report.results import Spread, read_csv, save_csv
+from benchmarks.rigs.asking import Heard
 from benchmarks.robust import campaign
 from shisha_rt.errors import BadInput
 

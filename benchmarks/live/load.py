@@ -229,17 +229,13 @@ def load(
             if steps:
                 stepped.append(_climb(model, by_name[AUTO], control, capacity_fps, steps, hold, report.glance))
                 report.save(stepped, f"{stem}_steps")
-    _show(found, stepped, notes, stem, report)
-
-
-def _rows(found: Sequence[AtRate]) -> list[Row]:
-    return [its.row(side) for its in found for side in SIDES if side in its.rounds[0]]
-
-
-def _show(found: Sequence[AtRate], stepped: Sequence[Row], notes: Mapping[str, str], stem: str, report: Report) -> None:
     if found:
         report.show("Latency by load, Poisson arrivals, from when a frame was to be sent", _rows(found))
     if stepped:
         report.show(f"Steps of the load, {CALM:g} to {BUSY:g}% of capacity and back", stepped)
     for name, note in notes.items():
         print(f"load: {name}: {note}", file=sys.stderr)
+
+
+def _rows(found: Sequence[AtRate]) -> list[Row]:
+    return [its.row(side) for its in found for side in SIDES if side in its.rounds[0]]

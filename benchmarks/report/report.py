@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from benchmarks.report.facts import facts
 from benchmarks.report.headers import with_kept
 from benchmarks.report.page import save_page
-from benchmarks.report.results import Row, in_turns, results_of, save_csv, save_figure, show
+from benchmarks.report.results import QUICK_RESULTS, RESULTS, Row, in_turns, save_csv, save_figure, show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +29,7 @@ class Report:
 
     def __init__(self, name: str, about: Mapping[str, str] = MappingProxyType({}), *, quick: bool = False) -> None:
         self.about = {**facts(), **about}
-        self.folder = results_of(quick=quick)
+        self.folder = QUICK_RESULTS if quick else RESULTS
         self._name = name
         self._began_s = time.monotonic()
         self._written: set[Path] = set()

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RESULTS: Final = Path(__file__).parent.parent / "results"
-_QUICK_RESULTS: Final = RESULTS / "quick"
-"""Of runs with less, beside what is kept in the repository."""
+QUICK_RESULTS: Final = RESULTS / "quick"
+"""Of runs with less, which overwrite nothing that is kept in the repository."""
 
 _COLOURS: Final = 96
 
@@ -56,11 +56,6 @@ def spreads(rounds: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
 def listed(figures: Mapping[str, object], column: str) -> list[Row]:
     """A row for each figure."""
     return [{"what": what, column: figure} for what, figure in figures.items()]
-
-
-def results_of(*, quick: bool) -> Path:
-    """The folder for the results of a run: one with `--quick` overwrites none that are kept."""
-    return _QUICK_RESULTS if quick else RESULTS
 
 
 def show(title: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:

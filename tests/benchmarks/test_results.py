@@ -103,7 +103,7 @@ def test_some_networks_of_a_paper_are_a_quick_run(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(repeat._Found, "save", save)
     for networks in ("squeezenet,resnet18", ",".join(NETWORKS)):
         repeat.partitiontuner(networks, rounds=0, answers=0, graphs=0, sets=0, lines=0)
-    assert folders == [results.results_of(quick=True), results.RESULTS]
+    assert folders == [results.QUICK_RESULTS, results.RESULTS]
 
 
 HEARD = Heard([0.01, 0.02], 1, 0, 0)
@@ -142,9 +142,9 @@ def test_no_change_within_the_stream_is_said(tmp_path: Path) -> None:
 
 
 def test_a_quick_run_writes_over_no_result_that_is_kept() -> None:
-    quick = results.results_of(quick=True)
+    quick = results.QUICK_RESULTS
     asked = subprocess.run(["git", "check-ignore", "-q", quick / "dcg.md"], cwd=results.RESULTS, check=False)
-    assert (asked.returncode, results.results_of(quick=False)) == (0, results.RESULTS)
+    assert (asked.returncode, Report("").folder) == (0, results.RESULTS)
     texts = {path.stem: path.read_text(encoding="utf-8") for path in results.RESULTS.parent.rglob("*.py")}
     saving = {name for name, text in texts.items() if '"--quick"' in text and re.search("save_|Report[(]", text)}
     assert saving > {"pim_board", "race", "live_change"}

@@ -78,8 +78,7 @@ def many_models(
         },
         "figure",
     )
-    report.save(rows)
-    report.show(f"{count} models, {model}", rows)
+    report.keep(f"{count} models, {model}", rows)
 
 
 @contextlib.contextmanager

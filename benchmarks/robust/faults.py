@@ -115,8 +115,7 @@ def faults(
                 report.step(f"{row['fault']}: {row['client']}")
                 rows.append(row)
     zmq.Context.instance().term()
-    report.save(rows)
-    report.show("Faults", rows)
+    report.keep("Faults", rows)
     if any(row["kept"] != "yes" for row in rows):
         raise typer.Exit(1)
 

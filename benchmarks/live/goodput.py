@@ -16,11 +16,10 @@ from typing import Annotated, Final
 
 import typer
 
-from benchmarks.live.load import Loaded, Sweep, daemon_side, server_side
-from benchmarks.live.load_figures import AtRate, at_ms, together
+from benchmarks.live.load import AtRate, Loaded, Sweep, daemon_side, server_side, together
 from benchmarks.live.race import versions
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, Spread
+from benchmarks.report.results import Row, Spread, at_ms
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network
 from benchmarks.rigs.control import tune

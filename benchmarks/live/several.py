@@ -32,10 +32,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from benchmarks.lists import numbers_in, words_in
-from benchmarks.live.load_figures import at_ms, poisson
+from benchmarks.live.load import poisson
 from benchmarks.live.race import versions
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row
+from benchmarks.report.results import Row, at_ms
 from benchmarks.rigs.asking import Heard
 from benchmarks.rigs.child_process import ChildProcess
 from benchmarks.rigs.client_process import IN_FLIGHT

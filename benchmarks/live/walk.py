@@ -83,10 +83,6 @@ class Walk:
     calls: int
     crossings: int
 
-    @property
-    def files(self) -> list[str]:
-        return list(dict.fromkeys(_file(name) for _, name in self.hops))
-
 
 @dataclass(slots=True)
 class Walked:
@@ -244,21 +240,14 @@ def walk(
     tree = tree.resolve()
     if not (tree / "shisha_rt").is_dir():
         raise BadInput(f"{tree}: no such version of the project, expected a folder with shisha_rt/ in it")
-    summary = list[Row]()
+    rows = list[Row]()
     for what, follow, places in (("frame", walk_frame, 1), ("proposal", walk_proposal, 2)):
         print(f"walk: {what} ...", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             found = follow(tree, model, str(machine_file(Path(folder), [f"p{i}" for i in range(places)])))
-        summary.append(
-            {
-                "walk": what,
-                "files": len(found.files),
-                "hops": len(found.hops),
-                "main hops": found.main_hops,
-                "calls": found.calls,
-                "crossings": found.crossings,
-            }
-        )
+        files, hops = {_file(name) for _, name in found.hops}, len(found.hops)
+        counts = {"main hops": found.main_hops, "calls": found.calls, "crossings": found.crossings}
+        rows.append({"walk": what, "files": len(files), "hops": hops, **counts})
         for number, (process, name) in enumerate(found.hops, 1):
             print(f"{number:4} {process:32} {name}")
-    show("One frame and one proposal, followed", summary, ["files and hops: see the head of live/walk.py"])
+    show("One frame and one proposal, followed", rows, ["files and hops: see the head of live/walk.py"])

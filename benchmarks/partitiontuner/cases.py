@@ -91,14 +91,6 @@ class Planned:
     measured: Measured | None = None
 
     @property
-    def network(self) -> str:
-        return self.case.network
-
-    @property
-    def form(self) -> str:
-        return self.case.form
-
-    @property
     def scheme(self) -> SchemeName:
         return self.found.scheme
 

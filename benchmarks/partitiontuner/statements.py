@@ -61,16 +61,16 @@ class Found:
 
 def found_of(results: Results, form: str, sets: Sequence[Cells] = ()) -> Found:
     """Collect results that are all of one form (`tables.of_form`)."""
-    cells = {(one.network, one.scheme): one.cell for one in results}
-    told_ms = {(one.network, one.scheme): one.predicted_ms for one in results}
-    executed_ms = {(one.network, one.scheme): one.executed_ms for one in results if one.executed_ms is not None}
+    cells = {(one.case.network, one.scheme): one.cell for one in results}
+    told_ms = {(one.case.network, one.scheme): one.predicted_ms for one in results}
+    executed_ms = {(one.case.network, one.scheme): one.executed_ms for one in results if one.executed_ms is not None}
     return Found(
         form,
         cells,
         sets,
         {key: replace(cells[key], ms=ms) for key, ms in told_ms.items()},
         {key: replace(cells[key], ms=ms) for key, ms in executed_ms.items()},
-        {one.network: one.over_bound for one in results if one.scheme == OURS},
+        {one.case.network: one.over_bound for one in results if one.scheme == OURS},
     )
 
 

@@ -22,8 +22,8 @@ Results = Sequence[Planned]
 
 def of_form(results: Results, form: str) -> Results:
     """One result for each network and scheme: in that form, or as given if that is the same."""
-    has_sunk = {one.network for one in results if one.form == SUNK}
-    return [one for one in results if one.form == form or one.network not in has_sunk]
+    has_sunk = {one.case.network for one in results if one.case.form == SUNK}
+    return [one for one in results if one.case.form == form or one.case.network not in has_sunk]
 
 
 def table_2(results: Results) -> list[Row]:
@@ -34,7 +34,7 @@ def table_2(results: Results) -> list[Row]:
     return [
         {
             "network": own[0].case.published.title,
-            "form": own[0].form,
+            "form": own[0].case.form,
             **{
                 title: next((_cell(one) for one in own if one.scheme == scheme), "") for scheme, title in TITLES.items()
             },
@@ -53,7 +53,7 @@ def times(results: Results, spans: Mapping[tuple[str, str, str], str] | None = N
 
     `spans`: ranges over all sets of numbers, by network, form and scheme.
     """
-    return [_times(one, (spans or {}).get((one.network, one.form, one.scheme), "")) for one in results]
+    return [_times(one, (spans or {}).get((one.case.network, one.case.form, one.scheme), "")) for one in results]
 
 
 def _times(one: Planned, span: str) -> Row:
@@ -140,7 +140,7 @@ def figure_6(results: Results) -> Iterator[Row]:
             paper_ms, before_ms = one.paper_ms, baseline.paper_ms
             yield {
                 "network": one.case.published.title,
-                "form": one.form,
+                "form": one.case.form,
                 "scheme": TITLES[one.scheme],
                 "paper %": None if paper_ms is None or before_ms is None else reduction(paper_ms, before_ms),
                 "predicted %": reduction(one.cell.ms, baseline.cell.ms),
@@ -157,7 +157,7 @@ def past_the_paper(results: Results) -> Iterator[Row]:
         ours, tuned = by_scheme[OURS], by_scheme["partitiontuner"]
         yield {
             "network": ours.case.published.title,
-            "form": ours.form,
+            "form": ours.case.form,
             "PartitionTuner ms, predicted": tuned.cell.ms,
             "ours ms, predicted": ours.cell.ms,
             "quicker %, predicted": reduction(ours.cell.ms, tuned.cell.ms),
@@ -184,5 +184,5 @@ def _by_case(results: Results) -> list[Results]:
     order = list(NETWORKS)
     found: dict[tuple[int, bool], list[Planned]] = {}
     for one in results:
-        found.setdefault((order.index(one.network), one.form == SUNK), []).append(one)
+        found.setdefault((order.index(one.case.network), one.case.form == SUNK), []).append(one)
     return [found[key] for key in sorted(found)]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -51,6 +52,15 @@ class Spread:
 def spreads(rounds: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
     """The spread of each figure over the rounds."""
     return {name: Spread.of(each[name] for each in rounds) for name in rounds[0]}
+
+
+def percentile(figures: Sequence[float], percent: float) -> float:
+    return float(np.percentile(figures, percent))
+
+
+def at_ms(seconds: Sequence[float], percent: float) -> float | None:
+    """Percentile in milliseconds; None without figures."""
+    return 1e3 * percentile(seconds, percent) if len(seconds) else None
 
 
 def listed(figures: Mapping[str, object], column: str) -> list[Row]:

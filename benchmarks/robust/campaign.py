@@ -48,9 +48,8 @@ import tritonclient.grpc as triton
 import typer
 import zmq
 
-from benchmarks.live.load_figures import percentile
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, listed, number
+from benchmarks.report.results import Row, listed, number, percentile
 from benchmarks.rigs.http_asking import Address, HttpClients
 from shisha_rt.client import Client, ShishaError
 from shisha_rt.measure.compile import compile_model

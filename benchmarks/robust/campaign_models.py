@@ -45,9 +45,8 @@ import typer
 import zmq
 from onnx import numpy_helper
 
-from benchmarks.live.load_figures import percentile
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, listed
+from benchmarks.report.results import Row, listed, percentile
 from benchmarks.rigs.http_asking import Answer, version_of
 from shisha_rt.client import Client, ShishaError
 from tests.serving.daemon_process import leftovers, machine_file

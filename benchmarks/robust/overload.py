@@ -36,9 +36,8 @@ import numpy as np
 import psutil
 import typer
 
-from benchmarks.live.load_figures import percentile
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, Spread, listed
+from benchmarks.report.results import Row, Spread, listed, percentile
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.control import is_watching
 from benchmarks.rigs.daemons import Rig

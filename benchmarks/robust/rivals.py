@@ -28,10 +28,9 @@ from urllib.parse import urlsplit
 import psutil
 import typer
 
-from benchmarks.live.load_figures import at_ms
 from benchmarks.live.race import versions
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, in_turns
+from benchmarks.report.results import Row, at_ms, in_turns
 from benchmarks.rigs.daemons import Rig
 from benchmarks.rigs.http_asking import Address, HttpClients, in_words
 from benchmarks.rigs.servers import ServerPython, running, the_python

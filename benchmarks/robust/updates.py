@@ -24,11 +24,10 @@ from urllib.parse import urlsplit
 import numpy as np
 import typer
 
-from benchmarks.live.load_figures import at_ms
 from benchmarks.live.race import versions
 from benchmarks.report.facts import ROOT
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row
+from benchmarks.report.results import Row, at_ms
 from benchmarks.rigs.child_process import child_process
 from benchmarks.rigs.daemons import Rig
 from benchmarks.rigs.http_asking import Address, HttpClients, in_words

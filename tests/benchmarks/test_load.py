@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.live.load_figures import (
+from benchmarks.live.load import (
     AtRate,
     Step,
     poisson,

@@ -17,7 +17,7 @@ from benchmarks.cluster import serve
 from benchmarks.live.branches import SIDES, alone_row
 from benchmarks.live.goodput import goodput_row
 from benchmarks.live.live_change import Change, Run, change_rows, show_changes
-from benchmarks.live.load_figures import AtRate, Step, step_row
+from benchmarks.live.load import AtRate, Step, step_row
 from benchmarks.live.several import AtLoad
 from benchmarks.partitiontuner import repeat
 from benchmarks.partitiontuner.board import NETWORKS

@@ -117,7 +117,7 @@ def test_hand_overs_are_no_gain() -> None:
 
 def test_a_prediction_is_given_over_all_number_sets() -> None:
     results = [result("squeezenet", "typeseq", 100), result("squeezenet", "partitiontuner", 95, on_npu=(12, 0))]
-    own: dict[Key, Cell] = {(one.network, one.scheme): one.cell for one in results}
+    own: dict[Key, Cell] = {(one.case.network, one.scheme): one.cell for one in results}
     tuned: Key = ("squeezenet", "partitiontuner")
     others = [
         own | {tuned: replace(own[tuned], ms=ms, convs_on_npu=convs)}

@@ -80,7 +80,6 @@ def hop(
 
 
 def _rows(over: str, sides: Sequence[_Side], seconds: float, count: int, report: Report) -> Iterator[Row]:
-    """A row for each side and size; sides take turns."""
     for size_bytes in SIZES:
         kib = size_bytes // _KIB
         hops = {side.way: partial(side.hop, size_bytes, seconds) for side in sides}

@@ -172,8 +172,6 @@ def _alone(op: str, first: tuple[int, ...], second: tuple[int, ...]) -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Cost of a scheme on a network at sequence length p."""
-
     case: Case
     scheme: str
     cost: Cost
@@ -286,7 +284,6 @@ def window(problem: Problem, first: int, count: int = NODES) -> Problem:
 
 
 def subgraph_row(case: Case, step: int) -> Row:
-    """A summary of a network's subgraphs."""
     found = [(len(one.cost_s), one.als_ratio, one.exact_ratio) for one in subgraphs(case, step)]
     sizes, als, exact = zip(*found, strict=True)
     return {

@@ -106,8 +106,6 @@ SETTINGS: Final[Sequence[Setting]] = tuple((network, p) for network in TITLES fo
 
 
 class _Costs:
-    """Cost of each scheme in each setting."""
-
     def __init__(self, results: Sequence[Placed]) -> None:
         self._cost = {(one.case.network, one.case.sequence, one.scheme): one.cost for one in results}
 

@@ -274,7 +274,6 @@ def _timed(cases: Sequence[Case], repeats: int) -> list[Quantity]:
 
 
 def _on_two(case: Case) -> Problem:
-    """The placement problem on CPU_S and PIM only."""
     costs = described_costs(case.graph, (case.devices[0], case.devices[2]))
     return build_problem(case.graph, costs, "per_edge")
 

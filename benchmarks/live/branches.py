@@ -166,7 +166,6 @@ def _rounds(network: Network, machine: Machine, count: int, seconds: float, repo
 
 @contextlib.contextmanager
 def _own(model: str, machine: Machine) -> Iterator[ChildProcess]:
-    """A daemon that has planned for latency by itself."""
     profiled(model, machine)
     with child_process(
         "benchmarks.rigs.daemon_process",

@@ -65,8 +65,6 @@ def dashboard(
 
 
 class Story:
-    """The sequence of events that the dashboard shows."""
-
     def __init__(self, daemon: ChildDaemon, control: Client, seconds: float) -> None:
         self._daemon = daemon
         self._control = control

@@ -64,8 +64,6 @@ _SHOWN: Final = ("strategy", "what", "before fps", "tuned fps", "best fps", "wit
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A network on a machine, with its stored costs."""
-
     model: str
     machine: Machine
     compiled: Compiled
@@ -97,8 +95,6 @@ class Search:
 
 
 class Tuned:
-    """A daemon that tunes itself under steady load."""
-
     def __init__(self, case: Case, control: Client, load: SteadyLoad) -> None:
         self._case = case
         self._control = control

@@ -64,8 +64,6 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """All changes of one model, and the times of all answers."""
-
     model: str
     answered_s: tuple[float, ...]
     changes: tuple[Change, ...]
@@ -150,7 +148,6 @@ def _change(control: Client, what: str, plan: Plan, pause_s: float) -> Change:
 
 
 def change_rows(run: Run) -> Iterator[Row]:
-    """A row for each change."""
     for change in run.changes:
         first, last = run.during(change)
         if first == 0 or last == len(run.gaps_s) - 1:

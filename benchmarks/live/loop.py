@@ -129,7 +129,6 @@ def plans_over(model: str, machine: Path) -> list[Plan]:
 
 
 def drive(child: ChildProcess, load: SteadyLoad, unrest: Unrest, seconds: float) -> dict[str, Any]:
-    """Cause events for `seconds`; return the daemon's figures of its turns."""
     generator = random.Random(0)
     until_s = time.monotonic() + seconds
     change_s = 0.0

@@ -59,7 +59,6 @@ Segment = tuple[float, float]
 
 
 def segments(pattern: str, seconds: float, seed: int) -> list[Segment]:
-    """Segments of a load pattern, for `seconds`."""
     rng = random.Random(f"{pattern} {seed}")
     long_s = 10.0
     parts: Iterator[float] = itertools.cycle((0.8, 0.2))

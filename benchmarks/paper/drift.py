@@ -117,7 +117,6 @@ class Disturbance:
 
     @property
     def changes_s(self) -> list[float]:
-        """Times at which the disturbance begins or ends."""
         count = 1 if math.isinf(self.on_s) else round(self.seconds / self.on_s)
         step_s = min(self.on_s, self.seconds)
         return [BEGINS_S + step_s * number for number in range(count + 1)]
@@ -362,7 +361,6 @@ class Run:
 
 
 def run_of(case: Case, way: str, disturbance: Disturbance, number: int, seconds: float) -> Run:
-    """Run a strategy for `seconds` from the beginning of the disturbance."""
     daemon = Drifting(case, way, disturbance, number)
     daemon.start()
     daemon.run(BEGINS_S + seconds)

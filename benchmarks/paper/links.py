@@ -47,8 +47,6 @@ PLACES_A_HOST: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class LinkedSize:
-    """Size of drawn problems, number of draws, and the objective of plans."""
-
     layers: int
     hosts: int
     alike: bool

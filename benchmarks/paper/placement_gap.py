@@ -196,7 +196,6 @@ def _same(one_s: float, other_s: float) -> bool:
 
 
 def solver_rows(kind: str, results: Sequence[Result]) -> Iterator[Row]:
-    """A row for each rival on one kind of problem."""
     for label in results[0].gaps:
         gaps = [one.gaps[label] for one in results]
         missed = [gap.ratio for gap in gaps if gap.ratio > 1]

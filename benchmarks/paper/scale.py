@@ -55,7 +55,6 @@ _LOST: Final = 200
 
 
 def planned(network: str, hosts: int) -> Iterator[Row]:
-    """A row for each objective."""
     graph = read_model(resolve_model(f"zoo:{network}", print)).graph
     costs = cluster_costs(graph, group_layers(graph), cluster(hosts))
     for objective in OBJECTIVES:
@@ -106,7 +105,6 @@ def _nearly_equal(service_s: float, places: int) -> list[float]:
 
 
 def core_cost(places: int) -> Row:
-    """CPU time of the lifecycle alone."""
     alike = VirtualDaemon(_nearly_equal(SERVICE_S, places))
     start_s = alike.begin()
     alike.serve(3 * places)

@@ -106,7 +106,6 @@ class Sides:
         return cls(placed.stage(whole, placement), placed.stage(whole, [_CPU.name] * count), model.graph)
 
     def answers(self, frame: Array) -> tuple[Array, Array]:
-        """Answers to a frame in int8 and in fp32."""
         given = {self.graph.inputs[0].name: frame}
         (ours,), (exact,) = (side.answers(given).values() for side in (self.int8, self.fp32))
         return ours, exact

@@ -72,7 +72,6 @@ def kept_sets() -> list[Numbers]:
 
 
 def cells_with(graph: Graph, devices: tuple[Device, Device], numbers: Numbers) -> Mapping[SchemeName, Cell]:
-    """Cells for the paper's schemes."""
     costs = board_costs(graph, with_numbers(devices, numbers))
     return {scheme: cell(graph, scheme, costs) for scheme in SCHEMES}
 

@@ -63,7 +63,6 @@ class Numbers:
 
 
 def numbers_of(devices: tuple[Device, Device]) -> Numbers:
-    """The numbers in the devices' descriptions."""
     cpu, npu = devices
 
     def first_s(op: str) -> list[float]:

@@ -60,7 +60,6 @@ class Found:
 
 
 def found_of(results: Results, form: str, sets: Sequence[Cells] = ()) -> Found:
-    """Collect results that are all of one form (`tables.of_form`)."""
     cells = {(one.case.network, one.scheme): one.cell for one in results}
     told_ms = {(one.case.network, one.scheme): one.predicted_ms for one in results}
     executed_ms = {(one.case.network, one.scheme): one.executed_ms for one in results if one.executed_ms is not None}
@@ -420,7 +419,6 @@ def accuracy_statements(rows: Sequence[Row]) -> Iterator[Statement]:
 
 
 def reader_statements(rows: Sequence[Row]) -> Iterator[Statement]:
-    """Statements from the trained reader's rows, by scheme."""
     right = {str(row["scheme"]): int(str(row["lines right"])) for row in rows}
     alone = right.get(TITLES["baseline"])
     if alone is None:

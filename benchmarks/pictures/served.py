@@ -62,7 +62,6 @@ def equal() -> Case:
 
 
 def layers_of(stage: Stage) -> str:
-    """A stage's layers in words."""
     return f"layer {stage.first}" if stage.first == stage.last else f"layers {stage.first}–{stage.last}"
 
 

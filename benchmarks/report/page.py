@@ -116,7 +116,6 @@ def words(module: str, name: str = "page") -> tuple[str, dict[str, str]]:
 
 
 def save_page(name: str, head: str, sections: Mapping[str, Sequence[Row] | str], folder: Path = RESULTS) -> Path:
-    """Write `NAME.md`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.md"
     path.write_text(page(head, sections), encoding="utf-8")

@@ -50,7 +50,6 @@ class Spread:
 
 
 def spreads(rounds: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
-    """The spread of each figure over the rounds."""
     return {name: Spread.of(each[name] for each in rounds) for name in rounds[0]}
 
 
@@ -64,7 +63,6 @@ def at_ms(seconds: Sequence[float], percent: float) -> float | None:
 
 
 def listed(figures: Mapping[str, object], column: str) -> list[Row]:
-    """A row for each figure."""
     return [{"what": what, column: figure} for what, figure in figures.items()]
 
 

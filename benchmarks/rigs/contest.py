@@ -187,8 +187,6 @@ def contest(
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """A daemon, and its CPU time."""
-
     daemon: ChildDaemon
     control: Client
     workers: Sequence[int]

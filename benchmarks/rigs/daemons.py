@@ -59,8 +59,6 @@ class Rig(contextlib.ExitStack):
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """A running daemon, and a connection on which plans are set."""
-
     process: ChildProcess
     control: Client
 

@@ -108,8 +108,6 @@ class RayLine:
 
 
 class _Echo:
-    """The actor's side."""
-
     def __init__(self, largest_bytes: int) -> None:
         self._slots = np.zeros((SLOTS, largest_bytes), np.uint8)
 

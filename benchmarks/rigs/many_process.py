@@ -222,7 +222,6 @@ class Crowd:
         self._found = _Found()
 
     def open(self, **manners: int) -> dict[str, object]:
-        """Open the given number of connections of each manner."""
         for manner, count in manners.items():
             for index in range(count):
                 self._open(manner, index)
@@ -288,7 +287,6 @@ class Crowd:
         return {"fps": answered / seconds, "cpu": cpu, "wrong": self._found.wrong}
 
     def close(self) -> None:
-        """Close all connections at once."""
         for peer in [*self._peers.values()]:
             self._close(peer)
         self._epoll.close()

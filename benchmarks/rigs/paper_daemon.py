@@ -77,7 +77,6 @@ class PaperDaemon:
             self.step()
 
     def step(self) -> None:
-        """Handle the next event."""
         at_s, _, event = heapq.heappop(self.coming)
         if isinstance(event, ev.PartDone):
             worker = self.workers.get(event.descriptor.incarnation)

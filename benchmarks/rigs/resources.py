@@ -36,7 +36,6 @@ def whole_cpu_s(pid: int) -> float:
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A process and all its descendants."""
     process = psutil.Process(pid)
     return [process, *process.children(recursive=True)]
 

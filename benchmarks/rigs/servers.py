@@ -110,7 +110,6 @@ def missing(name: str, python: str) -> str | None:
 
 
 def version(name: str, python: str) -> str:
-    """Version of the server's package."""
     package = SERVERS[name].needs.partition(".")[0]
     asked = [python, "-c", f"import importlib.metadata as its; print(its.version({package!r}))"]
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()

@@ -43,7 +43,6 @@ class Tally:
 
     @property
     def row(self) -> dict[str, int]:
-        """Columns of a table."""
         return {
             "sent": self.sent,
             "answered": self.answered,

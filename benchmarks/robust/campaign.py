@@ -105,8 +105,6 @@ class _GrpcLoad(threading.Thread):
 
 
 class _Campaign:
-    """Actions on the daemon, and their results."""
-
     def __init__(
         self, daemon: DaemonProcess, cuttable: Cuttable, rng: random.Random, *, batch: int, clock: bool
     ) -> None:

@@ -108,8 +108,6 @@ def write_version(folder: Path, version: int) -> Path:
 
 
 class _Asking(threading.Thread):
-    """The client of one model: its frames and their results."""
-
     def __init__(self, endpoint: str, model: str, rng: random.Random) -> None:
         super().__init__(daemon=True)
         self.pause_s = 0.0

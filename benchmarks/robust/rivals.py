@@ -55,8 +55,6 @@ class _Side:
 
 @dataclass(slots=True)
 class _Round:
-    """Results of one turn of a side."""
-
     seconds: float
     clients: HttpClients
     kills: int = 0

@@ -63,7 +63,6 @@ def _rows(part: str, report: Report, *, quick: bool) -> Iterator[Row]:
 
 
 def _save_page(tables: Mapping[str, Sequence[Row]], report: Report) -> None:
-    """Write the page of all tables, with findings from each."""
     head, notes = words(__file__, "executed")
     texts = {
         title: "\n".join([notes[title], "", *findings(title, rows), "", table(rows)]) for title, rows in tables.items()
@@ -126,7 +125,6 @@ def _corrected(rows: Sequence[Row]) -> list[str]:
 
 
 def _frames(rows: Sequence[Row]) -> list[str]:
-    """Results of all frames."""
     told = ", ".join(
         f"{sum(round(_number(row[what])) for row in rows)} {what}"
         for what in ("sent", "answered", "lost", "refused", "out of order", "different")

@@ -59,7 +59,6 @@ def layer_traces() -> list[LayerTrace]:
 
 
 def trace_row(trace: LayerTrace) -> Row:
-    """A row for one trace: GP, condensed again, and the best whole shares."""
     best = split_layer(trace.problem, trace.problem.layers[0])
     answers = (("GP", trace.found), ("condensed again", trace.again))
     layer = trace.problem.layers[0]

@@ -44,7 +44,6 @@ QUICK: Final = FULL[1:2]
 
 
 def slowed_rows(case: Slowed) -> Iterator[Row]:
-    """A row for each plan and place."""
     with slowed_places(case.speeds) as machine:
         ready = profiled(case.model, machine)
         ways = [way for way in ready.rules.splits.values() if way.first == way.last and way.blocks > 1]

@@ -238,15 +238,7 @@ class Subgraph:
     als: Assignment
     exact: Assignment
 
-    @property
-    def als_ratio(self) -> float:
-        return self._ratio(self.als)
-
-    @property
-    def exact_ratio(self) -> float:
-        return self._ratio(self.exact)
-
-    def _ratio(self, assignment: Assignment) -> float:
+    def over_least(self, assignment: Assignment) -> float:
         return cost(self.problem, assignment).total_s / float(self.cost_s.min())
 
 
@@ -284,7 +276,7 @@ def window(problem: Problem, first: int, count: int = NODES) -> Problem:
 
 
 def subgraph_row(case: Case, step: int) -> Row:
-    found = [(len(one.cost_s), one.als_ratio, one.exact_ratio) for one in subgraphs(case, step)]
+    found = [(len(one.cost_s), *map(one.over_least, (one.als, one.exact))) for one in subgraphs(case, step)]
     sizes, als, exact = zip(*found, strict=True)
     return {
         "network": case.title,

@@ -80,8 +80,8 @@ def test_a_window_keeps_what_is_inside() -> None:
 
 def test_subgraphs_know_every_assignment(bert: Case) -> None:
     one = next(subgraphs(bert))
-    assert one.exact_ratio == pytest.approx(1)
-    assert one.als_ratio >= 1 - 1e-12
+    assert one.over_least(one.exact) == pytest.approx(1)
+    assert one.over_least(one.als) >= 1 - 1e-12
     least = assignment_at(one.problem, int(one.cost_s.argmin()))
     assert cost(one.problem, least).total_s == pytest.approx(float(one.cost_s.min()))
 

@@ -199,7 +199,7 @@ def daemon_side(
 
 def server_side(rig: Rig, name: str, python: str, network: Network, waiting: int) -> Loaded:
     """A server with a worker for each core and a limit of waiting requests. Raises Failure if it does not start."""
-    started = running(name, python, network.path, network.inputs, len(network.cores), IN_FLIGHT, waiting)
+    started = running(name, python, network.path, network.inputs, len(network.cores), IN_FLIGHT, waiting=waiting)
     server = rig.enter_context(stopped(started))
     return Loaded(name, server.client, server.keeper)
 

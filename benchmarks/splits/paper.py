@@ -33,49 +33,40 @@ KS: Final = (1, 2, 5, 10, 17, 50, 100, 200, 1000)
 _RUNS: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class LayerTrace:
-    """`wall_s`: the least wall time of `found`."""
-
-    title: str
-    problem: SplitProblem
-    found: GeometricSplit
-    again: GeometricSplit
-    wall_s: float
-
-
-def layer_traces() -> list[LayerTrace]:
+def trace_rows() -> Iterator[Row]:
     """Figure 3 on two and Figure 5 on three of the board's devices; and with the ratio of costs implied by the paper's
-    14 to 2.
+    14 to 2. Each by GP, condensed again, and the best whole shares.
     """
     board = board_devices()
-    implied = (_proportional("fpga", 1e-6), _proportional("gpu", 7e-6))
-    return [
-        _traced("3: FPGA and GPU of the board", (board["fpga"], board["gpu"])),
-        _traced("3: a GPU of 7 times the FPGA's cost", implied),
-        _traced("5: CPU, GPU and FPGA of the board", (board["cpu"], board["gpu"], board["fpga"])),
-        _traced("5: costs 14, 7 and 1", (_proportional("cpu", 14e-6), implied[1], implied[0])),
-    ]
+    fpga, gpu = _proportional("fpga", 1e-6), _proportional("gpu", 7e-6)
+    yield _trace_row("3: FPGA and GPU of the board", (board["fpga"], board["gpu"]))
+    yield _trace_row("3: a GPU of 7 times the FPGA's cost", (fpga, gpu))
+    yield _trace_row("5: CPU, GPU and FPGA of the board", (board["cpu"], board["gpu"], board["fpga"]))
+    yield _trace_row("5: costs 14, 7 and 1", (_proportional("cpu", 14e-6), gpu, fpga))
 
 
-def trace_row(trace: LayerTrace) -> Row:
-    best = split_layer(trace.problem, trace.problem.layers[0])
-    answers = (("GP", trace.found), ("condensed again", trace.again))
-    layer = trace.problem.layers[0]
+def _trace_row(title: str, devices: tuple[SplitDevice, ...]) -> Row:
+    problem, wall_s = SplitProblem((LAYER,), devices), math.inf
+    for _ in range(_RUNS):
+        started = perf_counter()
+        found = geometric_split(problem)
+        wall_s = min(wall_s, perf_counter() - started)
+    again, best = geometric_split(problem, again=True), split_layer(problem, LAYER)
+    assert best is not None
+    answers = {"GP": found, "condensed again": again}
     costs = {
-        name: layer_cost(trace.problem, layer, answer.rounded.shares[0]).value
-        for name, answer in answers
+        name: layer_cost(problem, LAYER, answer.rounded.shares[0]).value
+        for name, answer in answers.items()
         if answer.rounded is not None
     }
-    assert best is not None
     return {
-        "figure": trace.title,
-        "devices": "/".join(device.name for device in trace.problem.devices),
-        "steps": len(trace.found.steps),
-        "alpha": f"{trace.found.steps[-1].alpha[0]:.3g}",
-        "wall ms": 1e3 * trace.wall_s,
-        **{f"{name}: shares": _shares(its) for name, its in answers},
-        "rounds": trace.again.rounds,
+        "figure": title,
+        "devices": "/".join(device.name for device in devices),
+        "steps": len(found.steps),
+        "alpha": f"{found.steps[-1].alpha[0]:.3g}",
+        "wall ms": 1e3 * wall_s,
+        **{f"{name}: shares": _shares(its) for name, its in answers.items()},
+        "rounds": again.rounds,
         "best whole shares": "/".join(map(str, best[0])),
         **{f"{name} us": 1e6 * cost for name, cost in costs.items()},
         "best us": 1e6 * best[1].value,
@@ -100,17 +91,6 @@ def weights_rows() -> list[Row]:
 
 def _proportional(name: str, each_s: float) -> SplitDevice:
     return SplitDevice(name, (Formula(Posynomial((Monomial(each_s, {"C": 1.0}),))),))
-
-
-def _traced(title: str, devices: tuple[SplitDevice, ...]) -> LayerTrace:
-    problem = SplitProblem((LAYER,), devices)
-    wall_s = math.inf
-    for _ in range(_RUNS):
-        started = perf_counter()
-        found = geometric_split(problem)
-        wall_s = min(wall_s, perf_counter() - started)
-    again = geometric_split(problem, again=True)
-    return LayerTrace(title, problem, found, again, wall_s)
 
 
 def _shares(found: GeometricSplit) -> str:
@@ -160,7 +140,7 @@ def splits_paper() -> None:
         for one_for_all in SETUPS
         for objective, execution in CASES.values()
     ]
-    traces, weights, networks = list(map(trace_row, layer_traces())), weights_rows(), list(map(network_row, runs))
+    traces, weights, networks = list(trace_rows()), weights_rows(), list(map(network_row, runs))
     sweep = [row for network in NETWORKS for row in k_rows(network)]
     stated = [one.row() for one in statements(traces, weights, networks)]
     report.save(stated, "splits_paper_statements")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 import typer
@@ -31,39 +30,31 @@ from benchmarks.report.page import words
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row
 
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """`sizes`: numbers of operators of the graphs for the growth of times; `step`: between subgraphs considered."""
-
-    repeats: int
-    sizes: Sequence[int]
-    step: int
-
-
 COSTS: Final = {"scaling": DRAWN, "transfers": MADE_FROM, "operators": MADE_FROM, "speedups": FITTED_TO}
 """The source of costs of a table, if it is not `MODELLED`."""
-FULL: Final = Size(repeats=9, sizes=(100, 300, 1000, 3000, 10_000, 30_000, 100_000), step=1)
-QUICK: Final = Size(repeats=3, sizes=(100, 1000, 10_000), step=10)
+FULL: Final = 9, (100, 300, 1000, 3000, 10_000, 30_000, 100_000), 1
+"""Repeats; numbers of operators of the graphs for the growth of times; step between subgraphs considered."""
+QUICK: Final = 3, (100, 1000, 10_000), 10
 
 
 def dcg(
     quick: Annotated[bool, typer.Option("--quick", help="Graphs up to 10,000 operators, and fewer subgraphs.")] = False,
 ) -> None:
     """The DCG papers' tables and figures beside ours; costs are modelled, the algorithms' own times measured."""
-    size, report = QUICK if quick else FULL, Report("dcg", quick=quick)
+    repeats, sizes, step = QUICK if quick else FULL
+    report = Report("dcg", quick=quick)
     # First, while the garbage collector has few other objects to traverse.
-    scaling = list(scaling_rows(size.sizes, min(5, size.repeats)))
+    scaling = list(scaling_rows(sizes, min(5, repeats)))
 
     devices = board_devices()
     networks = list(cases(tuple(TITLES), SEQUENCES))
     at_shown = [case for case in networks if case.sequence == SHOWN]
 
-    counted = quantities(at_shown, size.repeats)
+    counted = quantities(at_shown, repeats)
     transfers, operators = list(transfer_rows(devices)), list(operator_rows(devices))
     results = placed(networks)
     speedups, partitions = list(speedup_rows(results)), list(partition_rows(at_shown))
-    subgraphs = [subgraph_row(case, size.step) for case in at_shown]
+    subgraphs = [subgraph_row(case, step) for case in at_shown]
     statements = [
         *table_statements(counted),
         *operator_statements(transfers, operators),

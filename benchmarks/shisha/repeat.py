@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 import typer
@@ -49,18 +48,10 @@ MACHINES: Final = (FOUR_PLACES, EIGHT_PLACES)
 """Machines of Figures 6 and 9; the paper does not state which."""
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """`runs`: of each randomised rival; ES runs if it has at most `most_plans`; `draws`: of H5 and H6."""
-
-    runs: int
-    most_plans: int
-    seeds: int
-    draws: int
-
-
-FULL: Final = Size(runs=200, most_plans=150_000, seeds=100, draws=100)
-QUICK: Final = Size(runs=20, most_plans=10_000, seeds=100, draws=20)
+FULL: Final = 200, 150_000, 100
+"""Runs of each randomised rival; ES runs if it has at most so many plans; draws of H5 and H6."""
+QUICK: Final = 20, 10_000, 20
+SEEDS: Final = 100
 
 
 def shisha(
@@ -69,16 +60,15 @@ def shisha(
     ] = False,
 ) -> None:
     """Shisha's tables and figures beside ours, on machines on paper: everything is simulated."""
-    size, report = QUICK if quick else FULL, Report("shisha", {"costs": COSTS}, quick=quick)
+    runs, most_plans, draws = QUICK if quick else FULL
+    report = Report("shisha", {"costs": COSTS}, quick=quick)
     eight = case(SYNTHNET, EIGHT_PLACES)
-    found = compared(eight, size.runs)
+    found = compared(eight, runs)
     four = [case(network, FOUR_PLACES) for network in NETWORKS]
-    seeds = [from_seeds(case(network, m), size.seeds) for network in (YOLO, RESNET) for m in MACHINES]
+    seeds = [from_seeds(case(network, m), SEEDS) for network in (YOLO, RESNET) for m in MACHINES]
     convergence = search_rows(eight, found)
-    optimality = [row for one in four for row in search_rows(one, compared(one, size.runs, size.most_plans))]
-    heuristics = [
-        row for network in PAPERS for m in CONFIGURATIONS for row in heuristic_rows(case(network, m), size.draws)
-    ]
+    optimality = [row for one in four for row in search_rows(one, compared(one, runs, most_plans))]
+    heuristics = [row for network in PAPERS for m in CONFIGURATIONS for row in heuristic_rows(case(network, m), draws)]
     alphas = [
         row
         for network in (YOLO, YOLO_HEADS)

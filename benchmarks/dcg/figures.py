@@ -44,7 +44,7 @@ from shisha_rt.papers.dcg.brute import every_cost_s
 from shisha_rt.placement.check import Cost, cost
 from shisha_rt.placement.problem import Assignment, Problem, ProblemTensor
 
-# --- Table 2: operands of the PIM's operators -------------------------------------------------------------------------
+# --- table 2: operands of the PIM's operators -------------------------------------------------------------------------
 
 
 PIM: Final = 2
@@ -114,7 +114,7 @@ def _size(graph: Graph, operator: Operator) -> Iterator[int]:
         yield from (sizes["inner"], sizes["columns"])
 
 
-# --- Figures 2(b) and 8: transfers and single operators ---------------------------------------------------------------
+# --- figures 2(b) and 8: transfers and single operators ---------------------------------------------------------------
 
 
 ELEMENTS: Final = tuple(2**power for power in range(10, 21))
@@ -167,7 +167,7 @@ def _alone(op: str, first: tuple[int, ...], second: tuple[int, ...]) -> Graph:
     return Graph(op, (operator,), (tensors["a"], tensors["b"]), (tensors["y"],), tensors, {})
 
 
-# --- Figures 9 to 12: schemes on networks -----------------------------------------------------------------------------
+# --- figures 9 to 12: schemes on networks -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ def partition_rows(cases: Sequence[Case]) -> Iterator[Row]:
             yield {**row, **on, "costs": MODELLED}
 
 
-# --- Figure 13: subgraphs ---------------------------------------------------------------------------------------------
+# --- figure 13: subgraphs ---------------------------------------------------------------------------------------------
 
 
 NODES: Final = 15

@@ -52,7 +52,7 @@ def solve_time_s(repeats: int, solver: Solver, problem: Problem) -> float:
     return median_s(repeats, lambda: solver(replace(problem)))  # a copy: its cached properties are part of the work
 
 
-# --- Tables 1 and 3 ---------------------------------------------------------------------------------------------------
+# --- tables 1 and 3 ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +282,7 @@ def _dcg(graph: Graph, problem: Problem, between: Between) -> Dcg:
     return device_mapped_graph(problem, tensor_kinds(graph, problem), between)
 
 
-# --- How times grow ---------------------------------------------------------------------------------------------------
+# --- how times grow ---------------------------------------------------------------------------------------------------
 
 
 DRAWN: Final = "costs drawn at random"

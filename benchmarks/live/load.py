@@ -47,7 +47,7 @@ from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.rate import OBJECTIVES
 
-# --- Arrivals and steps of the load -----------------------------------------------------------------------------------
+# --- arrivals and steps of the load -----------------------------------------------------------------------------------
 
 
 AUTO: Final = "daemon_auto"
@@ -158,7 +158,7 @@ def step_row(model: str, steps: Sequence[Step], events: Sequence[Event], heard: 
     }
 
 
-# --- Sides and sweeps -------------------------------------------------------------------------------------------------
+# --- sides and sweeps -------------------------------------------------------------------------------------------------
 
 
 PERCENTS: Final = "5,30,60,90,120"

@@ -27,7 +27,7 @@ from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan, scheme_plan
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.strategies import SchemeName
 
-# --- The paper's figures ----------------------------------------------------------------------------------------------
+# --- the paper's figures ----------------------------------------------------------------------------------------------
 
 
 SCHEMES: Final[Mapping[SchemeName, str]] = {
@@ -78,7 +78,7 @@ NETWORKS: Final[Mapping[str, Published]] = {
 """Networks by their names in the zoo, in the order of the tables."""
 
 
-# --- Relus sunk under a Concat ----------------------------------------------------------------------------------------
+# --- relus sunk under a Concat ----------------------------------------------------------------------------------------
 
 
 def sunk_path(network: str, folder: Path) -> Path:
@@ -119,7 +119,7 @@ def sunk(model: onnx.ModelProto) -> onnx.ModelProto:
     return found
 
 
-# --- The board --------------------------------------------------------------------------------------------------------
+# --- the board --------------------------------------------------------------------------------------------------------
 
 
 BOARD: Final = "npu-board"

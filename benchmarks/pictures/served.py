@@ -27,7 +27,7 @@ from shisha_rt.plan.verify import PlanRules
 from shisha_rt.planner.loop import Result, run
 from shisha_rt.planner.tune import DEFAULT_HEURISTIC, shisha
 
-# --- The walk and the costs of several pictures -----------------------------------------------------------------------
+# --- the walk and the costs of several pictures -----------------------------------------------------------------------
 
 
 WALKED: Final = "C2"
@@ -69,7 +69,7 @@ def ms(seconds: float) -> str:
     return f"{1e3 * seconds:.1f} ms"
 
 
-# --- Frames served in a simulation ------------------------------------------------------------------------------------
+# --- frames served in a simulation ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class _Paper(PaperDaemon):
                 self.retired_s[epoch] = self.now_s
 
 
-# --- Parts as bars on a time axis -------------------------------------------------------------------------------------
+# --- parts as bars on a time axis -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

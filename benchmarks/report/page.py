@@ -17,7 +17,7 @@ from typing import Final, Literal, get_args
 
 from benchmarks.report.results import RESULTS, Row, written
 
-# --- Statements -------------------------------------------------------------------------------------------------------
+# --- statements -------------------------------------------------------------------------------------------------------
 
 
 Kind = Literal["predicted", "fitted", "by construction", "measured"]
@@ -97,7 +97,7 @@ def tally(rows: Iterable[Row]) -> Tally:
     return Tally(counted["yes"], counted["nearly"] + counted["partly"], counted["no"], apart)
 
 
-# --- Pages ------------------------------------------------------------------------------------------------------------
+# --- pages ------------------------------------------------------------------------------------------------------------
 
 
 _TALLY: Final = "Repeats, in part, does not (predicted and measured alone): **{}**."
@@ -147,7 +147,7 @@ def _body(body: Sequence[Row] | str) -> str:
     return counted + table(body)
 
 
-# --- Claims -----------------------------------------------------------------------------------------------------------
+# --- claims -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ from stages.far import messages as far
 from stages.far.carrier import Carried, Carrier, CarrierBroken
 from stages.far.zmq_carrier import FarEnd, NearEnd
 
-# --- The far end ------------------------------------------------------------------------------------------------------
+# --- the far end ------------------------------------------------------------------------------------------------------
 
 
 SLOTS: Final = 8
@@ -129,7 +129,7 @@ def _far(settings: dict[str, Any]) -> Child:
     raise ValueError(settings)
 
 
-# --- The near end -----------------------------------------------------------------------------------------------------
+# --- the near end -----------------------------------------------------------------------------------------------------
 
 
 WAYS: Final = ("local", "zmq_curve", "zmq", "tls", "tcp", "ray_call", "ray_objects")

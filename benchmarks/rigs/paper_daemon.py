@@ -130,7 +130,7 @@ class PaperDaemon:
             self.at(from_s + worker.service_s, ev.PartDone(part.descriptor))
 
 
-# --- Very many places -------------------------------------------------------------------------------------------------
+# --- very many places -------------------------------------------------------------------------------------------------
 
 
 _CLIENTS: Final = 8

@@ -91,7 +91,7 @@ def slow_link(count: int, rate_bits_per_s: float = GIGABIT, delay_s: float = 1e-
         yield SlowLink(told["address"], hosts, process)
 
 
-# --- The process ------------------------------------------------------------------------------------------------------
+# --- the process ------------------------------------------------------------------------------------------------------
 
 
 _BUFFER_BYTES: Final = 4 << 20

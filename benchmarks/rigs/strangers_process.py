@@ -19,7 +19,7 @@ from typing import Any, Final
 from benchmarks.rigs.child_process import Child, Fields, obey
 from benchmarks.robust.mutations import mutated_bytes, mutated_json_text
 
-# --- Malformed requests -----------------------------------------------------------------------------------------------
+# --- malformed requests -----------------------------------------------------------------------------------------------
 
 
 _PATHS: Final = (
@@ -123,7 +123,7 @@ class Malformed:
         return head.encode() + b"\r\n" + body
 
 
-# --- Strangers --------------------------------------------------------------------------------------------------------
+# --- strangers --------------------------------------------------------------------------------------------------------
 
 
 _AT_ONCE: Final = 16

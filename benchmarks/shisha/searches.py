@@ -22,7 +22,7 @@ from shisha_rt.planner.space import explored_fraction
 from shisha_rt.planner.strategies import RivalName
 from shisha_rt.planner.tune import HEURISTICS
 
-# --- Figures 4 and 5: searches ----------------------------------------------------------------------------------------
+# --- figures 4 and 5: searches ----------------------------------------------------------------------------------------
 
 
 SHISHA: Final = "Shisha"
@@ -109,7 +109,7 @@ def search_rows(case: Case, found: Runs) -> list[Row]:
     return rows
 
 
-# --- Figure 6: seeds --------------------------------------------------------------------------------------------------
+# --- figure 6: seeds --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def from_seeds(case: Case, count: int) -> Seeds:
     return Seeds(case, own, [tuned(case, start) for start in starts])
 
 
-# --- Figures 7 to 9: heuristics and alpha -----------------------------------------------------------------------------
+# --- figures 7 to 9: heuristics and alpha -----------------------------------------------------------------------------
 
 
 ALPHAS: Final = (1, 2, 3, 4, 5, 7, 10, 20, 50, 100)

@@ -24,7 +24,7 @@ from shisha_rt.papers.gp.rivals import RivalName, rival_split
 from shisha_rt.papers.gp.single_layer import split_layer
 from shisha_rt.planner.strategies import Execution, SplitObjective
 
-# --- Figures 3 to 5, 7 and 8: one layer -------------------------------------------------------------------------------
+# --- figures 3 to 5, 7 and 8: one layer -------------------------------------------------------------------------------
 
 
 LAYER: Final = SplitLayer("conv", {"H": 112.0, "W": 112.0, "C": 16.0, "k": 1.0, "N": 32.0, "s": 1.0}, "C")
@@ -100,7 +100,7 @@ def _shares(found: GeometricSplit) -> str:
     return f"{'/'.join(f'{units:.2f}' for units in found.real[0])} -> {whole}"
 
 
-# --- Networks ---------------------------------------------------------------------------------------------------------
+# --- networks ---------------------------------------------------------------------------------------------------------
 
 
 PRINTED: Final[Mapping[str, str]] = {"AlexNet": "3.1 - 5.7", "VGG-16": "2.8 - 6.4", "ResNet-18": "2.8 - 6.3"}
@@ -257,7 +257,7 @@ def k_rows(network: str) -> Iterator[Row]:
         }
 
 
-# --- The paper's statements -------------------------------------------------------------------------------------------
+# --- the paper's statements -------------------------------------------------------------------------------------------
 
 
 NEAR: Final = 0.15

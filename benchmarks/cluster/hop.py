@@ -13,16 +13,17 @@ packets is not in the figures, but uses the same cores.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Final
 
 import typer
 
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, Spread
-from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.report.results import Row, spreads
+from benchmarks.rigs.child_process import ChildProcess
+from benchmarks.rigs.daemons import Rig
 from benchmarks.rigs.hop_process import WAYS
 from benchmarks.rigs.raylets import lacking_ray, raylets
 from benchmarks.rigs.resources import family_cpu_s
@@ -37,13 +38,6 @@ _LOOPBACK, _SLOW = "loopback", "1 Gbit/s, 1 ms"
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
-    one_s: float
-    many_s: float
-    cpu_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class _Side:
     """`near`: the process that sends. Its CPU time counts and that of `keepers`, with all processes started by them."""
 
@@ -51,11 +45,12 @@ class _Side:
     near: ChildProcess
     keepers: Sequence[int]
 
-    def hop(self, size_bytes: int, seconds: float) -> Hop:
+    def hop(self, size_bytes: int, seconds: float) -> dict[str, float]:
         one = self.near.ask(size_bytes=size_bytes, seconds=seconds / 2, in_flight=1)
         before_s = self._cpu_s()
         many = self.near.ask(size_bytes=size_bytes, seconds=seconds, in_flight=_IN_FLIGHT)
-        return Hop(one["latency_s"], many["frame_s"], (self._cpu_s() - before_s) / many["hops"])
+        cpu_s = (self._cpu_s() - before_s) / many["hops"]
+        return {"one µs": 1e6 * one["latency_s"], "many µs": 1e6 * many["frame_s"], "CPU µs": 1e6 * cpu_s}
 
     def _cpu_s(self) -> float:
         return sum(map(family_cpu_s, (self.near.pid, *self.keepers)))
@@ -71,62 +66,37 @@ def hop(
     report, rows = Report("hop"), list[Row]()
     with slow_link(1) as link:
         report.step(_LOOPBACK)
-        with _sides(WAYS, "127.0.0.1", None) as sides:
+        with Rig() as rig:
+            sides = list(_sides(rig, WAYS, "127.0.0.1", None))
             rows += _rows(_LOOPBACK, sides, seconds, count, report)
         report.step(_SLOW)
         ways = [way for way in WAYS if way != "local"]
-        with _sides(ways, link.address, link.hosts[0]) as sides:
+        with Rig() as rig:
+            sides = list(_sides(rig, ways, link.address, link.hosts[0]))
             rows += _rows(_SLOW, sides, seconds, count, report)
     for over in (_LOOPBACK, _SLOW):
         report.show(f"a hop over {over}", [row for row in rows if row["over"] == over])
     report.save(rows, "cluster_hop")
 
 
-def _rows(over: str, sides: Sequence[_Side], seconds: float, count: int, report: Report) -> list[Row]:
-    """A row for each side and size; sides take turns."""
-    rows: list[Row] = []
+def _rows(over: str, sides: Sequence[_Side], seconds: float, count: int, report: Report) -> Iterator[Row]:
     for size_bytes in SIZES:
-        found: dict[str, list[Hop]] = {side.way: [] for side in sides}
-        for number in range(count):
-            for side in sides:
-                report.glance(f"{over}: {size_bytes // _KIB} KiB, round {number + 1} of {count}, {side.way}")
-                found[side.way].append(side.hop(size_bytes, seconds))
-        rows += [
-            {
-                "over": over,
-                "KiB": size_bytes // _KIB,
-                "carrier": way,
-                "one µs": Spread.of(1e6 * its.one_s for its in hops),
-                "many µs": Spread.of(1e6 * its.many_s for its in hops),
-                "CPU µs": Spread.of(1e6 * its.cpu_s for its in hops),
-            }
-            for way, hops in found.items()
-        ]
-    return rows
+        kib = size_bytes // _KIB
+        hops = {side.way: partial(side.hop, size_bytes, seconds) for side in sides}
+        found = report.rounds(f"{over}: {kib} KiB", hops, count)
+        for way in hops:
+            yield {"over": over, "KiB": kib, "carrier": way, **spreads([each[way] for each in found])}
 
 
-@contextlib.contextmanager
-def _sides(ways: Sequence[str], address: str, host: FarHost | None) -> Iterator[list[_Side]]:
+def _sides(rig: Rig, ways: Sequence[str], address: str, host: FarHost | None) -> Iterator[_Side]:
     """Start all sides. `address`: this host's; `host`: the other host; None: all on this one."""
     enter, listen = (host.enter, host.address) if host else ((), address)
-    with contextlib.ExitStack() as closing:
-        sides = []
-        cluster, keepers = "", []
-        if any(way.startswith("ray") for way in ways):
-            ray = closing.enter_context(raylets(address if host else None, resources=None if host else {_RESOURCE: 1}))
-            cluster, keepers = ray.address, [ray.head.process.pid]
-            if host is not None:
-                keepers.append(ray.add(host, resources={_RESOURCE: 1}).process.pid)
-        for way in ways:
-            near, _ = closing.enter_context(
-                child_process(
-                    "benchmarks.rigs.hop_process",
-                    way=way,
-                    address=listen,
-                    enter_far=list(enter),
-                    cluster=cluster,
-                    resource=_RESOURCE,
-                )
-            )
-            sides.append(_Side(way, near, keepers if way.startswith("ray") else ()))
-        yield sides
+    cluster, keepers = "", []
+    if any(way.startswith("ray") for way in ways):
+        ray = rig.enter_context(raylets(address if host else None, resources=None if host else {_RESOURCE: 1}))
+        cluster, keepers = ray.address, [ray.head.process.pid]
+        if host is not None:
+            keepers.append(ray.add(host, resources={_RESOURCE: 1}).process.pid)
+    to = {"address": listen, "enter_far": list(enter), "cluster": cluster, "resource": _RESOURCE}
+    for way in ways:
+        yield _Side(way, rig.child("hop_process", way=way, **to), keepers if way.startswith("ray") else ())

@@ -47,18 +47,14 @@ def slow_link(
         report.step("tuning")
         _settle(control, load)
         for _ in range(times):
-            for what, rate, delay_s in (
-                ("a tenth", GIGABIT / 10, 10 * _DELAY_S),
-                ("as before", GIGABIT, _DELAY_S),
-            ):
+            for what, rate, delay_s in (("a tenth", GIGABIT / 10, 10 * _DELAY_S), ("as before", GIGABIT, _DELAY_S)):
                 report.step(what)
                 rows.append({"link": what, **_change(hosts, control, load, rate, delay_s)})
         tally = load.stop()
         load.check()
-    sums = {"sent": tally.sent, "lost": tally.lost, "refused": tally.errors, "out of order": tally.out_of_order}
-    rows = [{"network": model, **row, **sums, "different": tally.different} for row in rows]
-    report.show(f"a link slowed tenfold under load, {model}", rows)
-    report.save(rows, "cluster_slow_link")
+    sums = {name: count for name, count in tally.row.items() if name != "answered"}
+    rows = [{"network": model, **row, **sums} for row in rows]
+    report.keep(f"a link slowed tenfold under load, {model}", rows, name="cluster_slow_link")
 
 
 def _change(hosts: FarHosts, control: Client, load: SteadyLoad, rate: float, delay_s: float) -> Row:

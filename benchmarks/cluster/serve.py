@@ -16,10 +16,9 @@ while a whole replica would fit nowhere.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import Annotated, Any, Final
 
@@ -27,12 +26,12 @@ import typer
 
 from benchmarks.lists import counts_in
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, Spread, in_turns
+from benchmarks.report.results import Row, Spread
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.control import live_plan, tune
+from benchmarks.rigs.daemons import Rig
 from benchmarks.rigs.far_hosts import CORES, FarHosts, check_host, far_daemon, far_hosts
 from benchmarks.rigs.servers import free_ports
-from shisha_rt.client import Client
 from shisha_rt.errors import BadInput
 from shisha_rt.model.zoo import zoo_path
 from shisha_rt.tensors import NUMPY_OF
@@ -40,7 +39,6 @@ from shisha_rt.tensors import NUMPY_OF
 MODELS: Final = "resnet50,text_detector"
 _LIKE: Final = {"daemon_shared": "serve_handle", "daemon_http": "serve_http"}
 _IN_FLIGHT: Final = 8
-_TIMEOUT_S: Final = 120.0
 
 Sides = Mapping[str, ChildProcess]
 Inputs = Sequence[Mapping[str, Any]]
@@ -65,13 +63,16 @@ def serve(
     for model in models.split(","):
         for number in numbers:
             report.step(f"{model} on {number} hosts of {CORES:g} cores")
-            with far_hosts(number) as its, _sides(model, its) as (sides, plan):
-                rows += _rows(model, number, sides, plan, seconds, count, report)
+            with far_hosts(number) as its, Rig() as rig:
+                sides, plan, inputs = _daemon_sides(rig, model, its)  # tuned before a rival is started
+                both = {**sides, **_serve_sides(rig, model, inputs, its)}
+                rows += _rows(model, number, both, plan, seconds, count, report)
             report.save(rows, name)
     model, number = models.split(",")[0], max(numbers)
     report.step(f"{model} on {number} hosts with room for {part:g} of it")
     room = math.ceil(part * zoo_path(model, print).stat().st_size)
-    with far_hosts(number) as its, _daemon_sides(model, its, room) as (sides, plan, _):
+    with far_hosts(number) as its, Rig() as rig:
+        sides, plan, _ = _daemon_sides(rig, model, its, room)
         rows += _rows(model, number, sides, plan, seconds, count, report, memory=f"{room / 1e6:.0f} MB each")
     report.save(rows, name)
     report.show("throughput over hosts, at saturation", rows)
@@ -93,13 +94,9 @@ def _rows(
     report: Report,
     memory: str | None = None,
 ) -> list[Row]:
-    rounds: list[dict[str, float]] = []
-    for turn, order in enumerate(in_turns(list(sides), count)):
-        found = {}
-        for name in order:
-            report.glance(f"{model}, {number} hosts: round {turn + 1} of {count}, {name}")
-            found[name] = sides[name].ask(seconds=seconds)["frame_s"]
-        rounds.append(found)
+    asked = {name: partial(side.ask, seconds=seconds) for name, side in sides.items()}
+    bursts = report.rounds(f"{model}, {number} hosts", asked, count)
+    rounds = [{name: burst["frame_s"] for name, burst in its.items()} for its in bursts]
     like = {name: other for name, other in _LIKE.items() if other in sides}
     return [
         {
@@ -116,57 +113,33 @@ def _rows(
     ]
 
 
-@contextlib.contextmanager
-def _sides(model: str, hosts: FarHosts) -> Iterator[tuple[Sides, str]]:
-    """Start all sides. The daemon is tuned before a rival is started."""
-    with contextlib.ExitStack() as closing:
-        sides, plan, inputs = closing.enter_context(_daemon_sides(model, hosts))
-        handle, http = closing.enter_context(_serve_sides(model, inputs, hosts))
-        yield {**sides, "serve_handle": handle, "serve_http": http}, plan
-
-
-@contextlib.contextmanager
-def _daemon_sides(model: str, hosts: FarHosts, memory_bytes: int | None = None) -> Iterator[tuple[Sides, str, Inputs]]:
+def _daemon_sides(rig: Rig, model: str, hosts: FarHosts, memory_bytes: int | None = None) -> tuple[Sides, str, Inputs]:
     """The daemon's sides, its plan, and the network's inputs."""
-    with contextlib.ExitStack() as closing:
-        folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="far-"))
-        options = ["--strategy", "guided", "--objective", "throughput", "--http", "127.0.0.1:0"]
-        endpoint = f"ipc://{folder}/daemon"
-        daemon = closing.enter_context(
-            far_daemon(f"zoo:{model}", hosts, options, memory_bytes=memory_bytes, endpoint=endpoint)
-        )
-        control = closing.enter_context(Client(daemon.endpoint, timeout_s=_TIMEOUT_S))
-        told = control.metadata()["model"]
-        shared, _ = closing.enter_context(
-            child_process("benchmarks.rigs.client_process", endpoint=daemon.endpoint, in_flight=_IN_FLIGHT, share=True)
-        )
-        inputs = [one | {"dtype": NUMPY_OF[one["datatype"]].str} for one in told["inputs"]]
-        way: dict[str, Any] = {"ports": [int(daemon.http[0].rpartition(":")[2])], "model": told["name"]}
-        http, _ = closing.enter_context(
-            child_process("benchmarks.rigs.http_process", **way, inputs=inputs, in_flight=_IN_FLIGHT)
-        )
-        tune(control, shared)
-        yield {"daemon_shared": shared, "daemon_http": http}, str(live_plan(control)), inputs
+    options = ["--strategy", "guided", "--objective", "throughput", "--http", "127.0.0.1:0"]
+    endpoint = f"ipc://{rig.folder()}/daemon"
+    started = far_daemon(f"zoo:{model}", hosts, options, memory_bytes=memory_bytes, endpoint=endpoint)
+    daemon, control = rig.enter_context(started), rig.control(endpoint)
+    told = control.metadata()["model"]
+    shared = rig.child("client_process", endpoint=endpoint, in_flight=_IN_FLIGHT, share=True)
+    inputs = [one | {"dtype": NUMPY_OF[one["datatype"]].str} for one in told["inputs"]]
+    ports = [int(daemon.http[0].rpartition(":")[2])]
+    http = rig.child("http_process", ports=ports, model=told["name"], inputs=inputs, in_flight=_IN_FLIGHT)
+    tune(control, shared)
+    return {"daemon_shared": shared, "daemon_http": http}, str(live_plan(control)), inputs
 
 
-@contextlib.contextmanager
-def _serve_sides(model: str, inputs: Inputs, hosts: FarHosts) -> Iterator[tuple[ChildProcess, ChildProcess]]:
-    with contextlib.ExitStack() as closing:
-        folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="race-"))
-        (port,) = free_ports(1)
-        driver, _ = closing.enter_context(
-            child_process(
-                "benchmarks.servers.ray_cluster_server",
-                address=hosts.cluster.address,
-                replicas=len(hosts.raylets),
-                path=str(zoo_path(model, print)),
-                inputs=inputs,
-                port=port,
-                in_flight=_IN_FLIGHT,
-                folder=folder,
-            )
-        )
-        http, _ = closing.enter_context(
-            child_process("benchmarks.rigs.http_process", ports=[port], inputs=inputs, in_flight=_IN_FLIGHT)
-        )
-        yield driver, http
+def _serve_sides(rig: Rig, model: str, inputs: Inputs, hosts: FarHosts) -> Sides:
+    (port,) = free_ports(1)
+    driver = child_process(
+        "benchmarks.servers.ray_cluster_server",
+        address=hosts.cluster.address,
+        replicas=len(hosts.raylets),
+        path=str(zoo_path(model, print)),
+        inputs=inputs,
+        port=port,
+        in_flight=_IN_FLIGHT,
+        folder=str(rig.folder()),
+    )
+    handle = rig.enter_context(driver)
+    http = rig.child("http_process", ports=[port], inputs=inputs, in_flight=_IN_FLIGHT)
+    return {"serve_handle": handle, "serve_http": http}

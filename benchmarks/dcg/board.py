@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 import onnx
@@ -30,7 +29,7 @@ MADE_FROM: Final = f"{MODELLED} made from this figure"
 """Figures 2(b) and 8: the descriptions have their ratios, so agreement with them proves nothing."""
 FITTED_TO: Final = f"{MODELLED} fitted to this figure"
 """Figures 9 and 11: times of transposing and of transfers were fitted to these."""
-TITLES: Final[Mapping[str, str]] = MappingProxyType({"bert": "BERT", "roberta": "RoBERTa", "gpt2": "GPT-2"})
+TITLES: Final[Mapping[str, str]] = {"bert": "BERT", "roberta": "RoBERTa", "gpt2": "GPT-2"}
 SEQUENCES: Final = (8, 16, 32, 64)
 """The papers' p."""
 SHOWN: Final = 16
@@ -41,18 +40,16 @@ CPU_P_FIRST: Final = "(CPU_P, PIM, CPU_S)"
 PIM_FIRST: Final = "(PIM, CPU_P, CPU_S)"
 ALS: Final = "ALS"
 OPT: Final = "optimum"
-DUET: Final[Mapping[int, str]] = MappingProxyType({x: f"DUET(x={x}%)" for x in (0, 25, 50)})
+DUET: Final[Mapping[int, str]] = {x: f"DUET(x={x}%)" for x in (0, 25, 50)}
 
-SCHEMES: Final[Mapping[str, tuple[SolverName, SolverOptions]]] = MappingProxyType(
-    {
-        CPU_S: ("priority", SolverOptions(priority=("cpu_s",))),
-        CPU_P_FIRST: ("priority", SolverOptions(priority=("cpu_p", "pim", "cpu_s"))),
-        PIM_FIRST: ("priority", SolverOptions(priority=("pim", "cpu_p", "cpu_s"))),
-        **{label: ("duet", SolverOptions(duet_x=x)) for x, label in DUET.items()},
-        ALS: ("als", SolverOptions()),
-        OPT: ("exact", SolverOptions()),
-    }
-)
+SCHEMES: Final[Mapping[str, tuple[SolverName, SolverOptions]]] = {
+    CPU_S: ("priority", SolverOptions(priority=("cpu_s",))),
+    CPU_P_FIRST: ("priority", SolverOptions(priority=("cpu_p", "pim", "cpu_s"))),
+    PIM_FIRST: ("priority", SolverOptions(priority=("pim", "cpu_p", "cpu_s"))),
+    **{label: ("duet", SolverOptions(duet_x=x)) for x, label in DUET.items()},
+    ALS: ("als", SolverOptions()),
+    OPT: ("exact", SolverOptions()),
+}
 """The schemes of section 4.3. The paper's OPT is ALS; `exact` is the proven optimum."""
 
 
@@ -71,10 +68,9 @@ class Case:
         return TITLES[self.network]
 
 
-def cases(networks: Sequence[str], sequences: Sequence[int]) -> list[Case]:
+def cases(networks: Sequence[str], sequences: Sequence[int]) -> Iterator[Case]:
     """Every network at every p. All weights are 0, as they have no effect here."""
     devices = board_devices()
-    found = []
     with tempfile.TemporaryDirectory() as folder:
         for network in networks:
             print(f"dcg: reading {TITLES[network]} ...", flush=True)
@@ -83,8 +79,7 @@ def cases(networks: Sequence[str], sequences: Sequence[int]) -> list[Case]:
             for sequence in sequences:
                 graph = read_model(path, InputSizes({"sequence": sequence})).graph
                 problem = build_problem(graph, described_costs(graph, devices), "per_edge")
-                found.append(Case(network, sequence, graph, devices, problem))
-    return found
+                yield Case(network, sequence, graph, devices, problem)
 
 
 def board_devices() -> tuple[Device, ...]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Annotated, Final
 
 import typer
 
 from benchmarks.dcg.board import FITTED_TO, MADE_FROM, MODELLED, SEQUENCES, SHOWN, TITLES, board_devices, cases
-from benchmarks.dcg.operands import operand_rows
-from benchmarks.dcg.operators import operator_rows, transfer_rows
-from benchmarks.dcg.scaling import DRAWN, scaling_rows
-from benchmarks.dcg.speedups import partition_rows, placed, speedup_rows
+from benchmarks.dcg.figures import (
+    operand_rows,
+    operator_rows,
+    partition_rows,
+    placed,
+    speedup_rows,
+    subgraph_row,
+    transfer_rows,
+)
 from benchmarks.dcg.statements import (
     figure_9_statements,
     figure_11_statements,
@@ -22,47 +25,36 @@ from benchmarks.dcg.statements import (
     subgraph_statement,
     table_statements,
 )
-from benchmarks.dcg.subgraphs import subgraph_row
-from benchmarks.dcg.tables import quantities
+from benchmarks.dcg.tables import DRAWN, quantities, scaling_rows
 from benchmarks.report.page import words
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, save_csv
+from benchmarks.report.results import Row
 
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """`sizes`: numbers of operators of the graphs for the growth of times; `step`: between subgraphs considered."""
-
-    repeats: int
-    sizes: Sequence[int]
-    step: int
-
-
-COSTS: Final = MappingProxyType(
-    {"scaling": DRAWN, "transfers": MADE_FROM, "operators": MADE_FROM, "speedups": FITTED_TO}
-)
+COSTS: Final = {"scaling": DRAWN, "transfers": MADE_FROM, "operators": MADE_FROM, "speedups": FITTED_TO}
 """The source of costs of a table, if it is not `MODELLED`."""
-FULL: Final = Size(repeats=9, sizes=(100, 300, 1000, 3000, 10_000, 30_000, 100_000), step=1)
-QUICK: Final = Size(repeats=3, sizes=(100, 1000, 10_000), step=10)
+FULL: Final = 9, (100, 300, 1000, 3000, 10_000, 30_000, 100_000), 1
+"""Repeats; numbers of operators of the graphs for the growth of times; step between subgraphs considered."""
+QUICK: Final = 3, (100, 1000, 10_000), 10
 
 
 def dcg(
     quick: Annotated[bool, typer.Option("--quick", help="Graphs up to 10,000 operators, and fewer subgraphs.")] = False,
 ) -> None:
     """The DCG papers' tables and figures beside ours; costs are modelled, the algorithms' own times measured."""
-    size, report = QUICK if quick else FULL, Report("dcg", quick=quick)
+    repeats, sizes, step = QUICK if quick else FULL
+    report = Report("dcg", quick=quick)
     # First, while the garbage collector has few other objects to traverse.
-    scaling = scaling_rows(size.sizes, min(5, size.repeats))
+    scaling = list(scaling_rows(sizes, min(5, repeats)))
 
     devices = board_devices()
-    networks = cases(tuple(TITLES), SEQUENCES)
+    networks = list(cases(tuple(TITLES), SEQUENCES))
     at_shown = [case for case in networks if case.sequence == SHOWN]
 
-    counted = quantities(at_shown, size.repeats)
-    transfers, operators = transfer_rows(devices), operator_rows(devices)
+    counted = quantities(at_shown, repeats)
+    transfers, operators = list(transfer_rows(devices)), list(operator_rows(devices))
     results = placed(networks)
-    speedups, partitions = speedup_rows(results), partition_rows(at_shown)
-    subgraphs = [subgraph_row(case, size.step) for case in at_shown]
+    speedups, partitions = list(speedup_rows(results)), list(partition_rows(at_shown))
+    subgraphs = [subgraph_row(case, step) for case in at_shown]
     statements = [
         *table_statements(counted),
         *operator_statements(transfers, operators),
@@ -74,7 +66,7 @@ def dcg(
 
     tables: dict[str, tuple[str, Sequence[Row]]] = {
         "tables": (f"Tables 1 and 3, p = {SHOWN}", [one.row() for one in counted]),
-        "table_2": ("Table 2: q x r, or r, of the operators that the PIM takes", operand_rows(at_shown)),
+        "table_2": ("Table 2: q x r, or r, of the operators that the PIM takes", list(operand_rows(at_shown))),
         "scaling": ("CPU time to place, medians", scaling),
         "transfers": ("Figure 2(b)", transfers),
         "operators": ("Figure 8", operators),
@@ -87,9 +79,9 @@ def dcg(
         costs = COSTS.get(name, MODELLED)
         if name not in ("transfers", "speedups", "partitions"):
             report.show(f"{title} ({costs})", rows)
-        print(f"written to {save_csv(f'dcg_{name}', rows, report.about | {'costs': costs}, report.folder)}")
+        report.save(rows, f"dcg_{name}", costs=costs)
     shown = {title: rows for name, (title, rows) in tables.items() if name in _ON_PAGE}
-    print(f"written to {report.save_page(words(__file__)[0], dict(reversed(shown.items())))}")
+    report.save_page(words(__file__)[0], dict(reversed(shown.items())))
 
 
 _ON_PAGE: Final = ("tables", "subgraphs", "statements")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Final
 
 from benchmarks.dcg.board import ALS, CPU_P_FIRST, CPU_S, DUET, OPT, PIM_FIRST, SEQUENCES, SHOWN, TITLES
-from benchmarks.dcg.operators import STATED_ELEMENTS
-from benchmarks.dcg.speedups import Placed
+from benchmarks.dcg.figures import STATED_ELEMENTS, Placed
 from benchmarks.dcg.tables import Quantity
-from benchmarks.report.claims import Claims
+from benchmarks.report.page import Claims, Repeats, Statement
 from benchmarks.report.results import Row, number
-from benchmarks.report.statements import Repeats, Statement
 
 SAME: Final = 0.05
 NEAR: Final = 0.15
@@ -109,8 +106,6 @@ SETTINGS: Final[Sequence[Setting]] = tuple((network, p) for network in TITLES fo
 
 
 class _Costs:
-    """Cost of each scheme in each setting."""
-
     def __init__(self, results: Sequence[Placed]) -> None:
         self._cost = {(one.case.network, one.case.sequence, one.scheme): one.cost for one in results}
 
@@ -191,19 +186,20 @@ def figure_11_statements(results: Sequence[Placed]) -> list[Statement]:
     ]
 
 
-_LEFT: Final[Mapping[str, Figures]] = MappingProxyType(
-    {"bert": [1 - 0.54, 1 - 0.27], "roberta": [1 - 0.34, 1 - 0.20], "gpt2": [1.0, 1 - 0.64]}
-)
+_LEFT: Final[Mapping[str, Figures]] = {
+    "bert": [1 - 0.54, 1 - 0.27],
+    "roberta": [1 - 0.34, 1 - 0.20],
+    "gpt2": [1.0, 1 - 0.64],
+}
 """Figure 11: computation and transfer that remain."""
 
 
 # --- partitions and subgraphs -------------------------------------------------------------------------------------
 
 
-def partition_statements(partitions: Sequence[Row]) -> list[Statement]:
+def partition_statements(partitions: Sequence[Row]) -> Iterator[Statement]:
     """Figures 10 and 12: of the operators that the PIM's order runs there, which ones stay and which ones leave it."""
     encoders, decoder = ("BERT", "RoBERTa"), ("GPT-2",)
-    statements = []
     for key, networks, operators, stay, paper in (
         ("Gemm leave", encoders, "Gemm", False, 1.0),
         ("MatMul stay", encoders, "MatMul", True, 1.0),
@@ -220,8 +216,7 @@ def partition_statements(partitions: Sequence[Row]) -> list[Statement]:
         als, optimum = (
             _number([row for row in on_pim if (row[scheme] == "PIM") == stay]) / count for scheme in (ALS, OPT)
         )
-        statements.append(stated(key, [paper], [als], [optimum], _share, count=count))
-    return statements
+        yield stated(key, [paper], [als], [optimum], _share, count=count)
 
 
 def _number(rows: Sequence[Row]) -> int:

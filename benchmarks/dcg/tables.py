@@ -1,25 +1,29 @@
-"""Tables 1 and 3: sizes of the device-mapped graphs, and times of the algorithms.
+"""Tables 1 and 3: sizes of the device-mapped graphs, and times of the algorithms; and how these grow with the graph.
 
 The papers do not say which edges E_d counts. Their numbers are met exactly if it counts edges between two devices, each
 tensor once for a pair of devices however many operators read it. They use GPT-2 as exported, with the operators that
-compute shapes; here these are folded before placement, so the exported graph is counted, too.
+compute shapes; here these are folded before placement, so the exported graph is counted, too. Times are medians of CPU
+seconds, as the algorithms use one thread and the host may be busy.
 """
 
 from __future__ import annotations
 
+import math
+import random
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from statistics import median
 from typing import Final, NamedTuple
 
 import onnx
 
 from benchmarks.dcg.board import TITLES, Case
-from benchmarks.dcg.timing import Solver, median_s, solve_time_s
+from benchmarks.report.page import Kind
 from benchmarks.report.results import Row
-from benchmarks.report.statements import Kind
 from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.machine.device import Device
 from shisha_rt.model.graph import Graph
@@ -28,8 +32,27 @@ from shisha_rt.placement.als import als
 from shisha_rt.placement.build import build_problem, tensor_kinds
 from shisha_rt.placement.dcg import Between, Dcg, data_edges, device_mapped_graph
 from shisha_rt.placement.exact import exact_placement
-from shisha_rt.placement.problem import Problem
+from shisha_rt.placement.problem import Node, Problem, ProblemTensor
 from shisha_rt.placement.profiling import ProfileRuns, profile_runs
+from shisha_rt.placement.solution import PlacementSolution
+
+Solver = Callable[[Problem], PlacementSolution]
+
+
+def median_s(repeats: int, call: Callable[[], object]) -> float:
+    times_s = []
+    for _ in range(repeats):
+        began_s = time.process_time()
+        call()
+        times_s.append(time.process_time() - began_s)
+    return median(times_s)
+
+
+def solve_time_s(repeats: int, solver: Solver, problem: Problem) -> float:
+    return median_s(repeats, lambda: solver(replace(problem)))  # a copy: its cached properties are part of the work
+
+
+# --- tables 1 and 3 ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,10 +274,69 @@ def _timed(cases: Sequence[Case], repeats: int) -> list[Quantity]:
 
 
 def _on_two(case: Case) -> Problem:
-    """The placement problem on CPU_S and PIM only."""
     costs = described_costs(case.graph, (case.devices[0], case.devices[2]))
     return build_problem(case.graph, costs, "per_edge")
 
 
 def _dcg(graph: Graph, problem: Problem, between: Between) -> Dcg:
     return device_mapped_graph(problem, tensor_kinds(graph, problem), between)
+
+
+# --- how times grow ---------------------------------------------------------------------------------------------------
+
+
+DRAWN: Final = "costs drawn at random"
+DEVICES: Final = ("cpu_s", "cpu_p", "pim")
+
+_BLOCK: Final = (
+    ("query", (-1,)),
+    ("key", (-1,)),
+    ("value", (-1,)),
+    ("scores", (0, 1)),
+    ("softmax", (3,)),
+    ("context", (2, 4)),
+    ("output", (5,)),
+    ("add", (6, -1)),
+    ("wide", (7,)),
+    ("gelu", (8,)),
+    ("narrow", (9,)),
+    ("add", (10, 7)),
+)
+"""The inputs of each operator of a block: numbers of operators in the block; -1: the last one of the block before."""
+_NOT_ON_PIM: Final = frozenset({"scores", "softmax", "context", "gelu"})
+
+
+def transformer_like(rng: random.Random, operators: int) -> Problem:
+    """Blocks of attention and feed-forward with residuals, in sequence, until there are enough operators."""
+    consumers: dict[int, list[int]] = {}
+    nodes = []
+    for index in range(operators):
+        block, number = divmod(index, len(_BLOCK))
+        op, reads = _BLOCK[number]
+        costs_s = [rng.random(), rng.random(), math.inf if op in _NOT_ON_PIM else rng.random()]
+        nodes.append(Node(f"{op}_{block}", op, tuple(costs_s)))
+        for read in reads:
+            producer = block * len(_BLOCK) + read
+            if producer >= 0:
+                consumers.setdefault(producer, []).append(index)
+    tensors = []
+    for producer, readers in consumers.items():
+        to_pim_s, from_pim_s = rng.random(), rng.random()
+        rows = ((0.0, to_pim_s), (0.0, to_pim_s), (from_pim_s, 0.0))
+        tensors.append(ProblemTensor(f"tensor_{producer}", producer, tuple(readers), rows))
+    return Problem(DEVICES, ("dram", "pim"), (0, 0, 1), tuple(nodes), tuple(tensors))
+
+
+def scaling_rows(sizes: Sequence[int], repeats: int) -> Iterator[Row]:
+    """Medians of CPU time; `us per operator` is constant if the time is linear."""
+    for operators in sizes:
+        print(f"dcg: {operators} operators ...", flush=True)
+        problem = transformer_like(random.Random(operators), operators)
+        row: dict[str, object] = {"operators": operators, "tensors": len(problem.tensors)}
+        for solver, name, _ in _SOLVERS:
+            taken_s = solve_time_s(repeats, solver, problem)
+            row[f"{name} ms"] = 1e3 * taken_s
+            row[f"{name} us per operator"] = 1e6 * taken_s / operators
+        found = exact_placement(problem)
+        row |= {"exact ended as": str(found.outcome), "width": int(found.statistics["width"])}
+        yield row | {"costs": DRAWN}

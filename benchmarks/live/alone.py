@@ -11,25 +11,23 @@ in each round; ratios are within rounds. All figures are medians over the rounds
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from functools import partial
+from typing import Annotated, Final
 
 import typer
 
 from benchmarks.report.report import Report
-from benchmarks.report.results import RESULTS, Row, Spread, in_turns
-from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.report.results import Row, Spread, spreads
+from benchmarks.rigs.child_process import ChildProcess
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, plain_engine
 from benchmarks.rigs.control import live_plan, settle
+from benchmarks.rigs.daemons import Rig
 from benchmarks.rigs.engine_process import ALONE
 from benchmarks.rigs.resources import family_cpu_s
-from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 
@@ -38,7 +36,6 @@ AUTO, LATENCY = "auto", "latency"
 OBJECTIVES: Final = (LATENCY, AUTO)
 PAUSES_MS: Final = (0.0, 2.0, 20.0)
 
-_TIMEOUT_S: Final = 60.0
 _IDLE_AFTER_S: Final = 1.0
 _IDLE_S: Final = 4.0
 
@@ -56,6 +53,9 @@ class _Side:
     def plan(self) -> str:
         assert self.control is not None
         return str(live_plan(self.control))
+
+    def frame_ms(self, seconds: float, pause_ms: float) -> float:
+        return 1e3 * float(self.asked.ask(seconds=seconds, pause_s=pause_ms / 1e3)["frame_s"])
 
     def idle(self) -> float:
         """The share of a core that the side's processes use while idle."""
@@ -83,46 +83,35 @@ def alone(
     for model in models.split(","):
         report.step(model)
         network = Network.of(model, described)
-        with _sides(network, machine, report) as sides:
-            turns: dict[float, list[Mapping[str, float]]] = {pause_ms: [] for pause_ms in PAUSES_MS}
-            for (number, turn), pause_ms in itertools.product(enumerate(in_turns(sides, count)), PAUSES_MS):
-                report.glance(f"{model}: round {number + 1} of {count}, pauses of {pause_ms:g} ms")
-                order: dict[str, Any] = {"seconds": seconds, "pause_s": pause_ms / 1e3}
-                turns[pause_ms].append({side.name: 1e3 * side.asked.ask(**order)["frame_s"] for side in turn})
+        with Rig() as rig:
+            sides, turns = list(_sides(rig, network, machine, report)), {}
+            for pause_ms in PAUSES_MS:
+                asked = {side.name: partial(side.frame_ms, seconds, pause_ms) for side in sides}
+                turns[pause_ms] = report.rounds(f"{model}, pauses of {pause_ms:g} ms", asked, count)
             daemons = [side for side in sides if side.root is not None]
             more = {f"plan, {side.name}": side.plan for side in daemons}
             more |= {f"idle %, {side.name}": f"{100 * side.idle():.2g}" for side in daemons}
         rows += [_row(model, pause_ms, took, more) for pause_ms, took in turns.items()]
         report.save_by("model", rows, add=add)
     report.show(f"One frame at a time, ms, {machine}", rows, ["aim: at most 1.1 times the best engine and 0.3 ms"])
-    print(f"written to {RESULTS}: alone.csv")
 
 
-@contextlib.contextmanager
-def _sides(network: Network, machine: str, report: Report) -> Iterator[list[_Side]]:
-    with contextlib.ExitStack() as closing:
-        folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="alone-"))
-        sides = []
-        for objective in OBJECTIVES:
-            report.glance(f"{network.model}: tuning a daemon, --objective {objective}")
-            options = (f"zoo:{network.model}", "--machine", machine, "--objective", objective, "--fresh")
-            daemon = closing.enter_context(child_daemon(*options, endpoint=f"ipc://{folder}/{objective}"))
-            control = closing.enter_context(Client(daemon.endpoint, timeout_s=_TIMEOUT_S))
-            client, _ = closing.enter_context(
-                child_process("benchmarks.rigs.client_process", endpoint=daemon.endpoint, in_flight=IN_FLIGHT)
-            )
-            if objective == AUTO:
-                settle(control, client)
-            settle(control, client, pause_s=0)
-            sides.append(_Side(objective, client, daemon.pid, control))
-        for name in ALONE:
-            engine, _ = closing.enter_context(plain_engine(network, name))
-            sides.append(_Side(name, engine))
-        yield sides
+def _sides(rig: Rig, network: Network, machine: str, report: Report) -> Iterator[_Side]:
+    for objective in OBJECTIVES:
+        report.glance(f"{network.model}: tuning a daemon, --objective {objective}")
+        options = ("--machine", machine, "--objective", objective, "--fresh")
+        daemon, control = rig.daemon(f"zoo:{network.model}", *options)
+        client = rig.child("client_process", endpoint=daemon.endpoint, in_flight=IN_FLIGHT)
+        if objective == AUTO:
+            settle(control, client)
+        settle(control, client, pause_s=0)
+        yield _Side(objective, client, daemon.pid, control)
+    for name in ALONE:
+        yield _Side(name, plain_engine(rig, network, name))
 
 
 def _row(model: str, pause_ms: float, took_ms: Sequence[Mapping[str, float]], more: Mapping[str, str]) -> Row:
-    times = {name: Spread.of(turn[name] for turn in took_ms) for name in took_ms[0]}
+    times = spreads(took_ms)
     best = min(ALONE, key=lambda engine: times[engine].median)
     over: dict[str, object] = {}
     for name in OBJECTIVES:

@@ -16,16 +16,16 @@ import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
 import typer
 
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, Spread, in_turns
+from benchmarks.report.results import Row, Spread
 from benchmarks.rigs.child_process import ChildProcess, child_process
-from benchmarks.rigs.forced import forced
-from benchmarks.rigs.profiled import profiled
+from benchmarks.rigs.daemons import forced, profiled
 from shisha_rt.costs.costs import HANDOVER_S
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
@@ -146,31 +146,26 @@ def alone_row(model: str, found: Sequence[Round], plan: str) -> Row:
     }
 
 
-def _rounds(network: Network, machine: Machine, count: int, seconds: float) -> tuple[list[Round], str]:
-    """Rounds in which all sides take turns, each with another side first; and the plan of the daemon's own."""
+def _rounds(network: Network, machine: Machine, count: int, seconds: float, report: Report) -> tuple[list[Round], str]:
+    """Rounds in which all sides take turns, and the plan of the daemon's own."""
     last, places = network.layers - 1, network.costs.places
     plans = {ONE_CORE: Plan.of([(0, last, places[0])]), TEAM: Plan.chain([(0, last, [places])])}
     if branches := branched(network.costs):
         plans[BRANCHES] = branches.plan
     with _own(network.model, machine) as own, forced(f"zoo:{network.model}", machine.source) as told:
 
-        def burst(side: str) -> dict[str, Any]:
-            if side == LATENCY:
-                return own.ask(seconds=seconds, **_ALONE)
-            told.take(plans[side])
+        def burst(plan: Plan) -> dict[str, Any]:
+            told.take(plan)
             return told.burst(seconds)
 
-        sides, found, plan = (LATENCY, *plans), list[Round](), ""
-        for turn in in_turns(sides, count):
-            bursts = {side: burst(side) for side in turn}
-            found.append({side: its["frame_s"] for side, its in bursts.items()})
-            plan = bursts[LATENCY]["plan"]
-    return found, plan
+        sides = {LATENCY: partial(own.ask, seconds=seconds, **_ALONE)}
+        sides |= {side: partial(burst, plan) for side, plan in plans.items()}
+        bursts = report.rounds(network.model, sides, count)
+    return [{side: its["frame_s"] for side, its in each.items()} for each in bursts], bursts[-1][LATENCY]["plan"]
 
 
 @contextlib.contextmanager
 def _own(model: str, machine: Machine) -> Iterator[ChildProcess]:
-    """A daemon that has planned for latency by itself."""
     profiled(model, machine)
     with child_process(
         "benchmarks.rigs.daemon_process",
@@ -178,7 +173,7 @@ def _own(model: str, machine: Machine) -> Iterator[ChildProcess]:
         machine=machine.source,
         endpoint="tcp://127.0.0.1:0",
         planning={"strategy": "guided", "fresh": True, "objective": "latency"},
-    ) as (process, _):
+    ) as process:
         for _ in range(_MOST_BURSTS):
             if process.ask(seconds=_BURST_S, **_ALONE)["tuner"] == "watching":
                 yield process
@@ -205,7 +200,7 @@ def branches(
             with two_places(device) as described:
                 paper.append(Network.of(model, described).paper_row(engine))
         report.save(paper)
-        alone.append(alone_row(model, *_rounds(network, places, count, seconds)))
+        alone.append(alone_row(model, *_rounds(network, places, count, seconds, report)))
         report.save(alone, "branches_alone")
     report.show("On paper: what branches alone can gain, and a schedule of two places", paper)
     report.show("One frame at a time, ms", alone, [f"latency / better of one core and team: at most {AIM_OWN}"])

@@ -12,16 +12,17 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
 
 from benchmarks.report.report import Report
-from benchmarks.report.results import RESULTS, Row, Spread, in_turns
+from benchmarks.report.results import Row, Spread
 from benchmarks.rigs.cache_place import fresh_cache
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.control import live_plan
-from benchmarks.rigs.served import served
+from benchmarks.rigs.daemons import Rig
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.model.zoo import resolve_model
 
@@ -43,13 +44,11 @@ def busy_start(
     """A first start beside a program that takes a core, against a calm one: what is found in the end."""
     report, rows = Report("busy_start"), list[Row]()
     for model in models.split(","):
-        readings: dict[str, list[dict[str, Any]]] = {BUSY: [], CALM: []}
-        for number, turn in enumerate(in_turns((CALM, BUSY), count)):
-            for side in turn:
-                report.step(f"{model}: {side}, round {number + 1} of {count}")
-                readings[side].append(_start(model, busy_s, after_s, hogged=side == BUSY))
+        report.step(model)
+        starts = {side: partial(_start, model, busy_s, after_s, hogged=side == BUSY) for side in (CALM, BUSY)}
+        readings = report.rounds(model, starts, count)
         for figure in ("frames/s", "ms alone"):
-            busy, calm = ([reading[figure] for reading in readings[side]] for side in (BUSY, CALM))
+            busy, calm = ([reading[side][figure] for reading in readings] for side in (BUSY, CALM))
             over = (b / c if figure == "ms alone" else c / b for b, c in zip(busy, calm, strict=True))
             rows.append(
                 {
@@ -59,34 +58,31 @@ def busy_start(
                     BUSY: Spread.of(busy),
                     "worse by": Spread.of(over),
                     "at most": 1.05,
-                    "plans, calm": _plans(readings[CALM], figure),
-                    "plans, busy": _plans(readings[BUSY], figure),
+                    **{
+                        f"plans, {side}": " / ".join(dict.fromkeys(each[side]["plans"][figure] for each in readings))
+                        for side in (CALM, BUSY)
+                    },
                 }
             )
         report.save(rows)
     report.show("A first start beside a busy neighbour, a minute after it has gone", rows, ["worse by: of each round"])
-    print(f"written to {RESULTS}: busy_start.csv")
 
 
 def _start(model: str, busy_s: float, after_s: float, *, hogged: bool) -> dict[str, Any]:
     path = resolve_model(f"zoo:{model}")
-    with fresh_cache(), contextlib.ExitStack() as neighbour:
+    with fresh_cache(), contextlib.ExitStack() as neighbour, Rig() as rig:
         if hogged:
             neighbour.enter_context(_hog(usable_cores()[0]))
-        with served(str(path)) as (control, asked):
-            asked.ask(seconds=busy_s, in_flight=IN_FLIGHT)
-            neighbour.close()
-            asked.ask(seconds=after_s, in_flight=IN_FLIGHT)
-            fps = asked.ask(seconds=_MEASURED_S, in_flight=IN_FLIGHT)["fps"]
-            under_load = str(live_plan(control))
-            asked.ask(seconds=_MEASURED_S, in_flight=1)
-            alone_fps = asked.ask(seconds=_MEASURED_S, in_flight=1)["fps"]
-            plans = {"frames/s": under_load, "ms alone": str(live_plan(control))}
-            return {"frames/s": fps, "ms alone": 1e3 / alone_fps, "plans": plans}
-
-
-def _plans(readings: list[dict[str, Any]], figure: str) -> str:
-    return " / ".join(dict.fromkeys(reading["plans"][figure] for reading in readings))
+        control, asked = rig.served(str(path))
+        asked.ask(seconds=busy_s, in_flight=IN_FLIGHT)
+        neighbour.close()
+        asked.ask(seconds=after_s, in_flight=IN_FLIGHT)
+        fps = asked.ask(seconds=_MEASURED_S, in_flight=IN_FLIGHT)["fps"]
+        under_load = str(live_plan(control))
+        asked.ask(seconds=_MEASURED_S, in_flight=1)
+        alone_fps = asked.ask(seconds=_MEASURED_S, in_flight=1)["fps"]
+        plans = {"frames/s": under_load, "ms alone": str(live_plan(control))}
+        return {"frames/s": fps, "ms alone": 1e3 / alone_fps, "plans": plans}
 
 
 @contextlib.contextmanager

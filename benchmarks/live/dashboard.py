@@ -13,7 +13,6 @@ import contextlib
 import io
 import os
 import signal
-import tempfile
 import time
 import urllib.error
 import urllib.parse
@@ -27,9 +26,10 @@ from benchmarks.report.dashboard import filled_in, load_dashboard, marks, panel_
 from benchmarks.report.facts import ROOT, facts
 from benchmarks.report.results import few_colours
 from benchmarks.rigs.control import is_watching
+from benchmarks.rigs.daemons import Rig
 from benchmarks.rigs.prometheus import HINT, MISSING, Prometheus, prometheus
 from benchmarks.rigs.steady_load import SteadyLoad
-from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
+from shisha_rt.cli.drive.child_daemon import ChildDaemon
 from shisha_rt.client import Client
 from shisha_rt.errors import BadInput
 
@@ -49,12 +49,11 @@ def dashboard(
     if MISSING:
         raise BadInput(HINT)
     about = facts()
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as closing:
+    with Rig() as rig:
         options = ("--machine", MACHINE, "--strategy", "guided", "--fresh", "--http", "127.0.0.1:0")
-        daemon = closing.enter_context(child_daemon(f"zoo:{model}", *options))
+        daemon, control = rig.daemon(f"zoo:{model}", *options)
         target = urllib.parse.urlsplit(daemon.metrics).netloc
-        asked = closing.enter_context(prometheus(target, Path(folder), scrape="1s"))
-        control = closing.enter_context(Client(daemon.endpoint, timeout_s=_PATIENCE_S))
+        asked = rig.enter_context(prometheus(target, rig.folder(), scrape="1s"))
         while not asked.now("up == 1"):
             time.sleep(0.2)
         start_s = time.time()
@@ -66,8 +65,6 @@ def dashboard(
 
 
 class Story:
-    """The sequence of events that the dashboard shows."""
-
     def __init__(self, daemon: ChildDaemon, control: Client, seconds: float) -> None:
         self._daemon = daemon
         self._control = control

@@ -14,7 +14,6 @@ Everything is done once, so differences of a few percent between two strategies 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import statistics
 import subprocess
@@ -32,8 +31,8 @@ import typer
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row
 from benchmarks.rigs.control import events_since, is_watching, live_plan, next_event, set_live
+from benchmarks.rigs.daemons import Rig
 from benchmarks.rigs.steady_load import SteadyLoad
-from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client
 from shisha_rt.core.tuning.drift import DISTURBANCE_S
 from shisha_rt.costs.layer_costs import LayerCosts, RawCosts
@@ -65,8 +64,6 @@ _SHOWN: Final = ("strategy", "what", "before fps", "tuned fps", "best fps", "wit
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A network on a machine, with its stored costs."""
-
     model: str
     machine: Machine
     compiled: Compiled
@@ -98,8 +95,6 @@ class Search:
 
 
 class Tuned:
-    """A daemon that tunes itself under steady load."""
-
     def __init__(self, case: Case, control: Client, load: SteadyLoad) -> None:
         self._case = case
         self._control = control
@@ -208,16 +203,12 @@ def reached_s(answers: Sequence[tuple[float, int]], span_s: tuple[float, float],
     return next((its[0] for its in times_s.values() if rate(its) >= least_fps), None)
 
 
-@contextlib.contextmanager
-def tuned(case: Case, strategy: str) -> Iterator[Tuned]:
+def tuned(rig: Rig, case: Case, strategy: str) -> Tuned:
     """Start a daemon with nothing tuned before, and frames, with which the tuner begins."""
     options = ("--machine", case.machine.source, "--strategy", strategy, *_OPTIONS)
-    with (
-        child_daemon(f"zoo:{case.model}", *options) as daemon,
-        Client(daemon.endpoint, timeout_s=_TIMEOUT_S) as control,
-        SteadyLoad(daemon.endpoint, control.status()["frames"]["slots"] + _EXTRA_IN_FLIGHT) as load,
-    ):
-        yield Tuned(case, control, load)
+    daemon, control = rig.daemon(f"zoo:{case.model}", *options)
+    in_flight = control.status()["frames"]["slots"] + _EXTRA_IN_FLIGHT
+    return Tuned(case, control, rig.enter_context(SteadyLoad(daemon.endpoint, in_flight)))
 
 
 def recovery(case: Case, strategy: str) -> Iterator[Row]:
@@ -228,7 +219,8 @@ def recovery(case: Case, strategy: str) -> Iterator[Row]:
         neighbour.append(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
         os.sched_setaffinity(neighbour[0].pid, {place.cores[0]})
 
-    with tuned(case, strategy) as one:
+    with Rig() as rig:
+        one = tuned(rig, case, strategy)
         try:
             yield one.recover("the start", lambda: None, _TIMEOUT_S, case.machine)
             for what, speed in ((f"{_SLOWER:g} times slower", place.speed / _SLOWER), ("as before", place.speed)):
@@ -257,4 +249,4 @@ def drift_live(
         report.step(strategy)
         rows += [{"strategy": strategy, **row} for row in recovery(case, strategy)]
     report.show("A disturbed daemon", [{key: row[key] for key in _SHOWN} for row in rows])
-    print(f"written to {report.save(rows)}")
+    report.save(rows)

@@ -11,9 +11,8 @@ a target.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -22,13 +21,12 @@ from benchmarks.report.report import Report
 from benchmarks.report.results import Row, number
 from benchmarks.rigs.contest import Network
 from benchmarks.rigs.control import live_plan, tune
+from benchmarks.rigs.daemons import Rig, profiled
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.costs_of_model import layer_costs
-from shisha_rt.measure.make_ready import make_ready
-from shisha_rt.model.zoo import zoo_path
 from shisha_rt.plan.rate import Objective
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import PART_OF_TARGET, Goal
@@ -71,42 +69,31 @@ def energy(
 
 
 def _rows(network: Network, machine: Machine, report: Report) -> list[Row]:
-    costs = _costs(network.model, machine)
+    costs = layer_costs(profiled(network.model, machine), print).costs()
     sides = [_Side("throughput"), _Side("latency"), _Side("energy")]
     rows: list[Row] = []
     for side in sides:
         report.glance(f"{network.model}: {side.name}")
-        rows.append(_row(network.model, machine, side, costs, dict(_measured(network, machine, side))))
+        rows.append(_row(network, machine, side, costs))
         if side.objective == "latency":
             sides.append(_Side("energy", _SLACK * number(rows[-1], "alone ms") / 1e3))
     least = next(number(row, "measured mJ") for row in rows if row["objective"] == "energy")
     return [{**row, "over energy": number(row, "measured mJ") / least} for row in rows]
 
 
-def _costs(model: str, machine: Machine) -> Costs:
-    ready = make_ready(zoo_path(model, print), machine, teams=True, on_progress=print)
-    return layer_costs(ready, print).costs()
-
-
-def _measured(network: Network, machine: Machine, side: _Side) -> Iterator[tuple[str, Any]]:
-    """The plan of a daemon that has tuned itself, its unloaded latency, seconds per frame at saturation, and joules."""
-    with daemon_side(network, machine, side.objective, *side.options) as (control, asked):
-        in_flight = 1 if side.objective == "latency" else 2 * len(machine.places)
-        tune(control, asked, in_flight=in_flight)
-        alone = asked.ask(seconds=_BURST_S, in_flight=1)
-        burst = asked.ask(seconds=_BURST_S, in_flight=2 * len(machine.places))
-        yield "plan", live_plan(control)
-        yield "alone_s", 1 / alone["fps"]
-        yield "fps", burst["fps"]
-        yield "joules", control.call("status")["status"]["energy_j"]
-
-
-def _row(model: str, machine: Machine, side: _Side, costs: Costs, measured: Mapping[str, Any]) -> Row:
-    predicted_j, joules = team_costs(costs).rate(measured["plan"]).energy_j, measured["joules"]
+def _row(network: Network, machine: Machine, side: _Side, costs: Costs) -> Row:
+    """From a daemon that has tuned itself: its plan, its unloaded latency, and its rate and joules at saturation."""
+    with Rig() as rig:
+        control, asked = daemon_side(rig, network, machine, side.objective, *side.options)
+        many = 2 * len(machine.places)
+        tune(control, asked, in_flight=1 if side.objective == "latency" else many)
+        alone, burst = (asked.ask(seconds=_BURST_S, in_flight=in_flight) for in_flight in (1, many))
+        plan, joules = live_plan(control), control.call("status")["status"]["energy_j"]
+    predicted_j = team_costs(costs).rate(plan).energy_j
     goal = Goal(replicate=True, objective="energy", latency_s=PART_OF_TARGET * side.target_s)
     least = exact_plan(costs, goal).plan
     return {
-        "model": model,
+        "model": network.model,
         "machine": machine.name,
         "emulated": "yes" if machine.emulated else "no",
         "for": side.name,
@@ -115,7 +102,7 @@ def _row(model: str, machine: Machine, side: _Side, costs: Costs, measured: Mapp
         "measured mJ": 1e3 * joules,
         "measured / predicted": joules / predicted_j,
         "least mJ": None if least is None else 1e3 * team_costs(costs).rate(least).energy_j,
-        "alone ms": 1e3 * measured["alone_s"],
-        "frames/s": measured["fps"],
-        "plan": str(measured["plan"]),
+        "alone ms": 1e3 / alone["fps"],
+        "frames/s": burst["fps"],
+        "plan": str(plan),
     }

@@ -26,7 +26,7 @@ import typer
 
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row, Spread
-from benchmarks.rigs.one_place import OnePlace, Profiled, by_order, on_one_place, one_core
+from benchmarks.rigs.one_place import by_order, on_one_place, one_core
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.machine.machine import Machine
 from shisha_rt.model.zoo import SHIPPED, zoo_path
@@ -48,16 +48,9 @@ Round = Mapping[str, float]
 """Service seconds by side: an engine's name, or `PLACEMENT`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """`seconds` for each side in each of `rounds`."""
-
-    rounds: int
-    seconds: float
-
-
-FULL: Final = Effort(rounds=9, seconds=0.5)
-QUICK: Final = Effort(rounds=5, seconds=0.2)
+FULL: Final = 9, 0.5
+"""Rounds, and seconds for each side in each."""
+QUICK: Final = 5, 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,40 +73,39 @@ class Gain:
         return "gain" if self.ratio.low > 1 else "within noise"
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """All rounds of one network, and its costs and placement."""
-
-    model: str
-    network: OnePlace
-    profiled: Profiled
-    placement: StagePlacement
-    rounds: tuple[Round, ...]
-
-    @property
-    def gain(self) -> Gain:
-        return gain(self.rounds, self.placement.devices)
-
-
-def measure(model: str, machine: Machine, effort: Effort) -> Measured:
+def measured(model: str, machine: Machine, count: int, seconds: float) -> tuple[Row, Gain]:
     """Profile, place, and run the three sides in turns."""
     network = on_one_place(zoo_path(model, print), machine, {}, precision="exact")
-    profiled = network.profile_twice()
-    costs = profiled.profile.costs
+    profile, cold_s, warm_s = network.profile_twice()
+    costs = profile.costs
     placement = place_stage(network.graph, 0, len(network.graph.operators) - 1, costs)
     # Operators that an engine cannot run go to the other one, as a user of that engine would have it.
     sides = {device.name: by_order(costs, (i, 1 - i)) for i, device in enumerate(costs.devices)}
     with network.rig(_SLOTS) as rig:
         stages = {side: network.load(rig, devices) for side, devices in {**sides, PLACEMENT: placement.devices}.items()}
         expected_s = {side: rig.alone(stage, _GLANCE_S).service_s for side, stage in stages.items()}
-        rounds = tuple(
-            {
-                side: rig.saturate([stage], [expected_s[side]], effort.seconds)[0].service_s
-                for side, stage in stages.items()
-            }
-            for _ in range(effort.rounds)
-        )
-    return Measured(model, network, profiled, placement, rounds)
+        rounds = [
+            {side: rig.saturate([stage], [expected_s[side]], seconds)[0].service_s for side, stage in stages.items()}
+            for _ in range(count)
+        ]
+    found, predicted_ms = gain(rounds, placement.devices), 1e3 * placement.cost_s
+    row = {
+        "model": model,
+        **{f"{side} ms": _ms(rounds, side) for side in rounds[0]},
+        "better / placement": found.ratio,
+        "it is": found.verdict,
+        "itself / placement": found.itself,
+        "segments": len(segments(network.graph, 0, placement.devices)),
+        "predicted ms": predicted_ms,
+        "transfers ms": 1e3 * transfers_s(costs, placement),
+        "error %": 100 * (_ms(rounds, PLACEMENT).median / predicted_ms - 1),
+        "outcome": str(placement.outcome),
+        "node runs": profile.node_runs,
+        "edge runs": profile.edge_runs,
+        "cold s": cold_s,
+        "warm s": warm_s,
+    }
+    return row, found
 
 
 def gain(rounds: Sequence[Round], devices: Sequence[str]) -> Gain:
@@ -136,27 +128,6 @@ def transfers_s(costs: OperatorCosts, placement: StagePlacement) -> float:
     column = {device.name: index for index, device in enumerate(costs.devices)}
     operators_s = sum(times_s[column[name]] for times_s, name in zip(costs.time_s, placement.devices, strict=True))
     return placement.cost_s - float(operators_s)
-
-
-def engine_row(measured: Measured) -> Row:
-    profiled, placement = measured.profiled, measured.placement
-    predicted_ms, placed_ms = 1e3 * placement.cost_s, _ms(measured.rounds, PLACEMENT).median
-    return {
-        "model": measured.model,
-        **{f"{side} ms": _ms(measured.rounds, side) for side in measured.rounds[0]},
-        "better / placement": measured.gain.ratio,
-        "it is": measured.gain.verdict,
-        "itself / placement": measured.gain.itself,
-        "segments": len(segments(measured.network.graph, 0, placement.devices)),
-        "predicted ms": predicted_ms,
-        "transfers ms": 1e3 * transfers_s(profiled.profile.costs, placement),
-        "error %": 100 * (placed_ms / predicted_ms - 1),
-        "outcome": str(placement.outcome),
-        "node runs": profiled.profile.node_runs,
-        "edge runs": profiled.profile.edge_runs,
-        "cold s": profiled.cold_s,
-        "warm s": profiled.warm_s,
-    }
 
 
 def verdicts(gains: Sequence[Gain]) -> list[str]:
@@ -187,9 +158,8 @@ def engines(
     rows: list[Row] = []
     for model in chosen.split(","):
         report.step(model)
-        measured = measure(model, machine, QUICK if quick else FULL)
-        gains.append(measured.gain)
-        rows.append(engine_row(measured))
-        written = report.save(rows)
+        row, found = measured(model, machine, *(QUICK if quick else FULL))
+        rows.append(row)
+        gains.append(found)
+        report.save(rows)
     report.show("Two engines on one core, and the exact placement over both", rows, verdicts(gains))
-    print(f"written to {written}")

@@ -18,7 +18,7 @@ from typing import Annotated, Final
 import typer
 
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, Spread
+from benchmarks.report.results import Row, spreads
 from benchmarks.rigs.cache_place import fresh_cache
 from benchmarks.rigs.child_process import child_process
 from benchmarks.rigs.control import is_watching
@@ -50,7 +50,8 @@ def first_answer(
     for model in models.split(","):
         report.step(model)
         path = resolve_model(f"zoo:{model}", print)
-        rows.append(_row(model, [_round(path, machine) for _ in range(count)]))
+        found = spreads([_round(path, machine) for _ in range(count)])
+        rows.append({"model": model, **{name: found[name] for name in _COLUMNS}})
         report.save(rows)
     notes = ["medians over the rounds, and their quartiles", "warm - engine: at most 2 s is the aim"]
     report.show(f"start to first answer, {machine}", rows, notes)
@@ -126,7 +127,3 @@ def _times_s(client: Client) -> dict[str, float]:
 def _await(load: SteadyLoad, what: str, came: Callable[[], bool]) -> None:
     if not load.wait(came, _PATIENCE_S):
         raise RuntimeError(f"{what} has not come after {_PATIENCE_S:g} s")
-
-
-def _row(model: str, rounds: list[dict[str, float]]) -> Row:
-    return {"model": model, **{name: Spread.of(each[name] for each in rounds) for name in _COLUMNS}}

@@ -11,21 +11,19 @@ always in flight. Goodput is the number of answers within the target per second.
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator
 from typing import Annotated, Final
 
 import typer
 
-from benchmarks.live.load import Loaded, Sweep, daemon_side, server_side
-from benchmarks.live.load_figures import AtRate, at_ms, together
+from benchmarks.live.load import AtRate, Loaded, Sweep, daemon_side, server_side, together
 from benchmarks.live.race import versions
 from benchmarks.report.report import Report
-from benchmarks.report.results import RESULTS, Row, Spread
+from benchmarks.report.results import Row, Spread, at_ms
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network
 from benchmarks.rigs.control import tune
+from benchmarks.rigs.daemons import Rig
 from benchmarks.rigs.servers import ServerPython, missing, pythons
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
@@ -73,7 +71,8 @@ def goodput(
         report.step(model)
         network = Network.of(model, described)
         python = None if absent else interpreters[MOSEC]
-        with _sides(network, described, target_ms, python, report) as (sides, capacity_fps):
+        with Rig() as rig:
+            sides, capacity_fps = _sides(rig, network, described, target_ms, python, report)
             for at_rate in Sweep(PERCENTS, count, seconds).over(model, sides, capacity_fps, report.glance):
                 rows += [
                     goodput_row(at_rate, side, target_ms / 1e3, seconds)
@@ -83,25 +82,22 @@ def goodput(
     report.show(f"Frames a second within {target_ms:g} ms", rows)
     if absent:
         print(f"goodput: {MOSEC} is left out: {absent}", file=sys.stderr)
-    print(f"written to {RESULTS}: goodput.csv")
 
 
-@contextlib.contextmanager
 def _sides(
-    network: Network, machine: Machine, target_ms: float, mosec: str | None, report: Report
-) -> Iterator[tuple[list[Loaded], float]]:
+    rig: Rig, network: Network, machine: Machine, target_ms: float, mosec: str | None, report: Report
+) -> tuple[list[Loaded], float]:
     """Daemons that have tuned themselves, and the frames per second of the one without a target."""
-    with contextlib.ExitStack() as closing:
-        sides, capacity_fps, waiting = [], 0.0, 0
-        for name, options in ((TARGET, ("--target-ms", f"{target_ms:g}")), (NO_TARGET, ())):
-            report.glance(f"{network.model}: {name} tunes itself")
-            control, asked = closing.enter_context(daemon_side(network, machine, "throughput", *options))
-            tune(control, asked, in_flight=IN_FLIGHT)
-            sides.append(Loaded(name, asked))
-            waiting = int(control.metadata()["server"]["max_in_flight"])
-            if name == NO_TARGET:
-                capacity_fps = asked.ask(seconds=_CAPACITY_S, in_flight=IN_FLIGHT)["fps"]
-        if mosec is not None:
-            report.glance(f"{network.model}: starting {MOSEC}")
-            sides.append(closing.enter_context(server_side(MOSEC, mosec, network, waiting)))
-        yield sides, capacity_fps
+    sides, capacity_fps, waiting = [], 0.0, 0
+    for name, options in ((TARGET, ("--target-ms", f"{target_ms:g}")), (NO_TARGET, ())):
+        report.glance(f"{network.model}: {name} tunes itself")
+        control, asked = daemon_side(rig, network, machine, "throughput", *options)
+        tune(control, asked, in_flight=IN_FLIGHT)
+        sides.append(Loaded(name, asked))
+        waiting = int(control.metadata()["server"]["max_in_flight"])
+        if name == NO_TARGET:
+            capacity_fps = asked.ask(seconds=_CAPACITY_S, in_flight=IN_FLIGHT)["fps"]
+    if mosec is not None:
+        report.glance(f"{network.model}: starting {MOSEC}")
+        sides.append(server_side(rig, MOSEC, mosec, network, waiting))
+    return sides, capacity_fps

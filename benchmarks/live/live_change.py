@@ -18,7 +18,7 @@ import bisect
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, Final
@@ -64,8 +64,6 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """All changes of one model, and the times of all answers."""
-
     model: str
     answered_s: tuple[float, ...]
     changes: tuple[Change, ...]
@@ -126,7 +124,7 @@ def measure(model: str, machine: Machine, pairs: int, pause_s: float, in_flight:
     with (
         child_daemon(f"zoo:{model}", *options) as daemon,
         Client(daemon.endpoint) as control,
-        child_process("benchmarks.rigs.client_process", endpoint=daemon.endpoint, in_flight=in_flight) as (client, _),
+        child_process("benchmarks.rigs.client_process", endpoint=daemon.endpoint, in_flight=in_flight) as client,
     ):
         set_live(control, base)
         client.tell(seconds=_LEAD_S + len(steps) * (pause_s + _CHANGE_S))
@@ -149,33 +147,28 @@ def _change(control: Client, what: str, plan: Plan, pause_s: float) -> Change:
 # --- what is shown --------------------------------------------------------------------------------------------
 
 
-def change_rows(run: Run) -> list[Row]:
-    """A row for each change."""
-    rows: list[Row] = []
+def change_rows(run: Run) -> Iterator[Row]:
     for change in run.changes:
         first, last = run.during(change)
         if first == 0 or last == len(run.gaps_s) - 1:
             continue  # the stream began or ended during the change
         length = last - first + 1
         before, after = (max(0, first - length), first - 1), (last + 1, min(last + length, len(run.gaps_s) - 1))
-        rows.append(
-            {
-                "model": run.model,
-                "change": change.what,
-                "built": sum(stage["build_s"] > 0 for stage in change.stages),
-                "longest_gap_ms": 1e3 * run.longest_gap_s(first, last),
-                "median_gap_ms": 1e3 * run.median_gap_s,
-                "over_median": run.longest_gap_s(first, last) / run.median_gap_s,
-                "quiet_over_median": run.longest_gap_s(*before) / run.median_gap_s,
-                "until_live_ms": 1e3 * (change.live_s - change.asked_s),
-                "build_ms": 1e3 * max(stage["build_s"] for stage in change.stages),
-                "private_mb": max(stage["private_bytes"] for stage in change.stages) / 1e6,
-                "fps_before": run.throughput_fps(*before),
-                "fps_during": run.throughput_fps(first, last),
-                "fps_after": run.throughput_fps(*after),
-            }
-        )
-    return rows
+        yield {
+            "model": run.model,
+            "change": change.what,
+            "built": sum(stage["build_s"] > 0 for stage in change.stages),
+            "longest_gap_ms": 1e3 * run.longest_gap_s(first, last),
+            "median_gap_ms": 1e3 * run.median_gap_s,
+            "over_median": run.longest_gap_s(first, last) / run.median_gap_s,
+            "quiet_over_median": run.longest_gap_s(*before) / run.median_gap_s,
+            "until_live_ms": 1e3 * (change.live_s - change.asked_s),
+            "build_ms": 1e3 * max(stage["build_s"] for stage in change.stages),
+            "private_mb": max(stage["private_bytes"] for stage in change.stages) / 1e6,
+            "fps_before": run.throughput_fps(*before),
+            "fps_during": run.throughput_fps(first, last),
+            "fps_after": run.throughput_fps(*after),
+        }
 
 
 def _summary(rows: Sequence[Row]) -> Row:
@@ -218,7 +211,7 @@ def show_changes(runs: Sequence[Run], report: Report) -> None:
             "half of ResNet-50 built in 10 ms without a private copy of its weights (46 or 56 MB).",
         ],
     )
-    print(f"written to {report.save(rows)}")
+    report.save(rows)
 
 
 def live_change(

@@ -20,33 +20,146 @@ before it follows: `load_steps` measure that, from 10 to 90% and back, and how s
 
 from __future__ import annotations
 
-import contextlib
+import random
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from benchmarks.lists import numbers_in, words_in
-from benchmarks.live.load_figures import AUTO, FIXED, AtRate, Heard, Step, poisson, step_row
 from benchmarks.live.race import versions
 from benchmarks.report.report import Report
-from benchmarks.report.results import RESULTS, Row, in_turns
-from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.report.results import Row, Spread, at_ms, in_turns, percentile, written
+from benchmarks.rigs.asking import Heard
+from benchmarks.rigs.child_process import ChildProcess
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, Tell
 from benchmarks.rigs.control import events_since, live_plan, next_event, set_live
+from benchmarks.rigs.daemons import Rig
 from benchmarks.rigs.queue_process import COPIES, THREADS
-from benchmarks.rigs.served import served
 from benchmarks.rigs.servers import SERVERS, ServerPython, awake, missing, pythons, running, stopped
 from shisha_rt.client import Client, Plan
 from shisha_rt.errors import Failure
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.rate import OBJECTIVES
+
+# --- arrivals and steps of the load -----------------------------------------------------------------------------------
+
+
+AUTO: Final = "daemon_auto"
+FIXED: Final = ("daemon_latency", "daemon_throughput")
+SWITCH_AIM_S: Final = 1.0
+
+Event = Mapping[str, Any]
+
+
+def poisson(rate_fps: float, seconds: float, seed: str) -> list[float]:
+    """Ascending times of arrivals from 0 on; at least one."""
+    rng = random.Random(seed)
+    at_s = rng.expovariate(rate_fps)
+    found: list[float] = []
+    while at_s < seconds or not found:
+        found.append(at_s)
+        at_s += rng.expovariate(rate_fps)
+    return found
+
+
+def together(heard: Sequence[Heard]) -> Heard:
+    """Results of several rounds as of one."""
+    return Heard(
+        [latency_s for one in heard for latency_s in one.latencies_s],
+        sum(one.refused for one in heard),
+        sum(one.failed for one in heard),
+        sum(one.lost for one in heard),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AtRate:
+    """All rounds of all sides at one rate, `percent` of capacity. `rounds`: by side."""
+
+    model: str
+    percent: float
+    rate_fps: float
+    rounds: Sequence[Mapping[str, Heard]]
+
+    def p50_ms(self, side: str) -> Spread | None:
+        """Spread of the rounds' median latencies; None if a round had no answers."""
+        its = [one[side].latencies_s for one in self.rounds]
+        return Spread.of(1e3 * percentile(one, 50) for one in its) if all(its) else None
+
+    def row(self, side: str) -> Row:
+        """p99 is of the frames of all rounds together, as one round has too few."""
+        heard = together([one[side] for one in self.rounds])
+        return {
+            "model": self.model,
+            "load %": self.percent,
+            "frames/s": self.rate_fps,
+            "side": side,
+            "p50 ms": self.p50_ms(side),
+            "p99 ms": at_ms(heard.latencies_s, 99),
+            "sent": heard.sent,
+            "refused %": heard.refused_percent,
+            "failed": heard.failed,
+            "lost": heard.lost,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step to a load that wants `objective`; `until_s`: when the next step began. Times are of the events' clock."""
+
+    objective: str
+    at_s: float
+    until_s: float
+
+
+def switched_s(step: Step, events: Sequence[Event]) -> float | None:
+    """Seconds from the step until the best plan for its objective served, which is when the daemon reports that its
+    objective has changed; None: not before the next step.
+    """
+    for event in events:
+        during = step.at_s <= event["time_s"] < step.until_s and event["kind"] == "objective_changed"
+        if during and event["objective"] == step.objective and event["plan"] is not None:
+            return float(event["time_s"] - step.at_s)
+    return None
+
+
+def step_row(model: str, steps: Sequence[Step], events: Sequence[Event], heard: Sequence[Heard]) -> Row:
+    """`plan changes`: those due to the load; the aim is one for each step. `other plans`: plans tried meanwhile."""
+    took: dict[str, list[float]] = {"throughput": [], "latency": []}
+    for step in steps:
+        seconds = switched_s(step, events)
+        if seconds is not None:
+            took[step.objective].append(seconds)
+    begun_s, ended_s = steps[0].at_s, steps[-1].until_s
+    during = [event for event in events if begun_s <= event["time_s"] < ended_s]
+    changes = sum(event["kind"] == "objective_changed" and event["plan"] is not None for event in during)
+    went_live = sum(event["kind"] == "plan_live" for event in during)
+    all_s, frames = [*took["throughput"], *took["latency"]], together(heard)
+    return {
+        "model": model,
+        "steps": len(steps),
+        "frames": frames.sent,
+        "refused": frames.refused,
+        "failed": frames.failed,
+        "lost": frames.lost,
+        "s until the plan for throughput": Spread.of(took["throughput"]) if took["throughput"] else None,
+        "s until the plan for latency": Spread.of(took["latency"]) if took["latency"] else None,
+        "longest s": max(all_s) if all_s else None,
+        "steps not followed": len(steps) - len(all_s),
+        "plan changes": changes,
+        "other plans": max(0, went_live - changes),
+        "aims": f"0 lost; {written(SWITCH_AIM_S)} s; {len(steps)} changes",
+    }
+
+
+# --- sides and sweeps -------------------------------------------------------------------------------------------------
+
 
 PERCENTS: Final = "5,30,60,90,120"
 LEAD_S: Final = 2.5
@@ -77,19 +190,18 @@ class Loaded:
 
 
 def daemon_side(
-    network: Network, machine: Machine, objective: str, *further: str
-) -> AbstractContextManager[tuple[Client, ChildProcess]]:
-    """A daemon with nothing tuned before, as `served`. `further`: options of `serve`."""
+    rig: Rig, network: Network, machine: Machine, objective: str, *further: str
+) -> tuple[Client, ChildProcess]:
+    """A daemon with nothing tuned before, as `Rig.served`. `further`: options of `serve`."""
     options = ("--machine", machine.source, "--strategy", "guided", "--objective", objective, "--fresh", *further)
-    return served(f"zoo:{network.model}", *options)
+    return rig.served(f"zoo:{network.model}", *options)
 
 
-@contextlib.contextmanager
-def server_side(name: str, python: str, network: Network, waiting: int) -> Iterator[Loaded]:
+def server_side(rig: Rig, name: str, python: str, network: Network, waiting: int) -> Loaded:
     """A server with a worker for each core and a limit of waiting requests. Raises Failure if it does not start."""
-    started = running(name, python, network.path, network.inputs, len(network.cores), IN_FLIGHT, waiting)
-    with stopped(started) as server:
-        yield Loaded(name, server.client, server.keeper)
+    started = running(name, python, network.path, network.inputs, len(network.cores), IN_FLIGHT, waiting=waiting)
+    server = rig.enter_context(stopped(started))
+    return Loaded(name, server.client, server.keeper)
 
 
 def _find_plans(control: Client, asked: ChildProcess) -> dict[str, Plan]:
@@ -107,51 +219,41 @@ def _find_plans(control: Client, asked: ChildProcess) -> dict[str, Plan]:
     return found
 
 
-@contextlib.contextmanager
 def _all_sides(
-    network: Network, machine: Machine, names: Sequence[str], interpreters: Mapping[str, str], tell: Tell
-) -> Iterator[tuple[list[Loaded], Client, dict[str, str]]]:
+    rig: Rig, network: Network, machine: Machine, names: Sequence[str], interpreters: Mapping[str, str], tell: Tell
+) -> tuple[list[Loaded], Client, dict[str, str]]:
     """The sides of `names` that are possible; the control client of `AUTO`; and remarks on some sides."""
     notes: dict[str, str] = {}
-    with contextlib.ExitStack() as closing:
-        tell(f"{network.model}: the daemon finds its plans")
-        control, asked = closing.enter_context(daemon_side(network, machine, "auto"))
-        plans = _find_plans(control, asked)
-        waiting = int(control.metadata()["server"]["max_in_flight"])
-        found = [Loaded(AUTO, asked)]
-        if plans["latency"] == plans["throughput"]:
-            notes[AUTO] = f"its plans for both objectives are one, {plans['latency']}: nothing can change"
-        for name, objective in zip(FIXED, ("latency", "throughput"), strict=True):
-            tell(f"{network.model}: starting {name}")
-            fixed, asked = closing.enter_context(daemon_side(network, machine, objective))
-            set_live(fixed, plans[objective])
-            asked.ask(seconds=_BURST_S, in_flight=1)
+    tell(f"{network.model}: the daemon finds its plans")
+    control, asked = daemon_side(rig, network, machine, "auto")
+    plans = _find_plans(control, asked)
+    waiting = int(control.metadata()["server"]["max_in_flight"])
+    found = [Loaded(AUTO, asked)]
+    if plans["latency"] == plans["throughput"]:
+        notes[AUTO] = f"its plans for both objectives are one, {plans['latency']}: nothing can change"
+    for name, objective in zip(FIXED, ("latency", "throughput"), strict=True):
+        tell(f"{network.model}: starting {name}")
+        fixed, asked = daemon_side(rig, network, machine, objective)
+        set_live(fixed, plans[objective])
+        asked.ask(seconds=_BURST_S, in_flight=1)
+        found.append(Loaded(name, asked))
+    for name in names:
+        tell(f"{network.model}: starting {name}")
+        if name == SINGLE:
+            single, asked = daemon_side(rig, network, machine, "auto", "--batch", "1")
+            _find_plans(single, asked)
             found.append(Loaded(name, asked))
-        for name in names:
-            tell(f"{network.model}: starting {name}")
-            if name == SINGLE:
-                single, asked = closing.enter_context(daemon_side(network, machine, "auto", "--batch", "1"))
-                _find_plans(single, asked)
-                found.append(Loaded(name, asked))
-            elif name in (THREADS, COPIES):
-                engine, _ = closing.enter_context(
-                    child_process(
-                        "benchmarks.rigs.queue_process",
-                        copies=name,
-                        path=str(network.path),
-                        inputs=network.inputs,
-                        cores=network.cores,
-                        waiting=waiting,
-                    )
-                )
-                engine.ask(seconds=0.3)
-                found.append(Loaded(name, engine))
-            elif name in SERVERS:
-                try:
-                    found.append(closing.enter_context(server_side(name, interpreters[name], network, waiting)))
-                except Failure as failure:
-                    notes[name] = f"left out: {failure}"
-        yield found, control, notes
+        elif name in (THREADS, COPIES):
+            its = {"path": str(network.path), "inputs": network.inputs, "cores": network.cores}
+            engine = rig.child("queue_process", copies=name, **its, waiting=waiting)
+            engine.ask(seconds=0.3)
+            found.append(Loaded(name, engine))
+        elif name in SERVERS:
+            try:
+                found.append(server_side(rig, name, interpreters[name], network, waiting))
+            except Failure as failure:
+                notes[name] = f"left out: {failure}"
+    return found, control, notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +330,8 @@ def load(
     for model in models.split(","):
         report.step(model)
         network = Network.of(model, described)
-        with _all_sides(network, described, names, interpreters, report.glance) as (sides, control, told):
+        with Rig() as rig:
+            sides, control, told = _all_sides(rig, network, described, names, interpreters, report.glance)
             notes |= {f"{model}, {name}": note for name, note in told.items()}
             by_name = {side.name: side for side in sides}
             busy = by_name[FIXED[1]].asked.ask(seconds=_CAPACITY_S, in_flight=IN_FLIGHT)
@@ -240,19 +343,13 @@ def load(
             if steps:
                 stepped.append(_climb(model, by_name[AUTO], control, capacity_fps, steps, hold, report.glance))
                 report.save(stepped, f"{stem}_steps")
-    _show(found, stepped, notes, stem, report)
-
-
-def _rows(found: Sequence[AtRate]) -> list[Row]:
-    return [its.row(side) for its in found for side in SIDES if side in its.rounds[0]]
-
-
-def _show(found: Sequence[AtRate], stepped: Sequence[Row], notes: Mapping[str, str], stem: str, report: Report) -> None:
     if found:
         report.show("Latency by load, Poisson arrivals, from when a frame was to be sent", _rows(found))
     if stepped:
         report.show(f"Steps of the load, {CALM:g} to {BUSY:g}% of capacity and back", stepped)
     for name, note in notes.items():
         print(f"load: {name}: {note}", file=sys.stderr)
-    files = [f"{stem}.csv"] * bool(found) + [f"{stem}_steps.csv"] * bool(stepped)
-    print(f"written to {RESULTS}: {', '.join(files)}")
+
+
+def _rows(found: Sequence[AtRate]) -> list[Row]:
+    return [its.row(side) for its in found for side in SIDES if side in its.rounds[0]]

@@ -16,7 +16,6 @@ import contextlib
 import os
 import random
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,7 +25,8 @@ import typer
 
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row
-from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.child_process import ChildProcess
+from benchmarks.rigs.daemons import Rig
 from benchmarks.rigs.steady_load import SteadyLoad, Tally
 from shisha_rt.client import Client
 from shisha_rt.machine.config.machine_file import load_machine
@@ -129,7 +129,6 @@ def plans_over(model: str, machine: Path) -> list[Plan]:
 
 
 def drive(child: ChildProcess, load: SteadyLoad, unrest: Unrest, seconds: float) -> dict[str, Any]:
-    """Cause events for `seconds`; return the daemon's figures of its turns."""
     generator = random.Random(0)
     until_s = time.monotonic() + seconds
     change_s = 0.0
@@ -163,7 +162,7 @@ def show_turns(found: dict[str, Any], tally: Tally, places: int, changes: int, r
     )
     report.show("The longest turns", longest)
     report.about["changes"] = str(changes)
-    print(f"written to {report.save(rows, f'loop_{places}')}")
+    report.save(rows, f"loop_{places}")
 
 
 def loop(
@@ -173,20 +172,15 @@ def loop(
 ) -> None:
     """How long the daemon's loop runs at a stretch, whatever happens to it."""
     report = Report("loop", {"places": f"{places}, which share the cores"})
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as closing:
-        machine = machine_file(Path(folder), [f"p{i}" for i in range(places)])
+    with Rig() as rig:
+        folder = rig.folder()
+        machine = machine_file(folder, [f"p{i}" for i in range(places)])
         plans = plans_over(model, machine)
-        child, up = closing.enter_context(
-            child_process(
-                "benchmarks.rigs.loop_process",
-                model=f"zoo:{model}",
-                machine=str(machine),
-                endpoint="tcp://127.0.0.1:0",
-                keep=folder,
-            )
-        )
-        control = closing.enter_context(Client(up["endpoint"], timeout_s=_TIMEOUT_S))
-        load = closing.enter_context(SteadyLoad(up["endpoint"], up["slots"] + _EXTRA_IN_FLIGHT))
+        its = {"model": f"zoo:{model}", "machine": str(machine), "endpoint": "tcp://127.0.0.1:0", "keep": str(folder)}
+        child = rig.child("loop_process", **its)
+        up = child.ready
+        control = rig.control(up["endpoint"])
+        load = rig.enter_context(SteadyLoad(up["endpoint"], up["slots"] + _EXTRA_IN_FLIGHT))
         unrest = Unrest(control, plans, random.Random(0))
         report.step(f"{seconds:g} s of unrest on {places} places")
         found = drive(child, load, unrest, seconds)

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, Spread
-from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.report.results import Spread, listed
 from benchmarks.rigs.client_process import IN_FLIGHT
+from benchmarks.rigs.daemons import Rig
 from benchmarks.rigs.resources import whole_pss_bytes
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
@@ -43,44 +43,42 @@ def many_models(
     report = Report("many_models")
     path = resolve_model(f"zoo:{model}", print)
     names = [f"{model}{number}" for number in range(count)]
-    with tempfile.TemporaryDirectory(prefix="many-") as name, contextlib.ExitStack() as closing:
-        folder = Path(name)
+    with Rig() as rig:
+        folder = rig.folder()
         report.glance("one starts")
-        _, alone = closing.enter_context(_serving(folder / "alone", path, names[:1]))
+        _, alone = rig.enter_context(_serving(folder / "alone", path, names[:1]))
         report.glance(f"{count} start")
-        ready_s, many = closing.enter_context(_serving(folder / "many", path, names))
-        hot, lone = (closing.enter_context(_asking(daemon, names[0])) for daemon in (many, alone))
+        ready_s, many = rig.enter_context(_serving(folder / "many", path, names))
+        hot, lone = (rig.child("arrivals_process", endpoint=its.endpoint, model=names[0]) for its in (many, alone))
         for asked in (lone, hot):
             report.glance("tuned")
             asked.ask(seconds=tuning_s, in_flight=IN_FLIGHT)
         time.sleep(_CALM_S)
         many_mib, alone_mib = (whole_pss_bytes(daemon.pid) / 2**20 for daemon in (many, alone))
-        ratios, rates_fps = [], []
-        for number in range(rounds):
-            report.glance(f"round {number + 1}")
-            fps = [asked.ask(seconds=seconds, in_flight=IN_FLIGHT)["fps"] for asked in (hot, lone)]
-            rates_fps.append(fps[0])
-            ratios.append(fps[0] / fps[1])
+        sides = {
+            name: partial(asked.ask, seconds=seconds, in_flight=IN_FLIGHT)
+            for name, asked in (("hot", hot), ("alone", lone))
+        }
+        bursts = report.rounds(model, sides, rounds)
         hot.tell(seconds=seconds, in_flight=IN_FLIGHT)
         first_s = [_first_s(many, idle) for idle in names[1:]]
         hot.hear()
     weights_mib = path.stat().st_size / 2**20
-    rows: list[Row] = [
-        {"what": "models", "figure": count},
-        {"what": "s until all serve", "figure": ready_s},
-        {"what": "MiB of all processes", "figure": many_mib},
-        {"what": "MiB of all processes, one model alone", "figure": alone_mib},
+    rows = listed(
         {
-            "what": "MiB of an idle model beside its weights",
-            "figure": (many_mib - alone_mib) / (count - 1) - weights_mib,
+            "models": count,
+            "s until all serve": ready_s,
+            "MiB of all processes": many_mib,
+            "MiB of all processes, one model alone": alone_mib,
+            "MiB of an idle model beside its weights": (many_mib - alone_mib) / (count - 1) - weights_mib,
+            "frames/s of the one that is asked": Spread.of(its["hot"]["fps"] for its in bursts),
+            "over those of one alone": Spread.of(its["hot"]["fps"] / its["alone"]["fps"] for its in bursts),
+            "ms of an idle one's first frame meanwhile, median": 1e3 * statistics.median(first_s),
+            "ms of an idle one's first frame meanwhile, most": 1e3 * max(first_s),
         },
-        {"what": "frames/s of the one that is asked", "figure": Spread.of(rates_fps)},
-        {"what": "over those of one alone", "figure": Spread.of(ratios)},
-        {"what": "ms of an idle one's first frame meanwhile, median", "figure": 1e3 * statistics.median(first_s)},
-        {"what": "ms of an idle one's first frame meanwhile, most", "figure": 1e3 * max(first_s)},
-    ]
-    report.save(rows)
-    report.show(f"{count} models, {model}", rows)
+        "figure",
+    )
+    report.keep(f"{count} models, {model}", rows)
 
 
 @contextlib.contextmanager
@@ -94,12 +92,6 @@ def _serving(folder: Path, path: Path, names: list[str]) -> Iterator[tuple[float
             while not client.call("server_ready")["ready"]:
                 time.sleep(_LOOK_EVERY_S)
         yield time.monotonic() - begun_s, daemon
-
-
-@contextlib.contextmanager
-def _asking(daemon: ChildDaemon, model: str) -> Iterator[ChildProcess]:
-    with child_process("benchmarks.rigs.arrivals_process", endpoint=daemon.endpoint, model=model) as (asked, _):
-        yield asked
 
 
 def _first_s(daemon: ChildDaemon, model: str) -> float:

@@ -15,7 +15,7 @@ the board, without the machine's `time_scale`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Final
@@ -23,7 +23,7 @@ from typing import Annotated, Final
 import numpy as np
 import typer
 
-from benchmarks.dcg.board import ALS, CPU_P_FIRST, DUET, OPT, PIM_FIRST, SEQUENCES, TITLES, Case, place
+from benchmarks.dcg.board import ALS, CPU_P_FIRST, DUET, OPT, PIM_FIRST, SEQUENCES, TITLES, place
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row
 from benchmarks.rigs.cache_place import fresh_cache
@@ -59,67 +59,50 @@ class Executed:
     measured_s: float
 
 
-class Board:
-    """A network at one sequence length on the emulated board, and a worker that runs it."""
-
-    def __init__(self, network: str, sequence: int, here: OnePlace, rig: StageRig) -> None:
-        self._costs = described_costs(here.graph, here.devices)
-        on_paper = build_problem(here.graph, self._costs, "per_edge")
-        self._case = Case(network, sequence, here.graph, here.devices, on_paper)
-        self._as_run = here.problem(self._costs)
-        self._here = here
-        self._rig = rig
-
-    def execute(self, scheme: str) -> Executed:
-        """Place the network and run it."""
-        case = self._case
-        placement = self._placement(scheme)
-        assignment = [case.problem.devices.index(name) for name in placement]
-        stage = self._here.load(self._rig, placement)
-        (rate,) = self._rig.saturate([stage], [1.0], seconds=_FRAMES)  # as if each took a second: so many frames
-        self._rig.unload(stage)
-        return Executed(
-            network=case.network,
-            sequence=case.sequence,
-            scheme=scheme,
-            segments=len(segments(case.graph, 0, placement)),
-            on_paper_s=cost(case.problem, assignment).total_s,
-            predicted_s=predicted_s(self._as_run, placement),
-            measured_s=rate.service_s / self._here.machine.time_scale,
-        )
-
-    def _placement(self, scheme: str) -> tuple[str, ...]:
-        graph = self._case.graph
+def executed(network: str, sequence: int, here: OnePlace, rig: StageRig) -> Iterator[Executed]:
+    """Place a network at one sequence length by each scheme, and run it on the emulated board."""
+    costs = described_costs(here.graph, here.devices)
+    on_paper, as_run = build_problem(here.graph, costs, "per_edge"), here.problem(costs)
+    for scheme in SCHEMES:
         if scheme == AS_RUN:
-            return place_stage(graph, 0, len(graph.operators) - 1, self._costs).devices
-        return tuple(self._case.problem.devices[device] for device in place(self._case.problem, scheme))
+            placement = place_stage(here.graph, 0, len(here.graph.operators) - 1, costs).devices
+        else:
+            placement = tuple(on_paper.devices[device] for device in place(on_paper, scheme))
+        stage = here.load(rig, placement)
+        (rate,) = rig.saturate([stage], [1.0], seconds=_FRAMES)  # as if each took a second: so many frames
+        rig.unload(stage)
+        yield Executed(
+            network=network,
+            sequence=sequence,
+            scheme=scheme,
+            segments=len(segments(here.graph, 0, placement)),
+            on_paper_s=cost(on_paper, [on_paper.devices.index(name) for name in placement]).total_s,
+            predicted_s=predicted_s(as_run, placement),
+            measured_s=rate.service_s / here.machine.time_scale,
+        )
 
 
 # --- tables -------------------------------------------------------------------------------------------------------
 
 
-def executed_rows(results: Sequence[Executed]) -> list[Row]:
+def executed_rows(results: Sequence[Executed]) -> Iterator[Row]:
     """A row for each of `results`, in which all schemes of a network at one p are adjacent."""
-    rows: list[Row] = []
     for (network, sequence), group in groupby(results, key=lambda one: (one.network, one.sequence)):
         own = {one.scheme: one for one in group}
         for scheme, one in own.items():
-            rows.append(
-                {
-                    "network": TITLES[network],
-                    "p": sequence,
-                    "scheme": scheme,
-                    "segments": one.segments,
-                    "on paper ms": 1e3 * one.on_paper_s,
-                    "predicted ms": 1e3 * one.predicted_s,
-                    "measured ms": 1e3 * one.measured_s,
-                    "error %": 100 * (one.measured_s / one.predicted_s - 1),
-                    "ALS over it": one.measured_s / own[ALS].measured_s,
-                    "optimum over it": one.measured_s / own[AS_RUN].measured_s,
-                    "emulated": "yes",
-                }
-            )
-    return rows
+            yield {
+                "network": TITLES[network],
+                "p": sequence,
+                "scheme": scheme,
+                "segments": one.segments,
+                "on paper ms": 1e3 * one.on_paper_s,
+                "predicted ms": 1e3 * one.predicted_s,
+                "measured ms": 1e3 * one.measured_s,
+                "error %": 100 * (one.measured_s / one.predicted_s - 1),
+                "ALS over it": one.measured_s / own[ALS].measured_s,
+                "optimum over it": one.measured_s / own[AS_RUN].measured_s,
+                "emulated": "yes",
+            }
 
 
 def _error_note(results: Sequence[Executed]) -> str:
@@ -147,8 +130,7 @@ def pim_board(
             with fresh_cache():
                 here = on_one_place(path, machine, {"sequence": sequence}, precision="any")
                 with here.rig(slot_count=1) as rig:
-                    board = Board(network, sequence, here, rig)
-                    results += [board.execute(scheme) for scheme in SCHEMES]
-            written = report.save(executed_rows(results))
-    report.show("The DCG papers' board, emulated: placements executed", executed_rows(results), [_error_note(results)])
-    print(f"written to {written}")
+                    results += executed(network, sequence, here, rig)
+            rows = list(executed_rows(results))
+            report.save(rows)
+    report.show("The DCG papers' board, emulated: placements executed", rows, [_error_note(results)])

@@ -47,8 +47,6 @@ _FORK: Final = Plan(
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A daemon under load, and a browser."""
-
     url: str
     endpoint: str
     client: Client
@@ -161,7 +159,6 @@ def _watched(browser: Browser, *options: str) -> Iterator[Watched]:
 
 @contextlib.contextmanager
 def _load(watched: Watched, rate: int) -> Iterator[None]:
-    """Send `rate` frames per second from another process."""
     endpoint = ("--endpoint", watched.endpoint)
     client = subprocess.Popen(
         [sys.executable, "-m", "shisha_rt", "submit", *endpoint, "--frames", "1000000", "--rate", str(rate)],

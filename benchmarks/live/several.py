@@ -23,28 +23,26 @@ import itertools
 import random
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from benchmarks.lists import numbers_in, words_in
-from benchmarks.live.load_figures import Heard, at_ms, poisson
+from benchmarks.live.load import poisson
 from benchmarks.live.race import versions
 from benchmarks.report.report import Report
-from benchmarks.report.results import RESULTS, Row
-from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.report.results import Row, at_ms
+from benchmarks.rigs.asking import Heard
+from benchmarks.rigs.child_process import ChildProcess
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import Network, Tell
 from benchmarks.rigs.control import events_since
-from benchmarks.rigs.served import served
-from benchmarks.rigs.servers import ServerPython, awake, missing, pythons, running
-from shisha_rt.cli.drive.child_daemon import child_daemon
+from benchmarks.rigs.daemons import Rig
+from benchmarks.rigs.servers import Running, ServerPython, awake, missing, pythons, running
 from shisha_rt.client import Client
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.machine_file import load_machine
@@ -53,7 +51,6 @@ PATTERNS: Final = ("antiphase", "steps", "walk")
 OURS, FREE, APART = "shisha-rt", "two daemons, all cores", "two daemons, a core each"
 _LEAD_S: Final = 2.0
 _CAPACITY_S: Final = 4.0
-_TIMEOUT_S: Final = 60.0
 _AT_ONCE: Final = 3
 """Frames in flight while a daemon with a target tunes itself: more would miss the target, and be refused."""
 
@@ -62,7 +59,6 @@ Segment = tuple[float, float]
 
 
 def segments(pattern: str, seconds: float, seed: int) -> list[Segment]:
-    """Segments of a load pattern, for `seconds`."""
     rng = random.Random(f"{pattern} {seed}")
     long_s = 10.0
     parts: Iterator[float] = itertools.cycle((0.8, 0.2))
@@ -182,7 +178,8 @@ def several(
     report, at_loads = Report("several", versions(list(servers), interpreters)), list[AtLoad]()
     networks = [Network.of(name, load_machine("this-machine")) for name in names]
     alone_fps = [_alone_fps(network, tuning_s, report.glance) for network in networks]
-    with _sides(networks, targets_s, servers, tuning_s, report.glance) as sides:
+    with Rig() as rig:
+        sides = _sides(rig, networks, targets_s, servers, tuning_s, report.glance)
         report.about |= {"alone": ", ".join(f"{name} {fps:.4g}/s" for name, fps in zip(names, alone_fps, strict=True))}
         for pattern, percent in loads:
             shared = segments(pattern, _LEAD_S + seconds, seed)
@@ -199,7 +196,6 @@ def several(
     report.show("Two models while their loads change", rows)
     for name, why in absent.items():
         print(f"several: {name} is left out: {why}", file=sys.stderr)
-    print(f"written to {RESULTS}: several.csv")
 
 
 def _moves(control: Client, begun_s: float, shared: Sequence[Segment]) -> tuple[int, list[float]]:
@@ -219,87 +215,72 @@ def _moves(control: Client, begun_s: float, shared: Sequence[Segment]) -> tuple[
 def _alone_fps(network: Network, tuning_s: float, tell: Tell) -> float:
     """Frames per second of a daemon with all cores and no target, with several frames always in flight."""
     tell(f"{network.model} alone")
-    with served(f"zoo:{network.model}") as (_, asked):
+    with Rig() as rig:
+        _, asked = rig.served(f"zoo:{network.model}")
         asked.ask(seconds=tuning_s, in_flight=IN_FLIGHT)
         return float(asked.ask(seconds=_CAPACITY_S, in_flight=IN_FLIGHT)["fps"])
 
 
-@contextlib.contextmanager
 def _sides(
-    networks: Sequence[Network], targets_s: Sequence[float], servers: Mapping[str, str], tuning_s: float, tell: Tell
-) -> Iterator[list[_Side]]:
+    rig: Rig,
+    networks: Sequence[Network],
+    targets_s: Sequence[float],
+    servers: Mapping[str, str],
+    tuning_s: float,
+    tell: Tell,
+) -> list[_Side]:
     """All sides that are possible, ours first; daemons have tuned themselves on each model in turn."""
     cores = sorted(networks[0].cores)
     halves = cores[: len(cores) // 2] or cores, cores[len(cores) // 2 :]
     models = [f"zoo:{network.model}" for network in networks]
-    with contextlib.ExitStack() as closing:
-        folder = Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="several-")))
-        sides: list[_Side] = []
+    folder = rig.folder()
+    tell(f"{OURS} starts")
+    tables = [
+        f'[[model]]\nmodel = "{model}"\nname = "{network.model}"\ntarget_ms = {1e3 * target_s:g}\n'
+        for model, network, target_s in zip(models, networks, targets_s, strict=True)
+    ]
+    (folder / "both.toml").write_text("\n".join(tables))
+    ours, control = rig.daemon(str(folder / "both.toml"))
+    both = [rig.child("arrivals_process", endpoint=ours.endpoint, model=network.model) for network in networks]
+    sides = [_Side(OURS, both, control=control)]
+    tuners: list[Client] = []
+    for name, of_each in ((FREE, (cores, cores)), (APART, halves)):
+        tell(f"{name} start")
+        side = _Side(name, [])
+        for model, target_s, own in zip(models, targets_s, of_each, strict=True):
+            at = rig.folder()
+            machine = at / "machine.toml"
+            machine.write_text("".join(f'[[place]]\nname = "core{core}"\ncores = [{core}]\n' for core in own))
+            options = ("--target-ms", f"{1e3 * target_s:g}", "--leases", str(at), "--machine", str(machine))
+            tuner, asked = rig.served(model, *options)
+            tuners.append(tuner)
+            side.asked.append(asked)
+        sides.append(side)
+    for name, asked in [(side.name, asked) for side in sides for asked in side.asked]:
+        tell(f"{name}: tuned")
+        asked.ask(seconds=tuning_s, in_flight=_AT_ONCE)
+    for tuner in tuners:  # or it compares plans while others have their turn; with ours they follow the cores
+        tuner.call("tuner_set", pause=True)
 
-        def asking(endpoint: str, model: str | None = None) -> ChildProcess:
-            asked = child_process("benchmarks.rigs.arrivals_process", endpoint=endpoint, model=model)
-            return closing.enter_context(asked)[0]
+    def start(name: str, network: Network, workers: int, **limits: Any) -> Running:
+        started = running(name, servers[name], network.path, network.inputs, workers, IN_FLIGHT, **limits)
+        return rig.enter_context(started)
 
-        def control(endpoint: str, model: str | None = None) -> Client:
-            return closing.enter_context(Client(endpoint, timeout_s=_TIMEOUT_S, model=model))
-
-        tell(f"{OURS} starts")
-        tables = [
-            f'[[model]]\nmodel = "{model}"\nname = "{network.model}"\ntarget_ms = {1e3 * target_s:g}\n'
-            for model, network, target_s in zip(models, networks, targets_s, strict=True)
-        ]
-        (folder / "both.toml").write_text("\n".join(tables))
-        ours = closing.enter_context(child_daemon(str(folder / "both.toml"), endpoint=f"ipc://{folder}/both"))
-        both = [asking(ours.endpoint, network.model) for network in networks]
-        sides.append(_Side(OURS, both, control=control(ours.endpoint)))
-        tuners: list[Client] = []
-        for name, of_each in ((FREE, (cores, cores)), (APART, halves)):
-            tell(f"{name} start")
-            side = _Side(name, [])
-            for model, target_s, own in zip(models, targets_s, of_each, strict=True):
-                at = Path(tempfile.mkdtemp(dir=folder))
-                machine = at / "machine.toml"
-                machine.write_text("".join(f'[[place]]\nname = "core{core}"\ncores = [{core}]\n' for core in own))
-                options = ("--target-ms", f"{1e3 * target_s:g}", "--leases", str(at), "--machine", str(machine))
-                daemon = closing.enter_context(child_daemon(model, *options, endpoint=f"ipc://{at}/daemon"))
-                tuners.append(control(daemon.endpoint))
-                side.asked.append(asking(daemon.endpoint))
-            sides.append(side)
-        for name, asked in [(side.name, asked) for side in sides for asked in side.asked]:
-            tell(f"{name}: tuned")
-            asked.ask(seconds=tuning_s, in_flight=_AT_ONCE)
-        for tuner in tuners:  # or it compares plans while others have their turn; with ours they follow the cores
-            tuner.call("tuner_set", pause=True)
-        if "mosec" in servers:
-            for name, of_each in (("mosec, all cores", (cores, cores)), ("mosec, a core each", halves)):
-                tell(f"{name} starts")
-                started = [
-                    closing.enter_context(
-                        running(
-                            "mosec",
-                            servers["mosec"],
-                            network.path,
-                            network.inputs,
-                            len(own),
-                            IN_FLIGHT,
-                            timeout_ms=round(1e3 * target_s),
-                            cores=own,
-                        )
-                    )
-                    for network, target_s, own in zip(networks, targets_s, of_each, strict=True)
-                ]
-                sides.append(_Side(name, [server.client for server in started], [server.keeper for server in started]))
-        if "mlserver" in servers:
-            tell("mlserver starts")
-            first, second = networks
-            further = {second.model: {"path": str(second.path), "inputs": second.inputs}}
-            server = closing.enter_context(
-                running(
-                    "mlserver", servers["mlserver"], first.path, first.inputs, len(cores), IN_FLIGHT, further=further
-                )
-            )
-            sides.append(_Side("mlserver", [server.client, *server.further.values()], [server.keeper]))
-        for side in sides:
-            for keeper in side.keepers:
-                keeper.ask(runs=False)
-        yield sides
+    if "mosec" in servers:
+        for name, of_each in (("mosec, all cores", (cores, cores)), ("mosec, a core each", halves)):
+            tell(f"{name} starts")
+            started = [
+                start("mosec", network, len(own), timeout_ms=round(1e3 * target_s), cores=own)
+                for network, target_s, own in zip(networks, targets_s, of_each, strict=True)
+            ]
+            sides.append(_Side(name, [server.client for server in started], [server.keeper for server in started]))
+    if "mlserver" in servers:
+        tell("mlserver starts")
+        first, second = networks
+        further = {second.model: {"path": str(second.path), "inputs": second.inputs}}
+        server = start("mlserver", first, len(cores), further=further)
+        sides.append(_Side("mlserver", [server.client, *server.further.values()], [server.keeper]))
+    for side in sides:
+        for keeper in side.keepers:
+            keeper.ask(runs=False)
+    return sides

@@ -60,17 +60,8 @@ _START_S: Final = 3.0  # after a daemon is ready: until the rest of its start is
 _SETTLE_S: Final = 0.5  # after an answer: until its effects have ended, with the building of a plan
 
 Chain = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A period in which something was done with the daemon, on CLOCK_MONOTONIC."""
-
-    since_ns: int
-    until_ns: int
-
-    def __contains__(self, seen: Seen) -> bool:
-        return self.since_ns <= seen.at_ns < self.until_ns
+Span = tuple[int, int]
+"""From and until: a period in which something was done with the daemon, in nanoseconds of CLOCK_MONOTONIC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +82,6 @@ class Walk:
     main_hops: int
     calls: int
     crossings: int
-
-    @property
-    def files(self) -> list[str]:
-        return list(dict.fromkeys(_file(name) for _, name in self.hops))
 
 
 @dataclass(slots=True)
@@ -120,7 +107,7 @@ class Walked:
             self.infer()
         time.sleep(seconds)
         self.switch[0] = walk_hook.OFF
-        return Span(since_ns, time.monotonic_ns())
+        return since_ns, time.monotonic_ns()
 
     def seen(self) -> list[Seen]:
         """All calls recorded so far, in the order of time."""
@@ -198,7 +185,7 @@ def _calls(seen: Sequence[Seen]) -> set[tuple[str, Chain]]:
 
 
 def within(span: Span, seen: Sequence[Seen]) -> list[Seen]:
-    return [one for one in seen if one in span]
+    return [one for one in seen if span[0] <= one.at_ns < span[1]]
 
 
 # --- the two walks ------------------------------------------------------------------------------------------------
@@ -253,21 +240,14 @@ def walk(
     tree = tree.resolve()
     if not (tree / "shisha_rt").is_dir():
         raise BadInput(f"{tree}: no such version of the project, expected a folder with shisha_rt/ in it")
-    summary = list[Row]()
+    rows = list[Row]()
     for what, follow, places in (("frame", walk_frame, 1), ("proposal", walk_proposal, 2)):
         print(f"walk: {what} ...", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             found = follow(tree, model, str(machine_file(Path(folder), [f"p{i}" for i in range(places)])))
-        summary.append(
-            {
-                "walk": what,
-                "files": len(found.files),
-                "hops": len(found.hops),
-                "main hops": found.main_hops,
-                "calls": found.calls,
-                "crossings": found.crossings,
-            }
-        )
+        files, hops = {_file(name) for _, name in found.hops}, len(found.hops)
+        counts = {"main hops": found.main_hops, "calls": found.calls, "crossings": found.crossings}
+        rows.append({"walk": what, "files": len(files), "hops": hops, **counts})
         for number, (process, name) in enumerate(found.hops, 1):
             print(f"{number:4} {process:32} {name}")
-    show("One frame and one proposal, followed", summary, ["files and hops: see the head of live/walk.py"])
+    show("One frame and one proposal, followed", rows, ["files and hops: see the head of live/walk.py"])

@@ -30,7 +30,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from multiprocessing import get_context
-from statistics import fmean, median
+from statistics import fmean, median, median_low
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -117,7 +117,6 @@ class Disturbance:
 
     @property
     def changes_s(self) -> list[float]:
-        """Times at which the disturbance begins or ends."""
         count = 1 if math.isinf(self.on_s) else round(self.seconds / self.on_s)
         step_s = min(self.on_s, self.seconds)
         return [BEGINS_S + step_s * number for number in range(count + 1)]
@@ -362,7 +361,6 @@ class Run:
 
 
 def run_of(case: Case, way: str, disturbance: Disturbance, number: int, seconds: float) -> Run:
-    """Run a strategy for `seconds` from the beginning of the disturbance."""
     daemon = Drifting(case, way, disturbance, number)
     daemon.start()
     daemon.run(BEGINS_S + seconds)
@@ -396,7 +394,8 @@ def within_s(case: Case, disturbance: Disturbance, live: Sequence[tuple[float, P
 def row(case: Case, what: str, runs: Sequence[Run], oracles: Sequence[Run]) -> Row:
     """A row for one strategy. Figures are means, but seconds and p99 are medians."""
     lost = [oracle.answered - run.answered for run, oracle in zip(runs, oracles, strict=True)]
-    reached = [run.within_s for run in runs if run.within_s is not None]
+    reached = [math.inf if run.within_s is None else run.within_s for run in runs]
+    middle_s = median_low(reached)
     return {
         "network": case.network,
         "machine": case.machine.name,
@@ -405,8 +404,8 @@ def row(case: Case, what: str, runs: Sequence[Run], oracles: Sequence[Run]) -> R
         "runs": len(runs),
         "frames lost": fmean(lost),
         "lost %": 100 * sum(lost) / sum(oracle.answered for oracle in oracles),
-        "within 5% after s": _middle(reached, len(runs)),
-        "within 5%, runs": len(reached),
+        "within 5% after s": middle_s if middle_s < math.inf else None,
+        "within 5%, runs": sum(seconds < math.inf for seconds in reached),
         "searches": fmean(run.searches for run in runs),
         "trials": fmean(run.trials for run in runs),
         "p99 between answers, ms": 1e3 * median(run.p99_s for run in runs),
@@ -414,34 +413,19 @@ def row(case: Case, what: str, runs: Sequence[Run], oracles: Sequence[Run]) -> R
     }
 
 
-def _middle(reached: Sequence[float], runs: int) -> float | None:
-    """The median, if runs that never came near count as infinite; None: the median is infinite."""
-    at = (runs - 1) // 2
-    return sorted(reached)[at] if at < len(reached) else None
+Job = tuple[str, int, str, float]
+"""A machine, the number of a draw of true costs, what happens, and for how many seconds it is watched."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """All strategies under one disturbance, or under none, with one draw of true costs."""
-
-    machine: str
-    number: int
-    what: str
-    seconds: float
-
-    @property
-    def runs(self) -> tuple[Case, list[Run]]:
-        """The case and its runs, that of the oracle first."""
-        network, machine = MACHINES[self.machine]
-        case = case_of(network, machine(), self.number)
-        place = random.Random(self.number).choice(case.best.places)
-        known = {one.name: one for one in disturbances(case.machine, place)}
-        happens = known.get(self.what, QUIET)
-        return case, [run_of(case, way, happens, self.number, self.seconds) for way in ("oracle", *WAYS)]
-
-
-def _done(job: Job) -> tuple[Job, Case, list[Run]]:
-    return job, *job.runs
+def _runs(job: Job) -> tuple[Case, list[Run]]:
+    """The case, and the runs of all strategies, that of the oracle first."""
+    on, number, what, seconds = job
+    network, machine = MACHINES[on]
+    case = case_of(network, machine(), number)
+    place = random.Random(number).choice(case.best.places)
+    known = {one.name: one for one in disturbances(case.machine, place)}
+    happens = known.get(what, QUIET)
+    return case, [run_of(case, way, happens, number, seconds) for way in ("oracle", *WAYS)]
 
 
 def best_chain(
@@ -493,18 +477,17 @@ def drift(
     simulated = f"costs, true ones off by {SIGMA:g}; parts by {PART_NOISE:g}, places by {PLACE_NOISE:g}; all time"
     report = Report("drift", {"simulated": simulated})
     names = {one.name: one for one in disturbances(paper_machine("C5"), "fast0")}
-    jobs = [Job("C5", 0, NOTHING, seconds)]
-    jobs += [Job("64 places", 0, name, names[name].seconds + AFTER_S) for name in ON_64]
-    jobs += [Job("C5", number, name, names[name].seconds + AFTER_S) for name in names for number in range(draws)]
+    jobs: list[Job] = [("C5", 0, NOTHING, seconds)]
+    jobs += [("64 places", 0, name, names[name].seconds + AFTER_S) for name in ON_64]
+    jobs += [("C5", number, name, names[name].seconds + AFTER_S) for name in names for number in range(draws)]
     found: dict[tuple[str, str], list[tuple[Case, list[Run]]]] = {}
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        for job, case, runs in pool.map(_done, jobs):
-            report.step(f"{job.machine}, draw {job.number}: {job.what}")
-            found.setdefault((job.machine, job.what), []).append((case, runs))
+        for (machine, number, what, _), (case, runs) in zip(jobs, pool.map(_runs, jobs), strict=True):
+            report.step(f"{machine}, draw {number}: {what}")
+            found.setdefault((machine, what), []).append((case, runs))
     rows = [
         row(own[0][0], what, [runs[way] for _, runs in own], [runs[0] for _, runs in own])
         for (_, what), own in found.items()
         for way in range(len(WAYS) + 1)
     ]
-    report.show("A disturbed pipeline, simulated", rows)
-    print(f"written to {report.save(rows)}")
+    report.keep("A disturbed pipeline, simulated", rows)

@@ -188,7 +188,6 @@ def drawn(case: Case, draw: int, sigma: float, tuners: Sequence[str]) -> Iterato
 
 
 def row(runs: Sequence[Tuned], network: str, machine: str) -> Row:
-    """A row for one tuner."""
     to_optimum = [one.trials_to_optimum for one in runs]
     finals = [one.final for one in runs]
     return {

@@ -47,8 +47,6 @@ PLACES_A_HOST: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class LinkedSize:
-    """Size of drawn problems, number of draws, and the objective of plans."""
-
     layers: int
     hosts: int
     alike: bool
@@ -158,16 +156,17 @@ def enumerated(instances: int, *, copies: bool) -> Row:
     }
 
 
-NOTES: Final = ("drawn costs; over the bound: of the plan's value over a proven lower bound, less 1",)
-SMALL_NOTES: Final = ("for throughput; most over: of those that are not proven",)
-
-
 def links() -> None:
     """Plans over hosts on paper: seconds of CPU time, the distance from the bound."""
     report = Report("links", {"costs": "drawn"})
     rows = [measured_links(size) for size in SIZES]
     small = [enumerated(INSTANCES, copies=copies) for copies in (False, True)]
-    report.show("Plans over hosts", rows, NOTES)
-    report.show("Small instances, against every chain", small, SMALL_NOTES)
-    print(f"written to {report.save(rows)}")
-    print(f"written to {report.save(small, 'links_enumerated')}")
+    report.keep(
+        "Plans over hosts", rows, ["drawn costs; over the bound: of the plan's value over a proven lower bound, less 1"]
+    )
+    report.keep(
+        "Small instances, against every chain",
+        small,
+        ["for throughput; most over: of those that are not proven"],
+        name="links_enumerated",
+    )

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -53,8 +53,7 @@ LINK: Final = OneWay(2e-4, 1.25e8)
 BETTER: Final = 1 + 1e-6
 
 
-@dataclass(frozen=True, slots=True)
-class Worth:
+class Worth(NamedTuple):
     """The gain for one network on some places. `most`: no order gains more."""
 
     gain: float
@@ -125,7 +124,7 @@ def worth(costs: Costs) -> Worth:
 
 def row_of(name: str, drawn: Sequence[Costs], kind: str) -> Row:
     found = [worth(on_places(costs, count, kind)) for costs in drawn for count in PLACES]
-    gains = [one.gain for one in found]
+    gains, most, proven, seconds = zip(*found, strict=True)
     return {
         "network": name,
         "layers": len(drawn[0].layers),
@@ -135,10 +134,10 @@ def row_of(name: str, drawn: Sequence[Costs], kind: str) -> Row:
         "another order is better": sum(gain > BETTER for gain in gains),
         "median gain": median(gains),
         "most gain": max(gains),
-        "proven": sum(one.is_proven for one in found),
-        "at most, median": median(one.most for one in found),
-        "median s": median(one.seconds for one in found),
-        "most s": max(one.seconds for one in found),
+        "proven": sum(proven),
+        "at most, median": median(most),
+        "median s": median(seconds),
+        "most s": max(seconds),
     }
 
 
@@ -165,5 +164,4 @@ def order() -> None:
     for row in _rows():
         print(f"{row['network']}, {row['places']}: up to {row['most gain']:.3f}", flush=True)
         rows.append(row)
-    report.show("Orders of layers, on paper", rows, ("gain: of frames a second; seconds of CPU time",))
-    print(f"written to {report.save(rows)}")
+    report.keep("Orders of layers, on paper", rows, ("gain: of frames a second; seconds of CPU time",))

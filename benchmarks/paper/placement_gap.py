@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from statistics import median
 from typing import Annotated, Final
@@ -176,45 +177,37 @@ def result(case: Case) -> Result:
 
 
 def _gap(problem: Problem, optimum_s: float, name: SolverName, options: SolverOptions) -> Gap:
+    same = partial(math.isclose, rel_tol=ROUNDING)
     solution = solve(name, problem, options)
     assert solution.assignment is not None  # none of these ends without
     cost_s = cost(problem, solution.assignment).total_s
     value_s = solution.statistics.get("recurrence_s")
-    value_is_wrong = None if value_s is None else not _same(value_s, cost_s)
-    if _same(cost_s, optimum_s):
+    value_is_wrong = None if value_s is None else not same(value_s, cost_s)
+    if same(cost_s, optimum_s):
         return Gap(1.0, value_is_wrong)
     if cost_s < optimum_s:
         raise RuntimeError(f"{name} found {cost_s} s where the optimum is said to be {optimum_s} s")
     return Gap(cost_s / optimum_s if optimum_s else math.inf, value_is_wrong)
 
 
-def _same(one_s: float, other_s: float) -> bool:
-    return math.isclose(one_s, other_s, rel_tol=ROUNDING)
-
-
 # --- tables -------------------------------------------------------------------------------------------------------
 
 
-def solver_rows(kind: str, results: Sequence[Result]) -> list[Row]:
-    """A row for each rival on one kind of problem."""
-    rows: list[Row] = []
+def solver_rows(kind: str, results: Sequence[Result]) -> Iterator[Row]:
     for label in results[0].gaps:
         gaps = [one.gaps[label] for one in results]
         missed = [gap.ratio for gap in gaps if gap.ratio > 1]
         wrong = [gap.value_is_wrong for gap in gaps if gap.value_is_wrong is not None]
-        rows.append(
-            {
-                "problems": kind,
-                "number": len(gaps),
-                "solver": label,
-                "missed": len(missed),
-                "missed %": 100 * len(missed) / len(gaps),
-                "median ratio where missed": median(missed) if missed else None,
-                "worst ratio": max(missed, default=1.0),
-                "own value wrong": sum(wrong) if wrong else None,
-            }
-        )
-    return rows
+        yield {
+            "problems": kind,
+            "number": len(gaps),
+            "solver": label,
+            "missed": len(missed),
+            "missed %": 100 * len(missed) / len(gaps),
+            "median ratio where missed": median(missed) if missed else None,
+            "worst ratio": max(missed, default=1.0),
+            "own value wrong": sum(wrong) if wrong else None,
+        }
 
 
 def kind_row(rows: Sequence[Row]) -> Row:
@@ -245,12 +238,6 @@ def network_row(found: Result) -> Row:
     }
 
 
-def _by_kind(results: Iterable[Result], report: Report) -> Iterator[tuple[str, list[Result]]]:
-    for kind, members in groupby(results, key=lambda one: one.case.kind):
-        report.step(kind)
-        yield kind, list(members)
-
-
 def placement_gap(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer random graphs, and three networks only.")] = False,
 ) -> None:
@@ -261,11 +248,13 @@ def placement_gap(
     kinds: list[Row] = []
     networks: list[Row] = []
     for cases in (random_cases(size), network_cases(size)):
-        for kind, results in _by_kind(map(result, cases), report):
-            of_kind = solver_rows(kind, results)
+        for kind, members in groupby(map(result, cases), key=lambda one: one.case.kind):
+            report.step(kind)
+            results = list(members)
+            of_kind = list(solver_rows(kind, results))
             rows += of_kind
             kinds.append(kind_row(of_kind))
             networks += [network_row(one) for one in results if "on the board" in kind]
     report.show("Placements over the optimum, on paper", kinds, NOTES)
     report.show("Networks on the board of the DCG papers, modelled: cost over the optimum", networks)
-    print(f"written to {report.save(rows)}")
+    report.save(rows)

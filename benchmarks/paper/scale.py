@@ -15,7 +15,7 @@ those of the places.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
 
 import matplotlib
@@ -27,8 +27,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, save_figure
-from benchmarks.rigs.virtual_daemon import VirtualDaemon
+from benchmarks.report.results import Row
+from benchmarks.rigs.paper_daemon import VirtualDaemon
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import Costs
@@ -54,11 +54,9 @@ _FRAMES: Final = 1000
 _LOST: Final = 200
 
 
-def planned(network: str, hosts: int) -> list[Row]:
-    """A row for each objective."""
+def planned(network: str, hosts: int) -> Iterator[Row]:
     graph = read_model(resolve_model(f"zoo:{network}", print)).graph
     costs = cluster_costs(graph, group_layers(graph), cluster(hosts))
-    rows: list[Row] = []
     for objective in OBJECTIVES:
         begun_s = time.process_time()
         solution = exact_plan(costs, Goal(replicate=True, objective=objective))
@@ -71,31 +69,28 @@ def planned(network: str, hosts: int) -> list[Row]:
         load = router_load(solution.plan, team_s, costs.tensors, costs.far)
         ends = load.ends(Router())
         per_s = 1 / rate.bottleneck_s
-        rows.append(
-            {
-                "network": network,
-                "hosts": hosts,
-                "places": len(costs.places),
-                "kinds": len(kinds_of(costs)),
-                "for": objective,
-                "planner s": taken_s,
-                "stages": len(solution.plan.stages),
-                "places used": len(solution.plan.places),
-                "frames/s": per_s,
-                "in one stage, frames/s": _in_one_stage_per_s(costs) if objective == "throughput" else None,
-                "latency ms": 1e3 * rate.latency_s,
-                "from the bound %": 100 * (rate.value(objective) / solution.lower_bound_s - 1),
-                "messages a frame": load.messages,
-                "messages/s": load.messages * per_s,
-                "out MB/s": load.out_bytes * per_s / 1e6,
-                "in MB/s": load.in_bytes * per_s / 1e6,
-                "loop ends at frames/s": ends["loop"],
-                "card ends at frames/s": ends["card"],
-                "512 frames end at frames/s": most_frames_per_s(Router().most_frames, rate.latency_s),
-                "memory ends at places": load.most_places(Router())["memory"],
-            }
-        )
-    return rows
+        yield {
+            "network": network,
+            "hosts": hosts,
+            "places": len(costs.places),
+            "kinds": len(kinds_of(costs)),
+            "for": objective,
+            "planner s": taken_s,
+            "stages": len(solution.plan.stages),
+            "places used": len(solution.plan.places),
+            "frames/s": per_s,
+            "in one stage, frames/s": _in_one_stage_per_s(costs) if objective == "throughput" else None,
+            "latency ms": 1e3 * rate.latency_s,
+            "from the bound %": 100 * (rate.value(objective) / solution.lower_bound_s - 1),
+            "messages a frame": load.messages,
+            "messages/s": load.messages * per_s,
+            "out MB/s": load.out_bytes * per_s / 1e6,
+            "in MB/s": load.in_bytes * per_s / 1e6,
+            "loop ends at frames/s": ends["loop"],
+            "card ends at frames/s": ends["card"],
+            "512 frames end at frames/s": most_frames_per_s(Router().most_frames, rate.latency_s),
+            "memory ends at places": load.most_places(Router())["memory"],
+        }
 
 
 def _in_one_stage_per_s(costs: Costs) -> float | None:
@@ -110,7 +105,6 @@ def _nearly_equal(service_s: float, places: int) -> list[float]:
 
 
 def core_cost(places: int) -> Row:
-    """CPU time of the lifecycle alone."""
     alike = VirtualDaemon(_nearly_equal(SERVICE_S, places))
     start_s = alike.begin()
     alike.serve(3 * places)
@@ -188,12 +182,9 @@ def scale(
     report = Report("scale", {"simulated": "clusters, costs and time"})
     networks = ALL_NETWORKS if everything else NETWORKS
     plans = [row for network in networks for hosts in HOSTS for row in planned(network, hosts)]
-    report.show("Plans for clusters on paper (simulated)", plans)
-    print(f"written to {report.save(plans, 'scale_plans')}")
+    report.keep("Plans for clusters on paper (simulated)", plans, name="scale_plans")
     core = [core_cost(places) for places in (ALL_PLACES if everything else PLACES)]
-    report.show("The lifecycle's own CPU time, in virtual time", core)
+    report.keep("The lifecycle's own CPU time, in virtual time", core, name="scale_core")
     loop = [saturated(places) for places in (10, 30, 60, 100, 150, 200, 300, 600, 1000)]
-    report.show("A loop that takes its time (simulated)", loop)
-    for name, rows in (("scale_core", core), ("scale_loop", loop)):
-        print(f"written to {report.save(rows, name)}")
-    print(f"written to {save_figure('scale', _figure(plans, core, loop), report.about)}")
+    report.keep("A loop that takes its time (simulated)", loop, name="scale_loop")
+    report.save_figure("scale", _figure(plans, core, loop))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,9 +22,9 @@ import numpy.typing as npt
 import onnx
 from PIL import Image, ImageDraw, ImageFont
 
+from benchmarks.partitiontuner.board import SCHEMES as PUBLISHED
 from benchmarks.partitiontuner.board import board_costs, board_devices
 from benchmarks.partitiontuner.cases import TITLES, Planned
-from benchmarks.partitiontuner.published import SCHEMES as PUBLISHED
 from benchmarks.report.results import Row
 from shisha_rt.machine.device import Device
 from shisha_rt.measure.compile import compile_model
@@ -49,10 +49,9 @@ _SAID: Final = (
 _SHOWN_WORDS: Final = 16
 
 
-def closeness_rows(plans: Sequence[Planned], frames: int) -> list[Row]:
+def closeness_rows(plans: Sequence[Planned], frames: int) -> Iterator[Row]:
     """Rows for the schemes of one case, each with its own operators on the NPU; without the CPU alone."""
     found: dict[tuple[int, ...], dict[str, float]] = {}
-    rows: list[Row] = []
     for its in plans:
         there = its.found.assignment
         if its.scheme == "baseline":
@@ -61,35 +60,30 @@ def closeness_rows(plans: Sequence[Planned], frames: int) -> list[Row]:
             sides, generator = Sides.of(its.case.path, [place == 1 for place in there]), np.random.default_rng(_SEED)
             noise = (generator.standard_normal(sides.graph.inputs[0].shape, np.float32) for _ in range(frames))
             found[there] = closeness(list(map(sides.answers, noise)))
-        rows.append(
-            {
-                "network": its.case.published.title,
-                "form": its.case.form,
-                "scheme": TITLES[its.scheme],
-                "Convs on NPU": its.cell.convs_on_npu,
-                "of": its.convs,
-                "cosine": found[there]["cosine"],
-                "1 - cosine": 1 - found[there]["cosine"],
-                "signal to noise dB": found[there]["signal_to_noise_db"],
-                "frames": frames,
-            }
-        )
-    return rows
+        yield {
+            "network": its.case.published.title,
+            "form": its.case.form,
+            "scheme": TITLES[its.scheme],
+            "Convs on NPU": its.cell.convs_on_npu,
+            "of": its.convs,
+            "cosine": found[there]["cosine"],
+            "1 - cosine": 1 - found[there]["cosine"],
+            "signal to noise dB": found[there]["signal_to_noise_db"],
+            "frames": frames,
+        }
 
 
-def reader_rows(lines: int) -> list[Row]:
+def reader_rows(lines: int) -> Iterator[Row]:
     """Rows for the trained reader by the paper's schemes, each with its own operators on the NPU."""
     graph = compile_model(zoo_path(READER), plain="operators").model.graph
     costs = board_costs(graph, board_devices())
-    rows: list[Row] = []
     known: dict[tuple[int, ...], Row] = {}
     for scheme, title in PUBLISHED.items():
         found = scheme_plan(scheme, costs)
         assert found is not None  # the CPU runs all
         if found.assignment not in known:
             known[found.assignment] = _read_row([place == 1 for place in found.assignment], lines)
-        rows.append({"scheme": title, **known[found.assignment]})
-    return rows
+        yield {"scheme": title, **known[found.assignment]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +106,6 @@ class Sides:
         return cls(placed.stage(whole, placement), placed.stage(whole, [_CPU.name] * count), model.graph)
 
     def answers(self, frame: Array) -> tuple[Array, Array]:
-        """Answers to a frame in int8 and in fp32."""
         given = {self.graph.inputs[0].name: frame}
         (ours,), (exact,) = (side.answers(given).values() for side in (self.int8, self.fp32))
         return ours, exact

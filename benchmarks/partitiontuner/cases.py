@@ -11,11 +11,9 @@ from typing import Final
 
 import onnx
 
-from benchmarks.partitiontuner.board import Cell, cell_of
+from benchmarks.partitiontuner.board import NETWORKS, Cell, Published, cell_of, sunk_path
+from benchmarks.partitiontuner.board import SCHEMES as PUBLISHED
 from benchmarks.partitiontuner.numbers import FITTED
-from benchmarks.partitiontuner.published import NETWORKS, Published
-from benchmarks.partitiontuner.published import SCHEMES as PUBLISHED
-from benchmarks.partitiontuner.sunk import sunk_path
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.make_ready import make_ready
@@ -91,14 +89,6 @@ class Planned:
     planning_s: float
     over_bound: float = 1.0
     measured: Measured | None = None
-
-    @property
-    def network(self) -> str:
-        return self.case.network
-
-    @property
-    def form(self) -> str:
-        return self.case.form
 
     @property
     def scheme(self) -> SchemeName:

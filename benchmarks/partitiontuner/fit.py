@@ -11,14 +11,20 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
-from benchmarks.partitiontuner.board import MODELLED, Cell, board_costs, board_devices, cell
+from benchmarks.partitiontuner.board import (
+    MODELLED,
+    NETWORKS,
+    SCHEMES,
+    Cell,
+    board_costs,
+    board_devices,
+    cell,
+    sunk_path,
+)
 from benchmarks.partitiontuner.held import Board, number_sets, reach_rows
 from benchmarks.partitiontuner.numbers import FITTED, Numbers, fitted, numbers_of, with_numbers
-from benchmarks.partitiontuner.published import NETWORKS, SCHEMES
-from benchmarks.partitiontuner.sunk import sunk_path
 from benchmarks.report.report import Report
 from benchmarks.report.results import RESULTS, Row, read_csv
 from shisha_rt.machine.device import Device
@@ -26,18 +32,16 @@ from shisha_rt.model.graph import Graph
 from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.planner.strategies import SchemeName
 
-_TO: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "mac_s": "CPU alone, all but ResNeXt-50",
-        "grouped_mac_s": "CPU alone, ResNeXt-50",
-        "weight_s": "CPU alone, all but ResNeXt-50",
-        "lrn_s": "CPU alone, all but ResNeXt-50",
-        "element_s": "TypeSeq and OpSeq, ResNet-50 and SqueezeNet",
-        "npu_mac_s": "TypeSeq and OpSeq, ResNet-50 and SqueezeNet",
-        "npu_call_s": "TypeSeq and OpSeq, ResNet-50 and SqueezeNet",
-        "npu_byte_s": "TypeSeq and OpSeq, ResNet-50 and SqueezeNet",
-    }
-)
+_TO: Final[Mapping[str, str]] = {
+    "mac_s": "CPU alone, all but ResNeXt-50",
+    "grouped_mac_s": "CPU alone, ResNeXt-50",
+    "weight_s": "CPU alone, all but ResNeXt-50",
+    "lrn_s": "CPU alone, all but ResNeXt-50",
+    "element_s": "TypeSeq and OpSeq, ResNet-50 and SqueezeNet",
+    "npu_mac_s": "TypeSeq and OpSeq, ResNet-50 and SqueezeNet",
+    "npu_call_s": "TypeSeq and OpSeq, ResNet-50 and SqueezeNet",
+    "npu_byte_s": "TypeSeq and OpSeq, ResNet-50 and SqueezeNet",
+}
 """The cells that each number is fitted to."""
 SETS: Final = 100
 
@@ -51,12 +55,12 @@ def partitiontuner_fit() -> None:
     found, board = fitted(devices, graphs), Board(devices, graphs)
     report.step("other numbers that hold the same cells")
     sets = number_sets(board, SETS, random.Random(0))
-    numbers, reach = list(number_rows(asdict(numbers_of(devices)), asdict(found), sets)), reach_rows(board)
-    report.show(f"Numbers, in seconds ({MODELLED})", numbers)
-    report.show(f"How near one set of numbers comes to the CPU alone and TypeSeq ({MODELLED})", reach)
+    numbers, reach = list(number_rows(asdict(numbers_of(devices)), asdict(found), sets)), list(reach_rows(board))
+    report.keep(f"Numbers, in seconds ({MODELLED})", numbers, name="partitiontuner_fit_numbers")
+    title = f"How near one set of numbers comes to the CPU alone and TypeSeq ({MODELLED})"
+    report.keep(title, reach, name="partitiontuner_fit_reach")
     report.show(f"Table 2 ({MODELLED})", list(cell_rows(graphs, devices, sets)))
-    for name, rows in (("numbers", numbers), ("reach", reach), ("sets", [asdict(one) for one in sets])):
-        print(f"written to {report.save(rows, f'partitiontuner_fit_{name}')}")
+    report.save([asdict(one) for one in sets], "partitiontuner_fit_sets")
 
 
 def kept_sets() -> list[Numbers]:
@@ -68,7 +72,6 @@ def kept_sets() -> list[Numbers]:
 
 
 def cells_with(graph: Graph, devices: tuple[Device, Device], numbers: Numbers) -> Mapping[SchemeName, Cell]:
-    """Cells for the paper's schemes."""
     costs = board_costs(graph, with_numbers(devices, numbers))
     return {scheme: cell(graph, scheme, costs) for scheme in SCHEMES}
 

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 from scipy.optimize import linprog
 
+from benchmarks.partitiontuner.board import NETWORKS
 from benchmarks.partitiontuner.numbers import (
     FITTED,
     Numbers,
@@ -25,7 +26,6 @@ from benchmarks.partitiontuner.numbers import (
     placed,
     with_numbers,
 )
-from benchmarks.partitiontuner.published import NETWORKS
 from benchmarks.report.results import Row
 from shisha_rt.arrays import Floats
 from shisha_rt.machine.device import Device
@@ -163,11 +163,9 @@ def _starts(board: Board) -> Iterator[Floats]:
             factors = np.sqrt(factors * found) if turn % 2 else found
 
 
-def reach_rows(board: Board) -> list[Row]:
+def reach_rows(board: Board) -> Iterator[Row]:
     """Least errors of one set of numbers for the 14 cells of the CPU alone and TypeSeq, or those of six networks."""
-    rows: list[Row] = []
     for without in ([], *([network] for network in NETWORKS)):
         off, numbers = board.reach(without)
         left = ", ".join(NETWORKS[network].title for network in without)
-        rows.append({"cells": f"all but {left}" if left else "all 14", "furthest %": 100 * off, **asdict(numbers)})
-    return rows
+        yield {"cells": f"all but {left}" if left else "all 14", "furthest %": 100 * off, **asdict(numbers)}

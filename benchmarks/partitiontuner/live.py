@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from benchmarks.partitiontuner.cases import PERMITTED, Measured, Planned
 from benchmarks.rigs.control import live_plan
-from shisha_rt.cli.drive.child_daemon import child_daemon
+from benchmarks.rigs.daemons import Rig
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client, ShishaError
 from shisha_rt.errors import Failure
@@ -32,7 +32,7 @@ _SERVICE: Final = re.compile(r'^shisha_stage_service_seconds_sum\{place="[^"]*",
 
 @dataclass(slots=True)
 class Asked:
-    """A daemon that gets one frame at a time. `scale`: the machine's `time_scale`.
+    """A daemon that gets one frame at a time. `plan`: the one that it is to run. `scale`: the machine's `time_scale`.
 
     `metrics`: address of its metrics, which include times of stages. `sent`: figures of each frame, as in `Measured`.
     """
@@ -79,27 +79,24 @@ class Asked:
         return found
 
 
-@contextlib.contextmanager
-def asked(model: str, machine: str, strategy: str) -> Iterator[Asked]:
+def asked(rig: Rig, planned: Planned, machine: str) -> Asked:
     """Start a daemon, with its tuner paused if there is one. Raises Failure if it does not start."""
-    options = ("--machine", machine, "--precision", PERMITTED, "--fresh", "--strategy", strategy)
-    with child_daemon(model, *options) as daemon, Client(daemon.endpoint, timeout_s=_PATIENCE_S) as client:
-        status = client.status()
-        if status["tuner"]["state"] != "off":
-            client.call("tuner_set", pause=True)
-        (frame,) = random_frames(model_inputs(client.metadata()["model"]), 1, seed=0)
-        plan = live_plan(client)
-        yield Asked(client, daemon.metrics, plan, status["machine"]["time_scale"], frame)
+    options = ("--machine", machine, "--precision", PERMITTED, "--fresh", "--strategy", planned.scheme)
+    daemon, client = rig.daemon(str(planned.case.path), *options)
+    status = client.status()
+    if status["tuner"]["state"] != "off":
+        client.call("tuner_set", pause=True)
+    (frame,) = random_frames(model_inputs(client.metadata()["model"]), 1, seed=0)
+    return Asked(client, daemon.metrics, planned.found.plan, status["machine"]["time_scale"], frame)
 
 
 def executed(plans: Sequence[Planned], machine: str, rounds: int) -> dict[str, Measured]:
     """Results by scheme; a scheme that does not run is reported and left out. `plans`: all of one case."""
-    with contextlib.ExitStack() as closing:
+    with Rig() as rig:
         sides: dict[str, Asked] = {}
         for planned in plans:
             with _failure_reported(planned):
-                side = closing.enter_context(asked(str(planned.case.path), machine, planned.scheme))
-                side.plan = planned.found.plan
+                side = asked(rig, planned, machine)
                 side.send()
                 sides[planned.scheme] = side
         for number in range(rounds):

@@ -11,13 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import lru_cache, partial
 from itertools import groupby
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
-from benchmarks.partitiontuner.board import board_costs
-from benchmarks.partitiontuner.published import NETWORKS, SCHEMES
+from benchmarks.partitiontuner.board import NETWORKS, SCHEMES, board_costs
 from shisha_rt.arrays import Floats
 from shisha_rt.machine.device import Device, Transfer
 from shisha_rt.model.graph import Graph
@@ -30,9 +28,11 @@ from shisha_rt.planner.strategies import SchemeName
 
 GROUPED: Final = "resnext50"
 """The only network that determines the time of a multiply-add in many groups."""
-FITTED: Final[Mapping[SchemeName, Sequence[str]]] = MappingProxyType(
-    {"baseline": tuple(NETWORKS), "typeseq": ("resnet50", "squeezenet"), "opseq": ("resnet50", "squeezenet")}
-)
+FITTED: Final[Mapping[SchemeName, Sequence[str]]] = {
+    "baseline": tuple(NETWORKS),
+    "typeseq": ("resnet50", "squeezenet"),
+    "opseq": ("resnet50", "squeezenet"),
+}
 """The cells of Table 2 to which numbers are fitted; all others are predictions."""
 
 _CPU: Final = ("mac_s", "weight_s", "lrn_s")
@@ -63,7 +63,6 @@ class Numbers:
 
 
 def numbers_of(devices: tuple[Device, Device]) -> Numbers:
-    """The numbers in the devices' descriptions."""
     cpu, npu = devices
 
     def first_s(op: str) -> list[float]:
@@ -174,9 +173,11 @@ def placed(board: tuple[Device, Device], costs_on: CostsOn, network: str, scheme
     return PlacedCell(costs_on, 1e-3 * ms, tuple(assignment))
 
 
-_PLACING: Final[Mapping[SchemeName, Callable[[Problem], PlacementSolution]]] = MappingProxyType(
-    {"baseline": baseline, "typeseq": typeseq, "opseq": opseq}
-)
+_PLACING: Final[Mapping[SchemeName, Callable[[Problem], PlacementSolution]]] = {
+    "baseline": baseline,
+    "typeseq": typeseq,
+    "opseq": opseq,
+}
 
 
 def _wanted_s(cells: Sequence[PlacedCell]) -> Floats:

@@ -15,15 +15,20 @@ from typing import Annotated
 import typer
 
 from benchmarks.partitiontuner.accuracy import FIGURE_7, closeness_rows, reader_rows
-from benchmarks.partitiontuner.accuracy_statements import accuracy_statements, reader_statements
-from benchmarks.partitiontuner.board import BOARD, Cell, board_devices
+from benchmarks.partitiontuner.board import BOARD, NETWORKS, Cell, board_devices
 from benchmarks.partitiontuner.cases import GIVEN, SUNK, Planned, cases, planned, ready_for
 from benchmarks.partitiontuner.fit import SETS, cells_with, kept_sets
 from benchmarks.partitiontuner.held import CPU_WITHIN, WITHIN
 from benchmarks.partitiontuner.live import executed
 from benchmarks.partitiontuner.orders import order_rows
-from benchmarks.partitiontuner.published import NETWORKS
-from benchmarks.partitiontuner.statements import Key, found_of, size_statements, statements
+from benchmarks.partitiontuner.statements import (
+    Key,
+    accuracy_statements,
+    found_of,
+    reader_statements,
+    size_statements,
+    statements,
+)
 from benchmarks.partitiontuner.tables import (
     figure_6,
     of_form,
@@ -83,10 +88,10 @@ class _Found:
             "Statements: networks as given": self.statements(GIVEN),
             "Table 2, ms: the paper's / ours predicted / ours executed (*: fitted)": table_2(self.results),
             "Table 2: times one by one, hand-overs apart": times(self.results, self._spans()),
-            "Figure 6: quicker than the CPU alone": figure_6(self.results),
+            "Figure 6: quicker than the CPU alone": list(figure_6(self.results)),
             "Table 3: operators on the NPU, ours and (the paper's)": table_3(self.results),
-            "Table 4: partitions, ours and (the paper's)": table_4(self.results),
-            "Past the paper: the least time of a frame": past_the_paper(self.results),
+            "Table 4: partitions, ours and (the paper's)": list(table_4(self.results)),
+            "Past the paper: the least time of a frame": list(past_the_paper(self.results)),
             "Figure 7: int8 against floating point, random weights": self.closeness,
             "Figure 7 with a trained network: lines of text read right": self.reader,
             "Small graphs on paper: over the least of any assignment in any order": self.orders,
@@ -153,10 +158,9 @@ def partitiontuner(
                 found.closeness += closeness_rows(plans, answers)
             found.save()
     if lines:
-        found.reader = reader_rows(lines)
+        found.reader = list(reader_rows(lines))
     if graphs:
         found.orders = order_rows(graphs)
     for title, rows in found.save().items():
         if rows:
             report.show(f"{title} (emulated)", rows)
-    print(f"written to {report.folder}: partitiontuner.md, partitiontuner_statements.csv, partitiontuner_orders.csv")

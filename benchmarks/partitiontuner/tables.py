@@ -6,11 +6,11 @@ states to which times the board's description was fitted; for counts, `statement
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from benchmarks.partitiontuner.board import NETWORKS, SCHEMES
 from benchmarks.partitiontuner.cases import OURS, SUNK, TITLES, Planned
-from benchmarks.partitiontuner.published import NETWORKS, SCHEMES
 from benchmarks.report.results import Row, Spread
 
 ON_NPU: Final = tuple(scheme for scheme in SCHEMES if scheme != "baseline")
@@ -22,8 +22,8 @@ Results = Sequence[Planned]
 
 def of_form(results: Results, form: str) -> Results:
     """One result for each network and scheme: in that form, or as given if that is the same."""
-    has_sunk = {one.network for one in results if one.form == SUNK}
-    return [one for one in results if one.form == form or one.network not in has_sunk]
+    has_sunk = {one.case.network for one in results if one.case.form == SUNK}
+    return [one for one in results if one.case.form == form or one.case.network not in has_sunk]
 
 
 def table_2(results: Results) -> list[Row]:
@@ -34,7 +34,7 @@ def table_2(results: Results) -> list[Row]:
     return [
         {
             "network": own[0].case.published.title,
-            "form": own[0].form,
+            "form": own[0].case.form,
             **{
                 title: next((_cell(one) for one in own if one.scheme == scheme), "") for scheme, title in TITLES.items()
             },
@@ -53,7 +53,7 @@ def times(results: Results, spans: Mapping[tuple[str, str, str], str] | None = N
 
     `spans`: ranges over all sets of numbers, by network, form and scheme.
     """
-    return [_times(one, (spans or {}).get((one.network, one.form, one.scheme), "")) for one in results]
+    return [_times(one, (spans or {}).get((one.case.network, one.case.form, one.scheme), "")) for one in results]
 
 
 def _times(one: Planned, span: str) -> Row:
@@ -112,9 +112,8 @@ def _counts(own: Results) -> Row:
     }
 
 
-def table_4(results: Results) -> list[Row]:
+def table_4(results: Results) -> Iterator[Row]:
     """Numbers of partitions, the paper's in brackets."""
-    rows: list[Row] = []
     for own in _by_case(results):
         case = own[0].case
         papers = dict(zip(ON_NPU, case.published.partitions, strict=True)) | {"baseline": 1}
@@ -122,17 +121,15 @@ def table_4(results: Results) -> list[Row]:
         for scheme, title in TITLES.items():
             its = next((one.cell.partitions for one in own if one.scheme == scheme), None)
             row[title] = _beside(its, papers.get(scheme))
-        rows.append(row)
-    return rows
+        yield row
 
 
 def _beside(ours: int | None, paper: int | None) -> str:
     return f"{'' if ours is None else ours}{'' if paper is None else f' ({paper})'}"
 
 
-def figure_6(results: Results) -> list[Row]:
+def figure_6(results: Results) -> Iterator[Row]:
     """Reduction of time by a scheme, in percent of that of the CPU alone."""
-    rows: list[Row] = []
     for own in _by_case(results):
         baseline = next((one for one in own if one.scheme == "baseline"), None)
         if baseline is None:
@@ -141,43 +138,36 @@ def figure_6(results: Results) -> list[Row]:
             if one is baseline:
                 continue
             paper_ms, before_ms = one.paper_ms, baseline.paper_ms
-            rows.append(
-                {
-                    "network": one.case.published.title,
-                    "form": one.form,
-                    "scheme": TITLES[one.scheme],
-                    "paper %": None if paper_ms is None or before_ms is None else reduction(paper_ms, before_ms),
-                    "predicted %": reduction(one.cell.ms, baseline.cell.ms),
-                    "executed %": _reduction(one.stages_ms, baseline.stages_ms),
-                }
-            )
-    return rows
+            yield {
+                "network": one.case.published.title,
+                "form": one.case.form,
+                "scheme": TITLES[one.scheme],
+                "paper %": None if paper_ms is None or before_ms is None else reduction(paper_ms, before_ms),
+                "predicted %": reduction(one.cell.ms, baseline.cell.ms),
+                "executed %": _reduction(one.stages_ms, baseline.stages_ms),
+            }
 
 
-def past_the_paper(results: Results) -> list[Row]:
+def past_the_paper(results: Results) -> Iterator[Row]:
     """Ours compared with PartitionTuner and with the lower bound of all plans."""
-    rows: list[Row] = []
     for own in _by_case(results):
         by_scheme = {one.scheme: one for one in own}
         if not by_scheme.keys() >= {OURS, "partitiontuner"}:
             continue
         ours, tuned = by_scheme[OURS], by_scheme["partitiontuner"]
-        rows.append(
-            {
-                "network": ours.case.published.title,
-                "form": ours.form,
-                "PartitionTuner ms, predicted": tuned.cell.ms,
-                "ours ms, predicted": ours.cell.ms,
-                "quicker %, predicted": reduction(ours.cell.ms, tuned.cell.ms),
-                "quicker %, executed": _reduction(ours.stages_ms, tuned.stages_ms),
-                "quicker %, executed, with hand-overs": _reduction(ours.executed_ms, tuned.executed_ms),
-                "over the bound of any plan": ours.cell.ms / (1e3 * ours.found.lower_bound_s),
-                "over that of fork-join schedules": ours.over_bound,
-                "partitions": ours.cell.partitions,
-                "in parallel": ours.found.overlapping,
-            }
-        )
-    return rows
+        yield {
+            "network": ours.case.published.title,
+            "form": ours.case.form,
+            "PartitionTuner ms, predicted": tuned.cell.ms,
+            "ours ms, predicted": ours.cell.ms,
+            "quicker %, predicted": reduction(ours.cell.ms, tuned.cell.ms),
+            "quicker %, executed": _reduction(ours.stages_ms, tuned.stages_ms),
+            "quicker %, executed, with hand-overs": _reduction(ours.executed_ms, tuned.executed_ms),
+            "over the bound of any plan": ours.cell.ms / (1e3 * ours.found.lower_bound_s),
+            "over that of fork-join schedules": ours.over_bound,
+            "partitions": ours.cell.partitions,
+            "in parallel": ours.found.overlapping,
+        }
 
 
 def reduction(after: float, before: float) -> float:
@@ -194,5 +184,5 @@ def _by_case(results: Results) -> list[Results]:
     order = list(NETWORKS)
     found: dict[tuple[int, bool], list[Planned]] = {}
     for one in results:
-        found.setdefault((order.index(one.network), one.form == SUNK), []).append(one)
+        found.setdefault((order.index(one.case.network), one.case.form == SUNK), []).append(one)
     return [found[key] for key in sorted(found)]

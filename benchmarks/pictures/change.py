@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from benchmarks.pictures.cases import ON_WALKED, ms, walked
 from benchmarks.pictures.frames import IN_FLIGHT
-from benchmarks.pictures.rows import Rows
-from benchmarks.pictures.served import served
+from benchmarks.pictures.served import ON_WALKED, Rows, ms, served, walked
 from benchmarks.pictures.sheet import WIDTH, Sheet, dot
 
 PROPOSED_S: Final = 0.35

@@ -5,9 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 from typing import Final
 
-from benchmarks.pictures.cases import EQUAL, equal, ms
-from benchmarks.pictures.rows import Rows
-from benchmarks.pictures.served import served
+from benchmarks.pictures.served import EQUAL, Rows, equal, ms, served
 from benchmarks.pictures.sheet import WIDTH, Sheet
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.plan.plan import Plan

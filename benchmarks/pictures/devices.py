@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from benchmarks.dcg.board import CPU_P_FIRST, CPU_S, OPT, PIM_FIRST, SHOWN, Case, cases, place
-from benchmarks.pictures.cases import ms
+from benchmarks.pictures.served import ms
 from benchmarks.pictures.sheet import WIDTH, At, Sheet, dot, figure, rect, text
 from shisha_rt.placement.check import Cost, cost
 from shisha_rt.placement.problem import Assignment

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 from benchmarks.pictures.change import change
@@ -16,9 +15,13 @@ from benchmarks.pictures.walk import walk
 from benchmarks.report.facts import ROOT
 
 FOLDER: Final = ROOT / "docs" / "pictures"
-PICTURES: Final[Mapping[str, Callable[[], Sheet]]] = MappingProxyType(
-    {"how_frames": frames, "how_walk": walk, "how_copies": copies, "how_change": change, "how_devices": devices}
-)
+PICTURES: Final[Mapping[str, Callable[[], Sheet]]] = {
+    "how_frames": frames,
+    "how_walk": walk,
+    "how_copies": copies,
+    "how_change": change,
+    "how_devices": devices,
+}
 
 
 def path_of(name: str) -> Path:

@@ -6,8 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
-from benchmarks.pictures.cases import ON_WALKED, layers_of, ms, walked
-from benchmarks.pictures.served import Part, served
+from benchmarks.pictures.served import ON_WALKED, Part, layers_of, ms, served, walked
 from benchmarks.pictures.sheet import WIDTH, At, Sheet, dot, rect, text
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan

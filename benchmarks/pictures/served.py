@@ -1,24 +1,75 @@
-"""Frames served in a simulation (see `paper_daemon`), with times of parts by costs. Pure.
+"""What several pictures show: SynthNet on C2, frames served in a simulation, and their parts as bars. Pure.
 
-So pictures show what `core/lifecycle/` would do with these plans: which worker gets a frame, which epoch it uses, and
-when an epoch is retired.
+Frames are served by the real lifecycle (see `paper_daemon`), with times of parts by costs. So pictures show what
+`core/lifecycle/` would do with these plans: which worker gets a frame, which epoch it uses, and when it is retired.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
+from benchmarks.pictures.sheet import WIDTH, At, Sheet, figure, rect, text
 from benchmarks.rigs.paper_daemon import PaperDaemon
+from benchmarks.shisha.cases import SYNTHNET, Case, case, seeded
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.lifecycle.lifecycle import Lifecycle
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.plan.plan import Plan
+from shisha_rt.papers.simulate.simulated_evaluator import SimulatedEvaluator
+from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.verify import PlanRules
+from shisha_rt.planner.loop import Result, run
+from shisha_rt.planner.tune import DEFAULT_HEURISTIC, shisha
+
+# --- the walk and the costs of several pictures -----------------------------------------------------------------------
+
+
+WALKED: Final = "C2"
+"""Two fast places, and two whose cores take three times as long; each has eight cores."""
+EQUAL: Final = "C6"
+"""Eight equal places of four cores each."""
+ON_WALKED: Final = f"SynthNet on machine {WALKED} of the Shisha paper, simulated from roofline costs"
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """The walk of Algorithm 2 from Algorithm 1's seed."""
+
+    case: Case
+    result: Result
+
+    @property
+    def seed(self) -> Plan:
+        return self.result.trials[0].plan
+
+
+@lru_cache
+def walked() -> Walked:
+    on = case(SYNTHNET, WALKED)
+    walk = shisha(seeded(on), on.places, balance=DEFAULT_HEURISTIC.balance)
+    return Walked(on, run(walk, SimulatedEvaluator(on.costs)))
+
+
+@lru_cache
+def equal() -> Case:
+    return case(SYNTHNET, EQUAL)
+
+
+def layers_of(stage: Stage) -> str:
+    return f"layer {stage.first}" if stage.first == stage.last else f"layers {stage.first}–{stage.last}"
+
+
+def ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.1f} ms"
+
+
+# --- frames served in a simulation ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +153,62 @@ class _Paper(PaperDaemon):
                 self.live_s[epoch] = self.now_s
             case do.EpochEnded(epoch=epoch):
                 self.retired_s[epoch] = self.now_s
+
+
+# --- parts as bars on a time axis -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The first place's row is at `top`; `seconds` of the machine's time are drawn between `left` and `right`."""
+
+    names: Sequence[str]
+    top: float
+    row: float
+    bar: float
+    left: float
+    right: float
+    seconds: float
+
+    @property
+    def bottom(self) -> float:
+        return self.top + self.row * len(self.names)
+
+    def x_of(self, at_s: float) -> float:
+        return self.left + (self.right - self.left) * min(at_s, self.seconds) / self.seconds
+
+    def draw(self, sheet: Sheet, parts: Iterable[Part], colour_of: Callable[[Part], str], style: str) -> None:
+        """Draw each part with the number of its frame; later parts are left out, those that end later cut."""
+        for index, name in enumerate(self.names):
+            y = self.top + self.row * index
+            sheet.text(self.left - 8, y + self.bar / 2 + 4.5, name, f"{style} b e")
+            sheet.rect(self.left, y, self.right - self.left, self.bar, "faint")
+        bars: dict[str, list[str]] = {}
+        numbers: list[str] = []
+        for part in parts:
+            if part.start_s < self.seconds:
+                x, right = self.x_of(part.start_s), self.x_of(part.end_s)
+                y = self.top + self.row * self.names.index(part.place)
+                width = max(right - x - 1, 0.5)
+                bars.setdefault(colour_of(part), []).append(
+                    f"M{figure(x, 1)} {figure(y)}h{figure(width, 1)}v{figure(self.bar)}h-{figure(width, 1)}z"
+                )
+                if width > 8 * len(str(part.frame)):
+                    numbers.append(
+                        text(round((x + right) / 2, 1), y + self.bar / 2 + 4.5, str(part.frame), f"{style} c o")
+                    )
+        for colour, paths in bars.items():
+            sheet.add(f'<path fill="var(--{colour})" d="{"".join(paths)}"/>')
+        sheet.add("".join(numbers))
+
+    def axis(self, sheet: Sheet, y: float, step_s: float = 0.2) -> None:
+        for index in range(round(self.seconds / step_s) + 1):
+            at_s = step_s * index
+            sheet.text(self.x_of(at_s), y, f"{figure(at_s, 1)} s", "s m c")
+
+    def uncovered(self, sheet: Sheet, top: float, bottom: float, seconds: float) -> None:
+        """Uncover what was drawn between `top` and `bottom` as `seconds` pass, with a line at the present time."""
+        cover = rect(0, top, WIDTH, bottom - top, "paper")
+        line = f'<path d="M0 {figure(top)}V{figure(bottom)}" stroke="var(--ink)" stroke-width="1.5"/>'
+        right = (At(0.0, self.left), At(seconds, self.right))
+        sheet.moving(cover + line, (*right, At(seconds + 0.01, WIDTH + 2)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-from benchmarks.pictures.cases import ON_WALKED, Walked, ms, walked
+from benchmarks.pictures.served import ON_WALKED, Walked, ms, walked
 from benchmarks.pictures.sheet import WIDTH, At, Sheet, figure, rect, text
 from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.loop import Trial

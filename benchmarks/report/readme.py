@@ -12,8 +12,8 @@ from typing import Final
 
 from benchmarks.report.facts import ROOT
 from benchmarks.report.headers import header
+from benchmarks.report.page import tally
 from benchmarks.report.results import RESULTS, read_csv
-from benchmarks.report.statements import tally
 from shisha_rt.errors import BadInput
 
 BEGIN: Final = "<!-- python -m benchmarks readme: {} -->"
@@ -86,7 +86,7 @@ def race_table(folder: Path) -> str:
         over = (_ratio(daemon, f"best {kind} / it", named=f"best {kind}") for kind in ("engine", "server"))
         rows.append([_title(model), *times, *over])
     titles = [*(RACERS[side] for side in sides), "over the best plain engine", "over the best server"]
-    return _table(["ms a frame", *titles], rows, f"From {_made_by(folder, 'race')}, {_host(folder, 'race')}.")
+    return _table(["ms a frame", *titles], rows, _from(folder, "race") + ".")
 
 
 def rivals_table(folder: Path) -> str:
@@ -116,7 +116,7 @@ def rivals_table(folder: Path) -> str:
         ["", "shisha-rt", "the best rival", "rate over the best rival's"],
         rows,
         f"{summary}. Times and rates are medians over the rounds, so a rate need not be the quotient of two times.\n"
-        f"From {_made_by(folder, 'race')}, {_host(folder, 'race')}, {cores} cores.",
+        f"{_from(folder, 'race')}, {cores} cores.",
     )
 
 
@@ -132,7 +132,7 @@ def alone_table(folder: Path) -> str:
     ]
     titles = ["", "pause", "for latency", "default", "ONNX Runtime", "OpenVINO"]
     titles += ["for latency over the better", "default over it"]
-    return _table(titles, rows, f"From {_made_by(folder, 'alone')}, {_host(folder, 'alone')}.")
+    return _table(titles, rows, _from(folder, "alone") + ".")
 
 
 def branches_table(folder: Path) -> str:
@@ -159,7 +159,7 @@ def energy_table(folder: Path) -> str:
         for row in read_csv(folder / "energy.csv")
     ]
     titles = ["", "plan for", "predicted", "measured", "over the plan for energy", "by itself", "frames/s"]
-    return _table(titles, rows, f"From {_made_by(folder, 'energy')}, {_host(folder, 'energy')}.")
+    return _table(titles, rows, _from(folder, "energy") + ".")
 
 
 def hosts_table(folder: Path) -> str:
@@ -247,8 +247,9 @@ def _title(model: str) -> str:
     return TITLES.get(model, model)
 
 
-def _host(folder: Path, result: str) -> str:
-    return header(folder / f"{result}.csv").get("cpu", "an unknown host")
+def _from(folder: Path, result: str) -> str:
+    """By which file, and on which processor."""
+    return f"From {_made_by(folder, result)}, {header(folder / f'{result}.csv').get('cpu', 'an unknown host')}"
 
 
 def _made_by(folder: Path, result: str) -> str:

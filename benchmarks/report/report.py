@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from benchmarks.report.facts import facts
 from benchmarks.report.headers import with_kept
 from benchmarks.report.page import save_page
-from benchmarks.report.results import Row, results_of, save_csv, show
+from benchmarks.report.results import QUICK_RESULTS, RESULTS, Row, in_turns, save_csv, save_figure, show
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _CLEAR: Final = "\r\033[K"
+_T = TypeVar("_T")
 
 
 class Report:
@@ -25,9 +29,10 @@ class Report:
 
     def __init__(self, name: str, about: Mapping[str, str] = MappingProxyType({}), *, quick: bool = False) -> None:
         self.about = {**facts(), **about}
-        self.folder = results_of(quick=quick)
+        self.folder = QUICK_RESULTS if quick else RESULTS
         self._name = name
         self._began_s = time.monotonic()
+        self._written: set[Path] = set()
         self._is_terminal = sys.stderr.isatty()
 
     def step(self, what: str) -> None:
@@ -42,22 +47,50 @@ class Report:
             sys.stderr.write(f"{_CLEAR}{self._name}: {what} ({minutes}:{seconds:02d})")
             sys.stderr.flush()
 
-    def save(self, rows: Sequence[Row], name: str = "") -> Path:
-        """Write a file of results: as often as there are more rows, so that those are kept if a later one fails."""
-        return save_csv(name or self._name, rows, self.about, self.folder)
+    def rounds(self, what: str, sides: Mapping[str, Callable[[], _T]], count: int) -> list[dict[str, _T]]:
+        """What each side returns in each round. All take turns; each round begins with another side."""
+        found: list[dict[str, _T]] = []
+        for number, turn in enumerate(in_turns(list(sides), count), start=1):
+            found.append({})
+            for name in turn:
+                self.glance(f"{what}: round {number} of {count}, {name}")
+                found[-1][name] = sides[name]()
+        return found
 
-    def save_by(self, column: str, rows: Sequence[Row], name: str = "", *, add: bool = True) -> Path:
+    def save(self, rows: Sequence[Row], name: str = "", **about: str) -> None:
+        """Write a file of results: as often as there are more rows, so that those are kept if a later one fails.
+
+        `about`: further facts of its header.
+        """
+        self._say(save_csv(name or self._name, rows, self.about | about, self.folder))
+
+    def save_by(self, column: str, rows: Sequence[Row], name: str = "", *, add: bool = True) -> None:
         """As `save`, with the commit of each row; `add`: the file keeps rows that have other values of a column."""
         kept = self.folder / f"{name or self._name}.csv" if add else None
-        return save_csv(name or self._name, *with_kept(kept, column, rows, self.about), self.folder)
+        self._say(save_csv(name or self._name, *with_kept(kept, column, rows, self.about), self.folder))
 
-    def save_page(self, head: str, sections: Mapping[str, Sequence[Row] | str], **fields: object) -> Path:
+    def save_figure(self, name: str, figure: Figure) -> None:
+        self._say(save_figure(name, figure, self.about, self.folder))
+
+    def save_page(self, head: str, sections: Mapping[str, Sequence[Row] | str], **fields: object) -> None:
         """Write a page of results. `head`: its fields are the facts, and `fields`."""
-        return save_page(self._name, head.format(**self.about, **fields), sections, self.folder)
+        self._say(save_page(self._name, head.format(**self.about, **fields), sections, self.folder))
 
     def show(self, title: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:
         self._clear()
         show(title, rows, notes)
+
+    def keep(self, title: str, rows: Sequence[Row], notes: Sequence[str] = (), *, name: str = "") -> None:
+        """Write a file of results, and show it."""
+        self.save(rows, name)
+        self.show(title, rows, notes)
+
+    def _say(self, path: Path) -> None:
+        """Say where a file is, when it is written for the first time."""
+        if path not in self._written:
+            self._written.add(path)
+            self._clear()
+            print(f"{self._name}: writes {path}", flush=True)
 
     def _clear(self) -> None:
         if self._is_terminal:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RESULTS: Final = Path(__file__).parent.parent / "results"
-_QUICK_RESULTS: Final = RESULTS / "quick"
-"""Of runs with less, beside what is kept in the repository."""
+QUICK_RESULTS: Final = RESULTS / "quick"
+"""Of runs with less, which overwrite nothing that is kept in the repository."""
 
 _COLOURS: Final = 96
 
@@ -48,9 +49,21 @@ class Spread:
         return {name: self.median, f"{name}, lower quartile": self.low, f"{name}, upper quartile": self.high}
 
 
-def results_of(*, quick: bool) -> Path:
-    """The folder for the results of a run: one with `--quick` overwrites none that are kept."""
-    return _QUICK_RESULTS if quick else RESULTS
+def spreads(rounds: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
+    return {name: Spread.of(each[name] for each in rounds) for name in rounds[0]}
+
+
+def percentile(figures: Sequence[float], percent: float) -> float:
+    return float(np.percentile(figures, percent))
+
+
+def at_ms(seconds: Sequence[float], percent: float) -> float | None:
+    """Percentile in milliseconds; None without figures."""
+    return 1e3 * percentile(seconds, percent) if len(seconds) else None
+
+
+def listed(figures: Mapping[str, object], column: str) -> list[Row]:
+    return [{"what": what, column: figure} for what, figure in figures.items()]
 
 
 def show(title: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:

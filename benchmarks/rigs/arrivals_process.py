@@ -12,6 +12,7 @@ import selectors
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from benchmarks.rigs.asking import ANSWERED, REFUSED, Heard
@@ -33,24 +34,23 @@ class Arrivals:
         with Client(endpoint, share=False, model=model) as first:
             self._pattern = random_frames(first, 1)[0]
         self._frames: list[Frame] = []
-        self._lost = 0
 
     async def fill(self) -> None:
         self._frames = [await self._new() for _ in range(_READY)]
 
     async def arrivals(self, arrivals: Sequence[float], count_from_s: float = 0.0) -> dict[str, object]:
         begun_s = time.monotonic()
-        heard, self._lost = Heard(begun_s + count_from_s), 0
+        heard = Heard(count_from_s=begun_s + count_from_s)
         async with asyncio.TaskGroup() as frames:
             for after_s in arrivals:
                 await asyncio.sleep(begun_s + after_s - time.monotonic())
                 frames.create_task(self._one(begun_s + after_s, heard))
-        return heard.told(self._lost)
+        return asdict(heard)
 
     async def burst(self, seconds: float, in_flight: int) -> dict[str, object]:
         """Keep `in_flight` frames in flight; return frames per second."""
         begun_s = time.monotonic()
-        heard = Heard(begun_s)
+        heard = Heard(count_from_s=begun_s)
 
         async def one_after_the_other() -> None:
             while time.monotonic() < begun_s + seconds:
@@ -60,7 +60,7 @@ class Arrivals:
         async with asyncio.TaskGroup() as clients:
             for _ in range(in_flight):
                 clients.create_task(one_after_the_other())
-        return {"frames": heard.answered, "fps": heard.answered / (time.monotonic() - begun_s)}
+        return {"frames": len(heard.latencies_s), "fps": len(heard.latencies_s) / (time.monotonic() - begun_s)}
 
     async def _one(self, due_s: float, heard: Heard) -> bool:
         """Send a frame and note its result; return whether it was refused."""
@@ -71,7 +71,7 @@ class Arrivals:
         except ResourceExhausted:
             outcome = REFUSED
         except Timeout:
-            self._lost += 1
+            heard.lost += 1
             return False
         except ShishaError as error:
             outcome = str(error)

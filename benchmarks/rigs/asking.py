@@ -5,14 +5,17 @@ Only numpy is used beside the standard library, as a client may run under its se
 
 from __future__ import annotations
 
+import math
 import queue
+import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Protocol
 
 import numpy as np
 
-from benchmarks.rigs.child_process import Child
+from benchmarks.rigs.child_process import Child, Fields, obey
 
 _WARM_UP_FRAMES: Final = 24
 _DRAIN_S: Final = 60.0
@@ -38,7 +41,7 @@ class Asking:
         self._asker = asker
         self._next = 0
 
-    def burst(self, seconds: float, in_flight: int) -> dict[str, object]:
+    def burst(self, seconds: float, in_flight: int) -> Fields:
         """A burst as in `client_process`: for `seconds` after a warm-up; `total_frames` counts all frames."""
         self._asker.wait(0)  # connections may have ended since
         ends_s = float("inf")
@@ -63,7 +66,7 @@ class Asking:
         frame_s = (measured_s[-1] - measured_s[0]) / (len(measured_s) - 1)
         return {"frame_s": frame_s, "total_frames": len(answered_s)}
 
-    def arrivals(self, arrivals: Sequence[float], count_from_s: float = 0.0) -> dict[str, object]:
+    def arrivals(self, arrivals: Sequence[float], count_from_s: float = 0.0) -> Fields:
         """Send frames at `arrivals` (seconds after the call), however many are in flight; latencies count from then.
 
         Frames before `count_from_s` are not counted, unless they fail or are lost.
@@ -71,7 +74,7 @@ class Asking:
         self._asker.wait(0)  # connections may have ended since
         begun_s = time.monotonic()
         due_s: dict[int, float] = {}
-        heard = Heard(begun_s + count_from_s)
+        heard = Heard(count_from_s=begun_s + count_from_s)
         for after_s in arrivals:
             while (left_s := begun_s + after_s - time.monotonic()) > 0:
                 self._hear(left_s, due_s, heard)
@@ -80,7 +83,8 @@ class Asking:
         until_s = time.monotonic() + _DRAIN_S
         while due_s and time.monotonic() < until_s:
             self._hear(until_s - time.monotonic(), due_s, heard)
-        return heard.told(len(due_s))
+        heard.lost = len(due_s)
+        return asdict(heard)
 
     def _send(self) -> int:
         self._next += 1
@@ -92,30 +96,35 @@ class Asking:
             heard.take(due_s.pop(number), time.monotonic(), outcome)
 
 
+@dataclass(slots=True)
 class Heard:
-    """Results of frames that were sent at their times, from `count_from_s` on; failures always count."""
+    """Results of frames that were to be sent at their times; latencies count from these. `count_from_s`: those due
+    before do not count, unless they fail.
+    """
 
-    def __init__(self, count_from_s: float) -> None:
-        self._count_from_s = count_from_s
-        self._latencies_s: list[float] = []
-        self._refused = self._failed = 0
+    latencies_s: list[float] = field(default_factory=list)
+    refused: int = 0
+    failed: int = 0
+    lost: int = 0
+    count_from_s: float = -math.inf
 
     def take(self, due_s: float, now_s: float, outcome: str) -> None:
         if outcome not in (ANSWERED, REFUSED):
-            self._failed += 1
-        elif due_s < self._count_from_s:
+            self.failed += 1
+        elif due_s < self.count_from_s:
             return
         elif outcome == ANSWERED:
-            self._latencies_s.append(now_s - due_s)
+            self.latencies_s.append(now_s - due_s)
         else:
-            self._refused += 1
+            self.refused += 1
 
     @property
-    def answered(self) -> int:
-        return len(self._latencies_s)
+    def sent(self) -> int:
+        return len(self.latencies_s) + self.refused + self.failed + self.lost
 
-    def told(self, lost: int) -> dict[str, object]:
-        return {"latencies_s": self._latencies_s, "refused": self._refused, "failed": self._failed, "lost": lost}
+    @property
+    def refused_percent(self) -> float:
+        return 100 * self.refused / max(1, self.sent)
 
 
 class Came:
@@ -133,9 +142,7 @@ class Came:
 
 def obeying(asking: Asking, in_flight: int) -> Child:
     """Carry out orders: `seconds` of a burst, or `arrivals` (see `Asking`)."""
-    order = yield {"ready": True}
-    while True:
-        order = yield asking.arrivals(**order) if "arrivals" in order else asking.burst(order["seconds"], in_flight)
+    return obey(lambda **its: asking.arrivals(**its) if "arrivals" in its else asking.burst(its["seconds"], in_flight))
 
 
 def random_inputs(inputs: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray[Any, Any]]:
@@ -150,3 +157,16 @@ def random_inputs(inputs: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray[A
 
 def raw_frame(inputs: Sequence[Mapping[str, Any]]) -> bytes:
     return b"".join(array.tobytes() for array in random_inputs(inputs).values())
+
+
+def one_by_one(run: Callable[[], object], seconds: float, pause_s: float) -> Fields:
+    """The median of `run`'s wall times, and the number of frames, at least one."""
+    took_s: list[float] = []
+    ends_s = time.monotonic() + seconds
+    while not took_s or time.monotonic() < ends_s:
+        began_s = time.perf_counter()
+        run()
+        took_s.append(time.perf_counter() - began_s)
+        if pause_s:
+            time.sleep(pause_s)
+    return {"frame_s": statistics.median(took_s), "total_frames": len(took_s)}

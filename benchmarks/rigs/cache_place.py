@@ -5,24 +5,14 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Final
-
-_CACHE: Final = "XDG_CACHE_HOME"
+from unittest.mock import patch
 
 
-@contextmanager
-def cache_at(folder: Path) -> Iterator[None]:
+def cache_at(folder: Path) -> AbstractContextManager[object]:
     """Context in which this process and its children have their cache in `folder`."""
-    before = os.environ.get(_CACHE)
-    os.environ[_CACHE] = str(folder)
-    try:
-        yield
-    finally:
-        del os.environ[_CACHE]
-        if before is not None:
-            os.environ[_CACHE] = before
+    return patch.dict(os.environ, {"XDG_CACHE_HOME": str(folder)})
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Final
 
 _PATIENCE_S: Final = 20.0
@@ -27,7 +27,9 @@ def command_of(module: str, settings: Fields, python: str = sys.executable) -> l
 
 
 class ChildProcess:
-    """A child, which answers each line with one line."""
+    """A child, which answers each line with one line. `ready`: its first line, which it writes when it is ready."""
+
+    ready: Fields
 
     def __init__(self, module: str, settings: Fields, python: str = sys.executable, enter: Sequence[str] = ()) -> None:
         self._popen = subprocess.Popen(
@@ -71,16 +73,24 @@ class ChildProcess:
 @contextlib.contextmanager
 def child_process(
     module: str, *, python: str = sys.executable, enter: Sequence[str] = (), **settings: object
-) -> Iterator[tuple[ChildProcess, Fields]]:
-    """Start a process; yield it with its first line, which it writes when it is ready.
+) -> Iterator[ChildProcess]:
+    """Start a process; yield it when it is ready.
 
     `python`: its interpreter. `enter`: a command that executes it elsewhere, such as in another namespace.
     """
     child = ChildProcess(module, settings, python, enter)
     try:
-        yield child, child.hear()
+        child.ready = child.hear()
+        yield child
     finally:
         child.end()
+
+
+def obey(answer: Callable[..., Fields], **ready: object) -> Child:
+    """In the child: its first line, then what `answer` returns for the fields of each order."""
+    order = yield {"ready": True, **ready}
+    while True:
+        order = yield answer(**order)
 
 
 def say(**fields: object) -> None:

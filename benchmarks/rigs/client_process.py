@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.rigs.child_process import Child
-from benchmarks.rigs.one_by_one import one_by_one
+from benchmarks.rigs.asking import one_by_one
+from benchmarks.rigs.child_process import Child, Fields, obey
 from shisha_rt.cli.drive import frames
 from shisha_rt.client import Client
 
@@ -35,7 +35,12 @@ class Streaming:
         self._frames = itertools.cycle(random_frames(self._client, in_flight + 1))
         self._ends_s = 0.0
 
-    def burst(self, seconds: float) -> dict[str, object]:
+    def run(self, seconds: float, pause_s: float | None = None) -> Fields:
+        if pause_s is None:
+            return self.burst(seconds)
+        return one_by_one(lambda: self._client.infer(next(self._frames)), seconds, pause_s)
+
+    def burst(self, seconds: float) -> Fields:
         """Stream for `seconds` after a warm-up. `total_frames` also counts the warm-up and the rest in flight."""
         self._ends_s = float("inf")
         answered_s: list[float] = []
@@ -56,9 +61,6 @@ class Streaming:
             "total_frames": len(answered_s),
             "answered_s": measured_s,
         }
-
-    def alone(self, seconds: float, pause_s: float) -> dict[str, object]:
-        return one_by_one(lambda: self._client.infer(next(self._frames)), seconds, pause_s)
 
     @property
     def sharing(self) -> bool:
@@ -83,6 +85,4 @@ def random_frames(client: Client, count: int) -> list[Frame]:
 
 def child(endpoint: str, in_flight: int, share: bool = True) -> Child:
     streaming = Streaming(endpoint, in_flight, share)
-    order = yield {"ready": True, "sharing": streaming.sharing}
-    while True:
-        order = yield (streaming.alone if "pause_s" in order else streaming.burst)(**order)
+    return obey(streaming.run, sharing=streaming.sharing)

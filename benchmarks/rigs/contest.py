@@ -15,7 +15,6 @@ Clients are separate processes with the same number of frames in flight.
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,11 +25,11 @@ from typing import Any, Final, NamedTuple
 import psutil
 
 from benchmarks.report.results import in_turns
-from benchmarks.rigs.child_process import ChildProcess, Fields, child_process
+from benchmarks.rigs.child_process import ChildProcess
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.control import live_plan, set_live, tune
+from benchmarks.rigs.daemons import Rig, profiled
 from benchmarks.rigs.engine_process import PLAIN
-from benchmarks.rigs.profiled import profiled
 from benchmarks.rigs.resources import cpu_time, whole_cpu_s
 from benchmarks.rigs.servers import SERVERS, awake, running, stopped
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
@@ -64,8 +63,6 @@ DAEMON: Final[Mapping[str, Way]] = {
     "daemon_http_shared": Way("http", share=True),
 }
 SIDES: Final = (*DAEMON, *PLAIN, *SERVERS)
-
-_TIMEOUT_S: Final = 60.0
 
 Spent = Mapping[str, float]
 """CPU seconds by component."""
@@ -164,14 +161,13 @@ def contest(
     network: Network, machine: Machine, names: Sequence[str], interpreters: Mapping[str, str], tell: Tell
 ) -> Iterator[Contest]:
     """Start the possible sides among `names`, with tuned daemons. `interpreters`: by server."""
-    with contextlib.ExitStack() as closing:
+    with Rig() as rig:
         plans: Mapping[str, str] = {}
         sides: list[Side] = []
         left_out: dict[str, str] = {}
         if wanted := [name for name in DAEMON if name in names]:
             tell(f"{network.model}: tuning the daemon")
-            plans, found = closing.enter_context(_daemons(network, machine, wanted))
-            sides += found
+            plans, sides = _daemons(rig, network, machine, wanted)
         for name in names:
             if name in DAEMON:
                 continue
@@ -180,8 +176,10 @@ def contest(
                 left_out[name] = "OpenVINO is not installed: expected the extra `openvino`"
                 continue
             try:
-                side = _engine(network, name) if name in PLAIN else _server(network, name, interpreters[name])
-                sides.append(closing.enter_context(side))
+                if name in PLAIN:
+                    sides.append(_engine(rig, network, name))
+                else:
+                    sides.append(_server(rig, network, name, interpreters[name]))
             except Failure as failure:
                 left_out[name] = str(failure)
         yield Contest(network.model, sides, len(network.cores), plans, left_out)
@@ -189,8 +187,6 @@ def contest(
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """A daemon, and its CPU time."""
-
     daemon: ChildDaemon
     control: Client
     workers: Sequence[int]
@@ -207,66 +203,55 @@ class _Served:
         return [child.pid for child in children if "shisha_rt.http.process" in child.cmdline()]
 
 
-@contextlib.contextmanager
 def _daemons(
-    network: Network, machine: Machine, names: Sequence[str]
-) -> Iterator[tuple[Mapping[str, str], list[Side]]]:
-    """Start the daemons that the sides `names` need; yield them with their plans.
+    rig: Rig, network: Network, machine: Machine, names: Sequence[str]
+) -> tuple[Mapping[str, str], list[Side]]:
+    """Start the daemons that the sides `names` need; return their plans, too.
 
     The first daemon with given engines is tuned, with frames of its first side; others get its plan.
     """
-    with contextlib.ExitStack() as closing:
-        folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="race-"))
-        sides: list[Side] = []
-        served: dict[str, _Served] = {}
-        plans: dict[str, Plan] = {}
-        for name in names:
-            way = DAEMON[name]
-            begins = way.daemon not in served
-            if begins:
-                served[way.daemon] = closing.enter_context(_daemon(network, machine, folder, way))
-            daemon = served[way.daemon]
-            client = closing.enter_context(_client(network, daemon.daemon, way))
-            if begins and way.engine not in plans:
-                tune(daemon.control, client)
-                plans[way.engine] = live_plan(daemon.control)
-            elif begins:
-                set_live(daemon.control, plans[way.engine])
-            spent = daemon.spent_with_http if way.transport == "http" else daemon.spent
-            sides.append(Side(name, way.daemon, client, _with_client(spent, client.pid)))
-        yield {name: str(plans[DAEMON[name].engine]) for name in names}, sides
+    folder, sides = rig.folder(), list[Side]()
+    served: dict[str, _Served] = {}
+    plans: dict[str, Plan] = {}
+    for name in names:
+        way = DAEMON[name]
+        begins = way.daemon not in served
+        if begins:
+            served[way.daemon] = _daemon(rig, network, machine, folder, way)
+        daemon = served[way.daemon]
+        client = _client(rig, network, daemon.daemon, way)
+        if begins and way.engine not in plans:
+            tune(daemon.control, client)
+            plans[way.engine] = live_plan(daemon.control)
+        elif begins:
+            set_live(daemon.control, plans[way.engine])
+        spent = daemon.spent_with_http if way.transport == "http" else daemon.spent
+        sides.append(Side(name, way.daemon, client, _with_client(spent, client.pid)))
+    return {name: str(plans[DAEMON[name].engine]) for name in names}, sides
 
 
-@contextlib.contextmanager
-def _daemon(network: Network, machine: Machine, folder: str, way: Way) -> Iterator[_Served]:
+def _daemon(rig: Rig, network: Network, machine: Machine, folder: Path, way: Way) -> _Served:
     options = ["--machine", machine.source, "--strategy", "guided", "--objective", "throughput", "--fresh"]
     options += ["--engine", way.engine]
     endpoint = "tcp://127.0.0.1:0"
     if way.transport != "tcp":
         endpoint = f"ipc://{folder}/{way.daemon}"
         options += ["--http", "127.0.0.1:0", "--http", f"unix:{folder}/{way.daemon}-http", "--http-shared-memory"]
-    with (
-        child_daemon(f"zoo:{network.model}", *options, endpoint=endpoint) as daemon,
-        Client(daemon.endpoint, timeout_s=_TIMEOUT_S) as control,
-    ):
-        yield _Served(daemon, control, [place["pid"] for place in control.status()["places"]])
+    daemon = rig.enter_context(child_daemon(f"zoo:{network.model}", *options, endpoint=endpoint))
+    control = rig.control(daemon.endpoint)
+    return _Served(daemon, control, [place["pid"] for place in control.status()["places"]])
 
 
-@contextlib.contextmanager
-def _client(network: Network, daemon: ChildDaemon, way: Way) -> Iterator[ChildProcess]:
-    settings: dict[str, Any]
+def _client(rig: Rig, network: Network, daemon: ChildDaemon, way: Way) -> ChildProcess:
     if way.transport == "http":
         tcp, unix = daemon.http
         to = {"unix": unix.removeprefix("unix:")} if way.share else {"ports": [int(tcp.rpartition(":")[2])]}
-        settings = {**to, "shared": way.share, "model": network.model, "inputs": network.inputs}
-        with child_process("benchmarks.rigs.http_process", **settings, in_flight=IN_FLIGHT) as (client, _):
-            yield client
-        return
-    settings = {"endpoint": daemon.endpoint, "in_flight": IN_FLIGHT, "share": way.share}
-    with child_process("benchmarks.rigs.client_process", **settings) as (client, told):
-        if way.share and not told["sharing"]:
-            raise Failure("client and daemon share no memory, expected them to")
-        yield client
+        its = {"shared": way.share, "model": network.model, "inputs": network.inputs, "in_flight": IN_FLIGHT}
+        return rig.child("http_process", **to, **its)
+    client = rig.child("client_process", endpoint=daemon.endpoint, in_flight=IN_FLIGHT, share=way.share)
+    if way.share and not client.ready["sharing"]:
+        raise Failure("client and daemon share no memory, expected them to")
+    return client
 
 
 def _with_client(server: Callable[[], Spent], pid: int) -> Callable[[], Spent]:
@@ -277,39 +262,27 @@ def _with_client(server: Callable[[], Spent], pid: int) -> Callable[[], Spent]:
     return spent
 
 
-@contextlib.contextmanager
-def _engine(network: Network, name: str) -> Iterator[Side]:
-    with plain_engine(network, name) as (engine, _):
-        yield Side(name, name, engine, lambda: {"workers": whole_cpu_s(engine.pid)})
+def _engine(rig: Rig, network: Network, name: str) -> Side:
+    engine = plain_engine(rig, network, name)
+    return Side(name, name, engine, lambda: {"workers": whole_cpu_s(engine.pid)})
 
 
-def plain_engine(network: Network, name: str) -> contextlib.AbstractContextManager[tuple[ChildProcess, Fields]]:
+def plain_engine(rig: Rig, network: Network, name: str) -> ChildProcess:
     """Start one of `engine_process.PLAIN`."""
-    return child_process(
-        "benchmarks.rigs.engine_process",
-        rival=name,
-        path=str(network.path),
-        cleaned=str(network.cleaned),
-        inputs=network.inputs,
-        cores=network.cores,
-    )
+    paths = {"path": str(network.path), "cleaned": str(network.cleaned)}
+    return rig.child("engine_process", rival=name, **paths, inputs=network.inputs, cores=network.cores)
 
 
-@contextlib.contextmanager
-def _server(network: Network, name: str, python: str) -> Iterator[Side]:
+def _server(rig: Rig, network: Network, name: str, python: str) -> Side:
     started = running(name, python, network.path, network.inputs, len(network.cores), IN_FLIGHT)
-    with stopped(started) as its:
+    its = rig.enter_context(stopped(started))
 
-        def spent() -> Spent:
-            """Processes come and go with some servers: what one that has gone spent is not counted."""
-            rest_s = workers_s = 0.0
-            for process in psutil.Process(its.keeper.pid).children(recursive=True):
-                with contextlib.suppress(OSError):
-                    spent_s = whole_cpu_s(process.pid)
-                    if process.pid in its.workers:
-                        workers_s += spent_s
-                    else:
-                        rest_s += spent_s
-            return {"workers": workers_s, "front": rest_s}
+    def spent() -> Spent:
+        """Processes come and go with some servers: what one that has gone spent is not counted."""
+        spent_s = {"workers": 0.0, "front": 0.0}
+        for process in psutil.Process(its.keeper.pid).children(recursive=True):
+            with contextlib.suppress(OSError):
+                spent_s["workers" if process.pid in its.workers else "front"] += whole_cpu_s(process.pid)
+        return spent_s
 
-        yield Side(name, name, its.client, _with_client(spent, its.client.pid), its.keeper)
+    return Side(name, name, its.client, _with_client(spent, its.client.pid), its.keeper)

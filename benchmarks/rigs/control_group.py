@@ -99,8 +99,6 @@ def lacking_shares() -> str | None:
 
 
 class MemoryGroup(ControlGroup):
-    """A group with a limit of memory."""
-
     def __init__(self, limit_bytes: int) -> None:
         super().__init__("memory", ("memory.limit_in_bytes", "memory.max"))
         self.limit.write_text(str(limit_bytes))

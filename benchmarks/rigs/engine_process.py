@@ -6,16 +6,15 @@ engines. Orders: `seconds`; with `pause_s`, too, frames run one by one, see `one
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.rigs.asking import random_inputs
-from benchmarks.rigs.child_process import Child
-from benchmarks.rigs.one_by_one import one_by_one
+from benchmarks.rigs.asking import one_by_one, random_inputs
+from benchmarks.rigs.child_process import Child, Fields, obey
 from stages.engines.openvino.session import compile_network
 from stages.engines.openvino.whole import network_of_frames
 from stages.engines.plain import PLAIN_ENGINES, RunningEngine, copies_on
@@ -38,12 +37,12 @@ def child(rival: str, path: str, inputs: Sequence[Mapping[str, Any]], cores: Seq
     else:
         engine = PLAIN_ENGINES[rival](Path(path), random_inputs(inputs), cores)
     engine.run(_WARM_UP_S)
-    order = yield {"ready": True}
-    while True:
-        order = yield one_by_one(engine.one, **order) if "pause_s" in order else _burst(engine, order["seconds"])
+    return obey(partial(_run, engine))
 
 
-def _burst(engine: RunningEngine, seconds: float) -> dict[str, Any]:
+def _run(engine: RunningEngine, seconds: float, pause_s: float | None = None) -> Fields:
+    if pause_s is not None:
+        return one_by_one(engine.one, seconds, pause_s)
     started_s, started_cpu_s = time.monotonic(), time.process_time()
     frames = engine.run(seconds)
     return {
@@ -60,6 +59,6 @@ def _in_batches(cleaned: Path, cores: Sequence[int]) -> RunningEngine:
         request = compile_network(network_of_frames(cleaned, _TOGETHER, _TOGETHER), "fp32", 1).create_infer_request()
         ports = enumerate(request.model_inputs)
         inputs = [{"name": at, "shape": port.shape, "dtype": port.element_type.to_dtype()} for at, port in ports]
-        runs.append(functools.partial(request.infer, random_inputs(inputs)))
+        runs.append(partial(request.infer, random_inputs(inputs)))
     copies = copies_on(cores, runs)
     return RunningEngine(lambda seconds: _TOGETHER * copies.run(seconds), copies.one)

@@ -166,7 +166,6 @@ def infer(model: str, inputs: Sequence[dict[str, Any]], raw: bytes = b"") -> byt
 
 @contextlib.contextmanager
 def frame_request(settings: dict[str, Any], address: Address) -> Iterator[bytes]:
-    """The request that is sent repeatedly."""
     frame = [array.tobytes() for array in random_inputs(settings["inputs"]).values()]
     if "model" not in settings:
         yield post("/inference", b"".join(frame), "Content-Type: application/octet-stream\r\n")

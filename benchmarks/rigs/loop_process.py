@@ -67,7 +67,6 @@ class Turns:
                 self._within_s[-1] += took_s
 
     def end(self) -> None:
-        """Note that a turn has ended."""
         now_s = time.thread_time()
         took_s, parts = now_s - self._since_s, self._parts
         self.turns_s.append(took_s)
@@ -109,7 +108,6 @@ class TimedDaemon(Daemon):
         self.shell.post = timed  # type: ignore[method-assign]
 
     def measure(self) -> None:
-        """Reset all measurements."""
         gc.callbacks.clear()
         self.turns = Turns()
 

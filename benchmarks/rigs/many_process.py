@@ -19,14 +19,14 @@ import select
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from benchmarks.rigs.child_process import Child, Fields
+from benchmarks.rigs.child_process import Child, Fields, obey
 from benchmarks.rigs.http_process import infer, length
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client
@@ -222,7 +222,6 @@ class Crowd:
         self._found = _Found()
 
     def open(self, **manners: int) -> dict[str, object]:
-        """Open the given number of connections of each manner."""
         for manner, count in manners.items():
             for index in range(count):
                 self._open(manner, index)
@@ -288,7 +287,6 @@ class Crowd:
         return {"fps": answered / seconds, "cpu": cpu, "wrong": self._found.wrong}
 
     def close(self) -> None:
-        """Close all connections at once."""
         for peer in [*self._peers.values()]:
             self._close(peer)
         self._epoll.close()
@@ -474,9 +472,9 @@ def crowd_of(endpoint: str, port: int | None) -> Crowd:
 
 def child(endpoint: str, port: int | None) -> Child:
     crowd = crowd_of(endpoint, port)
-    orders: Mapping[str, Callable[..., Fields]]
-    orders = {"open": crowd.open, "fill": crowd.fill, "offer": crowd.offer, "saturate": crowd.saturate, "burn": burn}
-    order = yield {"ready": True}
-    while True:
+
+    def answer(**order: Fields) -> Fields:
         ((name, fields),) = order.items()
-        order = yield orders[name](**fields)
+        return burn(**fields) if name == "burn" else getattr(crowd, name)(**fields)
+
+    return obey(answer)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import statistics
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -38,7 +36,6 @@ def whole_cpu_s(pid: int) -> float:
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A process and all its descendants."""
     process = psutil.Process(pid)
     return [process, *process.children(recursive=True)]
 
@@ -52,25 +49,6 @@ def family_cpu_s(pid: int) -> float:
     return spent_s
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Private memory of one process at one time."""
-
-    at_s: float
-    what: str
-    private_mib: float
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """`first_mib`, `last_mib`: medians of the first and the last fifth; the slope is by least squares."""
-
-    what: str
-    first_mib: float
-    last_mib: float
-    mib_per_minute: float | None
-
-
 def whole_pss_bytes(pid: int) -> int:
     """Memory of a process and all its descendants, with shared pages counted once."""
     pss_bytes = 0
@@ -80,22 +58,10 @@ def whole_pss_bytes(pid: int) -> int:
     return pss_bytes
 
 
-def sample_of(pid: int, what: str) -> Sample:
-    """Sample one process. Raises as `/proc` does, or ProcessLookupError, if it has ended."""
+def private_mib(pid: int) -> float:
+    """Private memory of a process. Raises as `/proc` does, or ProcessLookupError, if it has ended."""
     status = Path(f"/proc/{pid}/status").read_text()
     private = [line.split()[1] for line in status.splitlines() if line.startswith("RssAnon:")]
     if not private:  # the process has no memory any more
         raise ProcessLookupError(pid)
-    return Sample(time.time(), what, int(private[0]) / 1024)
-
-
-def growths(samples: Sequence[Sample]) -> list[Growth]:
-    """Growth of each process."""
-    grown = []
-    for what in dict.fromkeys(sample.what for sample in samples):
-        own = [sample for sample in samples if sample.what == what]
-        part = max(1, len(own) // 5)
-        mib, minutes = [sample.private_mib for sample in own], [sample.at_s / 60 for sample in own]
-        slope = statistics.linear_regression(minutes, mib).slope if len(set(minutes)) > 1 else None
-        grown.append(Growth(what, statistics.median(mib[:part]), statistics.median(mib[-part:]), slope))
-    return grown
+    return int(private[0]) / 1024

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 import typer
@@ -48,16 +47,14 @@ class Server:
     own_client: bool = False
 
 
-SERVERS: Final[Mapping[str, Server]] = MappingProxyType(
-    {
-        "mosec": Server("benchmarks.servers.mosec_server", "mosec"),
-        "litserve": Server("benchmarks.servers.litserve_server", "litserve"),
-        "ray_serve": Server("benchmarks.servers.ray_server", "ray.serve"),
-        "mlserver": Server(
-            "benchmarks.servers.mlserver_server", "mlserver", "benchmarks.servers.mlserver_client", own_client=True
-        ),
-    }
-)
+SERVERS: Final[Mapping[str, Server]] = {
+    "mosec": Server("benchmarks.servers.mosec_server", "mosec"),
+    "litserve": Server("benchmarks.servers.litserve_server", "litserve"),
+    "ray_serve": Server("benchmarks.servers.ray_server", "ray.serve"),
+    "mlserver": Server(
+        "benchmarks.servers.mlserver_server", "mlserver", "benchmarks.servers.mlserver_client", own_client=True
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +109,6 @@ def missing(name: str, python: str) -> str | None:
 
 
 def version(name: str, python: str) -> str:
-    """Version of the server's package."""
     package = SERVERS[name].needs.partition(".")[0]
     asked = [python, "-c", f"import importlib.metadata as its; print(its.version({package!r}))"]
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
@@ -126,51 +122,37 @@ def running(
     inputs: Sequence[Mapping[str, Any]],
     workers: int,
     in_flight: int,
-    waiting: int | None = None,
-    timeout_ms: int = LONG_MS,
-    further: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     cores: Sequence[int] = (),
+    **limits: Any,
 ) -> Iterator[Running]:
     """Start a server that has answered frames, and a client that waits for orders. Raises Failure.
 
-    `inputs`: each with `name`, `shape`, `dtype`. `waiting`, `timeout_ms` and `further`: see `network.SETTINGS`.
-    `cores`: to which the server is limited; by default all.
+    `inputs`: each with `name`, `shape`, `dtype`. `limits`: `waiting`, `timeout_ms` and `further`, see
+    `network.SETTINGS`. `cores`: to which the server is limited; by default all.
     """
     server = SERVERS[name]
     with contextlib.ExitStack() as closing:
         folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="race-"))
         noted = Path(folder) / "workers"
         noted.mkdir()
-        ports = free_ports(3)
-        settings = {
-            "path": str(path),
-            "inputs": inputs,
-            "ports": ports,
-            "workers": workers,
-            "waiting": waiting,
-            "timeout_ms": timeout_ms,
-            "folder": str(noted),
-            "further": dict(further),
-        }
+        settings = {"waiting": None, "timeout_ms": LONG_MS, "further": {}, **limits}
+        settings |= {"path": str(path), "inputs": inputs, "workers": workers, "folder": str(noted)}
+        ports = settings["ports"] = free_ports(3)
         kept_to = ["taskset", "--cpu-list", ",".join(map(str, cores))] if cores else []
-        keeper, _ = closing.enter_context(
-            child_process(
-                "benchmarks.rigs.server_process",
-                command=[*kept_to, python, "-m", server.module],
-                environment={SETTINGS: json.dumps(settings), "PYTHONPATH": str(ROOT)},
-                folder=folder,
-            )
+        command = [*kept_to, python, "-m", server.module]
+        environment = {SETTINGS: json.dumps(settings), "PYTHONPATH": str(ROOT)}
+        keeper = closing.enter_context(
+            child_process("benchmarks.rigs.server_process", command=command, environment=environment, folder=folder)
         )
         _await(name, keeper, noted, workers, ports[0])
 
         def client(inputs: Sequence[Mapping[str, Any]], **named: str) -> ChildProcess:
-            interpreter = python if server.own_client else sys.executable
-            asked = child_process(
-                server.client, python=interpreter, ports=ports, inputs=inputs, in_flight=in_flight, **named
+            to: dict[str, Any] = {"ports": ports, "inputs": inputs, "in_flight": in_flight, **named}
+            return closing.enter_context(
+                child_process(server.client, python=python if server.own_client else sys.executable, **to)
             )
-            return closing.enter_context(asked)[0]
 
-        others = {model: client(served["inputs"], model=model) for model, served in further.items()}
+        others = {model: client(served["inputs"], model=model) for model, served in settings["further"].items()}
         yield Running(keeper, client(inputs), ports[0], noted, others)
 
 

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -33,7 +32,7 @@ from shisha_rt.process.arena import Arena
 from shisha_rt.process.budgets import Budgets
 from shisha_rt.process.layout import layouts_of
 
-NO_DEVICES: Final[Mapping[str, tuple[Device, ...]]] = MappingProxyType({})
+NO_DEVICES: Final[Mapping[str, tuple[Device, ...]]] = {}
 
 _Message = TypeVar("_Message", bound=messages.FromWorker)
 

@@ -42,6 +42,17 @@ class Tally:
         return self.sent - self.answered - self.errors
 
     @property
+    def row(self) -> dict[str, int]:
+        return {
+            "sent": self.sent,
+            "answered": self.answered,
+            "lost": self.lost,
+            "refused": self.errors,
+            "out of order": self.out_of_order,
+            "different": self.different,
+        }
+
+    @property
     def clean(self) -> bool:
         return not (self.lost or self.errors or self.out_of_order or self.different)
 

@@ -144,16 +144,9 @@ def problems() -> list[bytes]:
     ]
 
 
-def machines() -> list[bytes]:
-    return [path.read_bytes() for path in shipped_configs("machines").values()]
-
-
-def devices() -> list[bytes]:
-    return [path.read_bytes() for path in shipped_configs("devices").values()]
-
-
-def daemons() -> list[bytes]:
-    return [path.read_bytes() for path in shipped_configs("daemons").values()]
+def shipped(kind: str) -> list[bytes]:
+    """The files of machines, devices or daemons that come with the project."""
+    return [path.read_bytes() for path in shipped_configs(kind).values()]
 
 
 def models() -> list[bytes]:

@@ -48,9 +48,8 @@ import tritonclient.grpc as triton
 import typer
 import zmq
 
-from benchmarks.live.load_figures import percentile
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, number
+from benchmarks.report.results import Row, listed, number, percentile
 from benchmarks.rigs.http_asking import Address, HttpClients
 from shisha_rt.client import Client, ShishaError
 from shisha_rt.measure.compile import compile_model
@@ -106,8 +105,6 @@ class _GrpcLoad(threading.Thread):
 
 
 class _Campaign:
-    """Actions on the daemon, and their results."""
-
     def __init__(
         self, daemon: DaemonProcess, cuttable: Cuttable, rng: random.Random, *, batch: int, clock: bool
     ) -> None:
@@ -397,7 +394,7 @@ def _rows(going: _Campaign, loads: list[Load], http: HttpClients, grpc: _GrpcLoa
         **{f"private MiB, {when}": size / 2**20 for when, size in zip(_WHEN, private, strict=True)},
         **{f"descriptors, {when}": count for when, count in zip(_WHEN, descriptors, strict=True)},
     }
-    return [{"what": what, "count": figure} for what, figure in figures.items()]
+    return listed(figures, "count")
 
 
 _MOST: Final = ("most", "second", "third")

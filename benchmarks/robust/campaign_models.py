@@ -45,9 +45,8 @@ import typer
 import zmq
 from onnx import numpy_helper
 
-from benchmarks.live.load_figures import percentile
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row
+from benchmarks.report.results import Row, listed, percentile
 from benchmarks.rigs.http_asking import Answer, version_of
 from shisha_rt.client import Client, ShishaError
 from tests.serving.daemon_process import leftovers, machine_file
@@ -109,8 +108,6 @@ def write_version(folder: Path, version: int) -> Path:
 
 
 class _Asking(threading.Thread):
-    """The client of one model: its frames and their results."""
-
     def __init__(self, endpoint: str, model: str, rng: random.Random) -> None:
         super().__init__(daemon=True)
         self.pause_s = 0.0
@@ -424,7 +421,7 @@ def _rows(going: _Campaign, left: int, seconds: float) -> list[Row]:
         "all processes MiB, last tenth": np.median(going.private_bytes[-part:]) / 2**20,
         "left": left,
     }
-    return [{"what": what, "count": figure} for what, figure in figures.items()]
+    return listed(figures, "count")
 
 
 def loads(changes: list[Change]) -> list[tuple[float, float]]:

@@ -20,9 +20,8 @@ import typer
 
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row
-from benchmarks.rigs.child_process import ChildProcess, child_process
-from shisha_rt.cli.drive.child_daemon import child_daemon
-from shisha_rt.client import Client
+from benchmarks.rigs.child_process import ChildProcess
+from benchmarks.rigs.daemons import Rig
 from shisha_rt.tensors import NUMPY_OF
 
 _MIB: Final = 2**20
@@ -38,33 +37,28 @@ def hostile(
 ) -> None:
     """A polite client of HTTP alone, beside slow connections, and beside malformed requests."""
     report = Report("hostile")
-    options = ("--http", "127.0.0.1:0", "--objective", "throughput")
-    with child_daemon(f"zoo:{model}", *options) as daemon, Client(daemon.endpoint, timeout_s=60) as control:
+    with Rig() as rig:
+        daemon, control = rig.daemon(f"zoo:{model}", "--http", "127.0.0.1:0", "--objective", "throughput")
         told = control.metadata()["model"]
         port = int(daemon.http[0].rpartition(":")[2])
         inputs = [one | {"dtype": NUMPY_OF[one["datatype"]].str} for one in told["inputs"]]
-        way = {"ports": [port], "model": told["name"], "inputs": inputs, "in_flight": 4}
+        polite = rig.child("http_process", ports=[port], model=told["name"], inputs=inputs, in_flight=4)
         strange = {"port": port, "model": told["name"], "tensor": told["inputs"][0], "seed": 0}
-        with (
-            child_process("benchmarks.rigs.http_process", **way) as (polite, _),
-            child_process("benchmarks.rigs.strangers_process", **strange) as (strangers, _),
+        strangers = rig.child("strangers_process", **strange)
+        rate = _BUSY / polite.ask(seconds=2.0)["frame_s"]
+        rows = [_row("alone", *_polite(polite, rate, seconds), daemon.pid, {})]
+        for who, order in (
+            (f"{slow} slow or half-open connections", {"slow": slow, "seconds": seconds}),
+            (f"{count} malformed requests", {"malformed": count}),
         ):
-            rate = _BUSY / polite.ask(seconds=2.0)["frame_s"]
-            rows = [_row("alone", *_polite(polite, rate, seconds), daemon.pid, {})]
-            for who, order in (
-                (f"{slow} slow or half-open connections", {"slow": slow, "seconds": seconds}),
-                (f"{count} malformed requests", {"malformed": count}),
-            ):
-                latencies_s, lost, answers = beside(polite, rate, strangers, order)
-                rows.append(_row(who, latencies_s, lost, daemon.pid, answers))
-            rows.append(_row("alone again", *_polite(polite, rate, seconds), daemon.pid, {}))
+            latencies_s, lost, answers = beside(polite, rate, strangers, order)
+            rows.append(_row(who, latencies_s, lost, daemon.pid, answers))
+        rows.append(_row("alone again", *_polite(polite, rate, seconds), daemon.pid, {}))
     first = rows[0]["p99 ms"]
     assert isinstance(first, float)
     rows = [{**row, "p99 / alone": row["p99 ms"] / first} for row in rows if isinstance(row["p99 ms"], float)]
-    report.show(
-        f"strangers at the door, {model}", rows, ["answers: of the strangers, by status or whom the server cut off"]
-    )
-    report.save(rows)
+    notes = ["answers: of the strangers, by status or whom the server cut off"]
+    report.keep(f"strangers at the door, {model}", rows, notes)
 
 
 def beside(

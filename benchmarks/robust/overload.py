@@ -21,6 +21,7 @@ without limit; it does not depend on timing.
 from __future__ import annotations
 
 import contextlib
+import statistics
 import tempfile
 import threading
 import time
@@ -35,13 +36,13 @@ import numpy as np
 import psutil
 import typer
 
-from benchmarks.live.load_figures import percentile
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, Spread
+from benchmarks.report.results import Row, Spread, listed, percentile
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.control import is_watching
+from benchmarks.rigs.daemons import Rig
 from benchmarks.rigs.many_process import DEAF, HALF, HONEST, TRICKLING
-from benchmarks.rigs.resources import Growth, Sample, cpu_time, growths, sample_of, whole_cpu_s
+from benchmarks.rigs.resources import cpu_time, private_mib, whole_cpu_s
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client, ShishaError
 from tests.serving.daemon_process import DaemonProcess
@@ -74,7 +75,7 @@ class _Watched:
     status_s: list[float] = field(default_factory=list)
     polite_s: list[float] = field(default_factory=list)
     polite_codes: Counter[str] = field(default_factory=Counter)
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[tuple[float, str, float]] = field(default_factory=list)
     http_pids: set[int] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
 
@@ -123,7 +124,7 @@ class _Watched:
         for what, pid in self.processes().items():
             self.http_pids |= {pid} if what == HTTP_PROCESS else set()
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                self.samples.append(sample_of(pid, what))
+                self.samples.append((time.time(), what, private_mib(pid)))
 
     def processes(self) -> dict[str, int]:
         """The daemon's processes, without one that is just being restarted."""
@@ -157,16 +158,13 @@ def overload(
         folder = Path(name)
         path = write_identity_model(folder) if model == NAME else f"zoo:{model}"
         options = ("--strategy", "guided", "--objective", "throughput", "--http", "127.0.0.1:0")
-        with DaemonProcess(folder, path, *options, is_program=True) as daemon, contextlib.ExitStack() as closing:
+        with DaemonProcess(folder, path, *options, is_program=True) as daemon, Rig() as rig:
             daemon.wait_for_workers()
             settings = {ZEROMQ: None, HTTP: urlsplit(daemon.http[0]).port}
             crowds = {
-                what: closing.enter_context(
-                    child_process("benchmarks.rigs.many_process", endpoint=daemon.endpoint, port=port)
-                )[0]
-                for what, port in settings.items()
+                what: rig.child("many_process", endpoint=daemon.endpoint, port=port) for what, port in settings.items()
             }
-            rows, broken = _measure(daemon, crowds, closing, 60 * minutes, connections, times, report)
+            rows, broken = _measure(daemon, crowds, rig, 60 * minutes, connections, times, report)
     report.save(rows, "" if model != NAME else f"overload_{NAME}")
     report.show(f"Overload, {model}", rows)
     if broken:
@@ -178,7 +176,7 @@ def overload(
 def _measure(
     daemon: DaemonProcess,
     crowds: Mapping[str, ChildProcess],
-    closing: contextlib.ExitStack,
+    rig: Rig,
     seconds: float,
     connections: int,
     times: float,
@@ -211,9 +209,9 @@ def _measure(
         told = {what: crowd.hear() for what, crowd in crowds.items()}
     clients_cpu = sum(counts["cpu"] for counts in told.values()) + (time.process_time() - own_s) / (_LEAD_S + seconds)
     report.glance("capacity beside as much CPU of others")
-    closing.close()  # the clients go, all at once
+    rig.close()  # the clients go, all at once
     left = _left(watched, before)
-    with child_process("benchmarks.rigs.many_process", endpoint=daemon.endpoint, port=None) as (again, _):
+    with child_process("benchmarks.rigs.many_process", endpoint=daemon.endpoint, port=None) as again:
         beside = _beside(again, daemon, clients_cpu - alone["cpu"])
     found = _Found(told, watched, seconds, alone["fps"])
     figures = {
@@ -228,7 +226,7 @@ def _measure(
         "connections left": left[0],
         "descriptors left": left[1],
     }
-    return [{"what": what, "figure": figure} for what, figure in figures.items()], found.broken(left[0])
+    return listed(figures, "figure"), found.broken(left[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,10 +249,17 @@ class _Found:
         return [ms for ms, count in self.told[what]["latency_ms"] for _ in range(count)]
 
     @property
-    def memory(self) -> list[Growth]:
-        samples = self.watched.samples
-        from_s = samples[0].at_s + min(60.0, self.seconds / 5)
-        return growths([sample for sample in samples if sample.at_s >= from_s])
+    def growth(self) -> dict[str, tuple[float, float, float | None]]:
+        """MiB of each process in the last fifth, growth since the first one, and MiB a minute, by least squares."""
+        from_s = self.watched.samples[0][0] + min(60.0, self.seconds / 5)
+        samples = [sample for sample in self.watched.samples if sample[0] >= from_s]
+        grown = {}
+        for what in dict.fromkeys(what for _, what, _ in samples):
+            minutes, mib = zip(*((at_s / 60, mib) for at_s, whose, mib in samples if whose == what), strict=True)
+            part, slopes = max(1, len(mib) // 5), len(set(minutes)) > 1
+            first, last = statistics.median(mib[:part]), statistics.median(mib[-part:])
+            grown[what] = last, last - first, statistics.linear_regression(minutes, mib).slope if slopes else None
+        return grown
 
     def figures(self, connections: int, manners: Mapping[str, int], rate: float) -> dict[str, object]:
         server = self.watched.daemon.control.metadata()["server"]
@@ -297,11 +302,11 @@ class _Found:
             "status ms, 99th percentile": 1e3 * percentile(status_s, 99),
             "status ms, most": 1e3 * max(status_s),
         }
-        for growth in self.memory:
+        for what, (last, grown, each_minute) in self.growth.items():
             figures |= {
-                f"{growth.what}: private MiB": growth.last_mib,
-                f"{growth.what}: growth MiB": growth.last_mib - growth.first_mib,
-                f"{growth.what}: growth MiB a minute": growth.mib_per_minute,
+                f"{what}: private MiB": last,
+                f"{what}: growth MiB": grown,
+                f"{what}: growth MiB a minute": each_minute,
             }
         return figures
 
@@ -314,8 +319,8 @@ class _Found:
             faults.append(f"{len(self.watched.http_pids) - 1} HTTP processes ended: {self.watched.daemon.stderr()}")
         if connections_left:
             faults.append(f"{connections_left} connections are left")
-        grown = [growth for growth in self.memory if growth.last_mib - growth.first_mib > _GROWTH_MIB]
-        return [*faults, *(f"the memory of the {growth.what} grows" for growth in grown)]
+        grown = [what for what, (_, by_mib, _) in self.growth.items() if by_mib > _GROWTH_MIB]
+        return [*faults, *(f"the memory of the {what} grows" for what in grown)]
 
 
 def _cpu_s(watched: _Watched) -> float:
@@ -353,11 +358,8 @@ def _settled(daemon: DaemonProcess) -> None:
 
 def _beside(crowd: ChildProcess, daemon: DaemonProcess, cores: float) -> Mapping[str, Any]:
     """Capacity while as many processes as those of clients use `cores` of the cores."""
-    with contextlib.ExitStack() as burning:
-        others = [
-            burning.enter_context(child_process("benchmarks.rigs.many_process", endpoint=daemon.endpoint, port=None))[0]
-            for _ in (ZEROMQ, HTTP)
-        ]
+    with Rig() as rig:
+        others = [rig.child("many_process", endpoint=daemon.endpoint, port=None) for _ in (ZEROMQ, HTTP)]
         for other in others:
             other.tell(burn={"seconds": _CAPACITY_S + 2, "cores": max(0.0, cores) / len(others)})
         found = _saturated(crowd)

@@ -18,22 +18,20 @@ import random
 import signal
 import statistics
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 import psutil
 import typer
 
-from benchmarks.live.load_figures import at_ms
 from benchmarks.live.race import versions
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, in_turns
+from benchmarks.report.results import Row, at_ms, in_turns
+from benchmarks.rigs.daemons import Rig
 from benchmarks.rigs.http_asking import Address, HttpClients, in_words
 from benchmarks.rigs.servers import ServerPython, running, the_python
 from shisha_rt.machine.host.cores import usable_cores
@@ -57,8 +55,6 @@ class _Side:
 
 @dataclass(slots=True)
 class _Round:
-    """Results of one turn of a side."""
-
     seconds: float
     clients: HttpClients
     kills: int = 0
@@ -80,11 +76,8 @@ def campaign_rivals(
     for number, turn in enumerate(in_turns((DAEMON, MOSEC), rounds)):
         for name in turn:
             report.step(f"{name}, round {number + 1} of {rounds}")
-            with (
-                tempfile.TemporaryDirectory(prefix="campaign-") as folder,
-                _daemon(Path(folder)) if name == DAEMON else _mosec(Path(folder), python) as side,
-            ):
-                found[name].append(_killing(side, 60 * minutes, kill_every, rng))
+            with Rig() as rig:
+                found[name].append(_killing(_side(rig, name, python), 60 * minutes, kill_every, rng))
             report.save([_row(name, rounds) for name, rounds in found.items() if rounds])
     rows = [_row(name, rounds) for name, rounds in found.items()]
     report.show("Workers killed", rows)
@@ -93,33 +86,19 @@ def campaign_rivals(
         raise typer.Exit(1)
 
 
-@contextlib.contextmanager
-def _daemon(folder: Path) -> Iterator[_Side]:
-    options = ("--strategy", "guided", "--http", "127.0.0.1:0")
-    with DaemonProcess(folder, write_identity_model(folder), *options, is_program=True) as daemon:
+def _side(rig: Rig, name: str, python: str) -> _Side:
+    folder = rig.folder()
+    model = write_identity_model(folder)
+    if name == DAEMON:
+        options = ("--strategy", "guided", "--http", "127.0.0.1:0")
+        daemon = rig.enter_context(DaemonProcess(folder, model, *options, is_program=True))
         daemon.wait_for_workers()
-        port = urlsplit(daemon.http[0]).port
-        assert port is not None
-
-        def workers() -> set[int]:
-            return {pid for pid in daemon.worker_pids().values() if pid is not None}
-
-        yield _Side(Address.of_model(port, NAME, SHAPE), workers)
-
-
-@contextlib.contextmanager
-def _mosec(folder: Path, python: str) -> Iterator[_Side]:
-    inputs = [{"name": "x", "shape": list(SHAPE), "dtype": "<f4"}]
-    count = len(usable_cores())
-    started = running(
-        MOSEC, python, write_identity_model(folder), inputs, count, _CLIENTS, timeout_ms=_MOSEC_TIMEOUT_MS
-    )
-    with started as server:
-
-        def workers() -> set[int]:
-            return {pid for pid in server.workers if _lives(pid)}
-
-        yield _Side(Address(server.port, "/inference"), workers)
+        address = Address.of_model(urlsplit(daemon.http[0]).port or 0, NAME, SHAPE)
+        return _Side(address, lambda: [pid for pid in daemon.worker_pids().values() if pid is not None])
+    inputs, count = [{"name": "x", "shape": list(SHAPE), "dtype": "<f4"}], len(usable_cores())
+    started = running(MOSEC, python, model, inputs, count, _CLIENTS, timeout_ms=_MOSEC_TIMEOUT_MS)
+    server = rig.enter_context(started)
+    return _Side(Address(server.port, "/inference"), lambda: list(filter(_lives, server.workers)))
 
 
 def _lives(pid: int) -> bool:

@@ -12,12 +12,12 @@ import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import msgspec
+import numpy as np
 
 from benchmarks.robust import bases
 from benchmarks.robust.mutations import mutated_bytes, mutated_json_text, mutated_model, mutated_tokens
@@ -41,6 +41,7 @@ from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.operations import PlanSet
 from shisha_rt.protocol.request import OpRequest, parse
 from shisha_rt.repository.entries import entries_of, names_several
+from shisha_rt.tensors import NUMPY_OF
 
 Mutate: TypeAlias = Callable[[random.Random, bytes], bytes]
 
@@ -133,7 +134,7 @@ def _answer(data: bytes) -> None:
     for op in ("server_metadata", "model_metadata"):
         conversation.sent(conversation.ask(op))
     conversation.signature = bases.SIGNATURE
-    inputs = {tensor.name: _zeros(tensor.shape, tensor.datatype) for tensor in bases.SIGNATURE.inputs}
+    inputs = {its.name: np.zeros(its.shape, NUMPY_OF[its.datatype]) for its in bases.SIGNATURE.inputs}
     conversation.sent(conversation.infer(inputs))
     before = conversation.in_flight
     parts = msgspec.msgpack.decode(data, type=list[bytes])
@@ -143,14 +144,6 @@ def _answer(data: bytes) -> None:
     assert conversation.in_flight == before - len(names), f"{conversation.in_flight} in flight, {before} were"
     if not settled:
         raise Refused
-
-
-def _zeros(shape: Sequence[int], datatype: str) -> Any:
-    import numpy as np
-
-    from shisha_rt.tensors import NUMPY_OF
-
-    return np.zeros(shape, NUMPY_OF[datatype])
 
 
 @_refusing(ShishaError, HttpFault)
@@ -209,9 +202,12 @@ def _command(parse: Callable[[bytes, str], object], words: str, *choices: str) -
     return _file(".json", run)
 
 
+def _text(path: Path) -> str:
+    return path.read_bytes().decode(errors="replace")
+
+
 def _machine(path: Path) -> None:
-    text = path.read_bytes().decode(errors="replace")
-    machine = parse_machine(text, name="case", source=str(path))
+    machine = parse_machine(_text(path), name="case", source=str(path))
     for place in machine.places:
         if place.devices:
             devices_of(machine, place)
@@ -220,7 +216,7 @@ def _machine(path: Path) -> None:
 
 
 def _device(path: Path) -> None:
-    parse_device(path.read_bytes().decode(errors="replace"), name="case", source=str(path))
+    parse_device(_text(path), name="case", source=str(path))
 
 
 def _daemon(path: Path) -> None:
@@ -230,29 +226,27 @@ def _daemon(path: Path) -> None:
         check_built(read_settings(path), str(path))
 
 
-TARGETS: Final[Mapping[str, Target]] = MappingProxyType(
-    {
-        "request": Target(bases.requests, _mutated_parts, _request),
-        "answer": Target(bases.answers, _mutated_parts, _answer),
-        "http": Target(bases.http_bodies, mutated_json_text, _http, share=0.2),
-        "plan": Target(bases.plans, mutated_json_text, _plan, share=0.2),
-        "machine": Target(bases.machines, mutated_tokens, _file(".toml", _machine), share=0.02),
-        "device": Target(bases.devices, mutated_tokens, _file(".toml", _device), share=0.02),
-        "daemon": Target(bases.daemons, mutated_tokens, _file(".toml", _daemon), share=0.02),
-        "costs": Target(
-            bases.costs,
-            mutated_json_text,
-            _command(parse_costs, "plan --costs FILE --json --strategy", *_STRATEGIES),
-            limit_s=20.0,
-            share=0.02,
-        ),
-        "problem": Target(
-            bases.problems,
-            mutated_json_text,
-            _command(parse_problem, "place FILE --json --solver", *_SOLVERS),
-            limit_s=20.0,
-            share=0.02,
-        ),
-        "onnx": Target(bases.models, mutated_model, _file(".onnx", read_model), limit_s=60.0, share=0.02),
-    }
-)
+TARGETS: Final[Mapping[str, Target]] = {
+    "request": Target(bases.requests, _mutated_parts, _request),
+    "answer": Target(bases.answers, _mutated_parts, _answer),
+    "http": Target(bases.http_bodies, mutated_json_text, _http, share=0.2),
+    "plan": Target(bases.plans, mutated_json_text, _plan, share=0.2),
+    "machine": Target(partial(bases.shipped, "machines"), mutated_tokens, _file(".toml", _machine), share=0.02),
+    "device": Target(partial(bases.shipped, "devices"), mutated_tokens, _file(".toml", _device), share=0.02),
+    "daemon": Target(partial(bases.shipped, "daemons"), mutated_tokens, _file(".toml", _daemon), share=0.02),
+    "costs": Target(
+        bases.costs,
+        mutated_json_text,
+        _command(parse_costs, "plan --costs FILE --json --strategy", *_STRATEGIES),
+        limit_s=20.0,
+        share=0.02,
+    ),
+    "problem": Target(
+        bases.problems,
+        mutated_json_text,
+        _command(parse_problem, "place FILE --json --solver", *_SOLVERS),
+        limit_s=20.0,
+        share=0.02,
+    ),
+    "onnx": Target(bases.models, mutated_model, _file(".onnx", read_model), limit_s=60.0, share=0.02),
+}

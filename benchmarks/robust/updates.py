@@ -13,11 +13,9 @@ the same clients send frames one after the other over HTTP. Repeatedly the next 
 
 from __future__ import annotations
 
-import contextlib
 import statistics
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -26,12 +24,12 @@ from urllib.parse import urlsplit
 import numpy as np
 import typer
 
-from benchmarks.live.load_figures import at_ms
 from benchmarks.live.race import versions
 from benchmarks.report.facts import ROOT
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row
+from benchmarks.report.results import Row, at_ms
 from benchmarks.rigs.child_process import child_process
+from benchmarks.rigs.daemons import Rig
 from benchmarks.rigs.http_asking import Address, HttpClients, in_words
 from benchmarks.rigs.servers import ServerPython, free_ports, the_python
 from benchmarks.robust.campaign_models import SHAPE, Change, broken_versions, loads, overlaps, write_version
@@ -63,45 +61,36 @@ def updates(
     report, rows = Report("updates", versions([RAY], {RAY: python})), list[Row]()
     for name in (DAEMON, RAY):
         report.step(name)
-        with (
-            tempfile.TemporaryDirectory(prefix="updates-") as folder,
-            _daemon(Path(folder)) if name == DAEMON else _ray(Path(folder), python) as side,
-        ):
-            rows.append(_replacing(side, replacements, Path(folder), report))
+        with Rig() as rig:
+            folder = rig.folder()
+            rows.append(_replacing(_side(rig, name, folder, python), replacements, folder, report))
         report.save(rows)
     report.show("Versions that take over", rows)
     if any(rows[0][promise] for promise in ("lost", "errors", "wrong", "of another version")):
         raise typer.Exit(1)
 
 
-@contextlib.contextmanager
-def _daemon(folder: Path) -> Iterator[_Side]:
-    write_version(folder, 1).rename(folder / f"{_MODEL}.onnx")
-    with HostProcess(folder, folder, "--http", "127.0.0.1:0", is_program=True) as host:
-        port = urlsplit(host.http[0]).port
-        assert port is not None
+def _side(rig: Rig, name: str, folder: Path, python: str) -> _Side:
+    if name == DAEMON:
+        write_version(folder, 1).rename(folder / f"{_MODEL}.onnx")
+        host = rig.enter_context(HostProcess(folder, folder, "--http", "127.0.0.1:0", is_program=True))
 
         def replace(version: int, path: Path) -> None:
             host.control.call("model_load", model_name=_MODEL, model=str(path), version=str(version))
 
-        yield _Side(DAEMON, Address.of_model(port, _MODEL, SHAPE), replace)
-
-
-@contextlib.contextmanager
-def _ray(folder: Path, python: str) -> Iterator[_Side]:
+        return _Side(name, Address.of_model(urlsplit(host.http[0]).port or 0, _MODEL, SHAPE), replace)
     (port,) = free_ports(1)
-    noted = folder / "workers"
-    noted.mkdir()
     settings = {
         "path": str(write_version(folder, 1)),
         "inputs": [{"name": "x", "shape": list(SHAPE), "dtype": "<f4"}],
         "port": port,
         "replicas": len(usable_cores()),
-        "folder": str(noted),
+        "folder": str(rig.folder()),
     }
     enter = ("env", f"PYTHONPATH={ROOT}")
-    with child_process("benchmarks.servers.ray_updates", python=python, enter=enter, **settings) as (driver, _):
-        yield _Side(RAY, Address(port, "/inference"), lambda _, path: driver.ask(path=str(path)))
+    started = child_process("benchmarks.servers.ray_updates", python=python, enter=enter, **settings)
+    driver = rig.enter_context(started)
+    return _Side(name, Address(port, "/inference"), lambda _, path: driver.ask(path=str(path)))
 
 
 def _replacing(side: _Side, replacements: int, folder: Path, report: Report) -> Row:

@@ -27,10 +27,9 @@ import numpy.typing as npt
 import typer
 
 from benchmarks.live.emulation import triad
-from benchmarks.report.claims import Claims
+from benchmarks.report.page import Claims, Statement, holds
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row, Spread, number
-from benchmarks.report.statements import Statement, holds
 from benchmarks.rigs.stage_rig import Loaded, StageRig, stage_rig
 from shisha_rt.machine.config.machine_file import check_runnable, parse_machine
 from shisha_rt.machine.host.cores import usable_cores
@@ -298,11 +297,6 @@ def bandwidth(
     rows = [taken.row(other) for taken, other in zip(measured, foretold, strict=True)]
     best = [number(row, "best GB/s") for row in host if row["best GB/s"] is not None]
     stated = [statement.row() for statement in statements(measured, best)]
-    tables: Mapping[str, tuple[str, Sequence[Row]]] = {
-        "bandwidth_host": ("STREAM's triad in numpy on this host", host),
-        "bandwidth": ("STREAM's triad on two emulated memories", rows),
-        "bandwidth_statements": ("The paper's statements and ours", stated),
-    }
-    for name, (title, of_table) in tables.items():
-        report.show(title, of_table)
-        print(f"written to {report.save(of_table, name)}")
+    report.keep("STREAM's triad in numpy on this host", host, name="bandwidth_host")
+    report.keep("STREAM's triad on two emulated memories", rows)
+    report.keep("The paper's statements and ours", stated, name="bandwidth_statements")

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from types import MappingProxyType
 from typing import Final
 
 from shisha_rt.costs.alike import kinds_of
@@ -37,9 +36,7 @@ from shisha_rt.planner.strategies import DEFAULT_ALPHA, RivalName
 from shisha_rt.planner.tune import DEFAULT_HEURISTIC, Heuristic, shisha
 
 SYNTHNET, RESNET, YOLO, YOLO_HEADS = "SynthNet", "ResNet-50", "YOLOv3", "YOLOv3 with heads"
-NETWORKS: Final[Mapping[str, str]] = MappingProxyType(
-    {SYNTHNET: "synthnet", RESNET: "resnet50", YOLO: "darknet53", YOLO_HEADS: "yolov3"}
-)
+NETWORKS: Final[Mapping[str, str]] = {SYNTHNET: "synthnet", RESNET: "resnet50", YOLO: "darknet53", YOLO_HEADS: "yolov3"}
 PAPERS: Final = (SYNTHNET, RESNET, YOLO)
 FOUR_PLACES: Final = "C2"
 EIGHT_PLACES: Final = "C5"

@@ -16,8 +16,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from benchmarks.report.results import Row, number, only
 from benchmarks.shisha.cases import Case
-from benchmarks.shisha.searches import SHISHA, Runs, kept
-from benchmarks.shisha.seeds import Seeds
+from benchmarks.shisha.searches import SHISHA, Runs, Seeds, kept
 
 SIMULATED: Final = "simulated"
 _GROUP_WIDTH: Final = 0.84

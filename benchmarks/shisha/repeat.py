@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 import typer
 
 from benchmarks.report.page import words
 from benchmarks.report.report import Report
-from benchmarks.report.results import Row, save_figure
+from benchmarks.report.results import Row
 from benchmarks.shisha.cases import (
     EIGHT_PLACES,
     FOUR_PLACES,
@@ -31,9 +30,16 @@ from benchmarks.shisha.figures import (
     optimality_figure,
     seeds_figure,
 )
-from benchmarks.shisha.heuristics import SLOWDOWNS, alpha_rows, heuristic_rows, table_1, table_2
-from benchmarks.shisha.searches import compared, search_rows
-from benchmarks.shisha.seeds import from_seeds
+from benchmarks.shisha.searches import (
+    SLOWDOWNS,
+    alpha_rows,
+    compared,
+    from_seeds,
+    heuristic_rows,
+    search_rows,
+    table_1,
+    table_2,
+)
 from benchmarks.shisha.statements import statements
 from shisha_rt.papers.simulate.paper_machines import CONFIGURATIONS
 
@@ -42,18 +48,10 @@ MACHINES: Final = (FOUR_PLACES, EIGHT_PLACES)
 """Machines of Figures 6 and 9; the paper does not state which."""
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """`runs`: of each randomised rival; ES runs if it has at most `most_plans`; `draws`: of H5 and H6."""
-
-    runs: int
-    most_plans: int
-    seeds: int
-    draws: int
-
-
-FULL: Final = Size(runs=200, most_plans=150_000, seeds=100, draws=100)
-QUICK: Final = Size(runs=20, most_plans=10_000, seeds=100, draws=20)
+FULL: Final = 200, 150_000, 100
+"""Runs of each randomised rival; ES runs if it has at most so many plans; draws of H5 and H6."""
+QUICK: Final = 20, 10_000, 20
+SEEDS: Final = 100
 
 
 def shisha(
@@ -62,16 +60,15 @@ def shisha(
     ] = False,
 ) -> None:
     """Shisha's tables and figures beside ours, on machines on paper: everything is simulated."""
-    size, report = QUICK if quick else FULL, Report("shisha", {"costs": COSTS}, quick=quick)
+    runs, most_plans, draws = QUICK if quick else FULL
+    report = Report("shisha", {"costs": COSTS}, quick=quick)
     eight = case(SYNTHNET, EIGHT_PLACES)
-    found = compared(eight, size.runs)
+    found = compared(eight, runs)
     four = [case(network, FOUR_PLACES) for network in NETWORKS]
-    seeds = [from_seeds(case(network, m), size.seeds) for network in (YOLO, RESNET) for m in MACHINES]
+    seeds = [from_seeds(case(network, m), SEEDS) for network in (YOLO, RESNET) for m in MACHINES]
     convergence = search_rows(eight, found)
-    optimality = [row for one in four for row in search_rows(one, compared(one, size.runs, size.most_plans))]
-    heuristics = [
-        row for network in PAPERS for m in CONFIGURATIONS for row in heuristic_rows(case(network, m), size.draws)
-    ]
+    optimality = [row for one in four for row in search_rows(one, compared(one, runs, most_plans))]
+    heuristics = [row for network in PAPERS for m in CONFIGURATIONS for row in heuristic_rows(case(network, m), draws)]
     alphas = [
         row
         for network in (YOLO, YOLO_HEADS)
@@ -81,15 +78,13 @@ def shisha(
     seed_rows = [one.row() for one in seeds]
     stated = [one.row() for one in statements(convergence, optimality, seed_rows, heuristics, alphas)]
 
-    tables: dict[str, tuple[str, Sequence[Row]]] = {
-        "table_1": ("Table 1", table_1()),
-        "table_2": ("Table 2", table_2()),
-        "convergence": ("Figure 4", convergence),
-        "optimality": ("Figure 5", optimality),
-        "seeds": ("Figure 6", seed_rows),
-        "heuristics": ("Figures 7 and 8", heuristics),
-        "alpha": ("Figure 9", alphas),
-        "statements": ("The paper's statements and ours", stated),
+    tables: Mapping[str, Sequence[Row]] = {
+        "Table 1": table_1(),
+        "Table 2": table_2(),
+        "Figure 4": convergence,
+        "Figure 5": optimality,
+        "Figure 6": seed_rows,
+        "The paper's statements and ours": stated,
     }
     figures = {
         "convergence": convergence_figure(eight, found),
@@ -99,12 +94,11 @@ def shisha(
         "heuristics_time": heuristics_time_figure(heuristics),
         "alpha": alpha_figure(alphas),
     }
-    for name, (title, rows) in tables.items():
-        if name not in ("heuristics", "alpha"):
-            report.show(f"{title} ({SIMULATED})", rows)
-    print(f"written to {report.save(stated, 'shisha_statements')}")
+    for title, rows in tables.items():
+        report.show(f"{title} ({SIMULATED})", rows)
+    report.save(stated, "shisha_statements")
     for name, figure in figures.items():
-        print(f"written to {save_figure(f'shisha_{name}', figure, report.about, report.folder)}")
+        report.save_figure(f"shisha_{name}", figure)
     on_page: Mapping[str, Sequence[Row] | str] = {
         "Statements": stated,
         "Table 1: heuristics": table_1(),
@@ -114,7 +108,7 @@ def shisha(
             for number, name, what in _FIGURES
         ),
     }
-    print(f"written to {report.save_page(words(__file__)[0], on_page)}")
+    report.save_page(words(__file__)[0], on_page)
 
 
 _FIGURES: Final = (

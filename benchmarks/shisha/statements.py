@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Final
 
-from benchmarks.report.claims import Claims
+from benchmarks.report.page import Claims, Statement, each, holds
 from benchmarks.report.results import Row, number, only
-from benchmarks.report.statements import Statement, each, holds
 from benchmarks.shisha.cases import RESNET, SYNTHNET, YOLO
 from benchmarks.shisha.searches import SHISHA
 from shisha_rt.planner.strategies import DEFAULT_ALPHA

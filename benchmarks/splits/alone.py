@@ -6,9 +6,9 @@ Times of the daemon's frames include hand-overs. All sides take turns.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,8 +19,8 @@ from onnx import helper
 
 from benchmarks.report.results import Row, Spread
 from benchmarks.rigs.cache_place import fresh_cache
-from benchmarks.rigs.child_process import ChildProcess, child_process
-from benchmarks.rigs.forced import Forced, forced
+from benchmarks.rigs.child_process import ChildProcess
+from benchmarks.rigs.daemons import Rig, forced
 from benchmarks.splits.plans import Shared, nearest_shares, plan_with, way_of
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure.costs_of_model import layer_costs, told_costs
@@ -110,40 +110,19 @@ def _save(node: Any, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[s
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sides:
-    """All ways to run a layer, by name: plans of one daemon, and plain engines."""
-
-    daemon: Forced
-    plans: Mapping[str, Plan]
-    engines: Mapping[str, ChildProcess]
-
-    def round(self, seconds: float) -> dict[str, tuple[float, tuple[float, ...]]]:
-        """Seconds of a frame, and of its stages, by side."""
-        found: dict[str, tuple[float, tuple[float, ...]]] = {}
-        for name, plan in self.plans.items():
-            self.daemon.take(plan)
-            burst = self.daemon.burst(seconds, copied=False, warm_up=_WARM_UP)
-            found[name] = burst["latency_s"], tuple(burst["stage_s"])
-        for name, engine in self.engines.items():
-            found[name] = engine.ask(seconds=seconds)["frame_s"], ()
-        return found
-
-
-def alone_row(layer: LayerAlone, folder: Path, seconds: float, rounds: int) -> Row | None:
+def alone_row(layer: LayerAlone, seconds: float, rounds: int) -> Row | None:
     """A row for one layer run in all ways; None: this host lacks the memory for it."""
     if psutil.virtual_memory().available < _FREE_TIMES * layer.weight_bytes:
         return None
-    path = folder / f"{''.join(letter if letter.isalnum() else '_' for letter in layer.name)}.onnx"
-    layer.write(path)
     machine = load_machine("this-machine")
-    with fresh_cache():  # which would keep gigabytes
+    with fresh_cache(), Rig() as rig:  # the usual cache would keep gigabytes
+        path = rig.folder() / f"{''.join(letter if letter.isalnum() else '_' for letter in layer.name)}.onnx"
+        layer.write(path)
         ready = make_ready(path, machine, on_progress=print)
         proposed = _proposed(ready)
-        with _sides(path, ready, layer.axes) as sides:
-            found = [sides.round(seconds) for _ in range(rounds)]
-    path.unlink()
-    splits = [name for name in sides.plans if name.startswith("split")]
+        sides = _sides(rig, path, ready, layer.axes)
+        found = [{name: run(seconds) for name, run in sides.items()} for _ in range(rounds)]
+    splits = [name for name in sides if name.startswith("split")]
     best = min(splits, key=lambda name: Spread.of(its[name][0] for its in found).median)
     row: dict[str, object] = {"layer": layer.name}
     for name in ("one core", "team", *_ENGINES):
@@ -163,8 +142,12 @@ _AXES: Final = ("channels", "columns", "rows", "inputs")
 _ENGINES: Final = {"ORT, 2 threads": 2, "ORT, 1 thread": 1}
 
 
-@contextlib.contextmanager
-def _sides(path: Path, ready: ModelOnMachine, axes: Sequence[str]) -> Iterator[_Sides]:
+_Taken = tuple[float, Sequence[float]]
+"""Seconds of a frame, and of its stages."""
+
+
+def _sides(rig: Rig, path: Path, ready: ModelOnMachine, axes: Sequence[str]) -> dict[str, Callable[[float], _Taken]]:
+    """All ways to run a layer for some seconds, by name: plans of one daemon, and plain engines."""
     places = [place.name for place in ready.machine.places][:2]
     cores = [core for place in ready.machine.places[:2] for core in place.cores]
     layers = len(ready.compiled.layers)
@@ -181,15 +164,22 @@ def _sides(path: Path, ready: ModelOnMachine, axes: Sequence[str]) -> Iterator[_
         {"name": tensor.name, "shape": tensor.shape, "dtype": NUMPY_OF[tensor.datatype].str}
         for tensor in ready.compiled.model.graph.inputs
     ]
-    with contextlib.ExitStack() as closing:
-        daemon = closing.enter_context(forced(str(path), ready.machine.source))
-        engines = {}
-        for name, threads in _ENGINES.items():
-            settings: dict[str, Any] = {"path": str(path), "inputs": inputs, "cores": cores[:threads]}
-            engines[name], _ = closing.enter_context(
-                child_process("benchmarks.rigs.engine_process", rival="ort_threads", **settings)
-            )
-        yield _Sides(daemon, plans, engines)
+    daemon = rig.enter_context(forced(str(path), ready.machine.source))
+
+    def by_plan(plan: Plan, seconds: float) -> _Taken:
+        daemon.take(plan)
+        burst = daemon.burst(seconds, copied=False, warm_up=_WARM_UP)
+        return burst["latency_s"], burst["stage_s"]
+
+    def by_engine(engine: ChildProcess, seconds: float) -> _Taken:
+        return engine.ask(seconds=seconds)["frame_s"], ()
+
+    its = {"rival": "ort_threads", "path": str(path), "inputs": inputs}
+    engines = {name: rig.child("engine_process", **its, cores=cores[:threads]) for name, threads in _ENGINES.items()}
+    return {
+        **{name: partial(by_plan, plan) for name, plan in plans.items()},
+        **{name: partial(by_engine, engine) for name, engine in engines.items()},
+    }
 
 
 def _proposed(ready: ModelOnMachine) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from benchmarks.report.results import Row
-from benchmarks.rigs.forced import forced
+from benchmarks.rigs.daemons import forced
 from benchmarks.splits.plans import Shared, plan_with, way_of
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.measure.make_ready import make_ready

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Annotated, Final
 
@@ -20,7 +18,7 @@ ON_BOARD: Final = "Shards on the emulated board"
 ALONE: Final = "Layers by themselves on two cores"
 SLOWED: Final = "Shards on a slowed place, as trials correct them"
 LIVE: Final = "Daemons left to themselves"
-PARTS: Final = ("emulated", "alone", "slowed", "live")
+PARTS: Final = {"emulated": ON_BOARD, "alone": ALONE, "slowed": SLOWED, "live": LIVE}
 
 
 def splits_executed(
@@ -30,53 +28,41 @@ def splits_executed(
     """Split layers as workers run them: predicted and measured, against teams and engines, and what daemons choose."""
     wanted = words_in("--parts", parts, PARTS)
     report, tables = Report("splits_executed", quick=quick), dict[str, list[Row]]()
-    tables_of = (
-        (ON_BOARD, _board(quick=quick)),
-        (ALONE, _layers(quick=quick)),
-        (SLOWED, _on_slowed(quick=quick)),
-        (LIVE, _served(quick=quick)),
-    )
-    for part, (title, rows) in zip(PARTS, tables_of, strict=True):
+    for part, title in PARTS.items():
         if part in wanted:
             tables[title] = []
-            for row in rows:
+            for row in _rows(part, report, quick=quick):
                 tables[title].append(row)
                 # Row by row, so that results are kept if a later one fails.
                 _save_page(tables, report)
             report.show(title, tables[title])
 
 
-def _board(*, quick: bool) -> Iterable[Row]:
-    for case in emulated.QUICK if quick else emulated.FULL:
-        print(f"splits_executed: {case.model} on {emulated.BOARD} ...", flush=True)
-        yield from emulated.board_rows(case)
-
-
-def _layers(*, quick: bool) -> Iterable[Row]:
-    with tempfile.TemporaryDirectory() as folder:
-        for layer in alone.QUICK if quick else alone.FULL:
-            print(f"splits_executed: {layer.name} ...", flush=True)
-            row = alone.alone_row(layer, Path(folder), seconds=0.3 if quick else 0.4, rounds=3 if quick else 5)
-            if row is None:
-                print(f"splits_executed: {layer.name} left out: too little memory is free", flush=True)
-            else:
-                yield row
-
-
-def _on_slowed(*, quick: bool) -> Iterable[Row]:
-    for case in slowed.QUICK if quick else slowed.FULL:
-        print(f"splits_executed: {case.model}, {' and '.join(f'{speed:g}' for speed in case.speeds)} ...", flush=True)
-        yield from slowed.slowed_rows(case)
-
-
-def _served(*, quick: bool) -> Iterable[Row]:
-    for case in live.QUICK if quick else live.FULL:
-        print(f"splits_executed: {case.model}, {case.title} ...", flush=True)
-        yield live.served_row(case)
+def _rows(part: str, report: Report, *, quick: bool) -> Iterator[Row]:
+    match part:
+        case "emulated":
+            for case in emulated.QUICK if quick else emulated.FULL:
+                report.step(f"{case.model} on {emulated.BOARD}")
+                yield from emulated.board_rows(case)
+        case "alone":
+            for layer in alone.QUICK if quick else alone.FULL:
+                report.step(layer.name)
+                row = alone.alone_row(layer, seconds=0.3 if quick else 0.4, rounds=3 if quick else 5)
+                if row is None:
+                    report.step(f"{layer.name} left out: too little memory is free")
+                else:
+                    yield row
+        case "slowed":
+            for its in slowed.QUICK if quick else slowed.FULL:
+                report.step(f"{its.model}, {' and '.join(f'{speed:g}' for speed in its.speeds)}")
+                yield from slowed.slowed_rows(its)
+        case _:
+            for one in live.QUICK if quick else live.FULL:
+                report.step(f"{one.model}, {one.title}")
+                yield live.served_row(one)
 
 
 def _save_page(tables: Mapping[str, Sequence[Row]], report: Report) -> None:
-    """Write the page of all tables, with findings from each."""
     head, notes = words(__file__, "executed")
     texts = {
         title: "\n".join([notes[title], "", *findings(title, rows), "", table(rows)]) for title, rows in tables.items()
@@ -86,11 +72,7 @@ def _save_page(tables: Mapping[str, Sequence[Row]], report: Report) -> None:
 
 def findings(title: str, rows: Sequence[Row]) -> list[str]:
     """Findings from the rows of a table, as lines of a list."""
-    if title == ON_BOARD:
-        return _off_by(rows)
-    if title == ALONE:
-        return _against_others(rows)
-    return _corrected(rows) if title == SLOWED else _frames(rows)
+    return {ON_BOARD: _off_by, ALONE: _against_others, SLOWED: _corrected, LIVE: _frames}[title](rows)
 
 
 def _off_by(rows: Sequence[Row]) -> list[str]:
@@ -143,7 +125,6 @@ def _corrected(rows: Sequence[Row]) -> list[str]:
 
 
 def _frames(rows: Sequence[Row]) -> list[str]:
-    """Results of all frames."""
     told = ", ".join(
         f"{sum(round(_number(row[what])) for row in rows)} {what}"
         for what in ("sent", "answered", "lost", "refused", "out of order", "different")

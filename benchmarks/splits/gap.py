@@ -156,14 +156,12 @@ def _value(found: NetworkSplit) -> float | None:
     return None if found.steps is None else found.value
 
 
-def summaries(found: Sequence[Found]) -> list[Row]:
+def summaries(found: Sequence[Found]) -> Iterator[Row]:
     """A row for each case and block; the worst layer of GP by name."""
-    rows: list[Row] = []
     for block in (ENGINE_BLOCK, 1):
         for case in CASES:
             its = [one for one in found if one.case == case and one.layer.block == block]
-            rows.append({"case": case, "in blocks of": block, **_summary(its)})
-    return rows
+            yield {"case": case, "in blocks of": block, **_summary(its)}
 
 
 def _summary(found: Sequence[Found]) -> Row:
@@ -230,10 +228,10 @@ def splits_gap(
         report.step(network)
         found += layers_of(network)
         wholes += network_rows(network)
-    summary = summaries(found)
+    summary = list(summaries(found))
     report.show("Over the exact split, each layer by itself", summary)
     report.show("Whole networks", wholes)
     head, notes = words(__file__, "gap")
     tables = zip(notes.items(), (summary, wholes), strict=True)
     sections = {title: f"{note}\n\n{table(rows)}" for (title, note), rows in tables}
-    print(f"written to {report.save_page(head, sections)}")
+    report.save_page(head, sections)

@@ -22,9 +22,8 @@ import numpy as np
 
 from benchmarks.report.results import Row
 from benchmarks.rigs.control import events_since, is_watching, live_plan, set_live
-from benchmarks.rigs.profiled import profiled
-from benchmarks.rigs.steady_load import SteadyLoad, Tally
-from shisha_rt.cli.drive.child_daemon import child_daemon
+from benchmarks.rigs.daemons import Rig, profiled
+from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client
 from shisha_rt.errors import Failure
@@ -93,7 +92,8 @@ def served_row(case: Served) -> Row:
         found["without splits"], found["with splits"] = (_planned(case, machine, split) for split in (False, True))
         whole = _whole_answers(case.model)
         arguments = (f"zoo:{case.model}", "--machine", machine.source, "--fresh", *case.options)
-        with child_daemon(*arguments) as daemon, Client(daemon.endpoint, timeout_s=_TIMEOUT_S) as control:
+        with Rig() as rig:
+            daemon, control = rig.daemon(*arguments)
             first = live_plan(control)
             before = _difference(whole, _answers(control))
             with SteadyLoad(daemon.endpoint, case.in_flight) as load:
@@ -120,7 +120,7 @@ def served_row(case: Served) -> Row:
         "frame ms, first plan": 1e3 * before_s,
         "frame ms, plan kept": 1e3 * after_s,
         "kept / first": after_s / before_s,
-        **_counts(tally),
+        **tally.row,
         "first plan": str(first),
         "plan kept": str(last),
     }
@@ -145,8 +145,8 @@ def _whole_answers(model: str) -> list[Array]:
     """Answers from one place without a split and with enough memory."""
     with slowed_places((1.0,)) as machine:
         options = ("--machine", machine.source, "--strategy", "seed", "--fresh")
-        with child_daemon(f"zoo:{model}", *options) as daemon, Client(daemon.endpoint, timeout_s=_TIMEOUT_S) as control:
-            return _answers(control)
+        with Rig() as rig:
+            return _answers(rig.daemon(f"zoo:{model}", *options)[1])
 
 
 def _answers(control: Client) -> list[Array]:
@@ -178,14 +178,3 @@ def _frame_s(control: Client, load: SteadyLoad, plan: Plan, seconds: float) -> f
     load.wait(lambda: time.time() > end_s and len(times_s()) > _LEFT_OUT, _TIMEOUT_S)
     found = times_s()
     return (found[-1] - found[0]) / (len(found) - 1)
-
-
-def _counts(tally: Tally) -> dict[str, object]:
-    return {
-        "sent": tally.sent,
-        "answered": tally.answered,
-        "lost": tally.lost,
-        "refused": tally.errors,
-        "out of order": tally.out_of_order,
-        "different": tally.different,
-    }

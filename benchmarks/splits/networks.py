@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from types import MappingProxyType
 from typing import Final
 
 from shisha_rt.machine.config.device_files import devices_of
@@ -20,9 +19,7 @@ from shisha_rt.papers.gp.problem import FEATURES, SplitDevice, SplitLayer, Split
 from shisha_rt.planner.strategies import Execution, SplitObjective
 
 BOARD: Final = "tx2-cyclone"
-NETWORKS: Final[Mapping[str, str]] = MappingProxyType(
-    {"AlexNet": "alexnet", "VGG-16": "vgg16", "ResNet-18": "resnet18"}
-)
+NETWORKS: Final[Mapping[str, str]] = {"AlexNet": "alexnet", "VGG-16": "vgg16", "ResNet-18": "resnet18"}
 """Names of the networks in the zoo, by title."""
 
 CASES: Final[Mapping[str, tuple[SplitObjective, Execution]]] = {

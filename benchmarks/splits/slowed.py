@@ -12,8 +12,7 @@ from statistics import median
 from typing import Final
 
 from benchmarks.report.results import Row
-from benchmarks.rigs.forced import Forced, forced
-from benchmarks.rigs.profiled import profiled
+from benchmarks.rigs.daemons import Forced, forced, profiled
 from benchmarks.splits.live import slowed_places
 from benchmarks.splits.plans import Shared, nearest_shares, plan_with
 from shisha_rt.costs.costs import Costs
@@ -45,7 +44,6 @@ QUICK: Final = FULL[1:2]
 
 
 def slowed_rows(case: Slowed) -> Iterator[Row]:
-    """A row for each plan and place."""
     with slowed_places(case.speeds) as machine:
         ready = profiled(case.model, machine)
         ways = [way for way in ready.rules.splits.values() if way.first == way.last and way.blocks > 1]

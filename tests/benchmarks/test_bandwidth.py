@@ -7,8 +7,8 @@ from itertools import product
 
 import numpy as np
 
+from benchmarks.report.page import Statement, tally
 from benchmarks.report.results import Spread
-from benchmarks.report.statements import Statement, tally
 from benchmarks.shisha import bandwidth
 from benchmarks.shisha.bandwidth import MEMORIES, SIZES_GB, THREADS, Assignment, host_rows, predicted, statements
 from tests.wording import says

@@ -8,14 +8,11 @@ import random
 import pytest
 
 from benchmarks.dcg.board import Case, cases
-from benchmarks.dcg.operands import operand_rows
-from benchmarks.dcg.scaling import transformer_like
-from benchmarks.dcg.speedups import partition_rows, placed, speedup_rows
+from benchmarks.dcg.figures import operand_rows, partition_rows, placed, speedup_rows, subgraphs, window
 from benchmarks.dcg.statements import partition_statements, stated, subgraph_statement
-from benchmarks.dcg.subgraphs import subgraphs, window
-from benchmarks.dcg.tables import GraphCounts, Operator, cleaned, exported, graph_counts
+from benchmarks.dcg.tables import GraphCounts, Operator, cleaned, exported, graph_counts, transformer_like
+from benchmarks.report.page import KINDS
 from benchmarks.report.results import RESULTS, read_csv
-from benchmarks.report.statements import KINDS
 from shisha_rt.papers.dcg.brute import assignment_at
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.dcg import device_mapped_graph
@@ -83,8 +80,8 @@ def test_a_window_keeps_what_is_inside() -> None:
 
 def test_subgraphs_know_every_assignment(bert: Case) -> None:
     one = next(subgraphs(bert))
-    assert one.exact_ratio == pytest.approx(1)
-    assert one.als_ratio >= 1 - 1e-12
+    assert one.over_least(one.exact) == pytest.approx(1)
+    assert one.over_least(one.als) >= 1 - 1e-12
     least = assignment_at(one.problem, int(one.cost_s.argmin()))
     assert cost(one.problem, least).total_s == pytest.approx(float(one.cost_s.min()))
 

@@ -107,7 +107,7 @@ def test_schemes_on_the_board_are_held_against_als_and_the_optimum() -> None:
         for p, times_s in measured_s.items()
         for scheme in SCHEMES
     ]
-    rows = executed_rows(results)
+    rows = list(executed_rows(results))
     assert len(rows) == 12
     assert all(row["error %"] == pytest.approx(25) for row in rows)
     by_key = {(row["p"], row["scheme"]): row for row in rows}

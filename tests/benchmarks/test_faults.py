@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.robust.cache_faults import damaged, fault_row, tidied
+from benchmarks.robust.faults import damaged, fault_row, tidied
 from tests.serving.identity_model import write_identity_model
 
 

@@ -16,7 +16,7 @@ def test_all_carriers_bring_tensors_there_and_back(way: str) -> None:
         pytest.skip("needs openssl, which makes its key")
     with child_process(
         "benchmarks.rigs.hop_process", way=way, address="127.0.0.1", enter_far=[], cluster="", resource=""
-    ) as (near, _):
+    ) as near:
         for size_bytes in (1, 1 << 20):
             for in_flight in (1, 8):
                 assert near.ask(size_bytes=size_bytes, seconds=0.01, in_flight=in_flight)["hops"] > 24

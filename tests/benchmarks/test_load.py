@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks.live.load_figures import (
+from benchmarks.live.load import (
     AtRate,
-    Heard,
     Step,
     poisson,
     step_row,
     switched_s,
 )
 from benchmarks.report.results import Spread
+from benchmarks.rigs.asking import Heard
 
 
 def test_arrivals_are_a_poisson_process_and_the_same_for_all_sides() -> None:
@@ -32,7 +32,7 @@ def test_arrivals_are_a_poisson_process_and_the_same_for_all_sides() -> None:
 
 
 def heard(*latencies_s: float, refused: int = 0) -> Heard:
-    return Heard(latencies_s, refused, failed=0, lost=0)
+    return Heard(list(latencies_s), refused, failed=0, lost=0)
 
 
 AT_RATE = AtRate(

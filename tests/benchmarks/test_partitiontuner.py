@@ -11,10 +11,8 @@ import pytest
 from onnx.helper import make_node
 from onnx.reference import ReferenceEvaluator
 
-from benchmarks.partitiontuner.board import board_costs, board_devices, cell
+from benchmarks.partitiontuner.board import NETWORKS, board_costs, board_devices, cell, sunk, sunk_path
 from benchmarks.partitiontuner.numbers import numbers_of, with_numbers
-from benchmarks.partitiontuner.published import NETWORKS
-from benchmarks.partitiontuner.sunk import sunk, sunk_path
 from benchmarks.report.results import RESULTS, read_csv
 from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.model.reader.onnx_reader import read_model

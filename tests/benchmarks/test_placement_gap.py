@@ -39,7 +39,7 @@ def test_results_of_a_kind_are_added_up() -> None:
     case = Case("by hand", "", SKIP)
     ratios_and_wrong = ((1.0, False), (1.2, True), (1.5, True), (3.0, False))
     results = [Result(case, 1.0, {"als": Gap(*one), "duet 0": Gap(1.0, None)}) for one in ratios_and_wrong]
-    als, duet = rows = solver_rows("by hand", results)
+    als, duet = rows = list(solver_rows("by hand", results))
     assert als == {
         "problems": "by hand",
         "number": 4,

@@ -9,8 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.rigs import raylet_process
-from benchmarks.rigs.raylets import lacking_ray, raylets
+from benchmarks.rigs.raylets import lacking_ray, raylets, start_patiently
 from benchmarks.rigs.slow_link import lacking, slow_link
 
 MISSING = lacking() or lacking_ray()
@@ -56,7 +55,7 @@ def test_nodes_are_killed_and_added_and_all_is_gone_at_the_end() -> None:
 
 def test_a_node_that_is_too_slow_for_ray_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[str] = []
-    monkeypatch.setattr(raylet_process, "kill_all", lambda: killed.append("all"))
+    monkeypatch.setattr("benchmarks.rigs.raylets.kill_all", lambda: killed.append("all"))
     ends = iter([Exception("The current node timed out during startup."), None])
 
     def start() -> dict[str, str]:
@@ -64,5 +63,5 @@ def test_a_node_that_is_too_slow_for_ray_is_started_again(monkeypatch: pytest.Mo
             raise end
         return {"node_id": "the second"}
 
-    assert raylet_process.start_patiently(start) == {"node_id": "the second"}
+    assert start_patiently(start) == {"node_id": "the second"}
     assert killed == ["all"]

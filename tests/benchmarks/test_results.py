@@ -17,16 +17,17 @@ from benchmarks.cluster import serve
 from benchmarks.live.branches import SIDES, alone_row
 from benchmarks.live.goodput import goodput_row
 from benchmarks.live.live_change import Change, Run, change_rows, show_changes
-from benchmarks.live.load_figures import AtRate, Heard, Step, step_row
+from benchmarks.live.load import AtRate, Step, step_row
 from benchmarks.live.several import AtLoad
 from benchmarks.partitiontuner import repeat
-from benchmarks.partitiontuner.published import NETWORKS
+from benchmarks.partitiontuner.board import NETWORKS
 from benchmarks.report import results
 from benchmarks.report.facts import as_typed, commits_since, facts, git, host
 from benchmarks.report.headers import header, stale_rows, with_kept
 from benchmarks.report.readme import alone_table, branches_table, hosts_table, with_table
 from benchmarks.report.report import Report
 from benchmarks.report.results import Spread, read_csv, save_csv
+from benchmarks.rigs.asking import Heard
 from benchmarks.robust import campaign
 from shisha_rt.errors import BadInput
 
@@ -102,7 +103,7 @@ def test_some_networks_of_a_paper_are_a_quick_run(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(repeat._Found, "save", save)
     for networks in ("squeezenet,resnet18", ",".join(NETWORKS)):
         repeat.partitiontuner(networks, rounds=0, answers=0, graphs=0, sets=0, lines=0)
-    assert folders == [results.results_of(quick=True), results.RESULTS]
+    assert folders == [results.QUICK_RESULTS, results.RESULTS]
 
 
 HEARD = Heard([0.01, 0.02], 1, 0, 0)
@@ -123,7 +124,7 @@ CHANGED = Run(
     [
         ("branches_alone", [alone_row("net", [dict.fromkeys(SIDES, 1.0)], "a plan")]),
         ("goodput", [goodput_row(AT_RATE, "target", 0.05, 1.0)]),
-        ("live_change", change_rows(CHANGED)),
+        ("live_change", list(change_rows(CHANGED))),
         ("load", [AT_RATE.row("target")]),
         ("load_steps", [step_row("net", STEPS, FOLLOWED, [HEARD])]),
         ("several", AtLoad("walk", 90.0, "a side", 10.0, [HEARD, HEARD], 0, []).rows("ab", [9.0, 9.0], [1.0, 1.0])),
@@ -141,9 +142,9 @@ def test_no_change_within_the_stream_is_said(tmp_path: Path) -> None:
 
 
 def test_a_quick_run_writes_over_no_result_that_is_kept() -> None:
-    quick = results.results_of(quick=True)
+    quick = results.QUICK_RESULTS
     asked = subprocess.run(["git", "check-ignore", "-q", quick / "dcg.md"], cwd=results.RESULTS, check=False)
-    assert (asked.returncode, results.results_of(quick=False)) == (0, results.RESULTS)
+    assert (asked.returncode, Report("").folder) == (0, results.RESULTS)
     texts = {path.stem: path.read_text(encoding="utf-8") for path in results.RESULTS.parent.rglob("*.py")}
     saving = {name for name, text in texts.items() if '"--quick"' in text and re.search("save_|Report[(]", text)}
     assert saving > {"pim_board", "race", "live_change"}

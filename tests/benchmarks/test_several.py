@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.live.load_figures import Heard
 from benchmarks.live.several import PATTERNS, AtLoad, arrivals, segments
+from benchmarks.rigs.asking import Heard
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

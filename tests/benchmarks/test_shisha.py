@@ -8,9 +8,20 @@ import pytest
 
 from benchmarks.report.results import Row
 from benchmarks.shisha.cases import SYNTHNET, Case, Run, best_with_assignment_fps, case, searched, seeded, tuned
-from benchmarks.shisha.heuristics import alpha_rows, heuristic_rows, table_1, table_2
-from benchmarks.shisha.searches import EXHAUSTIVE, PIPE_SEARCH, SHISHA, compared, kept, restarted_s, search_rows
-from benchmarks.shisha.seeds import from_seeds
+from benchmarks.shisha.searches import (
+    EXHAUSTIVE,
+    PIPE_SEARCH,
+    SHISHA,
+    alpha_rows,
+    compared,
+    from_seeds,
+    heuristic_rows,
+    kept,
+    restarted_s,
+    search_rows,
+    table_1,
+    table_2,
+)
 from benchmarks.shisha.statements import alpha_statements, convergence_statements, heuristic_statements
 from shisha_rt.papers.shisha.exhaustive import trial_count
 from shisha_rt.papers.shisha.search import Limit
@@ -100,7 +111,7 @@ def _heuristic_rows(network: str, h2_fps: float) -> list[Row]:
 
 
 def test_alpha_that_is_needed_is_the_least_within_a_hundredth(two_places: Case) -> None:
-    rows = alpha_rows([(3, two_places)])
+    rows = list(alpha_rows([(3, two_places)]))
     assert rows[-1]["alpha"] == 100
     assert rows[-1]["over alpha = 100"] == 1
     made_up: list[Row] = [

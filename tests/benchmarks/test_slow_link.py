@@ -26,8 +26,8 @@ def addresses() -> str:
 def test_no_answer_comes_sooner_than_the_link_lets_it() -> None:
     with slow_link(1, rate_bits_per_s=200 * MBIT, delay_s=2e-3) as link:
         (host,) = link.hosts
-        with child_process("tests.benchmarks.echo_process", enter=host.enter, address=host.address) as (_, told):
-            client = EchoClient(host.address, told["port"])
+        with child_process("tests.benchmarks.echo_process", enter=host.enter, address=host.address) as echo:
+            client = EchoClient(host.address, echo.ready["port"])
             assert client.ask_s(1, 1) >= 2 * 2e-3
             assert client.ask_s(1 << 20, 1) >= 8 * (1 << 20) / (200 * MBIT)
             link.set(1000 * MBIT, 20e-3)
@@ -43,8 +43,8 @@ def test_hosts_reach_each_other_and_leave_no_address_behind() -> None:
         one, other = link.hosts
         ask = "from tests.benchmarks.echo_process import EchoClient; "
         ask += f"print(EchoClient({one.address!r}, PORT).ask_s(9, 9))"
-        with child_process("tests.benchmarks.echo_process", enter=one.enter, address=one.address) as (_, told):
-            command = [*other.enter, "python", "-c", ask.replace("PORT", str(told["port"]))]
+        with child_process("tests.benchmarks.echo_process", enter=one.enter, address=one.address) as echo:
+            command = [*other.enter, "python", "-c", ask.replace("PORT", str(echo.ready["port"]))]
             took_s = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         assert took_s >= 4 * 1e-3
         assert link.address in addresses()

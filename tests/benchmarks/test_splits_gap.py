@@ -46,7 +46,7 @@ def test_summed_up_by_case_and_block() -> None:
         for case in CASES
         for fast, name in ((14.0, "good"), (8.0, "bad"))
     ]
-    rows = summaries(found)
+    rows = list(summaries(found))
     assert [(row["case"], row["in blocks of"], row["layers"]) for row in rows] == [
         (case, block, 2) for block in (16, 1) for case in CASES
     ]

@@ -5,21 +5,18 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.splits.networks import alone, board_problem, totals
-from benchmarks.splits.paper import layer_rows, network_row, network_run
-from benchmarks.splits.single_layer import layer_traces, trace_row, weights_rows
+from benchmarks.splits.paper import layer_rows, network_row, network_run, trace_rows, weights_rows
 from shisha_rt.papers.gp.chain import faults
 
 
 @pytest.mark.long
 def test_one_layer_is_tightened_as_in_figures_3_to_5() -> None:
-    traces = layer_traces()
-    assert [trace.title[0] for trace in traces] == ["3", "3", "5", "5"]
-    for trace in traces:
-        assert 5 <= len(trace.found.steps) <= 40
-        row = trace_row(trace)
+    rows = list(trace_rows())
+    assert [str(row["figure"])[0] for row in rows] == ["3", "3", "5", "5"]
+    for row in rows:
+        assert 5 <= int(str(row["steps"])) <= 40
         assert float(str(row["best us"])) <= float(str(row["condensed again us"])) <= float(str(row["GP us"]))
-    implied = trace_row(traces[1])
-    assert implied["GP: shares"] == "13.97/2.03 -> 14/2"
+    assert rows[1]["GP: shares"] == "13.97/2.03 -> 14/2"
 
 
 def test_the_printed_error_of_the_weight_is_not_that_of_its_k() -> None:
@@ -30,7 +27,7 @@ def test_the_printed_error_of_the_weight_is_not_that_of_its_k() -> None:
 
 def test_alexnet_goes_from_the_fpga_to_the_gpu() -> None:
     run = network_run("AlexNet", "latency", "sequence", one_for_all=False)
-    rows = layer_rows(run)
+    rows = list(layer_rows(run))
     assert [row["N"] for row in rows] == [96, 256, 384, 384, 256]
     assert [row["C"] for row in rows] == [3, 48, 256, 192, 192]
     assert float(str(rows[0]["fpga %"])) > 80

@@ -8,9 +8,8 @@ from typing import Final
 import pytest
 
 from benchmarks.report.facts import ROOT
-from benchmarks.report.page import page, table, tables_of
+from benchmarks.report.page import COUNTED, KINDS, OURS, Kind, Repeats, Statement, page, table, tables_of, tally
 from benchmarks.report.results import RESULTS, read_csv
-from benchmarks.report.statements import COUNTED, KINDS, OURS, Kind, Repeats, Statement, tally
 
 PAGES: Final = ("shisha", "dcg", "partitiontuner", "splits_paper")
 

@@ -5,13 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from benchmarks.partitiontuner.accuracy_statements import accuracy_statements, reader_statements
 from benchmarks.partitiontuner.board import Cell
 from benchmarks.partitiontuner.cases import GIVEN, SUNK, Planned
-from benchmarks.partitiontuner.statements import Key, found_of, size_statements, statements
+from benchmarks.partitiontuner.statements import (
+    Key,
+    accuracy_statements,
+    found_of,
+    reader_statements,
+    size_statements,
+    statements,
+)
 from benchmarks.partitiontuner.tables import figure_6, of_form, past_the_paper, table_2, table_3, table_4, times
-from benchmarks.report.statements import OURS as AIM
-from benchmarks.report.statements import Statement
+from benchmarks.report.page import OURS as AIM
+from benchmarks.report.page import Statement
 from shisha_rt.planner.strategies import SchemeName
 from tests.benchmarks.partitiontuner.results import result
 
@@ -58,7 +64,7 @@ def test_reductions_are_of_what_was_executed_where_both_were() -> None:
     assert (typeseq["predicted %"], typeseq["executed %"]) == (80, 75)  # made up without hand-overs
     assert round(float(str(typeseq["paper %"])), 2) == 80.02
     assert (opseq["predicted %"], opseq["executed %"]) == (75, None)
-    assert figure_6(found[1:]) == past_the_paper(found) == []
+    assert [*figure_6(found[1:]), *past_the_paper(found)] == []
 
 
 def test_a_network_without_a_second_form_is_of_both() -> None:
@@ -111,7 +117,7 @@ def test_hand_overs_are_no_gain() -> None:
 
 def test_a_prediction_is_given_over_all_number_sets() -> None:
     results = [result("squeezenet", "typeseq", 100), result("squeezenet", "partitiontuner", 95, on_npu=(12, 0))]
-    own: dict[Key, Cell] = {(one.network, one.scheme): one.cell for one in results}
+    own: dict[Key, Cell] = {(one.case.network, one.scheme): one.cell for one in results}
     tuned: Key = ("squeezenet", "partitiontuner")
     others = [
         own | {tuned: replace(own[tuned], ms=ms, convs_on_npu=convs)}

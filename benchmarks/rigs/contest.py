@@ -29,7 +29,7 @@ from benchmarks.rigs.child_process import ChildProcess
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.control import live_plan, set_live, tune
 from benchmarks.rigs.daemons import Rig, profiled
-from benchmarks.rigs.engine_process import PLAIN
+from benchmarks.rigs.engine_process import HUGE, HUGE_PAGES, PLAIN
 from benchmarks.rigs.resources import cpu_time, whole_cpu_s
 from benchmarks.rigs.servers import SERVERS, awake, running, stopped
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
@@ -270,7 +270,9 @@ def _engine(rig: Rig, network: Network, name: str) -> Side:
 def plain_engine(rig: Rig, network: Network, name: str) -> ChildProcess:
     """Start one of `engine_process.PLAIN`."""
     paths = {"path": str(network.path), "cleaned": str(network.cleaned)}
-    return rig.child("engine_process", rival=name, **paths, inputs=network.inputs, cores=network.cores)
+    enter = ("env", HUGE_PAGES) if name in HUGE else ()
+    rival = HUGE.get(name, name)
+    return rig.child("engine_process", enter=enter, rival=rival, **paths, inputs=network.inputs, cores=network.cores)
 
 
 def _server(rig: Rig, network: Network, name: str, python: str) -> Side:

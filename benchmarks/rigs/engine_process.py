@@ -24,7 +24,11 @@ _WARM_UP_S: Final = 0.3
 _TOGETHER: Final = 4
 _BATCHES: Final = "openvino_batches"
 """As `openvino_copies`, with batches of four frames."""
-PLAIN: Final = ("ort_copies", "ort_threads", "openvino_copies", _BATCHES, "openvino_latency", "openvino_throughput")
+_USUAL: Final = ("ort_copies", "ort_threads", "openvino_copies", _BATCHES, "openvino_latency", "openvino_throughput")
+HUGE: Final = {f"{name}_huge": name for name in ("ort_copies", "openvino_copies", _BATCHES)}
+"""Engines given huge pages, as a daemon gives them to its workers: by the variable `HUGE_PAGES`."""
+HUGE_PAGES: Final = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"
+PLAIN: Final = (*_USUAL, *HUGE)
 """All engines of the race."""
 ALONE: Final = ("ort_threads", "openvino_latency")
 """Engines that run one frame at a time, for the least latency."""

@@ -37,7 +37,7 @@ LIMITS: Final = tuple(getattr(resource, name) for name in dir(resource) if name.
 
 _TITLE_ROOM: Final = "-" * 1000
 """The last argument of a server: space for the command lines that its children show."""
-_READ_AT_START: Final = ("PYTHON", "LD_")
+_READ_AT_START: Final = ("PYTHON", "LD_", "GLIBC_")
 """Prefixes of variables that a process reads only when it starts."""
 _LOOK_EVERY_S: Final = 0.1
 _PATIENCE_S: Final = 30.0

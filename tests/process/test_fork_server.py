@@ -7,6 +7,7 @@ import errno
 import fcntl
 import json
 import os
+import platform
 import random
 import resource
 import signal
@@ -24,7 +25,7 @@ import pytest
 from shisha_rt.process import child as child_module
 from shisha_rt.process import fork_server
 from shisha_rt.process.channel import Channel
-from shisha_rt.process.child import Child, expect_children, last_line, start_child
+from shisha_rt.process.child import Child, children_environment, expect_children, last_line, start_child
 from shisha_rt.process.fork_line import SERVER, ChildOrder
 from shisha_rt.process.fork_server import _fork_server, _place
 from shisha_rt.process.parent import CHILDREN_SCORE, show_life
@@ -103,6 +104,40 @@ def test_a_child_is_as_if_its_parent_had_started_it(
         "terminated": True,
     }
     assert psutil.Process(server.pid).cmdline() == [sys.executable, "-m", SERVER]
+
+
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@pytest.mark.skipif(
+    not _HUGE_PAGES.exists() or "[never]" in _HUGE_PAGES.read_text() or platform.libc_ver()[0] != "glibc",
+    reason="the kernel gives no huge pages, or the C library does not ask for them",
+)
+@pytest.mark.parametrize("is_forked", [True, False])
+def test_its_memory_is_in_huge_pages_unless_the_environment_says_otherwise(
+    server: psutil.Process, is_forked: bool
+) -> None:
+    assert server.is_running()
+    with forked("fills memory", environment=None if is_forked else children_environment() | {"LD_ANY": "1"}) as (
+        _,
+        has,
+    ):
+        assert has["huge_kib"] > 32 << 10
+    with forked("fills memory", environment=dict(os.environ)) as (_, has):
+        assert has["huge_kib"] == 0 or "[always]" in _HUGE_PAGES.read_text()
+
+
+@pytest.mark.parametrize(
+    ("own", "childs"),
+    [
+        ("", "glibc.malloc.hugetlb=1"),
+        ("glibc.malloc.arena_max=2", "glibc.malloc.arena_max=2:glibc.malloc.hugetlb=1"),
+        ("glibc.malloc.hugetlb=0", "glibc.malloc.hugetlb=0"),
+    ],
+)
+def test_what_the_environment_says_of_memory_stays(monkeypatch: pytest.MonkeyPatch, own: str, childs: str) -> None:
+    monkeypatch.setenv("GLIBC_TUNABLES", own)
+    assert children_environment()["GLIBC_TUNABLES"] == childs
 
 
 def test_it_has_the_descriptors_that_it_is_passed_under_their_numbers_and_no_others(server: psutil.Process) -> None:

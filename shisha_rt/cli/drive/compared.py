@@ -409,6 +409,7 @@ def _engine(engine: str, path: Path, frame: Frame, cores: Sequence[int]) -> Iter
             stdout=subprocess.PIPE,
             stderr=said,
             ended_by=signal.SIGKILL,
+            environment=os.environ,  # as in a program of one's own
         )
         try:
             started = _Engine(child, said)

@@ -90,7 +90,7 @@ def compare(options: CompareOptions) -> None:
     path = resolve_model(options.model, progress)
     comparison = Comparison(options, machine, path)
     with plainly(sends_random=options.inputs is None):
-        unasked = options.precision == "exact" and "openvino_bf16" in installed_engines()
+        unasked = options.precision == "exact" and "openvino_bf16" in installed_engines("any")
         compared = Compared(options.model, tuple(comparison.cores), comparison.measure(progress), unasked)
     print(json.dumps(compared.as_object()) if options.as_json else compared.in_words())
     if options.png is not None:

@@ -20,9 +20,9 @@ MOST_APART: Final = 1e-3
 MOST_UNLIKE: Final = 1e-3
 """Share of an output's whole numbers that may differ from ONNX Runtime's. Those of 8 bits stand for reals, and differ
 only if they are more than one step apart."""
-_MOST_IN_BFLOAT16: Final = 0.5
-"""The same for an engine that computes in bfloat16, which is for those who permit that: what rounding does to a trained
-network's answers is up to a fifth of the largest, if that is small, so that only what is plainly wrong can be told.
+_NOTHING_IN_COMMON: Final = 1.0
+"""The same for an engine that computes in bfloat16, which is for those who permit other answers. On noise what rounding
+does to deep networks is up to half of the largest value; zeros in place of answers are that value apart.
 """
 _OVER_ROUNDING: Final = 1.001
 """Answers that differ by at most this many times what rounding explains agree: a step of a quantised output is as long
@@ -170,8 +170,8 @@ def why_apart(
 ) -> str:
     """Why such differences (see `EngineTrial`) are too large to be rounding; empty if they are not."""
     if not is_exact(engine):
-        most = max(difference or 0.0, unlike or 0.0)
-        return f"answers differ by {most:.2g}, more than bfloat16 explains" if most > _MOST_IN_BFLOAT16 else ""
+        wrong = difference is not None and difference >= _NOTHING_IN_COMMON
+        return f"answers differ by {difference:.2g} of an output's largest value" if wrong else ""
     if over_rounding is not None and over_rounding > _OVER_ROUNDING:
         return (
             f"answers differ by {difference:.2g} of an output's largest value, "

@@ -109,8 +109,8 @@ def _engines(ready: ModelOnMachine, engine: AnyEngine, tell: Callable[[str], Non
     if engine == DEFAULT_ENGINE and why_usual_engine(ready.machine):
         return None
     if engine == "auto" or engine == DEFAULT_ENGINE:
-        return known_engines(ready.compiled, ready.machine)
-    tried = engines_tried(ready.compiled, ready.machine, Sitting(tell))
+        return known_engines(ready.compiled, ready.machine, ready.precision)
+    tried = engines_tried(ready.compiled, ready.machine, Sitting(tell), precision=ready.precision)
     trial = tried.of(engine)
     assert trial is not None, "it is installed"
     if why := why_not(trial):

@@ -102,7 +102,7 @@ def check_model(path: Path, machine: Machine, sizes: Sequence[InputSizes], tell:
     file = compiled.model
     if not isinstance(file, Model) or file.is_saved:  # `found_out` is filled only by reading the file itself
         file = read_model(path, sizes[0])
-    engines = None if devices else engines_tried(compiled, machine, Sitting(tell))
+    engines = None if devices else engines_tried(compiled, machine, Sitting(tell), precision="any")
     return Checked(compiled, file, tuple(devices), engines, tuple(oddities(compiled, file)))
 
 

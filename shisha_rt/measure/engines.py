@@ -43,32 +43,39 @@ _BUDGET_S: Final = 2.5
 _BATCH: Final = 4
 
 
-def known_engines(compiled: Compiled, machine: Machine) -> EnginesTried | None:
+def known_engines(compiled: Compiled, machine: Machine, precision: str = "exact") -> EnginesTried | None:
     """What `engines_tried` returns if the store has everything; None if something is missing. Raises as it does."""
-    keys = _classes(compiled, machine).keys()
-    kept = _load(keys)
+    keys = _classes(compiled, machine, precision).keys()
+    kept = _stored(compiled, machine, precision)
     return together([kept[key] for key in keys]) if kept.keys() >= keys else None
 
 
-def engines_tried(compiled: Compiled, machine: Machine, sitting: Sitting, budget_s: float = _BUDGET_S) -> EnginesTried:
+def engines_tried(
+    compiled: Compiled,
+    machine: Machine,
+    sitting: Sitting,
+    budget_s: float = _BUDGET_S,
+    precision: str = "exact",
+) -> EnginesTried:
     """Try each installed engine on one thread and on all; takes seconds unless the results are stored.
 
     `compiled`: as ONNX Runtime's stages have the model. Beside a daemon, times on several threads may be missing.
-    `budget_s`: for each number of threads. Raises BadInput if this host has fewer cores than a place has threads, and
+    `budget_s`: for each number of threads. `precision`: "any" for engines that change results as well; "exact" takes
+    what was stored of those, too. Raises BadInput if this host has fewer cores than a place has threads, and
     Failure if ONNX Runtime does not run the network.
     """
-    classes = _classes(compiled, machine)
+    classes = _classes(compiled, machine, precision)
     here: dict[str, EnginesTried] = {}
 
     def known() -> dict[str, EnginesTried]:
-        return here | _load(classes.keys())
+        return here | _stored(compiled, machine, precision)
 
     def missing(kept: Mapping[str, EnginesTried]) -> list[str]:
         return [key for key in classes if key not in kept or (sitting.renew and kept[key].others_ratio > DISTURBED)]
 
     def measured(keys: Sequence[str]) -> None:
         for key in keys:
-            here[key] = _measured(compiled, classes[key], sitting, budget_s)
+            here[key] = _measured(compiled, classes[key], sitting, budget_s, precision)
             if _is_lasting(here[key]):
                 _save(key, here[key])
 
@@ -76,13 +83,13 @@ def engines_tried(compiled: Compiled, machine: Machine, sitting: Sitting, budget
     return together([kept[key] for key in classes])
 
 
-def _classes(compiled: Compiled, machine: Machine) -> dict[str, PlaceClass]:
+def _classes(compiled: Compiled, machine: Machine, precision: str) -> dict[str, PlaceClass]:
     """What to try engines on, by key in the store: one thread, a place's threads, and those of the largest team."""
     alike = [machine.together(team) for team in teams_to_measure(machine)]
     widest = max(alike, key=lambda place: place.threads, default=machine.usual[0])
     place = machine.place(widest.name)
     single = replace(place, threads=1, cores=place.cores[:1], core_count=1)
-    versions = " ".join(f"{engine}-{version}" for engine, version in installed_engines().items())
+    versions = " ".join(f"{engine}-{version}" for engine, version in installed_engines(precision).items())
     by_threads = {each.threads: class_of(each, machine, compiled) for each in (single, place, widest)}
     return {
         " ".join(map(str, (compiled.key, versions, *astuple(place_class.setting)))): place_class
@@ -90,12 +97,22 @@ def _classes(compiled: Compiled, machine: Machine) -> dict[str, PlaceClass]:
     }
 
 
-def _measured(compiled: Compiled, place_class: PlaceClass, sitting: Sitting, budget_s: float) -> EnginesTried:
+def _stored(compiled: Compiled, machine: Machine, precision: str) -> dict[str, EnginesTried]:
+    """The stored results of the classes with this precision; where they are missing, those of more engines."""
+    keys, wider = (list(_classes(compiled, machine, which)) for which in (precision, "any"))
+    kept = _load({*keys, *wider})
+    ours = dict(zip(keys, wider, strict=True))
+    return {key: kept[key] if key in kept else kept[ours[key]] for key in keys if key in kept or ours[key] in kept}
+
+
+def _measured(
+    compiled: Compiled, place_class: PlaceClass, sitting: Sitting, budget_s: float, precision: str
+) -> EnginesTried:
     job = place_class.job(
         EnginesJob,
         budget_s=budget_s,
         folders=tuple((str(shape.model_folder), str(shape.engine_folder)) for shape in compiled.each),
-        engines=installed_engines(),
+        engines=installed_engines(precision),
         batch=_BATCH if place_class.setting.threads == 1 and _is_batchable(compiled) else 1,
         undisturbed=bool(sitting.beside and place_class.setting.threads > 1),
         family=sitting.family,

@@ -15,15 +15,17 @@ _CPUINFO: Final = Path("/proc/cpuinfo")
 _BFLOAT16: Final = frozenset({"avx512_bf16", "amx_bf16"})
 
 
-def installed_engines() -> dict[EngineName, str]:
-    """Versions by name, ONNX Runtime's first; OpenVINO in bfloat16 where the processor has instructions for it."""
+def installed_engines(precision: str = "exact") -> dict[EngineName, str]:
+    """Versions by name, ONNX Runtime's first. With `precision` "any" also OpenVINO in bfloat16, where the processor has
+    instructions for it.
+    """
     versions: dict[EngineName, str] = {}
     packages: tuple[EngineName, ...] = ("onnxruntime", "openvino")
     for engine in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             if find_spec(engine) is not None:
                 versions[engine] = importlib.metadata.version(engine)
-    if "openvino" in versions and has_bfloat16():
+    if precision == "any" and "openvino" in versions and has_bfloat16():
         versions["openvino_bf16"] = versions["openvino"]
     return versions
 

@@ -46,7 +46,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Threads of each job, none of which is run: each answers with a share of the cores that others had."""
     jobs: list[int] = []
 
-    def measured(compiled: Compiled, place_class: PlaceClass, sitting: Sitting, budget_s: float) -> EnginesTried:
+    def measured(
+        compiled: Compiled, place_class: PlaceClass, sitting: Sitting, budget_s: float, precision: str
+    ) -> EnginesTried:
         threads = place_class.setting.threads
         jobs.append(threads)
         times = () if sitting.beside else (EngineTime(threads, 1.0, 1.0, runs=5),)
@@ -111,13 +113,30 @@ def test_what_was_given_up_is_used_and_not_kept(compiled: Compiled, asked: list[
     assert len(asked) == 2
 
 
+def test_what_was_tried_with_more_engines_is_not_tried_again_with_fewer(
+    compiled: Compiled, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `check` tries all of them before `serve` is asked for exact answers; but not the other way round."""
+    monkeypatch.setattr(engines, "installed_engines", lambda precision: {"onnxruntime": precision})
+    machine = paper_machine(1.0)
+    engines_tried(compiled, machine, ALONE)
+    assert known_engines(compiled, machine, "any") is None
+    engines_tried(compiled, machine, ALONE, precision="any")
+    assert len(asked) == 2
+    (cache_folder() / engines.FILE_NAME).unlink()
+    engines_tried(compiled, machine, ALONE, precision="any")
+    assert known_engines(compiled, machine) == known_engines(compiled, machine, "any") is not None
+    engines_tried(compiled, machine, ALONE)
+    assert len(asked) == 3
+
+
 def test_an_engine_that_memory_was_too_short_for_is_tried_again(
     compiled: Compiled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = EngineTrial("openvino", "2", runs=False, reason=how_ended(-signal.SIGKILL))
     right = EngineTrial("onnxruntime", "1", runs=True, times=(EngineTime(1, 1.0, 1.0, runs=5),))
     monkeypatch.setattr(engines, "_measured", lambda *_: EnginesTried((right, lost)))
-    monkeypatch.setattr(engines, "installed_engines", lambda: {"onnxruntime": "1", "openvino": "2"})
+    monkeypatch.setattr(engines, "installed_engines", lambda precision: {"onnxruntime": "1", "openvino": "2"})
     machine = paper_machine(1.0)
     assert why_not(engines_tried(compiled, machine, ALONE).engines[1])
     assert known_engines(compiled, machine) is None
@@ -137,7 +156,7 @@ def test_a_file_that_cannot_be_used_costs_no_answer(
 def test_a_record_of_another_form_is_none(compiled: Compiled, asked: list[int]) -> None:
     machine = paper_machine(1.0)
     tried = engines_tried(compiled, machine, ALONE)
-    (key,) = engines._classes(compiled, machine)
+    (key,) = engines._classes(compiled, machine, "exact")
     path = cache_folder() / engines.FILE_NAME
     with closing(open_database(path, engines._TABLE)) as database:
         database.execute("UPDATE tried SET record = ?", (b"\xc0",))

@@ -134,7 +134,7 @@ class Comparison:
     @property
     def engines(self) -> Mapping[str, str]:
         """The plain engines to measure."""
-        in_bfloat16 = self.options.precision == "any" and "openvino_bf16" in installed_engines()
+        in_bfloat16 = self.options.precision == "any" and "openvino_bf16" in installed_engines("any")
         return {**ENGINES, **IN_BFLOAT16} if in_bfloat16 else ENGINES
 
     @property

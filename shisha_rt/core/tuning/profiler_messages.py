@@ -23,7 +23,8 @@ class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
     `folders`: of the model and of the engine, for each shape in which the model is served. `teams`: measure teams of
     places, too. `remote` and `far`: for places on other hosts, the settings that their times depend on, and their
     links. `replicate`: plans may have copies and teams. `renew`: measure again what was measured while others used the
-    cores. `engines`: run the whole network on each installed engine first. `most_batch`: the largest batch, which may
+    cores. `engines`: run the whole network on each installed engine first, with `precision` "any" also on those that
+    change results. `most_batch`: the largest batch, which may
     take `run_s` at most; layers are measured in batches if the whole network was faster so. `latency_s`: the longest
     unloaded latency of a plan for energy.
     """
@@ -37,6 +38,7 @@ class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
     far: dict[str, HostLink] = {}
     renew: bool = False
     engines: bool = False
+    precision: str = "exact"
     most_batch: int = 1
     run_s: float = math.inf
     latency_s: float = math.inf

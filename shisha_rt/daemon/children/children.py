@@ -104,6 +104,7 @@ class Children:
             dict(far),
             renew,
             choice.tries_engines,
+            self._ready.precision,
             choice.most_batch,
             choice.most_run_s,
             choice.latency_s,

@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
         )
         batches: tuple[int, ...] = ()
         if asked.engines:
-            tried = engines_tried(compiled, asked.machine, sitting)
+            tried = engines_tried(compiled, asked.machine, sitting, precision=asked.precision)
             channel.send(fm.FROM_PROFILER.encode(fm.EnginesCompared(tried)))
             channel.wait()  # for `MeasureLayers`: until then plans are compared live, which measuring would disturb
             trial = tried.of("onnxruntime")

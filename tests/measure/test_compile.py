@@ -7,6 +7,7 @@ import logging
 import os
 import resource
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -165,6 +166,40 @@ def test_weights_that_the_engine_would_die_of_are_put_where_it_can_read_them(tmp
     entries = {entry.key: entry.value for tensor in graph.initializer for entry in tensor.external_data}
     assert any(key.startswith("prepacked") for key in entries)  # else nothing was tried
     check_products(compiled)
+
+
+_PRIVATE = """
+import sys
+from pathlib import Path
+from shisha_rt.model.reader.index_file import read_index
+from stages.engines.onnxruntime.segment import OptimisedModel
+
+def private_kib():
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("Anonymous:")).split()[1])
+
+folder = Path(sys.argv[1])
+index = read_index(folder)
+model, before = OptimisedModel(folder, index), private_kib()
+segment = model.segment(((0, index.layer_count - 1),))
+print(private_kib() - before)
+"""
+
+
+def test_large_weights_are_mapped_and_not_copied(tmp_path: Path) -> None:
+    """Behind a small one, prepacked weights came to lie where the engine did not take them from the file."""
+    count, size = 12, 1000
+    weights = {"small": weight(1, size, seed=count)}
+    nodes = [helper.make_node("Add", ["x", "small"], ["x0"])]
+    for number in range(count):
+        weights[f"w{number}"] = weight(size, size, seed=number)
+        nodes.append(helper.make_node("Gemm", [f"x{number}", f"w{number}"], [f"x{number + 1}"], transB=1))
+    model = network(nodes, {"x": [1, size]}, {f"x{count}": [1, size]}, weights)
+    compiled = compile_model(write(model, tmp_path))
+    assert compiled.index.form == "prepacked"
+    command = [sys.executable, "-c", _PRIVATE, str(compiled.engine_folder)]
+    private_kib = int(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    assert private_kib << 10 < count * 4 * size**2 / 2
 
 
 @pytest.mark.parametrize("survives", FORMS[1:])

@@ -2,7 +2,8 @@
 
 ONNX Runtime writes a weight and, right behind it, its prepacked blobs; it aligns only those over 1 MiB. When they are
 loaded, they are mapped in place. But kernels read prepacked weights by instructions that fault if the address is not a
-multiple of their width, as it is in the engine's own buffers.
+multiple of their width, as it is in the engine's own buffers. And where a blob is a multiple of that alone, the engine
+(1.32) may pack the weight again, into private memory: it does not for large ones that begin with a page.
 
 For a depthwise convolution of integers it writes an empty blob, which it then fails to read: such a weight, a small
 one, loses its prepacked blobs, and each session packs it for itself.
@@ -17,7 +18,9 @@ import onnx
 
 from shisha_rt.model.subgraphs import all_graphs
 
-_ALIGNMENT_BYTES: Final = 64  # as the engine's own buffers: a cache line, and the widest vector
+_ALIGNMENT_BYTES: Final = 256  # a multiple of the engine's own buffers' 64: a cache line, and the widest vector
+_LARGE_BYTES: Final = 1 << 20
+_PAGE_BYTES: Final = 1 << 16  # the largest page of any processor here
 _PREPACKED: Final = "prepacked_"
 
 
@@ -49,7 +52,7 @@ def _moved_blob(source: BinaryIO, target: BinaryIO, blob: str) -> str:
 
 def _moved(source: BinaryIO, target: BinaryIO, offset: int, length: int) -> int:
     """Copy bytes to an aligned offset, which is returned."""
-    target.write(bytes(-target.tell() % _ALIGNMENT_BYTES))
+    target.write(bytes(-target.tell() % (_PAGE_BYTES if length >= _LARGE_BYTES else _ALIGNMENT_BYTES)))
     aligned_at = target.tell()
     source.seek(offset)
     target.write(source.read(length))

@@ -176,12 +176,9 @@ def can_be_tried(problem: Problem) -> bool:
 
 
 def any_order_bound_s(problem: Problem) -> float:
-    """Lower bound of the makespan of any schedule, rounded down: sums of shares may exceed a group's time in the last
-    bit.
-    """
+    """Lower bound of the makespan of any schedule."""
     search = _Search(problem)
-    largest_s = max((cost_s for node in problem.nodes for cost_s in node.cost_s if cost_s < math.inf), default=0.0)
-    return max(0.0, search.bound_s(search.start()) - _SAME * largest_s)
+    return search.bound_s(search.start())
 
 
 class _Search:

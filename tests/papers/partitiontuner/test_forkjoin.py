@@ -140,7 +140,8 @@ def test_small_graphs_as_any_assignment_in_any_order(seeds: range) -> None:
             follows(problem, found.schedule, found.assignment)
         paper = partitiontuner(problem)
         assert paper.schedule is not None
-        assert paper.statistics[ANY_ORDER_BOUND] <= least <= paper.schedule.makespan_s
+        rounding_s = 1e-15  # of nodes that take nothing the bound may be so much more
+        assert paper.statistics[ANY_ORDER_BOUND] - rounding_s <= least <= paper.schedule.makespan_s
         blocks = fork_join_blocks(problem).schedule
         assert blocks is not None
         barred += blocks.makespan_s > least

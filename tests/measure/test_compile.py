@@ -188,7 +188,7 @@ print(private_kib() - before)
 
 def test_large_weights_are_mapped_and_not_copied(tmp_path: Path) -> None:
     """Behind a small one, prepacked weights came to lie where the engine did not take them from the file."""
-    count, size, small = 12, 1024, 272  # what is no multiple of 16 is packed with gaps, of which the engine knows nothing
+    count, size, small = 12, 1024, 272  # any other than multiples of 16 are packed with gaps
     weights = {"small": weight(1, small, seed=count), "w0": weight(size, small, seed=0)}
     weights |= {f"w{number}": weight(size, size, seed=number) for number in range(1, count)}
     nodes = [helper.make_node("Add", ["x", "small"], ["x0"])]

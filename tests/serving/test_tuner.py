@@ -132,7 +132,8 @@ def test_pause_resume_and_restart(client: Client, daemon: DaemonProcess) -> None
         assert (resumed["state"], resumed["run"], resumed["trials"]) == ("tuning", run + 1, 0)
         assert client.call("tuner_set", resume=True)["tuner"]["run"] == run + 1  # it is not paused
         await_trials(client, 1, load)
-        assert client.call("tuner_set", restart=True, alpha=FEW)["tuner"]["run"] == run + 2
+        before = tuner(client)["run"]  # a drift may have begun another search
+        assert client.call("tuner_set", restart=True, alpha=FEW)["tuner"]["run"] > before
         await_state(client, "watching")
     assert_kept(load)
 

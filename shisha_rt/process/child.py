@@ -25,7 +25,7 @@ from shisha_rt.process.readable import is_readable
 _TUNABLES: Final = "GLIBC_TUNABLES"
 _HUGE_PAGES: Final = "glibc.malloc.hugetlb=1"
 """Has the kernel back weights and tensors by pages of 2 MB, where it does so for those who ask, as it does by default.
-A frame of a network with large weights takes a tenth less then, as fewer addresses have to be translated.
+Fewer addresses have to be translated then: AlexNet takes some 5% less for a frame, smaller networks as long as before.
 """
 
 

@@ -24,9 +24,8 @@ class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
     places, too. `remote` and `far`: for places on other hosts, the settings that their times depend on, and their
     links. `replicate`: plans may have copies and teams. `renew`: measure again what was measured while others used the
     cores. `engines`: run the whole network on each installed engine first, with `precision` "any" also on those that
-    change results. `most_batch`: the largest batch, which may
-    take `run_s` at most; layers are measured in batches if the whole network was faster so. `latency_s`: the longest
-    unloaded latency of a plan for energy.
+    change results. `most_batch`: the largest batch, which may take `run_s` at most; layers are measured in batches if
+    the whole network was faster so. `latency_s`: the longest unloaded latency of a plan for energy.
     """
 
     name: str

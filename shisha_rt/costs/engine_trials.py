@@ -21,8 +21,8 @@ MOST_UNLIKE: Final = 1e-3
 """Share of an output's whole numbers that may differ from ONNX Runtime's. Those of 8 bits stand for reals, and differ
 only if they are more than one step apart."""
 _NOTHING_IN_COMMON: Final = 1.0
-"""From which part of an output's largest value on answers in bfloat16, which only those get who permit other answers,
-count as wrong: zeros in place of answers are so far off, and rounding alone up to half of that, in deep networks on noise.
+"""Answers in bfloat16, which only those get who permit other answers, count as wrong from this part of an output's
+largest value on: zeros in place of answers are so far off, and rounding alone up to half of that in deep networks.
 """
 _OVER_ROUNDING: Final = 1.001
 """Answers that differ by at most this many times what rounding explains agree: a step of a quantised output is as long

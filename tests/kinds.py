@@ -42,6 +42,7 @@ _IMPORTS: Final = {  # the first kind whose patterns fit
         "benchmarks.rigs*",
         "benchmarks.robust*",
         "benchmarks.splits.networks*",
+        "shisha_rt.daemon.prepare*",
         "shisha_rt.measure.compile*",
         "shisha_rt.model.reader*",
         "shisha_rt.model.zoo*",

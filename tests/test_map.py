@@ -10,6 +10,7 @@
 6. Packages have an order, `ORDER`, and import only earlier ones: whoever reads them in it follows the data. Modules
    beside the packages import none of them, but for the program's entry.
 7. The papers are the outermost ring: nothing else imports them, and `shisha_rt/studies.py` loads them by name.
+8. Nothing is unpickled: what a process says to another is decoded as the types that are expected.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ WORLD: Final = frozenset({
 # fmt: on
 WORLD_CALLS: Final = frozenset({"open", "input", "print"})
 NUMPY_GENERATORS: Final = frozenset({"Generator", "BitGenerator", "SeedSequence", "PCG64"})
+PICKLERS: Final = frozenset({"pickle", "marshal", "shelve", "dill", "cloudpickle"})
 RUBBISH_NAMES: Final = frozenset({"util", "utils", "helper", "helpers", "common", "misc"})
 
 Sources = Mapping[str, str]
@@ -271,7 +273,17 @@ def papers_imported(sources: Sources) -> list[str]:
     ]
 
 
-RULES: Final = [impurities, crossings, engine_imports, misshapen, twins, misordered, papers_imported]
+def pickled(sources: Sources) -> list[str]:
+    """Rule 8."""
+    return [
+        f"{module} imports {name}"
+        for module, source in sorted(sources.items())
+        for name in imports(source)
+        if name.split(".")[0] in PICKLERS
+    ]
+
+
+RULES: Final = [impurities, crossings, engine_imports, misshapen, twins, misordered, papers_imported, pickled]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -421,6 +433,10 @@ class TestTheCheckerItself:
             "stages.worker": "from shisha_rt.papers import gp",
         }
         assert papers_imported(sources) == ["stages.worker imports shisha_rt.papers.gp"]
+
+    def test_pickles(self) -> None:
+        sources = {"shisha_rt.plan.x": "from pickle import loads", "stages.worker": "import json"}
+        assert pickled(sources) == ["shisha_rt.plan.x imports pickle.loads"]
 
     def test_twins(self) -> None:
         sources = {

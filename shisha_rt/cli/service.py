@@ -141,13 +141,13 @@ def _settings_of(options: Mapping[str, Any]) -> tuple[Settings, list[Settings]]:
 
 def _of_environment(settings: Settings, options: Mapping[str, Any]) -> dict[str, str]:
     """Options that `serve` would read from the environment of this shell, which a unit does not have."""
-    found = {}
+    variables = {}
     if options["endpoint"] is None and settings.endpoint == default_endpoint() != ENDPOINT:
-        found["endpoint"] = str(_absolute("endpoint", settings.endpoint))
+        variables["endpoint"] = str(_absolute("endpoint", settings.endpoint))
     leases = os.environ.get(FOLDER_VARIABLE)
     if settings.leases is None and leases:
-        found["leases"] = str(Path(leases).absolute())
-    return found
+        variables["leases"] = str(Path(leases).absolute())
+    return variables
 
 
 def _words(names: Sequence[str], opposites: Sequence[str], value: object) -> Iterator[str]:

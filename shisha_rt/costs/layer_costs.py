@@ -166,14 +166,14 @@ class LayerCosts(PacedCosts):
         teams = {team: LayerCosts(of_team, machine.as_one(team)) for team, of_team in ones.items()}
         super().__init__(raw.graph, raw.layers, machine, teams)
         self.others_ratio = raw.others_ratio
-        self._raw = raw
+        self.raw = raw
         self._links = links or Links()
         self._group_of = [number for number, (first, last) in enumerate(raw.groups) for _ in range(first, last + 1)]
         self._share = [share for group in raw.groups for share in _shares(raw.layers, group)]
 
     def costs(self) -> Costs:
         layers = self._layers
-        inner = {cut for first, last in self._raw.groups for cut in range(first, last)}
+        inner = {cut for first, last in self.raw.groups for cut in range(first, last)}
         time_s = np.array([self._layer_times_s(place.name) for place in self._machine.places]).T
         transfer_s = np.array([math.nan if cut in inner else 0.0 for cut in range(len(layers) - 1)])
         costs = additive(layers, self._machine, time_s, transfer_s)
@@ -182,21 +182,21 @@ class LayerCosts(PacedCosts):
 
     def _batches(self, time_s: Floats) -> Iterator[CostBatch]:
         """Yield times of batches: paced times of single frames, times the measured ratios."""
-        for frames, ratio_of in sorted(self._raw.shared_ratio.items()):
+        for frames, ratio_of in sorted(self.raw.shared_ratio.items()):
             ratio = np.array([ratio_of[place.name][self._group_of] for place in self._machine.places]).T
             yield CostBatch(frames, time_s * ratio)
 
     def segment_cpu_s(self, first: int, last: int, place: str) -> float:
-        return self._sum(self._raw.times[place].cpu_s, first, last)
+        return self._sum(self.raw.times[place].cpu_s, first, last)
 
     def _layer_times_s(self, place: str) -> list[float]:
-        raw, span_s = self._raw, partial(self._span_s, place_name=place)
+        raw, span_s = self.raw, partial(self._span_s, place_name=place)
         groups_s = fit_stages(raw.graph, raw.layers, raw.groups, span_s)
         return [float(groups_s[group]) * share for group, share in zip(self._group_of, self._share, strict=True)]
 
     def _span_s(self, first: int, last: int, size_bytes: int, place_name: str) -> float:
         """Pacing can only slow down: the larger of the target and the real computation."""
-        unpaced_s = self._sum(self._raw.times[place_name].unpaced_s, first, last)
+        unpaced_s = self._sum(self.raw.times[place_name].unpaced_s, first, last)
         return max(unpaced_s, super()._span_s(first, last, size_bytes, place_name))
 
     def _sum(self, groups_s: Floats, first: int, last: int) -> float:

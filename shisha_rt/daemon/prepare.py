@@ -39,6 +39,7 @@ from shisha_rt.studies import study
 
 if TYPE_CHECKING:
     from shisha_rt.hosts.joined import Joined
+    from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
 
 _SCHEDULING_S: Final = 20.0
 """Time limit of the search for the first schedule of partitions; for very large networks the best so far is used."""
@@ -55,13 +56,15 @@ def prepare(asked: Preparation, tell: Callable[[str], None], joined: Joined | No
     engine = engine_of(settings, machine)
     ready = _model_made_ready(asked, joined, tell)
     engines = _engines(ready, engine, tell)
-    planning = _planning(asked, engine, ready, tell)
-    stored = None
+    planning = _planning(asked, engine, ready)
+    stored = processors = None
     if machine.timing == "modelled":
         stored = layer_costs(ready, tell)
     elif settings.strategy == "guided":
         stored = known_layer_costs(ready)
-    prepared = replace(planned(ready, planning, stored), engines=engines)
+    if planning.scheme is not None:
+        processors = study("processor_costs")(ready, tell, settings.groups).costs
+    prepared = replace(planned(ready, planning, stored, processors), engines=engines)
     if joined is None:
         return prepared
     return replace(prepared, by_costs={**prepared.by_costs, **plans_for_others(prepared)})
@@ -91,14 +94,10 @@ def _model_made_ready(asked: Preparation, joined: Joined | None, tell: Callable[
     return ready
 
 
-def _planning(asked: Preparation, engine: AnyEngine, ready: ModelOnMachine, tell: Callable[[str], None]) -> Planning:
+def _planning(asked: Preparation, engine: AnyEngine, ready: ModelOnMachine) -> Planning:
     settings = asked.settings
-    planning = Planning(settings, asked.fresh, engine)
-    if planning.scheme is not None:
-        planning = replace(planning, processors=study("processor_costs")(ready, tell, settings.groups).costs)
-    if settings.plan is not None:
-        planning = replace(planning, plan=read_plan(Path(settings.plan), ready))
-    return planning
+    plan = None if settings.plan is None else read_plan(Path(settings.plan), ready)
+    return Planning(settings, asked.fresh, engine, plan)
 
 
 def _engines(ready: ModelOnMachine, engine: AnyEngine, tell: Callable[[str], None]) -> EnginesTried | None:
@@ -119,10 +118,16 @@ def _engines(ready: ModelOnMachine, engine: AnyEngine, tell: Callable[[str], Non
     return tried
 
 
-def planned(ready: ModelOnMachine, planning: Planning, stored: PacedCosts | None = None) -> PreparedModel:
-    """The prepared model, with the best plan for the first objective. `stored`: layer costs, if known and wanted.
+def planned(
+    ready: ModelOnMachine,
+    planning: Planning,
+    stored: PacedCosts | None = None,
+    processors: ProcessorCosts | None = None,
+) -> PreparedModel:
+    """The prepared model, with the best plan for the first objective.
 
-    Strategy `guided` starts with these; without them layers are measured while the daemon serves.
+    `stored`: layer costs, if known and wanted; strategy `guided` starts with these, and without them layers are
+    measured while the daemon serves. `processors`: the costs for a scheme of partitions.
     """
     machine = ready.machine
     searches = planning.settings.strategy != "seed" and planning.scheme is None
@@ -133,15 +138,16 @@ def planned(ready: ModelOnMachine, planning: Planning, stored: PacedCosts | None
         planning,
         unknown if stored is None else Profiles.KNOWN,
         None if stored is None else told_costs(stored, machine.time_scale, *splits),
-        pacing=stored if machine.timing == "modelled" else None,
+        raw=stored.raw if machine.timing == "modelled" and isinstance(stored, LayerCosts) else None,
     )
     if isinstance(stored, LayerCosts) and searches and machine.time_scale == 1:
         prepared = replace(prepared, others_ratio=stored.others_ratio)
-    return replace(prepared, by_costs=_first_plans(prepared), told_first=_told_first(prepared))
+    first, messages = _first_plans(prepared, processors), _told_first(prepared, processors)
+    return replace(prepared, by_costs=first, told_first=messages)
 
 
-def _told_first(prepared: PreparedModel) -> tuple[tm.ToTuner, ...]:
-    processors, costs = prepared.planning.processors, prepared.costs
+def _told_first(prepared: PreparedModel, processors: ProcessorCosts | None) -> tuple[tm.ToTuner, ...]:
+    costs = prepared.costs
     if processors is not None:
         return (tm.StoredProcessors(msgspec.msgpack.encode(processors)),)
     if costs is None:
@@ -149,11 +155,11 @@ def _told_first(prepared: PreparedModel) -> tuple[tm.ToTuner, ...]:
     return (tm.StoredCosts(msgspec.json.encode(costs_object(costs)), prepared.ready.compiled.needs),)
 
 
-def _first_plans(prepared: PreparedModel) -> dict[Objective, Plan]:
+def _first_plans(prepared: PreparedModel, processors: ProcessorCosts | None) -> dict[Objective, Plan]:
     planning = prepared.planning
-    if planning.scheme is not None and planning.processors is not None:
+    if planning.scheme is not None and processors is not None:
         until_s = time.monotonic() + _SCHEDULING_S
-        first = study("scheme_plan")(planning.scheme, planning.processors, lambda: until_s - time.monotonic())
+        first = study("scheme_plan")(planning.scheme, processors, lambda: until_s - time.monotonic())
         return {} if first is None else {planning.first_objective: first.plan}
     return _plans_by_costs(prepared, [planning.first_objective])
 

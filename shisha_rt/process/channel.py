@@ -52,7 +52,7 @@ _LATER: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBU
 """What the system lacks for a large message now may be there again later."""
 GONE: Final = "the other end is gone"
 BEAT: Final = b"\xc1"
-"""A sign of life. No message is this byte alone: msgpack does not use it, and pickles are longer."""
+"""A sign of life. No message is this byte alone, as msgpack does not use it."""
 BEAT_EVERY_S: Final = 1.0
 _BEATS_AT_ONCE: Final = 64
 

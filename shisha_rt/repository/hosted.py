@@ -1,5 +1,5 @@
 """`python -m shisha_rt.repository.hosted`: the daemon of one model, started by a host process, which writes a
-`HostedModel` to its standard input (pickled: both ends are the same program).
+`HostedModel` to its standard input.
 
 It prints one JSON line: that it serves, with its metrics page, or why it cannot. Until it serves it ends with the host
 process. From then on it outlives the host process: a later one finds its record, and takes it over or ends it.
@@ -11,7 +11,6 @@ import contextlib
 import json
 import logging
 import os
-import pickle
 import signal
 import sys
 from dataclasses import dataclass
@@ -22,11 +21,12 @@ import msgspec
 
 from shisha_rt.daemon.host_share import HostShare
 from shisha_rt.daemon.loop.log_lines import log_lines
-from shisha_rt.daemon.prepared import Preparation
+from shisha_rt.daemon.prepared import PATHS_AND_ARRAYS, Preparation
 from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.start import expect_daemon, start_daemon
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.machine.host.leases import CoreLeases, keep_folder
+from shisha_rt.process.codec import Codec
 from shisha_rt.process.parent import die_with, exit_at_sigterm, outlive_parent
 
 STARTS_CHILDREN: Final = True
@@ -69,9 +69,12 @@ class HostedModel:
     number: int
 
 
+HOSTED_MODEL: Final[Codec[HostedModel]] = Codec(HostedModel, PATHS_AND_ARRAYS)
+
+
 def main() -> int:
     os.setsid()  # a Ctrl-C in its terminal is for the host process
-    hosted: HostedModel = pickle.load(sys.stdin.buffer)
+    hosted = HOSTED_MODEL.decode(sys.stdin.buffer.read())
     die_with(hosted.host_pid, signal.SIGTERM)
     log_lines(*hosted.asked.log)
     try:

@@ -10,7 +10,6 @@ import itertools
 import logging
 import math
 import os
-import pickle
 import shutil
 import signal
 import subprocess
@@ -37,7 +36,7 @@ from shisha_rt.process.pulse import Pulse
 from shisha_rt.protocol.header import decode_fields, encode_operation
 from shisha_rt.protocol.multipart import receive_parts, send_parts
 from shisha_rt.repository.entries import ModelEntry, told
-from shisha_rt.repository.hosted import DaemonRecord, HostedModel, StartOptions, write_daemon_record
+from shisha_rt.repository.hosted import HOSTED_MODEL, DaemonRecord, HostedModel, StartOptions, write_daemon_record
 
 log = logging.getLogger(__name__)
 
@@ -183,7 +182,7 @@ class ModelDaemon:
         self._pulse = Pulse(child.pid, _SILENCE_S, patience_s=math.inf)
         assert child.stdin is not None
         with contextlib.suppress(BrokenPipeError), child.stdin as end:
-            end.write(pickle.dumps(asked))
+            end.write(HOSTED_MODEL.encode(asked))
         for pipe, read in ((child.stdout, self._read_line), (child.stderr, self._read_log)):
             assert pipe is not None
             os.set_blocking(pipe.fileno(), False)

@@ -22,6 +22,9 @@ from shisha_rt.daemon.children import preparer_link
 from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
 from shisha_rt.daemon.children.preparer_link import PreparerLink
 from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.daemon.prepared import Preparation
+from shisha_rt.daemon.settings import Settings
+from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.codec import Codec
 from shisha_rt.process.pulse import SILENCE_S, Pulse
@@ -40,13 +43,14 @@ while True:
 
 
 PLANNER = """
-import pickle, sys
+import sys
+from shisha_rt.daemon.prepared import FROM_PREPARER, TO_PREPARER, PlansAhead
 from shisha_rt.process.channel import Channel
 
 channel = Channel.inherited(int(sys.argv[1]))
 channel.beat()
-asked = pickle.loads(channel.wait())
-channel.send(pickle.dumps(asked))
+TO_PREPARER.decode(channel.wait())
+channel.send(FROM_PREPARER.encode(PlansAhead({})))
 channel.wait()
 """
 
@@ -287,10 +291,10 @@ def test_a_sign_of_life_is_not_the_end_of_planning_ahead(modules: None, monkeypa
             heard.extend(poller.poll(0.02))
 
         until(lambda: link._channel.beats, every_s=0, meanwhile=look)
-        plans: Any = {}
-        link.ask(plans)
+        machine = parse_machine('[[place]]\nname = "a"\ncores = [0]\n', name="small", source="small")
+        link.ask(Preparation(Settings(""), machine, False, (logging.INFO, "")))
         until(lambda: heard or link._closed, every_s=0, meanwhile=look)
-        assert heard == [PlannedAhead(plans)]
+        assert heard == [PlannedAhead({})]
 
 
 @pytest.mark.long

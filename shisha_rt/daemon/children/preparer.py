@@ -1,21 +1,24 @@
-"""`python -m shisha_rt.daemon.children.preparer CHANNEL PARENT`: prepares a daemon's model, then plans ahead.
-
-Messages are pickled: both ends are the same program, and nobody else has the channel.
-"""
+"""`python -m shisha_rt.daemon.children.preparer CHANNEL PARENT`: prepares a daemon's model, then plans ahead."""
 
 from __future__ import annotations
 
 import logging
 import os
-import pickle
 import sys
 from typing import Final
 
 from shisha_rt.daemon.prepare import plans_for_others, prepare
-from shisha_rt.daemon.prepared import Preparation, PreparedModel
+from shisha_rt.daemon.prepared import (
+    FROM_PREPARER,
+    TO_PREPARER,
+    FromPreparer,
+    ModelPrepared,
+    NoAccess,
+    PlansAhead,
+    PreparationStep,
+    Refused,
+)
 from shisha_rt.errors import BadInput, Failure
-from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import Objective
 from shisha_rt.process.parent import exit_at_sigterm, line_to_parent
 
 STARTS_CHILDREN: Final = True
@@ -27,25 +30,24 @@ _NICENESS: Final = 10
 def main(arguments: list[str]) -> int:
     channel = line_to_parent(arguments)
     with exit_at_sigterm():
-        asked: Preparation = pickle.loads(channel.wait())
+        asked = TO_PREPARER.decode(channel.wait())
         level, style = asked.log
         logging.basicConfig(level=level, format=style)
 
-        def say(message: str | Exception | PreparedModel | dict[Objective, Plan]) -> None:
-            channel.send(pickle.dumps(message))
+        def say(message: FromPreparer) -> None:
+            channel.send(FROM_PREPARER.encode(message))
 
         try:
-            prepared = prepare(asked, say)
-        except BadInput as error:
-            say(BadInput(str(error), error.kind))
-        except Failure as error:
-            say(Failure(str(error), error.kind))
+            prepared = prepare(asked, lambda step: say(PreparationStep(step)))
+        except (BadInput, Failure) as error:
+            say(Refused(isinstance(error, BadInput), str(error), error.kind))
         except OSError as error:
-            say(error)
+            path = None if error.filename is None else os.fsdecode(error.filename)
+            say(NoAccess(error.errno, error.strerror or str(error), path))
         else:
-            say(prepared.for_serving)
+            say(ModelPrepared(prepared.for_serving))
             os.nice(_NICENESS)
-            say(plans_for_others(prepared))
+            say(PlansAhead(plans_for_others(prepared)))
         channel.wait()  # the daemon ends this process when it has the result
     return 0
 

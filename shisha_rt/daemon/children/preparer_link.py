@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 import subprocess
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from shisha_rt.core.tuning.events import PlannedAhead
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.daemon.prepared import Preparation, PreparedModel
+from shisha_rt.daemon.prepared import (
+    FROM_PREPARER,
+    TO_PREPARER,
+    FromPreparer,
+    ModelPrepared,
+    NoAccess,
+    PlansAhead,
+    Preparation,
+    PreparationStep,
+    PreparedModel,
+    Refused,
+)
 from shisha_rt.errors import Error, Failure
 from shisha_rt.process.channel import GONE, ChannelBroken
 from shisha_rt.process.child import start_with_channel
@@ -33,7 +43,7 @@ class PreparerLink:
 
     def ask(self, asked: Preparation) -> None:
         with contextlib.suppress(ChannelBroken):  # the process has died: `wait` says how
-            self._channel.send(pickle.dumps(asked))
+            self._channel.send(TO_PREPARER.encode(asked))
 
     def wait(self, tell: Callable[[str], None]) -> PreparedModel:
         """Wait for the prepared model. Raises what `prepare` raises there; Failure if the process dies or hangs.
@@ -42,15 +52,17 @@ class PreparerLink:
         """
         at = "loading"
         while True:
-            message = self._next()
-            if isinstance(message, Exception):
-                raise message
-            if message is not None and not isinstance(message, str):
-                return message
-            at = message or at
-            tell(at if message else f"still {at}")
+            match self._next():
+                case None:
+                    tell(f"still {at}")
+                case PreparationStep(text=at):
+                    tell(at)
+                case ModelPrepared(model=model):
+                    return model
+                case Refused() | NoAccess() as refused:
+                    raise refused.error
 
-    def _next(self) -> str | Exception | PreparedModel | None:
+    def _next(self) -> FromPreparer | None:
         """The next message; None if none has come for `_TELL_EVERY_S`."""
         try:
             data = await_message(self._channel, self._pulse, _TELL_EVERY_S)
@@ -58,8 +70,7 @@ class PreparerLink:
             gone = str(broken) == GONE
             how = f"has died: {how_ended(self._child.wait())}" if gone else f"was ended: {broken}"
             raise Failure(f"the process that prepares the model {how}", Error.CHILD_DIED) from None
-        message: str | Exception | PreparedModel | None = None if data is None else pickle.loads(data)
-        return message
+        return None if data is None else FROM_PREPARER.decode(data)
 
     def watch(self, poller: Poller) -> None:
         """Have `poller` yield the plans made ahead."""
@@ -78,8 +89,8 @@ class PreparerLink:
             data = self._channel.take()
             if data is None and self._channel.open:  # it was a sign of life
                 return
-            if data is not None:
-                yield PlannedAhead(pickle.loads(data))
+            if data is not None and isinstance(message := FROM_PREPARER.decode(data), PlansAhead):
+                yield PlannedAhead(message.plans)
         self._poller.unwatch(self._channel.fileno())
         self._child.terminate()  # it has no more to do; the loop does not wait for its end
 

@@ -46,7 +46,7 @@ def child(rival: str, path: str, inputs: Sequence[Mapping[str, Any]], cores: Seq
 
 def _run(engine: RunningEngine, seconds: float, pause_s: float | None = None) -> Fields:
     if pause_s is not None:
-        return one_by_one(engine.one, seconds, pause_s)
+        return one_by_one(engine.run_frame, seconds, pause_s)
     started_s, started_cpu_s = time.monotonic(), time.process_time()
     frames = engine.run(seconds)
     return {
@@ -65,4 +65,4 @@ def _in_batches(cleaned: Path, cores: Sequence[int]) -> RunningEngine:
         inputs = [{"name": at, "shape": port.shape, "dtype": port.element_type.to_dtype()} for at, port in ports]
         runs.append(partial(request.infer, random_inputs(inputs)))
     copies = copies_on(cores, runs)
-    return RunningEngine(lambda seconds: _TOGETHER * copies.run(seconds), copies.one)
+    return RunningEngine(lambda seconds: _TOGETHER * copies.run(seconds), copies.run_frame)

@@ -217,10 +217,10 @@ class GuidedTuner:
         if not (self.needs and self.goal.replicate and near) or self.goal.objective != "latency":
             return None
         handover_s = _handover_s(believed.costs, trials.done)
-        found: SchemePlan | None = study("side_by_side")(believed.costs, self.needs, handover_s, self.costs.far)
-        if found is None:
+        branched: SchemePlan | None = study("side_by_side")(believed.costs, self.needs, handover_s, self.costs.far)
+        if branched is None:
             return None
-        return self._if_worth_it(trials, found.plan, found.foretold.latency_s, ", with branches side by side")
+        return self._if_worth_it(trials, branched.plan, branched.foretold.latency_s, ", with branches side by side")
 
     def _reordered(self, trials: Trials, costs: Costs, goal: Goal) -> Proposal | None:
         """Propose a chain in another order of layers: a stage may have parts of branches that are apart in the file."""

@@ -220,9 +220,9 @@ def check_least(entries: Sequence[ModelEntry], machine: Machine) -> None:
         )
 
 
-def told(entry: ModelEntry) -> dict[str, Any]:
+def identity_of(entry: ModelEntry) -> dict[str, Any]:
     """Name, version, settings and time of its file, as JSON values: equal ones of a running daemon fit the entry."""
     path = Path(entry.settings.model)
     written = path.stat().st_mtime_ns if path.is_file() else None
-    identity = {"name": entry.name, "version": entry.version, "settings": asdict(entry.settings), "written": written}
-    return msgspec.json.decode(msgspec.json.encode(identity), type=dict[str, Any])
+    fields = {"name": entry.name, "version": entry.version, "settings": asdict(entry.settings), "written": written}
+    return msgspec.json.decode(msgspec.json.encode(fields), type=dict[str, Any])

@@ -21,7 +21,7 @@ from shisha_rt.daemon.event_log import EventLog
 from shisha_rt.daemon.host_share import HostShare
 from shisha_rt.errors import Code
 from shisha_rt.machine.machine import Machine
-from shisha_rt.repository.entries import ModelEntry, told
+from shisha_rt.repository.entries import ModelEntry, identity_of
 from shisha_rt.repository.hosted import StartOptions
 from shisha_rt.repository.model_daemon import DaemonEnded, Fields, Home, ModelDaemon, end_left, left_daemons, refusal
 
@@ -152,7 +152,7 @@ class Fleet:
         self._numbers = itertools.count(1 + max((record.number for record in left), default=0))
         for entry in entries:
             served = self.models[entry.name] = ServedModel(entry, kept=entry)
-            fit = next((record for record in left if record.told == told(entry)), None)
+            fit = next((record for record in left if record.identity == identity_of(entry)), None)
             if fit is not None and self._adopt(served, fit):
                 left.remove(fit)
         end_left(self._home.folder, left, ENDS_WITHIN_S)

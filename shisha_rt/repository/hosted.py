@@ -33,14 +33,14 @@ STARTS_CHILDREN: Final = True
 """A process of this module starts its own fork server: see `process/fork_server.py`."""
 
 
-class DaemonRecord(msgspec.Struct, frozen=True):
+class DaemonRecord(msgspec.Struct, frozen=True, rename={"identity": "told"}):
     """A serving daemon's file beside its socket, for a later host process to find it by.
 
-    `told`: what it serves (`entries.told`), None if another daemon has taken over from it; `number`: unique in the
-    folder of the host process's address.
+    `identity`: of what it serves (`entries.identity_of`), None if another daemon has taken over from it; `number`:
+    unique in the folder of the host process's address.
     """
 
-    told: dict[str, Any] | None
+    identity: dict[str, Any] | None
     number: int
     pid: int
     metrics: str
@@ -58,14 +58,14 @@ class HostedModel:
     """Orders for a daemon. `asked`: on all places that it may ever have; it begins with those that are not spare.
 
     `leases`: folder of core leases, None without leases; `host_pid`: the host process's; `record`: path for the
-    daemon's record, which holds `told` and `number`.
+    daemon's record, which holds `identity` and `number`.
     """
 
     asked: Preparation
     leases: Path | None
     host_pid: int
     record: Path
-    told: dict[str, Any]
+    identity: dict[str, Any]
     number: int
 
 
@@ -96,7 +96,7 @@ def _serve(hosted: HostedModel) -> None:
 
         def announce() -> None:
             write_daemon_record(
-                hosted.record, DaemonRecord(hosted.told, hosted.number, os.getpid(), daemon.web.metrics_page)
+                hosted.record, DaemonRecord(hosted.identity, hosted.number, os.getpid(), daemon.web.metrics_page)
             )
             outlive_parent()
             keep_folder(hosted.record.parent)  # as long as this process lives

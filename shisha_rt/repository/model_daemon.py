@@ -35,7 +35,7 @@ from shisha_rt.process.child import Child, start_child
 from shisha_rt.process.pulse import Pulse
 from shisha_rt.protocol.header import decode_fields, encode_operation
 from shisha_rt.protocol.multipart import receive_parts, send_parts
-from shisha_rt.repository.entries import ModelEntry, told
+from shisha_rt.repository.entries import ModelEntry, identity_of
 from shisha_rt.repository.hosted import HOSTED_MODEL, DaemonRecord, HostedModel, StartOptions, write_daemon_record
 
 log = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ class ModelDaemon:
 
     def __init__(self, entry: ModelEntry, number: int, home: Home) -> None:
         self.entry = entry
-        self.told = told(entry)
+        self.identity = identity_of(entry)
         self.number = number
         self.endpoint = f"ipc://{home.folder / str(number)}"
         self.metrics = ""
@@ -176,7 +176,7 @@ class ModelDaemon:
         settings = replace(entry.settings, http=(), leases=None, **own)
         record = _record_of(self._folder, self.number)
         preparation = Preparation(settings, machine, start.fresh, start.log)
-        asked = HostedModel(preparation, leases, os.getpid(), record, self.told, self.number)
+        asked = HostedModel(preparation, leases, os.getpid(), record, self.identity, self.number)
         child = start_child(_MODULE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self._child, self._pidfd, self.pid = child, child.pidfd, child.pid
         self._pulse = Pulse(child.pid, _SILENCE_S, patience_s=math.inf)

@@ -20,7 +20,7 @@ from shisha_rt.errors import Error
 from shisha_rt.machine.host.memory import available_memory_bytes
 from shisha_rt.protocol import operations as ops
 from shisha_rt.protocol.exceptions import ShishaError, error_for, unknown_model
-from shisha_rt.repository.entries import FIRST_VERSION, ModelEntry, told
+from shisha_rt.repository.entries import FIRST_VERSION, ModelEntry, identity_of
 from shisha_rt.repository.fleet import Fleet, ServedModel
 from shisha_rt.repository.front import Front
 from shisha_rt.repository.model_daemon import Fields, ModelDaemon, refusal
@@ -60,7 +60,7 @@ class Versions:
             raise load_failed(f"model {name!r} has had no other version yet")
         elif served.is_unloaded:
             raise load_failed(f"model {name!r} is unloaded; expected it to be loaded first")
-        elif told(before := served.previous.entry) != served.previous.told:
+        elif identity_of(before := served.previous.entry) != served.previous.identity:
             file, version = before.settings.model, before.version
             raise load_failed(f"{file}: has changed since version {version}; expected it as it was")
         else:
@@ -82,7 +82,7 @@ class Versions:
             return
         served.shadowed = {}
         entry, serving = served.entry.in_folder(asked.version if asked.model is None else None), served.serving
-        is_written_anew = serving is not None and entry == served.entry and told(entry) != serving.told
+        is_written_anew = serving is not None and entry == served.entry and identity_of(entry) != serving.identity
         is_named = entry.folder is None and (asked.version is not None or is_written_anew)
         if asked.model is not None or is_named:
             version = asked.version or _next_version(served.entry.version)
@@ -93,7 +93,7 @@ class Versions:
             served.reason = "it is being started"
             served.then.append(then)
             self._fleet.deal(de.ModelCame(name, entry.terms))
-        elif serving is not None and told(entry) == serving.told:
+        elif serving is not None and identity_of(entry) == serving.identity:
             then(None)
         elif serving is None and entry == served.entry:
             served.then.append(then)

@@ -29,9 +29,9 @@ def why_lines(status: Mapping[str, Any]) -> list[str]:
 
 def _headline(slow: Mapping[str, Any]) -> str:
     looked_at, whole_s = slow["looked_at"], slow["latency_s"]
-    one = f"the slowest of {looked_at} frames" if looked_at > 1 else "the one frame"
+    which = f"the slowest of {looked_at} frames" if looked_at > 1 else "the one frame"
     ended = "" if slow["code"] == "OK" else f" and ended in {slow['code']}"
-    head = f"{one} looked at lately took {milliseconds(whole_s)}{ended}, {slow['ago_s']:.0f} s ago"
+    head = f"{which} looked at lately took {milliseconds(whole_s)}{ended}, {slow['ago_s']:.0f} s ago"
     most = max(slow["steps"], key=lambda step: step["seconds"])
     share = most["seconds"] / whole_s if whole_s else 0.0
     trace = f" (trace {slow['trace_id']})" if slow["trace_id"] else ""

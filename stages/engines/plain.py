@@ -24,10 +24,10 @@ Frame: TypeAlias = dict[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class RunningEngine:
-    """`run` computes frames for so many seconds and returns their number; `one` computes a single frame."""
+    """`run` computes frames for so many seconds and returns their number; `run_frame` computes a single frame."""
 
     run: Callable[[float], int]
-    one: Callable[[], object]
+    run_frame: Callable[[], object]
 
 
 def openvino_throughput(path: Path, frame: Frame, cores: Sequence[int], precision: str = "f32") -> RunningEngine:
@@ -104,8 +104,8 @@ def _compiled(path: Path, frame: Frame, precision: str, how: Mapping[str, str]) 
     return core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": precision, **how})
 
 
-def _one_by_one(one: Callable[[], object]) -> RunningEngine:
-    return RunningEngine(lambda seconds: _run_for(seconds, one), one)
+def _one_by_one(run_frame: Callable[[], object]) -> RunningEngine:
+    return RunningEngine(lambda seconds: _run_for(seconds, run_frame), run_frame)
 
 
 def copies_on(cores: Sequence[int], copies: Sequence[Callable[[], object]]) -> RunningEngine:

@@ -132,15 +132,15 @@ class _Profiling:
         the layer's results differ from ONNX Runtime's, it is the heavy operator: the engine computes it wrong together
         with its neighbours. Results are compared only if operators compute in integers.
         """
-        found: list[_Faults] = []
+        faults_of_runs: list[_Faults] = []
         for index, run in enumerate(self._job.node_runs):
             faults: _Faults = {}
             for layer in self._layers:
                 own = [i for i in range(layer.first_operator, layer.last_operator + 1) if run[i] == index]
                 if own:
                     faults |= self._faults(layer, run, own)
-            found.append(faults)
-        return found
+            faults_of_runs.append(faults)
+        return faults_of_runs
 
     def _faults(self, layer: Layer, run: Sequence[int], own: Sequence[int]) -> _Faults:
         """The faulty operators of a layer, among those that the run has on its `own` device."""

@@ -18,7 +18,7 @@ from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.machine.host.leases import CoreLeases
 from shisha_rt.machine.machine import Machine, Memory, Place
-from shisha_rt.repository.entries import ModelEntry, told
+from shisha_rt.repository.entries import ModelEntry, identity_of
 from shisha_rt.repository.fleet import Fleet, ServedModel
 from shisha_rt.repository.hosted import DaemonRecord, StartOptions, write_daemon_record
 from shisha_rt.repository.model_daemon import DaemonEnded, Home, ModelDaemon, Then
@@ -131,7 +131,7 @@ def test_of_a_daemon_that_has_ended_nothing_is_left_and_another_is_started(
     """Its process id is that of another process now."""
     monkeypatch.setattr(ModelDaemon, "start", lambda *_: None)
     record = home.folder / "7.json"
-    write_daemon_record(record, DaemonRecord(told(ENTRY), 7, os.getpid(), ""))
+    write_daemon_record(record, DaemonRecord(identity_of(ENTRY), 7, os.getpid(), ""))
     fleet.begin([ENTRY])
     assert not record.exists()
     daemon = fleet.models["net"].daemon

@@ -98,7 +98,7 @@ def _handlers(app_state: AppState, inferences: Inferences, most_bytes: int) -> g
             handlers[method.name] = grpc.stream_stream_rpc_method_handler(guarded(inference.stream), *codecs)
         elif method.name == "ModelInfer":
             # As a stream of one, so that the caller is checked, and waits its turn, before the request is received.
-            handlers[method.name] = grpc.stream_unary_rpc_method_handler(guarded(inference.one), *codecs)
+            handlers[method.name] = grpc.stream_unary_rpc_method_handler(guarded(inference.single), *codecs)
         else:
             answer = guarded(_as_message(method, answers[method.name]))
             handlers[method.name] = grpc.unary_unary_rpc_method_handler(answer, *codecs)
@@ -254,7 +254,7 @@ class _Inference:
         self._receiving = asyncio.Semaphore(max(1, min(_MOST_RECEIVED, ROOM_BYTES // most_bytes)))
         self._streams = 0
 
-    async def one(self, _requests: Any, caller: Caller, context: _Context) -> Any:
+    async def single(self, _requests: Any, caller: Caller, context: _Context) -> Any:
         try:
             async with self._receiving, asyncio.timeout(_RECEIVED_WITHIN_S):
                 request = await context.read()

@@ -64,7 +64,7 @@ class _Steps:
         self._found: list[tuple[Stretch, Step, SharedOptions | None]] = []  # None: a step has the shares that it states
 
     def least(self) -> NetworkSplit:
-        ordered = sorted(self._found, key=lambda found: found[0].source)
+        ordered = sorted(self._found, key=lambda entry: entry[0].source)
         stretches = [stretch for stretch, _, _ in ordered]
         graph = BudgetedGraph(stretches, self._points, np.array([limit.limit for limit in self._limits]))
         way = least_way(graph)

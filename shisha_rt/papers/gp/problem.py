@@ -213,12 +213,12 @@ def able_devices(problem: SplitProblem) -> Bools:
             [
                 largest_share_s(device, layer) is not None
                 and all(
-                    device.resources[name].at(one) <= limit * (1 + ROUNDING) for name, limit in device.limits.items()
+                    device.resources[name].at(unit) <= limit * (1 + ROUNDING) for name, limit in device.limits.items()
                 )
                 for device in problem.devices
             ]
             for layer in problem.layers
-            for one in [layer.share(1)]
+            for unit in [layer.share(1)]
         ],
         dtype=bool,
     )

@@ -101,8 +101,9 @@ def least_way(graph: BudgetedGraph, most_ways: int = MOST_WAYS) -> Way:
         if picks:
             known = replace(known, picks=picks, cost=graph.cost_of(picks))
         if ways.complete:
-            found = known.picks is not None
-            return Way(known.picks, Outcome.OPTIMAL, known.cost) if found else Way(None, Outcome.INFEASIBLE)
+            if known.picks is None:
+                return Way(None, Outcome.INFEASIBLE)
+            return Way(known.picks, Outcome.OPTIMAL, known.cost)
     return Way(known.picks, Outcome.LIMIT if known.picks is None else Outcome.FEASIBLE, known.bound)
 
 

@@ -51,12 +51,12 @@ def forkjoin(problem: Problem, left_s: LeftSeconds = forever) -> PlacementSoluti
     blocks = fork_join_blocks(problem, _part(left_s))
     assignment, schedule = blocks.assignment, blocks.schedule
     assert schedule is not None
-    found = unbarred(problem, schedule.makespan_s, should_stop)
-    if found.runs is not None:
-        assignment, schedule = found.assignment(), found.schedule(problem)
+    without_barriers = unbarred(problem, schedule.makespan_s, should_stop)
+    if without_barriers.runs is not None:
+        assignment, schedule = without_barriers.assignment(), without_barriers.schedule(problem)
     reason = STOPPED if should_stop() else "too many beginnings of schedules"
-    solution = _answered(assignment, schedule, found.bound_s, reason)
-    return replace(solution, statistics={ANY_ORDER_BOUND: found.bound_s})
+    solution = _answered(assignment, schedule, without_barriers.bound_s, reason)
+    return replace(solution, statistics={ANY_ORDER_BOUND: without_barriers.bound_s})
 
 
 def fork_join_blocks(problem: Problem, left_s: LeftSeconds = forever) -> PlacementSolution:

@@ -86,12 +86,12 @@ def plan_in_turn(costs: ProcessorCosts, schedule: Schedule) -> Plan:
     turn = sorted(schedule.partitions, key=lambda partition: (partition.start_s, partition.end_s))
     stages = Plan(tuple(partition_stage(costs, partition.nodes, partition.device, ()) for partition in turn))
     last: dict[int, int] = {}
-    found = []
+    following = []
     for index, (stage, partition) in enumerate(zip(plan_by_needs(costs, stages).stages, turn, strict=True)):
         before = last.get(partition.device)
-        found.append(replace(stage, after=tuple(sorted({*stage.after, *([] if before is None else [before])}))))
+        following.append(replace(stage, after=tuple(sorted({*stage.after, *([] if before is None else [before])}))))
         last[partition.device] = index
-    return Plan(tuple(found))
+    return Plan(tuple(following))
 
 
 def foretold(costs: ProcessorCosts, plan: Plan) -> Foretold:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum, EnumType
 from types import UnionType
-from typing import Annotated, Any, Final, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -52,17 +52,21 @@ def convert(raw: object, record: type[T], source: str) -> T:
     A whole number may be written as 16.0 and an optional key as null, as some programs write all of theirs.
     """
     try:
-        try:
-            record_read = msgspec.convert(raw, type=record)
-        except msgspec.ValidationError:
-            written = _without_nulls(raw, msgspec.inspect.type_info(record))
-            record_read = msgspec.convert(_with_whole_numbers(written), type=record)
+        record_read = _converted(raw, record)
     except msgspec.ValidationError as error:
         raise BadInput(f"{source}: {_explain(str(error), raw, record)}", Error.WRONG_VALUE) from None
     except (OverflowError, RecursionError):
         raise BadInput(f"{source}: a number is too large or the nesting too deep", Error.MALFORMED_FILE) from None
     _refuse_infinities(raw, source)
     return record_read
+
+
+def _converted(raw: object, of: type[T]) -> T:
+    try:
+        return msgspec.convert(raw, type=of)
+    except msgspec.ValidationError:
+        written = _without_nulls(raw, msgspec.inspect.type_info(of))
+        return msgspec.convert(_with_whole_numbers(written), type=of)
 
 
 def refuse(faults: Iterable[str], source: str, kind: Error) -> None:
@@ -115,15 +119,15 @@ def did_you_mean(text: str, known: Mapping[str, str]) -> str:
 def _explain(message: str, raw: object, record: type) -> str:
     match = _AT.fullmatch(message)
     assert match is not None  # the pattern's tail is optional, so it matches any text
-    what, steps = match["what"], _steps(match["path"] or "")
+    what, steps = match["what"], _steps(match["path"] or "", raw, record)
     if unknown := _UNKNOWN.fullmatch(what):
         steps.append(unknown[1])
-        keys = [field.encode_name for field in msgspec.structs.fields(_type_at(record, steps[:-1]))]
+        keys = [field.encode_name for field in msgspec.structs.fields(_options(_type_at(record, steps[:-1]))[0])]
         expected = f"unknown key, expected one of {', '.join(keys)}"
     elif missing := _MISSING.fullmatch(what):
         return f"{_spelled([*steps, missing[1]])} is missing"
     elif what.startswith("Invalid enum value"):
-        expected = f"expected one of {', '.join(_choices(_type_at(record, steps)))}"
+        expected = f"expected one of {', '.join(_choices(_options(_type_at(record, steps))[0]))}"
     else:
         expected = _in_words(what)
     if not steps:
@@ -139,10 +143,31 @@ def _in_words(what: str) -> str:
     return words[:1].lower() + words[1:]
 
 
-def _steps(path: str) -> list[str | int]:
-    """`.place[0].name` as ['place', 0, 'name']; msgspec does not say which key of a mapping it means (`[...]`)."""
-    known, _, _ = path.partition("[...]")
-    return [int(index) if index else name for name, index in re.findall(r"\.([^.\[]+)|\[(\d+)\]", known)]
+def _steps(path: str, raw: object, record: type) -> list[str | int]:
+    """`.place[0].name` as ['place', 0, 'name'].
+
+    msgspec does not say which key of a mapping it means (`[...]`): the first whose value does not fit.
+    """
+    steps: list[str | int] = []
+    for name, index in re.findall(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]", path):
+        if index == "...":
+            steps.append(_misfit(_value_at(raw, steps), _type_at(record, [*steps, ""])))
+        else:
+            steps.append(int(index) if index else name)
+    return steps
+
+
+def _misfit(mapping: Any, of: Any) -> Any:
+    """First key of a mapping to values of a type whose value is not one."""
+    return next(key for key, value in mapping.items() if not _fits(value, of))
+
+
+def _fits(value: object, of: Any) -> bool:
+    try:
+        _converted(value, of)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _spelled(steps: list[str | int]) -> str:
@@ -165,12 +190,30 @@ def _choices(of: Any) -> Sequence[str]:
 
 
 def _type_at(record: Any, steps: list[str | int]) -> Any:
-    """The type of what lies in a `record` at `steps`: of a table, its record."""
+    """The type of what lies in a `record` at `steps`: of a table, its record; any text is a key of a mapping."""
     for step in steps:
-        record = get_args(record)[0] if isinstance(step, int) else get_type_hints(record)[step]
-        if isinstance(record, UnionType):  # a table or None
-            record = get_args(record)[0]
+        record = next(_inner(option, step) for option in _options(record) if isinstance(step, str) == _has_keys(option))
     return record
+
+
+def _inner(of: Any, step: str | int) -> Any:
+    arguments = get_args(of)
+    if arguments:
+        return arguments[1] if isinstance(step, str) else arguments[0]
+    return next(field.type for field in msgspec.structs.fields(of) if field.encode_name == step)
+
+
+def _options(of: Any) -> list[Any]:
+    """What a type may be: the members of a union, without bounds."""
+    if get_origin(of) is Annotated:
+        return _options(get_args(of)[0])
+    if isinstance(of, UnionType):
+        return [option for member in get_args(of) for option in _options(member)]
+    return [of]
+
+
+def _has_keys(of: Any) -> bool:
+    return get_origin(of) is dict or (isinstance(of, type) and issubclass(of, msgspec.Struct))
 
 
 def _without_nulls(raw: object, kind: msgspec.inspect.Type) -> object:

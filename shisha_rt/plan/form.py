@@ -57,8 +57,8 @@ class WrittenStage(msgspec.Struct, frozen=True):
     layers: Annotated[tuple[tuple[_Layer, _Layer], ...], msgspec.Meta(min_length=1)] | None = None
     after: tuple[_Layer, ...] | None = None
     split: WrittenSplit | None = None
-    engine: StageEngine = DEFAULT_ENGINE
-    batch: Annotated[int, msgspec.Meta(ge=1, le=MOST_BATCH)] = 1
+    engine: StageEngine | None = None
+    batch: Annotated[int, msgspec.Meta(ge=1, le=MOST_BATCH)] | None = None
 
     def __post_init__(self) -> None:
         ends = self.first is not None, self.last is not None
@@ -87,7 +87,8 @@ def read(stages: Iterable[WrittenStage]) -> Plan:
             carried = stage.split
             split = Split((carried.first, carried.last), as_axis(carried.axis), carried.shares, parts[carried])
             parts[carried] += 1
-        stage_forms.append(Stage(stage.work, stage.teams, after, split=split, engine=stage.engine, batch=stage.batch))
+        engine, batch = stage.engine or DEFAULT_ENGINE, stage.batch or 1
+        stage_forms.append(Stage(stage.work, stage.teams, after, split=split, engine=engine, batch=batch))
     return Plan(tuple(stage_forms))
 
 

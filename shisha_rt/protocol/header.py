@@ -32,7 +32,7 @@ class TensorData(Struct, frozen=True, omit_defaults=True):
     binary_data_size: int | None = None
     shared_memory_region: str | None = None
     shared_memory_byte_size: Count | None = None
-    shared_memory_offset: Count = 0
+    shared_memory_offset: Count | None = 0
 
 
 class DescribedTensor(Struct, frozen=True):
@@ -64,7 +64,7 @@ class RequestedOutput(Struct, frozen=True, omit_defaults=True):
     """An output that the request asks for, and how it wants it."""
 
     name: str
-    parameters: WantedAs = WantedAs()
+    parameters: WantedAs | None = None
 
 
 class InferParameters(Struct, frozen=True, omit_defaults=True):
@@ -73,7 +73,7 @@ class InferParameters(Struct, frozen=True, omit_defaults=True):
     stream: Label | None = None
     sequence: Count | None = None
     deadline_ms: DeadlineMs | None = None
-    priority: Priority = 0
+    priority: Priority | None = 0
     traceparent: Annotated[str, Meta(max_length=MAX_NAME_LENGTH)] | None = None
     caller: Label | None = None
 

@@ -24,6 +24,7 @@ from shisha_rt.protocol.header import (
     RequestHead,
     TensorData,
     TensorHeader,
+    WantedAs,
 )
 from shisha_rt.protocol.limits import MAX_NAME_LENGTH, REFUSED_BYTES, Limits
 from shisha_rt.protocol.operations import INFER, LOADING_OPS, OPERATIONS, PATTERNS, Arguments
@@ -34,6 +35,7 @@ _Header = TypeVar("_Header")
 _FRAME: Final = msgspec.json.Decoder(InferHeader)
 _ID: Final = msgspec.json.Decoder(RequestHead)
 _NO_PARAMETERS: Final = InferParameters()
+_WANTED_AS_USUAL: Final = WantedAs()
 
 
 class Lent(NamedTuple):
@@ -298,7 +300,11 @@ def _read_infer(header: InferHeader, raw: Sequence[Buffer], signature: Signature
         raise
     parameters = header.parameters or _NO_PARAMETERS
     asked = header.id, parameters.stream, parameters.sequence, parameters.deadline_ms
-    size_bytes, priority, further = sum(map(len, raw)), parameters.priority, (parameters.traceparent, parameters.caller)
+    size_bytes, priority, further = (
+        sum(map(len, raw)),
+        parameters.priority or 0,
+        (parameters.traceparent, parameters.caller),
+    )
     return InferRequest(*asked, tensors, outputs, size_bytes, layout, lent_in, lent_out, frames, priority, *further)
 
 
@@ -347,7 +353,7 @@ def _usual_tensors(
         if data.shared_memory_region is not None:
             if data.shared_memory_byte_size != size_bytes or data.binary_data_size is not None:
                 return None
-            lent[name] = Lent(data.shared_memory_region, size_bytes, data.shared_memory_offset)
+            lent[name] = Lent(data.shared_memory_region, size_bytes, data.shared_memory_offset or 0)
         elif len(tensors) < len(raw) and data.binary_data_size == len(raw[len(tensors)]) == size_bytes:
             tensors[name] = memoryview(raw[len(tensors)])
         else:
@@ -369,7 +375,7 @@ def _lent(ends: str, i: int, name: str, said: TensorData) -> Lent:
         where = tensor_at(ends, i, name)
         raise malformed(f"{where}: in shared memory it has shared_memory_byte_size, and no binary_data_size")
     assert said.shared_memory_region is not None
-    return Lent(said.shared_memory_region, said.shared_memory_byte_size, said.shared_memory_offset)
+    return Lent(said.shared_memory_region, said.shared_memory_byte_size, said.shared_memory_offset or 0)
 
 
 def _read_outputs(
@@ -380,10 +386,11 @@ def _read_outputs(
     lent: dict[str, Lent] = {}
     chosen = check_outputs([output.name for output in requested], signature)
     for i, output in enumerate(requested):
-        if output.parameters.binary_data is not True:
+        wanted_as = output.parameters or _WANTED_AS_USUAL
+        if wanted_as.binary_data is not None and wanted_as.binary_data is not True:
             raise malformed(f"outputs[{i}]: binary_data is not true; expected true, as answers are always raw")
-        if output.parameters.shared_memory_region is not None:
-            tensor, piece = tensors[output.name], _lent("outputs", i, output.name, output.parameters)
+        if wanted_as.shared_memory_region is not None:
+            tensor, piece = tensors[output.name], _lent("outputs", i, output.name, wanted_as)
             lent[output.name] = piece
             if not tensor.open_axes and piece.size_bytes < frames * tensor.size_bytes:
                 what = f"shared_memory_byte_size is {piece.size_bytes}; expected {frames * tensor.size_bytes} or more"

@@ -53,7 +53,7 @@ def place(lent: LentMemory, array: Array) -> tuple[str | None, int]:
     found = lent.find(array)
     assert found is not None
     assert found.shared_memory_byte_size == array.nbytes
-    return found.shared_memory_region, found.shared_memory_offset
+    return found.shared_memory_region, found.shared_memory_offset or 0
 
 
 def test_arrays_and_their_views_are_found_where_they_are(regions: RegionSocket, lent: LentMemory) -> None:

@@ -181,7 +181,8 @@ def changed(path: list[str | int], value: object) -> bytes:
         (["time_s", 2, 1], float("inf"), "time_s[2][1] = Infinity"),
         (["layers", 1, "weight"], float("-inf"), "layers[1].weight = -Infinity"),
         (["time_s", 1], {"fast": 1, "no": 2}, "time_s[1]: no such place"),
-        (["time_s", 1], {"fast": -1}, "time_s[1] = {"),
+        (["time_s", 1], {"fast": -1}, "time_s[1].fast = -1"),
+        (["time_s", 1], {"fast": 1, "slow": "2"}, 'time_s[1].slow = "2"'),
         (["time_s", 1], 1, "time_s[1] = 1"),
     ],
 )
@@ -333,6 +334,15 @@ class TestSplits:
             ([CHANNELS | {"units": 1}], "splits[0].units = 1"),
             ([CHANNELS | {"axis": "depth"}], 'splits[0].axis = "depth": '),
             ([CHANNELS | {"shares": 2}], "splits[0].shares = 2: unknown key"),
+            (
+                [CHANNELS | {"told": {"fast": {"a": 1}}}],
+                "splits[0].told.fast.a = 1: unknown key",
+            ),
+            ([CHANNELS | {"told": {"fast": {"base_s": 1}}}], "splits[0].told.fast.unit_s is missing"),
+            (
+                [CHANNELS | {"told": {"fast": {"base_s": 1.0, "unit_s": 1, "most": None}, "slow": 1}}],
+                "splits[0].told.slow = 1: ",
+            ),
             ([CHANNELS, CHANNELS | {"units": 8}], "splits[1] = channels of 0-0: used twice"),
         ],
     )

@@ -58,6 +58,12 @@ def with_input(which: str, /, **changes: Any) -> bytes:
     return header(inputs=[*({**BYTES, which: {**BYTES[which], **changes}}.values())])
 
 
+def test_null_is_as_good_as_a_parameter_that_is_left_out() -> None:
+    parameters = dict.fromkeys(("stream", "sequence", "deadline_ms", "timeout", "priority", "sequence_id"))
+    asked = read_header(header(parameters=parameters), SIGNATURE)
+    assert (asked.parameters.stream_name, asked.parameters.deadline_s) == (None, None)
+
+
 def test_a_request_with_all_that_there_is() -> None:
     piece = {"shared_memory_region": "r", "shared_memory_byte_size": 16, "shared_memory_offset": 8}
     asked = read_header(

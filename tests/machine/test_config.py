@@ -292,7 +292,7 @@ class TestPlacesOnOtherHosts:
             (FAR + "cores = [1]", "place[0] (far): cores: it is for"),
             (FAR + "devices = ['ort_serial']", "place[0] (far): devices: it is for"),
             (FAR + "threads = 2\ncpus = 1", "place[0] (far): threads = 2"),
-            (FAR + "resources = { npu = 0 }", 'place[0].resources = {"npu": 0}: expected a number >= 0.0001'),
+            (FAR + "resources = { npu = 0 }", "place[0].resources.npu = 0: expected a number >= 0.0001"),
             (FAR + "resources = { CPU = 1 }", 'place[0] (far): resources has "CPU"'),
             (FAR + 'resources = { "" = 1 }', 'place[0] (far): resources has ""'),
             (FAR + "resources = { npu = 1.5 }", "place[0] (far): resources.npu = 1.5: Ray gives out"),

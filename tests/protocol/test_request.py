@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shisha_rt.errors import Code, Error
 from shisha_rt.model.graph import Graph, Tensor
 from shisha_rt.model.input_sizes import MOST_INPUTS
-from shisha_rt.plan.form import read
+from shisha_rt.plan.form import plan_of, read
 from shisha_rt.plan.plan import Plan
 from shisha_rt.protocol.exceptions import ShishaError
 from shisha_rt.protocol.limits import Limits
@@ -84,6 +84,11 @@ def test_a_frame_without_parameters_is_unordered_and_has_no_deadline() -> None:
     assert (request.stream, request.sequence, request.deadline_ms) == (None, None, None)
 
 
+def test_null_is_as_good_as_a_parameter_that_is_left_out() -> None:
+    keys = ("stream", "sequence", "deadline_ms", "priority", "traceparent", "caller")
+    assert infer_of(parameters=dict.fromkeys(keys)) == infer_of(parameters={})
+
+
 def test_inputs_may_come_in_any_order_and_are_given_in_the_models() -> None:
     request = infer_of((RAW[1], RAW[0]), inputs=[MASK, IMAGE])
     assert [(name, bytes(raw)) for name, raw in request.tensors.items()] == [("image", RAW[0]), ("mask", RAW[1])]
@@ -114,6 +119,10 @@ def test_the_raw_parts_are_not_copied() -> None:
         ([], ("scores", "box")),
         ([{"name": "box"}], ("box",)),
         ([{"name": "box", "parameters": {"binary_data": True}}, {"name": "scores"}], ("box", "scores")),
+        (
+            [{"name": "box", "parameters": None}, {"name": "scores", "parameters": {"binary_data": None}}],
+            ("box", "scores"),
+        ),
     ],
 )
 def test_requested_outputs(requested: object, answered: tuple[str, ...]) -> None:
@@ -307,6 +316,14 @@ def test_plan_set_takes_stages_as_they_are_printed() -> None:
     arguments = arguments_of("plan_set", stages=stages)
     assert isinstance(arguments, PlanSet)
     assert read(arguments.stages) == Plan.of([(0, 3, "fast0"), (4, 9, "slow0")])
+
+
+def test_null_is_as_good_as_a_key_of_a_stage_that_is_left_out() -> None:
+    stage = {"first": 0, "last": 3, "places": ["fast0"]}
+    keys = ("layers", "after", "split", "engine", "batch")
+    arguments = arguments_of("plan_set", stages=[stage | dict.fromkeys(keys)])
+    assert isinstance(arguments, PlanSet)
+    assert read(arguments.stages) == plan_of([stage])
 
 
 STAGE = {"first": 0, "last": 3, "places": ["fast0"]}

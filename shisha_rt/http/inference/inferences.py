@@ -133,7 +133,7 @@ class Inferences:
             stream=stream,
             caller=stream or connection[:MAX_NAME_LENGTH],
             sequence=asked.parameters.sequence,
-            priority=asked.parameters.priority,
+            priority=asked.parameters.priority or 0,
             outputs=[output.name for output in asked.outputs],
             traceparent=None if traceparent is None else traceparent[:MAX_NAME_LENGTH],
         )

@@ -54,7 +54,7 @@ class _TensorParameters(TensorData, frozen=True):
             return None
         if self.shared_memory_byte_size is None:
             raise malformed("shared_memory_byte_size is missing beside shared_memory_region")
-        return FilePiece(self.shared_memory_region, self.shared_memory_offset, self.shared_memory_byte_size)
+        return FilePiece(self.shared_memory_region, self.shared_memory_offset or 0, self.shared_memory_byte_size)
 
 
 class InputTensor(DescribedTensor, frozen=True):
@@ -99,9 +99,9 @@ class AskedParameters(Struct, frozen=True):
     stream: Label | None = None
     sequence: Count | None = None
     deadline_ms: DeadlineMs | None = None
-    timeout: Count = 0
-    priority: Priority = 0
-    sequence_id: Count | Annotated[str, Meta(max_length=128)] = 0
+    timeout: Count | None = 0
+    priority: Priority | None = 0
+    sequence_id: Count | Annotated[str, Meta(max_length=128)] | None = 0
 
     @property
     def stream_name(self) -> str | None:

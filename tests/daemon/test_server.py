@@ -10,7 +10,8 @@ import msgspec
 import psutil
 import pytest
 
-from shisha_rt.core.lifecycle.events import WorkerGone
+from shisha_rt.core.lifecycle.events import Beside, Descriptor, WorkerGone
+from shisha_rt.core.lifecycle.instructions import RunPart, Shared
 from shisha_rt.daemon.front.addresses import addresses_of
 from shisha_rt.daemon.front.gateway import Reply
 from shisha_rt.daemon.front.requests import AnswerTo, Ticket
@@ -19,6 +20,7 @@ from shisha_rt.daemon.prepare import planned
 from shisha_rt.daemon.prepared import Planning, PreparedModel
 from shisha_rt.daemon.server import Daemon
 from shisha_rt.daemon.settings import Settings
+from shisha_rt.daemon.tracing import FrameTrace
 from shisha_rt.errors import Error
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.host import memory
@@ -98,6 +100,31 @@ def test_a_part_counts_once_however_often_its_worker_tells_of_it(daemon: Daemon)
         daemon.run(turn=tell_again_and_again)
     assert counted == [(1, 0.25)] * 3
     assert shell.cores.lifecycle.frames.stale_replies == 2
+
+
+def test_a_frame_that_shares_a_run_is_traced_by_its_own_attempt(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By that of the run's first frame a part that was still out counted as lost, and its end ended the daemon."""
+    shell = daemon.shell
+    traced, first = (
+        Ticket(InferRequest("", None, None, None, {}, (), 0), number, lambda _: None, 0.0) for number in (1, 0)
+    )
+    traced.trace = FrameTrace(0.0, None)
+    monkeypatch.setattr(shell, "_send", lambda incarnation, message: None)
+
+    def run_two_branches() -> None:
+        for incarnation in shell.cores.lifecycle.places.workers:
+            shell._run(RunPart(Descriptor(incarnation, 1, 1, 0, 1, 1), 0.0, ticket=traced))
+            together = Descriptor(incarnation, 0, 0, 1, 1, 0, (Beside(1, 1, 1),))
+            shell._run(RunPart(together, 0.0, ticket=first, beside=(Shared(False, False, traced),)))
+            assert traced.trace is not None
+            for stage in (0, 1):
+                traced.trace.done(stage, 0.1, 1.0)
+        raise Fault
+
+    with pytest.raises(Fault):
+        daemon.run(turn=run_two_branches)
 
 
 @pytest.mark.parametrize("place_names", ["ab"])

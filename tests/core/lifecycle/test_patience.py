@@ -283,6 +283,26 @@ def test_a_worker_that_does_not_end_building_a_stage_is_replaced_and_the_stage_i
     assert daemon.lifecycle.available == ("a", "b")
 
 
+def test_time_in_which_a_preparation_waits_for_workers_does_not_count_for_those_that_build() -> None:
+    """A worker that still built was ended as if it had not loaded the live plan, and its frame was charged for that."""
+    daemon = Daemon(prepare_s=50.0)
+    daemon.connect("a")
+    daemon.go_live(ONE_STAGE)
+    frame = daemon.send()
+    daemon.clear()
+    daemon.propose(TWO_STAGES)
+    daemon.feed(ev.Tick(), after_s=30.0)
+    daemon.connect("b")
+    assert daemon.lifecycle.next_wake_s() == 80.0
+    daemon.feed(ev.Tick(), after_s=49.0)
+    assert not daemon.all(do.Kill)
+    daemon.feed(ev.Tick(), after_s=1.0)
+    assert reasons(daemon) == [says("not prepared within 50 s")]
+    assert {kill.incarnation for kill in daemon.all(do.Kill)} == {daemon.incarnation("a"), daemon.incarnation("b")}
+    daemon.kill("a", running=frame)
+    assert daemon.lifecycle.frames.by_number[frame].deaths == 0
+
+
 # --- plans that crash ---------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+import zmq
 
 from shisha_rt.core.lifecycle.events import Beside, Descriptor, WorkerGone
 from shisha_rt.core.lifecycle.instructions import RunPart, Shared
@@ -28,6 +29,7 @@ from shisha_rt.machine.host.cgroups import ControlGroups
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.messages.worker import Done
+from shisha_rt.protocol.header import TensorData, TensorHeader, encode_infer, encode_operation
 from shisha_rt.protocol.operations import PlaceSet
 from shisha_rt.protocol.request import InferRequest, OpRequest
 from tests.machine.host.trees import write
@@ -78,6 +80,34 @@ def test_a_fault_of_its_own_is_told_to_whoever_waits(daemon: Daemon) -> None:
     assert {answer.error for answer in answers} <= {Error.DRAINING, Error.STOPPED}
     new = [child for child in psutil.Process().children() if child not in before]
     assert not [child for child in new if "stages.worker" in child.cmdline()]  # nor a zombie: that has no command line
+
+
+def test_a_fault_in_the_midst_of_an_event_leaves_no_client_without_an_answer(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was still to be done of the event was lost, a frame's answer too; so was that of an operation under way."""
+    raw = frame_of(1).tobytes()
+    tensor = TensorHeader("x", frame_of(1).shape, "FP32", TensorData(len(raw)))
+    header = encode_infer("f", daemon.gateway.signature.model_name, (tensor,), None, ())
+    client: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+    monkeypatch.setattr(daemon.shell.shadow, "begin", lambda *_: None)
+    monkeypatch.setattr(daemon.gateway, "endpoint", "ipc:///there/own")
+
+    def fail(*_: object) -> None:
+        raise Fault
+
+    monkeypatch.setattr(daemon.shell.requests, "collect", fail)
+
+    def ask() -> None:
+        client.connect(daemon.gateway.socket.getsockopt_string(zmq.LAST_ENDPOINT))
+        client.send(encode_operation("shadow", "s", {"endpoint": "ipc:///there/new", "frames": 1}))
+        client.send_multipart([header, raw])
+
+    with client:
+        with pytest.raises(Fault):
+            daemon.run(on_ready=ask)
+        answers = [msgspec.json.decode(client.recv()) for _ in range(2) if client.poll(1000)]
+    assert {answer["id"]: answer["error"]["kind"] for answer in answers} == dict.fromkeys("sf", Error.STOPPED.value)
 
 
 def test_a_part_counts_once_however_often_its_worker_tells_of_it(daemon: Daemon) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import select
+import termios
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,11 +32,13 @@ from shisha_rt.machine.host.cgroups import ControlGroups
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.messages.worker import Done
+from shisha_rt.process.readable import is_readable, queued_bytes
 from shisha_rt.protocol.header import TensorData, TensorHeader, encode_infer, encode_operation
 from shisha_rt.protocol.operations import PlaceSet
 from shisha_rt.protocol.request import InferRequest, OpRequest
 from tests.machine.host.trees import write
 from tests.serving.identity_model import frame_of, write_identity_model
+from tests.waiting import PATIENCE_S
 
 
 class Fault(RuntimeError):
@@ -130,6 +135,35 @@ def test_a_part_counts_once_however_often_its_worker_tells_of_it(daemon: Daemon)
         daemon.run(turn=tell_again_and_again)
     assert counted == [(1, 0.25)] * 3
     assert shell.cores.lifecycle.frames.stale_replies == 2
+
+
+def test_a_worker_that_writes_without_end_is_read_a_page_at_a_time(daemon: Daemon) -> None:
+    """All lines at once held the loop up for tens of milliseconds, again and again. A dead worker's are all read."""
+    supervisor = daemon.shell.supervisor
+    line, lines = b"a warning that is about as long as most of them\n", 1000
+
+    def write_much() -> None:
+        for process in supervisor.processes.values():
+            stderr = process.child.stderr
+            assert stderr is not None
+            before = stderr.fileno()
+            reading, writing = os.pipe2(os.O_NONBLOCK)
+            os.write(writing, line * lines + b"the last\n")
+            supervisor._poller.unwatch(before)
+            os.dup2(reading, before)
+            supervisor._poller.watch(before, list)
+            os.close(reading)
+            os.close(writing)
+            supervisor._read_stderr(process)
+            assert queued_bytes(before, termios.FIONREAD) >= len(line) * lines - select.PIPE_BUF
+            process.child.kill()
+            assert is_readable(process.child.pidfd, PATIENCE_S)
+            assert any(isinstance(event, WorkerGone) for event in supervisor._bury(process))
+            assert process.last_lines[-1] == "the last"
+            raise Fault
+
+    with pytest.raises(Fault):
+        daemon.run(turn=write_much)
 
 
 def test_a_frame_that_shares_a_run_is_traced_by_its_own_attempt(

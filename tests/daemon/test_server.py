@@ -8,6 +8,8 @@ import termios
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import psutil
@@ -16,6 +18,8 @@ import zmq
 
 from shisha_rt.core.lifecycle.events import Beside, Descriptor, WorkerGone
 from shisha_rt.core.lifecycle.instructions import RunPart, Shared
+from shisha_rt.daemon import start
+from shisha_rt.daemon.children import preparer_link
 from shisha_rt.daemon.front.addresses import addresses_of
 from shisha_rt.daemon.front.gateway import Reply
 from shisha_rt.daemon.front.requests import AnswerTo, Ticket
@@ -23,6 +27,7 @@ from shisha_rt.daemon.planning import first_cores
 from shisha_rt.daemon.prepare import planned
 from shisha_rt.daemon.prepared import Planning, PreparedModel
 from shisha_rt.daemon.server import Daemon
+from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.daemon.tracing import FrameTrace
 from shisha_rt.errors import Error
@@ -227,3 +232,21 @@ def test_engines_own_weights_have_half_of_what_the_control_group_leaves(
     write(tmp_path / "fs" / "memory.current", 400_000)
     monkeypatch.setattr(memory, "ControlGroups", lambda: ControlGroups(tmp_path / "own", tmp_path / "fs"))
     assert first_cores(prepared).tuning.choice.spare_bytes == 250_000
+
+
+@pytest.mark.parametrize(("endpoint", "compares"), [("ipc:///{}/own", True), ("tcp://127.0.0.1:0", False)])
+def test_what_compares_two_versions_is_imported_before_it_is_asked_for(
+    endpoint: str, compares: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first start held up the loop, and all frames, for as long as its imports take. Only host processes ask."""
+    expected: list[str] = []
+
+    def fail() -> None:
+        raise Fault
+
+    monkeypatch.setattr(start, "expect_children", lambda *modules: expected.extend(modules))
+    monkeypatch.setattr(preparer_link, "PreparerLink", fail)
+    asked = SimpleNamespace(settings=Settings("", endpoint=endpoint.format(tmp_path)))
+    with pytest.raises(Fault):
+        start.start_daemon(cast(Any, asked), cast(Any, None), ServiceManager({}), print)
+    assert ("shisha_rt.daemon.children.shadow" in expected) is compares

@@ -196,6 +196,8 @@ class Daemon:
                 self.shell.supervisor.end_all()  # first: once answered, a client may reuse the memory that it lent
                 self.shell.post(Stop(), "the end")
                 self.shell.releases.close()
+                for reply in [*self.gateway.waiting.values()]:  # of what the fault, or a child's end, left undone
+                    reply.send_error(error_for(Error.STOPPED, "the daemon stopped before it was done"))
                 self._refuse_what_comes()
                 for part in (self.web, self._tracer, self._far):
                     part.finish(self._refuse_what_comes)

@@ -364,10 +364,11 @@ class Shell:
         d = instruction.descriptor
         ticket: Ticket = instruction.ticket
         tickets: list[Ticket] = [ticket, *(shared.ticket for shared in instruction.beside)]
-        for traced in tickets:
+        for at, traced in enumerate(tickets):
             if traced.trace is not None:
                 place = self.cores.lifecycle.places.workers[d.incarnation].place
-                traced.trace.dealt(d, place, instruction.ready_s, time.monotonic())
+                own = d._replace(attempt=d.beside[at - 1].attempt) if at else d
+                traced.trace.dealt(own, place, instruction.ready_s, time.monotonic())
         layout = ticket.request.layout
         ready_ns = int(instruction.ready_s * 1e9)
         if not (instruction.reads or instruction.writes or instruction.beside):

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import select
+import termios
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import psutil
 import pytest
+import zmq
 
-from shisha_rt.core.lifecycle.events import WorkerGone
+from shisha_rt.core.lifecycle.events import Beside, Descriptor, WorkerGone
+from shisha_rt.core.lifecycle.instructions import RunPart, Shared
+from shisha_rt.daemon import start
+from shisha_rt.daemon.children import preparer_link
 from shisha_rt.daemon.front.addresses import addresses_of
 from shisha_rt.daemon.front.gateway import Reply
 from shisha_rt.daemon.front.requests import AnswerTo, Ticket
@@ -18,7 +27,9 @@ from shisha_rt.daemon.planning import first_cores
 from shisha_rt.daemon.prepare import planned
 from shisha_rt.daemon.prepared import Planning, PreparedModel
 from shisha_rt.daemon.server import Daemon
+from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.settings import Settings
+from shisha_rt.daemon.tracing import FrameTrace
 from shisha_rt.errors import Error
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.host import memory
@@ -26,10 +37,13 @@ from shisha_rt.machine.host.cgroups import ControlGroups
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.messages.worker import Done
+from shisha_rt.process.readable import is_readable, queued_bytes
+from shisha_rt.protocol.header import TensorData, TensorHeader, encode_infer, encode_operation
 from shisha_rt.protocol.operations import PlaceSet
 from shisha_rt.protocol.request import InferRequest, OpRequest
 from tests.machine.host.trees import write
 from tests.serving.identity_model import frame_of, write_identity_model
+from tests.waiting import PATIENCE_S
 
 
 class Fault(RuntimeError):
@@ -78,6 +92,34 @@ def test_a_fault_of_its_own_is_told_to_whoever_waits(daemon: Daemon) -> None:
     assert not [child for child in new if "stages.worker" in child.cmdline()]  # nor a zombie: that has no command line
 
 
+def test_a_fault_in_the_midst_of_an_event_leaves_no_client_without_an_answer(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was still to be done of the event was lost, a frame's answer too; so was that of an operation under way."""
+    raw = frame_of(1).tobytes()
+    tensor = TensorHeader("x", frame_of(1).shape, "FP32", TensorData(len(raw)))
+    header = encode_infer("f", daemon.gateway.signature.model_name, (tensor,), None, ())
+    client: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+    monkeypatch.setattr(daemon.shell.shadow, "begin", lambda *_: None)
+    monkeypatch.setattr(daemon.gateway, "endpoint", "ipc:///there/own")
+
+    def fail(*_: object) -> None:
+        raise Fault
+
+    monkeypatch.setattr(daemon.shell.requests, "collect", fail)
+
+    def ask() -> None:
+        client.connect(daemon.gateway.socket.getsockopt_string(zmq.LAST_ENDPOINT))
+        client.send(encode_operation("shadow", "s", {"endpoint": "ipc:///there/new", "frames": 1}))
+        client.send_multipart([header, raw])
+
+    with client:
+        with pytest.raises(Fault):
+            daemon.run(on_ready=ask)
+        answers = [msgspec.json.decode(client.recv()) for _ in range(2) if client.poll(1000)]
+    assert {answer["id"]: answer["error"]["kind"] for answer in answers} == dict.fromkeys("sf", Error.STOPPED.value)
+
+
 def test_a_part_counts_once_however_often_its_worker_tells_of_it(daemon: Daemon) -> None:
     """What no worker is to compute any more is none of the live plan's times."""
     shell = daemon.shell
@@ -98,6 +140,60 @@ def test_a_part_counts_once_however_often_its_worker_tells_of_it(daemon: Daemon)
         daemon.run(turn=tell_again_and_again)
     assert counted == [(1, 0.25)] * 3
     assert shell.cores.lifecycle.frames.stale_replies == 2
+
+
+def test_a_worker_that_writes_without_end_is_read_a_page_at_a_time(daemon: Daemon) -> None:
+    """All lines at once held the loop up for tens of milliseconds, again and again. A dead worker's are all read."""
+    supervisor = daemon.shell.supervisor
+    line, lines = b"a warning that is about as long as most of them\n", 1000
+
+    def write_much() -> None:
+        for process in supervisor.processes.values():
+            stderr = process.child.stderr
+            assert stderr is not None
+            before = stderr.fileno()
+            reading, writing = os.pipe2(os.O_NONBLOCK)
+            os.write(writing, line * lines + b"the last\n")
+            supervisor._poller.unwatch(before)
+            os.dup2(reading, before)
+            supervisor._poller.watch(before, list)
+            os.close(reading)
+            os.close(writing)
+            supervisor._read_stderr(process)
+            assert queued_bytes(before, termios.FIONREAD) >= len(line) * lines - select.PIPE_BUF
+            process.child.kill()
+            assert is_readable(process.child.pidfd, PATIENCE_S)
+            assert any(isinstance(event, WorkerGone) for event in supervisor._bury(process))
+            assert process.last_lines[-1] == "the last"
+            raise Fault
+
+    with pytest.raises(Fault):
+        daemon.run(turn=write_much)
+
+
+def test_a_frame_that_shares_a_run_is_traced_by_its_own_attempt(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By that of the run's first frame a part that was still out counted as lost, and its end ended the daemon."""
+    shell = daemon.shell
+    traced, first = (
+        Ticket(InferRequest("", None, None, None, {}, (), 0), number, lambda _: None, 0.0) for number in (1, 0)
+    )
+    traced.trace = FrameTrace(0.0, None)
+    monkeypatch.setattr(shell, "_send", lambda incarnation, message: None)
+
+    def run_two_branches() -> None:
+        for incarnation in shell.cores.lifecycle.places.workers:
+            shell._run(RunPart(Descriptor(incarnation, 1, 1, 0, 1, 1), 0.0, ticket=traced))
+            together = Descriptor(incarnation, 0, 0, 1, 1, 0, (Beside(1, 1, 1),))
+            shell._run(RunPart(together, 0.0, ticket=first, beside=(Shared(False, False, traced),)))
+            assert traced.trace is not None
+            for stage in (0, 1):
+                traced.trace.done(stage, 0.1, 1.0)
+        raise Fault
+
+    with pytest.raises(Fault):
+        daemon.run(turn=run_two_branches)
 
 
 @pytest.mark.parametrize("place_names", ["ab"])
@@ -136,3 +232,21 @@ def test_engines_own_weights_have_half_of_what_the_control_group_leaves(
     write(tmp_path / "fs" / "memory.current", 400_000)
     monkeypatch.setattr(memory, "ControlGroups", lambda: ControlGroups(tmp_path / "own", tmp_path / "fs"))
     assert first_cores(prepared).tuning.choice.spare_bytes == 250_000
+
+
+@pytest.mark.parametrize(("endpoint", "compares"), [("ipc:///{}/own", True), ("tcp://127.0.0.1:0", False)])
+def test_what_compares_two_versions_is_imported_before_it_is_asked_for(
+    endpoint: str, compares: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first start held up the loop, and all frames, for as long as its imports take. Only host processes ask."""
+    expected: list[str] = []
+
+    def fail() -> None:
+        raise Fault
+
+    monkeypatch.setattr(start, "expect_children", lambda *modules: expected.extend(modules))
+    monkeypatch.setattr(preparer_link, "PreparerLink", fail)
+    asked = SimpleNamespace(settings=Settings("", endpoint=endpoint.format(tmp_path)))
+    with pytest.raises(Fault):
+        start.start_daemon(cast(Any, asked), cast(Any, None), ServiceManager({}), print)
+    assert ("shisha_rt.daemon.children.shadow" in expected) is compares

@@ -250,32 +250,31 @@ class Epochs:
         for name in plan.leads:
             worker = self._places.serving.get(name)
             if worker is not None:
-                self._ask(worker, epoch, epoch.prepare_until_s)
+                self._ask(worker, epoch, now)
 
-    def _ask(self, worker: WorkerState, epoch: Epoch, until_s: float) -> None:
-        """Ask `worker` to prepare every stage that it has in `epoch`."""
+    def _ask(self, worker: WorkerState, epoch: Epoch, now: float) -> None:
+        """Ask `worker` to prepare every stage that it has in `epoch`.
+
+        The time limit of an epoch in preparation starts anew for all its workers: waiting for one does not count.
+        """
         pool = next((pool for pool in epoch.pools if worker.place in pool.at), None)
         if pool is None:
             return
         teams = epoch.plan.stages[pool.stages[0]].teams
         team = teams[pool.at[worker.place]]
+        until_s = now + self._policy.prepare_s
         if epoch.phase is EpochPhase.PREPARING:
             epoch.asked.add(worker.incarnation)
+            epoch.prepare_until_s, until_s = until_s, math.inf
         for index in pool.stages:
             self._loading.ask(worker, epoch.number, index, until_s)
             batch = epoch.batches[index]
             self._emit(do.PrepareStage(worker.incarnation, epoch.number, index, team, epoch.plan, batch))
 
     def load(self, worker: WorkerState, now: float) -> None:
-        """Have a worker that has come up load its stages of each live epoch, and of the one in preparation.
-
-        If the latter needs the worker, its time for preparing starts anew: waiting for workers does not count.
-        """
-        until_s = now + self._policy.prepare_s
+        """Have a worker that has come up load its stages of each live epoch, and of the one in preparation."""
         for epoch in sorted(self.all, key=lambda epoch: epoch is self.beside):  # what serves is loaded first
-            self._ask(worker, epoch, until_s)
-        if self.preparing is not None and worker.incarnation in self.preparing.asked:
-            self.preparing.prepare_until_s = until_s
+            self._ask(worker, epoch, now)
 
     def prepared(self, event: ev.StagePrepared, now: float) -> None:
         """Note that a worker has built a stage. The plan goes live once all workers have built all of their stages."""

@@ -53,7 +53,7 @@ class Places:
         self._transitions = Transitions("place", PLACE, story)
         self._emit = emit
         self._incarnations = itertools.count(1)
-        self._now_s = 0.0
+        self._now_s = self._longest_start_s = 0.0
         self._changed = True
         self._wake_s = math.inf
         self._closed = False
@@ -125,7 +125,7 @@ class Places:
         """When the place becomes away; inf if it is already, or is not waited for."""
         if place.lost_s is None or not place.available or place.name in self.away or self._closed:
             return math.inf
-        usual_s = place.usual_start_s or max(other.usual_start_s for other in self.by_name.values())
+        usual_s = place.usual_start_s or self._longest_start_s
         return place.lost_s + max(self._policy.away_s, min(3 * usual_s, self._policy.away_most_s))
 
     @property
@@ -156,6 +156,7 @@ class Places:
         place = self.by_name[worker.place]
         place.failed_starts = 0
         place.lost_s, place.usual_start_s = None, now - worker.start_s
+        self._longest_start_s = max(other.usual_start_s for other in self.by_name.values())
         self._step(place, "ready")
         self.serving[place.name] = self.roomy[place.name] = worker
         was_away = place.name in self.away

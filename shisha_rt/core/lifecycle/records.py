@@ -191,9 +191,10 @@ class Epoch:
 @dataclass(slots=True, eq=False)
 class WorkerState:
     """One incarnation of a place's process. `loaded`, `loading`: stages by (epoch, index); for those being loaded, the
-    time by which they must be. `out`: batches that it has, with their frames. `refill_s`: when its present batch is
-    nearly done. `idle_s`: when it last ran out of batches. `blameless`: neither its place nor the frame that it
-    computed is charged with its death. `dismissed`: it was ended as its place was taken out of planning.
+    time by which they must be (inf in preparation, as the epoch itself has a limit then). `out`: batches that it has,
+    with their frames. `refill_s`: when its present batch is nearly done. `idle_s`: when it last ran out of batches.
+    `blameless`: neither its place nor the frame that it computed is charged with its death. `dismissed`: it was ended
+    as its place was taken out of planning.
     """
 
     incarnation: int

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -127,7 +128,7 @@ class Window:
         self._team_of = [{lead: team for team, lead in enumerate(stage.leads)} for stage in plan.stages]
         self._ran = [array("q") for _ in plan.stages]  # the team of each frame of a stage, and its seconds
         self._seconds = [array("d") for _ in plan.stages]
-        self._alone_s: list[float] = []
+        self._alone_s: deque[float] = deque(maxlen=MAX_FRAMES)
         self._since_s: float | None = None
         self._tried_at = 0
         self._like = like
@@ -147,6 +148,8 @@ class Window:
             self._since_s = now_s
         self._ran[stage].append(self._team_of[stage][place])
         self._seconds[stage].append(service_s)
+        if len(self._ran[stage]) > MAX_FRAMES:  # another stage has few, as one whose batches do not fill
+            del self._ran[stage][0], self._seconds[stage][0]
         frames = min(map(len, self._seconds))
         if frames < FRAMES:
             return None

@@ -11,6 +11,7 @@ import errno
 import functools
 import logging
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -51,6 +52,7 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 0.25
 _FAR_START_S: Final = 60.0  # a relay is idle while its far end starts; the cluster process reports if that fails
+_MOST_LEFT_BYTES: Final = 1 << 20  # in the pipe from a dead worker, which holds 64 kB
 _LATE_FACTOR: Final = 2.0  # the time between looks counts up to so many intervals: beyond, the daemon was late
 
 
@@ -266,13 +268,17 @@ class Supervisor:
         process = self.processes.get(incarnation)
         return None if process is None else process.place
 
-    def _read_stderr(self, process: Process) -> Iterator[object]:
-        stderr = process.child.stderr
-        assert stderr is not None
-        data = stderr.read()
-        if data == b"":  # closed at the other end; the pidfd reports the death
-            self._poller.unwatch(stderr.fileno())
-        for line in (data or b"").decode(errors="replace").splitlines():
+    def _read_stderr(self, process: Process, most_bytes: int = select.PIPE_BUF) -> Iterator[object]:
+        """Log what the worker has written, `most_bytes` of it: it may write faster than the loop may log."""
+        assert process.child.stderr is not None
+        stderr = process.child.stderr.fileno()
+        try:
+            data = os.read(stderr, most_bytes)
+        except BlockingIOError:
+            return iter(())
+        if not data:  # closed at the other end; the pidfd reports the death
+            self._poller.unwatch(stderr)
+        for line in data.decode(errors="replace").splitlines():
             if line.strip():
                 process.last_lines.append(line.strip()[:500])
                 log.warning("worker on %s: %s", process.place, line)
@@ -284,7 +290,7 @@ class Supervisor:
         assert child.stderr is not None
         child.wait()
         yield from self.link.receive(process.incarnation)
-        self._read_stderr(process)
+        self._read_stderr(process, _MOST_LEFT_BYTES)
         running = self.arena.sign(self._index[process.place]).frame
         del self.processes[process.incarnation]
         for fd in (child.pidfd, child.stderr.fileno()):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from _collections_abc import dict_values
+
 import pytest
 
 from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.core.lifecycle import instructions as do
+from shisha_rt.core.lifecycle.records import PlaceState
 from shisha_rt.core.lifecycle.tables import FramePhase
 from shisha_rt.errors import Error
 from shisha_rt.plan.plan import Plan
@@ -41,6 +44,31 @@ def test_frames_wait_for_a_place_no_longer_than_for_a_plan_without_it() -> None:
     assert daemon.part(frame).epoch == 2
     daemon.finish(frame)
     assert daemon.answers() == [(frame, None)]
+
+
+class _Looked(dict[str, PlaceState]):
+    """Counts how often all places are looked through."""
+
+    times = 0
+
+    def values(self) -> dict_values[str, PlaceState]:
+        self.times += 1
+        return super().values()
+
+
+def test_places_that_never_came_up_are_looked_through_as_often_however_many_they_are() -> None:
+    """Each was compared with all others: where 256 workers could not be started a tick took 13 ms."""
+    times = []
+    for count in (4, 40):
+        daemon = Daemon(places=[f"p{number}" for number in range(count)], starts_at_once=count)
+        for start in daemon.all(do.Start):
+            daemon.feed(ev.WorkerGone(start.incarnation, None, "no process", started=False))
+        places = daemon.lifecycle.places
+        looked = places.by_name = _Looked(places.by_name)
+        places._changed = True
+        places.tick(daemon.now)
+        times.append(looked.times)
+    assert times[0] == times[1]
 
 
 def test_a_place_is_taken_in_again_when_it_comes() -> None:
@@ -281,6 +309,26 @@ def test_a_worker_that_does_not_end_building_a_stage_is_replaced_and_the_stage_i
     daemon.finish(frame)
     assert daemon.answers() == [(frame, None)]
     assert daemon.lifecycle.available == ("a", "b")
+
+
+def test_time_in_which_a_preparation_waits_for_workers_does_not_count_for_those_that_build() -> None:
+    """A worker that still built was ended as if it had not loaded the live plan, and its frame was charged for that."""
+    daemon = Daemon(prepare_s=50.0)
+    daemon.connect("a")
+    daemon.go_live(ONE_STAGE)
+    frame = daemon.send()
+    daemon.clear()
+    daemon.propose(TWO_STAGES)
+    daemon.feed(ev.Tick(), after_s=30.0)
+    daemon.connect("b")
+    assert daemon.lifecycle.next_wake_s() == 80.0
+    daemon.feed(ev.Tick(), after_s=49.0)
+    assert not daemon.all(do.Kill)
+    daemon.feed(ev.Tick(), after_s=1.0)
+    assert reasons(daemon) == [says("not prepared within 50 s")]
+    assert {kill.incarnation for kill in daemon.all(do.Kill)} == {daemon.incarnation("a"), daemon.incarnation("b")}
+    daemon.kill("a", running=frame)
+    assert daemon.lifecycle.frames.by_number[frame].deaths == 0
 
 
 # --- plans that crash ---------------------------------------------------------------------------------------------

@@ -55,6 +55,19 @@ def test_steady_frames_after_the_warm_up_are_enough() -> None:
     assert abs(found.took_s - 0.31) < 1e-9
 
 
+def test_frames_that_complete_no_measurement_are_not_kept_for_ever() -> None:
+    """Of a watched plan whose batches hardly ever fill, each frame left some 50 bytes for as long as it served."""
+    window = opened(2, 0, 0.0)
+    assert _feed(window, [9.0] * MAX_FRAMES + [0.01] * MAX_FRAMES, stage=0) == (2 * MAX_FRAMES, None)
+    for _ in range(2 * MAX_FRAMES):
+        window.add_alone(0.02)
+    assert [len(window._ran[0]), len(window._seconds[0]), len(window._alone_s)] == [MAX_FRAMES] * 3
+    count, found = _feed(window, [0.01] * MAX_FRAMES, stage=1, every_s=1.0)
+    assert count == FRAMES
+    assert found is not None
+    assert found.service_s == (0.01, 0.01), "the newest count"
+
+
 def test_every_stage_must_have_its_frames() -> None:
     window = opened(2, 0, 0.0)
     assert _feed(window, [0.01] * 200, stage=0) == (200, None)

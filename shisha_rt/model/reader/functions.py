@@ -143,6 +143,9 @@ def _count_without_functions(model: onnx.ModelProto) -> int:
 
 
 def said_by_onnx(error: Exception) -> str:
-    """The first line of what ONNX says, cut if it is long."""
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return first if len(first) <= _MESSAGE_LIMIT else first[: _MESSAGE_LIMIT - 3] + "..."
+    """The first line of what ONNX says, with the rest where that ends in a colon, cut if it is long."""
+    lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
+    said = next(iter(lines), type(error).__name__)
+    if said.endswith(":"):
+        said = " ".join(lines)
+    return said if len(said) <= _MESSAGE_LIMIT else said[: _MESSAGE_LIMIT - 3] + "..."

@@ -134,7 +134,8 @@ def _pool(ends: _Ends) -> Axes:
 
 
 def _resize(ends: _Ends) -> Axes:
-    if ends.has(3):
+    resized = ends.operator.attributes.get("axes")
+    if ends.has(3) and not (isinstance(resized, tuple) and all(axis % len(ends.shape(0)) for axis in resized)):
         raise MixesFrames("it is told the size of all frames together")
     return _first_axis(ends)
 
@@ -197,8 +198,18 @@ def _normalised(ends: _Ends, default: int) -> Axes:
 
 def _one_axis(ends: _Ends, default: int) -> Axes:
     """Operators that mix elements along one axis and keep all axes."""
+    return _apart_from(ends, ends.operator.integer("axis", default))
+
+
+def _cumulated(ends: _Ends) -> Axes:
+    """As `_one_axis`, where an input says which."""
+    (axis,) = ends.listed("axis", 1) or (0,)
+    return _apart_from(ends, axis)
+
+
+def _apart_from(ends: _Ends, axis: int) -> Axes:
     batch = ends.along(0)
-    if batch == ends.operator.integer("axis", default) % len(ends.shape(0)):
+    if batch == axis % len(ends.shape(0)):
         raise MixesFrames("it reads along the axis of frames")
     return ends.all_outputs(batch)
 
@@ -404,6 +415,7 @@ _BY_TYPES: Final[tuple[tuple[str, _Rule, tuple[int, ...] | slice], ...]] = (
     ("SkipLayerNormalization", _skip_normalisation, (0, 1)),
     ("LpNormalization TopK", partial(_one_axis, default=-1), _FIRST),
     ("Split", partial(_one_axis, default=0), _FIRST),
+    ("CumSum", _cumulated, _FIRST),
     ("ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean", _reduction, _FIRST),
     ("ReduceMin ReduceProd ReduceSum ReduceSumSquare", _reduction, _FIRST),
     ("Transpose", _transpose, _ALL),

@@ -66,6 +66,9 @@ def graph_of(
          {"s": (0,), "e": (4,), "a": (2,)}, 0),
         ("Slice", [(1, 8)], (1, 8), {}, {"s": (2,), "e": (2,)}, {"s": (0, 0), "e": (10**9, 10**9)}, 0),
         ("Expand", [(1, 1, 4)], (1, 3, 4), {}, {"s": (3,)}, {}, 0),
+        ("Resize", [(1, 3, 4, 4)], (1, 3, 8, 8), {"axes": (-2, 3)},
+         {"roi": (0,), "scales": (0,), "sizes": (2,)}, {}, 0),
+        ("CumSum", [(1, 3, 4)], (1, 3, 4), {}, {"a": ()}, {"a": (-1,)}, 0),
     ],
 )  # fmt: skip
 def test_frames_are_followed(
@@ -105,6 +108,10 @@ def test_frames_are_followed(
         ("Slice", [(1, 3)], (1, 3), {}, {"s": (1,), "e": (1,)}, {"s": (0,), "e": (1,)}, "cuts the axis"),
         ("Slice", [(10, 3)], (10, 3), {}, {"s": (1,), "e": (1,)}, {"s": (0,), "e": (600,)}, "cuts the axis"),
         ("Resize", [(1, 3, 4, 4)], (1, 3, 8, 8), {}, {"roi": (0,), "scales": (0,), "sizes": (4,)}, {}, "told the size"),
+        ("Resize", [(1, 3)], (1, 8), {"axes": (0, 1)},
+         {"roi": (0,), "scales": (0,), "sizes": (2,)}, {}, "told the size"),
+        ("CumSum", [(1, 3)], (1, 3), {}, {"a": ()}, {"a": (-2,)}, "reads along the"),
+        ("CumSum", [(1, 3)], (1, 3), {}, {"a": ()}, {}, "not known beforehand"),
         ("BatchNormalization", [(1, 3)], (1, 3), {"training_mode": 1}, {}, {}, "over all frames"),
     ],
 )  # fmt: skip

@@ -237,7 +237,7 @@ def of_type(element: int) -> onnx.ModelProto:
         pytest.param(with_short_weight(), ["'w'", "expected 2048 bytes, not 12"], id="short-weight"),
         pytest.param(with_input_of_no_shape(), ["'x'", "no shape"], id="no-rank"),
         pytest.param(one_node("Relu", ["nowhere"]), ["not a valid ONNX model", "nowhere"], id="dangling"),
-        pytest.param(unsorted_operators(), ["not a valid ONNX model", "sorted"], id="order"),
+        pytest.param(unsorted_operators(), ["not a valid ONNX model", "sorted", "Relu", "previous nodes"], id="order"),
         pytest.param(one_node("NonZero", ["x"]), ["not a valid ONNX model"], id="contradicting-types"),
         pytest.param(
             network([make_node("Constant", [], ["y"], value_float=1.0)], {}, {"y": []}), ["no input"], id="no-input"

@@ -636,6 +636,33 @@ def own_functions_of_another_opset() -> onnx.ModelProto:
     return image_to({"y": (FLOAT, FEATURES)}, net, domains=["mine"], functions=functions)
 
 
+def own_functions_with_defaults() -> onnx.ModelProto:
+    """Their calls leave an attribute out: in the network, in a branch of it, and in another function."""
+    net = Sketch()
+    net.stem()
+    net.add("Leaky", ["features"], "leaky", domain="mine")
+    net.add("Leakier", [net.conv("leaky", "second")], "leakier", domain="mine")
+    net.add("ReduceSum", ["x"], "sum", keepdims=0)
+    net.add("Greater", ["sum", net.number("zero", 0, np.float32)], "is_positive")
+    then = inner([make_node("Leaky", ["leakier"], ["t"], domain="mine")], {"t": (FLOAT, FEATURES)})
+    other = inner([make_node("Leaky", ["leakier"], ["t"], domain="mine", slope=0.9)], {"t": (FLOAT, FEATURES)})
+    net.conv(net.add("If", ["is_positive"], "chosen", then_branch=then, else_branch=other), "y")
+    negative = make_node("Neg", ["i"], ["n"])
+    leaky = make_node("LeakyRelu", ["n"], ["o"])
+    leaky.attribute.append(onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT))
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
+    default = [helper.make_attribute("slope", 0.5)]
+    calls = [
+        make_node("Leaky", ["i"], ["t"], domain="mine"),
+        make_node("Leaky", ["t"], ["o"], domain="mine", slope=2.0),
+    ]
+    functions = [
+        helper.make_function("mine", "Leaky", ["i"], ["o"], [negative, leaky], opsets, attribute_protos=default),
+        helper.make_function("mine", "Leakier", ["i"], ["o"], calls, opsets),
+    ]
+    return image_to({"y": (FLOAT, FEATURES)}, net, domains=["mine"], functions=functions)
+
+
 def wrong_shapes() -> onnx.ModelProto:
     """What the file says of inner tensors and of the output is of another size than what comes out."""
     net = Sketch()
@@ -948,7 +975,7 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
             nothing_inside, nothing_out, scalar_input, quantized, strange_names, own_functions, wrong_shapes,
             output_read_on, straight_through, one_result_twice, five_outputs, weights_as_inputs, all_activations,
             numbers_and_truths_cross, one_and_three_dimensions, resized_positions, outputs_that_shapes_tell,
-            own_functions_of_another_opset, channels_last, halves_alone, signed_integers,
+            own_functions_of_another_opset, own_functions_with_defaults, channels_last, halves_alone, signed_integers,
             attention,
         )
     }

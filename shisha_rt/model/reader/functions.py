@@ -1,7 +1,8 @@
 """Functions that a file defines, written out: each call is replaced by the function's operators.
 
 ONNX's inliner leaves calls of functions standing whose opset is not the model's, though engines run them, too. Often no
-operator in such a function differs between the two opsets except in its types: then it is given the model's opset.
+operator in such a function differs between the two opsets except in its types: then it is given the model's opset. Nor
+does it know the defaults of a function's attributes, so that calls are given them before.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     if _count_without_functions(model) > _MOST_OPERATORS:
         raise _unsupported(f"its functions, written out, are over {_MOST_OPERATORS} operators; expected fewer")
+    _state_defaults(model)
     versions = {_plain(opset.domain): opset.version for opset in model.opset_import}
     reasons = {(function.domain, function.name): _take_opset(function, versions) for function in model.functions}
     try:
@@ -42,6 +44,16 @@ def without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
             function = f"function {node.op_type} of domain {node.domain!r}"
             raise _unsupported(f"{function} {reason}; expected the model's opsets")
     return inlined
+
+
+def _state_defaults(model: onnx.ModelProto) -> None:
+    """Give each call of a function the defaults of the attributes that it leaves out, in place."""
+    defaults = {(each.domain, each.name, each.overload): each.attribute_proto for each in model.functions}
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        for node in all_nodes(nodes):
+            given = {attribute.name for attribute in node.attribute}
+            left_out = defaults.get((node.domain, node.op_type, node.overload), ())
+            node.attribute.extend(default for default in left_out if default.name not in given)
 
 
 def _unsupported(message: str) -> BadInput:
@@ -131,6 +143,9 @@ def _count_without_functions(model: onnx.ModelProto) -> int:
 
 
 def said_by_onnx(error: Exception) -> str:
-    """The first line of what ONNX says, cut if it is long."""
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return first if len(first) <= _MESSAGE_LIMIT else first[: _MESSAGE_LIMIT - 3] + "..."
+    """The first line of what ONNX says, with the rest where that ends in a colon, cut if it is long."""
+    lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
+    said = next(iter(lines), type(error).__name__)
+    if said.endswith(":"):
+        said = " ".join(lines)
+    return said if len(said) <= _MESSAGE_LIMIT else said[: _MESSAGE_LIMIT - 3] + "..."

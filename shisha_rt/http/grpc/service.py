@@ -18,7 +18,7 @@ import grpc.aio
 from google.protobuf.json_format import ParseDict
 
 from shisha_rt.errors import Error
-from shisha_rt.http.app_state import AppState, Caller
+from shisha_rt.http.app_state import AppState, Caller, check_version
 from shisha_rt.http.faults import OUR_FAULT
 from shisha_rt.http.grpc.infer import answer_message, given_parameters, read_request
 from shisha_rt.http.grpc.messages import MESSAGES, METHODS, SERVICE, Method
@@ -325,7 +325,8 @@ class _Inference:
                 await context.write(answer)
 
     async def _infer(self, request: Any, caller: Caller, context: _Context) -> Any:
-        client, signature = await self._app_state.model_of(_path_of(request.model_name, request.model_version))
+        path = _path_of(request.model_name, request.model_version)
+        client, signature = await self._app_state.model_of(path)
         self._app_state.refuse_if_full()
         asked, pieces = read_request(request, signature)
         del request
@@ -341,6 +342,7 @@ class _Inference:
             traceparent, connection = _metadata(context, "traceparent"), context.peer()
             answer = await self._inferences.infer(client, asked, frame, caller, connection, traceparent)
         del frame
+        check_version(path, answer.model_version)
         self._inferences.write(asked, answer, caller)
         return answer_message(signature, asked, answer)
 

@@ -314,10 +314,10 @@ class Conversation:
         op, lent = waiting
         self._thaw(lent)
         if op == INFER and result is not None:
-            signature = self.signature
-            self._is_superseded |= signature is not None and result.model_version not in ("", signature.version)
+            version = "" if self.signature is None else self.signature.version
+            self._is_superseded |= result.model_version not in ("", version)
             try:
-                return [(head.id, answer_of(result, parts[1:], lent.rooms))]
+                return [(head.id, answer_of(result, parts[1:], lent.rooms, version))]
             except ValueError:
                 pass
         settled = self._settle(op, head, parts)

@@ -249,9 +249,12 @@ def raw_bytes(array: Array) -> memoryview:
 
 
 def answer_of(
-    header: InferAnswerHeader, raw: Sequence[Buffer], rooms: Mapping[str, tuple[TensorData, Array]]
+    header: InferAnswerHeader, raw: Sequence[Buffer], rooms: Mapping[str, tuple[TensorData, Array]], version: str
 ) -> Answer:
-    """Make an answer. Raises `ValueError` if parts do not match the header, or outputs are not where requested."""
+    """Make an answer. `version`: of the model, for daemons that do not say it with each answer.
+
+    Raises `ValueError` if parts do not match the header, or outputs are not where requested.
+    """
     parts = iter(raw)
     parameters = header.parameters
     answer = Answer(
@@ -268,7 +271,7 @@ def answer_of(
         queue_s=parameters.queue_ms * 1e-3,
         compute_s=parameters.compute_ms * 1e-3,
         epochs=parameters.epochs,
-        model_version=header.model_version,
+        model_version=header.model_version or version,
     )
     if next(parts, None) is not None:
         raise ValueError("more raw parts than outputs")

@@ -193,6 +193,11 @@ def test_an_answer_of_another_version_has_the_model_asked_about_again() -> None:
     assert conversation.receive(result(send(conversation, frame(conversation))))
     assert conversation.to_ask is None
     answer(conversation, send(conversation, conversation.ask("model_metadata")), metadata)
+    older, *raw = result(send(conversation, frame(conversation)))
+    ((_, unsaid),) = conversation.receive([older.replace(b'"model_version":"1",', b""), *raw])
+    assert isinstance(unsaid, Answer)
+    assert unsaid.model_version == "2"
+    assert conversation.to_ask is None, "a daemon that does not say it"
     ((_, of_version_1),) = conversation.receive(result(send(conversation, frame(conversation))))
     assert isinstance(of_version_1, Answer)
     assert of_version_1.model_version == "1"

@@ -93,12 +93,12 @@ class AppState:
         """The client of the model that a path names, and its signature. Raises `NotFound` and `Unavailable`."""
         client = self.client_of(path)
         signature = await client.signature(timeout_s=timeout_s)
-        name, version = signature.model_name, signature.version
-        if path["model"] != name:
-            raise unknown_model(path["model"], [name])
-        if path.get("version", version) != version:
-            other = f"model {name!r} has no version {path['version']!r}; expected {version}"
-            raise error_for(Error.UNKNOWN_MODEL, other)
+        if path["model"] != signature.model_name:
+            raise unknown_model(path["model"], [signature.model_name])
+        if path.get("version", signature.version) != signature.version:  # perhaps another has taken over since
+            await client.call("model_metadata", timeout_s=timeout_s)
+            signature = await client.signature(timeout_s=timeout_s)
+        check_version(path, signature.version)
         return client, signature
 
     async def watch(self) -> None:
@@ -175,6 +175,13 @@ class AppState:
         if keys is not None:
             options |= {"secret_key": KeyPair(keys.public, keys.secret), "server_key": keys.server}
         return AsyncClient(self.settings.endpoint, silence_s=_SILENCE_S, **options)
+
+
+def check_version(path: Path, version: str) -> None:
+    """Raises `NotFound` if the path names another version than the one that serves."""
+    if path.get("version", version) != version:
+        other = f"model {path['model']!r} has no version {path['version']!r}; expected {version}"
+        raise error_for(Error.UNKNOWN_MODEL, other)
 
 
 def _add_until_done(users: set[asyncio.Task[Any]], user: asyncio.Task[Any]) -> None:

@@ -153,6 +153,9 @@ class Conversation:
     `instance` (of the daemon) and `signature` (of its model) are None until `server_metadata` and `model_metadata` are
     answered, and again after a loss, as the next daemon may be a different one with a different model.
 
+    `signature` is asked for again once an answer is of another version: an address that forwards requests does not say
+    that another daemon has taken over.
+
     `local_socket`: path of the socket at which clients on the daemon's host may share memory with it, or have a direct
     line; None: there is none, or it is not known yet.
 
@@ -175,6 +178,7 @@ class Conversation:
         self.in_doubt = False
         self._lender = lender
         self._frames: FrameTensors | None = None
+        self._is_superseded = False  # the signature
         self._losses = 0
         self._in_flight: dict[str, _Waiting] = {}
         self._abandoned: dict[str, LentTensors] = {}
@@ -197,13 +201,16 @@ class Conversation:
 
     @signature.setter
     def signature(self, signature: Signature) -> None:
+        self._is_superseded = False
         if signature != self.signature:
             self._frames = FrameTensors(signature, self._lender)
 
     @property
     def to_ask(self) -> str | None:
         """The operation to ask next so that daemon and model are known; None if both are."""
-        return _SERVER_METADATA if self.instance is None else _MODEL_METADATA if self._frames is None else None
+        if self.instance is None:
+            return _SERVER_METADATA
+        return _MODEL_METADATA if self._frames is None or self._is_superseded else None
 
     @property
     def leads_to(self) -> str | None:
@@ -307,8 +314,10 @@ class Conversation:
         op, lent = waiting
         self._thaw(lent)
         if op == INFER and result is not None:
+            version = "" if self.signature is None else self.signature.version
+            self._is_superseded |= result.model_version not in ("", version)
             try:
-                return [(head.id, answer_of(result, parts[1:], lent.rooms))]
+                return [(head.id, answer_of(result, parts[1:], lent.rooms, version))]
             except ValueError:
                 pass
         settled = self._settle(op, head, parts)

@@ -70,7 +70,8 @@ class Answer(Struct, frozen=True, eq=False):
     """A request's result: read-only arrays, in the shapes that the daemon sent.
 
     `epoch`: the plan that computed it. `frame`: the daemon's own number. `sequence`: as given in the request. `epochs`:
-    that of each frame, if a request of several frames was computed by several plans.
+    that of each frame, if a request of several frames was computed by several plans. `model_version`: of the model that
+    computed it.
     """
 
     request_id: str
@@ -81,6 +82,7 @@ class Answer(Struct, frozen=True, eq=False):
     queue_s: float
     compute_s: float
     epochs: tuple[int, ...] | None = None
+    model_version: str = ""
 
     @property
     def output(self) -> Array:
@@ -247,9 +249,12 @@ def raw_bytes(array: Array) -> memoryview:
 
 
 def answer_of(
-    header: InferAnswerHeader, raw: Sequence[Buffer], rooms: Mapping[str, tuple[TensorData, Array]]
+    header: InferAnswerHeader, raw: Sequence[Buffer], rooms: Mapping[str, tuple[TensorData, Array]], version: str
 ) -> Answer:
-    """Make an answer. Raises `ValueError` if parts do not match the header, or outputs are not where requested."""
+    """Make an answer. `version`: of the model, for daemons that do not say it with each answer.
+
+    Raises `ValueError` if parts do not match the header, or outputs are not where requested.
+    """
     parts = iter(raw)
     parameters = header.parameters
     answer = Answer(
@@ -266,6 +271,7 @@ def answer_of(
         queue_s=parameters.queue_ms * 1e-3,
         compute_s=parameters.compute_ms * 1e-3,
         epochs=parameters.epochs,
+        model_version=header.model_version or version,
     )
     if next(parts, None) is not None:
         raise ValueError("more raw parts than outputs")

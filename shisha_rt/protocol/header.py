@@ -110,12 +110,16 @@ class AnswerParameters(Struct, frozen=True, omit_defaults=True):
 
 
 class InferAnswerHeader(Struct, frozen=True):
-    """The header of a frame's answer; binary tensors follow in the order of `outputs`."""
+    """The header of a frame's answer; binary tensors follow in the order of `outputs`.
+
+    `model_version`: of the model that computed it; "" from a daemon that does not say it.
+    """
 
     id: str
     model_name: str
     outputs: tuple[TensorHeader, ...]
     parameters: AnswerParameters
+    model_version: str = ""
 
 
 class _WrittenAnswer(Struct, frozen=True):
@@ -123,6 +127,7 @@ class _WrittenAnswer(Struct, frozen=True):
 
     id: str
     model_name: str
+    model_version: str
     outputs: Sequence[TensorHeader] | msgspec.Raw
     parameters: AnswerParameters
 
@@ -196,10 +201,14 @@ def encode_outputs(outputs: Sequence[TensorHeader]) -> msgspec.Raw:
 
 
 def encode_infer_answer(
-    request_id: str, model_name: str, outputs: Sequence[TensorHeader] | msgspec.Raw, parameters: AnswerParameters
+    request_id: str,
+    model_name: str,
+    model_version: str,
+    outputs: Sequence[TensorHeader] | msgspec.Raw,
+    parameters: AnswerParameters,
 ) -> bytes:
     """The header of a result; its raw parts follow in the order of `outputs` (or of what `encode_outputs` made)."""
-    return _ENCODER.encode(_WrittenAnswer(request_id, model_name, outputs, parameters))
+    return _ENCODER.encode(_WrittenAnswer(request_id, model_name, model_version, outputs, parameters))
 
 
 def encode_answer(request_id: str, fields: Mapping[str, object]) -> bytes:

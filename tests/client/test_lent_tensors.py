@@ -122,7 +122,7 @@ def result(outgoing: Outgoing, **changed: Any) -> list[bytes]:
         data = TensorData(None, place.token, place.size_bytes, place.offset_bytes)
         tensors = [msgspec.structs.replace(its, parameters=data) if its.name == name else its for its in tensors]
     tensors = [changed.get(tensor.name, tensor) for tensor in tensors]
-    header = encode_infer_answer(outgoing.id, "m", tensors, AnswerParameters(1, 1, 0, 0))
+    header = encode_infer_answer(outgoing.id, "m", "1", tensors, AnswerParameters(1, 1, 0, 0))
     raw = [bytes(tensor.parameters.binary_data_size or 0) for tensor in tensors]
     return [header, *(part for part in raw if part)]
 

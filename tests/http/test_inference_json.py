@@ -346,7 +346,7 @@ def answer_of(
     sequence: int | None = None,
     epochs: tuple[int, ...] | None = None,
 ) -> tuple[Any, bytes]:
-    answer = Answer("1", {"y": array}, 3, 41, sequence, 0.0123456, 0.0032005, epochs)
+    answer = Answer("1", {"y": array}, 3, 41, sequence, 0.0123456, 0.0032005, epochs, "2")
     header, raw = answer_parts(Signature("m", (), ()), asked, answer)
     return json.loads(header), b"".join(raw)
 
@@ -357,7 +357,7 @@ def test_an_answer_says_what_made_it() -> None:
     assert raw == array.tobytes()
     assert answer == {
         "model_name": "m",
-        "model_version": "1",
+        "model_version": "2",
         "id": "7",
         "parameters": {"epoch": 3, "frame": 41, "queue_ms": 12.346, "compute_ms": 3.2, "sequence": 5},
         "outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 2], "parameters": {"binary_data_size": 8}}],

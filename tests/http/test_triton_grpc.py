@@ -332,6 +332,68 @@ async def asked_alone() -> AsyncIterator[tuple[Any, Any, Room, int]]:
     await app_state.close()
 
 
+GARBAGE = b"\xff\xff\xff"
+
+
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelReady", "SystemSharedMemoryRegister"])
+def test_what_is_no_message_is_a_bad_request_and_no_fault_of_ours(
+    method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with asked_alone() as (_, __, ___, port), grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            with pytest.raises(grpc.RpcError) as caught:
+                await channel.unary_unary(f"/{SERVICE}/{method}")(GARBAGE)
+        assert caught.value.code().name == "INVALID_ARGUMENT"
+        assert dict(caught.value.trailing_metadata())["shisha-kind"] == Error.MALFORMED_REQUEST
+
+    asyncio.run(run())
+    assert not caplog.records
+
+
+def test_what_is_no_message_ends_no_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def infer(*_: object, **__: object) -> Answer:
+        return Answer("1", {"y": np.zeros((1, 2), np.float32)}, 1, 1, None, 0.0, 0.0)
+
+    async def known(*_: object, **__: object) -> Signature:
+        return Signature("m", (Tensor("x", (1, 2), "FP32"),), (Tensor("y", (1, 2), "FP32"),))
+
+    async def run() -> list[str]:
+        async with asked_alone() as (_, request, __, port), grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            sent = request.SerializeToString()
+            stream = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")(iter([sent, GARBAGE, sent]))
+            answers = [stubs.ModelStreamInferResponse.FromString(answer) async for answer in stream]
+        return [answer.infer_response.model_name for answer in answers]
+
+    monkeypatch.setattr(AsyncClient, "signature", known)
+    monkeypatch.setattr(AsyncClient, "infer", infer)
+    assert asyncio.run(run()) == ["m", "", "m"]
+
+
+@pytest.mark.parametrize("method", ["ModelInfer", "ServerLive"])
+def test_a_request_that_never_comes_is_given_up(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with asked_alone() as (_, __, ___, port), grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call = channel.stream_unary(f"/{SERVICE}/{method}")(timeout=PATIENCE_S)  # and nothing is written
+            with pytest.raises(grpc.RpcError) as caught:
+                await call
+        assert dict(caught.value.trailing_metadata())["shisha-kind"] == Error.TOO_SLOW
+
+    monkeypatch.setattr(service, "_RECEIVED_WITHIN_S", 0.1)
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("method", ["ModelInfer", "ServerLive", "ModelStreamInfer"])
+def test_who_calls_is_known_before_anything_is_received(method: str, daemon: DaemonProcess) -> None:
+    async def run() -> None:
+        async with grpc.aio.insecure_channel(daemon.grpc[0]) as channel:
+            call = channel.stream_unary(f"/{SERVICE}/{method}")(timeout=PATIENCE_S)  # and nothing is written
+            with pytest.raises(grpc.RpcError) as caught:
+                await call
+        assert caught.value.code().name == "UNAUTHENTICATED"
+
+    asyncio.run(run())
+
+
 def test_a_request_is_freed_before_its_frame_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else frees its tensors: a message that is cleared keeps its memory."""
     came: list[weakref.ref[Any]] = []
@@ -361,7 +423,7 @@ def test_a_request_is_freed_before_its_frame_is_computed(monkeypatch: pytest.Mon
             await stub.ModelInfer(request)
             assert [answer.error_message async for answer in stub.ModelStreamInfer(iter([request]))] == [""]
 
-    monkeypatch.setattr(service, "METHODS", [method._replace(request=Request) for method in METHODS])
+    monkeypatch.setattr(service, "_InferRequest", Request)
     monkeypatch.setattr(AsyncClient, "signature", known)
     monkeypatch.setattr(AsyncClient, "infer", infer)
     asyncio.run(run())

@@ -103,7 +103,7 @@ class Gateway:
         doubled = 2 * np.frombuffer(request.tensors["x"], "<f4")
         outputs = tuple(map(TensorHeader.of, SIGNATURE.outputs))
         parameters = AnswerParameters(1, int(frame.value), 1.0, 2.0, request.sequence)
-        header = encode_infer_answer(request.id, SIGNATURE.model_name, outputs, parameters)
+        header = encode_infer_answer(request.id, SIGNATURE.model_name, SIGNATURE.version, outputs, parameters)
         self._socket.send_multipart([*frame.envelope, header, doubled.tobytes()])
 
     def fail(self, frame: Frame, kind: Error, message: str = "as the script says") -> None:

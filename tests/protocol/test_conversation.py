@@ -66,7 +66,9 @@ def frame(conversation: Conversation) -> Outgoing:
 
 
 def result(request_id: str) -> list[bytes]:
-    header = encode_infer_answer(request_id, "m", [TensorHeader.of(Y)], AnswerParameters(3, 4, 5, 6, epochs=(2, 3)))
+    header = encode_infer_answer(
+        request_id, "m", "1", [TensorHeader.of(Y)], AnswerParameters(3, 4, 5, 6, epochs=(2, 3))
+    )
     return [header, np.int64(7).tobytes()]
 
 
@@ -183,6 +185,26 @@ def test_news_that_another_daemon_takes_over_holds_until_the_connection_is_lost(
     assert conversation.moved
     conversation.lose("gone")
     assert not conversation.moved
+
+
+def test_an_answer_of_another_version_has_the_model_asked_about_again() -> None:
+    conversation = introduced()
+    metadata = METADATA | {"versions": ["2"]}
+    assert conversation.receive(result(send(conversation, frame(conversation))))
+    assert conversation.to_ask is None
+    answer(conversation, send(conversation, conversation.ask("model_metadata")), metadata)
+    older, *raw = result(send(conversation, frame(conversation)))
+    ((_, unsaid),) = conversation.receive([older.replace(b'"model_version":"1",', b""), *raw])
+    assert isinstance(unsaid, Answer)
+    assert unsaid.model_version == "2"
+    assert conversation.to_ask is None, "a daemon that does not say it"
+    ((_, of_version_1),) = conversation.receive(result(send(conversation, frame(conversation))))
+    assert isinstance(of_version_1, Answer)
+    assert of_version_1.model_version == "1"
+    assert conversation.to_ask == "model_metadata"
+    frame(conversation)  # meanwhile frames can be sent
+    answer(conversation, send(conversation, conversation.ask("model_metadata")), metadata)
+    assert conversation.to_ask is None
 
 
 @pytest.mark.parametrize(("model", "endpoint"), [("a", "tcp://1"), ("b", None), ("c", None), (None, None)])
@@ -305,7 +327,7 @@ def test_an_answer_has_arrays_of_the_shape_that_came() -> None:
     conversation = introduced()
     request_id = send(conversation, frame(conversation))
     tensors = [TensorHeader("boxes", (0, 4), "FP32", TensorData(0)), TensorHeader("y", (2, 1), "INT8", TensorData(2))]
-    header = encode_infer_answer(request_id, "m", tensors, AnswerParameters(1, 1, 0, 0))
+    header = encode_infer_answer(request_id, "m", "1", tensors, AnswerParameters(1, 1, 0, 0))
     outcome = outcome_of(conversation.receive([header, b"", b"ab"]), request_id)
     assert isinstance(outcome, Answer)
     assert {name: array.shape for name, array in outcome.outputs.items()} == {"boxes": (0, 4), "y": (2, 1)}

@@ -69,7 +69,7 @@ def test_an_operation_header_is_read_back() -> None:
 @pytest.mark.parametrize("sequence", [None, 0, 9])
 def test_a_result_is_read_back(sequence: int | None) -> None:
     parameters = AnswerParameters(2, 40, 0.25, 3.5, sequence)
-    encoded = encode_infer_answer("7", "squeezenet", [TensorHeader.of(SCORES)], parameters)
+    encoded = encode_infer_answer("7", "squeezenet", "1", [TensorHeader.of(SCORES)], parameters)
     assert ("sequence" in json.loads(encoded)["parameters"]) == (sequence is not None)
     assert decode_head(encoded).error is None
     header = decode_infer_answer(encoded)

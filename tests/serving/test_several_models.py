@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -31,7 +31,8 @@ from shisha_rt.client import Client, FailedPrecondition, NotFound, ShishaError, 
 from shisha_rt.core.dealer import RESTS_S
 from shisha_rt.errors import Code, Error
 from shisha_rt.protocol.header import decode_head, encode_operation
-from shisha_rt.protocol.keys import new_pair
+from shisha_rt.protocol.keys import new_pair, write_pair
+from tests.http.http_caller import HttpCaller
 from tests.machine.host.control_group import quota_group
 from tests.serving.daemon_process import DaemonEnded, machine_file
 from tests.serving.host_process import HostProcess
@@ -835,6 +836,42 @@ def test_models_follow_a_quota_and_no_frame_is_lost(tmp_path: Path) -> None:
         host.wait_for("busy", lambda told: len(told["places"]) == 2, "both places again")
         allotted = [event for event in host.control.events()["events"] if event["kind"] == "places_allotted"]
         assert allotted[0]["released"] == allotted[1]["taken"]
+
+
+def test_over_http_an_answer_has_the_version_that_computed_it_where_all_is_forwarded(tmp_path: Path) -> None:
+    """With keys the HTTP process is led to no model's daemon, and nothing tells it that another takes over."""
+    pair, access, folder = new_pair(), tmp_path / "access.toml", tmp_path / "models"
+    write_pair(tmp_path, "boss", pair)
+    access.write_text(f'[[user]]\nname = "boss"\npublic_key = "{pair.public}"\npermission = "operator"\n')
+    access.chmod(0o600)
+    for version in 1, 2, 3:
+        write_times(folder / "times" / str(version), float(version), "model")
+    options = "--access", access, "--secret-key", tmp_path / "boss.key_secret", "--http", f"unix:{tmp_path}/http"
+    keys = tmp_path / "boss.key_secret", tmp_path / "boss.key"
+    with (
+        HostProcess(tmp_path, folder, *options, keys=keys) as host,
+        closing(HttpCaller(f"unix:{tmp_path}/http")) as caller,
+    ):
+
+        def ask(path: str) -> tuple[int, str]:
+            inputs = [{"name": "x", "shape": SHAPE, "datatype": "FP32", "data": X.flatten().tolist()}]
+            status, told = caller.tell("POST", f"/v2/models/times{path}/infer", {"inputs": inputs})
+            if status == 200:
+                assert told["outputs"][0]["data"][1] == float(told["model_version"]), "an answer of another version"
+            return status, told.get("model_version", told.get("kind"))
+
+        assert ask("") == ask("/versions/3") == (200, "3")
+        host.control.call("model_load", model_name="times", version="1")
+        assert ask("/versions/3") == (404, "unknown_model")
+        assert ask("") == ask("/versions/1") == (200, "1")
+        host.control.call("model_load", model_name="times", version="2")
+        assert ask("/versions/2") == (200, "2")
+        host.control.call("model_load", model_name="times", version="3")
+        assert ask("") == (200, "3")
+        host.control.call("model_load", model_name="times", version="1")
+        for path in "", "/config", "/stats", "/ready":
+            assert caller.ask("GET", f"/v2/models/times/versions/3{path}")[0] == 404
+            assert caller.ask("GET", f"/v2/models/times/versions/1{path}")[0] == 200
 
 
 def test_a_changed_allow_list_is_read_and_told_of(tmp_path: Path) -> None:

@@ -74,7 +74,8 @@ class Reply(Struct, eq=False):
             answer.epochs,
         )
         outputs = self.gateway.encoded_outputs(answer)
-        header = encode_infer_answer(answer.request.id, self.gateway.signature.model_name, outputs, parameters)
+        signature = self.gateway.signature
+        header = encode_infer_answer(answer.request.id, signature.model_name, signature.version, outputs, parameters)
         self._send(header, *[output.data for output in answer.outputs if output.lent is None])
 
     def _send(self, *parts: bytes) -> None:

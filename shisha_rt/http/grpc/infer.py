@@ -90,7 +90,7 @@ def _parameter(value: float | tuple[int, ...]) -> tuple[str, float | str]:
 def answer_message(signature: Signature, asked: InferenceAsked, answer: Answer) -> Any:
     """The message of an answer. As with Triton, an output that went to a region has an empty raw content."""
     message = MESSAGES["ModelInferResponse"](
-        model_name=signature.model_name, model_version=signature.version, id=asked.id
+        model_name=signature.model_name, model_version=answer.model_version, id=asked.id
     )
     for name, value in told_parameters(answer).items():
         field, scalar = _parameter(value)

@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -16,9 +16,10 @@ from urllib.parse import unquote
 import grpc
 import grpc.aio
 from google.protobuf.json_format import ParseDict
+from google.protobuf.message import DecodeError
 
 from shisha_rt.errors import Error
-from shisha_rt.http.app_state import AppState, Caller
+from shisha_rt.http.app_state import AppState, Caller, check_version
 from shisha_rt.http.faults import OUR_FAULT
 from shisha_rt.http.grpc.infer import answer_message, given_parameters, read_request
 from shisha_rt.http.grpc.messages import MESSAGES, METHODS, SERVICE, Method
@@ -50,6 +51,8 @@ that has vanished the kernel tells nothing, and its streams would be open for ho
 _FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 _KIND: Final = "shisha-kind"
 """The key of an error's kind in its trailing metadata."""
+
+_InferRequest: Final = MESSAGES["ModelInferRequest"]
 
 _Context: TypeAlias = Any
 _AboutAnswer: TypeAlias = Callable[[Any, Caller], Awaitable[Mapping[str, Any]]]
@@ -88,20 +91,22 @@ async def serve_grpc(app_state: AppState, inferences: Inferences, listens: Calla
 
 
 def _handlers(app_state: AppState, inferences: Inferences, most_bytes: int) -> grpc.GenericRpcHandler:
+    """Each method is a stream of bytes to gRPC, so that a caller is checked before any of its request is received, and
+    what never ends, or is no message, is refused like any other bad request.
+    """
     answers = _about_answers(About(app_state), inferences.files)
     inference = _Inference(app_state, inferences, most_bytes)
     guarded = partial(_guarded, app_state)
     handlers = {}
+    behave: Callable[[Any, Caller, _Context], Awaitable[Any]]
     for method in METHODS:
-        codecs = method.request.FromString, method.answer.SerializeToString
         if method.streams:
-            handlers[method.name] = grpc.stream_stream_rpc_method_handler(guarded(inference.stream), *codecs)
+            behave, handler = inference.stream, grpc.stream_stream_rpc_method_handler
         elif method.name == "ModelInfer":
-            # As a stream of one, so that the caller is checked, and waits its turn, before the request is received.
-            handlers[method.name] = grpc.stream_unary_rpc_method_handler(guarded(inference.single), *codecs)
+            behave, handler = inference.single, grpc.stream_unary_rpc_method_handler
         else:
-            answer = guarded(_as_message(method, answers[method.name]))
-            handlers[method.name] = grpc.unary_unary_rpc_method_handler(answer, *codecs)
+            behave, handler = _as_message(method, answers[method.name]), grpc.stream_unary_rpc_method_handler
+        handlers[method.name] = handler(guarded(behave), None, method.answer.SerializeToString)
     return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
 
@@ -184,10 +189,30 @@ def _path_of(model: str, version: str) -> dict[str, str]:
 
 
 def _as_message(method: Method, answer: _AboutAnswer) -> Callable[[Any, Caller, _Context], Awaitable[Any]]:
-    async def behave(request: Any, caller: Caller, _: _Context) -> Any:
+    async def behave(_requests: Any, caller: Caller, context: _Context) -> Any:
+        request = await _received(context, method.request, nullcontext())
         return ParseDict(await answer(request, caller), method.answer(), ignore_unknown_fields=True)
 
     return behave
+
+
+async def _received(context: _Context, kind: type[Any], turn: AbstractAsyncContextManager[object]) -> Any:
+    """The one request of a call, received in its turn. Raises `ShishaError`."""
+    try:
+        async with turn, asyncio.timeout(_RECEIVED_WITHIN_S):
+            data = await context.read()
+    except TimeoutError:
+        raise error_for(Error.TOO_SLOW, f"the request was not received within {_RECEIVED_WITHIN_S:g} s") from None
+    if data is grpc.aio.EOF:
+        raise malformed("there is no request; expected one")
+    return _parsed(kind, data)
+
+
+def _parsed(kind: type[Any], data: bytes) -> Any:
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        raise malformed(f"the request: expected a {kind.DESCRIPTOR.name}, as protobuf encodes it") from None
 
 
 def _guarded(
@@ -255,13 +280,7 @@ class _Inference:
         self._streams = 0
 
     async def single(self, _requests: Any, caller: Caller, context: _Context) -> Any:
-        try:
-            async with self._receiving, asyncio.timeout(_RECEIVED_WITHIN_S):
-                request = await context.read()
-        except TimeoutError:
-            raise error_for(Error.TOO_SLOW, f"the request was not received within {_RECEIVED_WITHIN_S:g} s") from None
-        if request is grpc.aio.EOF:
-            raise malformed("there is no request; expected one")
+        request = await _received(context, _InferRequest, self._receiving)
         infer = self._infer(request, caller, context)
         del request
         answer = await infer
@@ -290,10 +309,10 @@ class _Inference:
             under_way = asyncio.Semaphore(_MOST_OF_A_STREAM)
             before: asyncio.Task[None] | None = None
             async with asyncio.TaskGroup() as group:
-                while (request := await context.read()) is not grpc.aio.EOF:
+                while (data := await context.read()) is not grpc.aio.EOF:
                     await under_way.acquire()
-                    answering = self._in_turn(request, caller, before, context)
-                    del request
+                    answering = self._in_turn(data, caller, before, context)
+                    del data
                     before = group.create_task(answering)
                     before.add_done_callback(lambda _: under_way.release())
         except BaseExceptionGroup as failed:  # an answer could not be written: the caller has gone
@@ -301,14 +320,15 @@ class _Inference:
         finally:
             self._streams -= 1
 
-    async def _in_turn(
-        self, request: Any, caller: Caller, before: asyncio.Task[None] | None, context: _Context
-    ) -> None:
+    async def _in_turn(self, data: bytes, caller: Caller, before: asyncio.Task[None] | None, context: _Context) -> None:
         answer = MESSAGES["ModelStreamInferResponse"]()
-        request_id, infer = request.id, self._infer(request, caller, context)
-        del request
+        request_id = ""
         with self._inferences.room.taken() as take:
             try:
+                request = _parsed(_InferRequest, data)
+                del data
+                request_id, infer = request.id, self._infer(request, caller, context)
+                del request
                 message = await infer
                 take(message.ByteSize())
                 answer.infer_response.CopyFrom(message)
@@ -325,7 +345,8 @@ class _Inference:
                 await context.write(answer)
 
     async def _infer(self, request: Any, caller: Caller, context: _Context) -> Any:
-        client, signature = await self._app_state.model_of(_path_of(request.model_name, request.model_version))
+        path = _path_of(request.model_name, request.model_version)
+        client, signature = await self._app_state.model_of(path)
         self._app_state.refuse_if_full()
         asked, pieces = read_request(request, signature)
         del request
@@ -341,6 +362,7 @@ class _Inference:
             traceparent, connection = _metadata(context, "traceparent"), context.peer()
             answer = await self._inferences.infer(client, asked, frame, caller, connection, traceparent)
         del frame
+        check_version(path, answer.model_version)
         self._inferences.write(asked, answer, caller)
         return answer_message(signature, asked, answer)
 

@@ -54,28 +54,26 @@ class About:
     async def model_ready(self, path: Path) -> bool:
         """Whether the model is ready; False also if it has just been unloaded, or its daemon is not there."""
         try:
-            await self._check(path)
+            await self._described(path)
         except Unavailable:
             return False
         return await self._health("model_ready", "ready", path)
 
     async def model(self, path: Path) -> dict[str, Any]:
-        signature = await self._check(path)
-        metadata = await self._ask("model_metadata", path)
+        metadata, signature = await self._described(path)
         if signature.has_batches:  # as Triton: the axis of frames is open
             ends = {ends: [end | {"shape": [-1, *end["shape"][1:]]} for end in metadata[ends]] for ends in _ENDS}
             metadata |= ends | {"max_batch_size": signature.most_frames}
         return metadata
 
     async def config(self, path: Path) -> dict[str, Any]:
-        signature = await self._check(path)
-        metadata = await self._ask("model_metadata", path)
+        metadata, signature = await self._described(path)
         return _config(signature, metadata["platform"])
 
     async def statistics(self, path: Path) -> dict[str, Any]:
         """Statistics of the model, or of all models."""
         if path:
-            await self._check(path)
+            await self._described(path)
         return {"model_stats": (await self._ask("model_statistics", path))["model_stats"]}
 
     async def index(self, *, only_ready: bool) -> list[dict[str, Any]]:
@@ -110,9 +108,15 @@ class About:
         except ShishaError:
             return False
 
-    async def _check(self, path: Path) -> Signature:
+    async def _described(self, path: Path) -> tuple[dict[str, Any], Signature]:
+        """The metadata of the model that serves now, and its signature. Raises `NotFound` and `Unavailable`.
+
+        What is known of the model beforehand may be of a version that serves no longer.
+        """
+        client, _ = await self._app_state.model_of(path, PATIENCE_S)
+        metadata = await client.call("model_metadata", timeout_s=PATIENCE_S)
         _, signature = await self._app_state.model_of(path, PATIENCE_S)
-        return signature
+        return metadata, signature
 
     async def _ask(self, op: str, path: Path = _NO_PATH) -> dict[str, Any]:
         """Ask the daemon of the model that `path` names; the public address if it names none."""

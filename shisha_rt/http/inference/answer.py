@@ -26,7 +26,7 @@ def wanted(asked: InferenceAsked, answer: Answer) -> Sequence[WantedOutput]:
 def answer_parts(signature: Signature, asked: InferenceAsked, answer: Answer) -> tuple[bytes, list[memoryview]]:
     """The header, and the tensors that follow as bytes. Raises `InvalidArgument` for values that JSON does not have."""
     outputs, raw = told_outputs(asked, answer)
-    header: dict[str, Any] = {"model_name": signature.model_name, "model_version": signature.version}
+    header: dict[str, Any] = {"model_name": signature.model_name, "model_version": answer.model_version}
     if asked.id:
         header["id"] = asked.id
     return msgspec.json.encode(header | {"parameters": told_parameters(answer), "outputs": outputs}), raw

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from shisha_rt.errors import Error
-from shisha_rt.http.app_state import AppState, Caller, Path
+from shisha_rt.http.app_state import AppState, Caller, Path, check_version
 from shisha_rt.http.exchange import Exchange
 from shisha_rt.http.faults import HttpFault
 from shisha_rt.http.inference.about import NO_CUDA, NO_LOGGING, NO_TRACING, About
@@ -116,6 +116,7 @@ class _Infer:
             inferring = inferences.infer(client, asked, frame, caller, exchange.connection_name, trace)
             answer = await _unless_hung_up(inferring, exchange)
         del frame
+        check_version(path, answer.model_version)
         inferences.write(asked, answer, caller)
         header, raw = answer_parts(signature, asked, answer)
         await _send(exchange, header, raw, headers.get(b"accept-encoding"))

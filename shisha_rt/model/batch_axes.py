@@ -322,9 +322,12 @@ def _gather(ends: _Ends) -> Axes:
 
 
 def _gather_elements(ends: _Ends) -> Axes:
-    if ends.along(0) != ends.along(1) or ends.along(0) == ends.operator.integer("axis", 0) % len(ends.shape(0)):
+    batch = ends.along(0)
+    if batch != ends.along(1) or batch == ends.operator.integer("axis", 0) % len(ends.shape(0)):
         raise MixesFrames("it reads along the axis of frames")
-    return (ends.along(0),)
+    if ends.shape(0)[batch] != ends.shape(1)[batch]:
+        raise MixesFrames("frames of its indices do not lie beside those of its data")
+    return (batch,)
 
 
 def _same_size(ends: _Ends) -> Axes:

@@ -6,9 +6,9 @@ for every frame, and has a unique name. Graph inputs and outputs keep their name
 layers (`model.layers`), and within a layer in the file's order. So a layer is a run of operators, and the order is
 still topological.
 
-The trade-offs: a constant resized image, and a few others that ONNX's reference computes otherwise than ONNX Runtime,
-stay operators; int8 models keep QuantizeLinear and DequantizeLinear on constants, although these could be folded,
-because engines recognise integer kernels by them; and each reader has a DequantizeLinear of its own.
+The trade-offs: a constant resized image, and others that ONNX's reference computes otherwise than ONNX Runtime, stay
+operators; int8 models keep QuantizeLinear and DequantizeLinear on constants, although these could be folded, because
+engines recognise integer kernels by them; and each reader has a DequantizeLinear of its own.
 """
 
 from __future__ import annotations
@@ -46,11 +46,17 @@ _FOLD_LIMIT_ELEMENTS: Final = 1 << 28  # 1 GiB of FP32; a few bytes of Expand or
 _RANDOM: Final = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
-# Dropout is random in training mode, and is removed otherwise.
 # ONNX's reference, which folds, computes some cases of these otherwise than ONNX Runtime, which would run the file.
-_COMPUTED_OTHERWISE: Final = frozenset({"Attention", "MaxUnpool", "Resize", "Upsample"})
+_COMPUTED_OTHERWISE: Final = frozenset(
+    (
+        *("Attention", "AveragePool", "BatchNormalization", "ConvTranspose", "GridSample", "Hardmax", "LRN"),
+        *("LogSoftmax", "LpNormalization", "LpPool", "MaxPool", "MaxUnpool", "ReduceSumSquare", "Resize", "RoiAlign"),
+        *("Softmax", "Upsample"),
+    )
+)
 _STATES_AT: Final = MappingProxyType({"GRU": (5,), "LSTM": (5, 6), "RNN": (5,)})
 """Positions of the inputs that are initial states."""
+# Dropout is random in training mode, and is removed otherwise.
 _NEVER_FOLDED: Final = _RANDOM | _COMPUTED_OTHERWISE | {"Dropout", "QuantizeLinear", "DequantizeLinear"}
 
 

@@ -4,8 +4,8 @@ For throughput, the periods of all stages on all shares are sorted and bisected;
 a chain keeps a period. Among the chains of the smallest bottleneck, `quickest` finds one of the least latency. For
 latency, `quickest` comes first, and the smallest bottleneck at that latency is bisected.
 
-If there are too many places, or kinds of them, only some are searched, and others are added as further copies. If there
-are too many layers, only some cuts are searched. The lower bound holds for all chains even then.
+If there are too many places, or kinds of them, only some are searched; if there are too many layers, only some cuts.
+The lower bound holds for all chains even then. Places that are left, of any kind, are added as further copies.
 
 The search ignores that the places of a host share its link. If the link is slower than every stage of the plan found,
 chains are also searched in which each place has a part of its host's link to itself.
@@ -108,11 +108,14 @@ def _best_chain(costs: Costs, goal: Goal) -> PlanSolution:
             return replace(solution, outcome=Outcome.INFEASIBLE, lower_bound_s=None, reason=searched.reason)
         return replace(solution, reason=searched.reason)
     plan = over_hosts(costs, space.plan(searched.stages))
-    if space is not whole and goal.replicate and goal.objective == "throughput":
-        copied = over_hosts(costs, with_further_copies(costs, plan))
-        plan = min(plan, copied, key=lambda option: (rate_by(costs, option).bottleneck_s, len(option.places)))
     value_s = rate_by(costs, plan).value(goal.objective)
     lower_s = searched.lower_s if space is whole and searched.lower_s is not None else bound_s
+    if goal.replicate and goal.objective == "throughput" and not space.is_mixed:
+        copied = over_hosts(costs, with_further_copies(costs, plan))
+        copied_s = rate_by(costs, copied).bottleneck_s
+        if copied_s < value_s * _ROUNDED_DOWN:
+            # A stage may now have places of several kinds, as in no chain of the space.
+            plan, value_s, lower_s = copied, copied_s, bound_s
     solution = solution.answered(plan, value_s, lower_s, _ROUNDING)
     least = searched.least and (space is whole or goal.objective == "latency")
     return replace(solution, latency_proven=least and solution.outcome is Outcome.OPTIMAL)

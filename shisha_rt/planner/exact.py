@@ -77,7 +77,10 @@ def exact_plan(costs: Costs, goal: Goal = Goal()) -> PlanSolution:  # noqa: B008
     )
     if one_by_one.plan is None or shared_s < value_s * (1 - TOLERANCE):
         return one_by_one if shared.outcome is Outcome.INFEASIBLE else shared
-    solution = one_by_one.answered(one_by_one.plan, value_s, shared.lower_bound_s, TOLERANCE)
+    lower_s = shared.lower_bound_s
+    if lower_s is not None and lower_s > value_s * (1 + TOLERANCE):
+        lower_s = None  # it is of chains with one kind of places for each stage, and this plan has unlike copies
+    solution = one_by_one.answered(one_by_one.plan, value_s, lower_s, TOLERANCE)
     latency_proven = one_by_one.latency_proven and solution.outcome is Outcome.OPTIMAL
     return replace(solution, latency_proven=latency_proven)
 

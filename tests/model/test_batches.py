@@ -248,6 +248,8 @@ def axes_made(
         ("Gather", [((1, 9), 0), ((1, 2), 0)], (1, 1, 2), {"axis": 1}, {}, None),
         ("GatherElements", [((1, 5), 0), ((1, 3), 0)], (1, 3), {"axis": 1}, {}, 0),
         ("GatherElements", [((1, 5), 0), ((1, 5), 0)], (1, 5), {}, {}, None),
+        # Of two frames, the second one's indices would lie beside the rows that the first one does not read.
+        ("GatherElements", [((4, 5), 0), ((2, 3), 0)], (2, 3), {"axis": 1}, {}, None),
         ("GatherElements", [((1, 1, 5), 0), ((1, 1, 5), 1)], (1, 1, 5), {"axis": 2}, {}, None),
         ("Pad", [((1, 3), 0)], (1, 5), {}, {}, 0),
         ("Pad", [((3, 1), 1)], (3, 3), {}, {}, None),

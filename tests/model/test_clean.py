@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -9,7 +10,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.helper import make_node
 
 from shisha_rt.model.clean import clean
@@ -151,34 +152,91 @@ def test_constants_and_shapes_are_folded() -> None:
 ROWS = np.arange(8, dtype=np.float32).reshape(1, 1, 2, 4)
 
 
+MAP = weight(1, 4, 6, 5)
+WINDOW = {"kernel_shape": [2, 2], "strides": [2, 2]}
+
+
 @pytest.mark.parametrize(
-    ("node", "shape", "weights"),
+    ("op_type", "read", "attributes", "shape", "weights", "opset"),
     [
-        pytest.param(
-            make_node(
-                "Resize", ["k", "", "more"], ["c"], mode="linear", coordinate_transformation_mode="align_corners"
-            ),
+        (
+            "Resize",
+            ["k", "", "more"],
+            {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
             [1, 1, 1, 2],
             {"k": ROWS, "more": np.array([1, 1, 0.6, 0.6], np.float32)},
-            id="resize",
+            15,
         ),
-        pytest.param(
-            make_node("MaxUnpool", ["k", "at", "size"], ["c"], kernel_shape=[2, 2], strides=[2, 2]),
+        (
+            "MaxUnpool",
+            ["k", "at", "size"],
+            WINDOW,
             [1, 1, 5, 5],
             {
                 "k": np.array([[[[5, 6], [7, 8]]]], np.float32),
                 "at": np.array([[[[5, 7], [13, 15]]]]),
                 "size": np.array([1, 1, 5, 5]),
             },
-            id="unpool",
+            15,
+        ),
+        # Before opset 13 all axes from `axis` on are normalised together.
+        ("Hardmax", ["k"], {"axis": 1}, [2, 3, 4], {"k": weight(2, 3, 4)}, 12),
+        ("LogSoftmax", ["k"], {"axis": 1}, [2, 3, 4], {"k": weight(2, 3, 4)}, 12),
+        ("Softmax", ["k"], {"axis": 1}, [2, 3, 4], {"k": weight(2, 3, 4)}, 12),
+        ("BatchNormalization", ["k", "scale", "shift", "mean", "var"], {}, [1, 4, 6, 5], {"k": MAP, **norm(4)}, 13),
+        ("LpNormalization", ["k"], {"p": 1}, [2, 3], {"k": weight(2, 3)}, 15),
+        ("LRN", ["k"], {"size": 3, "alpha": 1.0}, [1, 4, 6, 5], {"k": MAP}, 15),
+        (
+            "LpPool",
+            ["k"],
+            {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 0, 0, 1], "ceil_mode": 1},
+            [1, 1, 3, 3],
+            {"k": weight(1, 1, 6, 6)},
+            22,
+        ),
+        ("MaxPool", ["k"], {**WINDOW, "auto_pad": "SAME_LOWER"}, [1, 4, 3, 3], {"k": MAP}, 15),
+        (
+            "AveragePool",
+            ["k"],
+            {"kernel_shape": [3, 3], "strides": [2, 3], "ceil_mode": 1},
+            [1, 1, 3, 3],
+            {"k": weight(1, 1, 7, 7)},
+            19,
+        ),
+        ("ReduceSumSquare", ["k"], {"axes": [0]}, [1, 3], {"k": np.array([[70_000, 2, 3]], np.int32)}, 15),
+        (
+            "RoiAlign",
+            ["k", "boxes", "of"],
+            {"output_height": 2, "output_width": 2},
+            [1, 4, 2, 2],
+            {"k": MAP, "boxes": np.array([[0, 0, 3, 3]], np.float32), "of": np.array([0])},
+            15,
+        ),
+        (
+            "GridSample",
+            ["k", "grid"],
+            {"mode": "cubic", "padding_mode": "border", "align_corners": 1},
+            [1, 4, 1, 1],
+            {"k": MAP, "grid": np.array([[[[1.2, 0.9]]]], np.float32)},
+            22,
         ),
     ],
-)
+)  # fmt: skip
 def test_what_the_reference_computes_otherwise_is_left_to_the_engine(
-    node: onnx.NodeProto, shape: list[int], weights: dict[str, Array]
+    op_type: str,
+    read: list[str],
+    attributes: dict[str, Any],
+    shape: list[int],
+    weights: dict[str, Array],
+    opset: int,
 ) -> None:
-    nodes = [node, make_node("Add", ["x", "c"], ["y"])]
-    assert op_types(cleaned(network(nodes, {"x": shape}, {"y": shape}, weights))) == [node.op_type, "Add"]
+    nodes = [
+        make_node(op_type, read, ["c"], **attributes),
+        make_node("Cast", ["c"], ["d"], to=TensorProto.FLOAT),
+        make_node("Add", ["x", "d"], ["y"]),
+    ]
+    model = network(nodes, {"x": shape}, {"y": shape}, weights, opset=opset)
+    assert op_types(cleaned(model)) == [op_type, "Cast", "Add"]
 
 
 def test_constant_attention_is_left_to_the_engine() -> None:

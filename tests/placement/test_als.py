@@ -108,6 +108,12 @@ class TestOutcome:
         solution = solve(self.CHAIN)
         assert (solution.outcome, solution.lower_bound_s) == (Outcome.OPTIMAL, 5)
 
+    def test_a_bound_is_no_rounding_error_above_the_cost(self, solve: Solver) -> None:
+        # One by one these sum up to a little more than their sum.
+        problem = problem_of([(0.1,), (0.2,), (0.3,)], [(0, (1,), 1), (1, (2,), 1)])
+        solution = solve(problem)
+        assert (solution.outcome, solution.lower_bound_s) == (Outcome.OPTIMAL, cost_s(problem, solution))
+
     def test_groups_are_ignored_and_void_the_proof(self, solve: Solver) -> None:
         problem = replace(self.CHAIN, groups=(Group((0, 1), 1, 0.5),))
         solution = solve(problem)

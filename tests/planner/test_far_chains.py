@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.outcome import Outcome
 from shisha_rt.planner.exact import exact_plan
@@ -39,6 +40,10 @@ class TestAgainstEveryChain:
             assert fastest.lower_bound_s is not None
             found = CostsEvaluator(costs).measurement_of(fastest.plan)
             least_s = min(its.period_s for its in chains)
+            if copies and len(kinds_of(costs)) > 2 and found.bottleneck_s < least_s * (1 - ROUNDING):
+                # Places left of another kind serve, too: no chain of the enumeration has that.
+                assert fastest.lower_bound_s <= found.bottleneck_s, seed
+                continue
             assert found.bottleneck_s >= least_s * (1 - ROUNDING), seed
             assert fastest.lower_bound_s <= least_s * (1 + ROUNDING), seed
             if fastest.outcome is Outcome.OPTIMAL:

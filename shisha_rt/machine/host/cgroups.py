@@ -46,9 +46,9 @@ class ControlGroups:
             if controllers == "":
                 hybrid = mounted / "unified"
                 self._v2 = list(_upwards(hybrid if hybrid.is_dir() else mounted, path))
-            elif "cpu" in names:
+            if "cpu" in names:
                 self._cpu_v1 = list(_upwards(mounted / "cpu", path))
-            elif "memory" in names:
+            if "memory" in names:
                 self._memory_v1 = list(_upwards(mounted / "memory", path))
         self._pressure = [folder / "cpu.pressure" for folder in self._v2[:1]] + [pressure / "cpu"]
 

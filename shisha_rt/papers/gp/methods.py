@@ -238,7 +238,7 @@ def _communication(problem: SplitProblem) -> NetworkSplit:
         layers = parts(problem, mode, first, last)
         shares = _evenly(problem, layers[-1] if mode == "tiles" else layers[0], nothing)
         step = None if shares is None else Step(mode, first, last, tuple(shares))
-        if step is not None and (mode == "split" or not _passes_limits(problem, step)):
+        if step is not None and (mode == "split" or not chain_faults(problem, [step])):
             moved_s = step_cost(problem, step, at=None).moved_s
             stretches.append(Stretch(first, last + 1, np.array([moved_s]), np.zeros((1, 0))))
             steps.append(step)
@@ -247,7 +247,3 @@ def _communication(problem: SplitProblem) -> NetworkSplit:
         layer = next(layer for layer in problem.layers if _evenly(problem, layer, nothing) is None)
         return NetworkSplit(None, Outcome.INFEASIBLE, reason=too_little_room(problem, layer, nothing))
     return _evaluated(problem, [steps[stretch] for stretch, _ in way.picks])
-
-
-def _passes_limits(problem: SplitProblem, step: Step) -> bool:
-    return any("would need" in fault for fault in chain_faults(problem, [step]))

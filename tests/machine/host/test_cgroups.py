@@ -98,6 +98,13 @@ class TestVersion1:
         write(tmp_path / "fs" / "memory" / "memory.limit_in_bytes", "9223372036854771712\n")
         assert groups(tmp_path).memory_limit_bytes() is None
 
+    def test_controllers_of_one_hierarchy(self, tmp_path: Path) -> None:
+        write(tmp_path / "own", "2:cpu,memory:/job\n")
+        write(tmp_path / "fs" / "cpu" / "job" / "cpu.cfs_quota_us", "50000\n")
+        write(tmp_path / "fs" / "cpu" / "job" / "cpu.cfs_period_us", "100000\n")
+        write(tmp_path / "fs" / "memory" / "job" / "memory.limit_in_bytes", "1000\n")
+        assert (groups(tmp_path).quota_cores(), groups(tmp_path).memory_limit_bytes()) == (0.5, 1000)
+
     def test_both_versions_mounted_at_once(self, tmp_path: Path) -> None:
         write(tmp_path / "own", "1:cpu:/job\n0::/unit\n")
         write(tmp_path / "fs" / "cpu" / "job" / "cpu.cfs_quota_us", "300000\n")

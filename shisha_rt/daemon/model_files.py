@@ -33,7 +33,7 @@ class ModelFiles:
     def __init__(self, folders: Iterable[Path]) -> None:
         self._held: dict[Path, dict[str, int]] = {}
         self._missing: set[Path] = set()
-        self._said = ""
+        self._said: dict[Path, str] = {}
         self._ended = False
         self._wake = threading.Event()
         try:
@@ -87,11 +87,12 @@ class ModelFiles:
             publish(folder, copy)
             self._hold(folder)  # the new files, as later workers read these
             self._missing.discard(folder)
+            self._said.pop(folder, None)
             log.warning("%s: was removed while its model is served; it is there again", folder)
         except (Failure, OSError) as problem:  # tried again at the next look
-            if str(problem) != self._said:
+            if str(problem) != self._said.get(folder):
                 log.warning("%s: was removed while its model is served, and cannot be put back: %s", folder, problem)
-            self._said = str(problem)
+            self._said[folder] = str(problem)
 
     def _hold(self, folder: Path) -> None:
         before = self._held.get(folder, {})

@@ -77,9 +77,10 @@ class Child:
 
     def _reap(self, options: int = 0) -> int | None:
         if self.returncode is None:
-            ended = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | options)
+            ended = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOWAIT | options)
             if ended is not None:
                 self.returncode = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+                _remove(self.pid)
         return self.returncode
 
     def kill(self) -> None:
@@ -104,6 +105,19 @@ class Child:
             for pipe in (self.stdin, self.stdout, self.stderr):
                 if pipe is not None:
                     pipe.close()
+
+
+def _remove(pid: int) -> None:
+    """Take an ended child out of the process table, in a thread of its own.
+
+    That waits for what is left of the child's threads, if somebody has looked at these in /proc: where all cores are
+    taken, seconds for a thread of low priority.
+    """
+    order = os.P_PID, pid, os.WEXITED
+    try:
+        threading.Thread(target=os.waitid, args=order, name=f"removal of {pid}", daemon=True).start()
+    except RuntimeError:  # no thread can be started
+        os.waitid(*order)
 
 
 def start_child(

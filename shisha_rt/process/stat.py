@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from pathlib import Path
 
 
 def wants_core(pid: int) -> bool:
-    """Whether some thread of the process is runnable, or waits for a disk."""
-    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+    """Whether some thread of the process is runnable, or waits for a disk; true too if no descriptor is to be had."""
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError as error:
+        return error.errno in (errno.EMFILE, errno.ENFILE)
+    for thread in threads:
         with contextlib.suppress(OSError):  # it has just ended
-            if stat_fields(stat)[0] in "RD":
+            if stat_fields(thread / "stat")[0] in "RD":
                 return True
     return False
 

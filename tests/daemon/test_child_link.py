@@ -270,7 +270,7 @@ def test_a_process_that_is_stopped_is_ended_and_followed(start: Callable[..., Ch
     (pid,) = (message for message in child.heard if isinstance(message, int))
     os.kill(pid, signal.SIGSTOP)
     child.until(lambda: bool(child.deaths))
-    assert not psutil.pid_exists(pid)
+    child.until(lambda: not psutil.pid_exists(pid))
     assert child.deaths[0].startswith("it hangs: no sign of")
     child.heard.clear()
     assert child.until_heard(2)[1:] == ["hello"]
@@ -338,7 +338,7 @@ def test_closing_ends_the_process_and_may_be_repeated(start: Callable[..., Child
     child = start()
     (pid,) = child.until_heard(1)
     child.link.close()
-    assert not psutil.pid_exists(int(pid))
+    child.until(lambda: not psutil.pid_exists(int(pid)))
     child.link.send("to nobody")
     child.link.close()
     assert child.deaths == []

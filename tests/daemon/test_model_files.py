@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
 from collections.abc import Iterator
@@ -63,3 +64,40 @@ def test_a_start_without_its_files_is_refused_until_they_are_back(
         until(refused, "it is known")
     until(lambda: not refused(), "they are back")
     assert (folder / "weights").read_bytes() == b"1"
+
+
+def test_what_cannot_be_put_back_is_logged_once_for_each_folder_and_again_if_it_goes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With two folders, as every model has, each look logged both."""
+    folders = [tmp_path / "models", tmp_path / "engines"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "weights").write_bytes(b"1")
+    tries: list[Path] = []
+
+    def full(folder: Path, _: object) -> Path:
+        tries.append(folder)
+        raise Failure(f"{folder}: the disk is full")
+
+    def lose(files: ModelFiles) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr("shisha_rt.daemon.model_files.publish", full)
+            tries.clear()
+            for folder in folders:
+                shutil.rmtree(folder)
+            until(lambda: tries.count(folders[1]) > 2, "the third try of both", meanwhile=lambda: look(files))
+        until(lambda: all((folder / "weights").exists() for folder in folders), "their return")
+
+    files = ModelFiles(folders)
+    for count in 1, 2:
+        lose(files)
+        logged = [record.getMessage() for record in caplog.records if "cannot be put back" in record.getMessage()]
+        assert sorted(message.partition(":")[0] for message in logged) == sorted(map(str, folders * count))
+    files.close()
+
+
+def look(files: ModelFiles) -> None:
+    """Have the thread look at once."""
+    with contextlib.suppress(FileNotFoundError):
+        files.need()

@@ -18,7 +18,7 @@ import pytest
 
 from shisha_rt.process.child import Child, fork_server, last_line, start_child
 from tests.process.descriptors import descriptors_to_be_had, low_descriptors_in_use, open_descriptors
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 PROGRAM = """
 import os, sys, time
@@ -59,6 +59,42 @@ def test_a_child_inherits_what_it_is_passed_and_ends_when_it_is_to(module: str) 
 
 def test_ending_a_child_kills_it(module: str) -> None:
     child = start_child(module, stdout=subprocess.PIPE)
+    assert child.end() == -signal.SIGKILL
+    until(lambda: not psutil.pid_exists(child.pid), "its removal")
+
+
+def test_who_waits_for_a_child_does_not_wait_for_what_is_left_of_it(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon stood still for seconds: the kernel let it wait for a dead worker's threads, which got no core."""
+    waitid, may_be_removed, removers = os.waitid, threading.Event(), []
+
+    def held_up(kind: int, ended: int, options: int) -> object:
+        if not options & os.WNOWAIT:
+            removers.append(threading.current_thread())
+            assert may_be_removed.wait(PATIENCE_S)
+        return waitid(kind, ended, options)
+
+    child = start_child(module, stdout=subprocess.PIPE)
+    monkeypatch.setattr(os, "waitid", held_up)
+    ending = threading.Thread(target=child.end, daemon=True)
+    ending.start()
+    until(lambda: removers, "its removal, which is held up")
+    assert ending not in removers
+    ending.join(PATIENCE_S)
+    assert child.returncode == -signal.SIGKILL
+    assert psutil.pid_exists(child.pid)
+    may_be_removed.set()
+    until(lambda: not psutil.pid_exists(child.pid), "its removal")
+
+
+def test_a_child_is_removed_without_a_thread_to_be_had_too(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = start_child(module, stdout=subprocess.PIPE)
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
     assert child.end() == -signal.SIGKILL
     assert not psutil.pid_exists(child.pid)
 

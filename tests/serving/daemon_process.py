@@ -123,8 +123,7 @@ class DaemonProcess:
         return self._stderr_path.read_text(errors="replace")
 
     def complaints(self) -> list[str]:
-        """What it wrote but for how long its start goes on, as it tells each ten seconds."""
-        return [line for line in self.stderr().splitlines() if not line.startswith("starting for ")]
+        return complaints_of(self.stderr())
 
     # --- what runs --------------------------------------------------------------------------------------------
 
@@ -262,6 +261,11 @@ class Board:
         while (frame := self.running(place)) is None:
             assert time.monotonic() < end_s, f"no frame runs on place {place}"
         return frame
+
+
+def complaints_of(stderr: str) -> list[str]:
+    """What a daemon wrote but for how long its start goes on, as it tells each ten seconds."""
+    return [line for line in stderr.splitlines() if not line.startswith("starting for ")]
 
 
 def serve_command(*arguments: object, endpoint: str = "tcp://127.0.0.1:0") -> list[str]:

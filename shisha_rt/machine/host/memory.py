@@ -10,6 +10,7 @@ from shisha_rt.machine.host.cgroups import ControlGroups
 from shisha_rt.machine.host.kernel_files import text_of
 
 _PART_FOR_FRAMES: Final = 2
+_MEMINFO: Final = Path("/proc/meminfo")
 _VMSTAT: Final = Path("/proc/vmstat")
 
 
@@ -20,10 +21,12 @@ def own_memory_bytes() -> int:
 
 
 def available_memory_bytes() -> int:
-    """What may be taken without anything being killed: of the host's memory, or, if less, of the control groups'."""
-    import psutil  # every worker imports this module, and none calls this function
+    """What may be taken without anything being killed: of the host's memory, or, if less, of the control groups'.
 
-    available = int(psutil.virtual_memory().available)
+    0 if the kernel does not report the host's, as when no descriptor is to be had.
+    """
+    lines = text_of(_MEMINFO).splitlines()
+    available = next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), 0)
     left = ControlGroups().memory_left_bytes()
     return available if left is None else min(available, left)
 

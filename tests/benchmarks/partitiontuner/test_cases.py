@@ -22,7 +22,7 @@ def test_a_plan_is_counted_by_what_is_on_the_last_place() -> None:
         its = planned(Case("squeezenet", GIVEN, Path()), scheme, costs)
         on_npu = [
             costs.ops[node]
-            for stage in its.found.plan.stages
+            for stage in its.scheme_plan.plan.stages
             if stage.place == costs.places[-1]
             for node in nodes_of_stage(costs, stage)
         ]

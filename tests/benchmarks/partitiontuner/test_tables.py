@@ -109,8 +109,8 @@ def test_hand_overs_are_no_gain() -> None:
     """What makes OpSeq slower here is this host's way from stage to stage: it stands apart."""
     slow, quick = result("resnet18", "opseq", 100), result("resnet18", "partitiontuner", 100)
     found = found_of([slow, quick], SUNK)
-    slower = {key: replace(cell, ms=1.1 * cell.ms) for key, cell in found.told.items() if "opseq" in key}
-    told = replace(found, told={**found.told, **slower})
+    slower = {key: replace(cell, ms=1.1 * cell.ms) for key, cell in found.predicted.items() if "opseq" in key}
+    told = replace(found, predicted={**found.predicted, **slower})
     one = _of(statements(told), "ResNet-18: PartitionTuner is quicker than OpSeq")
     assert (one.ours["ours"], one.ours["with hand-overs as told"], one.repeats) == ("0.00%", "9.09%", "no")
 

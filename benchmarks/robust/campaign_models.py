@@ -314,7 +314,7 @@ class _Campaign:
             client.call(op, model_name=served.name, **wanted)
 
     def _told(self, model: _Model) -> dict[str, Any]:
-        return self.host.told(model.name)
+        return self.host.entry(model.name)
 
     def _wait_until_served(self, model: _Model, other_than: int | None = None) -> None:
         def serves() -> bool:

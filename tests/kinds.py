@@ -76,18 +76,18 @@ def _kind_of_file(path: Path) -> str:
 @cache
 def _imports(path: Path) -> frozenset[str]:
     """Dotted names, those of the modules of `tests` that it imports among them."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in _statements(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
-            found.add(node.module)
-    for name in [name for name in found if name.startswith("tests.")]:
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+            names.add(node.module)
+    for name in [name for name in names if name.startswith("tests.")]:
         file = ROOT.joinpath(*name.split(".")).with_suffix(".py")
         if file.exists() and file != path:
-            found |= _imports(file)
-    return frozenset(found)
+            names |= _imports(file)
+    return frozenset(names)
 
 
 def _statements(block: ast.AST) -> Iterator[ast.AST]:

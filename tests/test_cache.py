@@ -51,8 +51,8 @@ def test_only_one_of_many_builds(tmp_path: Path) -> None:
 
     target = tmp_path / "deep" / "er" / "thing"
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: publish(target, build), range(32)))
-    assert set(found) == {target}
+        targets = list(pool.map(lambda _: publish(target, build), range(32)))
+    assert set(targets) == {target}
     assert len(builds) == 1
     assert (target / "file").read_text() == "whole"
 

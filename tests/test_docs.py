@@ -66,12 +66,12 @@ def exists(path: str) -> bool:
 
 def anchors(page: Path) -> set[str]:
     """Of a page's headings, as a code host makes them: the second of one name ends in -1."""
-    found: list[str] = []
+    named: list[str] = []
     for heading in HEADING.findall(EXAMPLE.sub("", page.read_text(encoding="utf-8"))):
         anchor = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
-        again = sum(anchor == re.sub(r"-\d+$", "", other) for other in found)
-        found.append(f"{anchor}-{again}" if again else anchor)
-    return set(found)
+        again = sum(anchor == re.sub(r"-\d+$", "", other) for other in named)
+        named.append(f"{anchor}-{again}" if again else anchor)
+    return set(named)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -85,7 +85,7 @@ def test_what_a_page_names_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_to_headings_find_them(page: Path) -> None:
     linked = [link for link in ANCHOR.findall(page.read_text(encoding="utf-8")) if "://" not in link[0]]
-    assert [its for its in linked if its[1] not in anchors(page.parent / its[0] if its[0] else page)] == []
+    assert [link for link in linked if link[1] not in anchors(page.parent / link[0] if link[0] else page)] == []
 
 
 def test_the_index_has_every_page_under_a_heading() -> None:
@@ -114,7 +114,7 @@ def test_what_is_not_there_is_missed(path: str) -> None:
 
 def test_the_page_of_metrics_has_those_that_there_are() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    told = {(name, kind, tuple(re.findall(r"\w+", labels))) for name, kind, labels in METRIC.findall(page)}
+    listed = {(name, kind, tuple(re.findall(r"\w+", labels))) for name, kind, labels in METRIC.findall(page)}
     of_models = ModelsCollector(dict, lambda: {"a": 1})
     exported = {
         *((f"{name}_total", "counter", labels) for name, _, labels in COUNTERS),
@@ -122,13 +122,13 @@ def test_the_page_of_metrics_has_those_that_there_are() -> None:
         *((name, "histogram", labels) for name, _, labels in HISTOGRAMS),
         *((metric.name, metric.type, tuple(metric.samples[0].labels)) for metric in of_models.collect()),
     }
-    assert told == exported
+    assert listed == exported
     assert "Not there yet" not in page
 
 
 def test_the_page_of_metrics_has_the_buckets_of_each_histogram() -> None:
-    (told,) = re.findall(r"^Buckets of .*?\n\n", page_of("metrics"), re.MULTILINE | re.DOTALL)
-    seconds, frames = told.split("`shisha_run_frames`")
+    (text,) = re.findall(r"^Buckets of .*?\n\n", page_of("metrics"), re.MULTILINE | re.DOTALL)
+    seconds, frames = text.split("`shisha_run_frames`")
     in_ms = [float(number) for number in re.findall(r"[\d.]+\d|\d+", seconds)]
     longest = in_ms.index(500) + 1
     assert (*(ms / 1000 for ms in in_ms[:longest]), *in_ms[longest:]) == BUCKETS_S
@@ -160,9 +160,9 @@ def test_the_page_of_commands_has_every_option_of_each() -> None:
 
 
 def test_the_page_of_commands_says_which_take_a_key() -> None:
-    (told,) = re.findall(r"^(`submit`.*?) take `--key", page_of("cli"), re.MULTILINE | re.DOTALL)
+    (text,) = re.findall(r"^(`submit`.*?) take `--key", page_of("cli"), re.MULTILINE | re.DOTALL)
     takers = {name for name, command in all_commands(COMMANDS) if "--key" in options_of(command)}
-    assert set(QUOTED.findall(told.replace("\n", " "))) == takers
+    assert set(QUOTED.findall(text.replace("\n", " "))) == takers
 
 
 def test_the_page_of_the_wire_has_every_operation_and_what_the_tuner_takes() -> None:

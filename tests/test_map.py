@@ -118,7 +118,7 @@ def imports(source: str) -> tuple[str, ...]:
 
     Imports under TYPE_CHECKING are left out: they never run.
     """
-    found: list[str] = []
+    names: list[str] = []
     pending: deque[ast.AST] = deque([parsed(source)])
     while pending:
         node = pending.popleft()
@@ -126,13 +126,13 @@ def imports(source: str) -> tuple[str, ...]:
             pending.extend(node.orelse)
             continue
         if isinstance(node, ast.Import):
-            found += (alias.name for alias in node.names)
+            names += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative imports hide where a module stands"
-            found += (f"{node.module}.{alias.name}" for alias in node.names)
+            names += (f"{node.module}.{alias.name}" for alias in node.names)
         for block in ("body", "orelse", "finalbody", "handlers", "cases"):  # not what statements are made of
             pending.extend(getattr(node, block, ()))
-    return tuple(found)
+    return tuple(names)
 
 
 def run_by_import(name: str, sources: Sources) -> Iterator[str]:
@@ -144,26 +144,26 @@ def run_by_import(name: str, sources: Sources) -> Iterator[str]:
 
 def reached(module: str, sources: Sources) -> set[str]:
     """The project's modules that run when `module` is imported, itself included."""
-    found: set[str] = set()
+    modules: set[str] = set()
     pending = list(run_by_import(module, sources))
     while pending:
         current = pending.pop()
-        if current not in found:
-            found.add(current)
+        if current not in modules:
+            modules.add(current)
             pending.extend(inner for name in imports(sources[current]) for inner in run_by_import(name, sources))
-    return found
+    return modules
 
 
 @cache
 def world_uses(source: str) -> tuple[str, ...]:
     """What a source takes from the world: modules, global randomness, files, the terminal."""
-    found = [f"imports {name}" for name in imports(source) if name.split(".")[0] in WORLD]
+    uses = [f"imports {name}" for name in imports(source) if name.split(".")[0] in WORLD]
     for name in used_names(source):
         if name in WORLD_CALLS or (name.startswith("random.") and name != "random.Random"):
-            found.append(f"uses {name}")
+            uses.append(f"uses {name}")
         if name.startswith("numpy.random.") and name.split(".")[2] not in NUMPY_GENERATORS:
-            found.append(f"uses {name}")
-    return tuple(found)
+            uses.append(f"uses {name}")
+    return tuple(uses)
 
 
 def used_names(source: str) -> Iterator[str]:
@@ -187,27 +187,27 @@ def used_names(source: str) -> Iterator[str]:
 
 def impurities(sources: Sources) -> list[str]:
     """Rule 1."""
-    found = []
+    faults = []
     for module in sorted(name for name in sources if is_pure(name, sources)):
         for inner in sorted(reached(module, sources)):
             through = "" if inner == module else f" (through {inner})"
-            found += [f"{module} is pure but {use}{through}" for use in world_uses(sources[inner])]
-    return found
+            faults += [f"{module} is pure but {use}{through}" for use in world_uses(sources[inner])]
+    return faults
 
 
 def crossings(sources: Sources) -> list[str]:
     """Rule 2."""
-    found = []
+    faults = []
     for module, source in sorted(sources.items()):
         for name in imports(source):
             sides = module.split(".")[0], name.split(".")[0]
             if sides == ("shisha_rt", "stages"):
-                found.append(f"{module} imports {name}")
+                faults.append(f"{module} imports {name}")
             if sides == ("stages", "shisha_rt"):
                 *_, target = name, *run_by_import(name, sources)
                 if not (is_pure(target, sources) or matches(target, FOR_STAGES)):
-                    found.append(f"{module} imports {name}")
-    return found
+                    faults.append(f"{module} imports {name}")
+    return faults
 
 
 def engine_imports(sources: Sources) -> list[str]:
@@ -250,7 +250,7 @@ def package_of(name: str) -> str | None:
 def misordered(sources: Sources) -> list[str]:
     """Rule 6."""
     unknown = sorted({name.split(".")[1] for name in sources if name.count(".") > 1 and name.startswith("shisha_rt.")})
-    found = [f"{package} has no place in the order" for package in unknown if package not in ORDER]
+    faults = [f"{package} has no place in the order" for package in unknown if package not in ORDER]
     for module, source in sorted(sources.items()):
         own = package_of(module)
         if not module.startswith("shisha_rt") or module == ENTRY:
@@ -258,8 +258,8 @@ def misordered(sources: Sources) -> list[str]:
         for name in imports(source):
             package = package_of(name)
             is_later = package is not None and (own is None or ORDER.index(package) > ORDER.index(own))
-            found += [f"{module} imports {name}"] if is_later else []
-    return found
+            faults += [f"{module} imports {name}"] if is_later else []
+    return faults
 
 
 def papers_imported(sources: Sources) -> list[str]:

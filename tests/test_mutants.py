@@ -34,7 +34,7 @@ def test_a_mutant_is_its_module_with_one_difference() -> None:
 
 
 def test_a_seed_draws_the_same_mutants_again() -> None:
-    first, again, other = ([str(one) for one in islice(mutants(seed), 2)] for seed in (3, 3, 4))
+    first, again, other = ([str(mutant) for mutant in islice(mutants(seed), 2)] for seed in (3, 3, 4))
     assert first == again != other
 
 

@@ -38,14 +38,14 @@ def prose_in(source: str) -> list[tuple[int, str]]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             calls[node.func.id].append(node)
     of_file = _by_name(chain.from_iterable(map(_bound_by, tree.body)))
-    found: dict[tuple[int, int], str] = {}
-    for function, its in nodes.items():
-        if wanted := list(_compared(its)):
+    texts: dict[tuple[int, int], str] = {}
+    for function, inside in nodes.items():
+        if wanted := list(_compared(inside)):
             called = (_parameters(function, call) for call in calls[function.name])
-            names = of_file | _by_name(chain.from_iterable((*map(_bound_by, its), *called)))
+            names = of_file | _by_name(chain.from_iterable((*map(_bound_by, inside), *called)))
             for node in _reached(wanted, names):
-                found[node.lineno, node.col_offset] = str(node.value)
-    return [(line, text) for (line, _), text in sorted(found.items())]
+                texts[node.lineno, node.col_offset] = str(node.value)
+    return [(line, text) for (line, _), text in sorted(texts.items())]
 
 
 def _functions(body: Sequence[ast.stmt]) -> Iterator[Function]:
@@ -150,13 +150,15 @@ def _cell(row: ast.expr, k: int) -> ast.expr | None:
 
 
 def test_few_assert_the_words_of_a_message() -> None:
-    found = [
+    asserted = [
         f"{path.relative_to(TESTS)}:{line}: {text!r}"
         for path in sorted(TESTS.rglob("*.py"))
         if path != Path(__file__)
         for line, text in prose_in(path.read_text(encoding="utf-8"))
     ]
-    assert len(found) <= MOST, "\n".join([f"{len(found)} assertions of prose; expected at most {MOST}", *found])
+    assert len(asserted) <= MOST, "\n".join(
+        [f"{len(asserted)} assertions of prose; expected at most {MOST}", *asserted]
+    )
 
 
 ASSERTIONS: Final = """

@@ -46,11 +46,11 @@ class _Side:
     keepers: Sequence[int]
 
     def hop(self, size_bytes: int, seconds: float) -> dict[str, float]:
-        one = self.near.ask(size_bytes=size_bytes, seconds=seconds / 2, in_flight=1)
+        single = self.near.ask(size_bytes=size_bytes, seconds=seconds / 2, in_flight=1)
         before_s = self._cpu_s()
         many = self.near.ask(size_bytes=size_bytes, seconds=seconds, in_flight=_IN_FLIGHT)
         cpu_s = (self._cpu_s() - before_s) / many["hops"]
-        return {"one µs": 1e6 * one["latency_s"], "many µs": 1e6 * many["frame_s"], "CPU µs": 1e6 * cpu_s}
+        return {"one µs": 1e6 * single["latency_s"], "many µs": 1e6 * many["frame_s"], "CPU µs": 1e6 * cpu_s}
 
     def _cpu_s(self) -> float:
         return sum(map(family_cpu_s, (self.near.pid, *self.keepers)))
@@ -83,9 +83,9 @@ def _rows(over: str, sides: Sequence[_Side], seconds: float, count: int, report:
     for size_bytes in SIZES:
         kib = size_bytes // _KIB
         hops = {side.way: partial(side.hop, size_bytes, seconds) for side in sides}
-        found = report.rounds(f"{over}: {kib} KiB", hops, count)
+        rounds = report.rounds(f"{over}: {kib} KiB", hops, count)
         for way in hops:
-            yield {"over": over, "KiB": kib, "carrier": way, **spreads([each[way] for each in found])}
+            yield {"over": over, "KiB": kib, "carrier": way, **spreads([each[way] for each in rounds])}
 
 
 def _sides(rig: Rig, ways: Sequence[str], address: str, host: FarHost | None) -> Iterator[_Side]:

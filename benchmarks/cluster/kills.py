@@ -55,14 +55,14 @@ def kills(
                 load.check()
                 report.step(f"{number + 1} of {len(victims)}: {victim}, {len(load.answers)} frames answered")
                 killed.append((time.time(), _kill(victim, hosts, generator)))
-            back = load.wait(lambda: all(its["state"] == "up" for its in control.status()["places"]), _BACK_S)
+            back = load.wait(lambda: all(place["state"] == "up" for place in control.status()["places"]), _BACK_S)
             time.sleep(2.0)
             tally = load.stop()
             load.check()
             status = control.status()
             events = events_since(control)
         left = hosts.left()
-        keepers = [one.process.pid for one in (hosts.cluster.head, *hosts.raylets)]
+        keepers = [raylet.process.pid for raylet in (hosts.cluster.head, *hosts.raylets)]
         started = [child.pid for pid in keepers for child in psutil.Process(pid).children(recursive=True)]
     left += [str(pid) for pid in (*keepers, *started) if psutil.pid_exists(pid)]
     answered_s = [at_s for at_s, _ in load.answers]

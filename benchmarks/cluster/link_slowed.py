@@ -65,15 +65,15 @@ def _change(hosts: FarHosts, control: Client, load: SteadyLoad, rate: float, del
     hosts.link.set(rate, delay_s, [_HOSTS - 2])
 
     def noticed_s() -> float | None:
-        for one in events_since(control, since):
-            if one["kind"] == "link_changed" and one["place"] == _PLACE:
-                times = one["there_bytes_per_s"] / known
+        for event in events_since(control, since):
+            if event["kind"] == "link_changed" and event["place"] == _PLACE:
+                times = event["there_bytes_per_s"] / known
                 if times < 0.5 if slower else times > 2:
-                    return float(one["time_s"])
+                    return float(event["time_s"])
         return None
 
     def live_s() -> float | None:
-        live = [one["time_s"] for one in events_since(control, since) if one["kind"] == "plan_live"]
+        live = [event["time_s"] for event in events_since(control, since) if event["kind"] == "plan_live"]
         return next((at_s for at_s in live if at_s >= (noticed_s() or 0.0)), None)
 
     load.wait(lambda: noticed_s() is not None, _NOTICED_S)
@@ -88,7 +88,7 @@ def _change(hosts: FarHosts, control: Client, load: SteadyLoad, rate: float, del
         "frames/s before": before,
         "frames/s until then": meanwhile / meanwhile_s,
         "frames/s at the end": _frames_a_second(load, _RATE_S),
-        "events": sum(one["kind"] == "link_changed" for one in events_since(control, since)),
+        "events": sum(event["kind"] == "link_changed" for event in events_since(control, since)),
         "plan before": str(plan_before),
         "plan at the end": str(live_plan(control)),
     }

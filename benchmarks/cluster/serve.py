@@ -63,16 +63,16 @@ def serve(
     for model in models.split(","):
         for number in numbers:
             report.step(f"{model} on {number} hosts of {CORES:g} cores")
-            with far_hosts(number) as its, Rig() as rig:
-                sides, plan, inputs = _daemon_sides(rig, model, its)  # tuned before a rival is started
-                both = {**sides, **_serve_sides(rig, model, inputs, its)}
+            with far_hosts(number) as far, Rig() as rig:
+                sides, plan, inputs = _daemon_sides(rig, model, far)  # tuned before a rival is started
+                both = {**sides, **_serve_sides(rig, model, inputs, far)}
                 rows += _rows(model, number, both, plan, seconds, count, report)
             report.save(rows, name)
     model, number = models.split(",")[0], max(numbers)
     report.step(f"{model} on {number} hosts with room for {part:g} of it")
     room = math.ceil(part * zoo_path(model, print).stat().st_size)
-    with far_hosts(number) as its, Rig() as rig:
-        sides, plan, _ = _daemon_sides(rig, model, its, room)
+    with far_hosts(number) as far, Rig() as rig:
+        sides, plan, _ = _daemon_sides(rig, model, far, room)
         rows += _rows(model, number, sides, plan, seconds, count, report, memory=f"{room / 1e6:.0f} MB each")
     report.save(rows, name)
     report.show("throughput over hosts, at saturation", rows)
@@ -96,7 +96,7 @@ def _rows(
 ) -> list[Row]:
     asked = {name: partial(side.ask, seconds=seconds) for name, side in sides.items()}
     bursts = report.rounds(f"{model}, {number} hosts", asked, count)
-    rounds = [{name: burst["frame_s"] for name, burst in its.items()} for its in bursts]
+    rounds = [{name: burst["frame_s"] for name, burst in by_side.items()} for by_side in bursts]
     like = {name: other for name, other in _LIKE.items() if other in sides}
     return [
         {
@@ -104,9 +104,11 @@ def _rows(
             "hosts": number,
             "memory": memory,
             "side": name,
-            "frames/s": Spread.of(1 / its[name] for its in rounds),
+            "frames/s": Spread.of(1 / frame_s[name] for frame_s in rounds),
             "over": like.get(name),
-            "rate over it": Spread.of(its[like[name]] / its[name] for its in rounds) if name in like else None,
+            "rate over it": Spread.of(frame_s[like[name]] / frame_s[name] for frame_s in rounds)
+            if name in like
+            else None,
             "plan": plan if name in _LIKE else None,
         }
         for name in sides
@@ -119,11 +121,11 @@ def _daemon_sides(rig: Rig, model: str, hosts: FarHosts, memory_bytes: int | Non
     endpoint = f"ipc://{rig.folder()}/daemon"
     started = far_daemon(f"zoo:{model}", hosts, options, memory_bytes=memory_bytes, endpoint=endpoint)
     daemon, control = rig.enter_context(started), rig.control(endpoint)
-    told = control.metadata()["model"]
+    metadata = control.metadata()["model"]
     shared = rig.child("client_process", endpoint=endpoint, in_flight=_IN_FLIGHT, share=True)
-    inputs = [one | {"dtype": NUMPY_OF[one["datatype"]].str} for one in told["inputs"]]
+    inputs = [tensor | {"dtype": NUMPY_OF[tensor["datatype"]].str} for tensor in metadata["inputs"]]
     ports = [int(daemon.http[0].rpartition(":")[2])]
-    http = rig.child("http_process", ports=ports, model=told["name"], inputs=inputs, in_flight=_IN_FLIGHT)
+    http = rig.child("http_process", ports=ports, model=metadata["name"], inputs=inputs, in_flight=_IN_FLIGHT)
     tune(control, shared)
     return {"daemon_shared": shared, "daemon_http": http}, str(live_plan(control)), inputs
 

@@ -73,11 +73,11 @@ _SIGN: Final[Mapping[str, str]] = {"Add": "+", "Sub": "-", "Mul": "x"}
 
 def operand_rows(cases: Sequence[Case]) -> Iterator[Row]:
     """`cases`: one for each network."""
-    found = [_forms(case) for case in cases]
-    for form in dict.fromkeys((*PAPER, *(form for forms in found for form in forms))):
+    by_case = [_forms(case) for case in cases]
+    for form in dict.fromkeys((*PAPER, *(form for forms in by_case for form in forms))):
         paper = PAPER.get(form, ("-", "-", "-"))
         row: dict[str, object] = {"operation": form}
-        for title, sizes, forms in zip(TITLES.values(), paper, found, strict=True):
+        for title, sizes, forms in zip(TITLES.values(), paper, by_case, strict=True):
             row[f"{title}, paper"] = sizes
             row[f"{title}, ours"] = " ".join(forms.get(form, ["-"]))
         yield row | {"note": _NOTES.get(form, "")}
@@ -89,7 +89,7 @@ def _forms(case: Case) -> Mapping[str, list[str]]:
     for operator, node in zip(case.graph.operators, case.problem.nodes, strict=True):
         if PIM in node.capable:
             sizes[form(case.graph, operator)].add(tuple(_size(case.graph, operator)))
-    return {name: ["x".join(map(str, one)) for one in sorted(found)] for name, found in sizes.items()}
+    return {name: ["x".join(map(str, size)) for size in sorted(distinct)] for name, distinct in sizes.items()}
 
 
 def form(graph: Graph, operator: Operator) -> str:
@@ -185,19 +185,19 @@ def placed(cases: Sequence[Case]) -> list[Placed]:
 
 def speedup_rows(results: Sequence[Placed]) -> Iterator[Row]:
     """Times in ms. `over CPU_S`: the speedup of Figure 9; the last two columns: gains of ALS and of the optimum."""
-    total_s = {(one.case.network, one.case.sequence, one.scheme): one.cost.total_s for one in results}
-    for one in results:
-        others_s = [total_s[one.case.network, one.case.sequence, scheme] for scheme in (CPU_S, ALS, OPT)]
+    total_s = {(placed.case.network, placed.case.sequence, placed.scheme): placed.cost.total_s for placed in results}
+    for placed in results:
+        others_s = [total_s[placed.case.network, placed.case.sequence, scheme] for scheme in (CPU_S, ALS, OPT)]
         yield {
-            "network": one.case.title,
-            "p": one.case.sequence,
-            "scheme": one.scheme,
-            "computation ms": 1e3 * one.cost.node_s,
-            "transfer ms": 1e3 * one.cost.transfer_s,
-            "total ms": 1e3 * one.cost.total_s,
-            "over CPU_S": others_s[0] / one.cost.total_s,
-            "ALS over it": one.cost.total_s / others_s[1],
-            "optimum over it": one.cost.total_s / others_s[2],
+            "network": placed.case.title,
+            "p": placed.case.sequence,
+            "scheme": placed.scheme,
+            "computation ms": 1e3 * placed.cost.node_s,
+            "transfer ms": 1e3 * placed.cost.transfer_s,
+            "total ms": 1e3 * placed.cost.total_s,
+            "over CPU_S": others_s[0] / placed.cost.total_s,
+            "ALS over it": placed.cost.total_s / others_s[1],
+            "optimum over it": placed.cost.total_s / others_s[2],
             "costs": FITTED_TO,
         }
 
@@ -207,14 +207,14 @@ def partition_rows(cases: Sequence[Case]) -> Iterator[Row]:
     schemes = (PIM_FIRST, ALS, OPT)
     for case in cases:
         assignments = [place(case.problem, scheme) for scheme in schemes]
-        found: Counter[tuple[str, str, tuple[int, ...]]] = Counter()
+        counts: Counter[tuple[str, str, tuple[int, ...]]] = Counter()
         for index, operator in enumerate(case.graph.operators):
             if len(case.problem.nodes[index].capable) > 1:
                 sizes = dimensions(case.graph, operator)
                 size = f"{sizes['inner']}x{sizes['columns']}" if "inner" in sizes else f"{sizes['elements_out']}"
                 used = tuple(assignment[index] for assignment in assignments)
-                found[form(case.graph, operator), size, used] += 1
-        for (name, size, used), number in sorted(found.items()):
+                counts[form(case.graph, operator), size, used] += 1
+        for (name, size, used), number in sorted(counts.items()):
             on = {scheme: case.problem.devices[d].upper() for scheme, d in zip(schemes, used, strict=True)}
             row = {"network": case.title, "p": case.sequence, "operator": name, "size": size, "number": number}
             yield {**row, **on, "costs": MODELLED}
@@ -276,12 +276,15 @@ def window(problem: Problem, first: int, count: int = NODES) -> Problem:
 
 
 def subgraph_row(case: Case, step: int) -> Row:
-    found = [(len(one.cost_s), *map(one.over_least, (one.als, one.exact))) for one in subgraphs(case, step)]
-    sizes, als, exact = zip(*found, strict=True)
+    rows = [
+        (len(subgraph.cost_s), *map(subgraph.over_least, (subgraph.als, subgraph.exact)))
+        for subgraph in subgraphs(case, step)
+    ]
+    sizes, als, exact = zip(*rows, strict=True)
     return {
         "network": case.title,
         "p": case.sequence,
-        "different subgraphs": len(found),
+        "different subgraphs": len(rows),
         "assignments, at most": max(sizes),
         "exact not the optimum": sum(abs(ratio - 1) > _ROUNDING for ratio in exact),
         "ALS not the optimum": sum(ratio > 1 + _ROUNDING for ratio in als),

@@ -65,7 +65,7 @@ def dcg(
     ]
 
     tables: dict[str, tuple[str, Sequence[Row]]] = {
-        "tables": (f"Tables 1 and 3, p = {SHOWN}", [one.row() for one in counted]),
+        "tables": (f"Tables 1 and 3, p = {SHOWN}", [quantity.row() for quantity in counted]),
         "table_2": ("Table 2: q x r, or r, of the operators that the PIM takes", list(operand_rows(at_shown))),
         "scaling": ("CPU time to place, medians", scaling),
         "transfers": ("Figure 2(b)", transfers),
@@ -73,7 +73,7 @@ def dcg(
         "speedups": ("Figures 9 and 11", speedups),
         "partitions": (f"Figures 10 and 12, p = {SHOWN}: operators with a choice", partitions),
         "subgraphs": (f"Figure 13, p = {SHOWN}", subgraphs),
-        "statements": ("The papers' statements and ours", [one.row() for one in statements]),
+        "statements": ("The papers' statements and ours", [statement.row() for statement in statements]),
     }
     for name, (title, rows) in tables.items():
         costs = COSTS.get(name, MODELLED)

@@ -21,7 +21,7 @@ Figures = Sequence[float]
 
 def judged(paper: Figures, ours: Figures) -> Repeats:
     """Figures are compared as ratios, and the worst ratio counts."""
-    off = max(abs(one / other - 1) for one, other in zip(ours, paper, strict=True))
+    off = max(abs(figure / other - 1) for figure, other in zip(ours, paper, strict=True))
     return "yes" if off <= SAME else "nearly" if off <= NEAR else "no"
 
 
@@ -58,17 +58,17 @@ def table_statements(quantities: Sequence[Quantity]) -> list[Statement]:
     """Statements of the papers' tables, except times."""
     return [
         Statement(
-            f"Table {one.where}",
-            f"{one.name}: {', '.join(TITLES.values())}",
+            f"Table {quantity.where}",
+            f"{quantity.name}: {', '.join(TITLES.values())}",
             _list(paper),
             {"ours": _list(ours), "ours, optimum": ""},
-            one.kind,
+            quantity.kind,
             judged(paper, ours),
-            one.note,
+            quantity.note,
         )
-        for one in quantities
-        if one.where and not one.name.endswith("ms")
-        for paper, ours in [(_numbers(one.paper), _numbers(one.ours))]
+        for quantity in quantities
+        if quantity.where and not quantity.name.endswith("ms")
+        for paper, ours in [(_numbers(quantity.paper), _numbers(quantity.ours))]
     ]
 
 
@@ -107,7 +107,7 @@ SETTINGS: Final[Sequence[Setting]] = tuple((network, p) for network in TITLES fo
 
 class _Costs:
     def __init__(self, results: Sequence[Placed]) -> None:
-        self._cost = {(one.case.network, one.case.sequence, one.scheme): one.cost for one in results}
+        self._cost = {(placed.case.network, placed.case.sequence, placed.scheme): placed.cost for placed in results}
 
     def total_s(self, setting: Setting, scheme: str) -> float:
         return self._cost[*setting, scheme].total_s

@@ -118,7 +118,7 @@ def graph_counts(operators: Iterable[Operator]) -> GraphCounts:
     made = {tensor: operator.capable for operator in operators for tensor in operator.outputs}
     read = [(tensor, operator.capable) for operator in operators for tensor in operator.inputs if tensor in made]
     moved = {(tensor, *ends) for tensor, capable in read for ends in product(made[tensor], capable) if len({*ends}) > 1}
-    return GraphCounts(len(operators), len(read), sum(len(one.capable) for one in operators), len(moved))
+    return GraphCounts(len(operators), len(read), sum(len(operator.capable) for operator in operators), len(moved))
 
 
 def edge_counts(dcg: Dcg) -> tuple[int, int]:
@@ -337,6 +337,6 @@ def scaling_rows(sizes: Sequence[int], repeats: int) -> Iterator[Row]:
             taken_s = solve_time_s(repeats, solver, problem)
             row[f"{name} ms"] = 1e3 * taken_s
             row[f"{name} us per operator"] = 1e6 * taken_s / operators
-        found = exact_placement(problem)
-        row |= {"exact ended as": str(found.outcome), "width": int(found.statistics["width"])}
+        exact = exact_placement(problem)
+        row |= {"exact ended as": str(exact.outcome), "width": int(exact.statistics["width"])}
         yield row | {"costs": DRAWN}

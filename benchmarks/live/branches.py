@@ -76,7 +76,7 @@ class Network:
         return min(self.costs.stage_s([(0, len(self.costs.spans) - 1)], at) for at in range(len(self.costs.places)))
 
     def paper_row(self, form: str) -> Row:
-        found, least_s = scheme_plan("forkjoin", self.costs), critical_s(self.costs)
+        forkjoin, least_s = scheme_plan("forkjoin", self.costs), critical_s(self.costs)
         return {
             "model": self.model,
             "layers": form,
@@ -84,11 +84,11 @@ class Network:
             "whole_ms": 1e3 * self.whole_s,
             "critical_ms": 1e3 * least_s,
             "whole / critical": self.whole_s / least_s,
-            "parallel branches": found and found.parallel_branches,
-            "forkjoin_ms": found and 1e3 * found.foretold.latency_s,
-            "whole / forkjoin": found and self.whole_s / found.foretold.latency_s,
-            "handovers_ms": found and 1e3 * found.foretold.handover_s,
-            "stages": found and len(found.plan.stages),
+            "parallel branches": forkjoin and forkjoin.parallel_branches,
+            "forkjoin_ms": forkjoin and 1e3 * forkjoin.foretold.latency_s,
+            "whole / forkjoin": forkjoin and self.whole_s / forkjoin.foretold.latency_s,
+            "handovers_ms": forkjoin and 1e3 * forkjoin.foretold.handover_s,
+            "stages": forkjoin and len(forkjoin.plan.stages),
         }
 
 
@@ -107,10 +107,10 @@ def critical_s(costs: ProcessorCosts) -> float:
 
 def branched(costs: ProcessorCosts) -> SchemePlan | None:
     """The best schedule by costs if it has branches, else the best with free hand-overs; None: neither has branches."""
-    for one in (costs, replace(costs, handover_s=0.0)):
-        found = scheme_plan("forkjoin", one)
-        if found is not None and len(found.plan.stages) > 1:
-            return replace(found, foretold=foretold(costs, found.plan))
+    for assumed in (costs, replace(costs, handover_s=0.0)):
+        scheme = scheme_plan("forkjoin", assumed)
+        if scheme is not None and len(scheme.plan.stages) > 1:
+            return replace(scheme, foretold=foretold(costs, scheme.plan))
     return None
 
 
@@ -128,18 +128,21 @@ Round = Mapping[str, float]
 """Seconds per frame by side."""
 
 
-def alone_row(model: str, found: Sequence[Round], plan: str) -> Row:
+def alone_row(model: str, rounds: Sequence[Round], plan: str) -> Row:
     """A row for a network. The better of one core and a team is chosen in each round. None: there is no such plan."""
-    better_s = [min(its[ONE_CORE], its[TEAM]) for its in found]
+    better_s = [min(frame_s[ONE_CORE], frame_s[TEAM]) for frame_s in rounds]
 
     def over_better(side: str) -> Spread | None:
-        if side not in found[0]:
+        if side not in rounds[0]:
             return None
-        return Spread.of(its[side] / best_s for its, best_s in zip(found, better_s, strict=True))
+        return Spread.of(frame_s[side] / best_s for frame_s, best_s in zip(rounds, better_s, strict=True))
 
     return {
         "model": model,
-        **{f"{side}_ms": Spread.of(1e3 * its[side] for its in found) if side in found[0] else None for side in SIDES},
+        **{
+            f"{side}_ms": Spread.of(1e3 * frame_s[side] for frame_s in rounds) if side in rounds[0] else None
+            for side in SIDES
+        },
         "latency / better": over_better(LATENCY),
         "branches / better": over_better(BRANCHES),
         "plan": plan,
@@ -152,16 +155,18 @@ def _rounds(network: Network, machine: Machine, count: int, seconds: float, repo
     plans = {ONE_CORE: Plan.of([(0, last, places[0])]), TEAM: Plan.chain([(0, last, [places])])}
     if branches := branched(network.costs):
         plans[BRANCHES] = branches.plan
-    with _own(network.model, machine) as own, forced(f"zoo:{network.model}", machine.source) as told:
+    with _own(network.model, machine) as own, forced(f"zoo:{network.model}", machine.source) as steered:
 
         def burst(plan: Plan) -> dict[str, Any]:
-            told.take(plan)
-            return told.burst(seconds)
+            steered.take(plan)
+            return steered.burst(seconds)
 
         sides = {LATENCY: partial(own.ask, seconds=seconds, **_ALONE)}
         sides |= {side: partial(burst, plan) for side, plan in plans.items()}
         bursts = report.rounds(network.model, sides, count)
-    return [{side: its["frame_s"] for side, its in each.items()} for each in bursts], bursts[-1][LATENCY]["plan"]
+    return [{side: reading["frame_s"] for side, reading in each.items()} for each in bursts], bursts[-1][LATENCY][
+        "plan"
+    ]
 
 
 @contextlib.contextmanager

@@ -84,13 +84,13 @@ class Story:
             self._until_tuned()
             self._control.call("place_set", place=place, speed=fast)
             self._until_tuned()
-            worker = next(one for one in self._control.status()["places"] if one["pid"] is not None)
+            worker = next(status for status in self._control.status()["places"] if status["pid"] is not None)
             os.kill(worker["pid"], signal.SIGKILL)
             self._rest(self._seconds)
             load.check()
 
     def _fastest(self) -> tuple[str, float]:
-        place = max(self._control.status()["places"], key=lambda one: one["speed"])
+        place = max(self._control.status()["places"], key=lambda status: status["speed"])
         return place["name"], place["speed"]
 
     def _until_tuned(self) -> None:
@@ -122,14 +122,14 @@ def _drawn(asked: Prometheus, start_s: float, end_s: float, about: dict[str, str
     def expr(query: str) -> str:
         return filled_in(query, asked.instance, step_s=1, rate_s=_RATE_S)
 
-    found = {}
+    by_panel = {}
     for panel in board["panels"]:
         answers = []
         for query in panel_queries(panel):
             text = expr(query.expr)
             answers.append((query.legend, asked.now(text) if query.instant else asked.over(text, start_s, end_s)))
-        found[panel["id"]] = Found(answers)
-    colours = {one["name"]: one["iconColor"] for one in board["annotations"]["list"]}
+        by_panel[panel["id"]] = Found(answers)
+    colours = {annotation["name"]: annotation["iconColor"] for annotation in board["annotations"]["list"]}
     moments = [
         Marks(
             colours[mark.where],
@@ -141,7 +141,7 @@ def _drawn(asked: Prometheus, start_s: float, end_s: float, about: dict[str, str
         )
         for mark in marks(board)
     ]
-    figure = draw(board, found, moments, (start_s, end_s))
+    figure = draw(board, by_panel, moments, (start_s, end_s))
     said = (
         f"{about['cpu']}, {about['cores']} cores, machine {MACHINE} (emulated), {about['date']}; not drawn by Grafana"
     )

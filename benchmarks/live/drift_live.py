@@ -116,7 +116,7 @@ class Tuned:
         self._paused = True
         before, changed_s = self.live, time.time()
         change()
-        found = self._search(since, timeout_s)
+        search = self._search(since, timeout_s)
         settled_s, tuned = time.time(), self.live
         best = self._as_measured(tuned, before) if machine is None else self._case.best(before.places, machine)
         plans = {"before": before, "tuned": tuned, "best": best}
@@ -128,10 +128,10 @@ class Tuned:
             "what": what,
             **{f"{side} fps": rate for side, rate in fps.items()},
             "tuned / best": statistics.median(each["tuned"] / each["best"] for each in rounds),
-            "began after s": found and found.began_s - changed_s,
+            "began after s": search and search.began_s - changed_s,
             "within 5% after s": at_s and at_s - changed_s,
-            "ended after s": found and found.ended_s - changed_s,
-            "trials": found.trials if found else 0,
+            "ended after s": search and search.ended_s - changed_s,
+            "trials": search.trials if search else 0,
             **{f"plan {side}": str(plan) for side, plan in plans.items()},
         }
 
@@ -166,7 +166,7 @@ class Tuned:
         epoch, since = set_live(self._control, plan, _ATTEMPTS), len(self.load.answers)
         while len(self.load.answers) < since + 4 * _LEFT_OUT:
             self._rest(_SECONDS)
-        return rate([at_s for at_s, its in self.load.answers[since:] if its == epoch])
+        return rate([at_s for at_s, by_epoch in self.load.answers[since:] if by_epoch == epoch])
 
     def _rest(self, seconds: float) -> None:
         self.load.check()
@@ -200,7 +200,7 @@ def reached_s(answers: Sequence[tuple[float, int]], span_s: tuple[float, float],
     for at_s, epoch in answers:
         if span_s[0] <= at_s <= span_s[1]:
             times_s.setdefault(epoch, []).append(at_s)
-    return next((its[0] for its in times_s.values() if rate(its) >= least_fps), None)
+    return next((answered_s[0] for answered_s in times_s.values() if rate(answered_s) >= least_fps), None)
 
 
 def tuned(rig: Rig, case: Case, strategy: str) -> Tuned:
@@ -220,20 +220,20 @@ def recovery(case: Case, strategy: str) -> Iterator[Row]:
         os.sched_setaffinity(neighbour[0].pid, {place.cores[0]})
 
     with Rig() as rig:
-        one = tuned(rig, case, strategy)
+        daemon = tuned(rig, case, strategy)
         try:
-            yield one.recover("the start", lambda: None, _TIMEOUT_S, case.machine)
+            yield daemon.recover("the start", lambda: None, _TIMEOUT_S, case.machine)
             for what, speed in ((f"{_SLOWER:g} times slower", place.speed / _SLOWER), ("as before", place.speed)):
                 slowed = case.machine.with_speed(place.name, speed)
-                change = partial(one.set_speed, place.name, speed)
-                yield one.recover(f"{place.name} {what}", change, _TIMEOUT_S, slowed)
-            yield one.recover("a busy process on its core", busy, _NOTICE_TIMEOUT_S, None)
-            yield one.recover("the busy process ended", neighbour[0].kill, _NOTICE_TIMEOUT_S, None)
+                change = partial(daemon.set_speed, place.name, speed)
+                yield daemon.recover(f"{place.name} {what}", change, _TIMEOUT_S, slowed)
+            yield daemon.recover("a busy process on its core", busy, _NOTICE_TIMEOUT_S, None)
+            yield daemon.recover("the busy process ended", neighbour[0].kill, _NOTICE_TIMEOUT_S, None)
         finally:
             for process in neighbour:
                 process.kill()
                 process.wait()
-        tally = one.load.stop()
+        tally = daemon.load.stop()
     if not tally.clean:
         raise RuntimeError(f"not every frame was answered as it should be: {tally}")
 

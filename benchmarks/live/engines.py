@@ -88,13 +88,13 @@ def measured(model: str, machine: Machine, count: int, seconds: float) -> tuple[
             {side: rig.saturate([stage], [expected_s[side]], seconds)[0].service_s for side, stage in stages.items()}
             for _ in range(count)
         ]
-    found, predicted_ms = gain(rounds, placement.devices), 1e3 * placement.cost_s
+    outcome, predicted_ms = gain(rounds, placement.devices), 1e3 * placement.cost_s
     row = {
         "model": model,
         **{f"{side} ms": _ms(rounds, side) for side in rounds[0]},
-        "better / placement": found.ratio,
-        "it is": found.verdict,
-        "itself / placement": found.itself,
+        "better / placement": outcome.ratio,
+        "it is": outcome.verdict,
+        "itself / placement": outcome.itself,
         "segments": len(segments(network.graph, 0, placement.devices)),
         "predicted ms": predicted_ms,
         "transfers ms": 1e3 * transfers_s(costs, placement),
@@ -105,7 +105,7 @@ def measured(model: str, machine: Machine, count: int, seconds: float) -> tuple[
         "cold s": cold_s,
         "warm s": warm_s,
     }
-    return row, found
+    return row, outcome
 
 
 def gain(rounds: Sequence[Round], devices: Sequence[str]) -> Gain:
@@ -132,16 +132,16 @@ def transfers_s(costs: OperatorCosts, placement: StagePlacement) -> float:
 
 def verdicts(gains: Sequence[Gain]) -> list[str]:
     """Whether the aims are met by placements that mix engines. `gains` (networks,)."""
-    mixed = [one for one in gains if one.itself is None]
-    not_slower = sum(one.ratio.median >= 1 - NOISE for one in mixed)
-    faster = sum(one.ratio.median >= GAIN and one.verdict == "gain" for one in mixed)
-    told = [
+    mixed = [outcome for outcome in gains if outcome.itself is None]
+    not_slower = sum(outcome.ratio.median >= 1 - NOISE for outcome in mixed)
+    faster = sum(outcome.ratio.median >= GAIN and outcome.verdict == "gain" for outcome in mixed)
+    lines = [
         f"placements that mix engines: {len(mixed)} of {len(gains)}",
         f"of these never slower than the better engine, {NOISE:.0%} noise: {not_slower} (aim: all)",
         f"of these at least {GAIN:g} times as fast: {faster} (aim: {GAINERS})",
     ]
-    off = [abs(one.itself.median - 1) for one in gains if one.itself is not None]
-    return [*told, f"the others, an engine against itself: up to {max(off):.1%} off, which is noise"] if off else told
+    off = [abs(outcome.itself.median - 1) for outcome in gains if outcome.itself is not None]
+    return [*lines, f"the others, an engine against itself: up to {max(off):.1%} off, which is noise"] if off else lines
 
 
 def engines(
@@ -158,8 +158,8 @@ def engines(
     rows: list[Row] = []
     for model in chosen.split(","):
         report.step(model)
-        row, found = measured(model, machine, *(QUICK if quick else FULL))
+        row, outcome = measured(model, machine, *(QUICK if quick else FULL))
         rows.append(row)
-        gains.append(found)
+        gains.append(outcome)
         report.save(rows)
     report.show("Two engines on one core, and the exact placement over both", rows, verdicts(gains))

@@ -50,8 +50,8 @@ def first_answer(
     for model in models.split(","):
         report.step(model)
         path = resolve_model(f"zoo:{model}", print)
-        found = spreads([_round(path, machine) for _ in range(count)])
-        rows.append({"model": model, **{name: found[name] for name in _COLUMNS}})
+        figures = spreads([_round(path, machine) for _ in range(count)])
+        rows.append({"model": model, **{name: figures[name] for name in _COLUMNS}})
         report.save(rows)
     notes = ["medians over the rounds, and their quartiles", "warm - engine: at most 2 s is the aim"]
     report.show(f"start to first answer, {machine}", rows, notes)
@@ -61,24 +61,24 @@ def _round(path: Path, machine: str) -> dict[str, float]:
     """Seconds and frames of all sides, one after the other, so that each has the machine to itself."""
     started_s = time.monotonic()
     with child_process("benchmarks.rigs.first_session", path=str(path)):
-        found = {"engine_s": time.monotonic() - started_s}
+        figures = {"engine_s": time.monotonic() - started_s}
     with fresh_cache():
-        with _started(path, machine, found, "cold") as daemon:
-            found |= _served(daemon)
-        with _started(path, machine, found, "warm") as daemon:
-            found |= _lost_and_found(daemon)
-    return {**found, "warm - engine_s": found["warm_s"] - found["engine_s"]}
+        with _started(path, machine, figures, "cold") as daemon:
+            figures |= _served(daemon)
+        with _started(path, machine, figures, "warm") as daemon:
+            figures |= _lost_and_found(daemon)
+    return {**figures, "warm - engine_s": figures["warm_s"] - figures["engine_s"]}
 
 
 @contextmanager
-def _started(path: Path, machine: str, found: dict[str, float], how: str) -> Iterator[ChildDaemon]:
+def _started(path: Path, machine: str, figures: dict[str, float], how: str) -> Iterator[ChildDaemon]:
     started_s = time.monotonic()
     with child_daemon(str(path), "--machine", machine) as daemon:
-        found[f"{how}_ready_s"] = time.monotonic() - started_s
+        figures[f"{how}_ready_s"] = time.monotonic() - started_s
         with Client(daemon.endpoint, timeout_s=_PATIENCE_S) as client:
             (frame,) = random_frames(model_inputs(client.metadata()["model"]), 1, seed=0)
             client.infer(frame)
-        found[f"{how}_s"] = time.monotonic() - started_s
+        figures[f"{how}_s"] = time.monotonic() - started_s
         yield daemon
 
 

@@ -61,20 +61,20 @@ def poisson(rate_fps: float, seconds: float, seed: str) -> list[float]:
     """Ascending times of arrivals from 0 on; at least one."""
     rng = random.Random(seed)
     at_s = rng.expovariate(rate_fps)
-    found: list[float] = []
-    while at_s < seconds or not found:
-        found.append(at_s)
+    arrivals_s: list[float] = []
+    while at_s < seconds or not arrivals_s:
+        arrivals_s.append(at_s)
         at_s += rng.expovariate(rate_fps)
-    return found
+    return arrivals_s
 
 
 def together(heard: Sequence[Heard]) -> Heard:
     """Results of several rounds as of one."""
     return Heard(
-        [latency_s for one in heard for latency_s in one.latencies_s],
-        sum(one.refused for one in heard),
-        sum(one.failed for one in heard),
-        sum(one.lost for one in heard),
+        [latency_s for result in heard for latency_s in result.latencies_s],
+        sum(result.refused for result in heard),
+        sum(result.failed for result in heard),
+        sum(result.lost for result in heard),
     )
 
 
@@ -89,12 +89,12 @@ class AtRate:
 
     def p50_ms(self, side: str) -> Spread | None:
         """Spread of the rounds' median latencies; None if a round had no answers."""
-        its = [one[side].latencies_s for one in self.rounds]
-        return Spread.of(1e3 * percentile(one, 50) for one in its) if all(its) else None
+        by_round = [by_side[side].latencies_s for by_side in self.rounds]
+        return Spread.of(1e3 * percentile(latencies_s, 50) for latencies_s in by_round) if all(by_round) else None
 
     def row(self, side: str) -> Row:
         """p99 is of the frames of all rounds together, as one round has too few."""
-        heard = together([one[side] for one in self.rounds])
+        heard = together([by_side[side] for by_side in self.rounds])
         return {
             "model": self.model,
             "load %": self.percent,
@@ -206,17 +206,17 @@ def server_side(rig: Rig, name: str, python: str, network: Network, waiting: int
 
 def _find_plans(control: Client, asked: ChildProcess) -> dict[str, Plan]:
     """Plans by objective. The daemon finds that for throughput under load, that for latency with single frames."""
-    found: dict[str, Plan] = {}
+    plans: dict[str, Plan] = {}
     until_s = time.monotonic() + _TUNING_TIMEOUT_S
-    while len(found) < len(OBJECTIVES):
+    while len(plans) < len(OBJECTIVES):
         if time.monotonic() > until_s:
             raise Failure(f"no plan for {' and '.join(OBJECTIVES)} was found in {_TUNING_TIMEOUT_S:g} s")
-        asked.ask(seconds=_BURST_S, in_flight=1 if "throughput" in found else IN_FLIGHT)
+        asked.ask(seconds=_BURST_S, in_flight=1 if "throughput" in plans else IN_FLIGHT)
         tuner, live = control.call("tuner_get")["tuner"], live_plan(control)
         for objective, best in tuner["plans"].items() if tuner["state"] == "watching" else ():
             if best is not None and best["plan"] == str(live):
-                found[objective] = live
-    return found
+                plans[objective] = live
+    return plans
 
 
 def _all_sides(
@@ -228,7 +228,7 @@ def _all_sides(
     control, asked = daemon_side(rig, network, machine, "auto")
     plans = _find_plans(control, asked)
     waiting = int(control.metadata()["server"]["max_in_flight"])
-    found = [Loaded(AUTO, asked)]
+    loaded = [Loaded(AUTO, asked)]
     if plans["latency"] == plans["throughput"]:
         notes[AUTO] = f"its plans for both objectives are one, {plans['latency']}: nothing can change"
     for name, objective in zip(FIXED, ("latency", "throughput"), strict=True):
@@ -236,24 +236,24 @@ def _all_sides(
         fixed, asked = daemon_side(rig, network, machine, objective)
         set_live(fixed, plans[objective])
         asked.ask(seconds=_BURST_S, in_flight=1)
-        found.append(Loaded(name, asked))
+        loaded.append(Loaded(name, asked))
     for name in names:
         tell(f"{network.model}: starting {name}")
         if name == SINGLE:
             single, asked = daemon_side(rig, network, machine, "auto", "--batch", "1")
             _find_plans(single, asked)
-            found.append(Loaded(name, asked))
+            loaded.append(Loaded(name, asked))
         elif name in (THREADS, COPIES):
-            its = {"path": str(network.path), "inputs": network.inputs, "cores": network.cores}
-            engine = rig.child("queue_process", copies=name, **its, waiting=waiting)
+            options = {"path": str(network.path), "inputs": network.inputs, "cores": network.cores}
+            engine = rig.child("queue_process", copies=name, **options, waiting=waiting)
             engine.ask(seconds=0.3)
-            found.append(Loaded(name, engine))
+            loaded.append(Loaded(name, engine))
         elif name in SERVERS:
             try:
-                found.append(server_side(rig, name, interpreters[name], network, waiting))
+                loaded.append(server_side(rig, name, interpreters[name], network, waiting))
             except Failure as failure:
                 notes[name] = f"left out: {failure}"
-    return found, control, notes
+    return loaded, control, notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +268,7 @@ class Sweep:
     def over(self, model: str, sides: Sequence[Loaded], capacity_fps: float, tell: Tell) -> Iterator[AtRate]:
         for percent in self.percents:
             rate_fps = capacity_fps * percent / 100
-            found = []
+            heard_rounds = []
             for number, turn in enumerate(in_turns(sides, self.rounds)):
                 long_s = LEAD_S + max(self.seconds, self.frames / rate_fps)
                 at_s = poisson(rate_fps, long_s, f"{model} {percent} {number}")
@@ -276,8 +276,8 @@ class Sweep:
                 for side in turn:
                     tell(f"{model}: {percent:g}% of capacity, round {number + 1} of {self.rounds}, {side.name}")
                     heard[side.name] = side.arrivals(at_s, LEAD_S)
-                found.append(heard)
-            yield AtRate(model, percent, rate_fps, found)
+                heard_rounds.append(heard)
+            yield AtRate(model, percent, rate_fps, heard_rounds)
 
 
 def _climb(
@@ -325,31 +325,31 @@ def load(
     names = [name for name in names if name not in absent]
     report = Report("load", versions([name for name in names if name in SERVERS], interpreters))
     stem = f"load_{name}" if name else "load"
-    found: list[AtRate] = []
+    swept: list[AtRate] = []
     stepped: list[Row] = []
     for model in models.split(","):
         report.step(model)
         network = Network.of(model, described)
         with Rig() as rig:
-            sides, control, told = _all_sides(rig, network, described, names, interpreters, report.glance)
-            notes |= {f"{model}, {name}": note for name, note in told.items()}
+            sides, control, remarks = _all_sides(rig, network, described, names, interpreters, report.glance)
+            notes |= {f"{model}, {name}": note for name, note in remarks.items()}
             by_name = {side.name: side for side in sides}
             busy = by_name[FIXED[1]].asked.ask(seconds=_CAPACITY_S, in_flight=IN_FLIGHT)
             capacity_fps: float = busy["fps"]
             sweep = Sweep(loads if count else (), count, seconds, frames)
-            for its in sweep.over(model, sides, capacity_fps, report.glance):
-                found.append(its)
-                report.save(_rows(found), stem)
+            for at_rate in sweep.over(model, sides, capacity_fps, report.glance):
+                swept.append(at_rate)
+                report.save(_rows(swept), stem)
             if steps:
                 stepped.append(_climb(model, by_name[AUTO], control, capacity_fps, steps, hold, report.glance))
                 report.save(stepped, f"{stem}_steps")
-    if found:
-        report.show("Latency by load, Poisson arrivals, from when a frame was to be sent", _rows(found))
+    if swept:
+        report.show("Latency by load, Poisson arrivals, from when a frame was to be sent", _rows(swept))
     if stepped:
         report.show(f"Steps of the load, {CALM:g} to {BUSY:g}% of capacity and back", stepped)
     for name, note in notes.items():
         print(f"load: {name}: {note}", file=sys.stderr)
 
 
-def _rows(found: Sequence[AtRate]) -> list[Row]:
-    return [its.row(side) for its in found for side in SIDES if side in its.rounds[0]]
+def _rows(swept: Sequence[AtRate]) -> list[Row]:
+    return [at_rate.row(side) for at_rate in swept for side in SIDES if side in at_rate.rounds[0]]

@@ -142,14 +142,16 @@ def drive(child: ChildProcess, load: SteadyLoad, unrest: Unrest, seconds: float)
     return child.ask()
 
 
-def _row(what: str, found: dict[str, float]) -> Row:
-    return {"what": what, "count": int(found["count"])} | {f"{share} ms": 1e3 * found[share] for share in _SHARES}
+def _row(what: str, figures: dict[str, float]) -> Row:
+    return {"what": what, "count": int(figures["count"])} | {f"{share} ms": 1e3 * figures[share] for share in _SHARES}
 
 
-def show_turns(found: dict[str, Any], tally: Tally, places: int, changes: int, report: Report) -> None:
-    by_what = sorted(found["by_what"].items(), key=lambda item: -item[1]["largest"])
-    rows = [_row("turns", found["turns"]), *(_row(what, its) for what, its in by_what)]
-    longest: list[Row] = [{"ms": 1e3 * seconds, "what came, with ms": told} for seconds, told in found["longest"]]
+def show_turns(stretches: dict[str, Any], tally: Tally, places: int, changes: int, report: Report) -> None:
+    by_what = sorted(stretches["by_what"].items(), key=lambda item: -item[1]["largest"])
+    rows = [_row("turns", stretches["turns"]), *(_row(what, figures) for what, figures in by_what)]
+    longest: list[Row] = [
+        {"ms": 1e3 * seconds, "what came, with ms": causes} for seconds, causes in stretches["longest"]
+    ]
     aims = ", ".join(f"{share} {aim_ms:g} ms" for share, aim_ms in _AIM_MS.items())
     report.show(
         "CPU time of the daemon's loop between two polls",
@@ -176,13 +178,18 @@ def loop(
         folder = rig.folder()
         machine = machine_file(folder, [f"p{i}" for i in range(places)])
         plans = plans_over(model, machine)
-        its = {"model": f"zoo:{model}", "machine": str(machine), "endpoint": "tcp://127.0.0.1:0", "keep": str(folder)}
-        child = rig.child("loop_process", **its)
+        options = {
+            "model": f"zoo:{model}",
+            "machine": str(machine),
+            "endpoint": "tcp://127.0.0.1:0",
+            "keep": str(folder),
+        }
+        child = rig.child("loop_process", **options)
         up = child.ready
         control = rig.control(up["endpoint"])
         load = rig.enter_context(SteadyLoad(up["endpoint"], up["slots"] + _EXTRA_IN_FLIGHT))
         unrest = Unrest(control, plans, random.Random(0))
         report.step(f"{seconds:g} s of unrest on {places} places")
-        found = drive(child, load, unrest, seconds)
+        stretches = drive(child, load, unrest, seconds)
         tally = load.stop()
-    show_turns(found, tally, places, unrest.changes, report)
+    show_turns(stretches, tally, places, unrest.changes, report)

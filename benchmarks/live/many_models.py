@@ -49,7 +49,9 @@ def many_models(
         _, alone = rig.enter_context(_serving(folder / "alone", path, names[:1]))
         report.glance(f"{count} start")
         ready_s, many = rig.enter_context(_serving(folder / "many", path, names))
-        hot, lone = (rig.child("arrivals_process", endpoint=its.endpoint, model=names[0]) for its in (many, alone))
+        hot, lone = (
+            rig.child("arrivals_process", endpoint=daemon.endpoint, model=names[0]) for daemon in (many, alone)
+        )
         for asked in (lone, hot):
             report.glance("tuned")
             asked.ask(seconds=tuning_s, in_flight=IN_FLIGHT)
@@ -71,8 +73,8 @@ def many_models(
             "MiB of all processes": many_mib,
             "MiB of all processes, one model alone": alone_mib,
             "MiB of an idle model beside its weights": (many_mib - alone_mib) / (count - 1) - weights_mib,
-            "frames/s of the one that is asked": Spread.of(its["hot"]["fps"] for its in bursts),
-            "over those of one alone": Spread.of(its["hot"]["fps"] / its["alone"]["fps"] for its in bursts),
+            "frames/s of the one that is asked": Spread.of(burst["hot"]["fps"] for burst in bursts),
+            "over those of one alone": Spread.of(burst["hot"]["fps"] / burst["alone"]["fps"] for burst in bursts),
             "ms of an idle one's first frame meanwhile, median": 1e3 * statistics.median(first_s),
             "ms of an idle one's first frame meanwhile, most": 1e3 * max(first_s),
         },

@@ -87,26 +87,26 @@ def executed(network: str, sequence: int, here: OnePlace, rig: StageRig) -> Iter
 
 def executed_rows(results: Sequence[Executed]) -> Iterator[Row]:
     """A row for each of `results`, in which all schemes of a network at one p are adjacent."""
-    for (network, sequence), group in groupby(results, key=lambda one: (one.network, one.sequence)):
-        own = {one.scheme: one for one in group}
-        for scheme, one in own.items():
+    for (network, sequence), group in groupby(results, key=lambda result: (result.network, result.sequence)):
+        own = {result.scheme: result for result in group}
+        for scheme, result in own.items():
             yield {
                 "network": TITLES[network],
                 "p": sequence,
                 "scheme": scheme,
-                "segments": one.segments,
-                "on paper ms": 1e3 * one.on_paper_s,
-                "predicted ms": 1e3 * one.predicted_s,
-                "measured ms": 1e3 * one.measured_s,
-                "error %": 100 * (one.measured_s / one.predicted_s - 1),
-                "ALS over it": one.measured_s / own[ALS].measured_s,
-                "optimum over it": one.measured_s / own[AS_RUN].measured_s,
+                "segments": result.segments,
+                "on paper ms": 1e3 * result.on_paper_s,
+                "predicted ms": 1e3 * result.predicted_s,
+                "measured ms": 1e3 * result.measured_s,
+                "error %": 100 * (result.measured_s / result.predicted_s - 1),
+                "ALS over it": result.measured_s / own[ALS].measured_s,
+                "optimum over it": result.measured_s / own[AS_RUN].measured_s,
                 "emulated": "yes",
             }
 
 
 def _error_note(results: Sequence[Executed]) -> str:
-    off = np.abs([one.measured_s / one.predicted_s - 1 for one in results])
+    off = np.abs([result.measured_s / result.predicted_s - 1 for result in results])
     return f"measured against predicted: median {np.median(off):.2%} off, worst {off.max():.2%}"
 
 

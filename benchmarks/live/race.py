@@ -54,18 +54,22 @@ class Raced:
         return [name for name in SIDES if name in self.rounds[0]]
 
     def ms(self, side: str) -> Spread:
-        return Spread.of(1e3 * its[side].frame_s for its in self.rounds)
+        return Spread.of(1e3 * by_side[side].frame_s for by_side in self.rounds)
 
     def best(self, rivals: Collection[str]) -> str | None:
         """The fastest of `rivals` over all rounds; None: none of them took part."""
-        return min((one for one in rivals if one in self.rounds[0]), key=lambda one: self.ms(one).median, default=None)
+        return min(
+            (rival for rival in rivals if rival in self.rounds[0]),
+            key=lambda rival: self.ms(rival).median,
+            default=None,
+        )
 
     def over(self, side: str, rivals: Collection[str]) -> Spread | None:
         """The best rival's time over this side's, by round, as a slow moment of the host affects both sides of it."""
-        best = self.best([one for one in rivals if one != side])
+        best = self.best([rival for rival in rivals if rival != side])
         if best is None or side not in self.rounds[0]:
             return None
-        return Spread.of(its[best].frame_s / its[side].frame_s for its in self.rounds)
+        return Spread.of(by_side[best].frame_s / by_side[side].frame_s for by_side in self.rounds)
 
     def row(self, side: str) -> Row:
         is_daemon = side in DAEMON
@@ -77,27 +81,31 @@ class Raced:
             "best engine / it": self.over(side, PLAIN) if is_daemon else None,
             "best server": self.best(list(SERVERS)) if is_daemon else None,
             "best server / it": self.over(side, list(SERVERS)) if is_daemon else None,
-            "others %": Spread.of(100 * its[side].others for its in self.rounds),
+            "others %": Spread.of(100 * by_side[side].others for by_side in self.rounds),
             "plan": self.plans.get(side),
         }
 
     def cpu_row(self, side: str) -> Row:
         """Microseconds per frame; in each round the components and `waiting` add up to the time of all cores."""
-        readings, best = [its[side] for its in self.rounds], self.best(PLAIN)
+        readings, best = [by_side[side] for by_side in self.rounds], self.best(PLAIN)
         return {
             "model": self.model,
             "side": side,
             **{
-                f"{what} µs": Spread.of(1e6 * its.cpu_s[what] for its in readings)
+                f"{what} µs": Spread.of(1e6 * reading.cpu_s[what] for reading in readings)
                 if what in readings[0].cpu_s
                 else None
                 for what in _SPENDERS
             },
             "best engine's CPU / it": None
             if best is None
-            else Spread.of(sum(its[best].cpu_s.values()) / sum(its[side].cpu_s.values()) for its in self.rounds),
-            "waiting µs": Spread.of(1e6 * (self.cores * its.frame_s - sum(its.cpu_s.values())) for its in readings),
-            "all cores µs": Spread.of(1e6 * self.cores * its.frame_s for its in readings),
+            else Spread.of(
+                sum(by_side[best].cpu_s.values()) / sum(by_side[side].cpu_s.values()) for by_side in self.rounds
+            ),
+            "waiting µs": Spread.of(
+                1e6 * (self.cores * reading.frame_s - sum(reading.cpu_s.values())) for reading in readings
+            ),
+            "all cores µs": Spread.of(1e6 * self.cores * reading.frame_s for reading in readings),
         }
 
 
@@ -136,7 +144,7 @@ def race(
     names = [name for name in names if name not in left_out]
     report = Report("race", versions([name for name in SERVERS if name in names], interpreters), quick=quick)
     file = _file(machine, part)
-    found: list[Raced] = []
+    raced: list[Raced] = []
     for model in models.split(","):
         report.step(model)
         try:
@@ -151,12 +159,12 @@ def race(
             left_out |= {name: f"{model}: {why}" for name, why in sides_of_it.left_out.items()}
             if not rounds[0]:
                 raise BadInput(f"--sides {sides}: none of them is there: {'; '.join(left_out.values())}")
-            found.append(Raced(model, rounds, len(network.cores), sides_of_it.plans))
+            raced.append(Raced(model, rounds, len(network.cores), sides_of_it.plans))
         for name, row_of in ((file, Raced.row), (f"{file}_cpu", Raced.cpu_row)):
-            rows = [row_of(network, side) for network in found for side in network.sides]
+            rows = [row_of(network, side) for network in raced for side in network.sides]
             report.save_by("model", rows, name, add=add)
-    if found:
-        _show(found, machine, report)
+    if raced:
+        _show(raced, machine, report)
         print(f"written to {report.folder / file}.csv, {report.folder / file}_cpu.csv")
     for name, why in left_out.items():
         print(f"race: {name} is left out: {why}", file=sys.stderr)

@@ -134,8 +134,8 @@ def _lose(watched: Watched, name: str) -> None:
     """Kill the workers of a place until the daemon gives the place up."""
 
     def place(status: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = next(place for place in status["places"] if place["name"] == name)
-        return found
+        state: dict[str, Any] = next(place for place in status["places"] if place["name"] == name)
+        return state
 
     while True:
         watched.until(lambda status: place(status)["state"] in ("up", "out"), f"a worker on {name}")

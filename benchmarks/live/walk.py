@@ -111,13 +111,13 @@ class Walked:
 
     def seen(self) -> list[Seen]:
         """All calls recorded so far, in the order of time."""
-        found = [
+        calls = [
             Seen(at_ns, process, kind, tuple(chain))
             for process, lines in self._lines()
             for at_ns, kind, chain in lines
             if kind in ("call", "send")
         ]
-        return sorted(found, key=lambda one: one.at_ns)
+        return sorted(calls, key=lambda call: call.at_ns)
 
     def events(self) -> list[str]:
         return [event["kind"] for event in events_since(self.client)]
@@ -161,31 +161,31 @@ def walk_of(seen: Sequence[Seen], idle: Sequence[Seen], usual: Sequence[Seen] = 
     """The calls of `seen` that are neither in `idle` nor in `usual`, with the calls that lead to them."""
     never, known = _calls(idle), _calls(usual)
     entered = _calls(seen) - never
-    own = [one for one in seen if one.kind == "call" and (one.process, one.chain) not in never | known]
-    sent = [(one.process, one.chain[-1]) for one in seen if one.kind == "send"]
+    own = [call for call in seen if call.kind == "call" and (call.process, call.chain) not in never | known]
+    sent = [(call.process, call.chain[-1]) for call in seen if call.kind == "send"]
     hops: dict[tuple[str, str], None] = {}
     between: set[tuple[str, str]] = set()
     leading = set(sent)
-    for one in own:
-        for depth in range(1, len(one.chain) + 1):
-            *above, name = one.chain[:depth]
-            if (one.process, (*above, name)) not in entered:
+    for call in own:
+        for depth in range(1, len(call.chain) + 1):
+            *above, name = call.chain[:depth]
+            if (call.process, (*above, name)) not in entered:
                 continue  # it has been running since before: a process's loop
-            hops.setdefault((one.process, name))
+            hops.setdefault((call.process, name))
             if above:
-                leading.add((one.process, above[-1]))
+                leading.add((call.process, above[-1]))
                 if _file(above[-1]) != _file(name):
-                    between.add((one.process, name))
+                    between.add((call.process, name))
     main = [hop for hop in hops if hop in leading & between]
     return Walk(tuple(hops), len(main), len(own), len(sent) - usual_sends)
 
 
 def _calls(seen: Sequence[Seen]) -> set[tuple[str, Chain]]:
-    return {(one.process, one.chain) for one in seen if one.kind == "call"}
+    return {(call.process, call.chain) for call in seen if call.kind == "call"}
 
 
 def within(span: Span, seen: Sequence[Seen]) -> list[Seen]:
-    return [one for one in seen if span[0] <= one.at_ns < span[1]]
+    return [call for call in seen if span[0] <= call.at_ns < span[1]]
 
 
 # --- the two walks ------------------------------------------------------------------------------------------------
@@ -227,8 +227,8 @@ def walk_proposal(tree: Path, model: str, machine: str) -> Walk:
             elif "trial" in new and "plan_live" in new[new.index("trial") :] and "tuning_ended" not in new:
                 break
         seen = daemon.seen()
-        often = [one for other in usual for one in within(other, seen)]
-        sends = sum(one.kind == "send" for one in within(usual[-1], seen))
+        often = [call for other in usual for call in within(other, seen)]
+        sends = sum(call.kind == "send" for call in within(usual[-1], seen))
         return walk_of(within(span, seen), within(idle, seen), often, sends)
 
 
@@ -244,10 +244,10 @@ def walk(
     for what, follow, places in (("frame", walk_frame, 1), ("proposal", walk_proposal, 2)):
         print(f"walk: {what} ...", flush=True)
         with tempfile.TemporaryDirectory() as folder:
-            found = follow(tree, model, str(machine_file(Path(folder), [f"p{i}" for i in range(places)])))
-        files, hops = {_file(name) for _, name in found.hops}, len(found.hops)
-        counts = {"main hops": found.main_hops, "calls": found.calls, "crossings": found.crossings}
+            route = follow(tree, model, str(machine_file(Path(folder), [f"p{i}" for i in range(places)])))
+        files, hops = {_file(name) for _, name in route.hops}, len(route.hops)
+        counts = {"main hops": route.main_hops, "calls": route.calls, "crossings": route.crossings}
         rows.append({"walk": what, "files": len(files), "hops": hops, **counts})
-        for number, (process, name) in enumerate(found.hops, 1):
+        for number, (process, name) in enumerate(route.hops, 1):
             print(f"{number:4} {process:32} {name}")
     show("One frame and one proposal, followed", rows, ["files and hops: see the head of live/walk.py"])

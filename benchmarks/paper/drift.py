@@ -146,11 +146,11 @@ QUIET: Final = Disturbance(NOTHING, 0.0, Slowed())
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """`told`: the costs that planners know; `truth`: the true costs. `best`: the best plan by the true costs."""
+    """`costs`: those that planners know; `truth`: the true costs. `best`: the best plan by the true costs."""
 
     network: str
     machine: Machine
-    told: Costs
+    costs: Costs
     truth: Costs
     best: Plan
 
@@ -190,11 +190,11 @@ def best_plan(costs: Costs) -> Plan:
 
 def case_of(network: str, machine: Machine, number: int) -> Case:
     graph = read_model(resolve_model(f"zoo:{network}", print)).graph
-    told = roofline_costs(graph, group_layers(graph), machine)
-    off = with_error(told, SIGMA, random.Random(f"{network} {machine.name} {number}"))
-    columns = {place: kind[0] for kind in kinds_of(told) for place in kind}  # places that are alike stay so
-    truth = replace(off, time_s=off.time_s[:, [columns[place] for place in range(len(told.places))]])
-    return Case(network, machine, told, truth, best_plan(truth))
+    costs = roofline_costs(graph, group_layers(graph), machine)
+    off = with_error(costs, SIGMA, random.Random(f"{network} {machine.name} {number}"))
+    columns = {place: kind[0] for kind in kinds_of(costs) for place in kind}  # places that are alike stay so
+    truth = replace(off, time_s=off.time_s[:, [columns[place] for place in range(len(costs.places))]])
+    return Case(network, machine, costs, truth, best_plan(truth))
 
 
 def of_64_places() -> Machine:
@@ -233,7 +233,7 @@ class Drifting(PaperDaemon):
         self._plans: dict[int, Plan] = {}
         self._known_s: dict[tuple[Stage, bool], float] = {}
         self._search: tuple[Any, Any, int] | None = None
-        self._layers = Layers(case.told, ())
+        self._layers = Layers(case.costs, ())
         self.cores = _cores(case, way)
         slots = len(self.cores.lifecycle.places.by_name) * 2 + 2
         super().__init__(self.cores.handle, slots + 4, BUILD_S)
@@ -306,7 +306,7 @@ class Drifting(PaperDaemon):
     def _begin(self, begin: tm.Begin) -> tm.Begin:
         if self._way != "restart":
             return begin
-        costs = self._case.told
+        costs = self._case.costs
         start = seed([layer.weight for layer in costs.layers], costs.places, legal_cuts=costs.legal_cuts)
         return msgspec.structs.replace(begin, start=start, order=start.places)
 
@@ -423,7 +423,7 @@ def _runs(job: Job) -> tuple[Case, list[Run]]:
     network, machine = MACHINES[on]
     case = case_of(network, machine(), number)
     place = random.Random(number).choice(case.best.places)
-    known = {one.name: one for one in disturbances(case.machine, place)}
+    known = {disturbance.name: disturbance for disturbance in disturbances(case.machine, place)}
     happens = known.get(what, QUIET)
     return case, [run_of(case, way, happens, number, seconds) for way in ("oracle", *WAYS)]
 
@@ -476,18 +476,18 @@ def drift(
     """Places, links and cores slowed while frames flow, each way to make up for it, in virtual time: minutes."""
     simulated = f"costs, true ones off by {SIGMA:g}; parts by {PART_NOISE:g}, places by {PLACE_NOISE:g}; all time"
     report = Report("drift", {"simulated": simulated})
-    names = {one.name: one for one in disturbances(paper_machine("C5"), "fast0")}
+    names = {disturbance.name: disturbance for disturbance in disturbances(paper_machine("C5"), "fast0")}
     jobs: list[Job] = [("C5", 0, NOTHING, seconds)]
     jobs += [("64 places", 0, name, names[name].seconds + AFTER_S) for name in ON_64]
     jobs += [("C5", number, name, names[name].seconds + AFTER_S) for name in names for number in range(draws)]
-    found: dict[tuple[str, str], list[tuple[Case, list[Run]]]] = {}
+    results: dict[tuple[str, str], list[tuple[Case, list[Run]]]] = {}
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         for (machine, number, what, _), (case, runs) in zip(jobs, pool.map(_runs, jobs), strict=True):
             report.step(f"{machine}, draw {number}: {what}")
-            found.setdefault((machine, what), []).append((case, runs))
+            results.setdefault((machine, what), []).append((case, runs))
     rows = [
         row(own[0][0], what, [runs[way] for _, runs in own], [runs[0] for _, runs in own])
-        for (_, what), own in found.items()
+        for (_, what), own in results.items()
         for way in range(len(WAYS) + 1)
     ]
     report.keep("A disturbed pipeline, simulated", rows)

@@ -71,19 +71,19 @@ NOTES: Final = (
 class Case:
     network: str
     machine: str
-    told: Costs
+    costs: Costs
 
     @property
     def names(self) -> list[str]:
-        return [place.name for place in self.told.places]
+        return [place.name for place in self.costs.places]
 
     @property
     def weights(self) -> list[float]:
-        return [layer.weight for layer in self.told.layers]
+        return [layer.weight for layer in self.costs.layers]
 
     @property
     def most_stages(self) -> int:
-        return min(len(self.told.places), len(self.told.layers))
+        return min(len(self.costs.places), len(self.costs.layers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ Maker = Callable[[Case, random.Random], Tuner[Any]]
 def _shisha(heuristic: str) -> Maker:
     def made(case: Case, rng: random.Random) -> Tuner[Any]:
         assign, balance = HEURISTICS[heuristic]
-        return shisha(seed(case.weights, case.told.places, assign=assign), case.told.places, balance=balance)
+        return shisha(seed(case.weights, case.costs.places, assign=assign), case.costs.places, balance=balance)
 
     return made
 
@@ -123,8 +123,8 @@ def _rival(name: RivalName) -> Maker:
 
     def made(case: Case, rng: random.Random) -> Tuner[Any]:
         space = space_of(len(case.weights), case.names, stage_count=case.most_stages)
-        start = seed(case.weights, case.told.places)
-        return rival(name, space, weights=case.weights, places=case.told.places, seed=start, rng=rng, limit=Limit())
+        start = seed(case.weights, case.costs.places)
+        return rival(name, space, weights=case.weights, places=case.costs.places, seed=start, rng=rng, limit=Limit())
 
     return made
 
@@ -138,11 +138,11 @@ def _database(case: Case) -> PipeSearch:
     """Pipe-Search's database, which depends on weights and ranks only, so it is built once for all draws."""
     spaces = (space_of(len(case.weights), case.names, stage_count=count) for count in range(case.most_stages, 0, -1))
     space = next(space for space in spaces if cut_count(space) <= MAX_DATABASE)
-    return pipe_search(space, case.weights, case.told.places)
+    return pipe_search(space, case.weights, case.costs.places)
 
 
 TUNERS: Final[Mapping[str, Maker]] = {
-    GUIDED: lambda case, rng: guided_tuner(case.told),
+    GUIDED: lambda case, rng: guided_tuner(case.costs),
     "shisha H3": _shisha("H3"),
     "shisha H1": _shisha("H1"),
     "SA": _rival("annealing"),
@@ -165,7 +165,7 @@ def cases(networks: Sequence[str]) -> Iterator[Case]:
 def drawn(case: Case, draw: int, sigma: float, tuners: Sequence[str]) -> Iterator[Tuned]:
     """Run each tuner on the same true costs, with its own noise. Raises RuntimeError if no optimum is proven."""
     name = f"{case.network} {case.machine} {draw}"
-    truth = with_error(case.told, sigma, random.Random(name))
+    truth = with_error(case.costs, sigma, random.Random(name))
     solution = exact_plan(truth, Goal(latency_states=0))
     if solution.outcome is not Outcome.OPTIMAL or solution.lower_bound_s is None:
         raise RuntimeError(f"{name}: exact ended as {solution.outcome}")
@@ -174,22 +174,22 @@ def drawn(case: Case, draw: int, sigma: float, tuners: Sequence[str]) -> Iterato
         rng = random.Random(f"{name} {tuner}")
         made = TUNERS[tuner](case, rng)
         began_s = time.process_time()
-        found = run(made, SimulatedEvaluator(truth, noise=NOISE, rng=rng))
+        result = run(made, SimulatedEvaluator(truth, noise=NOISE, rng=rng))
         cpu_s = time.process_time() - began_s
         ratios = {
             trial.plan: exactly.measurement_of(trial.plan).bottleneck_s / solution.lower_bound_s
-            for trial in found.trials
+            for trial in result.trials
         }
-        in_order = tuple(ratios[trial.plan] for trial in found.trials)
-        yield Tuned(case, tuner, in_order, ratios[found.solution], cpu_s)
+        in_order = tuple(ratios[trial.plan] for trial in result.trials)
+        yield Tuned(case, tuner, in_order, ratios[result.solution], cpu_s)
 
 
 # --- tables -------------------------------------------------------------------------------------------------------
 
 
 def row(runs: Sequence[Tuned], network: str, machine: str) -> Row:
-    to_optimum = [one.trials_to_optimum for one in runs]
-    finals = [one.final for one in runs]
+    to_optimum = [tuned.trials_to_optimum for tuned in runs]
+    finals = [tuned.final for tuned in runs]
     return {
         "tuner": runs[0].tuner,
         "network": network,
@@ -200,11 +200,11 @@ def row(runs: Sequence[Tuned], network: str, machine: str) -> Row:
         f"within {AIM_MEDIAN} %": share(to_optimum, AIM_MEDIAN),
         f"within {AIM_95} %": share(to_optimum, AIM_95),
         "ever %": share(to_optimum, 10**9),
-        "trials": median(len(one.ratios) for one in runs),
+        "trials": median(len(tuned.ratios) for tuned in runs),
         "final / optimum": median(finals),
         "its 95%": quantile(finals, 0.95),
-        "frames lost": math.fsum(one.frames_lost for one in runs) / len(runs),
-        "CPU ms": 1e3 * sum(one.cpu_s for one in runs) / sum(len(one.ratios) for one in runs),
+        "frames lost": math.fsum(tuned.frames_lost for tuned in runs) / len(runs),
+        "CPU ms": 1e3 * sum(tuned.cpu_s for tuned in runs) / sum(len(tuned.ratios) for tuned in runs),
     }
 
 
@@ -228,13 +228,15 @@ def guided(
     rows: list[Row] = []
     for case in cases(NETWORKS):
         print(f"guided: {case.network} on {case.machine} ...", flush=True)
-        found = [one for draw in range(draws) for one in drawn(case, draw, sigma, list(TUNERS))]
-        rows += [row([one for one in found if one.tuner == tuner], case.network, case.machine) for tuner in TUNERS]
+        drawn_runs = [tuned for draw in range(draws) for tuned in drawn(case, draw, sigma, list(TUNERS))]
+        rows += [
+            row([tuned for tuned in drawn_runs if tuned.tuner == tuner], case.network, case.machine) for tuner in TUNERS
+        ]
         _database.cache_clear()
-        runs += found
+        runs += drawn_runs
     by_machine = [
-        row([one for one in runs if (one.tuner, one.case.machine) == (GUIDED, machine)], "all", machine)
+        row([tuned for tuned in runs if (tuned.tuner, tuned.case.machine) == (GUIDED, machine)], "all", machine)
         for machine in CONFIGURATIONS
     ]
-    by_tuner = [row([one for one in runs if one.tuner == tuner], "all", "all") for tuner in TUNERS]
+    by_tuner = [row([tuned for tuned in runs if tuned.tuner == tuner], "all", "all") for tuner in TUNERS]
     show("Tuning on wrong costs, simulated", [*by_tuner, *by_machine, *rows], NOTES)

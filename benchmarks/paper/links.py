@@ -79,7 +79,7 @@ def drawn(size: LinkedSize, number: int) -> Costs:
     return Costs(
         layers=tuple(CostLayer(str(i), 1.0, 0, 0) for i in range(size.layers)),
         places=places,
-        time_s=np.stack([layers_s * its for its in np.repeat(times, size.places)], axis=1),
+        time_s=np.stack([layers_s * slowness for slowness in np.repeat(times, size.places)], axis=1),
         transfer_s=np.zeros(size.layers - 1),
         tensors=tuple(_tensors(size.layers, rng)),
         links=tuple(HostLink(host, way, way) for host, way in zip(hosts, ways, strict=True)),
@@ -100,13 +100,13 @@ def measured_links(size: LinkedSize) -> Row:
     for number in range(size.draws):
         costs = drawn(size, number)
         begun_s = time.process_time()
-        found = exact_plan(costs, Goal(replicate=size.copies, objective=size.objective))
+        solution = exact_plan(costs, Goal(replicate=size.copies, objective=size.objective))
         taken_s.append(time.process_time() - begun_s)
-        if found.plan is None or found.lower_bound_s is None:
-            raise RuntimeError(f"{size}: exact ended as {found.outcome}")
-        rate = team_costs(costs).rate(found.plan)
-        over.append(rate.value(size.objective) / found.lower_bound_s - 1)
-        outcomes.append(found.outcome)
+        if solution.plan is None or solution.lower_bound_s is None:
+            raise RuntimeError(f"{size}: exact ended as {solution.outcome}")
+        rate = team_costs(costs).rate(solution.plan)
+        over.append(rate.value(size.objective) / solution.lower_bound_s - 1)
+        outcomes.append(solution.outcome)
         link_bound += rate.is_link_bound
     return {
         "layers": size.layers,
@@ -130,14 +130,14 @@ def enumerated(instances: int, *, copies: bool) -> Row:
     proven = best = number = 0
     over_bound, over_best = [0.0], [0.0]
     for _ in range(instances):
-        found = None
-        while found is None:
+        plan = None
+        while plan is None:
             rng, number = random.Random(number), number + 1
             costs = random_far_costs(rng, rng.randint(1, 7), rng.randint(1, 4))
             solution = exact_plan(costs, Goal(replicate=copies))
-            found = solution.plan
-        least_s = min(its.period_s for its in every_far_chain(costs, len(costs.places), copies=copies))
-        found_s, bound_s = team_costs(costs).rate(found).bottleneck_s, solution.lower_bound_s or 0.0
+            plan = solution.plan
+        least_s = min(chain.period_s for chain in every_far_chain(costs, len(costs.places), copies=copies))
+        found_s, bound_s = team_costs(costs).rate(plan).bottleneck_s, solution.lower_bound_s or 0.0
         is_best = found_s <= least_s * (1 + SAME)
         if solution.outcome is Outcome.OPTIMAL:
             proven, best = proven + 1, best + is_best

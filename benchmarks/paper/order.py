@@ -83,7 +83,8 @@ def drawn_costs(layers: int, number: int) -> Costs:
             (readers[made] if made >= 0 else inputs).add(layer)
     sizes = (4e5 * rng.lognormal(0, 0.5, layers + 1)).astype(int).tolist()
     made_by = [
-        CostTensor(str(made), sizes[made], made, tuple(sorted(its)) or (layers,)) for made, its in enumerate(readers)
+        CostTensor(str(made), sizes[made], made, tuple(sorted(consumers)) or (layers,))
+        for made, consumers in enumerate(readers)
     ]
     return Costs(
         layers=tuple(CostLayer(str(i), 1.0, 0, 0) for i in range(layers)),
@@ -111,7 +112,7 @@ def worth(costs: Costs) -> Worth:
         raise RuntimeError("exact found no chain")
     file_s = team_costs(costs).rate(file_plan).bottleneck_s
     begun_s = time.process_time()
-    found = ordered_plan(
+    ordered = ordered_plan(
         costs,
         layer_needs(costs.tensors, len(costs.layers)),
         file_s,
@@ -119,18 +120,18 @@ def worth(costs: Costs) -> Worth:
         limits=LIMITS,
     )
     seconds = time.process_time() - begun_s
-    return Worth(file_s / found.bottleneck_s, file_s / found.lower_s, found.is_proven, seconds)
+    return Worth(file_s / ordered.bottleneck_s, file_s / ordered.lower_s, ordered.is_proven, seconds)
 
 
 def row_of(name: str, drawn: Sequence[Costs], kind: str) -> Row:
-    found = [worth(on_places(costs, count, kind)) for costs in drawn for count in PLACES]
-    gains, most, proven, seconds = zip(*found, strict=True)
+    worths = [worth(on_places(costs, count, kind)) for costs in drawn for count in PLACES]
+    gains, most, proven, seconds = zip(*worths, strict=True)
     return {
         "network": name,
         "layers": len(drawn[0].layers),
         "sets before cuts": median(map(_downsets, drawn)),
         "places": kind,
-        "plans": len(found),
+        "plans": len(worths),
         "another order is better": sum(gain > BETTER for gain in gains),
         "median gain": median(gains),
         "most gain": max(gains),

@@ -195,7 +195,7 @@ def _gap(problem: Problem, optimum_s: float, name: SolverName, options: SolverOp
 
 def solver_rows(kind: str, results: Sequence[Result]) -> Iterator[Row]:
     for label in results[0].gaps:
-        gaps = [one.gaps[label] for one in results]
+        gaps = [solved.gaps[label] for solved in results]
         missed = [gap.ratio for gap in gaps if gap.ratio > 1]
         wrong = [gap.value_is_wrong for gap in gaps if gap.value_is_wrong is not None]
         yield {
@@ -227,14 +227,14 @@ def _cell(row: Row) -> str:
     return f"{row['missed %']:.0f}% {row['median ratio where missed']:.3f} {row['worst ratio']:.3f}"
 
 
-def network_row(found: Result) -> Row:
+def network_row(solved: Result) -> Row:
     """One network on the board: the cost of each rival over the optimum."""
     return {
-        "network": found.case.network,
-        "transfers": found.case.problem.transfer_counting,
-        "operators": len(found.case.problem.nodes),
-        "optimum ms": 1e3 * found.optimum_s,
-        **{label: gap.ratio for label, gap in found.gaps.items()},
+        "network": solved.case.network,
+        "transfers": solved.case.problem.transfer_counting,
+        "operators": len(solved.case.problem.nodes),
+        "optimum ms": 1e3 * solved.optimum_s,
+        **{label: gap.ratio for label, gap in solved.gaps.items()},
     }
 
 
@@ -248,13 +248,13 @@ def placement_gap(
     kinds: list[Row] = []
     networks: list[Row] = []
     for cases in (random_cases(size), network_cases(size)):
-        for kind, members in groupby(map(result, cases), key=lambda one: one.case.kind):
+        for kind, members in groupby(map(result, cases), key=lambda solved: solved.case.kind):
             report.step(kind)
             results = list(members)
             of_kind = list(solver_rows(kind, results))
             rows += of_kind
             kinds.append(kind_row(of_kind))
-            networks += [network_row(one) for one in results if "on the board" in kind]
+            networks += [network_row(solved) for solved in results if "on the board" in kind]
     report.show("Placements over the optimum, on paper", kinds, NOTES)
     report.show("Networks on the board of the DCG papers, modelled: cost over the optimum", networks)
     report.save(rows)

@@ -51,24 +51,24 @@ _SHOWN_WORDS: Final = 16
 
 def closeness_rows(plans: Sequence[Planned], frames: int) -> Iterator[Row]:
     """Rows for the schemes of one case, each with its own operators on the NPU; without the CPU alone."""
-    found: dict[tuple[int, ...], dict[str, float]] = {}
-    for its in plans:
-        there = its.found.assignment
-        if its.scheme == "baseline":
+    by_placement: dict[tuple[int, ...], dict[str, float]] = {}
+    for plan in plans:
+        there = plan.scheme_plan.assignment
+        if plan.scheme == "baseline":
             continue
-        if there not in found:
-            sides, generator = Sides.of(its.case.path, [place == 1 for place in there]), np.random.default_rng(_SEED)
+        if there not in by_placement:
+            sides, generator = Sides.of(plan.case.path, [place == 1 for place in there]), np.random.default_rng(_SEED)
             noise = (generator.standard_normal(sides.graph.inputs[0].shape, np.float32) for _ in range(frames))
-            found[there] = closeness(list(map(sides.answers, noise)))
+            by_placement[there] = closeness(list(map(sides.answers, noise)))
         yield {
-            "network": its.case.published.title,
-            "form": its.case.form,
-            "scheme": TITLES[its.scheme],
-            "Convs on NPU": its.cell.convs_on_npu,
-            "of": its.convs,
-            "cosine": found[there]["cosine"],
-            "1 - cosine": 1 - found[there]["cosine"],
-            "signal to noise dB": found[there]["signal_to_noise_db"],
+            "network": plan.case.published.title,
+            "form": plan.case.form,
+            "scheme": TITLES[plan.scheme],
+            "Convs on NPU": plan.cell.convs_on_npu,
+            "of": plan.convs,
+            "cosine": by_placement[there]["cosine"],
+            "1 - cosine": 1 - by_placement[there]["cosine"],
+            "signal to noise dB": by_placement[there]["signal_to_noise_db"],
             "frames": frames,
         }
 
@@ -79,11 +79,11 @@ def reader_rows(lines: int) -> Iterator[Row]:
     costs = board_costs(graph, board_devices())
     known: dict[tuple[int, ...], Row] = {}
     for scheme, title in PUBLISHED.items():
-        found = scheme_plan(scheme, costs)
-        assert found is not None  # the CPU runs all
-        if found.assignment not in known:
-            known[found.assignment] = _read_row([place == 1 for place in found.assignment], lines)
-        yield {"scheme": title, **known[found.assignment]}
+        plan = scheme_plan(scheme, costs)
+        assert plan is not None  # the CPU runs all
+        if plan.assignment not in known:
+            known[plan.assignment] = _read_row([place == 1 for place in plan.assignment], lines)
+        yield {"scheme": title, **known[plan.assignment]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Sides:
         model = CleanModel.read(compiled.model_folder, make_scales(compiled, calibration))
         placed = PlacedModel(model, compiled.index, (_CPU, _NPU), 1, device_speed=lambda _: 1.0)
         count = len(in_int8) - (model.graph.operators[-1].op_type == "Softmax")
-        placement = [(_NPU if its else _CPU).name for its in in_int8[:count]]
+        placement = [(_NPU if is_int8 else _CPU).name for is_int8 in in_int8[:count]]
         whole = ((0, count - 1),)
         return cls(placed.stage(whole, placement), placed.stage(whole, [_CPU.name] * count), model.graph)
 
@@ -140,13 +140,15 @@ def _read_row(in_int8: Sequence[bool], lines: int) -> Row:
         np.savez(others, **named)
         sides = Sides.of(path, in_int8, others)
     answers = [sides.answers(_drawn(text, image.shape)) for text in texts]
-    convs = [its for its, one in zip(in_int8, sides.graph.operators, strict=True) if one.op_type == "Conv"]
+    convs = [
+        is_int8 for is_int8, operator in zip(in_int8, sides.graph.operators, strict=True) if operator.op_type == "Conv"
+    ]
     read = [_read(ours[0], characters) for ours, _ in answers]
     return {
         "Convs on NPU": sum(convs),
         "of": len(convs),
         "cosine": closeness(answers)["cosine"],
-        "lines right": sum(one == text for one, text in zip(read, texts, strict=True)),
+        "lines right": sum(reading == text for reading, text in zip(read, texts, strict=True)),
         "lines": lines,
     }
 

@@ -109,14 +109,14 @@ def sunk(model: onnx.ModelProto) -> onnx.ModelProto:
             nodes += [concat, helper.make_node("Relu", [joined], list(node.output), f"{node.output[0]}/relu")]
         else:
             nodes.append(node)
-    found = onnx.ModelProto()
-    found.CopyFrom(model)
-    found.graph.ClearField("node")
-    found.graph.node.extend(node for node in nodes if not gone.intersection(node.output))
-    stale = [value for value in found.graph.value_info if value.name in gone]
+    rebuilt = onnx.ModelProto()
+    rebuilt.CopyFrom(model)
+    rebuilt.graph.ClearField("node")
+    rebuilt.graph.node.extend(node for node in nodes if not gone.intersection(node.output))
+    stale = [value for value in rebuilt.graph.value_info if value.name in gone]
     for value in stale:
-        found.graph.value_info.remove(value)
-    return found
+        rebuilt.graph.value_info.remove(value)
+    return rebuilt
 
 
 # --- the board --------------------------------------------------------------------------------------------------------
@@ -156,20 +156,20 @@ def board_costs(graph: Graph, devices: Sequence[Device]) -> ProcessorCosts:
 
 
 def cell(graph: Graph, scheme: SchemeName, costs: ProcessorCosts) -> Cell:
-    found = scheme_plan(scheme, costs)
-    assert found is not None  # the CPU runs all
-    return cell_of(found, [operator.op_type for operator in graph.operators])
+    planned = scheme_plan(scheme, costs)
+    assert planned is not None  # the CPU runs all
+    return cell_of(planned, [operator.op_type for operator in graph.operators])
 
 
-def cell_of(found: SchemePlan, ops: Sequence[str]) -> Cell:
+def cell_of(planned: SchemePlan, ops: Sequence[str]) -> Cell:
     """The cell of a plan. `ops` (operators,): types. The last place is the NPU."""
-    there = [op for op, place in zip(ops, found.assignment, strict=True) if place == len(_MACHINE.places) - 1]
+    there = [op for op, place in zip(ops, planned.assignment, strict=True) if place == len(_MACHINE.places) - 1]
     return Cell(
-        ms=1e3 * (found.foretold.latency_s - found.foretold.handover_s),
-        plan=found.plan,
+        ms=1e3 * (planned.foretold.latency_s - planned.foretold.handover_s),
+        plan=planned.plan,
         convs_on_npu=there.count("Conv"),
         relus_on_npu=there.count("Relu"),
-        partitions=len(found.plan.stages),
-        overlapping=found.overlapping,
-        parallel_branches=found.parallel_branches,
+        partitions=len(planned.plan.stages),
+        overlapping=planned.overlapping,
+        parallel_branches=planned.parallel_branches,
     )

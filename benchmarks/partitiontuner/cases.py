@@ -83,7 +83,7 @@ class Planned:
     """
 
     case: Case
-    found: SchemePlan
+    scheme_plan: SchemePlan
     cell: Cell
     convs: int
     planning_s: float
@@ -92,17 +92,17 @@ class Planned:
 
     @property
     def scheme(self) -> SchemeName:
-        return self.found.scheme
+        return self.scheme_plan.scheme
 
     @property
     def stages_s(self) -> float:
         """Unloaded latency without hand-overs."""
-        return self.found.foretold.latency_s - self.found.foretold.handover_s
+        return self.scheme_plan.foretold.latency_s - self.scheme_plan.foretold.handover_s
 
     @property
     def predicted_ms(self) -> float:
         """Predicted time with assumed hand-overs."""
-        return 1e3 * self.found.foretold.latency_s
+        return 1e3 * self.scheme_plan.foretold.latency_s
 
     @property
     def executed_ms(self) -> float | None:
@@ -151,11 +151,11 @@ def ready_for(path: Path, machine: Machine) -> ModelOnMachine:
 
 def planned(case: Case, scheme: SchemeName, costs: ProcessorCosts) -> Planned:
     start_s = time.monotonic()
-    found = scheme_plan(scheme, costs)
+    plan = scheme_plan(scheme, costs)
     planning_s = time.monotonic() - start_s
-    assert found is not None  # the CPU runs all
+    assert plan is not None  # the CPU runs all
     over = _over_bound(costs) if scheme == OURS else 1.0
-    return Planned(case, found, cell_of(found, costs.ops), costs.ops.count("Conv"), planning_s, over)
+    return Planned(case, plan, cell_of(plan, costs.ops), costs.ops.count("Conv"), planning_s, over)
 
 
 def _over_bound(costs: ProcessorCosts) -> float:

@@ -52,15 +52,15 @@ def partitiontuner_fit() -> None:
     devices = board_devices()
     with tempfile.TemporaryDirectory() as folder:
         graphs = {network: read_model(sunk_path(network, Path(folder))).graph for network in NETWORKS}
-    found, board = fitted(devices, graphs), Board(devices, graphs)
+    fit, board = fitted(devices, graphs), Board(devices, graphs)
     report.step("other numbers that hold the same cells")
     sets = number_sets(board, SETS, random.Random(0))
-    numbers, reach = list(number_rows(asdict(numbers_of(devices)), asdict(found), sets)), list(reach_rows(board))
+    numbers, reach = list(number_rows(asdict(numbers_of(devices)), asdict(fit), sets)), list(reach_rows(board))
     report.keep(f"Numbers, in seconds ({MODELLED})", numbers, name="partitiontuner_fit_numbers")
     title = f"How near one set of numbers comes to the CPU alone and TypeSeq ({MODELLED})"
     report.keep(title, reach, name="partitiontuner_fit_reach")
     report.show(f"Table 2 ({MODELLED})", list(cell_rows(graphs, devices, sets)))
-    report.save([asdict(one) for one in sets], "partitiontuner_fit_sets")
+    report.save([asdict(number_set) for number_set in sets], "partitiontuner_fit_sets")
 
 
 def kept_sets() -> list[Numbers]:
@@ -68,7 +68,7 @@ def kept_sets() -> list[Numbers]:
     path = RESULTS / "partitiontuner_fit_sets.csv"
     if not path.is_file():
         return []
-    return [Numbers(**{name: float(its) for name, its in row.items()}) for row in read_csv(path)]
+    return [Numbers(**{name: float(figure) for name, figure in row.items()}) for row in read_csv(path)]
 
 
 def cells_with(graph: Graph, devices: tuple[Device, Device], numbers: Numbers) -> Mapping[SchemeName, Cell]:
@@ -76,13 +76,13 @@ def cells_with(graph: Graph, devices: tuple[Device, Device], numbers: Numbers) -
     return {scheme: cell(graph, scheme, costs) for scheme in SCHEMES}
 
 
-def number_rows(written: Mapping[str, float], found: Mapping[str, float], sets: Sequence[Numbers]) -> Iterator[Row]:
-    for name, its in written.items():
-        others = [getattr(one, name) for one in sets]
+def number_rows(written: Mapping[str, float], fit: Mapping[str, float], sets: Sequence[Numbers]) -> Iterator[Row]:
+    for name, in_file in written.items():
+        others = [getattr(number_set, name) for number_set in sets]
         yield {
             "number": name,
-            "in the file": its,
-            "fit": found[name],
+            "in the file": in_file,
+            "fit": fit[name],
             "least that holds": min(others, default=None),
             "most": max(others, default=None),
             "fitted to": _TO[name],
@@ -92,7 +92,7 @@ def number_rows(written: Mapping[str, float], found: Mapping[str, float], sets: 
 def cell_rows(graphs: Mapping[str, Graph], devices: tuple[Device, Device], sets: Sequence[Numbers]) -> Iterator[Row]:
     """Rows of one cell of Table 2 each, in milliseconds, with its range over all sets of numbers."""
     for network, graph in graphs.items():
-        costs, others = board_costs(graph, devices), [cells_with(graph, devices, one) for one in sets]
+        costs, others = board_costs(graph, devices), [cells_with(graph, devices, number_set) for number_set in sets]
         for (scheme, title), paper in zip(SCHEMES.items(), NETWORKS[network].ms, strict=True):
             ours = cell(graph, scheme, costs).ms
             over = [cells[scheme].ms for cells in others]

@@ -69,8 +69,8 @@ class _Region:
         """The factors of the least `aim` (numbers,) @ factors that satisfy all cells; None: there are none."""
         limits = np.concatenate([1 - self.fixed + self.within, self.fixed - 1 + self.within])
         rows = np.concatenate([self.by_factor, -self.by_factor])
-        found = linprog(aim, A_ub=rows, b_ub=limits, bounds=(_LEAST, _MOST))
-        return np.asarray(found.x, np.float64) if found.success else None
+        result = linprog(aim, A_ub=rows, b_ub=limits, bounds=(_LEAST, _MOST))
+        return np.asarray(result.x, np.float64) if result.success else None
 
     def nearest(self, bounds: Sequence[tuple[float, float]]) -> tuple[float, Floats]:
         """The largest error of a cell, in multiples of its `within`, and the factors that minimise it."""
@@ -79,8 +79,8 @@ class _Region:
         limits = np.concatenate([1 - self.fixed, self.fixed - 1])
         aim = np.zeros(rows.shape[1])
         aim[-1] = 1
-        found = linprog(aim, A_ub=rows, b_ub=limits, bounds=[*bounds, (0, None)])
-        return float(found.fun), np.asarray(found.x[:-1], np.float64)
+        result = linprog(aim, A_ub=rows, b_ub=limits, bounds=[*bounds, (0, None)])
+        return float(result.fun), np.asarray(result.x[:-1], np.float64)
 
 
 class Board:
@@ -103,18 +103,18 @@ class Board:
         """The largest error of cells of the CPU alone and TypeSeq for the other networks, and the numbers that minimise
         it.
         """
-        its = [
+        cells = [
             placed(self._devices, self._costs_of[network], network, scheme)
             for network in NETWORKS
             if network not in without
             for scheme in _LINEAR
         ]
-        off, factors = self._of(its, 1.0).nearest([(0, _MOST)] * len(_NAMES))
+        off, factors = self._of(cells, 1.0).nearest([(0, _MOST)] * len(_NAMES))
         return off, self.numbers(factors)
 
     def _region(self, scheme: SchemeName, within: float, board: tuple[Device, Device] | None = None) -> _Region:
-        its = [placed(board or self._devices, self._costs_of[network], network, scheme) for network in FITTED[scheme]]
-        return self._of(its, within)
+        cells = [placed(board or self._devices, self._costs_of[network], network, scheme) for network in FITTED[scheme]]
+        return self._of(cells, within)
 
     def _of(self, cells: Sequence[PlacedCell], within: float) -> _Region:
         key = tuple((cell.wanted_s, cell.assignment) for cell in cells)
@@ -133,17 +133,17 @@ def number_sets(board: Board, count: int, rng: random.Random) -> list[Numbers]:
 
     Fewer than `count` if the walks find no more.
     """
-    found = [np.ones(len(_NAMES)), *_starts(board)]
+    sets = [np.ones(len(_NAMES)), *_starts(board)]
     generator = np.random.default_rng(rng.randrange(2**32))
     for _ in range(20 * count):
-        if len(found) >= count:
+        if len(sets) >= count:
             break
-        start = found[generator.integers(len(found))]
+        start = sets[generator.integers(len(sets))]
         end = board.region_at(start).corner(generator.standard_normal(len(_NAMES)))
         if end is not None:
             towards = (start + share * (end - start) for share in (1.0, 0.5))
-            found += [its for its in towards if board.region_at(its).holds(its)][:1]
-    return [board.numbers(factors) for factors in found]
+            sets += [factors for factors in towards if board.region_at(factors).holds(factors)][:1]
+    return [board.numbers(factors) for factors in sets]
 
 
 def _starts(board: Board) -> Iterator[Floats]:
@@ -159,8 +159,8 @@ def _starts(board: Board) -> Iterator[Floats]:
             if turn and region.holds(factors):
                 yield factors
                 break
-            found = region.nearest(bounds)[1]
-            factors = np.sqrt(factors * found) if turn % 2 else found
+            nearest = region.nearest(bounds)[1]
+            factors = np.sqrt(factors * nearest) if turn % 2 else nearest
 
 
 def reach_rows(board: Board) -> Iterator[Row]:

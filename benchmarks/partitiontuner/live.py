@@ -73,10 +73,10 @@ class Asked:
         """By stage: the board's total seconds of all frames until now, on any place."""
         with urllib.request.urlopen(self.metrics, timeout=_PATIENCE_S) as page:
             text = page.read().decode()
-        found: defaultdict[int, float] = defaultdict(float)
+        totals_s: defaultdict[int, float] = defaultdict(float)
         for stage, seconds in _SERVICE.findall(text):
-            found[int(stage)] += float(seconds)
-        return found
+            totals_s[int(stage)] += float(seconds)
+        return totals_s
 
 
 def asked(rig: Rig, planned: Planned, machine: str) -> Asked:
@@ -87,7 +87,7 @@ def asked(rig: Rig, planned: Planned, machine: str) -> Asked:
     if status["tuner"]["state"] != "off":
         client.call("tuner_set", pause=True)
     (frame,) = random_frames(model_inputs(client.metadata()["model"]), 1, seed=0)
-    return Asked(client, daemon.metrics, planned.found.plan, status["machine"]["time_scale"], frame)
+    return Asked(client, daemon.metrics, planned.scheme_plan.plan, status["machine"]["time_scale"], frame)
 
 
 def executed(plans: Sequence[Planned], machine: str, rounds: int) -> dict[str, Measured]:
@@ -105,12 +105,12 @@ def executed(plans: Sequence[Planned], machine: str, rounds: int) -> dict[str, M
                 if planned.scheme in sides:
                     with _failure_reported(planned, sides):
                         sides[planned.scheme].send()
-        found: dict[str, Measured] = {}
+        by_scheme: dict[str, Measured] = {}
         for planned in plans:
             if planned.scheme in sides:
                 with _failure_reported(planned):
-                    found[planned.scheme] = sides[planned.scheme].measured()
-        return found
+                    by_scheme[planned.scheme] = sides[planned.scheme].measured()
+        return by_scheme
 
 
 @contextlib.contextmanager

@@ -154,8 +154,8 @@ def _npu_fitted(devices: tuple[Device, Device], cells: Sequence[PlacedCell], num
     """Fit the NPU's numbers, as many as cells. The step goes half of the way, as a full one may overshoot if operators
     move.
     """
-    found = _solved(devices, cells, numbers, _NPU, _least_squares)
-    halves = (math.sqrt(before * after) for before, after in zip(astuple(numbers), astuple(found), strict=True))
+    fit = _solved(devices, cells, numbers, _NPU, _least_squares)
+    halves = (math.sqrt(before * after) for before, after in zip(astuple(numbers), astuple(fit), strict=True))
     return Numbers(*halves)
 
 
@@ -186,12 +186,12 @@ def _wanted_s(cells: Sequence[PlacedCell]) -> Floats:
 
 def _taken_s(devices: tuple[Device, Device], cells: Sequence[PlacedCell]) -> Floats:
     """(cells,): times of their partitions, runs of operators on one place, in sequence."""
-    found = []
+    taken_s = []
     for cell in cells:
         costs = cell.costs_on(devices)
         runs = (list(run) for _, run in groupby(range(len(cell.assignment)), key=cell.assignment.__getitem__))
-        found.append(math.fsum(costs.stage_s([(run[0], run[-1])], cell.assignment[run[0]]) for run in runs))
-    return np.array(found)
+        taken_s.append(math.fsum(costs.stage_s([(run[0], run[-1])], cell.assignment[run[0]]) for run in runs))
+    return np.array(taken_s)
 
 
 _Fit = Callable[[Floats, Floats], Floats]
@@ -225,8 +225,8 @@ def _least_squares(rows: Floats, target: Floats) -> Floats:
 
 def _least_fourth_powers(rows: Floats, target: Floats) -> Floats:
     """Least fourth powers, so that the largest errors count most: damped least squares, reweighted by errors."""
-    found = _least_squares(rows, target)
+    solution = _least_squares(rows, target)
     for _ in range(_REWEIGHTED):
-        weights = np.abs(rows @ found - target) + _NO_ERROR
-        found = found + (_least_squares(weights[:, None] * rows, weights * target) - found) / 3
-    return found
+        weights = np.abs(rows @ solution - target) + _NO_ERROR
+        solution = solution + (_least_squares(weights[:, None] * rows, weights * target) - solution) / 3
+    return solution

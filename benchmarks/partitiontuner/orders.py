@@ -18,9 +18,9 @@ def order_rows(count: int) -> list[Row]:
     for seed in range(count):
         problem = small_problem(seed)
         least_s = least_of_any_order_s(problem)
-        for way, found in zip(ways, (fork_join_blocks(problem), forkjoin(problem)), strict=True):
-            assert found.schedule is not None
-            makespan_s = found.schedule.makespan_s
+        for way, result in zip(ways, (fork_join_blocks(problem), forkjoin(problem)), strict=True):
+            assert result.schedule is not None
+            makespan_s = result.schedule.makespan_s
             ways[way].append(makespan_s / least_s if least_s else 1.0 if makespan_s == 0 else math.inf)
     return [
         {

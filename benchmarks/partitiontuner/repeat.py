@@ -69,16 +69,16 @@ class _Found:
             *accuracy_statements(closeness),
             *reader_statements(self.reader),
         )
-        return [one.row() for one in stated]
+        return [statement.row() for statement in stated]
 
     def _spans(self) -> dict[tuple[str, str, str], str]:
         """Ranges of each cell over all sets, by network, form and scheme."""
-        found: dict[tuple[str, str, str], str] = {}
+        spans: dict[tuple[str, str, str], str] = {}
         for form, sets in self.sets.items():
             for network, scheme in sets[0] if sets else ():
                 ms = [cells[network, scheme].ms for cells in sets]
-                found[network, form, scheme] = f"{min(ms):.1f} to {max(ms):.1f}"
-        return found
+                spans[network, form, scheme] = f"{min(ms):.1f} to {max(ms):.1f}"
+        return spans
 
     def save(self) -> dict[str, list[Row]]:
         """Write the page, and the files that other pages show."""
@@ -117,17 +117,17 @@ class _Found:
 def _cells_by_set(networks: Sequence[str], count: int) -> dict[str, list[dict[Key, Cell]]]:
     """By form, for the first `count` stored sets of numbers: the cells of all networks."""
     sets, devices = kept_sets()[:count], board_devices()
-    found: dict[str, list[dict[Key, Cell]]] = {form: [{} for _ in sets] for form in (GIVEN, SUNK)}
+    by_form: dict[str, list[dict[Key, Cell]]] = {form: [{} for _ in sets] for form in (GIVEN, SUNK)}
     with tempfile.TemporaryDirectory() as folder:
         for case in cases(networks, Path(folder)):
             print(f"partitiontuner: {case} by {len(sets)} sets of numbers ...", flush=True)
             graph = read_model(case.path).graph
             for index, numbers in enumerate(sets):
-                its = {(case.network, scheme): cell for scheme, cell in cells_with(graph, devices, numbers).items()}
+                cells = {(case.network, scheme): cell for scheme, cell in cells_with(graph, devices, numbers).items()}
                 # A network as given counts in both forms, unless the other form differs.
                 for form in (GIVEN, SUNK) if case.form == GIVEN else (SUNK,):
-                    found[form][index].update(its)
-    return found
+                    by_form[form][index].update(cells)
+    return by_form
 
 
 def partitiontuner(
@@ -145,22 +145,22 @@ def partitiontuner(
     check_runnable(machine)
     named, about = networks.split(","), {"emulated": f"{machine.name}, without its time_scale"}
     report = Report("partitiontuner", about, quick=set(named) != set(NETWORKS))
-    found = _Found(report, _cells_by_set(named, sets))
+    collected = _Found(report, _cells_by_set(named, sets))
     with tempfile.TemporaryDirectory() as sunk:
         for case in cases(named, Path(sunk)):
             report.step(str(case))
-            found.sizes_mb.setdefault(case.network, case.path.stat().st_size / 1e6)
+            collected.sizes_mb.setdefault(case.network, case.path.stat().st_size / 1e6)
             costs = processor_costs(ready_for(case.path, machine)).costs
             plans = [planned(case, scheme, costs) for scheme in SCHEMES]
             measured = executed(plans, BOARD, rounds) if rounds else {}
-            found.results += [replace(its, measured=measured.get(its.scheme)) for its in plans]
+            collected.results += [replace(plan, measured=measured.get(plan.scheme)) for plan in plans]
             if answers and case.network in FIGURE_7:
-                found.closeness += closeness_rows(plans, answers)
-            found.save()
+                collected.closeness += closeness_rows(plans, answers)
+            collected.save()
     if lines:
-        found.reader = list(reader_rows(lines))
+        collected.reader = list(reader_rows(lines))
     if graphs:
-        found.orders = order_rows(graphs)
-    for title, rows in found.save().items():
+        collected.orders = order_rows(graphs)
+    for title, rows in collected.save().items():
         if rows:
             report.show(f"{title} (emulated)", rows)

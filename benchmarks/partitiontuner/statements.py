@@ -43,14 +43,14 @@ _Item = TypeVar("_Item", str, Key)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All results of one form. `sets`: cells by each other set of numbers. `told`, `executed`: with hand-overs in their
-    times, predicted and measured. `over_bound`: of our schedule, by network.
+    """All results of one form. `sets`: cells by each other set of numbers. `predicted`, `executed`: with hand-overs in
+    their times, predicted and measured. `over_bound`: of our schedule, by network.
     """
 
     form: str
     cells: Cells
     sets: Sequence[Cells] = ()
-    told: Cells = field(default_factory=dict)
+    predicted: Cells = field(default_factory=dict)
     executed: Cells = field(default_factory=dict)
     over_bound: Mapping[str, float] = field(default_factory=dict)
 
@@ -60,16 +60,18 @@ class Found:
 
 
 def found_of(results: Results, form: str, sets: Sequence[Cells] = ()) -> Found:
-    cells = {(one.case.network, one.scheme): one.cell for one in results}
-    told_ms = {(one.case.network, one.scheme): one.predicted_ms for one in results}
-    executed_ms = {(one.case.network, one.scheme): one.executed_ms for one in results if one.executed_ms is not None}
+    cells = {(result.case.network, result.scheme): result.cell for result in results}
+    predicted_ms = {(result.case.network, result.scheme): result.predicted_ms for result in results}
+    executed_ms = {
+        (result.case.network, result.scheme): result.executed_ms for result in results if result.executed_ms is not None
+    }
     return Found(
         form,
         cells,
         sets,
-        {key: replace(cells[key], ms=ms) for key, ms in told_ms.items()},
+        {key: replace(cells[key], ms=ms) for key, ms in predicted_ms.items()},
         {key: replace(cells[key], ms=ms) for key, ms in executed_ms.items()},
-        {one.case.network: one.over_bound for one in results if one.scheme == OURS},
+        {result.case.network: result.over_bound for result in results if result.scheme == OURS},
     )
 
 
@@ -87,14 +89,14 @@ def size_statements(sizes_mb: Mapping[str, float]) -> Iterator[Statement]:
         )
 
 
-def statements(found: Found) -> list[Statement]:
+def statements(findings: Found) -> list[Statement]:
     return [
-        *_gains(found),
-        *_held(found, _ORDERS),
-        *_reductions(found),
-        *_counts(found),
-        *_held(found, _PLANS),
-        *_optimum(found),
+        *_gains(findings),
+        *_held(findings, _ORDERS),
+        *_reductions(findings),
+        *_counts(findings),
+        *_held(findings, _PLANS),
+        *_optimum(findings),
     ]
 
 
@@ -111,8 +113,8 @@ def _span(over: Sequence[Figures], written: Written) -> str:
 
 def _spans(over: Sequence[Figures], _: Written) -> str:
     """Ranges, one by one."""
-    each_over = ([[one] for one in column] for column in zip(*over, strict=True))
-    return ", ".join(_span(one, lambda figures: f"{figures[0]:g}") for one in each_over)
+    each_over = ([[figure] for figure in column] for column in zip(*over, strict=True))
+    return ", ".join(_span(column, lambda figures: f"{figures[0]:g}") for column in each_over)
 
 
 def _together(over: Sequence[Figures], written: Written) -> str:
@@ -121,7 +123,7 @@ def _together(over: Sequence[Figures], written: Written) -> str:
 
 
 def _stated(
-    found: Found,
+    findings: Found,
     key: str,
     keys: Collection[Key],
     of: Callable[[Cells], Figures],
@@ -137,24 +139,26 @@ def _stated(
 
     `span`: writes the figures over all sets of numbers.
     """
-    ours, wanted = of(found.cells), set(keys)
-    over = [of(cells) for cells in found.sets if cells.keys() >= wanted]
-    others = (found.told, found.executed) if timed else ()
+    ours, wanted = of(findings.cells), set(keys)
+    over = [of(cells) for cells in findings.sets if cells.keys() >= wanted]
+    others = (findings.predicted, findings.executed) if timed else ()
     with_handovers = [written(of(cells)) if cells.keys() >= wanted else "" for cells in others]
     texts = written(ours), span(over, written), *with_handovers
     return CLAIMS.stated(key, texts, judged(ours), kind, **fields)
 
 
-def _held(found: Found, table: Sequence[_Holding]) -> Iterator[Statement]:
+def _held(findings: Found, table: Sequence[_Holding]) -> Iterator[Statement]:
     """Statements that something holds for the schemes' cells of each network: figures are 1 or 0. Those on times are
     apart for networks whose cells were fitted.
     """
     for key, networks, schemes, test, timed in table:
-        known = found.of(networks, *schemes)
-        fitted = [one for one in known if timed and all(one in FITTED.get(scheme, ()) for scheme in schemes)]
+        known = findings.of(networks, *schemes)
+        fitted = [
+            network for network in known if timed and all(network in FITTED.get(scheme, ()) for scheme in schemes)
+        ]
         for kind, own in _apart(known, fitted, "fitted"):
             yield _stated(
-                found,
+                findings,
                 key,
                 [(network, scheme) for network in own for scheme in schemes],
                 partial(_holding, own, schemes, test),
@@ -203,30 +207,30 @@ _GAINS: Final[Sequence[tuple[str, SchemeName, float]]] = (
 )
 
 
-def _gains(found: Found) -> Iterator[Statement]:
+def _gains(findings: Found) -> Iterator[Statement]:
     """Section 4.3: how much faster PartitionTuner is than another scheme."""
     for network, rival, paper in _GAINS:
-        if found.of([network], rival, "partitiontuner"):
+        if findings.of([network], rival, "partitiontuner"):
             pair: Sequence[Key] = [(network, rival), (network, "partitiontuner")]
             yield _stated(
-                found,
+                findings,
                 "gain",
                 pair,
                 partial(_reduced, [pair]),
                 lambda figures: f"{figures[0]:.2f}%",
                 partial(_is_near, paper),
-                kind="fitted" if all(_is_fitted(found, key) for key in pair) else "predicted",
+                kind="fitted" if all(_is_fitted(findings, key) for key in pair) else "predicted",
                 network=NETWORKS[network].title,
                 rival=TITLES[rival],
                 paper=paper,
             )
 
 
-def _is_fitted(found: Found, key: Key) -> bool:
+def _is_fitted(findings: Found, key: Key) -> bool:
     """Whether a cell was fitted, or is of the same schedule as one that was: by their times."""
     network, _ = key
-    of_fitted = (found.cells.get((network, scheme)) for scheme, networks in FITTED.items() if network in networks)
-    return any(cell is not None and abs(cell.ms - found.cells[key].ms) <= _SAME for cell in of_fitted)
+    of_fitted = (findings.cells.get((network, scheme)) for scheme, networks in FITTED.items() if network in networks)
+    return any(cell is not None and abs(cell.ms - findings.cells[key].ms) <= _SAME for cell in of_fitted)
 
 
 def _reduced(pairs: Sequence[Sequence[Key]], cells: Cells) -> Figures:
@@ -250,7 +254,7 @@ _ORDERS: Final[Sequence[_Holding]] = (
         lambda opseq, typeseq: opseq.ms > typeseq.ms,
         True,
     ),
-    ("OpSeq quicker", ("resnext50", "squeezenet"), ("opseq", "typeseq"), lambda one, other: one.ms < other.ms, True),
+    ("OpSeq quicker", ("resnext50", "squeezenet"), ("opseq", "typeseq"), lambda cell, other: cell.ms < other.ms, True),
     (
         "PartitionTuner quicker",
         ("resnet50", "resnext50", "resnet18", "squeezenet"),
@@ -269,7 +273,7 @@ _ORDERS: Final[Sequence[_Holding]] = (
 """Which scheme is faster than which, network by network."""
 
 
-def _reductions(found: Found) -> Iterator[Statement]:
+def _reductions(findings: Found) -> Iterator[Statement]:
     """Figure 6. The CPU alone was fitted for all networks, so the other scheme decides whether a figure is fitted."""
     for key, networks, least, most in (
         ("reduction, most", [network for network in NETWORKS if network != "alexnet"], 30, 100),
@@ -277,15 +281,15 @@ def _reductions(found: Found) -> Iterator[Statement]:
         ("reduction, ResNets", ["resnet50", "resnet18"], 75, 85),
     ):
         keys = [
-            (network, scheme) for network in networks for scheme in ON_NPU if found.of([network], "baseline", scheme)
+            (network, scheme) for network in networks for scheme in ON_NPU if findings.of([network], "baseline", scheme)
         ]
-        fitted = [key for key in keys if _is_fitted(found, key)]
+        fitted = [key for key in keys if _is_fitted(findings, key)]
         for kind, own in _apart(keys, fitted, "fitted"):
             pairs: list[tuple[Key, Key]] = [((network, "baseline"), (network, scheme)) for network, scheme in own]
             yield _stated(
-                found,
+                findings,
                 key,
-                [one for pair in pairs for one in pair],
+                [member for pair in pairs for member in pair],
                 partial(_reduced, pairs),
                 lambda figures: f"{min(figures):.1f} to {max(figures):.1f}%",
                 partial(_are_between, least, most),
@@ -296,7 +300,7 @@ def _reductions(found: Found) -> Iterator[Statement]:
 
 
 def _are_between(least: float, most: float, figures: Figures) -> Repeats:
-    return each(least < one < most for one in figures)
+    return each(least < figure < most for figure in figures)
 
 
 # --- counts -----------------------------------------------------------------------------------------------------------
@@ -337,15 +341,15 @@ _COUNTED: Final = (
 )
 
 
-def _counts(found: Found) -> Iterator[Statement]:
+def _counts(findings: Found) -> Iterator[Statement]:
     """Tables 3 and 4. A row repeats to the extent that its networks do."""
     for column in _COUNTED:
-        known = found.of(NETWORKS, column.scheme)
-        made = [network for network in known if network in column.made_from and found.form in column.forms]
+        known = findings.of(NETWORKS, column.scheme)
+        made = [network for network in known if network in column.made_from and findings.form in column.forms]
         for kind, networks in _apart(known, made, "by construction"):
             paper = [column.paper(network) for network in networks]
             yield _stated(
-                found,
+                findings,
                 f"{column.counts}, {column.scheme}",
                 [(network, column.scheme) for network in networks],
                 partial(column.ours, networks),
@@ -360,12 +364,12 @@ def _counts(found: Found) -> Iterator[Statement]:
 
 
 def _beside_counts(paper: Figures, ours: Figures) -> str:
-    held = sum(one == other for one, other in zip(ours, paper, strict=True))
+    held = sum(figure == other for figure, other in zip(ours, paper, strict=True))
     return f"{', '.join(map(str, ours))} ({held} of {len(ours)})"
 
 
 def _are_equal(paper: Figures, ours: Figures) -> Repeats:
-    return each(one == other for one, other in zip(ours, paper, strict=True))
+    return each(figure == other for figure, other in zip(ours, paper, strict=True))
 
 
 _AHEAD: Final = ("resnet18", "squeezenet")
@@ -391,10 +395,10 @@ _PLANS: Final[Sequence[_Holding]] = (
 """How the plans of two schemes compare, network by network."""
 
 
-def _optimum(found: Found) -> Iterator[Statement]:
+def _optimum(findings: Found) -> Iterator[Statement]:
     """An aim of ours: elsewhere our schedule is a proven optimum."""
-    others = [network for network in found.of(NETWORKS, OURS) if network not in _AHEAD]
-    over = [found.over_bound[network] for network in others if network in found.over_bound]
+    others = [network for network in findings.of(NETWORKS, OURS) if network not in _AHEAD]
+    over = [findings.over_bound[network] for network in others if network in findings.over_bound]
     if over:
         held = [ratio <= 1 + _SAME for ratio in over]
         ours = f"{_how_many(others, held)}; over the bound by at most {max(over):.3f}"

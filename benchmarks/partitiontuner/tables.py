@@ -22,8 +22,8 @@ Results = Sequence[Planned]
 
 def of_form(results: Results, form: str) -> Results:
     """One result for each network and scheme: in that form, or as given if that is the same."""
-    has_sunk = {one.case.network for one in results if one.case.form == SUNK}
-    return [one for one in results if one.case.form == form or one.case.network not in has_sunk]
+    has_sunk = {result.case.network for result in results if result.case.form == SUNK}
+    return [result for result in results if result.case.form == form or result.case.network not in has_sunk]
 
 
 def table_2(results: Results) -> list[Row]:
@@ -36,16 +36,17 @@ def table_2(results: Results) -> list[Row]:
             "network": own[0].case.published.title,
             "form": own[0].case.form,
             **{
-                title: next((_cell(one) for one in own if one.scheme == scheme), "") for scheme, title in TITLES.items()
+                title: next((_cell(result) for result in own if result.scheme == scheme), "")
+                for scheme, title in TITLES.items()
             },
         }
         for own in _by_case(results)
     ]
 
 
-def _cell(one: Planned) -> str:
-    shown = [f"{ms:.1f}" for ms in (one.paper_ms, one.cell.ms, one.stages_ms) if ms is not None]
-    return " / ".join(shown) + "*" * one.fitted
+def _cell(result: Planned) -> str:
+    shown = [f"{ms:.1f}" for ms in (result.paper_ms, result.cell.ms, result.stages_ms) if ms is not None]
+    return " / ".join(shown) + "*" * result.fitted
 
 
 def times(results: Results, spans: Mapping[tuple[str, str, str], str] | None = None) -> list[Row]:
@@ -53,29 +54,32 @@ def times(results: Results, spans: Mapping[tuple[str, str, str], str] | None = N
 
     `spans`: ranges over all sets of numbers, by network, form and scheme.
     """
-    return [_times(one, (spans or {}).get((one.case.network, one.case.form, one.scheme), "")) for one in results]
+    return [
+        _times(result, (spans or {}).get((result.case.network, result.case.form, result.scheme), ""))
+        for result in results
+    ]
 
 
-def _times(one: Planned, span: str) -> Row:
-    measured, told = one.measured, one.found.foretold
+def _times(result: Planned, span: str) -> Row:
+    measured, foretold = result.measured, result.scheme_plan.foretold
     return {
-        "network": one.case.published.title,
-        "form": one.case.form,
-        "scheme": TITLES[one.scheme],
-        "paper ms": one.paper_ms,
-        "paper's cell": "" if one.paper_ms is None else "fitted" if one.fitted else "predicted",
-        "predicted ms": one.cell.ms,
+        "network": result.case.published.title,
+        "form": result.case.form,
+        "scheme": TITLES[result.scheme],
+        "paper ms": result.paper_ms,
+        "paper's cell": "" if result.paper_ms is None else "fitted" if result.fitted else "predicted",
+        "predicted ms": result.cell.ms,
         "over all number sets": span,
-        "off the paper %": None if one.paper_ms is None else 100 * (one.cell.ms / one.paper_ms - 1),
-        "executed ms": one.stages_ms,
-        "hand-overs told ms": 1e3 * told.handover_s,
+        "off the paper %": None if result.paper_ms is None else 100 * (result.cell.ms / result.paper_ms - 1),
+        "executed ms": result.stages_ms,
+        "hand-overs told ms": 1e3 * foretold.handover_s,
         "hand-overs ms": None if measured is None else 1e3 * measured.handover_s,
         "executed with hand-overs ms": None if measured is None else Spread.of(1e3 * s for s in measured.daemon_s),
         "client ms": None if measured is None else Spread.of(1e3 * s for s in measured.client_s),
-        "stages off predicted %": None if measured is None else 100 * (measured.stages_s / one.stages_s - 1),
-        "executed off predicted %": None if measured is None else 100 * (measured.latency_s / told.latency_s - 1),
-        "lower bound ms": 1e3 * one.found.lower_bound_s,
-        "planning s": one.planning_s,
+        "stages off predicted %": None if measured is None else 100 * (measured.stages_s / result.stages_s - 1),
+        "executed off predicted %": None if measured is None else 100 * (measured.latency_s / foretold.latency_s - 1),
+        "lower bound ms": 1e3 * result.scheme_plan.lower_bound_s,
+        "planning s": result.planning_s,
         "frames": 0 if measured is None else len(measured.daemon_s),
     }
 
@@ -87,7 +91,7 @@ def table_3(results: Results) -> list[Row]:
 
 def _counts(own: Results) -> Row:
     case, published = own[0].case, own[0].case.published
-    by_scheme = {one.scheme: one for one in own}
+    by_scheme = {result.scheme: result for result in own}
 
     def of_schemes(kind: str, counts: str) -> Row:
         ours = {scheme: getattr(planned.cell, counts) for scheme, planned in by_scheme.items()}
@@ -101,14 +105,14 @@ def _counts(own: Results) -> Row:
     return {
         "network": published.title,
         "form": case.form,
-        "parallel branches": _beside(own[0].found.parallel_branches, published.parallel_branches),
+        "parallel branches": _beside(own[0].scheme_plan.parallel_branches, published.parallel_branches),
         "Conv": _beside(own[0].convs, published.convs),
         **of_schemes("Conv", "convs_on_npu"),
         **of_schemes("Relu", "relus_on_npu"),
         "in parallel, PartitionTuner": _beside(
-            None if tuned is None else tuned.found.overlapping, published.overlapping
+            None if tuned is None else tuned.scheme_plan.overlapping, published.overlapping
         ),
-        "in parallel, ours": "" if best is None else str(best.found.overlapping),
+        "in parallel, ours": "" if best is None else str(best.scheme_plan.overlapping),
     }
 
 
@@ -119,8 +123,8 @@ def table_4(results: Results) -> Iterator[Row]:
         papers = dict(zip(ON_NPU, case.published.partitions, strict=True)) | {"baseline": 1}
         row: dict[str, object] = {"network": case.published.title, "form": case.form}
         for scheme, title in TITLES.items():
-            its = next((one.cell.partitions for one in own if one.scheme == scheme), None)
-            row[title] = _beside(its, papers.get(scheme))
+            partitions = next((result.cell.partitions for result in own if result.scheme == scheme), None)
+            row[title] = _beside(partitions, papers.get(scheme))
         yield row
 
 
@@ -131,27 +135,27 @@ def _beside(ours: int | None, paper: int | None) -> str:
 def figure_6(results: Results) -> Iterator[Row]:
     """Reduction of time by a scheme, in percent of that of the CPU alone."""
     for own in _by_case(results):
-        baseline = next((one for one in own if one.scheme == "baseline"), None)
+        baseline = next((result for result in own if result.scheme == "baseline"), None)
         if baseline is None:
             continue
-        for one in own:
-            if one is baseline:
+        for result in own:
+            if result is baseline:
                 continue
-            paper_ms, before_ms = one.paper_ms, baseline.paper_ms
+            paper_ms, before_ms = result.paper_ms, baseline.paper_ms
             yield {
-                "network": one.case.published.title,
-                "form": one.case.form,
-                "scheme": TITLES[one.scheme],
+                "network": result.case.published.title,
+                "form": result.case.form,
+                "scheme": TITLES[result.scheme],
                 "paper %": None if paper_ms is None or before_ms is None else reduction(paper_ms, before_ms),
-                "predicted %": reduction(one.cell.ms, baseline.cell.ms),
-                "executed %": _reduction(one.stages_ms, baseline.stages_ms),
+                "predicted %": reduction(result.cell.ms, baseline.cell.ms),
+                "executed %": _reduction(result.stages_ms, baseline.stages_ms),
             }
 
 
 def past_the_paper(results: Results) -> Iterator[Row]:
     """Ours compared with PartitionTuner and with the lower bound of all plans."""
     for own in _by_case(results):
-        by_scheme = {one.scheme: one for one in own}
+        by_scheme = {result.scheme: result for result in own}
         if not by_scheme.keys() >= {OURS, "partitiontuner"}:
             continue
         ours, tuned = by_scheme[OURS], by_scheme["partitiontuner"]
@@ -163,10 +167,10 @@ def past_the_paper(results: Results) -> Iterator[Row]:
             "quicker %, predicted": reduction(ours.cell.ms, tuned.cell.ms),
             "quicker %, executed": _reduction(ours.stages_ms, tuned.stages_ms),
             "quicker %, executed, with hand-overs": _reduction(ours.executed_ms, tuned.executed_ms),
-            "over the bound of any plan": ours.cell.ms / (1e3 * ours.found.lower_bound_s),
+            "over the bound of any plan": ours.cell.ms / (1e3 * ours.scheme_plan.lower_bound_s),
             "over that of fork-join schedules": ours.over_bound,
             "partitions": ours.cell.partitions,
-            "in parallel": ours.found.overlapping,
+            "in parallel": ours.scheme_plan.overlapping,
         }
 
 
@@ -182,7 +186,7 @@ def _reduction(after: float | None, before: float | None) -> float | None:
 def _by_case(results: Results) -> list[Results]:
     """Results in the order of the paper's networks."""
     order = list(NETWORKS)
-    found: dict[tuple[int, bool], list[Planned]] = {}
-    for one in results:
-        found.setdefault((order.index(one.case.network), one.case.form == SUNK), []).append(one)
-    return [found[key] for key in sorted(found)]
+    groups: dict[tuple[int, bool], list[Planned]] = {}
+    for result in results:
+        groups.setdefault((order.index(result.case.network), result.case.form == SUNK), []).append(result)
+    return [groups[key] for key in sorted(groups)]

@@ -17,16 +17,16 @@ _LEFT, _LIVES, _TOP, _DOT = 16, 84, 158, 9
 
 
 def change() -> Sheet:
-    found = walked()
+    tuning = walked()
     way = served(
-        found.case.costs,
-        [(0.0, found.seed), (PROPOSED_S, found.result.solution)],
+        tuning.case.costs,
+        [(0.0, tuning.seed), (PROPOSED_S, tuning.result.solution)],
         in_flight=IN_FLIGHT,
         seconds=2 * _SHOWN_S,
         build_s=BUILD_S,
     )
     old, new = way.epochs
-    rows = Rows([stage.place for stage in found.seed.stages], _TOP, 34, 26, 78, 690, _SHOWN_S)
+    rows = Rows([stage.place for stage in tuning.seed.stages], _TOP, 34, 26, 78, 690, _SHOWN_S)
     last = max(part.frame for part in way.parts if part.epoch == 1)
     sheet = Sheet(
         "A change of plan",
@@ -82,7 +82,7 @@ def change() -> Sheet:
             sheet.add(dot(x, answers + (2 * _DOT + 1) * line, _DOT, colour, str(frame)))
     rows.uncovered(sheet, _LIVES - 4, answers + 50, _DRAWN_S)
     rows.axis(sheet, answers + 68)
-    rate = [found.result.trials[0].measurement.throughput_fps, found.result.measurement.throughput_fps]
+    rate = [tuning.result.trials[0].measurement.throughput_fps, tuning.result.measurement.throughput_fps]
     words = f"{rate[0]:.1f} frames/s before, {rate[1]:.1f} after"
     sheet.text(_LEFT, answers + 96, words, "b")
     return sheet

@@ -57,9 +57,9 @@ def _panel(sheet: Sheet, top: float, title: str, plan: Plan) -> Rows:
     answered = sum(at_s <= _SHOWN_S for at_s in way.answered_s)
     of = next(part for part in way.parts if part.frame == FOLLOWED)
     took_s = way.answered_s[FOLLOWED - 1] - of.start_s
-    told = f"frame {FOLLOWED} runs for {ms(took_s)}; {answered} answered in the first second"
+    caption = f"frame {FOLLOWED} runs for {ms(took_s)}; {answered} answered in the first second"
     sheet.text(_LEFT, top + 38, _waits(plan, measured.service_s), "s m")
-    sheet.text(WIDTH - _LEFT, top + 38, told, "s m e")
+    sheet.text(WIDTH - _LEFT, top + 38, caption, "s m e")
     rows.draw(sheet, way.parts, lambda part: "hot" if part.frame == FOLLOWED else "fast", "s")
     return rows
 

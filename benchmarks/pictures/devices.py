@@ -29,7 +29,7 @@ _TOP, _LANE, _BARS, _ROW, _BAR_LEFT = 104, 62, 330, 25, 178
 def devices() -> Sheet:
     (case,) = cases(["bert"], [SHOWN])
     placed = [place(case.problem, scheme) for scheme in SHOWN_SCHEMES]
-    costs = [cost(case.problem, one) for one in placed]
+    costs = [cost(case.problem, assignment) for assignment in placed]
     end_s = _SCHEME_S * len(placed)
     sheet = Sheet(
         "Operators on devices",
@@ -53,8 +53,8 @@ def devices() -> Sheet:
     sheet.text(_LEFT, _BARS - 16, "The whole network", "b")
     sheet.text(_BAR_LEFT, _BARS - 16, "computing", "s b")
     sheet.text(_BAR_LEFT + 80, _BARS - 16, "moving tensors", "s b h")
-    for number, (scheme, one) in enumerate(zip(SHOWN_SCHEMES, placed, strict=True)):
-        _bar(sheet, number, scheme, costs[number], max(each.total_s for each in costs), len(_moved(case, one)))
+    for number, (scheme, assignment) in enumerate(zip(SHOWN_SCHEMES, placed, strict=True)):
+        _bar(sheet, number, scheme, costs[number], max(each.total_s for each in costs), len(_moved(case, assignment)))
     return sheet
 
 
@@ -71,12 +71,13 @@ def _block(sheet: Sheet, case: Case, placed: Sequence[Assignment]) -> None:
     sheet.add(f'<path d="M{_FIRST - 12} {wall}H{WIDTH - _LEFT}" stroke="var(--muted)" stroke-dasharray="2 4"/>')
     sheet.text(_LEFT, wall - 6, "CPU memory", "s m")
     sheet.text(_LEFT, wall + 14, "PIM memory", "s m")
-    for number, one in enumerate(placed):
+    for number, assignment in enumerate(placed):
         since_s = _SCHEME_S * number
         until_s = None if number == len(placed) - 1 else since_s + _SCHEME_S
         lines = "".join(
-            f"M{figure(x_of[source], 1)} {figure(_y(one[source]))}L{figure(x_of[target], 1)} {figure(_y(one[target]))}"
-            for source, target in _moved(case, one)
+            f"M{figure(x_of[source], 1)} {figure(_y(assignment[source]))}"
+            f"L{figure(x_of[target], 1)} {figure(_y(assignment[target]))}"
+            for source, target in _moved(case, assignment)
             if source in x_of and target in x_of
         )
         drawn = f'<path d="{lines}" stroke="var(--hot)" stroke-width="1.5" fill="none"/>' if lines else ""
@@ -87,8 +88,8 @@ def _block(sheet: Sheet, case: Case, placed: Sequence[Assignment]) -> None:
     for index in block:
         radius = 3 + 6 * (nodes[index].cost_s[0] / most_s) ** 0.5
         track: list[At] = []
-        for number, one in enumerate(placed):
-            at = At(_SCHEME_S * number, x_of[index], _y(one[index]))
+        for number, assignment in enumerate(placed):
+            at = At(_SCHEME_S * number, x_of[index], _y(assignment[index]))
             track += (
                 [at] if not track else [track[-1]._replace(time_s=at.time_s), at._replace(time_s=at.time_s + _MOVE_S)]
             )
@@ -99,14 +100,14 @@ def _y(device: int) -> float:
     return _TOP + _LANE * (device + 0.5)
 
 
-def _moved(case: Case, one: Assignment) -> list[tuple[int, int]]:
+def _moved(case: Case, assignment: Assignment) -> list[tuple[int, int]]:
     """Pairs of producer and consumer on different memories; each pair costs a transfer, as in the papers."""
     memory_of = case.problem.memory_of
     return [
         (tensor.producer, consumer)
         for tensor in case.problem.tensors
         for consumer in tensor.consumers
-        if memory_of[one[tensor.producer]] != memory_of[one[consumer]]
+        if memory_of[assignment[tensor.producer]] != memory_of[assignment[consumer]]
     ]
 
 
@@ -116,5 +117,5 @@ def _bar(sheet: Sheet, number: int, scheme: str, paid: Cost, most_s: float, move
     sheet.text(left - 8, y + 14, scheme, "s b e")
     computing = rect(left, y, scale * paid.node_s, 19, "fast")
     moving = rect(left + scale * paid.node_s, y, scale * paid.transfer_s, 19, "hot")
-    told = text(left + scale * paid.total_s + 8, y + 14, f"{ms(paid.total_s)}, {moves} moves", "s")
-    sheet.shown(computing + moving + told, _SCHEME_S * number + _MOVE_S * (number > 0))
+    label = text(left + scale * paid.total_s + 8, y + 14, f"{ms(paid.total_s)}, {moves} moves", "s")
+    sheet.shown(computing + moving + label, _SCHEME_S * number + _MOVE_S * (number > 0))

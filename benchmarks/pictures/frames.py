@@ -22,13 +22,13 @@ _LANE: Final = 202
 
 
 def frames() -> Sheet:
-    found = walked()
-    best = found.result.measurement
+    tuning = walked()
+    best = tuning.result.measurement
     sheet = Sheet(
         "Frames in a pipeline, before and after tuning",
         f"{ON_WALKED}. Two pipelines of four stages serve a client that keeps {IN_FLIGHT} frames on the way. "
         f"In the first one frames queue before the slowest stage, and one comes out every "
-        f"{ms(found.result.trials[0].measurement.bottleneck_s)}; in the second, which the walk has found, "
+        f"{ms(tuning.result.trials[0].measurement.bottleneck_s)}; in the second, which the walk has found, "
         f"one comes out every {ms(best.bottleneck_s)}.",
         height=2 * _LANE + 82,
         seconds=_SLOWER * SHOWN_S + _HELD_S,
@@ -36,8 +36,8 @@ def frames() -> Sheet:
     )
     sheet.text(_LEFT, 30, "One second of frames, twelve times slower", "t")
     sheet.text(WIDTH - _LEFT, 30, "simulated: SynthNet on machine C2", "s m e")
-    _lane(sheet, 36, "As the seed cuts it", found.seed, found.result.trials[0].measurement, "old")
-    _lane(sheet, 36 + _LANE, "As the walk leaves it", found.result.solution, best, "new")
+    _lane(sheet, 36, "As the seed cuts it", tuning.seed, tuning.result.trials[0].measurement, "old")
+    _lane(sheet, 36 + _LANE, "As the walk leaves it", tuning.result.solution, best, "new")
     _clock(sheet, 2 * _LANE + 54)
     return sheet
 
@@ -121,9 +121,9 @@ def _until(track: Sequence[At], end_s: float) -> list[At]:
     kept = [at for at in track if at.time_s <= end_s]
     if len(kept) == len(track):
         return kept
-    one, after = kept[-1], track[len(kept)]
-    share = (end_s - one.time_s) / (after.time_s - one.time_s)
-    return [*kept, At(*(a + share * (b - a) for a, b in zip(one, after, strict=True)))]
+    last, after = kept[-1], track[len(kept)]
+    share = (end_s - last.time_s) / (after.time_s - last.time_s)
+    return [*kept, At(*(a + share * (b - a) for a, b in zip(last, after, strict=True)))]
 
 
 def _clock(sheet: Sheet, y: float) -> None:

@@ -102,11 +102,11 @@ def _between(track: Sequence[At], time_s: float, steps: bool) -> At:
     before = [at for at in track if at.time_s <= time_s]
     if not before:
         return track[0]
-    one, after = before[-1], track[len(before) :]
+    last, after = before[-1], track[len(before) :]
     if not after or steps:
-        return one
-    share = (time_s - one.time_s) / (after[0].time_s - one.time_s)
-    return At(*(a + share * (b - a) for a, b in zip(one, after[0], strict=True)))
+        return last
+    share = (time_s - last.time_s) / (after[0].time_s - last.time_s)
+    return At(*(a + share * (b - a) for a, b in zip(last, after[0], strict=True)))
 
 
 def figure(number: float, digits: int = 2) -> str:

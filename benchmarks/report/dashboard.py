@@ -23,21 +23,24 @@ class Query:
 
 
 def load_dashboard() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(DASHBOARD.read_text(encoding="utf-8"))
-    return found
+    board: dict[str, Any] = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    return board
 
 
 def panel_queries(panel: Mapping[str, Any]) -> list[Query]:
     targets = panel.get("targets", [])
-    return [Query(panel["title"], one["expr"], one["legendFormat"], one.get("instant", False)) for one in targets]
+    return [
+        Query(panel["title"], target["expr"], target["legendFormat"], target.get("instant", False))
+        for target in targets
+    ]
 
 
 def marks(board: Mapping[str, Any]) -> list[Query]:
     """The annotations that are queries to Prometheus."""
     return [
-        Query(one["name"], one["target"]["expr"], one["titleFormat"])
-        for one in board["annotations"]["list"]
-        if "target" in one
+        Query(annotation["name"], annotation["target"]["expr"], annotation["titleFormat"])
+        for annotation in board["annotations"]["list"]
+        if "target" in annotation
     ]
 
 

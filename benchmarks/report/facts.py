@@ -43,16 +43,16 @@ def as_typed(words: Sequence[str]) -> str:
 
 def commit() -> str:
     """The commit of the code that runs, such as `d92300f1a2b3`, with "and changes" if files differ from it."""
-    found = git("rev-parse", "--short=12", "HEAD")
-    if found is None:
+    revision = git("rev-parse", "--short=12", "HEAD")
+    if revision is None:
         return "unknown"
-    return f"{found} and changes" if git("status", "--porcelain", "--", *_CODE) else found
+    return f"{revision} and changes" if git("status", "--porcelain", "--", *_CODE) else revision
 
 
 def commits_since(earlier: str) -> int | None:
     """How many commits have changed the code since `earlier`; None: that commit is not known here."""
-    found = git("rev-list", "--count", f"{earlier}..HEAD", "--", *_CODE)
-    return None if found is None else int(found)
+    count = git("rev-list", "--count", f"{earlier}..HEAD", "--", *_CODE)
+    return None if count is None else int(count)
 
 
 def git(*arguments: str) -> str | None:

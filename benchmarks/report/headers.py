@@ -16,14 +16,14 @@ _ROWS: Final = "rows of "
 
 def header(path: Path) -> dict[str, str]:
     """The facts, by name, that `save_csv` has written above a table."""
-    found = {}
+    facts = {}
     with path.open(encoding="utf-8") as file:
         for line in file:
             if not line.startswith("# "):
                 break
             key, _, value = line[2:].rstrip("\n").partition(": ")
-            found[key] = value
-    return found
+            facts[key] = value
+    return facts
 
 
 def with_kept(

@@ -61,8 +61,8 @@ def holds(held: bool) -> Repeats:
 
 def each(held: Iterable[bool]) -> Repeats:
     """Whether a statement on several cases repeats: yes, partly or no."""
-    found = list(held)
-    return "yes" if all(found) else "partly" if any(found) else "no"
+    cases = list(held)
+    return "yes" if all(cases) else "partly" if any(cases) else "no"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +131,13 @@ def table(rows: Sequence[Row]) -> str:
 
 def tables_of(text: str) -> dict[str, list[dict[str, str]]]:
     """The rows of each section's table on a page, by title."""
-    found = {}
+    tables = {}
     for section in text.split("\n## ")[1:]:
         lines = [line for line in section.splitlines() if line.startswith("|")]
         cells = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
         if lines:
-            found[section.splitlines()[0]] = [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
-    return found
+            tables[section.splitlines()[0]] = [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
+    return tables
 
 
 def _body(body: Sequence[Row] | str) -> str:

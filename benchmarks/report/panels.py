@@ -52,10 +52,10 @@ class Found:
         """The series with a value; of a single query in the order of their names."""
         named = []
         for legend, series in self.queries:
-            for one in series:
-                points = [(at, value) for at, value in one.points if math.isfinite(value)]
+            for curve in series:
+                points = [(at, value) for at, value in curve.points if math.isfinite(value)]
                 if points:
-                    named.append((_name(legend, one.labels), points))
+                    named.append((_name(legend, curve.labels), points))
         return sorted(named) if len(self.queries) == 1 else named
 
 
@@ -68,9 +68,9 @@ class Marks:
 
 
 def draw(
-    board: Mapping[str, Any], found: Mapping[int, Found], marks: Sequence[Marks], span_s: tuple[float, float]
+    board: Mapping[str, Any], results: Mapping[int, Found], marks: Sequence[Marks], span_s: tuple[float, float]
 ) -> Figure:
-    """Draw a dashboard. `found`: results by the panel's id. `span_s`: (start, end) of the time axes."""
+    """Draw a dashboard. `results`: results by the panel's id. `span_s`: (start, end) of the time axes."""
     rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in board["panels"]) + _HEAD_ROWS
     figure = Figure(figsize=(_COLUMNS * _COLUMN_IN, rows * _ROW_IN), facecolor=_BACK)
     figure.text(0.008, 1 - 1.1 / rows, board["title"], fontsize=13, weight="bold", color=_TEXT, va="center")
@@ -101,12 +101,12 @@ def draw(
         axes = figure.add_axes(
             (left + beside, top - height + below, width - beside - 0.008, height - below - 1.4 / rows), facecolor=_CARD
         )
-        drawn(axes, panel, found[panel["id"]])
+        drawn(axes, panel, results[panel["id"]])
         if panel["type"] in ("timeseries", "state-timeline"):
             _time_axis(axes, span_s)
         if panel["type"] == "timeseries":
-            for one in marks:
-                axes.vlines(one.times_s, 0, 1, _COLOURS[one.colour], lw=0.5, ls=(0, (3, 2)), transform=_across(axes))
+            for mark in marks:
+                axes.vlines(mark.times_s, 0, 1, _COLOURS[mark.colour], lw=0.5, ls=(0, (3, 2)), transform=_across(axes))
     return figure
 
 
@@ -117,7 +117,7 @@ def stretches(times_s: Sequence[float], step_s: float) -> list[float]:
 
 def _name(legend: str, labels: Mapping[str, str]) -> str:
     """The legend with its labels filled in; one that the series lacks is left out, as Grafana does."""
-    return _LABEL.sub(lambda found: labels.get(found[1], ""), legend).strip()
+    return _LABEL.sub(lambda match: labels.get(match[1], ""), legend).strip()
 
 
 def _across(axes: Axes) -> Any:
@@ -135,10 +135,10 @@ def _time_axis(axes: Axes, span_s: tuple[float, float]) -> None:
         spine.set_visible(False)
 
 
-def _timeseries(axes: Axes, panel: Mapping[str, Any], found: Found) -> None:
+def _timeseries(axes: Axes, panel: Mapping[str, Any], result: Found) -> None:
     about = panel["fieldConfig"]["defaults"]
     custom = about["custom"]
-    unit, lines = about["unit"], found.lines
+    unit, lines = about["unit"], result.lines
     stepped = custom["lineInterpolation"] == "stepAfter"
     axes.grid(axis="both", color="#ececef", lw=0.6)
     if not lines:
@@ -191,13 +191,13 @@ def _with_gaps(points: Sequence[tuple[float, float]]) -> tuple[list[float], list
     return times_s, values
 
 
-def _stat(axes: Axes, panel: Mapping[str, Any], found: Found) -> None:
+def _stat(axes: Axes, panel: Mapping[str, Any], result: Found) -> None:
     axes.set_axis_off()
     about = panel["fieldConfig"]["defaults"]
-    if not found.lines:
+    if not result.lines:
         _nothing(axes)
         return
-    ((_, points),) = found.lines
+    ((_, points),) = result.lines
     last = points[-1][1]
     text, colour = _mapped(panel, last) or (said(last, about["unit"], about.get("decimals")), _threshold(about, last))
     if panel["options"]["graphMode"] == "area":
@@ -218,8 +218,8 @@ def _stat(axes: Axes, panel: Mapping[str, Any], found: Found) -> None:
     )
 
 
-def _timeline(axes: Axes, panel: Mapping[str, Any], found: Found) -> None:
-    lines = found.lines
+def _timeline(axes: Axes, panel: Mapping[str, Any], result: Found) -> None:
+    lines = result.lines
     for row, (_, points) in enumerate(lines):
         runs: list[list[float]] = []
         for at, value in points:
@@ -241,16 +241,16 @@ def _timeline(axes: Axes, panel: Mapping[str, Any], found: Found) -> None:
     axes.set_ylim(len(lines) - 0.5, -0.5)
 
 
-def _table(axes: Axes, panel: Mapping[str, Any], found: Found) -> None:
+def _table(axes: Axes, panel: Mapping[str, Any], result: Found) -> None:
     axes.set_axis_off()
     renamed = panel["transformations"][1]["options"]["renameByName"]
     names = [renamed["instance"], *(renamed[f"Value #{target['refId']}"] for target in panel["targets"])]
     rows: dict[str, list[str]] = {}
-    for number, (name, (_, series)) in enumerate(zip(names[1:], found.queries, strict=True)):
+    for number, (name, (_, series)) in enumerate(zip(names[1:], result.queries, strict=True)):
         unit = _override(panel, name, "unit") or panel["fieldConfig"]["defaults"]["unit"]
-        for one in series:
-            row = rows.setdefault(one.labels["instance"], ["-"] * (len(names) - 1))
-            row[number] = said(one.points[0][1], unit)
+        for curve in series:
+            row = rows.setdefault(curve.labels["instance"], ["-"] * (len(names) - 1))
+            row[number] = said(curve.points[0][1], unit)
     for line, cells in enumerate([names, *([name, *row] for name, row in rows.items())]):
         for column, text in enumerate(cells):
             axes.text(
@@ -279,9 +279,9 @@ def _matches(matcher: Mapping[str, str], name: str) -> bool:
 def _override(panel: Mapping[str, Any], name: str, what: str) -> Any:
     for override in panel["fieldConfig"]["overrides"]:
         if _matches(override["matcher"], name):
-            for one in override["properties"]:
-                if one["id"] == what:
-                    return one["value"]
+            for setting in override["properties"]:
+                if setting["id"] == what:
+                    return setting["value"]
     return None
 
 

@@ -79,13 +79,15 @@ def race_table(folder: Path) -> str:
     The fastest side is in bold.
     """
     by_model = _grouped(folder / "race.csv", "model", "side")
-    sides = [side for side in RACERS if any(side in its for its in by_model.values())]
+    sides = [side for side in RACERS if any(side in by_side for by_side in by_model.values())]
     rows = []
-    for model, its in by_model.items():
-        fastest = min(its, key=lambda side: float(its[side]["ms"]))
+    for model, by_side in by_model.items():
+        fastest = min(by_side, key=lambda side: float(by_side[side]["ms"]))
         marks = {side: "**" if side == fastest else "" for side in sides}
-        times = [f"{marks[side]}{float(its[side]['ms']):.2f}{marks[side]}" if side in its else "-" for side in sides]
-        daemon = next((its[side] for side in RACERS if side in its), {})
+        times = [
+            f"{marks[side]}{float(by_side[side]['ms']):.2f}{marks[side]}" if side in by_side else "-" for side in sides
+        ]
+        daemon = next((by_side[side] for side in RACERS if side in by_side), {})
         over = (_ratio(daemon, f"best {kind} / it", named=f"best {kind}") for kind in ("engine", "server"))
         rows.append([_title(model), *times, *over])
     titles = [*(RACERS[side] for side in sides), "over the best plain engine", "over the best server"]
@@ -98,13 +100,15 @@ def rivals_table(folder: Path) -> str:
     Below, the number of networks on which the daemon won, and the geometric mean of its rate over the best rival's.
     """
     rows, rates, over_servers = [], [], []
-    for model, its in _grouped(folder / "race.csv", "model", "side").items():
-        daemon = its["daemon_shared"]
+    for model, by_side in _grouped(folder / "race.csv", "model", "side").items():
+        daemon = by_side["daemon_shared"]
         if daemon["best server / it"]:
             over_servers.append(float(daemon["best server / it"]))
-        rival = min((side for side in its if not side.startswith("daemon")), key=lambda side: float(its[side]["ms"]))
+        rival = min(
+            (side for side in by_side if not side.startswith("daemon")), key=lambda side: float(by_side[side]["ms"])
+        )
         kind = "engine" if daemon["best engine"] == rival else "server"
-        mine_ms, best_ms = float(daemon["ms"]), float(its[rival]["ms"])
+        mine_ms, best_ms = float(daemon["ms"]), float(by_side[rival]["ms"])
         rates.append(float(daemon[f"best {kind} / it"]))
         mine, best = f"{mine_ms:.2f} ms", f"{best_ms:.2f} ms"
         mine, best = (f"**{mine}**", best) if mine_ms < best_ms else (mine, f"**{best}**")
@@ -143,8 +147,10 @@ def branches_table(folder: Path) -> str:
     gains = _grouped(folder / "branches.csv", "model", "layers")
     live = {row["model"]: row for row in read_csv(folder / "branches_alone.csv")}
     rows = []
-    for model, its in gains.items():
-        can = [f"{float(its[form]['whole / critical']):.2f}" if form in its else "not measured" for form in GAINS]
+    for model, by_form in gains.items():
+        can = [
+            f"{float(by_form[form]['whole / critical']):.2f}" if form in by_form else "not measured" for form in GAINS
+        ]
         did = (_ratio(live[model], f"{side} / better", inverse=True) for side in ("branches", "latency"))
         rows.append([_title(model), *can, *did])
     titles = ["", *GAINS.values(), "branches, live", "the daemon's own plan, live"]
@@ -171,10 +177,10 @@ def hosts_table(folder: Path) -> str:
     for row in read_csv(folder / "cluster_serve.csv"):
         by_case.setdefault((row["network"], row["hosts"], row["memory"]), {})[row["side"]] = row
     rows = []
-    for (network, hosts, memory), its in by_case.items():
+    for (network, hosts, memory), by_side in by_case.items():
         absent = "does not fit" if memory else "not measured"
-        rates = [f"{float(its[side]['frames/s']):.1f}" if side in its else absent for side in HOST_SIDES]
-        over = (_ratio(its.get(side, {}), "rate over it") for side in ("daemon_shared", "daemon_http"))
+        rates = [f"{float(by_side[side]['frames/s']):.1f}" if side in by_side else absent for side in HOST_SIDES]
+        over = (_ratio(by_side.get(side, {}), "rate over it") for side in ("daemon_shared", "daemon_http"))
         rows.append([_title(network) + (f", {memory}" if memory else ""), hosts, *rates, *over])
     titles = ["frames/s", "hosts", *HOST_SIDES.values(), "over the handle", "over its HTTP"]
     return _table(titles, rows, f"From {_made_by(folder, 'cluster_serve')}.")
@@ -197,13 +203,13 @@ def drift_table(folder: Path) -> str:
         by_case.setdefault(f"{machine}, {_title(row['network'])}: {row['disturbance']}", {})[row["way"]] = row
     ways = [way for way in next(iter(by_case.values())) if way != "oracle"]
     lost_rows, other_rows = [], []
-    for case, its in by_case.items():
-        lost = [f"{float(its[way]['lost %']):.1f}" for way in ways]
+    for case, by_way in by_case.items():
+        lost = [f"{float(by_way[way]['lost %']):.1f}" for way in ways]
         least = min(lost, key=float)
         lost_rows.append(
             [case, *(f"**{text}**" if text == least and lost.count(least) == 1 else text for text in lost)]
         )
-        other_rows.append([case, *(_of_drift(its[way]) for way in ways)])
+        other_rows.append([case, *(_of_drift(by_way[way]) for way in ways)])
     titles = [DRIFT_WAYS.get(way, f"`{way}`") for way in ways]
     between = (
         "Searches; trials; seconds until within 5% of the best plan under the disturbance, and in how many of the\n"
@@ -229,10 +235,10 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], below: str = ""
 
 def _grouped(path: Path, outer: str, inner: str) -> dict[str, dict[str, Cells]]:
     """Rows of a file by two columns."""
-    found: dict[str, dict[str, Cells]] = {}
+    grouped: dict[str, dict[str, Cells]] = {}
     for row in read_csv(path):
-        found.setdefault(row[outer], {})[row[inner]] = row
-    return found
+        grouped.setdefault(row[outer], {})[row[inner]] = row
+    return grouped
 
 
 def _ratio(row: Cells, name: str, *, named: str = "", inverse: bool = False) -> str:
@@ -241,7 +247,7 @@ def _ratio(row: Cells, name: str, *, named: str = "", inverse: bool = False) -> 
     """
     if not row.get(name):
         return "-"
-    figures = [float(row[one]) for one in (name, f"{name}, lower quartile", f"{name}, upper quartile")]
+    figures = [float(row[column]) for column in (name, f"{name}, lower quartile", f"{name}, upper quartile")]
     middle, *ends = [1 / figure for figure in figures] if inverse else figures
     return f"{middle:.2f} ({min(ends):.2f} to {max(ends):.2f})" + (f", {RACERS[row[named]]}" if named else "")
 

@@ -49,13 +49,13 @@ class Report:
 
     def rounds(self, what: str, sides: Mapping[str, Callable[[], _T]], count: int) -> list[dict[str, _T]]:
         """What each side returns in each round. All take turns; each round begins with another side."""
-        found: list[dict[str, _T]] = []
+        rounds: list[dict[str, _T]] = []
         for number, turn in enumerate(in_turns(list(sides), count), start=1):
-            found.append({})
+            rounds.append({})
             for name in turn:
                 self.glance(f"{what}: round {number} of {count}, {name}")
-                found[-1][name] = sides[name]()
-        return found
+                rounds[-1][name] = sides[name]()
+        return rounds
 
     def save(self, rows: Sequence[Row], name: str = "", **about: str) -> None:
         """Write a file of results: as often as there are more rows, so that those are kept if a later one fails.

@@ -37,10 +37,10 @@ class Spread:
 
     @classmethod
     def of(cls, figures: Iterable[float]) -> Self:
-        found = sorted(figures)
-        if len(found) == 1:
-            return cls(found[0], found[0], found[0])
-        return cls(*statistics.quantiles(found, n=4, method="inclusive"))
+        ordered = sorted(figures)
+        if len(ordered) == 1:
+            return cls(ordered[0], ordered[0], ordered[0])
+        return cls(*statistics.quantiles(ordered, n=4, method="inclusive"))
 
     def __str__(self) -> str:
         return f"{written(self.median)} ({written(self.low)} to {written(self.high)})"

@@ -80,7 +80,7 @@ class Arrivals:
         return outcome == REFUSED
 
     async def _new(self) -> Frame:
-        frame = {name: await self._client.empty(its.shape, its.dtype) for name, its in self._pattern.items()}
+        frame = {name: await self._client.empty(tensor.shape, tensor.dtype) for name, tensor in self._pattern.items()}
         for name, array in frame.items():
             array[...] = self._pattern[name]
         return frame

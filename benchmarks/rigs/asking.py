@@ -142,7 +142,9 @@ class Came:
 
 def obeying(asking: Asking, in_flight: int) -> Child:
     """Carry out orders: `seconds` of a burst, or `arrivals` (see `Asking`)."""
-    return obey(lambda **its: asking.arrivals(**its) if "arrivals" in its else asking.burst(its["seconds"], in_flight))
+    return obey(
+        lambda **order: asking.arrivals(**order) if "arrivals" in order else asking.burst(order["seconds"], in_flight)
+    )
 
 
 def random_inputs(inputs: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray[Any, Any]]:

@@ -99,8 +99,13 @@ class Network:
         """Prepare a network, with all that a daemon would measure first. Raises BadInput."""
         compiled = profiled(model, machine).compiled
         inputs = [
-            {"name": one.name, "shape": one.shape, "datatype": one.datatype, "dtype": NUMPY_OF[one.datatype].str}
-            for one in compiled.model.graph.inputs
+            {
+                "name": tensor.name,
+                "shape": tensor.shape,
+                "datatype": tensor.datatype,
+                "dtype": NUMPY_OF[tensor.datatype].str,
+            }
+            for tensor in compiled.model.graph.inputs
         ]
         cores = [core for place in machine.places for core in place.cores]
         return cls(model, zoo_path(model, print), compiled.model_folder, inputs, cores)
@@ -141,12 +146,12 @@ class Contest:
             yield readings
 
     def _turn(self, side: Side, seconds: float) -> Reading:
-        others = {one.root: one for one in self.sides if one.root != side.root}.values()
-        others_s = -sum(_total(one) for one in others)
+        others = {other.root: other for other in self.sides if other.root != side.root}.values()
+        others_s = -sum(_total(other) for other in others)
         before, began_s = side.spent(), time.monotonic()
         burst = side.asked.ask(seconds=seconds)
         after, took_s = side.spent(), time.monotonic() - began_s
-        others_s += sum(_total(one) for one in others)
+        others_s += sum(_total(other) for other in others)
         frames = burst["total_frames"]
         cpu_s = {what: (after[what] - before[what]) / frames for what in after}
         return Reading(burst["frame_s"], cpu_s, others_s / took_s / self.cores)
@@ -192,8 +197,8 @@ class _Served:
     workers: Sequence[int]
 
     def spent(self) -> Spent:
-        its = cpu_time(self.daemon.pid)
-        return {"workers": sum(map(whole_cpu_s, self.workers)), "loop": its.main_s, "I/O threads": its.rest_s}
+        cpu = cpu_time(self.daemon.pid)
+        return {"workers": sum(map(whole_cpu_s, self.workers)), "loop": cpu.main_s, "I/O threads": cpu.rest_s}
 
     def spent_with_http(self) -> Spent:
         return {**self.spent(), "front": sum(map(whole_cpu_s, self._http()))}
@@ -246,8 +251,8 @@ def _client(rig: Rig, network: Network, daemon: ChildDaemon, way: Way) -> ChildP
     if way.transport == "http":
         tcp, unix = daemon.http
         to = {"unix": unix.removeprefix("unix:")} if way.share else {"ports": [int(tcp.rpartition(":")[2])]}
-        its = {"shared": way.share, "model": network.model, "inputs": network.inputs, "in_flight": IN_FLIGHT}
-        return rig.child("http_process", **to, **its)
+        options = {"shared": way.share, "model": network.model, "inputs": network.inputs, "in_flight": IN_FLIGHT}
+        return rig.child("http_process", **to, **options)
     client = rig.child("client_process", endpoint=daemon.endpoint, in_flight=IN_FLIGHT, share=way.share)
     if way.share and not client.ready["sharing"]:
         raise Failure("client and daemon share no memory, expected them to")
@@ -256,8 +261,8 @@ def _client(rig: Rig, network: Network, daemon: ChildDaemon, way: Way) -> ChildP
 
 def _with_client(server: Callable[[], Spent], pid: int) -> Callable[[], Spent]:
     def spent() -> Spent:
-        its = cpu_time(pid)
-        return {**server(), "client": its.main_s, "client's threads": its.rest_s}
+        cpu = cpu_time(pid)
+        return {**server(), "client": cpu.main_s, "client's threads": cpu.rest_s}
 
     return spent
 
@@ -277,14 +282,14 @@ def plain_engine(rig: Rig, network: Network, name: str) -> ChildProcess:
 
 def _server(rig: Rig, network: Network, name: str, python: str) -> Side:
     started = running(name, python, network.path, network.inputs, len(network.cores), IN_FLIGHT)
-    its = rig.enter_context(stopped(started))
+    server = rig.enter_context(stopped(started))
 
     def spent() -> Spent:
         """Processes come and go with some servers: what one that has gone spent is not counted."""
         spent_s = {"workers": 0.0, "front": 0.0}
-        for process in psutil.Process(its.keeper.pid).children(recursive=True):
+        for process in psutil.Process(server.keeper.pid).children(recursive=True):
             with contextlib.suppress(OSError):
-                spent_s["workers" if process.pid in its.workers else "front"] += whole_cpu_s(process.pid)
+                spent_s["workers" if process.pid in server.workers else "front"] += whole_cpu_s(process.pid)
         return spent_s
 
-    return Side(name, name, its.client, _with_client(spent, its.client.pid), its.keeper)
+    return Side(name, name, server.client, _with_client(spent, server.client.pid), server.keeper)

@@ -104,7 +104,7 @@ class Generator:
         ]
         return {
             "plan": str(plan),
-            "stage_s": [min((s for s in its if s is not None), default=None) for its in stage_s],
+            "stage_s": [min((s for s in times_s if s is not None), default=None) for times_s in stage_s],
             "tuner": cores.tuning.state.value,
         }
 

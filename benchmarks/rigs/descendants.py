@@ -27,9 +27,9 @@ def keep_descendants() -> None:
 
 
 def signal_all(number: signal.Signals) -> None:
-    for one in psutil.Process().children(recursive=True):
+    for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            one.send_signal(number)
+            process.send_signal(number)
 
 
 def end_all(patience_s: float) -> None:
@@ -48,9 +48,9 @@ def kill_all() -> None:
     """Kill all descendants at once, as if a host died; they are gone on return."""
     signal_all(signal.SIGSTOP)  # so that none starts another process, or reports one that died
     while left := _living():
-        for one in left:
+        for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
+                process.kill()
         time.sleep(_LOOK_AGAIN_S)
 
 

@@ -49,17 +49,17 @@ class FarHosts:
 
     def actors(self, number: int) -> list[psutil.Process]:
         """The processes of places' actors on a host."""
-        return [one for one in self._all(number) if _title(one).startswith(_ACTOR)]
+        return [process for process in self._all(number) if _title(process).startswith(_ACTOR)]
 
     def left(self) -> list[str]:
         """Processes of places that are left on all hosts, after some time for them to end."""
         until_s = time.monotonic() + _GONE_WITHIN_S
-        while (found := self._ours()) and time.monotonic() < until_s:
+        while (titles := self._ours()) and time.monotonic() < until_s:
             time.sleep(0.2)
-        return found
+        return titles
 
     def _ours(self) -> list[str]:
-        titles = [_title(one) for number in range(len(self.raylets)) for one in self._all(number)]
+        titles = [_title(process) for number in range(len(self.raylets)) for process in self._all(number)]
         return [title for title in titles if title.startswith(_ACTOR) or any(name in title for name in _OURS)]
 
     def _all(self, number: int) -> list[psutil.Process]:

@@ -11,6 +11,6 @@ from benchmarks.rigs.child_process import Child
 def child(path: str) -> Child:
     session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
     generator = np.random.default_rng(0)
-    frame = {one.name: generator.standard_normal(one.shape).astype(np.float32) for one in session.get_inputs()}
+    frame = {tensor.name: generator.standard_normal(tensor.shape).astype(np.float32) for tensor in session.get_inputs()}
     session.run(None, frame)
     yield {"answered": True}

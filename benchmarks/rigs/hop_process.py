@@ -205,8 +205,8 @@ class RayLine:
     def wait(self) -> Sequence[tuple[int, memoryview | None]]:
         (answer,), _ = self._ray.wait(list(self._out), num_returns=1)
         slot = self._out.pop(answer)
-        found = self._ray.get(answer)
-        return [(slot, memoryview(self._ray.get(found[0]) if self._puts else found))]
+        value = self._ray.get(answer)
+        return [(slot, memoryview(self._ray.get(value[0]) if self._puts else value))]
 
 
 class _Echo:
@@ -259,12 +259,12 @@ def burst(line: Line, size_bytes: int, seconds: float, in_flight: int) -> dict[s
 
 def _start_far(settings: dict[str, Any], fd: int | None = None, **further: Any) -> dict[str, Any]:
     """Start the remote end; it ends with this process, when the connection is closed."""
-    its = {"way": settings["way"], "address": settings["address"], "fd": fd, **further}
-    command = [*settings["enter_far"], *command_of("benchmarks.rigs.hop_process", its)]
+    options = {"way": settings["way"], "address": settings["address"], "fd": fd, **further}
+    command = [*settings["enter_far"], *command_of("benchmarks.rigs.hop_process", options)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, pass_fds=[] if fd is None else [fd])
     assert process.stdout is not None
-    told: dict[str, Any] = json.loads(process.stdout.readline()) if fd is None else {}
-    return told
+    announced: dict[str, Any] = json.loads(process.stdout.readline()) if fd is None else {}
+    return announced
 
 
 def _line(settings: dict[str, Any]) -> Line:
@@ -276,8 +276,8 @@ def _line(settings: dict[str, Any]) -> Line:
             return ChannelLine(Channel.inherited(ours.detach()))
         case "zmq_curve":
             end = NearEnd()
-            told = _start_far(settings, key=end.key)
-            end.connect(told["endpoint"], told["key"])
+            announced = _start_far(settings, key=end.key)
+            end.connect(announced["endpoint"], announced["key"])
             while not end.connected:
                 end.look()
                 time.sleep(1e-3)
@@ -288,9 +288,9 @@ def _line(settings: dict[str, Any]) -> Line:
             port = _start_far(settings)["port"]
             return CarrierLine(TcpCarrier(socket.create_connection((settings["address"], port))))
         case "tls":
-            told = _start_far(settings)
-            connection = socket.create_connection((settings["address"], told["port"]))
-            return CarrierLine(TlsCarrier(connection, near_context(told["certificate"])))
+            announced = _start_far(settings)
+            connection = socket.create_connection((settings["address"], announced["port"]))
+            return CarrierLine(TlsCarrier(connection, near_context(announced["certificate"])))
         case way:
             return RayLine(settings["cluster"], settings["resource"], puts=way == "ray_objects")
 

@@ -66,11 +66,11 @@ class HttpClients:
         self._address, self._shape = address, tuple(shape)
         self._numbers = itertools.count(1)  # the next of a count is one step of the interpreter
         self._counting, self._ending = threading.Lock(), threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(its,), daemon=True) for its in self.answers]
+        self._threads = [threading.Thread(target=self._run, args=(answers,), daemon=True) for answers in self.answers]
 
     @property
     def all_answers(self) -> list[Answer]:
-        return sorted((one for its in self.answers for one in its), key=lambda answer: answer.answered_s)
+        return sorted((answer for answers in self.answers for answer in answers), key=lambda answer: answer.answered_s)
 
     @property
     def longest_gap_s(self) -> float | None:

@@ -120,12 +120,12 @@ class HttpAsker:
         while True:
             # `select`, as epoll's timeouts are whole milliseconds.
             select.select([self._selector], [], [], max(0.0, until_s - time.monotonic()))
-            found = self._look()
-            if found or time.monotonic() >= until_s:
-                return found
+            outcomes = self._look()
+            if outcomes or time.monotonic() >= until_s:
+                return outcomes
 
     def _look(self) -> list[tuple[int, str]]:
-        found = []
+        outcomes = []
         for key, events in self._selector.select(0):
             connection: Connection = key.data
             if events & selectors.EVENT_WRITE and connection.send_more():
@@ -138,10 +138,10 @@ class HttpAsker:
                     self._idle.remove(connection)
                     continue
             if outcome is not None:
-                found.append((connection.number, outcome))
+                outcomes.append((connection.number, outcome))
             if outcome not in (None, CLOSED):
                 self._idle.append(connection)
-        return found
+        return outcomes
 
     def _open(self) -> Connection:
         connection = Connection(self._address)
@@ -170,25 +170,25 @@ def frame_request(settings: dict[str, Any], address: Address) -> Iterator[bytes]
     if "model" not in settings:
         yield post("/inference", b"".join(frame), "Content-Type: application/octet-stream\r\n")
         return
-    told = [{key: one[key] for key in ("name", "shape", "datatype")} for one in settings["inputs"]]
+    inputs = [{key: tensor[key] for key in ("name", "shape", "datatype")} for tensor in settings["inputs"]]
     sizes = list(map(len, frame))
     if not settings.get("shared"):
-        for one, size_bytes in zip(told, sizes, strict=True):
-            one["parameters"] = {"binary_data_size": size_bytes}
-        yield infer(settings["model"], told, b"".join(frame))
+        for tensor, size_bytes in zip(inputs, sizes, strict=True):
+            tensor["parameters"] = {"binary_data_size": size_bytes}
+        yield infer(settings["model"], inputs, b"".join(frame))
         return
     region = Path("/dev/shm") / f"race-{os.getpid()}"
     try:
         region.write_bytes(b"".join(frame))
         about = {"key": f"/{region.name}", "offset": 0, "byte_size": sum(sizes)}
         register(address, region.name, about)
-        for one, size_bytes, offset in zip(told, sizes, accumulate([0, *sizes[:-1]]), strict=True):
-            one["parameters"] = {
+        for tensor, size_bytes, offset in zip(inputs, sizes, accumulate([0, *sizes[:-1]]), strict=True):
+            tensor["parameters"] = {
                 "shared_memory_region": region.name,
                 "shared_memory_offset": offset,
                 "shared_memory_byte_size": size_bytes,
             }
-        yield infer(settings["model"], told)
+        yield infer(settings["model"], inputs)
     finally:
         region.unlink(missing_ok=True)
 

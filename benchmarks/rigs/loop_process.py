@@ -172,8 +172,8 @@ def _told(parts: list[Part]) -> str:
     for what, seconds in parts:
         count[what] += 1
         sum_s[what] += seconds  # type: ignore[assignment]  # a Counter adds up seconds as well
-    told = (f"{count[what]} {what} {1e3 * seconds:.2f}" for what, seconds in sum_s.most_common(5))
-    return ", ".join(told)
+    phrases = (f"{count[what]} {what} {1e3 * seconds:.2f}" for what, seconds in sum_s.most_common(5))
+    return ", ".join(phrases)
 
 
 def child(model: str, machine: str, endpoint: str, keep: str) -> Child:

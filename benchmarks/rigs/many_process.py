@@ -261,12 +261,12 @@ class Crowd:
         while self._awaited() and time.monotonic() < until_s:
             self._turn()
         self._found.lost += self._awaited()
-        found = self._found
+        results = self._found
         return {
-            **vars(found),
+            **vars(results),
             "offered": offered,
-            "latency_ms": [*found.latency_ms.items()],
-            "per_second": [found.per_second[second] for second in range(int(seconds))],
+            "latency_ms": [*results.latency_ms.items()],
+            "per_second": [results.per_second[second] for second in range(int(seconds))],
             "cpu": cpu,
         }
 
@@ -413,17 +413,17 @@ class Crowd:
             self._is_ready(peer)
 
     def _take(self, peer: _Peer, number: int | None, code: str, tensors: bytes) -> None:
-        found, now_s = self._found, time.monotonic()
+        results, now_s = self._found, time.monotonic()
         number = next(iter(peer.waiting), -1) if number is None else number
         sent_s = peer.waiting.pop(number, None)
         if sent_s is None:
-            found.doubled += 1
+            results.doubled += 1
             return
-        found.codes[code] += 1
+        results.codes[code] += 1
         if not code:
-            found.latency_ms[round(1e3 * (now_s - sent_s), 1)] += 1
-            found.per_second[int((now_s - self._begin_s) // 1)] += 1
-            found.wrong += not _equal(tensors, self.expected[peer.kind % _KINDS])
+            results.latency_ms[round(1e3 * (now_s - sent_s), 1)] += 1
+            results.per_second[int((now_s - self._begin_s) // 1)] += 1
+            results.wrong += not _equal(tensors, self.expected[peer.kind % _KINDS])
         if not self._pipelines(peer):
             self._ready.append(peer)
 
@@ -454,9 +454,9 @@ def _equal(tensors: bytes, expected: bytes) -> bool:
     """Whether an answer is as expected. Over HTTP a header precedes it; other cuts may change the last bits."""
     if tensors.endswith(expected):
         return True
-    found = np.frombuffer(tensors[-len(expected) :], np.float32) if len(tensors) >= len(expected) else np.empty(0)
+    received = np.frombuffer(tensors[-len(expected) :], np.float32) if len(tensors) >= len(expected) else np.empty(0)
     wanted = np.frombuffer(expected, np.float32)
-    return found.shape == wanted.shape and np.allclose(found, wanted, _RTOL, _ATOL)
+    return received.shape == wanted.shape and np.allclose(received, wanted, _RTOL, _ATOL)
 
 
 def crowd_of(endpoint: str, port: int | None) -> Crowd:

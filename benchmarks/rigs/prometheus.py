@@ -40,12 +40,12 @@ class Prometheus:
         self._address = f"http://127.0.0.1:{port}/api/v1/"
 
     def now(self, query: str) -> list[Series]:
-        found = self._get("query", query=query)["result"]
-        return [Series(one["metric"], [(one["value"][0], float(one["value"][1]))]) for one in found]
+        results = self._get("query", query=query)["result"]
+        return [Series(series["metric"], [(series["value"][0], float(series["value"][1]))]) for series in results]
 
     def over(self, query: str, start_s: float, end_s: float, step_s: float = 1.0) -> list[Series]:
-        found = self._get("query_range", query=query, start=start_s, end=end_s, step=step_s)["result"]
-        return [Series(one["metric"], [(at, float(value)) for at, value in one["values"]]) for one in found]
+        results = self._get("query_range", query=query, start=start_s, end=end_s, step=step_s)["result"]
+        return [Series(series["metric"], [(at, float(value)) for at, value in series["values"]]) for series in results]
 
     def rules(self) -> list[dict[str, Any]]:
         return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]

@@ -113,8 +113,8 @@ def _raylet(
         environment={**_ENVIRONMENT, "XDG_CACHE_HOME": str(folder / "cache")},
         has=has,
     ) as process:
-        told = process.ready
-        yield Raylet(told["node_id"], told["node_address"], folder, process), told["address"]
+        ready = process.ready
+        yield Raylet(ready["node_id"], ready["node_address"], folder, process), ready["address"]
 
 
 def lacking_ray() -> str | None:
@@ -179,6 +179,6 @@ def _start(settings: dict[str, Any]) -> dict[str, str]:
 
 def _join(group: Path) -> None:
     """Move all child processes into the group; processes that these start are in it, too."""
-    for one in psutil.Process().children(recursive=True):
+    for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(OSError):  # it has ended
-            group.write_text(str(one.pid))
+            group.write_text(str(process.pid))

@@ -24,12 +24,12 @@ def child(command: list[str], environment: dict[str, str], folder: str) -> Child
     the server has ended, or null if it has not.
     """
     keep_descendants()
-    with tempfile.TemporaryFile() as told:
+    with tempfile.TemporaryFile() as output:
         server = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=told,
-            stderr=told,
+            stdout=output,
+            stderr=output,
             env={**os.environ, **environment},
             cwd=folder,
             start_new_session=True,
@@ -40,7 +40,7 @@ def child(command: list[str], environment: dict[str, str], folder: str) -> Child
                 if "runs" in order:
                     signal_all(signal.SIGCONT if order["runs"] else signal.SIGSTOP)
                 ended = server.poll() is not None
-                order = yield {"ended": (last_line(told) or f"status {server.returncode}") if ended else None}
+                order = yield {"ended": (last_line(output) or f"status {server.returncode}") if ended else None}
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             end_all(_PATIENCE_S)

@@ -73,20 +73,20 @@ class Running:
     @property
     def workers(self) -> frozenset[int]:
         """The processes that compute or have computed frames."""
-        return frozenset(int(one.name) for one in self.noted.iterdir() if one.name.isdigit())
+        return frozenset(int(file.name) for file in self.noted.iterdir() if file.name.isdigit())
 
 
 def pythons(given: Sequence[str]) -> dict[str, str]:
     """Interpreters by server. `given`: `PATH` for all, `NAME=PATH` for one; default: this one. Raises BadInput."""
-    found = dict.fromkeys(SERVERS, sys.executable)
-    for text in sorted(given, key=lambda one: "=" in one):  # those for one server override the one for all
+    interpreters = dict.fromkeys(SERVERS, sys.executable)
+    for text in sorted(given, key=lambda argument: "=" in argument):  # those for one server override the one for all
         name, _, path = text.rpartition("=")
         if name and name not in SERVERS:
             raise BadInput(f"--server-python {text}: no such server, expected one of {', '.join(SERVERS)}")
         if not Path(path).is_file():
             raise BadInput(f"--server-python {text}: {path} is no file, expected a Python interpreter")
-        found.update(dict.fromkeys([name] if name else SERVERS, path))
-    return found
+        interpreters.update(dict.fromkeys([name] if name else SERVERS, path))
+    return interpreters
 
 
 def the_python(name: str, given: Sequence[str] | None) -> str:
@@ -190,7 +190,7 @@ def _await(name: str, keeper: ChildProcess, noted: Path, workers: int, port: int
         ended = keeper.ask()["ended"]
         if ended is not None:
             raise Failure(f"{name}: has not come up: {ended}")
-        if sum(one.name.isdigit() for one in noted.iterdir()) >= workers:
+        if sum(file.name.isdigit() for file in noted.iterdir()) >= workers:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
                 return
         time.sleep(_LOOK_EVERY_S)
@@ -200,4 +200,4 @@ def _await(name: str, keeper: ChildProcess, noted: Path, workers: int, port: int
 def free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as closing:
         taken = [closing.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in taken]
+        return [listener.getsockname()[1] for listener in taken]

@@ -63,8 +63,8 @@ class SlowLink:
 
     def carried(self) -> list[dict[str, int]]:
         """Totals by host: `there_bytes`, `back_bytes`, and `dropped` packets, which found a full buffer."""
-        told: list[dict[str, int]] = self.process.ask()["carried"]
-        return told
+        totals: list[dict[str, int]] = self.process.ask()["carried"]
+        return totals
 
 
 def lacking() -> str | None:
@@ -83,12 +83,12 @@ def slow_link(count: int, rate_bits_per_s: float = GIGABIT, delay_s: float = 1e-
     with child_process(
         "benchmarks.rigs.slow_link", count=count, rate_bits_per_s=rate_bits_per_s, delay_s=delay_s
     ) as process:
-        told = process.ready
+        ready = process.ready
         hosts = tuple(
             FarHost(address, ("nsenter", f"--net=/proc/{process.pid}/fd/{namespace}"))
-            for address, namespace in zip(told["addresses"], told["namespaces"], strict=True)
+            for address, namespace in zip(ready["addresses"], ready["namespaces"], strict=True)
         )
-        yield SlowLink(told["address"], hosts, process)
+        yield SlowLink(ready["address"], hosts, process)
 
 
 # --- the process ------------------------------------------------------------------------------------------------------
@@ -233,11 +233,15 @@ def child(count: int, rate_bits_per_s: float, delay_s: float) -> Child:
 
 def _free_network() -> ipaddress.IPv4Network:
     """A network without an address of this host. The first candidate depends on the pid, as others may search, too."""
-    found = json.loads(subprocess.run(["ip", "-json", "address"], check=True, capture_output=True).stdout)
-    taken = [ipaddress.ip_address(one["local"]) for device in found for one in device["addr_info"]]
+    devices = json.loads(subprocess.run(["ip", "-json", "address"], check=True, capture_output=True).stdout)
+    taken = [ipaddress.ip_address(address["local"]) for device in devices for address in device["addr_info"]]
     networks = list(_NETWORKS.subnets(new_prefix=24))
     first = os.getpid() % len(networks)
-    return next(one for one in (*networks[first:], *networks[:first]) if not any(its in one for its in taken))
+    return next(
+        network
+        for network in (*networks[first:], *networks[:first])
+        if not any(address in network for address in taken)
+    )
 
 
 def _device(name: str) -> int:

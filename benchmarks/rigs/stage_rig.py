@@ -193,7 +193,10 @@ def stage_rig(
         closed(arena.close)
         budgets = Budgets([m.name for m in machine.memories if m.bandwidth_bytes_per_s is not None])
         closed(budgets.close)
-        costs = {place: OperatorCosts(its, np.empty((0, len(its)))) for place, its in devices.items()}
+        costs = {
+            place: OperatorCosts(place_devices, np.empty((0, len(place_devices))))
+            for place, place_devices in devices.items()
+        }
         ready = ModelOnMachine(compiled, machine, costs)
         supervisor = Supervisor(ready, arena, budgets, poller, FarPlaces(None, poller))
         closed(supervisor.close)

@@ -137,16 +137,16 @@ Settings = dict[str, Any]
 
 async def malformed(settings: Settings, count: int) -> dict[str, int]:
     """Send `count` malformed requests; return counts of answers by status, and of `none`."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
 
     async def one_after_the_other(number: int, share: int) -> None:
         requests = Malformed(settings["seed"] + number, settings["model"], settings["tensor"])
         for _ in range(share):
-            found[await _exchange(settings["port"], requests.draw())] += 1
+            counts[await _exchange(settings["port"], requests.draw())] += 1
 
     shares = [count // _AT_ONCE + (number < count % _AT_ONCE) for number in range(_AT_ONCE)]
     await asyncio.gather(*(one_after_the_other(number, share) for number, share in enumerate(shares)))
-    return dict(found)
+    return dict(counts)
 
 
 async def _exchange(port: int, request: bytes) -> str:

@@ -58,13 +58,13 @@ class Hook:
 
     def _chain(self, frame: FrameType | None) -> list[str]:
         """The project's functions that are being executed, the innermost last."""
-        found = []
+        names = []
         while frame is not None:
             name = self._name(frame.f_code)
             if name is not None:
-                found.append(name)
+                names.append(name)
             frame = frame.f_back
-        return found[::-1]
+        return names[::-1]
 
     def _name(self, code: CodeType) -> str | None:
         """FILE:FUNCTION, or None for functions outside of the project."""

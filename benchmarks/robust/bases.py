@@ -39,7 +39,7 @@ def requests() -> list[bytes]:
         }
         for tensor in SIGNATURE.inputs
     ]
-    lent = [one | {"parameters": {"shared_memory_region": "t", "shared_memory_byte_size": 16}} for one in inputs]
+    lent = [tensor | {"parameters": {"shared_memory_region": "t", "shared_memory_byte_size": 16}} for tensor in inputs]
     plain: dict[str, Any] = {"op": "infer", "id": "1", "model_name": "m", "inputs": inputs}
     ordered = plain | {"parameters": {"stream": "s", "sequence": 3, "deadline_ms": 20.5}}
     chosen = plain | {"outputs": [{"name": "y", "parameters": {"binary_data": True}}], "inputs": inputs[::-1]}
@@ -54,7 +54,7 @@ def requests() -> list[bytes]:
     ]
     raw = [bytes(16), bytes(16)]
     messages = [[_json(plain), *raw], [_json(ordered), *raw], [_json(chosen), *raw], [_json(plain | {"inputs": lent})]]
-    return [msgspec.msgpack.encode(parts) for parts in (*messages, *([_json(one)] for one in operations))]
+    return [msgspec.msgpack.encode(parts) for parts in (*messages, *([_json(operation)] for operation in operations))]
 
 
 def answers() -> list[bytes]:
@@ -140,7 +140,7 @@ def problems() -> list[bytes]:
     return [
         _json(plain),
         _json(plain | {"groups": groups, "transfer_counting": "per_edge"}),
-        _json(plain | {"memories": memories, "tensors": [one | {"transfer_s": {}} for one in tensors]}),
+        _json(plain | {"memories": memories, "tensors": [tensor | {"transfer_s": {}} for tensor in tensors]}),
     ]
 
 

@@ -374,7 +374,7 @@ def _rows(going: _Campaign, loads: list[Load], http: HttpClients, grpc: _GrpcLoa
         "lost": sum(load.sent - load.answered for load in loads),
         "doubled or unasked": len(unasked),
         "out of order": len(unordered),
-        "wrong": len(wrong) + grpc.wrong + http.wrong + sum(one.version != 1 for one in http.all_answers),
+        "wrong": len(wrong) + grpc.wrong + http.wrong + sum(answer.version != 1 for answer in http.all_answers),
         "of no epoch": sum(not 1 <= epoch <= going.epoch for load in loads for epoch in load.epochs),
         "other faults": len(faults) - len(wrong) - len(unordered) - len(unasked),
         **{f"errors, {code}": count for code, count in sorted(codes.items())},

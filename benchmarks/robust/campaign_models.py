@@ -188,9 +188,9 @@ class _Campaign:
         time.sleep(self._rng.uniform(0, 1.0))
 
     def _count_moves(self) -> None:
-        told = self.host.control.events(self._next_event, 10_000)
-        self._next_event = told["next"]
-        self.moves += sum(event["kind"] in ("place_dealt", "place_taken_back") for event in told["events"])
+        log = self.host.control.events(self._next_event, 10_000)
+        self._next_event = log["next"]
+        self.moves += sum(event["kind"] in ("place_dealt", "place_taken_back") for event in log["events"])
 
     def _one(self) -> _Model:
         return self._rng.choice([*self.models.values()])
@@ -314,12 +314,12 @@ class _Campaign:
             client.call(op, model_name=served.name, **wanted)
 
     def _told(self, model: _Model) -> dict[str, Any]:
-        return self.host.told(model.name)
+        return self.host.entry(model.name)
 
     def _wait_until_served(self, model: _Model, other_than: int | None = None) -> None:
         def serves() -> bool:
-            told = self._told(model)
-            return told["state"] == "READY" and told["pid"] not in (None, other_than)
+            status = self._told(model)
+            return status["state"] == "READY" and status["pid"] not in (None, other_than)
 
         until(serves, f"{model.name} again", every_s=0.05)
 

@@ -52,10 +52,12 @@ def fuzz(
     def run(name: str) -> None:
         share = max(1, round(count * (1.0 if names == [target] else TARGETS[name].share)))
         begun_s = time.monotonic()
-        counts, found = fuzzed(name, seed, first, share)
+        counts, defects = fuzzed(name, seed, first, share)
         seconds = time.monotonic() - begun_s
         print(f"{name}: {share} cases, {counts['defects']} defects", file=sys.stderr, flush=True)
-        for defect in {each["where"]: each for each in reversed(found)}.values():  # the first at each place of the code
+        for defect in {
+            each["where"]: each for each in reversed(defects)
+        }.values():  # the first at each place of the code
             print(f"{name} {seed} {defect['number']}: {defect['where']}: {defect['what']}", file=sys.stderr, flush=True)
             if keep is not None:
                 folder = keep / name
@@ -69,7 +71,7 @@ def fuzz(
                 "taken": counts["taken"],
                 "refused": counts["refused"],
                 "defects": counts["defects"],
-                "places": len({defect["where"] for defect in found}),
+                "places": len({defect["where"] for defect in defects}),
                 "cases a second": share / seconds,
             }
             if not first:
@@ -85,26 +87,26 @@ def fuzz(
 def fuzzed(name: str, seed: int, first: int, count: int) -> tuple[Counter[str], list[dict[str, Any]]]:
     """Counts of cases that were accepted, refused, or are defects; and each defect, with its location and kind."""
     counts, last = Counter[str](), first + count
-    found: list[dict[str, Any]] = []
+    defects: list[dict[str, Any]] = []
     while first < last:
         with tempfile.TemporaryFile() as under_way:
-            before = len(found)
+            before = len(defects)
             status = None
             for line in _run(name, seed, first, last - first, under_way.fileno()):
                 if isinstance(line, str):
                     status = line
                 elif "number" in line:
-                    found.append(line)
+                    defects.append(line)
                 else:
                     counts.update(line)
             if status is None:
-                return counts, found
+                return counts, defects
             number = int.from_bytes(os.pread(under_way.fileno(), 8, 0), "little")
-        counts["defects"] += len(found) - before + 1
-        found.append({"number": number, "where": "the process", "what": status})
+        counts["defects"] += len(defects) - before + 1
+        defects.append({"number": number, "where": "the process", "what": status})
         counts["taken or refused, unknown"] += number - first
         first = number + 1
-    return counts, found
+    return counts, defects
 
 
 def _run(name: str, seed: int, first: int, count: int, fd: int) -> Iterator[dict[str, Any] | str]:

@@ -33,7 +33,7 @@ class TooLong(BaseException):
 
 def main(arguments: list[str]) -> int:
     name, (seed, first, count, fd) = arguments[0], map(int, arguments[1:])
-    target, found = TARGETS[name], Counter[str]()
+    target, counts = TARGETS[name], Counter[str]()
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     logging.disable(logging.CRITICAL)
@@ -48,13 +48,13 @@ def main(arguments: list[str]) -> int:
                 target.take(data)
             finally:
                 signal.setitimer(signal.ITIMER_PROF, 0)
-            found["taken"] += 1
+            counts["taken"] += 1
         except Refused:
-            found["refused"] += 1
+            counts["refused"] += 1
         except (Exception, TooLong) as error:
-            found["defects"] += 1
+            counts["defects"] += 1
             print(json.dumps({"number": number, "where": _where(error), "what": _what(error)}), flush=True)
-    print(json.dumps(dict(found)), flush=True)
+    print(json.dumps(dict(counts)), flush=True)
     return 0
 
 

@@ -39,11 +39,11 @@ def hostile(
     report = Report("hostile")
     with Rig() as rig:
         daemon, control = rig.daemon(f"zoo:{model}", "--http", "127.0.0.1:0", "--objective", "throughput")
-        told = control.metadata()["model"]
+        metadata = control.metadata()["model"]
         port = int(daemon.http[0].rpartition(":")[2])
-        inputs = [one | {"dtype": NUMPY_OF[one["datatype"]].str} for one in told["inputs"]]
-        polite = rig.child("http_process", ports=[port], model=told["name"], inputs=inputs, in_flight=4)
-        strange = {"port": port, "model": told["name"], "tensor": told["inputs"][0], "seed": 0}
+        inputs = [tensor | {"dtype": NUMPY_OF[tensor["datatype"]].str} for tensor in metadata["inputs"]]
+        polite = rig.child("http_process", ports=[port], model=metadata["name"], inputs=inputs, in_flight=4)
+        strange = {"port": port, "model": metadata["name"], "tensor": metadata["inputs"][0], "seed": 0}
         strangers = rig.child("strangers_process", **strange)
         rate = _BUSY / polite.ask(seconds=2.0)["frame_s"]
         rows = [_row("alone", *_polite(polite, rate, seconds), daemon.pid, {})]
@@ -78,12 +78,12 @@ def _polite(client: ChildProcess, rate: float, seconds: float) -> tuple[list[flo
     """Latencies in seconds of the well-behaved client, and how many frames failed, were refused or were lost."""
     generator = random.Random(0)
     gaps = [generator.expovariate(rate) for _ in range(max(1, round(rate * seconds)))]
-    told = client.ask(arrivals=list(accumulate(gaps)))
-    return told["latencies_s"], told["refused"] + told["failed"] + told["lost"]
+    results = client.ask(arrivals=list(accumulate(gaps)))
+    return results["latencies_s"], results["refused"] + results["failed"] + results["lost"]
 
 
-def _row(who: str, latencies_s: list[float], lost: int, pid: int, found: Mapping[str, Any]) -> Row:
-    ordered = sorted(1e3 * one for one in latencies_s)
+def _row(who: str, latencies_s: list[float], lost: int, pid: int, answers: Mapping[str, Any]) -> Row:
+    ordered = sorted(1e3 * latency_s for latency_s in latencies_s)
     return {
         "beside": who,
         "polite answers": len(ordered),
@@ -91,7 +91,7 @@ def _row(who: str, latencies_s: list[float], lost: int, pid: int, found: Mapping
         "p50 ms": statistics.median(ordered),
         "p99 ms": ordered[int(0.99 * len(ordered))],
         **_held(pid),
-        "answers": ", ".join(f"{status} {times}" for status, times in sorted(found.items())) or None,
+        "answers": ", ".join(f"{status} {times}" for status, times in sorted(answers.items())) or None,
     }
 
 
@@ -99,7 +99,7 @@ def _held(pid: int) -> Row:
     """Memory and descriptors of the daemon and its HTTP process."""
     row: dict[str, float] = {}
     daemon = psutil.Process(pid)
-    http = next(one for one in daemon.children() if "shisha_rt.http.process" in one.cmdline())
+    http = next(child for child in daemon.children() if "shisha_rt.http.process" in child.cmdline())
     for name, process in (("daemon", daemon), ("http", http)):
         row[f"{name} MiB"] = process.memory_info().rss / _MIB
         row[f"{name} descriptors"] = len(list(Path(f"/proc/{process.pid}/fd").iterdir()))

@@ -128,12 +128,12 @@ def mutated_model(rng: random.Random, model: bytes) -> bytes:
 
 
 def _messages(message: Any) -> list[Any]:
-    found = [message]
+    messages = [message]
     for field, value in message.ListFields():
         if field.type == FieldDescriptor.TYPE_MESSAGE:
             for part in value if field.is_repeated else [value]:
-                found += _messages(part)
-    return found
+                messages += _messages(part)
+    return messages
 
 
 def _change_field(

@@ -135,9 +135,9 @@ class _Watched:
         """Established connections to the public addresses."""
         ports = {urlsplit(self.daemon.endpoint).port, urlsplit(self.daemon.http[0]).port}
         return sum(
-            one.status == psutil.CONN_ESTABLISHED and one.laddr.port in ports
+            connection.status == psutil.CONN_ESTABLISHED and connection.laddr.port in ports
             for pid in self.processes().values()
-            for one in psutil.Process(pid).net_connections("tcp")
+            for connection in psutil.Process(pid).net_connections("tcp")
         )
 
     def descriptors(self) -> int:
@@ -206,47 +206,49 @@ def _measure(
         time.sleep(_LEAD_S + seconds)
         loop = cpu_time(daemon.pid).since(loop_before)
         http_cpu_s = _cpu_s(watched) - http_before
-        told = {what: crowd.hear() for what, crowd in crowds.items()}
-    clients_cpu = sum(counts["cpu"] for counts in told.values()) + (time.process_time() - own_s) / (_LEAD_S + seconds)
+        results = {what: crowd.hear() for what, crowd in crowds.items()}
+    clients_cpu = sum(counts["cpu"] for counts in results.values()) + (time.process_time() - own_s) / (
+        _LEAD_S + seconds
+    )
     report.glance("capacity beside as much CPU of others")
     rig.close()  # the clients go, all at once
     left = _left(watched, before)
     with child_process("benchmarks.rigs.many_process", endpoint=daemon.endpoint, port=None) as again:
         beside = _beside(again, daemon, clients_cpu - alone["cpu"])
-    found = _Found(told, watched, seconds, alone["fps"])
+    findings = _Found(results, watched, seconds, alone["fps"])
     figures = {
-        **found.figures(connections, manners, rate),
+        **findings.figures(connections, manners, rate),
         "loop's CPU, of a core": loop.main_s / seconds,
         "daemon's other threads' CPU, of a core": loop.rest_s / seconds,
         "HTTP process's CPU, of a core": http_cpu_s / seconds,
         "clients' CPU, cores": clients_cpu,
         "one client's CPU at capacity, cores": alone["cpu"],
         "capacity beside as much CPU, frames/s": beside["fps"],
-        "goodput / capacity beside as much CPU": found.goodput / beside["fps"],
+        "goodput / capacity beside as much CPU": findings.goodput / beside["fps"],
         "connections left": left[0],
         "descriptors left": left[1],
     }
-    return listed(figures, "figure"), found.broken(left[0])
+    return listed(figures, "figure"), findings.broken(left[0])
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """`told`: results by protocol, see `many_process.Crowd.offer`."""
+    """`results`: by protocol, see `many_process.Crowd.offer`."""
 
-    told: Mapping[str, Mapping[str, Any]]
+    results: Mapping[str, Mapping[str, Any]]
     watched: _Watched
     seconds: float
     capacity: float
 
     @property
     def goodput(self) -> float:
-        return sum(sum(counts["per_second"]) for counts in self.told.values()) / self.seconds
+        return sum(sum(counts["per_second"]) for counts in self.results.values()) / self.seconds
 
     def total(self, what: str) -> int:
-        return sum(counts[what] for counts in self.told.values())
+        return sum(counts[what] for counts in self.results.values())
 
     def latencies_ms(self, what: str) -> list[float]:
-        return [ms for ms, count in self.told[what]["latency_ms"] for _ in range(count)]
+        return [ms for ms, count in self.results[what]["latency_ms"] for _ in range(count)]
 
     @property
     def growth(self) -> dict[str, tuple[float, float, float | None]]:
@@ -264,7 +266,7 @@ class _Found:
     def figures(self, connections: int, manners: Mapping[str, int], rate: float) -> dict[str, object]:
         server = self.watched.daemon.control.metadata()["server"]
         queue = 2 * server["max_in_flight"]
-        by_second = np.sum([counts["per_second"] for counts in self.told.values()], axis=0)
+        by_second = np.sum([counts["per_second"] for counts in self.results.values()], axis=0)
         pieces = [float(piece.mean()) / self.capacity for piece in np.array_split(by_second, _PIECES) if len(piece)]
         figures: dict[str, object] = {
             "seconds": self.seconds,
@@ -279,7 +281,7 @@ class _Found:
             "goodput / capacity, least tenth": min(pieces),
             "wait that the queue allows s": queue / self.goodput if self.goodput else None,
         }
-        for what, counts in self.told.items():
+        for what, counts in self.results.items():
             served_ms = self.latencies_ms(what)
             figures |= {
                 f"{what}: served": counts["codes"].get("", 0),
@@ -362,10 +364,10 @@ def _beside(crowd: ChildProcess, daemon: DaemonProcess, cores: float) -> Mapping
         others = [rig.child("many_process", endpoint=daemon.endpoint, port=None) for _ in (ZEROMQ, HTTP)]
         for other in others:
             other.tell(burn={"seconds": _CAPACITY_S + 2, "cores": max(0.0, cores) / len(others)})
-        found = _saturated(crowd)
+        results = _saturated(crowd)
         for other in others:
             other.hear()
-    return found
+    return results
 
 
 def _left(watched: _Watched, before: tuple[int, int]) -> tuple[int, int]:

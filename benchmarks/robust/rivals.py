@@ -72,14 +72,14 @@ def campaign_rivals(
     """Workers of the daemon and of Mosec killed at random, under the same load over HTTP."""
     python = the_python(MOSEC, server_python)
     rng, report = random.Random(seed), Report("campaign_rivals", versions([MOSEC], {MOSEC: python}))
-    found: dict[str, list[_Round]] = {DAEMON: [], MOSEC: []}
+    by_side: dict[str, list[_Round]] = {DAEMON: [], MOSEC: []}
     for number, turn in enumerate(in_turns((DAEMON, MOSEC), rounds)):
         for name in turn:
             report.step(f"{name}, round {number + 1} of {rounds}")
             with Rig() as rig:
-                found[name].append(_killing(_side(rig, name, python), 60 * minutes, kill_every, rng))
-            report.save([_row(name, rounds) for name, rounds in found.items() if rounds])
-    rows = [_row(name, rounds) for name, rounds in found.items()]
+                by_side[name].append(_killing(_side(rig, name, python), 60 * minutes, kill_every, rng))
+            report.save([_row(name, rounds) for name, rounds in by_side.items() if rounds])
+    rows = [_row(name, rounds) for name, rounds in by_side.items()]
     report.show("Workers killed", rows)
     if any(row["wrong"] for row in rows[:1]):
         print("campaign_rivals: the daemon has given a wrong answer", file=sys.stderr)
@@ -125,23 +125,23 @@ def _killing(side: _Side, seconds: float, kill_every_s: float, rng: random.Rando
     last_s = time.monotonic()
     time.sleep(max(0.0, begun_s + seconds - last_s))
     turn.clients.finish()
-    turn.recovered = all(its and its[-1].answered_s > last_s for its in turn.clients.answers)
+    turn.recovered = all(answers and answers[-1].answered_s > last_s for answers in turn.clients.answers)
     return turn
 
 
-def _await_another(side: _Side, before: set[int], until_s: float, found: _Round) -> None:
+def _await_another(side: _Side, before: set[int], until_s: float, turn: _Round) -> None:
     begun_s = time.monotonic()
     while time.monotonic() < until_s:
         now = set(side.workers())
         if now - before and len(now) >= len(before):
-            found.back_s.append(time.monotonic() - begun_s)
+            turn.back_s.append(time.monotonic() - begun_s)
             return
         time.sleep(_LOOK_EVERY_S)
 
 
 def _row(name: str, rounds: list[_Round]) -> Row:
     answers = [turn.clients.all_answers for turn in rounds]
-    took_s = [one.answered_s - one.sent_s for its in answers for one in its]
+    took_s = [answer.answered_s - answer.sent_s for turn_answers in answers for answer in turn_answers]
     gaps_s = (gap_s for turn in rounds if (gap_s := turn.clients.longest_gap_s) is not None)
     back_s = [seconds for turn in rounds for seconds in turn.back_s]
     errors = sum((turn.clients.errors for turn in rounds), Counter[int]())
@@ -152,7 +152,8 @@ def _row(name: str, rounds: list[_Round]) -> Row:
         "kills": sum(turn.kills for turn in rounds),
         "lost": sum(turn.clients.lost for turn in rounds),
         "errors": in_words(errors),
-        "wrong": sum(turn.clients.wrong for turn in rounds) + sum(one.version != 1 for its in answers for one in its),
+        "wrong": sum(turn.clients.wrong for turn in rounds)
+        + sum(answer.version != 1 for turn_answers in answers for answer in turn_answers),
         "longest gap s": max(gaps_s, default=None),
         "longest request s": max(turn.clients.longest_s for turn in rounds),
         "p50 ms": at_ms(took_s, 50),

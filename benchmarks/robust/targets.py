@@ -134,7 +134,7 @@ def _answer(data: bytes) -> None:
     for op in ("server_metadata", "model_metadata"):
         conversation.sent(conversation.ask(op))
     conversation.signature = bases.SIGNATURE
-    inputs = {its.name: np.zeros(its.shape, NUMPY_OF[its.datatype]) for its in bases.SIGNATURE.inputs}
+    inputs = {tensor.name: np.zeros(tensor.shape, NUMPY_OF[tensor.datatype]) for tensor in bases.SIGNATURE.inputs}
     conversation.sent(conversation.infer(inputs))
     before = conversation.in_flight
     parts = msgspec.msgpack.decode(data, type=list[bytes])

@@ -127,7 +127,7 @@ def _row(name: str, seconds: float, clients: HttpClients, changes: list[Change])
         "lost": clients.lost,
         "errors": in_words(clients.errors),
         "wrong": clients.wrong,
-        "of another version": sum(broken_versions(its, changes) for its in clients.answers),
+        "of another version": sum(broken_versions(client_answers, changes) for client_answers in clients.answers),
         "replaced ms, median": at_ms(replaced_s, 50),
         "replaced ms, 99th percentile": at_ms(replaced_s, 99),
         "else ms, median": at_ms(else_s, 50),

@@ -28,11 +28,11 @@ class Runner(litserve.LitAPI):
 
 
 def main() -> None:
-    its = settings()
+    given = settings()
     runner = Runner(api_path="/inference")
-    server = litserve.LitServer(runner, accelerator="cpu", workers_per_device=its["workers"], timeout=60)
+    server = litserve.LitServer(runner, accelerator="cpu", workers_per_device=given["workers"], timeout=60)
     quiet = {"generate_client_file": False, "log_level": "warning", "access_log": False}
-    server.run(host="127.0.0.1", port=its["ports"][0], **quiet)
+    server.run(host="127.0.0.1", port=given["ports"][0], **quiet)
 
 
 if __name__ == "__main__":

@@ -26,21 +26,21 @@ class Runner(MLModel):
 
 
 async def _serve() -> None:
-    its = settings()
-    grpc_port, http_port, metrics_port = its["ports"]
+    given = settings()
+    grpc_port, http_port, metrics_port = given["ports"]
     server = MLServer(
         Settings(
             host="127.0.0.1",
             http_port=http_port,
             grpc_port=grpc_port,
             metrics_port=metrics_port,
-            metrics_dir=its["folder"] + "/metrics",
-            parallel_workers=its["workers"],
+            metrics_dir=given["folder"] + "/metrics",
+            parallel_workers=given["workers"],
             debug=False,
             load_models_at_startup=False,
         )
     )
-    await server.start([ModelSettings(name=name, implementation=Runner) for name in (FIRST, *its["further"])])
+    await server.start([ModelSettings(name=name, implementation=Runner) for name in (FIRST, *given["further"])])
 
 
 def main() -> None:

@@ -24,8 +24,8 @@ FIRST: Final = "network"
 
 
 def settings() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(os.environ[SETTINGS])
-    return found
+    given: dict[str, Any] = json.loads(os.environ[SETTINGS])
+    return given
 
 
 class Network:
@@ -35,14 +35,14 @@ class Network:
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         import onnxruntime as ort
 
-        its = settings()
-        served = its.get("further", {}).get(name, its)
+        given = settings()
+        served = given.get("further", {}).get(name, given)
         options = ort.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         self._session = ort.InferenceSession(served["path"], options, providers=["CPUExecutionProvider"])
-        self._inputs = [(one["name"], one["shape"], np.dtype(one["dtype"])) for one in served["inputs"]]
-        (Path(its["folder"]) / str(os.getpid())).touch()
+        self._inputs = [(tensor["name"], tensor["shape"], np.dtype(tensor["dtype"])) for tensor in served["inputs"]]
+        (Path(given["folder"]) / str(os.getpid())).touch()
 
     def run(self, body: bytes) -> bytes:
         """Compute a frame. `body`: all inputs one after the other, little-endian and row-major; outputs likewise."""

@@ -40,15 +40,17 @@ class HandleAsker(Came):
             self._came.put((number, f"answered with {error}"))
 
 
-def child(**its: Any) -> Child:
+def child(**options: Any) -> Child:
     with quiet_output():
-        ray.init(address=its["address"], log_to_driver=False, logging_level="error")
-        serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": its["port"]})
-        settings = {"path": its["path"], "inputs": its["inputs"], "folder": its["folder"]}
+        ray.init(address=options["address"], log_to_driver=False, logging_level="error")
+        serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": options["port"]})
+        settings = {"path": options["path"], "inputs": options["inputs"], "folder": options["folder"]}
         actor = {"num_cpus": 0, "resources": {"whole": 1}}
-        handle = deploy(settings, its["replicas"], actor, max_ongoing_requests=its["in_flight"])
+        handle = deploy(settings, options["replicas"], actor, max_ongoing_requests=options["in_flight"])
     try:
-        yield from obeying(Asking(HandleAsker(handle, raw_frame(its["inputs"]), its["in_flight"])), its["in_flight"])
+        yield from obeying(
+            Asking(HandleAsker(handle, raw_frame(options["inputs"]), options["in_flight"])), options["in_flight"]
+        )
     finally:
         with quiet_output():
             serve.shutdown()

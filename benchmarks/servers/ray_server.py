@@ -12,12 +12,17 @@ from benchmarks.servers.ray_network import deploy
 
 
 def main() -> None:
-    its = settings()
+    given = settings()
     # Stopped by a signal in the main thread only; the rest of it ends with this process.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    ray.init(num_cpus=its["workers"], include_dashboard=False, log_to_driver=False, object_store_memory=1 << 27)
-    serve.start(http_options={"host": "127.0.0.1", "port": its["ports"][0]})
-    deploy(its, its["workers"], {"num_cpus": 1}, max_queued_requests=-1 if its["waiting"] is None else its["waiting"])
+    ray.init(num_cpus=given["workers"], include_dashboard=False, log_to_driver=False, object_store_memory=1 << 27)
+    serve.start(http_options={"host": "127.0.0.1", "port": given["ports"][0]})
+    deploy(
+        given,
+        given["workers"],
+        {"num_cpus": 1},
+        max_queued_requests=-1 if given["waiting"] is None else given["waiting"],
+    )
     signal.pause()
 
 

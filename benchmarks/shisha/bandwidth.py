@@ -199,11 +199,11 @@ def _pass(a: Vector, b: Vector, c: Vector) -> None:
 def host_rows(rounds: int = _ROUNDS, elements: int = _HOST_ELEMENTS) -> Iterator[Row]:
     """One thread and two, in turns: the best round, as in STREAM, of those in which no other process had the cores."""
     cores = sorted(usable_cores())[:2]
-    found: dict[int, list[StreamRound]] = {count + 1: [] for count in range(len(cores))}
+    by_count: dict[int, list[StreamRound]] = {count + 1: [] for count in range(len(cores))}
     for _ in range(rounds):
-        for count, tried in found.items():
+        for count, tried in by_count.items():
             tried.append(stream_round(cores[:count], elements, passes=3))
-    for count, tried in found.items():
+    for count, tried in by_count.items():
         rates = [each.bytes_per_s / 1e9 for each in tried if each.own_core >= _OWN_CORE]
         about = {"emulated": "no", "threads": count, "memories": memory_nodes(), "rounds": rounds}
         best = {"best GB/s": max(rates, default=None), "GB/s": Spread.of(rates) if rates else None}
@@ -274,15 +274,15 @@ def _on_this_host(gb_per_s: Sequence[float]) -> Statement:
     if len(gb_per_s) < 2:
         why = "one core may be used here, or others had them in every round"
         return _stated("this host", _UNTRIED, "untried", why=why)
-    one, two = gb_per_s
-    text = f"this host: {one:.1f} and {two:.1f} GB/s, {two / one:.2f} times"
-    return _stated("this host", text, holds(two > one * _AS_GOOD), why="one core may fill the memory already")
+    alone, both = gb_per_s
+    text = f"this host: {alone:.1f} and {both:.1f} GB/s, {both / alone:.2f} times"
+    return _stated("this host", text, holds(both > alone * _AS_GOOD), why="one core may fill the memory already")
 
 
-def _fewest(found: Sequence[Assignment], size_gb: float) -> Assignment:
+def _fewest(choices: Sequence[Assignment], size_gb: float) -> Assignment:
     """The assignment of the fewest threads whose seconds are within 5% of the least."""
-    least_s = min(it.seconds(size_gb) for it in found)
-    good = [it for it in found if it.seconds(size_gb) <= least_s * _AS_GOOD]
+    least_s = min(it.seconds(size_gb) for it in choices)
+    good = [it for it in choices if it.seconds(size_gb) <= least_s * _AS_GOOD]
     return min(good, key=lambda it: (it.hbm_threads + it.ddr_threads, it.seconds(size_gb)))
 
 

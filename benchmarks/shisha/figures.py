@@ -23,13 +23,13 @@ _GROUP_WIDTH: Final = 0.84
 _MARKERS: Final = ("o-", "s-", "^-")
 
 
-def convergence_figure(case: Case, found: Runs) -> Figure:
+def convergence_figure(case: Case, by_search: Runs) -> Figure:
     """Figure 4: the best plan so far in each search's best run, and times and quality of median runs."""
     places = len(case.places)
     title = f"Figure 4: {case.network}, {places} places ({case.configuration})"
     figure, ((axes,),) = _new(1, 1, (12, 6), title)
-    end_s = 2 * max(kept(runs).time_to_best_s for runs in found.values())
-    for index, (search, runs) in enumerate(found.items()):
+    end_s = 2 * max(kept(runs).time_to_best_s for runs in by_search.values())
+    for index, (search, runs) in enumerate(by_search.items()):
         gains = kept(runs).gains
         times_s = [at_s for at_s, _ in gains] + [end_s]
         heights = [fps / case.optimum_fps for _, fps in gains] + [gains[-1][1] / case.optimum_fps]
@@ -76,16 +76,21 @@ def optimality_figure(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def seeds_figure(found: Sequence[Seeds]) -> Figure:
+def seeds_figure(seedings: Sequence[Seeds]) -> Figure:
     """Figure 6: seeds at the times of their own trials, solutions at the times when they were found."""
-    figure, panels = _new(2, len(found) // 2, (12, 9), f"Figure 6: Shisha's seed and {len(found[0].drawn)} random ones")
-    for axes, one in zip(panels.flat, found, strict=True):
-        for runs, colour, size, whose in ((one.drawn, "tab:blue", 18, "random"), ([one.own], "tab:red", 110, "Shisha")):
+    figure, panels = _new(
+        2, len(seedings) // 2, (12, 9), f"Figure 6: Shisha's seed and {len(seedings[0].drawn)} random ones"
+    )
+    for axes, seeding in zip(panels.flat, seedings, strict=True):
+        for runs, colour, size, whose in (
+            (seeding.drawn, "tab:blue", 18, "random"),
+            ([seeding.own], "tab:red", 110, "Shisha"),
+        ):
             for at, marker, what in ((0, "x", "seed"), (-1, "o", "solution")):
                 points = [run.gains[at] for run in runs]
                 axes.scatter(
                     [at_s for at_s, _ in points],
-                    [fps / one.case.optimum_fps for _, fps in points],
+                    [fps / seeding.case.optimum_fps for _, fps in points],
                     s=size,
                     marker=marker,
                     color=colour,
@@ -94,7 +99,7 @@ def seeds_figure(found: Sequence[Seeds]) -> Figure:
                 )
         axes.set_xscale("log")
         axes.set_ylim(0, 1.05)
-        axes.set_title(f"{one.case.network}, {one.case.configuration}", fontsize=10)
+        axes.set_title(f"{seeding.case.network}, {seeding.case.configuration}", fontsize=10)
         axes.set_xlabel("virtual time, s")
         axes.set_ylabel("throughput / optimum")
         axes.set_axisbelow(True)

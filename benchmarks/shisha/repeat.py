@@ -63,11 +63,13 @@ def shisha(
     runs, most_plans, draws = QUICK if quick else FULL
     report = Report("shisha", {"costs": COSTS}, quick=quick)
     eight = case(SYNTHNET, EIGHT_PLACES)
-    found = compared(eight, runs)
+    by_search = compared(eight, runs)
     four = [case(network, FOUR_PLACES) for network in NETWORKS]
     seeds = [from_seeds(case(network, m), SEEDS) for network in (YOLO, RESNET) for m in MACHINES]
-    convergence = search_rows(eight, found)
-    optimality = [row for one in four for row in search_rows(one, compared(one, runs, most_plans))]
+    convergence = search_rows(eight, by_search)
+    optimality = [
+        row for network_case in four for row in search_rows(network_case, compared(network_case, runs, most_plans))
+    ]
     heuristics = [row for network in PAPERS for m in CONFIGURATIONS for row in heuristic_rows(case(network, m), draws)]
     alphas = [
         row
@@ -75,8 +77,8 @@ def shisha(
         for m in MACHINES
         for row in alpha_rows([(slowdown, case(network, m, slowdown)) for slowdown in SLOWDOWNS])
     ]
-    seed_rows = [one.row() for one in seeds]
-    stated = [one.row() for one in statements(convergence, optimality, seed_rows, heuristics, alphas)]
+    seed_rows = [seeding.row() for seeding in seeds]
+    stated = [statement.row() for statement in statements(convergence, optimality, seed_rows, heuristics, alphas)]
 
     tables: Mapping[str, Sequence[Row]] = {
         "Table 1": table_1(),
@@ -87,7 +89,7 @@ def shisha(
         "The paper's statements and ours": stated,
     }
     figures = {
-        "convergence": convergence_figure(eight, found),
+        "convergence": convergence_figure(eight, by_search),
         "optimality": optimality_figure(optimality),
         "seeds": seeds_figure(seeds),
         "heuristics": heuristics_figure(heuristics),

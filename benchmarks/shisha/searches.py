@@ -44,14 +44,14 @@ Runs = Mapping[str, Sequence[Run]]
 
 def compared(case: Case, runs: int, most_plans: int = 0) -> Runs:
     """The runs of every search; Exhaustive Search runs only if it has at most `most_plans` plans."""
-    found = {SHISHA: [tuned(case, seeded(case))]}
+    by_search = {SHISHA: [tuned(case, seeded(case))]}
     for title, name in RANDOMISED.items():
         limit = Limit(RANDOM_WALK_TRIALS) if name == "random_walk" else Limit()
-        found[title] = [searched(case, name, random.Random(number), limit) for number in range(runs)]
-    found[PIPE_SEARCH] = [searched(case, "pipe_search", random.Random(0), Limit(PIPE_SEARCH_TRIALS))]
+        by_search[title] = [searched(case, name, random.Random(number), limit) for number in range(runs)]
+    by_search[PIPE_SEARCH] = [searched(case, "pipe_search", random.Random(0), Limit(PIPE_SEARCH_TRIALS))]
     if trial_count(case.space) <= most_plans:
-        found[EXHAUSTIVE] = [searched(case, "exhaustive", random.Random(0), Limit())]
-    return found
+        by_search[EXHAUSTIVE] = [searched(case, "exhaustive", random.Random(0), Limit())]
+    return by_search
 
 
 def kept(runs: Sequence[Run]) -> Run:
@@ -69,15 +69,15 @@ def restarted_s(runs: Sequence[Run], fps: float) -> float | None:
     return None
 
 
-def search_rows(case: Case, found: Runs) -> list[Row]:
+def search_rows(case: Case, by_search: Runs) -> list[Row]:
     """A row for each search. `trials as in the paper`: with plans that Shisha would measure again. The last row is the
     optimum's.
     """
-    own = kept(found[SHISHA])
+    own = kept(by_search[SHISHA])
     own_s = own.time_to_best_s
     within = best_with_assignment_fps(case, seeded(case)) / case.optimum_fps
     rows: list[Row] = []
-    for title, runs in found.items():
+    for title, runs in by_search.items():
         best = kept(runs)
         times_s = [run.time_to_best_s for run in runs]
         as_good_s = restarted_s(runs, own.fps)
@@ -194,15 +194,19 @@ def alpha_rows(cases: Sequence[tuple[float, Case]]) -> Iterator[Row]:
 
 def table_1() -> list[Row]:
     return [
-        {"heuristic": name, "assignment of EPs": _ASSIGNED[one.assign], "balancing": _BALANCED[one.balance]}
-        for name, one in HEURISTICS.items()
+        {"heuristic": name, "assignment of EPs": _ASSIGNED[heuristic.assign], "balancing": _BALANCED[heuristic.balance]}
+        for name, heuristic in HEURISTICS.items()
     ]
 
 
 def table_2() -> list[Row]:
     return [
-        {"machine": name, "FEPs": _places(one.fast, one.fast_cores), "SEPs": _places(one.slow, one.slow_cores)}
-        for name, one in CONFIGURATIONS.items()
+        {
+            "machine": name,
+            "FEPs": _places(configuration.fast, configuration.fast_cores),
+            "SEPs": _places(configuration.slow, configuration.slow_cores),
+        }
+        for name, configuration in CONFIGURATIONS.items()
     ]
 
 

@@ -121,19 +121,19 @@ def alone_row(layer: LayerAlone, seconds: float, rounds: int) -> Row | None:
         ready = make_ready(path, machine, on_progress=print)
         proposed = _proposed(ready)
         sides = _sides(rig, path, ready, layer.axes)
-        found = [{name: run(seconds) for name, run in sides.items()} for _ in range(rounds)]
+        taken = [{name: run(seconds) for name, run in sides.items()} for _ in range(rounds)]
     splits = [name for name in sides if name.startswith("split")]
-    best = min(splits, key=lambda name: Spread.of(its[name][0] for its in found).median)
+    best = min(splits, key=lambda name: Spread.of(by_side[name][0] for by_side in taken).median)
     row: dict[str, object] = {"layer": layer.name}
     for name in ("one core", "team", *_ENGINES):
-        row[f"{name} ms"] = Spread.of(1e3 * its[name][0] for its in found)
+        row[f"{name} ms"] = Spread.of(1e3 * by_side[name][0] for by_side in taken)
     for axis in _AXES:
         name = f"split by {axis}"
-        row[f"{name} ms"] = Spread.of(1e3 * its[name][0] for its in found) if name in splits else None
+        row[f"{name} ms"] = Spread.of(1e3 * by_side[name][0] for by_side in taken) if name in splits else None
     row["best split"] = best.removeprefix("split by ")
     for other in ("one core", "team", "ORT, 2 threads"):
-        row[f"split / {other}"] = Spread.of(its[best][0] / its[other][0] for its in found)
-    row["slowest shard ms"] = Spread.of(1e3 * max(its[best][1]) for its in found)
+        row[f"split / {other}"] = Spread.of(by_side[best][0] / by_side[other][0] for by_side in taken)
+    row["slowest shard ms"] = Spread.of(1e3 * max(by_side[best][1]) for by_side in taken)
     row["planned"] = proposed
     return row
 
@@ -174,8 +174,10 @@ def _sides(rig: Rig, path: Path, ready: ModelOnMachine, axes: Sequence[str]) -> 
     def by_engine(engine: ChildProcess, seconds: float) -> _Taken:
         return engine.ask(seconds=seconds)["frame_s"], ()
 
-    its = {"rival": "ort_threads", "path": str(path), "inputs": inputs}
-    engines = {name: rig.child("engine_process", **its, cores=cores[:threads]) for name, threads in _ENGINES.items()}
+    options = {"rival": "ort_threads", "path": str(path), "inputs": inputs}
+    engines = {
+        name: rig.child("engine_process", **options, cores=cores[:threads]) for name, threads in _ENGINES.items()
+    }
     return {
         **{name: partial(by_plan, plan) for name, plan in plans.items()},
         **{name: partial(by_engine, engine) for name, engine in engines.items()},
@@ -185,5 +187,5 @@ def _sides(rig: Rig, path: Path, ready: ModelOnMachine, axes: Sequence[str]) -> 
 def _proposed(ready: ModelOnMachine) -> str:
     """The planner's plan for the least latency without teams: with a split, or None."""
     costs = told_costs(layer_costs(ready, print), 1.0, ready.rules.splits.values())
-    found = split_plan(costs, exact_plan(costs, Goal(objective="latency")), Goal(objective="latency"))
-    return "infeasible" if found.plan is None else str(found.plan)
+    planned = split_plan(costs, exact_plan(costs, Goal(objective="latency")), Goal(objective="latency"))
+    return "infeasible" if planned.plan is None else str(planned.plan)

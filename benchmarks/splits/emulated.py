@@ -76,9 +76,9 @@ class PricedShards:
     def seconds(self, shared: Shared, number: int, place: str) -> float:
         """Seconds of a shard or join on a place; inf if the place cannot run it."""
         split = shared.part(number)
-        found = split_stage_s(self._graph, self._layers, split, [split.span], self._devices[place])
-        assert found is not None  # the board's devices are all described
-        return found
+        taken_s = split_stage_s(self._graph, self._layers, split, [split.span], self._devices[place])
+        assert taken_s is not None  # the board's devices are all described
+        return taken_s
 
     def quickest(self, way: Splittable) -> Shared:
         """The shares of the least time, among those of whole pieces, over all places that can run one."""
@@ -119,17 +119,17 @@ def board_rows(case: OnBoard) -> Iterator[Row]:
     with forced(f"zoo:{case.model}", BOARD, precision="any") as daemon:
         daemon.take(plan)
         daemon.burst(case.seconds, warm_up=1)
-        found = daemon.control.status()["plan"]["stages"]
+        windows = daemon.control.status()["plan"]["stages"]
     names = [layer.name for layer in ready.compiled.layers]
-    for stage, its_window in zip(plan.stages, found, strict=True):
+    for stage, window in zip(plan.stages, windows, strict=True):
         if stage.split is None:
             continue
-        its = stage.split
-        told = next(one for one in shared if one.part(0).whole == its.whole)
+        split = stage.split
+        share = next(option for option in shared if option.part(0).whole == split.whole)
         # What a join goes on with is no part of the split, and not among what is predicted here.
-        if its.joins and stage.last > told.way.last:
+        if split.joins and stage.last > share.way.last:
             continue
-        predicted_s, taken_s = priced.seconds(told, its.part, stage.place), its_window["service_s"]
+        predicted_s, taken_s = priced.seconds(share, split.part, stage.place), window["service_s"]
         yield {
             "network": case.model,
             "machine": BOARD,
@@ -140,5 +140,5 @@ def board_rows(case: OnBoard) -> Iterator[Row]:
             "measured ms": 1e3 * taken_s,
             "error %": 100 * (taken_s / predicted_s - 1),
             # In the board's seconds: this host's time for a part must not exceed the emulated one.
-            "computed here ms": 1e3 * its_window["cpu_s"] / machine.time_scale,
+            "computed here ms": 1e3 * window["cpu_s"] / machine.time_scale,
         }

@@ -53,13 +53,13 @@ def _rows(part: str, report: Report, *, quick: bool) -> Iterator[Row]:
                 else:
                     yield row
         case "slowed":
-            for its in slowed.QUICK if quick else slowed.FULL:
-                report.step(f"{its.model}, {' and '.join(f'{speed:g}' for speed in its.speeds)}")
-                yield from slowed.slowed_rows(its)
+            for slowed_case in slowed.QUICK if quick else slowed.FULL:
+                report.step(f"{slowed_case.model}, {' and '.join(f'{speed:g}' for speed in slowed_case.speeds)}")
+                yield from slowed.slowed_rows(slowed_case)
         case _:
-            for one in live.QUICK if quick else live.FULL:
-                report.step(f"{one.model}, {one.title}")
-                yield live.served_row(one)
+            for served_case in live.QUICK if quick else live.FULL:
+                report.step(f"{served_case.model}, {served_case.title}")
+                yield live.served_row(served_case)
 
 
 def _save_page(tables: Mapping[str, Sequence[Row]], report: Report) -> None:
@@ -78,7 +78,7 @@ def findings(title: str, rows: Sequence[Row]) -> list[str]:
 def _off_by(rows: Sequence[Row]) -> list[str]:
     errors = [abs(_number(row["error %"])) for row in rows]
     within = sum(error <= emulated.AIM_PERCENT for error in errors)
-    found = [
+    lines = [
         f"- Of {len(rows)} shards and joins {within} are within {emulated.AIM_PERCENT:g}% of what was predicted; half "
         f"are off by at most {median(errors):.2g}%, the furthest by {max(errors):.3g}%."
     ]
@@ -88,13 +88,13 @@ def _off_by(rows: Sequence[Row]) -> list[str]:
         for row in rows
         if abs(_number(row["error %"])) > emulated.AIM_PERCENT
     ]
-    return [*found, *(f"- {line}." for line in slow)]
+    return [*lines, *(f"- {line}." for line in slow)]
 
 
 def _against_others(rows: Sequence[Row]) -> list[str]:
     """Of layers that take long enough, how many splits meet the aim against a team, and against the engine."""
     large = [row for row in rows if _middle(row["one core ms"]) > 1e3 * alone.LARGE_S]
-    found = []
+    lines = []
     for other in ("team", "ORT, 2 threads"):
         within = [str(row["layer"]) for row in large if _middle(row[f"split / {other}"]) <= alone.AIM]
         beyond = [
@@ -103,11 +103,11 @@ def _against_others(rows: Sequence[Row]) -> list[str]:
             if _middle(row[f"split / {other}"]) > alone.AIM
         ]
         not_so = f"; not {', '.join(beyond)}" if beyond else ""
-        found.append(
+        lines.append(
             f"- At most {alone.AIM:g} times {other}: {len(within)} of {len(large)} layers over "
             f"{1e3 * alone.LARGE_S:g} ms{not_so}."
         )
-    return found
+    return lines
 
 
 def _corrected(rows: Sequence[Row]) -> list[str]:
@@ -125,11 +125,11 @@ def _corrected(rows: Sequence[Row]) -> list[str]:
 
 
 def _frames(rows: Sequence[Row]) -> list[str]:
-    told = ", ".join(
+    counts = ", ".join(
         f"{sum(round(_number(row[what])) for row in rows)} {what}"
         for what in ("sent", "answered", "lost", "refused", "out of order", "different")
     )
-    return [f"- Frames: {told}."]
+    return [f"- Frames: {counts}."]
 
 
 def _number(value: object) -> float:

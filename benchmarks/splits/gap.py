@@ -74,20 +74,23 @@ def board_problem(
 ) -> SplitProblem:
     machine = load_machine(BOARD)
     devices = [device for place in machine.places for device in devices_of(machine, place)]
-    its = tuple(split_device(device, objective, one_for_all) for device in devices)
-    return SplitProblem(tuple(layers), its, objective, execution)
+    split_devices = tuple(split_device(device, objective, one_for_all) for device in devices)
+    return SplitProblem(tuple(layers), split_devices, objective, execution)
 
 
 def heavy_layers(network: str) -> list[SplitLayer]:
     """The heavy layers of a network, in blocks of 16 filters."""
     graph = in_one_group(read_model(resolve_model(f"zoo:{network}", print)).graph)
-    found = (split_layer_of(graph, layer, "N") for layer in group_layers(graph))
-    return [layer for layer in found if isinstance(layer, SplitLayer)]
+    layers = (split_layer_of(graph, layer, "N") for layer in group_layers(graph))
+    return [layer for layer in layers if isinstance(layer, SplitLayer)]
 
 
 def in_one_group(graph: Graph) -> Graph:
     return replace(
-        graph, operators=tuple(replace(its, attributes={**its.attributes, "group": 1}) for its in graph.operators)
+        graph,
+        operators=tuple(
+            replace(operator, attributes={**operator.attributes, "group": 1}) for operator in graph.operators
+        ),
     )
 
 
@@ -116,8 +119,8 @@ def layer_found(network: str, case: str, problem: SplitProblem, plain: _Timed, a
     (layer,) = problem.layers
     answer, exact_s = _timed(partial(split_layer, problem, layer), _REPEATED)
     assert answer is not None, "CPU and GPU have no limits"
-    rounded = {name: _rounded(problem, found) for name, (found, _) in ((GEOMETRIC, plain), (AGAIN, again))}
-    values = {name: its and its[1] for name, its in rounded.items()}
+    rounded = {name: _rounded(problem, split) for name, (split, _) in ((GEOMETRIC, plain), (AGAIN, again))}
+    values = {name: solution and solution[1] for name, solution in rounded.items()}
     values |= {name: _value(split_by(name, problem)) for name in RIVALS}
     exact = answer[1].value
     if any(value is not None and value < exact * (1 - _SAME) for value in values.values()):
@@ -138,43 +141,43 @@ def _timed(run: Callable[[], _T], times: int = 1) -> tuple[_T, float]:
     seconds = []
     for _ in range(times):
         started = perf_counter()
-        found = run()
+        result = run()
         seconds.append(perf_counter() - started)
-    return found, median(seconds)
+    return result, median(seconds)
 
 
-def _rounded(problem: SplitProblem, found: GeometricSplit) -> tuple[Shares, float] | None:
+def _rounded(problem: SplitProblem, split: GeometricSplit) -> tuple[Shares, float] | None:
     """Cost of a split rounded to the blocks of this problem's layers; None: it breaks a limit, or there is no split."""
-    rounded = None if found.real is None else best_rounding(problem, found.real)
+    rounded = None if split.real is None else best_rounding(problem, split.real)
     if rounded is None or rounded.faults:
         return None
     costs = zip(problem.layers, rounded.shares, strict=True)
     return rounded.shares, math.fsum(layer_cost(problem, layer, shares) for layer, shares in costs)
 
 
-def _value(found: NetworkSplit) -> float | None:
-    return None if found.steps is None else found.value
+def _value(split: NetworkSplit) -> float | None:
+    return None if split.steps is None else split.value
 
 
-def summaries(found: Sequence[Found]) -> Iterator[Row]:
+def summaries(results: Sequence[Found]) -> Iterator[Row]:
     """A row for each case and block; the worst layer of GP by name."""
     for block in (ENGINE_BLOCK, 1):
         for case in CASES:
-            its = [one for one in found if one.case == case and one.layer.block == block]
-            yield {"case": case, "in blocks of": block, **_summary(its)}
+            own = [result for result in results if result.case == case and result.layer.block == block]
+            yield {"case": case, "in blocks of": block, **_summary(own)}
 
 
-def _summary(found: Sequence[Found]) -> Row:
-    row: dict[str, object] = {"layers": len(found), "split at all": sum(one.exact.is_split for one in found)}
-    for name in found[0].gaps:
-        gaps = [gap for one in found if (gap := one.gaps[name]) is not None]
+def _summary(results: Sequence[Found]) -> Row:
+    row: dict[str, object] = {"layers": len(results), "split at all": sum(result.exact.is_split for result in results)}
+    for name in results[0].gaps:
+        gaps = [gap for result in results if (gap := result.gaps[name]) is not None]
         row[f"{name}: median, worst"] = f"{median(gaps):.2%}, {max(gaps):.1%}"
-        if len(gaps) < len(found):
+        if len(gaps) < len(results):
             row[f"{name}: median, worst"] = f"{row[f'{name}: median, worst']} of {len(gaps)}"
-    worst = max(found, key=lambda one: one.gaps[GEOMETRIC] or 0.0)
+    worst = max(results, key=lambda result: result.gaps[GEOMETRIC] or 0.0)
     row["geometric's worst"] = f"{worst.network} {worst.layer.name}"
     for name in (EXACT, GEOMETRIC, AGAIN):
-        seconds = [one.seconds[name] for one in found]
+        seconds = [result.seconds[name] for result in results]
         row[f"{name}, ms: median, worst"] = f"{1e3 * median(seconds):.3g}, {1e3 * max(seconds):.3g}"
     return row
 
@@ -199,11 +202,11 @@ def network_rows(network: str) -> Iterator[Row]:
 
 def _proven(name: str, run: Callable[[], NetworkSplit]) -> Row:
     """Solve by a method; state the bound if the split is not proven to be the least."""
-    found, seconds = _timed(run)
-    bound = found.lower_bound
+    split, seconds = _timed(run)
+    bound = split.lower_bound
     return {
-        name: 1e3 * found.value,
-        f"{name}: bound": "proven" if found.outcome is Outcome.OPTIMAL or bound is None else written(1e3 * bound),
+        name: 1e3 * split.value,
+        f"{name}: bound": "proven" if split.outcome is Outcome.OPTIMAL or bound is None else written(1e3 * bound),
         f"{name}: solved in ms": 1e3 * seconds,
     }
 
@@ -212,7 +215,7 @@ def _others(problem: SplitProblem) -> Mapping[str, float | None]:
     programs = {"Eq. 10": None, f"Eq. 14, k = {FULL_NETWORK_K}": FULL_NETWORK_K}
     rounded = {f"geometric ({name})": _rounded(problem, geometric_split(problem, k)) for name, k in programs.items()}
     return {
-        **{name: its and its[1] for name, its in rounded.items()},
+        **{name: solution and solution[1] for name, solution in rounded.items()},
         **{name: _value(split_by(name, problem)) for name in (*RIVALS, "communication")},
     }
 
@@ -222,13 +225,13 @@ def splits_gap(
 ) -> None:
     """Geometric programs and other rivals against the exact integer split, for each layer and whole networks."""
     report = Report("splits_gap")
-    found: list[Found] = []
+    results: list[Found] = []
     wholes: list[Row] = []
     for network in networks.split(","):
         report.step(network)
-        found += layers_of(network)
+        results += layers_of(network)
         wholes += network_rows(network)
-    summary = list(summaries(found))
+    summary = list(summaries(results))
     report.show("Over the exact split, each layer by itself", summary)
     report.show("Whole networks", wholes)
     head, notes = words(__file__, "gap")

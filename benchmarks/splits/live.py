@@ -88,8 +88,8 @@ def served_row(case: Served) -> Row:
     with slowed_places(case.speeds, case.memory_bytes) as machine:
         profiled(case.model, machine)
         speeds = " and ".join(f"{speed:g}" for speed in case.speeds)
-        found: dict[str, object] = {"case": case.title, "network": case.model, "speeds": speeds}
-        found["without splits"], found["with splits"] = (_planned(case, machine, split) for split in (False, True))
+        row: dict[str, object] = {"case": case.title, "network": case.model, "speeds": speeds}
+        row["without splits"], row["with splits"] = (_planned(case, machine, split) for split in (False, True))
         whole = _whole_answers(case.model)
         arguments = (f"zoo:{case.model}", "--machine", machine.source, "--fresh", *case.options)
         with Rig() as rig:
@@ -100,8 +100,8 @@ def served_row(case: Served) -> Row:
                 began_s = time.time()
                 load.wait(lambda: _has_tuned(control), case.tuning_s)
                 control.call("tuner_set", pause=True)
-                found["tuned s"] = time.time() - began_s
-                found["to its end"] = "yes" if _has_tuned_once(control) else "no: the plan kept was being tried"
+                row["tuned s"] = time.time() - began_s
+                row["to its end"] = "yes" if _has_tuned_once(control) else "no: the plan kept was being tried"
                 last = live_plan(control)
                 events = events_since(control)
                 plans = (first, last) if last != first else (first,)
@@ -110,10 +110,10 @@ def served_row(case: Served) -> Row:
                 tally = load.stop()
             after = _difference(whole, _answers(control))
         trials = [event for event in events if event["kind"] == "trial"]
-    medians_s = [median(its) for its in zip(*taken, strict=True)]
+    medians_s = [median(plan_s) for plan_s in zip(*taken, strict=True)]
     before_s, after_s = medians_s[0], medians_s[-1]
     return {
-        **found,
+        **row,
         "off the whole's": max(before, after),
         "trials": len(trials),
         "with a split": sum(any("split" in stage for stage in trial["stages"]) for trial in trials),
@@ -156,7 +156,10 @@ def _answers(control: Client) -> list[Array]:
 
 def _difference(whole: Sequence[Array], others: Sequence[Array]) -> float:
     """The largest difference, over the largest value."""
-    return max(float(np.abs(one - other).max() / np.abs(one).max()) for one, other in zip(whole, others, strict=True))
+    return max(
+        float(np.abs(reference - other).max() / np.abs(reference).max())
+        for reference, other in zip(whole, others, strict=True)
+    )
 
 
 def _has_tuned_once(control: Client) -> bool:
@@ -173,8 +176,8 @@ def _frame_s(control: Client, load: SteadyLoad, plan: Plan, seconds: float) -> f
     end_s = time.time() + seconds
 
     def times_s() -> list[float]:
-        return [at_s for at_s, its in load.answers if its == epoch][_LEFT_OUT:]
+        return [at_s for at_s, by_epoch in load.answers if by_epoch == epoch][_LEFT_OUT:]
 
     load.wait(lambda: time.time() > end_s and len(times_s()) > _LEFT_OUT, _TIMEOUT_S)
-    found = times_s()
-    return (found[-1] - found[0]) / (len(found) - 1)
+    answered_s = times_s()
+    return (answered_s[-1] - answered_s[0]) / (len(answered_s) - 1)

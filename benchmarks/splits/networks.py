@@ -49,10 +49,10 @@ def convolutions_of(network: str) -> tuple[SplitLayer, ...]:
     """The convolutions of a network of the zoo, with shares of single channels, as in the paper."""
     graph = read_model(resolve_model(f"zoo:{network}", print)).graph
     operators = [
-        its
+        operator
         for layer in group_layers(graph)
-        for its in graph.operators[layer.first_operator : layer.last_operator + 1]
-        if its.op_type == "Conv"
+        for operator in graph.operators[layer.first_operator : layer.last_operator + 1]
+        if operator.op_type == "Conv"
     ]
     return tuple(
         SplitLayer(f"conv{number}", _features(graph, operator), "N") for number, operator in enumerate(operators, 1)
@@ -82,8 +82,8 @@ def totals(problem: SplitProblem, shares: Sequence[Sequence[float]]) -> tuple[fl
     """Seconds and joules of all layers, communication in full."""
     seconds, joules = (
         sum(
-            layer_cost(replace(problem, objective=objective), layer, its)
-            for layer, its in zip(problem.layers, shares, strict=True)
+            layer_cost(replace(problem, objective=objective), layer, layer_shares)
+            for layer, layer_shares in zip(problem.layers, shares, strict=True)
         )
         for objective in ("latency", "energy")
     )

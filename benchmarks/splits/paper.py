@@ -47,11 +47,11 @@ def _trace_row(title: str, devices: tuple[SplitDevice, ...]) -> Row:
     problem, wall_s = SplitProblem((LAYER,), devices), math.inf
     for _ in range(_RUNS):
         started = perf_counter()
-        found = geometric_split(problem)
+        split = geometric_split(problem)
         wall_s = min(wall_s, perf_counter() - started)
     again, best = geometric_split(problem, again=True), split_layer(problem, LAYER)
     assert best is not None
-    answers = {"GP": found, "condensed again": again}
+    answers = {"GP": split, "condensed again": again}
     costs = {
         name: layer_cost(problem, LAYER, answer.rounded.shares[0])
         for name, answer in answers.items()
@@ -60,10 +60,10 @@ def _trace_row(title: str, devices: tuple[SplitDevice, ...]) -> Row:
     return {
         "figure": title,
         "devices": "/".join(device.name for device in devices),
-        "steps": len(found.steps),
-        "alpha": f"{found.steps[-1].alpha[0]:.3g}",
+        "steps": len(split.steps),
+        "alpha": f"{split.steps[-1].alpha[0]:.3g}",
         "wall ms": 1e3 * wall_s,
-        **{f"{name}: shares": _shares(its) for name, its in answers.items()},
+        **{f"{name}: shares": _shares(answer) for name, answer in answers.items()},
         "rounds": again.rounds,
         "best whole shares": "/".join(map(str, best[0])),
         **{f"{name} us": 1e6 * cost for name, cost in costs.items()},
@@ -91,11 +91,11 @@ def _proportional(name: str, each_s: float) -> SplitDevice:
     return SplitDevice(name, (Formula(Posynomial((Monomial(each_s, {"C": 1.0}),))),))
 
 
-def _shares(found: GeometricSplit) -> str:
-    if found.real is None or found.rounded is None:
-        return str(found.reason)
-    whole = "/".join(map(str, found.rounded.shares[0]))
-    return f"{'/'.join(f'{units:.2f}' for units in found.real[0])} -> {whole}"
+def _shares(split: GeometricSplit) -> str:
+    if split.real is None or split.rounded is None:
+        return str(split.reason)
+    whole = "/".join(map(str, split.rounded.shares[0]))
+    return f"{'/'.join(f'{units:.2f}' for units in split.real[0])} -> {whole}"
 
 
 # --- networks ---------------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class NetworkRun:
     setup: str
     problem: SplitProblem
     k: int | None
-    found: GeometricSplit
+    split: GeometricSplit
     shares: tuple[tuple[int, ...], ...]
     wall_s: float
     again: GeometricSplit | None = None
@@ -140,7 +140,7 @@ def splits_paper() -> None:
     ]
     traces, weights, networks = list(trace_rows()), weights_rows(), list(map(network_row, runs))
     sweep = [row for network in NETWORKS for row in k_rows(network)]
-    stated = [one.row() for one in statements(traces, weights, networks)]
+    stated = [statement.row() for statement in statements(traces, weights, networks)]
     report.save(stated, "splits_paper_statements")
     sections: dict[str, Sequence[Row] | str] = {STATED: stated}
     head, notes = words(__file__, "paper")
@@ -161,11 +161,11 @@ def network_run(
 ) -> NetworkRun:
     problem = board_problem(network, objective, execution, one_for_all=one_for_all)
     started = perf_counter()
-    found = geometric_split(problem, k)
+    split = geometric_split(problem, k)
     wall_s = perf_counter() - started
-    if found.rounded is None:
-        raise RuntimeError(f"{network}: {found.outcome}: {found.reason}")
-    return NetworkRun(network, SETUPS[one_for_all], problem, k, found, found.rounded.shares, wall_s)
+    if split.rounded is None:
+        raise RuntimeError(f"{network}: {split.outcome}: {split.reason}")
+    return NetworkRun(network, SETUPS[one_for_all], problem, k, split, split.rounded.shares, wall_s)
 
 
 def condensed_again(run: NetworkRun) -> NetworkRun:
@@ -215,14 +215,14 @@ def network_row(run: NetworkRun) -> Row:
     }
     for name in RIVALS:
         rival = split_by(name, problem)
-        its = None if rival.steps is None else totals(problem, [step.shares for step in rival.steps])
-        row[f"ms over {name}"] = None if its is None else f"{seconds / its[0] - 1:+.0%}"
-        row[f"mJ over {name}"] = None if its is None else f"{joules / its[1] - 1:+.0%}"
+        rival_totals = None if rival.steps is None else totals(problem, [step.shares for step in rival.steps])
+        row[f"ms over {name}"] = None if rival_totals is None else f"{seconds / rival_totals[0] - 1:+.0%}"
+        row[f"mJ over {name}"] = None if rival_totals is None else f"{joules / rival_totals[1] - 1:+.0%}"
     row |= {"over the best whole shares": _over_best(run, run.shares)}
-    row |= {"steps": len(run.found.steps), "wall s": run.wall_s}
+    row |= {"steps": len(run.split.steps), "wall s": run.wall_s}
     if run.again is not None and run.again.rounded is not None:
-        its = totals(problem, run.again.rounded.shares)
-        row |= {"again: ms": 1e3 * its[0], "again: mJ": 1e3 * its[1]}
+        again_totals = totals(problem, run.again.rounded.shares)
+        row |= {"again: ms": 1e3 * again_totals[0], "again: mJ": 1e3 * again_totals[1]}
         row |= {"again: over the best whole shares": _over_best(run, run.again.rounded.shares)}
         row |= {"again: rounds": run.again.rounds, "again: wall s": run.again_wall_s}
     return row
@@ -232,9 +232,12 @@ def _over_best(run: NetworkRun, shares: Sequence[Sequence[int]]) -> str | None:
     """Objective over the best split's, minus 1; None: limits are for all layers, so it is no sum over layers."""
     if run.setup == SETUPS[True]:
         return None
-    found = [split_layer(run.problem, layer) for layer in run.problem.layers]
-    best = sum(its[1].value for its in found if its is not None)
-    value = sum(layer_cost(run.problem, layer, its) for layer, its in zip(run.problem.layers, shares, strict=True))
+    exact = [split_layer(run.problem, layer) for layer in run.problem.layers]
+    best = sum(split[1].value for split in exact if split is not None)
+    value = sum(
+        layer_cost(run.problem, layer, layer_shares)
+        for layer, layer_shares in zip(run.problem.layers, shares, strict=True)
+    )
     return f"{value / best - 1:+.1%}"
 
 
@@ -245,10 +248,10 @@ def k_rows(network: str) -> Iterator[Row]:
         yield {
             "network": network,
             "k": "in full" if k is None else k,
-            "outcome": run.found.outcome.value,
-            "steps": len(run.found.steps),
+            "outcome": run.split.outcome.value,
+            "steps": len(run.split.steps),
             "wall s": run.wall_s,
-            "objective ms": 1e3 * run.found.steps[-1].cost,
+            "objective ms": 1e3 * run.split.steps[-1].cost,
             "in full ms": 1e3 * totals(run.problem, run.shares)[0],
         }
 

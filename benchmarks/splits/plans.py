@@ -34,13 +34,15 @@ def plan_with(layers: int, home: str, shared: Sequence[Shared]) -> Plan:
             stages.append(Stage(((first, last),), ((home,),), ends, split=join))
             ends = (len(stages) - 1,)
 
-    for its in shared:
-        add_whole(at, its.way.first - 1, join)
-        shards = [Stage(((its.way.first, its.way.last),), ((place,),), ends) for place in its.places]
+    for share in shared:
+        add_whole(at, share.way.first - 1, join)
+        shards = [Stage(((share.way.first, share.way.last),), ((place,),), ends) for place in share.places]
         ends = tuple(range(len(stages), len(stages) + len(shards)))
-        stages += (Stage(one.work, one.teams, one.after, split=its.part(number)) for number, one in enumerate(shards))
-        join = its.part(len(shards)) if its.way.joined else None
-        at = its.way.first if its.way.joined else its.way.last + 1
+        stages += (
+            Stage(stage.work, stage.teams, stage.after, split=share.part(number)) for number, stage in enumerate(shards)
+        )
+        join = share.part(len(shards)) if share.way.joined else None
+        at = share.way.first if share.way.joined else share.way.last + 1
     add_whole(at, layers - 1, join)
     return Plan(tuple(stages))
 

@@ -70,14 +70,14 @@ def served(model: Path, endpoint: str) -> tuple[np.ndarray, float]:
 
 def left(session: int) -> list[int]:
     """The processes of the daemon's session that still run."""
-    found = []
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if os.getsid(int(folder.name)) == session:
-                found.append(int(folder.name))
+                pids.append(int(folder.name))
         except ProcessLookupError:
             continue
-    return found
+    return pids
 
 
 if __name__ == "__main__":

@@ -29,9 +29,12 @@ def test_stages_run_on_their_own() -> None:
 def test_every_assignment_of_threads_to_emulated_memories_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bandwidth, "THREADS", (1, 2))
     measured, predicted = bandwidth.assignments(0.2)
-    assert [one.name for one in measured] == [f"[{x}+{y}]" for x in (0, 1, 2) for y in (1, 2)]
-    assert [one.name for one in predicted] == [one.name for one in measured]
-    assert all(one.ddr_bytes_per_s > 0 and (one.hbm_bytes_per_s > 0) == (one.hbm_threads > 0) for one in measured)
+    assert [assignment.name for assignment in measured] == [f"[{x}+{y}]" for x in (0, 1, 2) for y in (1, 2)]
+    assert [assignment.name for assignment in predicted] == [assignment.name for assignment in measured]
+    assert all(
+        assignment.ddr_bytes_per_s > 0 and (assignment.hbm_bytes_per_s > 0) == (assignment.hbm_threads > 0)
+        for assignment in measured
+    )
 
 
 def test_the_gaps_of_a_change_are_those_it_can_have_lengthened() -> None:

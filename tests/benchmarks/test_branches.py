@@ -33,18 +33,18 @@ def costs(seed: int) -> ProcessorCosts:
 def test_the_critical_path_is_never_above_what_a_plan_takes() -> None:
     for seed in range(20):
         alone = replace(costs(seed), groups=())
-        found = scheme_plan("forkjoin", alone)
-        assert found is not None
-        assert critical_s(alone) <= foretold(alone, found.plan).latency_s
+        scheme = scheme_plan("forkjoin", alone)
+        assert scheme is not None
+        assert critical_s(alone) <= foretold(alone, scheme.plan).latency_s
 
 
 def test_a_plan_of_branches_is_found_even_where_hand_overs_eat_the_gain() -> None:
     network = replace(random_processors(random.Random(0), fork_join(random.Random(5), 2), moving=False), groups=())
     alike = replace(network, time_s=tuple((row[0], row[0]) for row in network.time_s))
-    found = branched(replace(alike, handover_s=100.0))
-    assert found is not None
-    assert len(found.plan.stages) > 1
-    assert found.foretold.handover_s >= 100.0  # told with what hand-overs cost
+    scheme = branched(replace(alike, handover_s=100.0))
+    assert scheme is not None
+    assert len(scheme.plan.stages) > 1
+    assert scheme.foretold.handover_s >= 100.0  # told with what hand-overs cost
     row = random_processors(random.Random(0), [(node, node + 1) for node in range(5)], 1)
     assert branched(row) is None
 

@@ -60,9 +60,11 @@ def test_schemes_are_held_against_the_serial_one_and_the_optimum(bert: Case) -> 
 
 
 def test_matmul_stay_on_the_pim(bert: Case) -> None:
-    found = {one.what: one for one in partition_statements([*partition_rows([bert]), *GPT2_PARTITION])}
-    assert found["BERT and RoBERTa: of 24 MatMul stay on the PIM"].ours["ours"] == "100%"
-    assert found["GPT-2: of 4 Gemm leave the PIM"].ours["ours"] == "25%"
+    by_what = {
+        statement.what: statement for statement in partition_statements([*partition_rows([bert]), *GPT2_PARTITION])
+    }
+    assert by_what["BERT and RoBERTa: of 24 MatMul stay on the PIM"].ours["ours"] == "100%"
+    assert by_what["GPT-2: of 4 Gemm leave the PIM"].ours["ours"] == "25%"
 
 
 def test_a_window_keeps_what_is_inside() -> None:
@@ -79,11 +81,11 @@ def test_a_window_keeps_what_is_inside() -> None:
 
 
 def test_subgraphs_know_every_assignment(bert: Case) -> None:
-    one = next(subgraphs(bert))
-    assert one.over_least(one.exact) == pytest.approx(1)
-    assert one.over_least(one.als) >= 1 - 1e-12
-    least = assignment_at(one.problem, int(one.cost_s.argmin()))
-    assert cost(one.problem, least).total_s == pytest.approx(float(one.cost_s.min()))
+    subgraph = next(subgraphs(bert))
+    assert subgraph.over_least(subgraph.exact) == pytest.approx(1)
+    assert subgraph.over_least(subgraph.als) >= 1 - 1e-12
+    least = assignment_at(subgraph.problem, int(subgraph.cost_s.argmin()))
+    assert cost(subgraph.problem, least).total_s == pytest.approx(float(subgraph.cost_s.min()))
 
 
 def test_subgraphs_that_are_alike_count_once(bert: Case) -> None:
@@ -91,9 +93,9 @@ def test_subgraphs_that_are_alike_count_once(bert: Case) -> None:
         next(index for index, node in enumerate(bert.problem.nodes) if node.name.startswith(f"layer{layer}/"))
         for layer in (0, 1)
     )
-    found = {one.first for one in subgraphs(bert)}
-    assert first in found
-    assert second not in found
+    firsts = {subgraph.first for subgraph in subgraphs(bert)}
+    assert first in firsts
+    assert second not in firsts
 
 
 def test_graphs_that_scale_are_transformer_like() -> None:

@@ -58,12 +58,12 @@ def test_near_is_the_first_plan_that_is_live_until_the_end() -> None:
 @pytest.mark.parametrize("way", ["shisha", "guided", "lls", "odin"])
 def test_each_notices_and_answers_more_than_a_plan_that_stays(way: str) -> None:
     static = run_of(CASE, "static", THIRD, 0, THIRD.seconds)
-    found = run_of(CASE, way, THIRD, 0, THIRD.seconds)
+    run = run_of(CASE, way, THIRD, 0, THIRD.seconds)
     assert (static.searches, static.within_s) == (0, None)
-    assert found.searches >= 1
-    assert found.within_s is not None
-    assert found.answered > static.answered
-    assert dataclasses.replace(run_of(CASE, way, THIRD, 0, THIRD.seconds), planned_s=found.planned_s) == found
+    assert run.searches >= 1
+    assert run.within_s is not None
+    assert run.answered > static.answered
+    assert dataclasses.replace(run_of(CASE, way, THIRD, 0, THIRD.seconds), planned_s=run.planned_s) == run
 
 
 def test_the_oracle_serves_by_the_best_plan_at_once_and_goes_back() -> None:

@@ -51,9 +51,9 @@ def test_the_gain_is_over_the_engine_that_is_better_on_the_whole() -> None:
         {"fast": 8.0, "wide": 6.0, "placement": 5.0},  # a slow second
         {"fast": 2.0, "wide": 3.0, "placement": 3.0},
     ]
-    found = gain(rounds, ("wide", "fast"))
-    assert found == Gain(Spread((1 + 6 / 5) / 2, 6 / 5, (6 / 5 + 3 / 2) / 2), itself=None)
-    assert found.verdict == "gain"
+    outcome = gain(rounds, ("wide", "fast"))
+    assert outcome == Gain(Spread((1 + 6 / 5) / 2, 6 / 5, (6 / 5 + 3 / 2) / 2), itself=None)
+    assert outcome.verdict == "gain"
 
 
 @pytest.mark.parametrize(

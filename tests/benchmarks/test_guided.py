@@ -30,13 +30,13 @@ def test_frames_lost_are_what_the_optimum_would_have_done_meanwhile() -> None:
 
 def test_the_row_of_a_tuner() -> None:
     runs = [tuned(1.5, 1.0), tuned(1.0), tuned(1.5, 1.5, 1.5, final=1.5), tuned(*[1.5] * 5, 1.0)]
-    found = row(runs, "all", "C0")
-    assert (found["runs"], found["trials"]) == (4, 2.5)
-    assert (found["to 1%: median"], found["95%"]) == (2, math.inf)
-    assert (found["within 4 %"], found["within 8 %"], found["ever %"]) == (50, 75, 75)
-    assert (found["final / optimum"], found["its 95%"]) == (1.0, 1.5)
-    assert found["frames lost"] == (1 + 0 + 3 + 5) / 2 * FRAMES / 4
-    assert found["CPU ms"] == pytest.approx(1)
+    figures = row(runs, "all", "C0")
+    assert (figures["runs"], figures["trials"]) == (4, 2.5)
+    assert (figures["to 1%: median"], figures["95%"]) == (2, math.inf)
+    assert (figures["within 4 %"], figures["within 8 %"], figures["ever %"]) == (50, 75, 75)
+    assert (figures["final / optimum"], figures["its 95%"]) == (1.0, 1.5)
+    assert figures["frames lost"] == (1 + 0 + 3 + 5) / 2 * FRAMES / 4
+    assert figures["CPU ms"] == pytest.approx(1)
 
 
 def test_quantiles_are_values_that_occur() -> None:
@@ -46,13 +46,13 @@ def test_quantiles_are_values_that_occur() -> None:
 
 
 def test_every_tuner_on_the_same_true_costs() -> None:
-    found = {one.tuner: one for one in drawn(CASE, draw=0, sigma=0.3, tuners=list(TUNERS))}
-    assert list(found) == list(TUNERS)
-    for one in found.values():
-        assert min(one.ratios) >= 1 - 1e-9  # none beats what is proven
-        assert one.final in one.ratios
+    by_tuner = {run.tuner: run for run in drawn(CASE, draw=0, sigma=0.3, tuners=list(TUNERS))}
+    assert list(by_tuner) == list(TUNERS)
+    for run in by_tuner.values():
+        assert min(run.ratios) >= 1 - 1e-9  # none beats what is proven
+        assert run.final in run.ratios
     again = next(drawn(CASE, draw=0, sigma=0.3, tuners=[GUIDED]))
-    assert (again.ratios, again.final) == (found[GUIDED].ratios, found[GUIDED].final)
+    assert (again.ratios, again.final) == (by_tuner[GUIDED].ratios, by_tuner[GUIDED].final)
 
 
 def test_told_the_truth_the_first_trial_is_the_optimum() -> None:

@@ -16,9 +16,9 @@ def test_squeezenet_is_near_fp32_and_has_the_paper_s_convs() -> None:
     path = zoo_path("squeezenet")
     graph = read_model(path).graph
     sides, generator = Sides.of(path, capable(graph)), np.random.default_rng(1)
-    found = closeness([sides.answers(generator.standard_normal(graph.inputs[0].shape, np.float32)) for _ in range(2)])
-    assert 0.99 < found["cosine"] < 1
-    assert 15 < found["signal_to_noise_db"] < 40
+    figures = closeness([sides.answers(generator.standard_normal(graph.inputs[0].shape, np.float32)) for _ in range(2)])
+    assert 0.99 < figures["cosine"] < 1
+    assert 15 < figures["signal_to_noise_db"] < 40
 
 
 @pytest.mark.parametrize(
@@ -26,13 +26,15 @@ def test_squeezenet_is_near_fp32_and_has_the_paper_s_convs() -> None:
     [
         ("squeezenet", 24, 24),
         ("resnet18", 19, 8),
-        *(pytest.param(*its, marks=pytest.mark.long) for its in (("alexnet", 1, 1), ("resnet50", 52, 32))),
+        *(pytest.param(*counts, marks=pytest.mark.long) for counts in (("alexnet", 1, 1), ("resnet50", 52, 32))),
     ],
 )
 def test_the_paper_s_counts(name: str, convs: int, relus: int) -> None:
     """Table 3, Conv on NPU under TypeSeq and Relu under PartitionTuner."""
     graph = read_model(zoo_path(name)).graph
-    chosen = [operator.op_type for operator, its in zip(graph.operators, capable(graph), strict=True) if its]
+    chosen = [
+        operator.op_type for operator, is_capable in zip(graph.operators, capable(graph), strict=True) if is_capable
+    ]
     assert (chosen.count("Conv"), chosen.count("Relu")) == (convs, relus)
 
 

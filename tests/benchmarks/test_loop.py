@@ -59,6 +59,6 @@ def test_the_longest_turns_are_kept(turns: Turns) -> None:
 
 
 def test_figures_of_many() -> None:
-    found = figures(number / 1000 for number in range(1, 1001))
-    assert found == {"count": 1000, "p50": 0.501, "p99": 0.991, "p99.9": 1.0, "largest": 1.0}
+    summary = figures(number / 1000 for number in range(1, 1001))
+    assert summary == {"count": 1000, "p50": 0.501, "p99": 0.991, "p99.9": 1.0, "largest": 1.0}
     assert figures([2.0])["p99"] == 2.0

@@ -21,34 +21,34 @@ def fork(*layer_s: float) -> Costs:
         transfer_s=np.zeros(4),
         tensors=(
             CostTensor("in", 1, AS_INPUT, (0,)),
-            *(CostTensor(str(made), 1, made, its) for made, its in enumerate(READERS)),
+            *(CostTensor(str(made), 1, made, consumers) for made, consumers in enumerate(READERS)),
         ),
     )
 
 
 def test_the_other_branch_first_is_worth_a_quarter() -> None:
     """In the file's order one place takes 5 of 8 seconds: 1 + 1 + 1 | 3 + 2. Half is 1 + 3 | 1 + 1 + 2."""
-    found = worth(on_places(fork(1, 1, 1, 3, 2), 2, "alike"))
-    assert found.is_proven
-    assert (found.gain, found.most) == pytest.approx((1.25, 1.25))
+    result = worth(on_places(fork(1, 1, 1, 3, 2), 2, "alike"))
+    assert result.is_proven
+    assert (result.gain, result.most) == pytest.approx((1.25, 1.25))
 
 
 def test_places_are_as_they_are_called() -> None:
     costs = {kind: on_places(fork(1, 1, 1, 3, 2), 3, kind) for kind in KINDS}
-    assert {kind: its.time_s[3].tolist() for kind, its in costs.items()} == {
+    assert {kind: of_kind.time_s[3].tolist() for kind, of_kind in costs.items()} == {
         "alike": [3, 3, 3],
         "unlike": [3, 6, 3],
         "links": [3, 3, 3],
     }
-    assert {kind: len(its.links) for kind, its in costs.items()} == {"alike": 0, "unlike": 0, "links": 3}
+    assert {kind: len(of_kind.links) for kind, of_kind in costs.items()} == {"alike": 0, "unlike": 0, "links": 3}
 
 
 def test_what_is_drawn_repeats_and_has_long_skips() -> None:
     costs = drawn_costs(50, 0)
     assert costs.tensors == drawn_costs(50, 0).tensors != drawn_costs(50, 1).tensors
-    assert max(its.readers[-1] - its.made for its in costs.tensors if its.readers[-1] < 50) > 10
-    assert all(its.made < reader for its in costs.tensors for reader in its.readers)
-    assert set(range(50)) == {reader for its in costs.tensors for reader in its.readers if reader < 50}
+    assert max(tensor.readers[-1] - tensor.made for tensor in costs.tensors if tensor.readers[-1] < 50) > 10
+    assert all(tensor.made < reader for tensor in costs.tensors for reader in tensor.readers)
+    assert set(range(50)) == {reader for tensor in costs.tensors for reader in tensor.readers if reader < 50}
 
 
 def test_a_row() -> None:

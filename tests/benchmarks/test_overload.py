@@ -27,9 +27,9 @@ def test_every_frame_of_an_honest_connection_is_answered_as_it_should_be(
     crowd = crowd_of(daemon.endpoint, urlsplit(daemon.http[0]).port if over_http else None)
     assert crowd.open(**{HONEST: 4, DEAF: 1, TRICKLING: 1, HALF: 4}) == {"open": 10}
     crowd.fill(3)
-    found = crowd.offer(time.monotonic(), 0.5, rate=200)
-    assert [found[what] for what in ("lost", "doubled", "wrong")] == [0, 0, 0]
-    assert found["codes"][""] > 0  # type: ignore[index]
+    results = crowd.offer(time.monotonic(), 0.5, rate=200)
+    assert [results[what] for what in ("lost", "doubled", "wrong")] == [0, 0, 0]
+    assert results["codes"][""] > 0  # type: ignore[index]
     crowd.close()
 
 

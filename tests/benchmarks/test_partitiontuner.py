@@ -38,12 +38,12 @@ class TestSunk:
 
     def test_one_relu_behind_in_place_of_those_before(self) -> None:
         model = self.joined()
-        found = sunk(model)
-        onnx.checker.check_model(found, full_check=True)
-        assert ops(found) == ["Neg", "Concat", "Relu"]
+        rebuilt = sunk(model)
+        onnx.checker.check_model(rebuilt, full_check=True)
+        assert ops(rebuilt) == ["Neg", "Concat", "Relu"]
         assert ops(model) == ["Neg", "Relu", "Relu", "Concat"]
         given = {"x": np.array([[1.0, -2.0, 3.0]], np.float32)}
-        expected, got = (np.asarray(ReferenceEvaluator(its).run(None, given)) for its in (model, found))
+        expected, got = (np.asarray(ReferenceEvaluator(form).run(None, given)) for form in (model, rebuilt))
         np.testing.assert_array_equal(got, expected)
 
     @pytest.mark.parametrize(
@@ -75,10 +75,10 @@ class TestSunk:
 def test_as_many_convs_and_branches_as_the_paper_counts(name: str, tmp_path: Path) -> None:
     """Table 3, under TypeSeq."""
     graph = read_model(sunk_path(name, tmp_path)).graph
-    its, published = cell(graph, "typeseq", board_costs(graph, board_devices())), NETWORKS[name]
+    ours, published = cell(graph, "typeseq", board_costs(graph, board_devices())), NETWORKS[name]
     assert [operator.op_type for operator in graph.operators].count("Conv") == published.convs
-    assert (its.convs_on_npu, its.parallel_branches) == (published.convs_on_npu[0], published.parallel_branches)
-    assert its.relus_on_npu == published.relus_on_npu[0]
+    assert (ours.convs_on_npu, ours.parallel_branches) == (published.convs_on_npu[0], published.parallel_branches)
+    assert ours.relus_on_npu == published.relus_on_npu[0]
 
 
 class TestNumbers:

@@ -31,7 +31,7 @@ def test_a_picture_runs_and_fetches_nothing(name: str) -> None:
     picture = ElementTree.fromstring(kept)
     assert {element.tag.removeprefix(SVG) for element in picture.iter()} <= DRAWN
     attributes = {attribute for element in picture.iter() for attribute in element.keys()}  # noqa: SIM118
-    assert not {one for one in attributes if "href" in one or one.startswith("on")}
+    assert not {attribute for attribute in attributes if "href" in attribute or attribute.startswith("on")}
     assert not re.search(r"url\(|@import|<!", kept)
     assert picture.get("role") == "img"
     assert all(picture.findtext(SVG + tag) for tag in ("title", "desc"))

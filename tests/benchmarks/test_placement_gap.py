@@ -24,9 +24,9 @@ SKIP = Problem(
 
 
 def test_each_rival_over_the_optimum() -> None:
-    found = result(Case("by hand", "", SKIP))
-    assert found.optimum_s == 9.5
-    assert found.gaps == {
+    solved = result(Case("by hand", "", SKIP))
+    assert solved.optimum_s == 9.5
+    assert solved.gaps == {
         "als": Gap(1.0, False),
         "als_literal": Gap(10 / 9.5, True),
         "priority 1": Gap(11.5 / 9.5, None),
@@ -38,7 +38,7 @@ def test_each_rival_over_the_optimum() -> None:
 def test_results_of_a_kind_are_added_up() -> None:
     case = Case("by hand", "", SKIP)
     ratios_and_wrong = ((1.0, False), (1.2, True), (1.5, True), (3.0, False))
-    results = [Result(case, 1.0, {"als": Gap(*one), "duet 0": Gap(1.0, None)}) for one in ratios_and_wrong]
+    results = [Result(case, 1.0, {"als": Gap(*gap), "duet 0": Gap(1.0, None)}) for gap in ratios_and_wrong]
     als, duet = rows = list(solver_rows("by hand", results))
     assert als == {
         "problems": "by hand",

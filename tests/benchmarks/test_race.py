@@ -95,13 +95,13 @@ def test_sides_are_chosen_by_name_and_by_kind() -> None:
 
 
 def test_one_servers_interpreter_stands_above_that_of_all(tmp_path: Path) -> None:
-    one = tmp_path / "python"
-    one.touch()
-    found = pythons([f"mosec={one}", sys.executable])
-    assert found["mosec"] == str(one)
-    assert found["ray_serve"] == sys.executable
+    interpreter = tmp_path / "python"
+    interpreter.touch()
+    interpreters = pythons([f"mosec={interpreter}", sys.executable])
+    assert interpreters["mosec"] == str(interpreter)
+    assert interpreters["ray_serve"] == sys.executable
     with pytest.raises(BadInput, match="no such server"):
-        pythons([f"triton={one}"])
+        pythons([f"triton={interpreter}"])
     with pytest.raises(BadInput, match="is no file"):
         pythons([str(tmp_path / "none")])
 
@@ -126,19 +126,19 @@ class Answering:
 
 def test_a_burst_keeps_so_many_in_flight_and_counts_all() -> None:
     server = Answering(ANSWERED)
-    told = Asking(server).burst(0.0, 8)
+    results = Asking(server).burst(0.0, 8)
     assert server.most == 8
-    assert told["total_frames"] == 25  # the warm-up, and one to measure
+    assert results["total_frames"] == 25  # the warm-up, and one to measure
     with pytest.raises(RuntimeError, match="refused"):
         Asking(Answering(REFUSED)).burst(0.0, 8)
 
 
 def test_every_arrival_is_accounted_for() -> None:
-    told = Asking(Answering(ANSWERED, ANSWERED, REFUSED, "cut off")).arrivals([0.0] * 8)
-    latencies = told["latencies_s"]
+    results = Asking(Answering(ANSWERED, ANSWERED, REFUSED, "cut off")).arrivals([0.0] * 8)
+    latencies = results["latencies_s"]
     assert isinstance(latencies, list)
     assert len(latencies) == 4
-    assert (told["refused"], told["failed"], told["lost"]) == (2, 2, 0)
+    assert (results["refused"], results["failed"], results["lost"]) == (2, 2, 0)
     later = Asking(Answering(ANSWERED, ANSWERED, REFUSED, "cut off")).arrivals([0.0] * 8, count_from_s=1.0)
     assert (later["latencies_s"], later["refused"], later["failed"]) == ([], 0, 2)
 

@@ -45,7 +45,7 @@ def test_nodes_are_killed_and_added_and_all_is_gone_at_the_end() -> None:
         assert second.address in nodes(cluster.address)
         another = cluster.add(link.hosts[0], resources={"far": 1})
         assert another.node_id != first.node_id
-        keepers = [one.process.pid for one in (cluster.head, first, second, another)]
+        keepers = [raylet.process.pid for raylet in (cluster.head, first, second, another)]
         started = [child.pid for pid in keepers for child in psutil.Process(pid).children(recursive=True)]
         assert started
     assert not [pid for pid in (*keepers, *started) if psutil.pid_exists(pid)]

@@ -153,10 +153,10 @@ def test_a_quick_run_writes_over_no_result_that_is_kept() -> None:
 
 def test_a_figure_of_several_rounds_has_its_quartiles(tmp_path: Path) -> None:
     assert Spread.of([3.0]) == Spread(3.0, 3.0, 3.0)
-    found = Spread.of([5.0, 1.0, 2.0, 3.0, 4.0])
-    assert found == Spread(2.0, 3.0, 4.0)
-    assert str(found) == "3 (2 to 4)"
-    rows: list[results.Row] = [{"model": "a", "ms": None, "n": 1}, {"model": "b", "ms": found, "n": 2}]
+    spread = Spread.of([5.0, 1.0, 2.0, 3.0, 4.0])
+    assert spread == Spread(2.0, 3.0, 4.0)
+    assert str(spread) == "3 (2 to 4)"
+    rows: list[results.Row] = [{"model": "a", "ms": None, "n": 1}, {"model": "b", "ms": spread, "n": 2}]
     assert save_csv("x", rows, {}, tmp_path).read_text().splitlines() == [
         'model,ms,"ms, lower quartile","ms, upper quartile",n',
         "a,,,,1",
@@ -168,12 +168,12 @@ def test_a_result_is_stale_by_its_code_or_its_machine() -> None:
     current = git("rev-parse", "HEAD")
     if current is None or commits_since(f"{current}~1") is None:
         pytest.skip("not in a repository with a past")
-    told = {"commit": current, "date": "d", "repeat": "r", **HERE}
+    written = {"commit": current, "date": "d", "repeat": "r", **HERE}
     headers = {
-        "current.csv": told,
-        "a.csv": {**told, "kernel": "2"},
-        "b.csv": {**told, "kernel": "2"},
-        "changed.csv": {**told, "commit": f"{current} and changes"},
+        "current.csv": written,
+        "a.csv": {**written, "kernel": "2"},
+        "b.csv": {**written, "kernel": "2"},
+        "changed.csv": {**written, "commit": f"{current} and changes"},
         "silent.csv": HERE,
     }
     assert [(row["files"], row["changes to the code since"], row["machine"]) for row in stale_rows(headers, HERE)] == [

@@ -50,8 +50,8 @@ def test_the_database_of_pipe_search_takes_wall_time_before_it_begins(two_places
 
 
 def test_every_search_is_held_against_the_optimum(two_places: Case) -> None:
-    found = compared(two_places, 3, most_plans=100)
-    rows = {str(row["search"]): row for row in search_rows(two_places, found)}
+    by_search = compared(two_places, 3, most_plans=100)
+    rows = {str(row["search"]): row for row in search_rows(two_places, by_search)}
     assert {name: row["runs"] for name, row in rows.items() if row["runs"]} == {
         **dict.fromkeys((SHISHA, PIPE_SEARCH, EXHAUSTIVE), 1),
         **dict.fromkeys(("SA", "SA_s", "HC", "HC_s", "RW"), 3),

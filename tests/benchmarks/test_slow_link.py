@@ -40,10 +40,10 @@ def test_no_answer_comes_sooner_than_the_link_lets_it() -> None:
 @needs_link
 def test_hosts_reach_each_other_and_leave_no_address_behind() -> None:
     with slow_link(2, rate_bits_per_s=1000 * MBIT, delay_s=1e-3) as link:
-        one, other = link.hosts
+        first, other = link.hosts
         ask = "from tests.benchmarks.echo_process import EchoClient; "
-        ask += f"print(EchoClient({one.address!r}, PORT).ask_s(9, 9))"
-        with child_process("tests.benchmarks.echo_process", enter=one.enter, address=one.address) as echo:
+        ask += f"print(EchoClient({first.address!r}, PORT).ask_s(9, 9))"
+        with child_process("tests.benchmarks.echo_process", enter=first.enter, address=first.address) as echo:
             command = [*other.enter, "python", "-c", ask.replace("PORT", str(echo.ready["port"]))]
             took_s = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         assert took_s >= 4 * 1e-3

@@ -25,28 +25,28 @@ def found_by(fast: float, case: str, block: int, name: str = "conv1") -> Found:
 
 
 def test_a_split_in_proportion_costs_three_quarters_more_in_sequence() -> None:
-    found = found_by(14.0, "latency, in sequence", 1)
-    assert (found.exact.blocks, found.exact.value, found.geometric) == ((16, 0), 16, (14, 2))
-    assert found.gaps[GEOMETRIC] == found.gaps[AGAIN] == pytest.approx(28 / 16 - 1)
-    assert found.seconds[GEOMETRIC] == 0.25
+    result = found_by(14.0, "latency, in sequence", 1)
+    assert (result.exact.blocks, result.exact.value, result.geometric) == ((16, 0), 16, (14, 2))
+    assert result.gaps[GEOMETRIC] == result.gaps[AGAIN] == pytest.approx(28 / 16 - 1)
+    assert result.seconds[GEOMETRIC] == 0.25
     beside = found_by(14.0, "latency, side by side", 1)
     assert (beside.exact.blocks, beside.gaps[GEOMETRIC], beside.gaps["proportional"]) == ((14, 2), 0.0, 0.0)
 
 
 def test_the_same_program_is_rounded_to_blocks() -> None:
-    found = found_by(9.0, "latency, side by side", 4)
-    assert found.geometric in ((8, 8), (12, 4))
-    assert found.gaps[GEOMETRIC] == pytest.approx(28 / 16 - 1)
+    result = found_by(9.0, "latency, side by side", 4)
+    assert result.geometric in ((8, 8), (12, 4))
+    assert result.gaps[GEOMETRIC] == pytest.approx(28 / 16 - 1)
 
 
 def test_summed_up_by_case_and_block() -> None:
-    found = [
+    results = [
         found_by(fast, case, block, name)
         for block in (16, 1)
         for case in CASES
         for fast, name in ((14.0, "good"), (8.0, "bad"))
     ]
-    rows = list(summaries(found))
+    rows = list(summaries(results))
     assert [(row["case"], row["in blocks of"], row["layers"]) for row in rows] == [
         (case, block, 2) for block in (16, 1) for case in CASES
     ]

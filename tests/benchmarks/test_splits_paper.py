@@ -20,9 +20,9 @@ def test_one_layer_is_tightened_as_in_figures_3_to_5() -> None:
 
 
 def test_the_printed_error_of_the_weight_is_not_that_of_its_k() -> None:
-    found = {row["k"]: row["L2"] for row in weights_rows()}
-    assert found[100] == pytest.approx(0.05, abs=0.001)
-    assert found[17] == pytest.approx(0.12, abs=0.001)
+    error_by_k = {row["k"]: row["L2"] for row in weights_rows()}
+    assert error_by_k[100] == pytest.approx(0.05, abs=0.001)
+    assert error_by_k[17] == pytest.approx(0.12, abs=0.001)
 
 
 def test_alexnet_goes_from_the_fpga_to_the_gpu() -> None:

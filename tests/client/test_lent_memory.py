@@ -50,10 +50,10 @@ def new(lent: LentMemory, shape: tuple[int, ...] = SHAPE, dtype: Any = np.float3
 
 
 def place(lent: LentMemory, array: Array) -> tuple[str | None, int]:
-    found = lent.find(array)
-    assert found is not None
-    assert found.shared_memory_byte_size == array.nbytes
-    return found.shared_memory_region, found.shared_memory_offset or 0
+    piece = lent.find(array)
+    assert piece is not None
+    assert piece.shared_memory_byte_size == array.nbytes
+    return piece.shared_memory_region, piece.shared_memory_offset or 0
 
 
 def test_arrays_and_their_views_are_found_where_they_are(regions: RegionSocket, lent: LentMemory) -> None:
@@ -146,7 +146,7 @@ def test_arrays_outlive_the_regions_and_are_ordinary_then(regions: RegionSocket,
     assert [lent.find(array) for array in old] == [None] * 9
     places = {place(lent, array) for array in new_ones}
     del old, array
-    assert not places & {place(lent, one) for one in [new(lent) for _ in range(9)]}
+    assert not places & {place(lent, other) for other in [new(lent) for _ in range(9)]}
 
 
 def refuse(regions: RegionSocket, size_bytes: int) -> tuple[dict[str, Any], list[int]]:

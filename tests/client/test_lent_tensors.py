@@ -120,7 +120,9 @@ def result(outgoing: Outgoing, **changed: Any) -> list[bytes]:
     tensors = [TensorHeader.of(tensor) for tensor in (PIXELS, CLASS)]
     for name, place in read(outgoing).lent_out.items():
         data = TensorData(None, place.token, place.size_bytes, place.offset_bytes)
-        tensors = [msgspec.structs.replace(its, parameters=data) if its.name == name else its for its in tensors]
+        tensors = [
+            msgspec.structs.replace(tensor, parameters=data) if tensor.name == name else tensor for tensor in tensors
+        ]
     tensors = [changed.get(tensor.name, tensor) for tensor in tensors]
     header = encode_infer_answer(outgoing.id, "m", "1", tensors, AnswerParameters(1, 1, 0, 0))
     raw = [bytes(tensor.parameters.binary_data_size or 0) for tensor in tensors]

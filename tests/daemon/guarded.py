@@ -95,9 +95,9 @@ class Guarded:
     def answer_to(self, client: zmq.Socket[bytes]) -> dict[str, Any]:
         """The header of the next message that comes to a client."""
         self.until(lambda: client.poll(0))
-        found = client.recv_json()
-        assert isinstance(found, dict)
-        return found
+        header = client.recv_json()
+        assert isinstance(header, dict)
+        return header
 
     def close(self) -> None:
         self.gateway.close()

@@ -117,8 +117,8 @@ class Child:
     def until_heard(self, count: int) -> list[Said]:
         """The first `count` messages since the last call."""
         self.until(lambda: len(self.heard) >= count)
-        found, self.heard = self.heard[:count], self.heard[count:]
-        return found
+        messages, self.heard = self.heard[:count], self.heard[count:]
+        return messages
 
     def kill(self) -> int:
         """Kill the process, which has said its id, and wait until the link has noticed; returns that id."""

@@ -36,10 +36,10 @@ def test_stages_of_many_plans_that_were_tried() -> None:
         tried = chain(shift)
         run_once(counting, tried)
         counting.plan_ended([live])
-    found = counted(counting)
-    assert len(found) == 64 + MOST_SERIES
+    by_stage = counted(counting)
+    assert len(by_stage) == 64 + MOST_SERIES
     for i, stage in enumerate(live.stages):
-        assert found[str(i), stage.place] == 1
+        assert by_stage[str(i), stage.place] == 1
     run_once(counting, chain(1))  # gone meanwhile: it begins anew
     assert counted(counting)["0", "p1"] == 1
     assert counted(counting)["0", "p0"] == 1

@@ -92,8 +92,8 @@ def test_an_event_has_its_kind_its_fields_and_what_caused_it(caplog: pytest.LogC
     assert event.pop("time_s") > 0
     fields = {"proposal": "tuner 3", "proposed_on": "the tuner", "epoch": 2, "plan": "a: 0-1", "reason": "loaded"}
     assert event == {"event": 0, "kind": "plan_live", **fields, "cause": "worker 1 is prepared"}
-    told = "plan_live epoch=2 plan=a: 0-1 reason=loaded proposal=tuner 3 proposed_on=the tuner"
-    assert caplog.messages == [f"{told} (worker 1 is prepared)"]
+    text = "plan_live epoch=2 plan=a: 0-1 reason=loaded proposal=tuner 3 proposed_on=the tuner"
+    assert caplog.messages == [f"{text} (worker 1 is prepared)"]
 
 
 def test_an_event_is_one_line_of_the_log_whatever_a_client_writes(caplog: pytest.LogCaptureFixture) -> None:

@@ -66,9 +66,9 @@ def test_a_place_that_is_not_seen_keeps_its_link() -> None:
 
 def test_a_place_that_comes_back_elsewhere_has_its_new_hosts_link(links: FarLinks) -> None:
     links.note("far1", "b", seen(3e-3), 0)
-    told = links.changed(SETTLED_S)
-    assert told is not None
-    assert told["far1"].host == "b"
+    changed = links.changed(SETTLED_S)
+    assert changed is not None
+    assert changed["far1"].host == "b"
 
 
 def test_changes_are_told_of_apart(links: FarLinks) -> None:
@@ -89,9 +89,9 @@ def test_after_long_only_settling_counts(links: FarLinks) -> None:
 
 def test_what_is_told_does_not_change_under_who_has_it(links: FarLinks) -> None:
     links.note("far1", "a", seen(3e-3), 0)
-    told = links.changed(10)
+    changed = links.changed(10)
     links.note("far1", "a", seen(9e-3), 11)
-    assert told == links.planned_by == {"far1": link("a", 3e-3)}
+    assert changed == links.planned_by == {"far1": link("a", 3e-3)}
 
 
 def test_a_link_that_is_much_the_same_is_no_news(links: FarLinks) -> None:

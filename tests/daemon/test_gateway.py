@@ -108,8 +108,8 @@ class Peers:
 def peers() -> Iterator[Peers]:
     peers = Peers(limit_bytes=KEPT * (ANSWER_BYTES + 512 + len(b"slow")))
     yield peers
-    for one in (*peers.sockets, peers.router):
-        one.close(linger=0)
+    for opened in (*peers.sockets, peers.router):
+        opened.close(linger=0)
     peers.context.term()
 
 
@@ -216,7 +216,7 @@ class Front:
 
     def turn(self) -> list[str]:
         """What arrived, by id."""
-        arrived = [one.request.id for one in self.gateway.receive()]
+        arrived = [arrival.request.id for arrival in self.gateway.receive()]
         self.gateway.tend(time.monotonic())
         return arrived
 
@@ -327,10 +327,10 @@ def test_clients_are_served_where_the_kernel_counts_nothing(
 ) -> None:
     """It tells less of a connection than it is asked for. The loop ended with the first client under an emulator."""
 
-    def told(end: socket.socket, level: int, option: int, size_bytes: int) -> bytes:
+    def getsockopt(end: socket.socket, level: int, option: int, size_bytes: int) -> bytes:
         return super(socket.socket, end).getsockopt(level, option, min(size_bytes, 104))
 
-    monkeypatch.setattr(socket.socket, "getsockopt", told)
+    monkeypatch.setattr(socket.socket, "getsockopt", getsockopt)
     seen_s = time.monotonic() + 0.3  # by then each has been looked at
     for number in range(2):
         ask(front.client(), f"{number}")
@@ -347,12 +347,12 @@ def test_a_client_of_an_old_protocol_is_told_so(front: Front) -> None:
         end.setblocking(False)
         said = bytearray()
 
-        def told() -> bool:
+        def is_told() -> bool:
             with contextlib.suppress(BlockingIOError):
                 said.extend(end.recv(1000))
             return b"expected 3.0" in said
 
-        assert front.until(told) == []
+        assert front.until(is_told) == []
     ask(front.client(), "after")
     assert front.until(lambda: bool(front.gateway.waiting)) == ["after"]
 
@@ -430,8 +430,12 @@ def test_connections_that_end_leave_no_descriptor(front: Front) -> None:
 
     def ends() -> list[int]:
         """A socket is there as long as libzmq or we have a descriptor of it."""
-        found = psutil.Process().net_connections("tcp")
-        return [one.fd for one in found if one.laddr.port == port and one.status != psutil.CONN_LISTEN]
+        sockets = psutil.Process().net_connections("tcp")
+        return [
+            connection.fd
+            for connection in sockets
+            if connection.laddr.port == port and connection.status != psutil.CONN_LISTEN
+        ]
 
     seen_s = time.monotonic() + 0.3  # by then each has been looked at
     front.until(lambda: len(ends()) == 1 and time.monotonic() > seen_s)

@@ -129,15 +129,15 @@ def test_a_listener_is_there_from_the_start_and_leaves_nothing(tmp_path: Path) -
     path = tmp_path / "http.sock"
     listeners = [HttpListener(http_address(text)) for text in ("127.0.0.1:0", f"unix:{path}")]
     port = listeners[0].socket.getsockname()[1]
-    assert [one.url for one in listeners] == [f"http://127.0.0.1:{port}", f"unix:{path}"]
+    assert [listener.url for listener in listeners] == [f"http://127.0.0.1:{port}", f"unix:{path}"]
     assert path.stat().st_mode & 0o777 == 0o600
     with socket.create_connection(("127.0.0.1", port)):
         pass
     for text in (f"127.0.0.1:{port}", f"unix:{path}"):
         with raised(BadInput, Error.ADDRESS_TAKEN, match="serves there"):
             HttpListener(http_address(text))
-    for one in listeners:
-        one.close()
+    for listener in listeners:
+        listener.close()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -65,12 +65,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ]
     weights = {f"w{layer}": weight(SIZE, SIZE, seed=layer) for layer in range(4)}
     biases = {f"b{layer}": weight(SIZE, seed=layer) for layer in range(4)}
-    found = tmp_path_factory.mktemp("model")
+    model_folder = tmp_path_factory.mktemp("model")
     model = network(nodes, {"x": (8, SIZE)}, {"r3": (8, SIZE)}, weights | biases)
-    read = read_model(write(model, found))
-    read.save(found)
-    write_index(index_of(read.graph), found)
-    return found
+    read = read_model(write(model, model_folder))
+    read.save(model_folder)
+    write_index(index_of(read.graph), model_folder)
+    return model_folder
 
 
 def index_of(graph: Graph) -> ModelIndex:
@@ -118,20 +118,20 @@ class TestMessages:
     def test_a_greeting_tells_the_costs(self, costs: Mapping[str, OperatorCosts]) -> None:
         known = told_again(pm.greeting("folder", "index", "als", costs))
         assert (known.model_folder, known.engine_folder, known.solver) == ("folder", "index", "als")
-        told = known.costs
-        assert list(told) == list(costs)
-        for place, its in costs.items():
-            assert told[place].devices == its.devices
-            np.testing.assert_array_equal(told[place].time_s, its.time_s)
+        decoded = known.costs
+        assert list(decoded) == list(costs)
+        for place, sent in costs.items():
+            assert decoded[place].devices == sent.devices
+            np.testing.assert_array_equal(decoded[place].time_s, sent.time_s)
 
     def test_groups_are_told_too(self) -> None:
         adder = replace(device("pim"), fusions=(Fusion(("MatMul", "Add"), (Term(1e-6),)),))
         groups = GroupCost((0, 1), 1, 2.0), GroupCost((1, 2), 1, 3.0), GroupCost((0, 1), 0, 4.0)
         costs = OperatorCosts((adder, device("cpu_s")), np.ones((3, 2)), groups)
         known = told_again(pm.greeting("folder", "index", "als", {"a": costs}))
-        found = known.costs["a"]
-        assert found.devices == costs.devices
-        assert sorted(found.groups, key=repr) == sorted(groups, key=repr)
+        decoded = known.costs["a"]
+        assert decoded.devices == costs.devices
+        assert sorted(decoded.groups, key=repr) == sorted(groups, key=repr)
 
     @pytest.mark.parametrize(
         "message",
@@ -173,17 +173,17 @@ class TestPlacer:
         """Runs on one device are sessions of their own, and what stays there moves neither out nor in."""
         costs = {**costs, "core": described_costs(graph, [device("cpu_s")])}
         plan = Plan((Stage(((0, 0), (2, 3)), ((place,),)), Stage(((1, 1),), (("near",),))))
-        found, _ = solved(Placer(graph, index_of(graph), "exact", costs).answer(pm.Solve(1, plan)))
+        placement, _ = solved(Placer(graph, index_of(graph), "exact", costs).answer(pm.Solve(1, plan)))
         layers = group_layers(graph)
         own = [(layers[0].first_operator, layers[0].last_operator), (layers[2].first_operator, layers[3].last_operator)]
         alone = [expected(graph, costs[place], *run) for run in ((0, 0), (2, 3))]
         parts = [
             part for (first, _), run in zip(own, alone, strict=True) for part in segments(graph, first, run.devices)
         ]
-        assert [device for device, _ in found.segments] == [part.device for part in parts]
-        assert [count for _, count in found.segments] == [part.last - part.first + 1 for part in parts]
-        assert found.segments_s == segment_times_s(graph, parts, costs[place])
-        assert found.cost_s <= sum(run.cost_s for run in alone) * (1 + 1e-12)
+        assert [device for device, _ in placement.segments] == [part.device for part in parts]
+        assert [count for _, count in placement.segments] == [part.last - part.first + 1 for part in parts]
+        assert placement.segments_s == segment_times_s(graph, parts, costs[place])
+        assert placement.cost_s <= sum(run.cost_s for run in alone) * (1 + 1e-12)
 
     def test_what_was_solved_is_not_solved_again(
         self, graph: Graph, costs: Mapping[str, OperatorCosts], monkeypatch: pytest.MonkeyPatch

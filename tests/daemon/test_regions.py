@@ -36,9 +36,9 @@ def is_open(fd: int) -> bool:
 
 def test_a_region_is_the_first_clients_that_names_it() -> None:
     regions = Regions(16, 1 << 20)
-    one, other = regions.create(1, 4096), regions.create(1, 4096)
-    regions.check(b"a", asking(whole(one)))
-    assert fails(regions, b"b", asking(whole(other), whole(one))) == Error.UNKNOWN_REGION
+    first, other = regions.create(1, 4096), regions.create(1, 4096)
+    regions.check(b"a", asking(whole(first)))
+    assert fails(regions, b"b", asking(whole(other), whole(first))) == Error.UNKNOWN_REGION
     regions.check(b"b", asking(whole(other)))  # what was refused has taken nothing
     assert fails(regions, b"a", asking(whole(other), out=True)) == Error.UNKNOWN_REGION
     regions.close()

@@ -39,11 +39,11 @@ def releases() -> Iterator[Releases]:
 
 
 def test_a_release_waits_for_what_workers_keep_of_teams(releases: Releases) -> None:
-    told: list[bool] = []
+    released: list[bool] = []
     releases.note_team(7, ("a", "b"))
     releases.note_team(8, ("a", "b"))
     releases.note_team(9, ("a", "beside b"))
-    releases.ask("b", told.append)
+    releases.ask("b", released.append)
     assert releases.finish(["a"]) == [], "its plan is still there"
     assert releases.planless("b", math.inf) == ([7, 8], {CORES[-1]})
     assert releases.finish(["a"]) == []
@@ -52,16 +52,16 @@ def test_a_release_waits_for_what_workers_keep_of_teams(releases: Releases) -> N
     assert "b" in releases
     assert releases.finish(["a"]) == ["b"]
     assert "b" not in releases
-    assert told == [True]
+    assert released == [True]
     assert releases.finish(["a"]) == []
 
 
 def test_a_worker_that_does_not_forget_in_time_is_late_until_it_is_gone(releases: Releases) -> None:
     """The place's release, and its cores' lease, were waited for as long as an engine hung in building a stage."""
-    told: list[bool] = []
+    released: list[bool] = []
     releases.note_team(7, ("a", "b"))
     releases.note_team(8, ("a", "b"))
-    releases.ask("b", told.append)
+    releases.ask("b", released.append)
     releases.planless("b", 10.0)
     releases.forgotten(8)
     assert releases.late(9.0) == set()
@@ -69,7 +69,7 @@ def test_a_worker_that_does_not_forget_in_time_is_late_until_it_is_gone(releases
     releases.gone(7)
     assert releases.late(11.0) == set()
     assert releases.finish(["a"]) == ["b"]
-    assert told == [True]
+    assert released == [True]
 
 
 def test_threads_leave_a_released_core_and_may_use_it_again(releases: Releases) -> None:
@@ -99,11 +99,11 @@ def test_a_core_of_another_place_that_is_up_stays(releases: Releases) -> None:
 
 
 def test_a_place_that_is_wanted_again_is_not_released(releases: Releases) -> None:
-    told: list[bool] = []
-    releases.ask("b", told.append)
+    released: list[bool] = []
+    releases.ask("b", released.append)
     releases.planless("b", math.inf)
     releases.wanted("b")
-    assert told == [False]
+    assert released == [False]
     assert releases.finish(["a", "b"]) == []
 
 
@@ -118,7 +118,7 @@ def test_what_the_limits_of_the_host_have_taken_is_told_without_masks(releases: 
 
 
 def test_at_the_end_everything_is_released(releases: Releases) -> None:
-    told: list[bool] = []
-    releases.ask("b", told.append)
+    released: list[bool] = []
+    releases.ask("b", released.append)
     releases.close()
-    assert told == [True]
+    assert released == [True]

@@ -46,11 +46,11 @@ def answer_of(arena: Arena, outputs: tuple[str, ...], rows: int) -> Ticket:
     request = InferRequest("7", None, None, None, {"x": memoryview(bytes(range(4)))}, outputs, 4)
     ticket = requests.arrived("client", request, lambda _: None, now_s=1.0).ticket
     requests.fill(ticket, SLOT)
-    x, found, y = (arena.layout.regions[name] for name in ("x", "found", "y"))
+    x, found_region, y = (arena.layout.regions[name] for name in ("x", "found", "y"))
     arena.view(SLOT, y)[...] = 2 * arena.view(SLOT, x)
-    arena.set_shape(SLOT, found, (rows, 2))
-    if rows * 8 <= found.room_bytes:
-        arena.view(SLOT, found)[...] = rows
+    arena.set_shape(SLOT, found_region, (rows, 2))
+    if rows * 8 <= found_region.room_bytes:
+        arena.view(SLOT, found_region)[...] = rows
     requests.collect(ticket, Collect(ticket.frame, SLOT, epoch=3))
     return requests.end(Deliver(ticket.frame, None, "", ticket), now_s=2.0)
 
@@ -85,10 +85,10 @@ def test_a_request_of_several_frames_that_is_refused_is_answered_at_once(arena: 
 def test_an_answer_has_the_shape_that_came_out(arena: Arena, rows: int) -> None:
     answer = answer_of(arena, ("y", "found"), rows)
     assert (answer.error, answer.epoch) == (None, 3)
-    y, found = answer.outputs
+    y, found_output = answer.outputs
     assert (y.tensor.name, y.shape, y.data) == ("y", (4,), bytes((0, 2, 4, 6)))
-    assert (found.tensor.name, found.shape) == ("found", (rows, 2))
-    np.testing.assert_array_equal(np.frombuffer(found.data, "<f4"), np.full(2 * rows, rows))
+    assert (found_output.tensor.name, found_output.shape) == ("found", (rows, 2))
+    np.testing.assert_array_equal(np.frombuffer(found_output.data, "<f4"), np.full(2 * rows, rows))
 
 
 def test_an_output_without_room_is_the_error_of_who_asks_for_it(arena: Arena) -> None:

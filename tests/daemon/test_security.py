@@ -97,7 +97,7 @@ def test_who_has_a_key_is_served_and_nobody_else(guarded: Guarded) -> None:
     accepted = guarded.accept(known, "1")
     accepted.reply.send_fields({"live": True})
     assert guarded.answer_to(known) == {"id": "1", "live": True}
-    assert [one.request.id for one in guarded.arrived] == ["1"], "nothing of a stranger is ever read"
+    assert [arrival.request.id for arrival in guarded.arrived] == ["1"], "nothing of a stranger is ever read"
 
 
 def test_control_needs_an_operator(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
@@ -119,7 +119,9 @@ def test_control_needs_an_operator(guarded: Guarded, caplog: pytest.LogCaptureFi
     guarded.ask(client, "look", "status")
     guarded.ask(boss, "steer", "tuner_set", pause=True)
     guarded.until(lambda: len(guarded.arrived) == 2)
-    assert not guarded.gateway.waiting.keys() - {(one.reply.client, one.request.id) for one in guarded.arrived}
+    assert not guarded.gateway.waiting.keys() - {
+        (arrival.reply.client, arrival.request.id) for arrival in guarded.arrived
+    }
 
 
 def test_a_key_is_looked_up_at_each_message_and_not_at_the_handshake_only(guarded: Guarded) -> None:
@@ -196,8 +198,8 @@ def test_an_answer_is_not_for_who_takes_over_a_routing_id(guarded: Guarded, asks
     if asks:
         own = guarded.accept(mallory, "1")
         assert routing_id_of(guarded) == routing_id
-    for one in held:
-        one.reply.send_fields({"secret": 42})
+    for arrival in held:
+        arrival.reply.send_fields({"secret": 42})
     assert guarded.counts["shisha_answers_undeliverable"] == 2
     if asks:
         own.reply.send_fields({"own": True})
@@ -270,10 +272,10 @@ def test_connections_that_speak_no_curve_cost_nothing(guarded: Guarded) -> None:
 
 def test_a_handshake_gets_a_number_that_no_connection_before_it_can_have(guarded: Guarded) -> None:
     connections = [connection_of(guarded.accept(guarded.client(ALICE), "1")) for _ in range(3)]
-    assert len({one.user_id for one in connections}) == 3
-    for one in connections:
-        assert one.key == ALICE.public
-        assert int(one.user_id.removeprefix(one.key)) > one.above
+    assert len({connection.user_id for connection in connections}) == 3
+    for connection in connections:
+        assert connection.key == ALICE.public
+        assert int(connection.user_id.removeprefix(connection.key)) > connection.above
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------

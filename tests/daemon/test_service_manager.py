@@ -68,15 +68,15 @@ def test_a_daemon_says_how_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("WATCHDOG_USEC", "1000000")
     machine = machine_file(tmp_path, ["fast0"])
     with DaemonProcess(tmp_path, write_identity_model(tmp_path), "--machine", machine, is_program=True) as daemon:
-        told = systemd.heard_until("READY")
-        assert told[0]["STATUS"] == "reading identity.onnx"
-        assert {"STATUS": "starting 1 workers"} in told
-        if not is_live(told[-2]):  # the loop may look just before it finds itself ready
+        notices = systemd.heard_until("READY")
+        assert notices[0]["STATUS"] == "reading identity.onnx"
+        assert {"STATUS": "starting 1 workers"} in notices
+        if not is_live(notices[-2]):  # the loop may look just before it finds itself ready
             assert is_live(systemd.heard_until("STATUS")[-1])
         systemd.heard_until("WATCHDOG")
         environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in daemon.worker_pids().values()]
         assert len(environments) == 1
-        assert not any(b"NOTIFY_SOCKET" in its or b"WATCHDOG" in its for its in environments)
+        assert not any(b"NOTIFY_SOCKET" in environment or b"WATCHDOG" in environment for environment in environments)
         daemon.terminate()
         assert systemd.heard_until("STOPPING")[-1] == {"STOPPING": "1"}
 

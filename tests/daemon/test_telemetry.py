@@ -118,7 +118,7 @@ def test_the_median_of_a_full_window_follows_within_some_frames() -> None:
 
 def test_many_teams_are_summed_up_by_the_last_frames_of_each() -> None:
     windows = [window_of(*[(9.0,)] * 100, *[(float(team),)] * 16) for team in range(64)]
-    found = pooled(windows)
-    assert found["service_s"] == pytest.approx(31.5)
-    assert found["frames"] == 64 * 116
+    summary = pooled(windows)
+    assert summary["service_s"] == pytest.approx(31.5)
+    assert summary["frames"] == 64 * 116
     assert pooled(windows[:1])["service_s"] == pytest.approx(9.0)

@@ -125,14 +125,14 @@ def sent() -> list[FrameTraced]:
 
 
 def looked_at(tracing: Tracing, frames: int, traceparent: str | None = None, every_s: float = 0.0) -> int:
-    found = 0
+    traced = 0
     for number in range(frames):
-        one = ticket(number, traceparent, 100.0 + number * every_s)
-        tracing.arrived(one)
-        if one.trace is not None:
-            found += 1
-            tracing.ended(one)
-    return found
+        frame = ticket(number, traceparent, 100.0 + number * every_s)
+        tracing.arrived(frame)
+        if frame.trace is not None:
+            traced += 1
+            tracing.ended(frame)
+    return traced
 
 
 @pytest.mark.parametrize("ratio", [1.0, 0.5, 0.1, 0.01])
@@ -159,11 +159,11 @@ def test_the_slowest_is_told_until_it_is_old(monkeypatch: pytest.MonkeyPatch) ->
     tracing = Tracing(1.0)
     assert tracing.slow() is None
     for number, latency_s in enumerate((1.0, 3.0, 2.0)):
-        one = ticket(number)
-        tracing.arrived(one)
-        one.latency_s = latency_s
-        assert tracing.ended(one) is None, "nobody can look it up"
-        assert one.trace is None, "a part of it may come back yet"
+        frame = ticket(number)
+        tracing.arrived(frame)
+        frame.latency_s = latency_s
+        assert tracing.ended(frame) is None, "nobody can look it up"
+        assert frame.trace is None, "a part of it may come back yet"
     slow = tracing.slow()
     assert slow is not None
     assert (slow["frame"], slow["latency_s"], slow["looked_at"], slow["trace_id"]) == (1, 3.0, 3, None)

@@ -142,8 +142,8 @@ def is_told_by_model(case: Case) -> bool:
 
 
 def world(series: Mapping[str, str], looks: list[dict[str, Any]]) -> dict[str, Any]:
-    told = [{"series": name, "values": values} for name, values in series.items()]
-    return {"interval": f"{STEP_S}s", "input_series": told, "promql_expr_test": looks}
+    inputs = [{"series": name, "values": values} for name, values in series.items()]
+    return {"interval": f"{STEP_S}s", "input_series": inputs, "promql_expr_test": looks}
 
 
 def look(alert: str, case: Case, *where: Mapping[str, str]) -> dict[str, Any]:
@@ -167,9 +167,9 @@ def crowd(cases: Mapping[str, Case], looks: Sequence[dict[str, Any]] = ()) -> di
     own_looks: list[dict[str, Any]] = []
     for alert, case in cases.items():
         models = f"models of {alert}" if is_told_by_model(case) else ""
-        told = [(case.fires, alert, ""), (case.quiet, f"not {alert}", "")]
-        told += [(case.fires, models, "a"), (case.quiet, models, "b")] * bool(models)
-        for its_series, instance, model in told:
+        daemons = [(case.fires, alert, ""), (case.quiet, f"not {alert}", "")]
+        daemons += [(case.fires, models, "a"), (case.quiet, models, "b")] * bool(models)
+        for its_series, instance, model in daemons:
             series |= {of_daemon(name, instance, model): values for name, values in its_series.items()}
         fires_at = [{"instance": alert}, *[{"instance": models, "model": "a"}] * bool(models)]
         if alert != NONE:

@@ -35,11 +35,11 @@ def test_every_panel_has_a_place_of_its_own() -> None:
         at = panel["gridPos"]
         assert at["x"] >= 0
         assert at["x"] + at["w"] <= 24
-    for one, other in combinations(PANELS, 2):
-        a, b = one["gridPos"], other["gridPos"]
+    for first, other in combinations(PANELS, 2):
+        a, b = first["gridPos"], other["gridPos"]
         beside = a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"]
         above = a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
-        assert beside or above, (one["title"], other["title"])
+        assert beside or above, (first["title"], other["title"])
 
 
 def test_every_panel_says_what_it_shows_and_in_which_unit() -> None:
@@ -70,7 +70,7 @@ def test_a_panel_of_one_daemon_asks_for_that_one() -> None:
     for panel in DRAWN:
         for query in panel_queries(panel):
             selectors = re.findall(r"\b(shisha|process)_\w+(?=[{\[)]| |$)(?!=)", query.expr)
-            chosen, of_model = (query.expr.count(one) for one in ('instance="$instance"', OF_MODEL))
+            chosen, of_model = (query.expr.count(selector) for selector in ('instance="$instance"', OF_MODEL))
             expected = (0, 0) if panel["type"] == "table" else (len(selectors), selectors.count("shisha"))
             assert (chosen, of_model) == expected, query
     for query in marks(BOARD):
@@ -140,9 +140,9 @@ def test_every_metric_is_on_the_page_of_metrics() -> None:
     asked = " ".join([*(query.expr for query in queries(BOARD)), *rules])
     names = set(re.findall(r"(?<![\w:])(?:shisha|process)_\w+", asked)) - {"shisha_rt"}
     groups = set(re.findall(r"- name: (\w+)", " ".join(rules)))
-    told = {re.sub(r"_(bucket|sum|count)$", "", name) for name in names - groups}
-    assert len(told) > 30
-    assert [name for name in sorted(told) if f"`{name}`" not in page] == []
+    metrics = {re.sub(r"_(bucket|sum|count)$", "", name) for name in names - groups}
+    assert len(metrics) > 30
+    assert [name for name in sorted(metrics) if f"`{name}`" not in page] == []
 
 
 def test_every_series_has_a_name() -> None:
@@ -165,12 +165,12 @@ def test_every_state_has_a_name_and_a_colour() -> None:
     ):
         panel = next(panel for panel in DRAWN if panel["title"] == title)
         (mapping,) = panel["fieldConfig"]["defaults"]["mappings"]
-        told = {value: about["text"] for value, about in mapping["options"].items()}
+        texts = {value: about["text"] for value, about in mapping["options"].items()}
         asked = " ".join(query.expr for query in panel_queries(panel))
         coded = re.findall(rf'(\d+) \* {label}\{{instance="\$instance",model=~"\$model\|",{label}="(\w+)"\}}', asked)
         assert [name for _, name in coded] == [*names]
         assert [int(number) for number, _ in coded] == [*range(base, base + len(coded))]
-        assert all(told[number] == name.replace("_", " ") for number, name in coded)
+        assert all(texts[number] == name.replace("_", " ") for number, name in coded)
 
 
 @pytest.mark.long
@@ -179,8 +179,8 @@ def test_the_picture_of_it_has_every_panel() -> None:
         ("stage", "place", "outcome", "memory", "device", "status", "reason", "instance", "model"), "1"
     )
     series = [Series(labels, [(float(at), 1.0 + at % 3) for at in range(30)])]
-    found = {panel["id"]: Found([(query.legend, series) for query in panel_queries(panel)]) for panel in DRAWN}
-    figure = draw(BOARD, found, [Marks("blue", [5.0])], (0.0, 30.0))
+    by_panel = {panel["id"]: Found([(query.legend, series) for query in panel_queries(panel)]) for panel in DRAWN}
+    figure = draw(BOARD, by_panel, [Marks("blue", [5.0])], (0.0, 30.0))
     assert len(figure.axes) == len(DRAWN)
     assert {text.get_text() for text in figure.texts} >= {panel["title"] for panel in PANELS}
     legend = figure.axes[-1].get_legend()

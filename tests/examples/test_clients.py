@@ -60,9 +60,9 @@ def test_a_camera_is_watched(
     how = ("--fps", 100, "--seconds", 0.2, "--deadline-ms", 300, "--endpoint", daemon.endpoint)
     started(camera, monkeypatch, *how)
     *_, total = capsys.readouterr().out.splitlines()
-    found = re.match(r"in all: (\d+) taken, (\d+) answered, (\d+) dropped, (\d+) late; latency", total)
-    assert found is not None, total
-    taken, answered, dropped, late = map(int, found.groups())
+    match = re.match(r"in all: (\d+) taken, (\d+) answered, (\d+) dropped, (\d+) late; latency", total)
+    assert match is not None, total
+    taken, answered, dropped, late = map(int, match.groups())
     assert taken == 20
     assert 0 < answered <= taken - dropped - late
 
@@ -88,8 +88,8 @@ def test_http_with_the_standard_library(
 ) -> None:
     started(http_client, monkeypatch, "identity", "--address", address(daemon), "--frames", 3)
     lines = capsys.readouterr().out.splitlines()
-    found = [re.fullmatch(r"frame (\d): y has 192 values, the largest is number \d+", line) for line in lines]
-    assert [match and match[1] for match in found] == ["0", "1", "2"]
+    matches = [re.fullmatch(r"frame (\d): y has 192 values, the largest is number \d+", line) for line in lines]
+    assert [match and match[1] for match in matches] == ["0", "1", "2"]
     with pytest.raises(SystemExit, match="http_client: 404: "):
         started(http_client, monkeypatch, "other", "--address", address(daemon))
 
@@ -112,8 +112,8 @@ def test_the_stock_client_of_triton(daemon: DaemonProcess) -> None:
 
 def echoed(lines: list[str], count: int) -> bool:
     """Whether frames are answered with themselves, in order."""
-    told = [f"frame {number}: 192 values, the first {number}, of epoch 1" for number in range(count)]
-    return [line for line in lines if line.startswith("frame")] == told
+    expected = [f"frame {number}: 192 values, the first {number}, of epoch 1" for number in range(count)]
+    return [line for line in lines if line.startswith("frame")] == expected
 
 
 @pytest.mark.long

@@ -66,9 +66,9 @@ def test_what_is_no_image_is_bad_input(tmp_path: Path) -> None:
 @REAL
 def test_drawn_lines_are_read_right() -> None:
     page = draw_page(PAGE[1:3])
-    (found,) = run(onnx.load(zoo_path("text_detector")), {"x": as_frame(page, 224, 704)})
+    (detected,) = run(onnx.load(zoo_path("text_detector")), {"x": as_frame(page, 224, 704)})
     recogniser = onnx.load(zoo_path("text_recogniser"))
-    crops = [page.crop(tuple(box)) for box in boxes_of(found[0, 0])]
+    crops = [page.crop(tuple(box)) for box in boxes_of(detected[0, 0])]
     answers = [run(recogniser, {"x": as_line(crop, [(48, 320), (48, 640)])})[0][0] for crop in crops]
     characters = characters_of(zoo_path("text_recogniser"))
     assert tuple(text_of(answer, characters)[0] for answer in answers) == PAGE[1:3]

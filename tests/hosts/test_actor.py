@@ -38,9 +38,9 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Co
 @pytest.fixture(autouse=True)
 def compiled(compiled_once: tuple[Compiled, Path]) -> Iterator[Compiled]:
     """In a cache that is as it was again after the test."""
-    its, cache = compiled_once
+    model, cache = compiled_once
     shutil.copytree(cache, cache.with_name("kept"))
-    yield its
+    yield model
     shutil.rmtree(cache)
     cache.with_name("kept").rename(cache)
 
@@ -88,10 +88,10 @@ def test_another_kind_of_processor_compiles_it_itself(compiled: Compiled) -> Non
 
 
 def test_another_form_of_it_is_refused(compiled: Compiled) -> None:
-    its = manifest_of(compiled, "another kind")
-    (engine,) = its.engines
+    original = manifest_of(compiled, "another kind")
+    (engine,) = original.engines
     files = tuple(msgspec.structs.replace(file, sha256=64 * "0") for file in engine.files)
-    manifest = encoded(msgspec.structs.replace(its, engines=(msgspec.structs.replace(engine, files=files),)))
+    manifest = encoded(msgspec.structs.replace(original, engines=(msgspec.structs.replace(engine, files=files),)))
     assert "identity: on this processor" in FarHost().bring(manifest, [])
 
 
@@ -125,16 +125,16 @@ def test_a_cache_that_cannot_be_written_is_said_in_one_line(compiled: Compiled) 
 
 
 def test_names_that_lead_out_of_the_cache_are_refused(compiled: Compiled) -> None:
-    its = manifest_here(compiled)
-    (engine,) = its.engines
+    original = manifest_here(compiled)
+    (engine,) = original.engines
     outside = msgspec.structs.replace(engine, path=("..", *engine.path))
-    manifest = encoded(msgspec.structs.replace(its, engines=(outside,)))
+    manifest = encoded(msgspec.structs.replace(original, engines=(outside,)))
     assert FarHost().bring(manifest, []) == says("… model is called '..': …")
 
 
 def worker_of(incarnation: int) -> bytes:
-    its = WorkerConfig("far1", 0, 1, (), 1, incarnation, -1, (), -1, 2, os.getpid())
-    return msgspec.json.encode(its)
+    config = WorkerConfig("far1", 0, 1, (), 1, incarnation, -1, (), -1, 2, os.getpid())
+    return msgspec.json.encode(config)
 
 
 @pytest.fixture
@@ -161,12 +161,12 @@ def test_far_ends_beside_each_other_end_by_themselves(far: FarHost) -> None:
     for incarnation in (1, 2):
         assert far.start(incarnation, worker_of(incarnation), NEAR_KEY)[1] == ""
     with ThreadPoolExecutor(2) as pool:
-        one, two = (pool.submit(far.wait, incarnation) for incarnation in (1, 2))
+        first, second = (pool.submit(far.wait, incarnation) for incarnation in (1, 2))
         far.end(2)
-        assert two.result() == "exit status -9"
-        assert not one.done()
+        assert second.result() == "exit status -9"
+        assert not first.done()
         far.end(1)
-        assert one.result() == "exit status -9"
+        assert first.result() == "exit status -9"
 
 
 def test_a_far_end_that_cannot_begin_says_why(compiled: Compiled, far: FarHost) -> None:

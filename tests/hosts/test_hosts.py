@@ -23,7 +23,7 @@ def test_one_that_is_alike_is_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "its", "said"),
+    ("what", "value", "said"),
     [
         (
             "version",
@@ -38,8 +38,8 @@ def test_one_that_is_alike_is_fit() -> None:
         ),
     ],
 )
-def test_each_other_version_is_refused(what: str, its: str, said: str) -> None:
-    there = msgspec.structs.replace(HERE, **{what: its})
+def test_each_other_version_is_refused(what: str, value: str, said: str) -> None:
+    there = msgspec.structs.replace(HERE, **{what: value})
     assert why_unfit(HERE, msgspec.json.encode(there)) == says(said)
 
 
@@ -66,10 +66,10 @@ def test_one_whose_version_says_other_things_of_itself_is_refused_with_both_vers
     assert str(unfit.value) == "it has shisha-rt 0.9, and this host 1.2.3: pip install shisha-rt==1.2.3 there"
 
 
-@pytest.mark.parametrize(("what", "its"), [("engine_key", "other"), ("processor", "another")])
-def test_other_processors_are_fit(what: str, its: object) -> None:
+@pytest.mark.parametrize(("what", "value"), [("engine_key", "other"), ("processor", "another")])
+def test_other_processors_are_fit(what: str, value: object) -> None:
     """They compile the model themselves, and are measured themselves."""
-    assert why_unfit(HERE, msgspec.json.encode(msgspec.structs.replace(HERE, **{what: its}))) is None
+    assert why_unfit(HERE, msgspec.json.encode(msgspec.structs.replace(HERE, **{what: value}))) is None
 
 
 def test_this_host_is_as_it_says() -> None:

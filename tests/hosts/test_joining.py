@@ -61,8 +61,10 @@ def test_a_process_that_dies_while_it_joins_is_a_failure_of_one_line() -> None:
 def test_nobody_else_can_use_a_local_cluster() -> None:
     joined = Joined("local", _machine(), lambda _: None)
     try:
-        gcs = next(its for its in psutil.Process().children(recursive=True) if its.name() == "gcs_server")
-        port = next(its.laddr.port for its in gcs.net_connections() if its.status == psutil.CONN_LISTEN)
+        gcs = next(process for process in psutil.Process().children(recursive=True) if process.name() == "gcs_server")
+        port = next(
+            connection.laddr.port for connection in gcs.net_connections() if connection.status == psutil.CONN_LISTEN
+        )
         address = f"{joined.places['far'].host}:{port}"
         script = f"import ray; ray.init({address!r}); ray.nodes()"
         other = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=_PATIENCE_S, check=False)

@@ -47,8 +47,8 @@ def move_to(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def entry_of(files: dict[str, bytes], path: tuple[str, ...] = PATH) -> FolderEntry:
-    its = (FileEntry(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items())
-    return FolderEntry(path, tuple(its))
+    entries = (FileEntry(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items())
+    return FolderEntry(path, tuple(entries))
 
 
 def part_of(piece: ModelPiece, files: dict[str, bytes] = FILES) -> bytes:
@@ -82,10 +82,10 @@ def assert_nothing_is_there(cache: Path) -> None:
     ],
 )
 def test_pieces_follow_each_other_to_the_files_end(size_bytes: int, sizes: list[int]) -> None:
-    its = list(file_pieces(FolderEntry(PATH, (FileEntry("w", size_bytes, ""), FileEntry("v", 7, "")))))
-    assert its.pop() == ModelPiece("v", 0, 7)
-    assert [piece.size_bytes for piece in its] == sizes
-    assert [piece.offset_bytes for piece in its] == [number * PIECE_BYTES for number in range(len(sizes))]
+    pieces = list(file_pieces(FolderEntry(PATH, (FileEntry("w", size_bytes, ""), FileEntry("v", 7, "")))))
+    assert pieces.pop() == ModelPiece("v", 0, 7)
+    assert [piece.size_bytes for piece in pieces] == sizes
+    assert [piece.offset_bytes for piece in pieces] == [number * PIECE_BYTES for number in range(len(sizes))]
 
 
 def test_a_folder_without_files_has_no_pieces() -> None:
@@ -115,17 +115,17 @@ def test_a_compiled_model_is_the_same_on_another_host(tmp_path: Path, monkeypatc
     compiled = compile_model(resolve_model(str(write_identity_model(tmp_path)), lambda _: None))
     manifest = manifest_of(compiled, engine_key())
     folders = (*manifest.engines, *manifest.models)
-    pieces = {(its.path, piece): read_piece(its, piece) for its in folders for piece in file_pieces(its)}
-    assert all(is_here(its) for its in folders)
+    pieces = {(entry.path, piece): read_piece(entry, piece) for entry in folders for piece in file_pieces(entry)}
+    assert all(is_here(entry) for entry in folders)
     there = move_to(tmp_path / "there", monkeypatch)
-    assert not any(is_here(its) for its in folders)
-    for its in folders:
-        folder = fetch(its, lambda piece, its=its: pieces[its.path, piece])  # type: ignore[misc]
-        assert folder == there.joinpath(*its.path)
-        assert is_here(its)
+    assert not any(is_here(entry) for entry in folders)
+    for entry in folders:
+        folder = fetch(entry, lambda piece, entry=entry: pieces[entry.path, piece])  # type: ignore[misc]
+        assert folder == there.joinpath(*entry.path)
+        assert is_here(entry)
         assert fault_in(folder) is None
     here = [content(compiled.engine_folder), content(compiled.model_folder)]
-    assert [content(there.joinpath(*its.path)) for its in folders] == here
+    assert [content(there.joinpath(*entry.path)) for entry in folders] == here
     assert msgspec.json.decode(msgspec.json.encode(manifest), type=ModelManifest) == manifest
 
 
@@ -199,9 +199,9 @@ def test_a_file_that_is_to_be_empty_and_is_said_to_be_another(cache: Path) -> No
 
 
 def test_a_name_that_comes_twice_is_refused(cache: Path) -> None:
-    (one, *_) = entry_of(FILES).files
+    (file, *_) = entry_of(FILES).files
     with raised(Failure, Error.TRANSFER_FAILED, match=r"a\.bin: what came has"):
-        fetch(FolderEntry(PATH, (one, one)), part_of)
+        fetch(FolderEntry(PATH, (file, file)), part_of)
     assert_nothing_is_there(cache)
 
 

@@ -68,11 +68,11 @@ def events(daemon: DaemonProcess, kind: str) -> list[dict[str, Any]]:
 
 def actors(cluster: Raylets) -> list[psutil.Process]:
     """The processes in which far ends are started."""
-    return [its for its in _descendants(cluster) if "FarHost" in " ".join(_command(its))]
+    return [process for process in _descendants(cluster) if "FarHost" in " ".join(_command(process))]
 
 
 def far_ends(cluster: Raylets) -> list[psutil.Process]:
-    return [its for its in _descendants(cluster) if "stages.far.host" in _command(its)]
+    return [process for process in _descendants(cluster) if "stages.far.host" in _command(process)]
 
 
 def _descendants(cluster: Raylets) -> list[psutil.Process]:
@@ -88,8 +88,10 @@ def _command(process: psutil.Process) -> list[str]:
 
 def cluster_process(daemon: DaemonProcess) -> psutil.Process:
     """The daemon's part in the cluster."""
-    (found,) = (its for its in psutil.Process(daemon.pid).children() if "shisha_rt.hosts.process" in _command(its))
-    return found
+    (process,) = (
+        child for child in psutil.Process(daemon.pid).children() if "shisha_rt.hosts.process" in _command(child)
+    )
+    return process
 
 
 class TestServing:
@@ -106,8 +108,8 @@ class TestServing:
         expected = {(place, way) for place in FAR for way in ("there", "back")}
 
         def shown() -> dict[tuple[str, str], float]:
-            its = [sample for sample in scrape(daemon.metrics) if sample.name == name]
-            return {(sample.labels["place"], sample.labels["way"]): sample.value for sample in its}
+            samples = [sample for sample in scrape(daemon.metrics) if sample.name == name]
+            return {(sample.labels["place"], sample.labels["way"]): sample.value for sample in samples}
 
         until(lambda: shown().keys() == expected, f"{name} of {expected}")
         assert min(shown().values()) > 0
@@ -115,10 +117,10 @@ class TestServing:
     def test_answers_are_the_whole_models_through_deaths(self, daemon: DaemonProcess, one_node: Raylets) -> None:
         """Far workers, far ends, actors and relays are killed under load; nothing is lost, doubled or out of order."""
         rng = random.Random(SEED)
-        with Load(daemon.endpoint, 0, pause_s=PAUSE_S) as one, Load(daemon.endpoint, 1, pause_s=PAUSE_S) as two:
+        with Load(daemon.endpoint, 0, pause_s=PAUSE_S) as first, Load(daemon.endpoint, 1, pause_s=PAUSE_S) as second:
             for kill in ("worker", "far end", "actor", "relay"):
                 pids = daemon.wait_for_workers()
-                one.wait_for_answers(20)
+                first.wait_for_answers(20)
                 if kill == "relay":
                     victim = pids["far1"]
                 elif kill == "actor":
@@ -128,11 +130,11 @@ class TestServing:
                     victim = far_end.pid if kill == "far end" else children_of(far_end.pid)[0]
                 os.kill(victim, signal.SIGKILL)
                 until(lambda pids=pids: daemon.worker_pids() != pids, "a relay's end")  # type: ignore[misc]
-                for load, sent in ((one, one.sent), (two, two.sent)):
+                for load, sent in ((first, first.sent), (second, second.sent)):
                     load.wait_until_answered(sent)
             daemon.wait_for_workers()
-            one.wait_for_answers(20)
-        assert_kept(one, two)
+            first.wait_for_answers(20)
+        assert_kept(first, second)
         gone = [event["reason"] for event in events(daemon, "worker_gone")]
         assert "its worker there: killed by signal 9 (SIGKILL)" in gone
         assert says("… its far end: the connection ended") in gone
@@ -148,19 +150,19 @@ class TestServing:
     def test_the_process_that_joins_the_cluster_is_killed(self, daemon: DaemonProcess) -> None:
         """All that it has on other hosts goes with it, and comes again with another; frames run here meanwhile."""
         died, came = events(daemon, "cluster_died"), events(daemon, "host_came")
-        with Load(daemon.endpoint, 0, pause_s=PAUSE_S) as one, Load(daemon.endpoint, 1, pause_s=PAUSE_S) as two:
+        with Load(daemon.endpoint, 0, pause_s=PAUSE_S) as first, Load(daemon.endpoint, 1, pause_s=PAUSE_S) as second:
             for _ in range(2):
                 pids = daemon.wait_for_workers()
-                one.wait_for_answers(20)
+                first.wait_for_answers(20)
                 victim = cluster_process(daemon)
                 victim.kill()
                 until(lambda pids=pids: daemon.worker_pids() != pids, "a relay's end")  # type: ignore[misc]
-                for load, sent in ((one, one.sent), (two, two.sent)):
+                for load, sent in ((first, first.sent), (second, second.sent)):
                     load.wait_until_answered(sent)
                 after = daemon.wait_for_workers()
                 assert [after[place] == pids[place] for place in ("here", *FAR)] == [True, False, False]
-                one.wait_for_answers(20)
-        assert_kept(one, two)
+                first.wait_for_answers(20)
+        assert_kept(first, second)
         assert [event["reason"] for event in events(daemon, "cluster_died")[len(died) :]] == 2 * ["killed by signal 9"]
         again = events(daemon, "host_came")[len(came) :]
         assert sorted(event["place"] for event in again) == sorted(2 * FAR)

@@ -44,8 +44,8 @@ def daemon(three_raylets: ThreeHosts, tmp_path: Path) -> Iterator[DaemonProcess]
 
 def events(daemon: DaemonProcess, kind: str, place: str) -> list[dict[str, Any]]:
     """Of one place."""
-    its = daemon.control.events(limit=10_000)["events"]
-    return [event for event in its if event["kind"] == kind and event["place"] == place]
+    logged = daemon.control.events(limit=10_000)["events"]
+    return [event for event in logged if event["kind"] == kind and event["place"] == place]
 
 
 def planned(daemon: DaemonProcess) -> set[str]:
@@ -54,15 +54,15 @@ def planned(daemon: DaemonProcess) -> set[str]:
 
 
 def status_of(daemon: DaemonProcess, place: str) -> dict[str, Any]:
-    (found,) = (its for its in daemon.control.status()["places"] if its["name"] == place)
-    return dict(found)
+    (status,) = (entry for entry in daemon.control.status()["places"] if entry["name"] == place)
+    return dict(status)
 
 
 def test_each_place_is_on_its_host_and_links_are_as_they_are(daemon: DaemonProcess, three_raylets: ThreeHosts) -> None:
     for number, node in three_raylets.nodes.items():
-        its = status_of(daemon, f"far{number}")
-        assert its["host"] == node.address
-        assert its["link"]["there_latency_s"] > (DELAY_S if number > 1 else 0)
+        status = status_of(daemon, f"far{number}")
+        assert status["host"] == node.address
+        assert status["link"]["there_latency_s"] > (DELAY_S if number > 1 else 0)
     # Where other load stretches the small messages, the large ones look quick; links are measured again all the time.
     for number in (2, 3):
         until(
@@ -74,16 +74,16 @@ def test_each_place_is_on_its_host_and_links_are_as_they_are(daemon: DaemonProce
 @pytest.mark.parametrize("number", [1, 3], ids=["beside", "behind-a-link"])
 def test_a_host_dies_and_another_takes_its_place(number: int, daemon: DaemonProcess, three_raylets: ThreeHosts) -> None:
     place = f"far{number}"
-    with Load(daemon.endpoint, 0, pause_s=PAUSE_S) as one, Load(daemon.endpoint, 1, pause_s=PAUSE_S) as two:
+    with Load(daemon.endpoint, 0, pause_s=PAUSE_S) as first, Load(daemon.endpoint, 1, pause_s=PAUSE_S) as second:
         for round_ in (1, 2):
-            one.wait_for_answers(20)
+            first.wait_for_answers(20)
             three_raylets.nodes[number].kill()
-            for load, sent in ((one, one.sent), (two, two.sent)):
+            for load, sent in ((first, first.sent), (second, second.sent)):
                 load.wait_until_answered(sent)
             until(lambda round_=round_: len(events(daemon, "host_lost", place)) == round_, "its loss")  # type: ignore[misc]
             until(lambda: place not in planned(daemon), "a plan without it")
             assert status_of(daemon, place)["state"] != "up"
-            one.wait_for_answers(20)
+            first.wait_for_answers(20)
             node = three_raylets.add(number)
             pids = daemon.wait_for_workers()
             assert pids.keys() == {"here", "far1", "far2", "far3"}
@@ -91,8 +91,8 @@ def test_a_host_dies_and_another_takes_its_place(number: int, daemon: DaemonProc
             came = events(daemon, "host_came", place)
             assert [event["host"] for event in came] == round_ * [node.address]
             set_plan_again(daemon)
-            one.wait_for_answers(20)
-    assert_kept(one, two)
+            first.wait_for_answers(20)
+    assert_kept(first, second)
     others = {"far1", "far2", "far3"} - {place}
     assert [events(daemon, "host_lost", other) for other in sorted(others)] == [[], []]
 
@@ -106,14 +106,14 @@ def set_plan_again(daemon: DaemonProcess) -> None:
 def test_a_link_falls_silent(daemon: DaemonProcess, three_raylets: ThreeHosts) -> None:
     """Nobody closes a connection: packets do not arrive any more. The relay counts as one that hangs."""
     hangs = len(events(daemon, "worker_gone", "far2"))
-    with Load(daemon.endpoint, 0, pause_s=PAUSE_S) as one, Load(daemon.endpoint, 1, pause_s=PAUSE_S) as two:
-        one.wait_for_answers(20)
+    with Load(daemon.endpoint, 0, pause_s=PAUSE_S) as first, Load(daemon.endpoint, 1, pause_s=PAUSE_S) as second:
+        first.wait_for_answers(20)
         three_raylets.link.set(RATE, SILENT_S, [0])
         until(lambda: len(events(daemon, "worker_gone", "far2")) > hangs, "the relay's end")
-        for load, sent in ((one, one.sent), (two, two.sent)):
+        for load, sent in ((first, first.sent), (second, second.sent)):
             load.wait_until_answered(sent)
         three_raylets.link.set(RATE, DELAY_S, [0])
         daemon.wait_for_workers()
         set_plan_again(daemon)
-        one.wait_for_answers(20)
-    assert_kept(one, two)
+        first.wait_for_answers(20)
+    assert_kept(first, second)

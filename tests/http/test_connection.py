@@ -71,8 +71,8 @@ def talk(
         finally:
             writer.close()
             server.close()
-            for one in list(connections.open):
-                one.transport.abort()
+            for connection in list(connections.open):
+                connection.transport.abort()
             await asyncio.sleep(0)
 
     asyncio.run(run())
@@ -123,11 +123,11 @@ def test_no_connection_is_idle_while_a_request_is_answered(monkeypatch: pytest.M
 
 def test_who_reads_slowly_has_all_of_the_last_answer_too() -> None:
     """The process ends when what it serves has ended, and what it has not sent by then is lost."""
-    told: list[Callable[[], object]] = []
+    endings: list[Callable[[], object]] = []
 
     async def serve(listening: socket.socket) -> None:
         ending = asyncio.Event()
-        told.append(partial(asyncio.get_running_loop().call_soon_threadsafe, ending.set))
+        endings.append(partial(asyncio.get_running_loop().call_soon_threadsafe, ending.set))
         await serve_connections(listening, _large, ending, last_answers_s=PATIENCE_S)
 
     with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as end:
@@ -138,7 +138,7 @@ def test_who_reads_slowly_has_all_of_the_last_answer_too() -> None:
         with end.makefile("rb") as answer:
             while answer.readline() != b"\r\n":
                 pass
-            told[0]()
+            endings[0]()
             serving.join(0.2)
             assert len(answer.read()) == len(_ANSWER)
         serving.join()
@@ -450,8 +450,8 @@ def test_blanks_around_a_value_are_none_of_it() -> None:
         writer.write(b"POST / HTTP/1.1\r\n" + headers + b"\r\n")
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
         writer.write(b"abc")
-        told = (await answer_of(reader))[2]
-        assert told["headers"] == {"host": "localhost:1", "expect": "100-continue", "content-length": "3"}
+        echo = (await answer_of(reader))[2]
+        assert echo["headers"] == {"host": "localhost:1", "expect": "100-continue", "content-length": "3"}
 
     talk(_echo, caller)
 

@@ -63,13 +63,13 @@ def test_slow_and_half_open_connections_are_cut_off(daemon: DaemonProcess) -> No
     settings = {"port": port(daemon), "model": NAME, "tensor": TENSOR, "seed": 0}
     asyncio.run(malformed(settings, 200))
     before = held(daemon)
-    found: dict[str, int] = {}
-    strangers = threading.Thread(target=lambda: found.update(asyncio.run(slow(settings, 200, 40))))
+    counts: dict[str, int] = {}
+    strangers = threading.Thread(target=lambda: counts.update(asyncio.run(slow(settings, 200, 40))))
     strangers.start()
     with closing(HttpCaller(daemon.http[0])) as polite:
         while strangers.is_alive():
             assert polite.infer(frame_of(1))[0] == 200
-    assert found["silent"] == found["head"] == found["body"] == 50
+    assert counts["silent"] == counts["head"] == counts["body"] == 50
     assert_as_before(daemon, before)
 
 

@@ -81,7 +81,10 @@ def test_a_request_with_all_that_there_is() -> None:
     assert (asked.id, asked.parameters.stream_name, asked.parameters.sequence) == ("7", "s", 3)
     assert asked.parameters.deadline_s == 0.25
     assert asked.binary_bytes == 30
-    assert [(one.name, one.binary, one.classes) for one in asked.outputs] == [("n", True, 2), ("y", False, 0)]
+    assert [(output.name, output.binary, output.classes) for output in asked.outputs] == [
+        ("n", True, 2),
+        ("y", False, 0),
+    ]
     assert asked.outputs[1].region == FilePiece("r", 8, 16)
     outputs = [{"name": "n"}, {"name": "y", "parameters": {"binary_data": False}}]
     asked = read_header(header(parameters={"binary_data_output": True}, outputs=outputs), SIGNATURE)

@@ -270,11 +270,11 @@ def _inode(line: str) -> str:
 
 
 def _inodes(pid: int) -> set[str]:
-    found = set()
+    inodes = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
-            found.add(str(link.readlink()).removeprefix("socket:[").removesuffix("]"))
-    return found
+            inodes.add(str(link.readlink()).removeprefix("socket:[").removesuffix("]"))
+    return inodes
 
 
 def _read_inside(name: str, uid: int) -> bytes:

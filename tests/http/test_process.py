@@ -173,10 +173,14 @@ def test_who_hangs_up_is_given_up_and_who_waits_is_answered_to_the_last(daemon: 
 def connections(daemon: DaemonProcess) -> list[object]:
     """Of callers over TCP: whatever these have sent is with the daemon, or never will be, when there are none."""
     port = int(daemon.http[0].rpartition(":")[2])
-    found = psutil.Process(http_pid(daemon)).net_connections("tcp")
-    return [one for one in found if one.laddr.port == port and one.status == psutil.CONN_ESTABLISHED]
+    sockets = psutil.Process(http_pid(daemon)).net_connections("tcp")
+    return [
+        connection
+        for connection in sockets
+        if connection.laddr.port == port and connection.status == psutil.CONN_ESTABLISHED
+    ]
 
 
 def frames(daemon: DaemonProcess) -> dict[str, Any]:
-    found: dict[str, Any] = daemon.control.status()["frames"]
-    return found
+    counts: dict[str, Any] = daemon.control.status()["frames"]
+    return counts

@@ -129,10 +129,10 @@ def test_statistics_are_those_of_the_frames(client: Any) -> None:
     assert after["inference_count"] == after["execution_count"] == before["inference_count"] + 1
     spent = {
         name: (
-            its["count"] - before["inference_stats"][name]["count"],
-            its["ns"] - before["inference_stats"][name]["ns"],
+            figures["count"] - before["inference_stats"][name]["count"],
+            figures["ns"] - before["inference_stats"][name]["ns"],
         )
-        for name, its in after["inference_stats"].items()
+        for name, figures in after["inference_stats"].items()
     }
     assert {name for name, (count, _) in spent.items() if count == 1} == {
         *("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
@@ -150,9 +150,9 @@ def test_bytes_and_json(client: Any, *, binary_in: bool, binary_out: bool) -> No
     sent = {"request_id": "mine", "headers": token(), "parameters": parameters}
     result = client.infer(NAME, [tensor], "1", wanted, **sent)
     assert (result.as_numpy("y") == frame(7)).all()
-    told = result.get_response()
-    assert (told["id"], told["model_name"], told["model_version"]) == ("mine", NAME, "1")
-    assert told["parameters"].keys() == {"epoch", "frame", "queue_ms", "compute_ms", "sequence"}
+    response = result.get_response()
+    assert (response["id"], response["model_name"], response["model_version"]) == ("mine", NAME, "1")
+    assert response["parameters"].keys() == {"epoch", "frame", "queue_ms", "compute_ms", "sequence"}
 
 
 @pytest.mark.parametrize("packing", ["gzip", "deflate"])
@@ -172,8 +172,8 @@ def test_the_largest(client: Any) -> None:
 
 def test_many_at_once(client: Any, url: str) -> None:
     under_way = [client.async_infer(NAME, [input_of(number)], headers=token()) for number in range(12)]
-    for number, one in enumerate(under_way):
-        assert (one.get_result().as_numpy("y") == frame(number)).all()
+    for number, pending in enumerate(under_way):
+        assert (pending.get_result().as_numpy("y") == frame(number)).all()
 
     async def gathered() -> list[Any]:
         async with triton_aio.InferenceServerClient(url) as client:
@@ -265,8 +265,8 @@ def test_every_error_has_its_status(caller: HttpCaller) -> None:
     def status(path: str = INFER, body: bytes = body, length: str | None = None, encoding: str | None = None) -> int:
         headers = {LENGTH: length, "Content_Encoding": encoding}
         given = {name: value for name, value in headers.items() if value is not None}
-        code, _, told = caller.ask("POST", path, body, **given)
-        assert code == 200 or json.loads(told)["error"].isprintable()
+        code, _, content = caller.ask("POST", path, body, **given)
+        assert code == 200 or json.loads(content)["error"].isprintable()
         return code
 
     assert status(length=right) == 200
@@ -307,9 +307,9 @@ def test_a_body_comes_in_pieces_or_not_at_all(daemon: DaemonProcess, caller: Htt
     long = json.dumps({"inputs": [{**tensor, "parameters": {}, "data": frame(5).reshape(-1).tolist()}]}).encode()
     long = long.ljust(2_200_000)  # it comes in several stretches, and the parser sees none of them
     for _ in range(2):
-        status, _, told = caller.ask("POST", INFER, long, **{LENGTH: str(len(long))})
+        status, _, content = caller.ask("POST", INFER, long, **{LENGTH: str(len(long))})
         assert status == 200
-        assert json.loads(told)["outputs"][0]["data"] == frame(5).reshape(-1).tolist()
+        assert json.loads(content)["outputs"][0]["data"] == frame(5).reshape(-1).tolist()
     assert (caller.infer(frame(6))[1] == frame(6)).all()
 
     before = daemon.control.status()["frames"]

@@ -139,11 +139,11 @@ def test_a_frame_comes_back_with_what_is_said_of_it(client: Any) -> None:
     sent = {"request_id": "mine", "headers": token(), "parameters": {"stream": "cam0", "sequence": 3}}
     result = client.infer(NAME, [input_of(7)], "1", [triton.InferRequestedOutput("y")], **sent)
     assert (result.as_numpy("y") == frame(7)).all()
-    told = result.get_response()
-    assert (told.id, told.model_name, told.model_version) == ("mine", NAME, "1")
-    assert told.parameters.keys() == {"epoch", "frame", "queue_ms", "compute_ms", "sequence"}
-    assert told.parameters["sequence"].int64_param == 3
-    assert told.parameters["compute_ms"].double_param > 0
+    response = result.get_response()
+    assert (response.id, response.model_name, response.model_version) == ("mine", NAME, "1")
+    assert response.parameters.keys() == {"epoch", "frame", "queue_ms", "compute_ms", "sequence"}
+    assert response.parameters["sequence"].int64_param == 3
+    assert response.parameters["compute_ms"].double_param > 0
 
 
 def test_several_frames_in_one_request(client: Any) -> None:
@@ -565,8 +565,13 @@ def test_system_shared_memory(client: Any, daemon: DaemonProcess) -> None:
     try:
         triton_memory.set_shared_memory_region(region, [frame(9)])
         client.register_system_shared_memory("mine", region._shm_key, 2 * size_bytes, headers=token())
-        (told,) = client.get_system_shared_memory_status("mine", headers=token()).regions.values()
-        assert (told.name, told.key, told.offset, told.byte_size) == ("mine", region._shm_key, 0, 2 * size_bytes)
+        (status,) = client.get_system_shared_memory_status("mine", headers=token()).regions.values()
+        assert (status.name, status.key, status.offset, status.byte_size) == (
+            "mine",
+            region._shm_key,
+            0,
+            2 * size_bytes,
+        )
         with contextlib.closing(HttpCaller(daemon.http[0])) as caller:  # the same user's, over HTTP
             assert caller.tell("GET", "/v2/systemsharedmemory/status")[1][0]["name"] == "mine"
         tensor = triton.InferInput("x", list(SHAPE), "FP32")

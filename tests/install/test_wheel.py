@@ -111,16 +111,16 @@ def _is_lease(path: Path) -> bool:
 def _interpreter(version: str) -> str:
     if version == ".".join(map(str, sys.version_info[:2])):
         return sys.executable
-    found = shutil.which(f"python{version}")
-    if found is None or subprocess.run([found, "-c", "import venv"], capture_output=True).returncode != 0:
+    interpreter = shutil.which(f"python{version}")
+    if interpreter is None or subprocess.run([interpreter, "-c", "import venv"], capture_output=True).returncode != 0:
         pytest.skip(f"there is no Python {version} in PATH")  # a launcher of that name may be there without it
-    return found
+    return interpreter
 
 
 def test_the_commands_are_there(installed: Environment) -> None:
-    told = f"shisha-rt {__version__}\n"
-    assert installed.run("--version") == told
-    assert installed.run("-m", "shisha_rt", "--version", program="python") == told
+    version = f"shisha-rt {__version__}\n"
+    assert installed.run("--version") == version
+    assert installed.run("-m", "shisha_rt", "--version", program="python") == version
 
 
 def test_a_network_of_the_zoo_has_its_layers(installed: Environment) -> None:

@@ -75,9 +75,9 @@ def test_the_only_memory_is_the_default_one() -> None:
 
 
 def test_a_whole_number_may_be_written_as_one_with_a_point() -> None:
-    (found,) = parse(place("rank = 2.0\nspeed = 0.5\nmemory_bytes = 17179869184.0", cores="cores = [1.0]")).places
-    assert (found.rank, found.speed, found.memory_bytes, found.cores) == (2, 0.5, 17179869184, (1,))
-    assert isinstance(found.memory_bytes, int)
+    (parsed,) = parse(place("rank = 2.0\nspeed = 0.5\nmemory_bytes = 17179869184.0", cores="cores = [1.0]")).places
+    assert (parsed.rank, parsed.speed, parsed.memory_bytes, parsed.cores) == (2, 0.5, 17179869184, (1,))
+    assert isinstance(parsed.memory_bytes, int)
 
 
 @pytest.mark.parametrize(

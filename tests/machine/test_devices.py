@@ -269,7 +269,7 @@ def test_a_measured_device_states_nothing_that_is_measured(extra: str) -> None:
 
 def test_conditional_families_may_repeat_an_operator() -> None:
     both = family('["Gemm"]', "where = { transB = 1 }\ncost = []") + '[[family]]\nops = ["Gemm"]\ncost = []\n'
-    assert [len(found.conditions) for found in parse(both).families] == [1, 0]
+    assert [len(parsed.conditions) for parsed in parse(both).families] == [1, 0]
 
 
 class TestDevicesOfAPlace:
@@ -282,8 +282,8 @@ class TestDevicesOfAPlace:
     def test_shipped_names_and_paths_from_the_machine_file_s_folder(self, tmp_path: Path) -> None:
         (tmp_path / "sub").mkdir()
         (tmp_path / "sub" / "npu.toml").write_text(HEAD + ADD)
-        found = self.devices(tmp_path, "devices = ['sub/npu.toml', 'pim']")
-        assert [device.name for device in found] == ["npu", "pim"]
+        listed = self.devices(tmp_path, "devices = ['sub/npu.toml', 'pim']")
+        assert [device.name for device in listed] == ["npu", "pim"]
 
     @pytest.mark.parametrize(
         ("listed", "expected"),
@@ -445,8 +445,8 @@ def test_shipped_files_say_whether_they_are_models(name: str) -> None:
     ],
 )
 def test_the_shipped_measured_devices(name: str, engine: str, precision: str, threads: int | None) -> None:
-    found = parse_device(shipped_configs("devices")[name].read_text(), name=name, source=name)
-    assert (found.engine, found.precision, found.threads, found.memory) == (engine, precision, threads, name)
+    device = parse_device(shipped_configs("devices")[name].read_text(), name=name, source=name)
+    assert (device.engine, device.precision, device.threads, device.memory) == (engine, precision, threads, name)
 
 
 class TestShippedMachines:
@@ -462,17 +462,20 @@ class TestShippedMachines:
 
     def test_the_npu_is_a_place_of_its_own_that_changes_results(self) -> None:
         machine = load_machine("npu-board")
-        found = [running_devices(machine, place, "any") for place in machine.places]
+        running = [running_devices(machine, place, "any") for place in machine.places]
         assert [
-            (place.name, *(device.name for device in its)) for place, its in zip(machine.places, found, strict=True)
+            (place.name, *(device.name for device in devices))
+            for place, devices in zip(machine.places, running, strict=True)
         ] == [("cpu", "a53"), ("npu", "evta")]
         with raised(BadInput, Error.DEVICE_UNFIT, match="has no other"):
             running_devices(machine, machine.places[1], "exact")
 
     def test_cpu_and_gpu_share_a_memory_and_the_fpga_is_behind_a_link(self) -> None:
         machine = load_machine("tx2-cyclone")
-        found = [running_devices(machine, place, "any") for place in machine.places]
-        assert [(its.name, its.memory, its.transfer_in is not None, its.power) for (its,) in found] == [
+        running = [running_devices(machine, place, "any") for place in machine.places]
+        assert [
+            (device.name, device.memory, device.transfer_in is not None, device.power) for (device,) in running
+        ] == [
             ("tx2-cpu", "lpddr4", False, Power(6.0)),
             ("tx2-gpu", "lpddr4", False, Power(9.0)),
             ("cyclone10gx", "fpga", True, Power(4.0, 3.0)),

@@ -43,8 +43,8 @@ def machine_of(*places: str, extra: str = "") -> Machine:
     ("count", "sizes"), [(1, []), (2, [2]), (3, [2, 3]), (4, [2, 4]), (5, [2, 4, 5]), (8, [2, 4, 8]), (9, [2, 4, 8, 9])]
 )
 def test_one_team_of_each_size_begins_with_the_first_places(count: int, sizes: list[int]) -> None:
-    found = machine_of(*["core_count = 1"] * count).teams
-    assert list(found) == [tuple(f"p{i}" for i in range(size)) for size in sizes]
+    teams = machine_of(*["core_count = 1"] * count).teams
+    assert list(teams) == [tuple(f"p{i}" for i in range(size)) for size in sizes]
 
 
 def test_only_alike_places_that_are_not_emulated_form_teams() -> None:

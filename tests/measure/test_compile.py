@@ -109,7 +109,7 @@ def check_gate(index: ModelIndex, works: Sequence[Sequence[Span]]) -> None:
     for layer, needs in enumerate(index.needs):
         needed[stage_of[layer]] |= {stage_of[other] for other in needs}
     after = [tuple(sorted(stages - {i})) for i, stages in enumerate(needed)]
-    plan = Plan(tuple(Stage(tuple(work), (("p",),), its) for work, its in zip(works, after, strict=True)))
+    plan = Plan(tuple(Stage(tuple(work), (("p",),), before) for work, before in zip(works, after, strict=True)))
     rules = PlanRules(index.layer_count, ("p",), frozenset(index.legal_cuts), needs=index.needs)
     assert rules.problems(plan) == []
 
@@ -150,9 +150,9 @@ def test_what_was_saved_and_is_gone_since_is_made_from_the_file(
     real = read_saved
 
     def read_and_lose(name: str, folder: Path) -> Model:
-        found = real(name, folder)
+        model = real(name, folder)
         shutil.rmtree(folder)
-        return found
+        return model
 
     monkeypatch.setattr(compile_module, "read_saved", read_and_lose)
     again = compile_model(path)
@@ -318,12 +318,14 @@ def test_each_form_answers_the_same_wherever_it_is_cut(form: Form, tmp_path: Pat
     plans.append([[(cut + 1, end)] for cut, end in layers])
     plans.append([[(3, 5)], [(0, 2), (6, 8)], [(9, last)]])  # the joining is in layer 8
     for works in plans:
-        found = answer(folder, works, x)
-        assert found.keys() == whole.keys()
+        answers = answer(folder, works, x)
+        assert answers.keys() == whole.keys()
         for name, value in whole.items():
             # A cut that is optimised by itself may round differently.
             tolerance = 1e-4 if form == "as_is" else 0
-            np.testing.assert_allclose(found[name], value, rtol=tolerance, atol=tolerance, err_msg=f"{name} of {works}")
+            np.testing.assert_allclose(
+                answers[name], value, rtol=tolerance, atol=tolerance, err_msg=f"{name} of {works}"
+            )
     forms_alike = answer(brought_into("prepacked", path, tmp_path), [[(0, last)]], x)
     for name, value in whole.items():
         np.testing.assert_allclose(value, forms_alike[name], rtol=1e-4, atol=1e-4)
@@ -333,8 +335,8 @@ def test_an_output_that_the_engine_makes_a_constant_is_answered_all_the_same(tmp
     compiled = compile_model(constant_output(tmp_path))
     assert compiled.index.form == "prepacked"
     for works in ([[(0, 1)]], [[(0, 0)], [(1, 1)]]):
-        found = answer(compiled.engine_folder, works, weight(8, 8, seed=9))
-        np.testing.assert_array_equal(found["k"], np.maximum(weight(8, 8, seed=1), 0))
+        answers = answer(compiled.engine_folder, works, weight(8, 8, seed=9))
+        np.testing.assert_array_equal(answers["k"], np.maximum(weight(8, 8, seed=1), 0))
 
 
 def test_a_model_that_runs_in_no_form_is_refused_in_one_line_and_not_kept(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_an_engines_own_form_says_as_much(tmp_path: Path, monkeypatch: pytest.Mo
     weights = {"v": weight(4, 4), "w": weight(4, 4, seed=1)}
     path = write(network(nodes, {"x": [1, 4]}, {"y": [1, 4]}, weights), tmp_path)
     tensors = cost_tensors(compile_model(path).index)
-    first, *inner, last = [(its.size_bytes, its.made, its.readers) for its in tensors]
+    first, *inner, last = [(tensor.size_bytes, tensor.made, tensor.readers) for tensor in tensors]
     assert first == (16, AS_INPUT, (0, 1))
     assert inner == [(16, 0, (1,)), (16, 1, (2,))]
     assert last == (16, 2, (3,))

@@ -38,8 +38,8 @@ def path(tmp_path: Path) -> Path:
 
 def count(path: Path, patience_s: float = PATIENCE_S) -> int:
     with closing(open_database(path, TABLE, patience_s)) as connection:
-        (found,) = connection.execute("SELECT count(*) FROM thing").fetchone()
-    return int(found)
+        (rows,) = connection.execute("SELECT count(*) FROM thing").fetchone()
+    return int(rows)
 
 
 def overwrite(path: Path) -> None:

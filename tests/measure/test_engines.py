@@ -62,15 +62,15 @@ def test_engines_are_tried_once(compiled: Compiled) -> None:
     """On one thread and on those of all places that are alike."""
     machine = paper_machine(1.0, 1.0)
     assert known_engines(compiled, machine) is None or len(installed_engines()) == 1
-    told: list[str] = []
-    tried = engines_tried(compiled, machine, Sitting(told.append), budget_s=0.1)
+    messages: list[str] = []
+    tried = engines_tried(compiled, machine, Sitting(messages.append), budget_s=0.1)
     threads = sorted({1, min(2, len(usable_cores()))})
     assert [trial.version for trial in tried.engines] == list(installed_engines().values())
     assert all([time.threads for time in trial.times] == threads for trial in tried.engines)
-    assert "each engine on" in told[0]
-    told.clear()
-    assert engines_tried(compiled, machine, Sitting(told.append)) == tried == known_engines(compiled, machine)
-    assert told == []
+    assert "each engine on" in messages[0]
+    messages.clear()
+    assert engines_tried(compiled, machine, Sitting(messages.append)) == tried == known_engines(compiled, machine)
+    assert messages == []
     assert known_engines(compiled, paper_machine(1.0, 1.0, 1.0, 1.0)) is None or len(usable_cores()) < 4
 
 

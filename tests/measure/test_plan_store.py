@@ -48,9 +48,9 @@ def test_what_was_saved_is_found_and_replaced(path: Path) -> None:
 def test_a_copy_that_ran_nothing_is_no_obstacle(path: Path) -> None:
     """Of two alike copies the second one gets no frames as long as they come one at a time."""
     plan = Plan.chain([(0, 7, [["fast"], ["slow"]])])
-    found = measure_window(plan, [StageFrames([0] * 32, [0.01] * 32)], took_s=1.0, frames_per_s=31.0)
-    assert found.team_s == ((0.01, math.inf),)
-    best = BestPlan(plan, found, ("fast", "slow"), others_ratio=0.25)
+    measurement = measure_window(plan, [StageFrames([0] * 32, [0.01] * 32)], took_s=1.0, frames_per_s=31.0)
+    assert measurement.team_s == ((0.01, math.inf),)
+    best = BestPlan(plan, measurement, ("fast", "slow"), others_ratio=0.25)
     plan_store.save_plan(path, "model", "one", best)
     assert plan_store.load_plans(path, "model") == {"one": best}
 

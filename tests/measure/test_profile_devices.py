@@ -66,9 +66,11 @@ def machine(*devices: str, places: int = 1) -> Machine:
     return parse_machine(text, name="paper", source="paper.toml")
 
 
-def profiled(compiled: Compiled, on: Machine, place: int = 0, told: list[str] | None = None) -> DeviceProfile:
-    its = on.places[place]
-    return profile_devices(compiled, on, its, devices_of(on, its), silent if told is None else told.append)
+def profiled(compiled: Compiled, on: Machine, place: int = 0, messages: list[str] | None = None) -> DeviceProfile:
+    chosen = on.places[place]
+    return profile_devices(
+        compiled, on, chosen, devices_of(on, chosen), silent if messages is None else messages.append
+    )
 
 
 def small_doubles() -> onnx.ModelProto:
@@ -82,17 +84,17 @@ def small_doubles() -> onnx.ModelProto:
     return network(nodes, {"x": [3, 16]}, {"y": [3, 5]}, weights, element=TensorProto.DOUBLE)
 
 
-def assert_equal(one: OperatorCosts, other: OperatorCosts) -> None:
-    assert one.devices == other.devices
-    np.testing.assert_array_equal(one.time_s, other.time_s)
+def assert_equal(first: OperatorCosts, other: OperatorCosts) -> None:
+    assert first.devices == other.devices
+    np.testing.assert_array_equal(first.time_s, other.time_s)
 
 
 def test_a_second_start_measures_nothing(compiled: Compiled, jobs: list[DeviceProfilingJob]) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     on = machine("ort_serial", "ort_parallel", places=2)
-    first = profiled(compiled, on, told=told)
-    assert told[0].startswith("measuring the operators of residual under ort_serial, ort_parallel on core")
-    assert told[-1].endswith(": 100%")
+    first = profiled(compiled, on, messages=messages)
+    assert messages[0].startswith("measuring the operators of residual under ort_serial, ort_parallel on core")
+    assert messages[-1].endswith(": 100%")
     assert first.seconds > 0
     assert first.costs.time_s.shape == (len(compiled.model.graph.operators), 2)
     assert np.isfinite(first.costs.time_s).all()
@@ -105,10 +107,10 @@ def test_a_second_start_measures_nothing(compiled: Compiled, jobs: list[DevicePr
     assert first.node_runs == 2
     assert first.edge_runs >= 1
 
-    told.clear()
-    again, beside = profiled(compiled, on, told=told), profiled(compiled, on, place=1)
+    messages.clear()
+    again, beside = profiled(compiled, on, messages=messages), profiled(compiled, on, place=1)
     assert jobs == made
-    assert told == []
+    assert messages == []
     for other in (again, beside):  # the other place is of the same class
         assert other.seconds == 0
         assert (other.node_runs, other.edge_runs) == (first.node_runs, first.edge_runs)
@@ -180,16 +182,16 @@ class TestWhatAnEngineCannotRun:
     ) -> None:
         odd = compile_model(write(odd_network(), tmp_path), plain="heavy")
         both = machine("openvino", "ort_serial")
-        found = profiled(odd, both).costs
-        assert np.isfinite(found.time_s).tolist() == [[True, True], [False, True], [True, True]]
+        costs = profiled(odd, both).costs
+        assert np.isfinite(costs.time_s).tolist() == [[True, True], [False, True], [True, True]]
         before = len(jobs)
-        assert_equal(profiled(odd, both).costs, found)
+        assert_equal(profiled(odd, both).costs, costs)
         assert len(jobs) == before  # kept
 
     def test_doubles_which_it_computes_as_floats(self, compiled: Compiled, tmp_path: Path) -> None:
         doubles = compile_model(write(small_doubles(), tmp_path), plain="heavy")
-        found = profiled(doubles, machine("openvino", "ort_serial")).costs
-        assert np.isfinite(found.time_s).tolist() == [[False, True]] * 3
+        costs = profiled(doubles, machine("openvino", "ort_serial")).costs
+        assert np.isfinite(costs.time_s).tolist() == [[False, True]] * 3
 
     def test_without_another_device(self, compiled: Compiled, tmp_path: Path) -> None:
         for built in (odd_network(), small_doubles()):

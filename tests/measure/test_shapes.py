@@ -46,18 +46,18 @@ def path(tmp_path: Path) -> Path:
 def test_they_share_what_a_plan_is_made_of(path: Path) -> None:
     compiled = compile_shapes(path, widths(6, 40, 9))
     alone = [compile_model(path, sizes) for sizes in widths(6, 40, 9)]
-    assert [one.model.graph.inputs[0].shape[3] for one in compiled.shapes] == [6, 40, 9]
-    assert compiled.legal_cuts == frozenset.intersection(*(one.legal_cuts for one in alone))
-    assert all(one.legal_cuts == compiled.legal_cuts for one in compiled.shapes)
+    assert [shape.model.graph.inputs[0].shape[3] for shape in compiled.shapes] == [6, 40, 9]
+    assert compiled.legal_cuts == frozenset.intersection(*(single.legal_cuts for single in alone))
+    assert all(shape.legal_cuts == compiled.legal_cuts for shape in compiled.shapes)
     assert all(
-        needed >= one
-        for of_one in (one.index.needs for one in alone)
-        for needed, one in zip(compiled.needs, of_one, strict=True)
+        needed >= own
+        for of_one in (single.index.needs for single in alone)
+        for needed, own in zip(compiled.needs, of_one, strict=True)
     )
-    for layer, *its in zip(compiled.layers, *(one.layers for one in alone), strict=True):
-        assert (layer.in_bytes, layer.out_bytes) == (max(i.in_bytes for i in its), max(i.out_bytes for i in its))
-        assert layer.weight_bytes == sum(i.weight_bytes for i in its)  # so small that they are not shared
-    assert compiled.key not in {one.key for one in alone}
+    for layer, *layers in zip(compiled.layers, *(single.layers for single in alone), strict=True):
+        assert (layer.in_bytes, layer.out_bytes) == (max(i.in_bytes for i in layers), max(i.out_bytes for i in layers))
+        assert layer.weight_bytes == sum(i.weight_bytes for i in layers)  # so small that they are not shared
+    assert compiled.key not in {single.key for single in alone}
     assert compiled.key == compile_shapes(path, widths(9, 6, 40)).key
     rules = ModelOnMachine(compiled, load_machine("this-machine"), {}).rules
     place = rules.places[0]
@@ -120,8 +120,8 @@ def test_weights_that_are_the_same_in_all_shapes_are_there_once(tmp_path: Path) 
     for _ in range(2):  # and again from the cache
         compiled = compile_shapes(file, [InputSizes(dims={"rows": rows}) for rows in (1, 3, 8)])
         large = [
-            {its.stat().st_ino for its in one.engine_folder.iterdir() if its.stat().st_size > 2**20}
-            for one in compiled.shapes
+            {entry.stat().st_ino for entry in shape.engine_folder.iterdir() if entry.stat().st_size > 2**20}
+            for shape in compiled.shapes
         ]
         assert len(large[0]) == 1
         assert large[0] == large[1] == large[2]
@@ -138,6 +138,6 @@ def test_layers_cost_the_mean_of_the_shapes(path: Path) -> None:
         groups = ((0, 0), (1, 1), (2, 2))
         return RawCosts(compiled.model.graph, compiled.layers, groups, {"a": times}, {("a", "b"): times})
 
-    found = mean_costs(compiled.model.graph, compiled.layers, [raw(1.0), raw(4.0)])
-    assert found.times["a"].cpu_s.tolist() == [2.5] * 3
-    assert found.teams["a", "b"].wall_s.tolist() == [5.0] * 3
+    mean = mean_costs(compiled.model.graph, compiled.layers, [raw(1.0), raw(4.0)])
+    assert mean.times["a"].cpu_s.tolist() == [2.5] * 3
+    assert mean.teams["a", "b"].wall_s.tolist() == [5.0] * 3

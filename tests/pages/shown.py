@@ -85,13 +85,13 @@ class Program(Shown):
     @property
     def imports(self) -> list[tuple[str, str | None]]:
         """Each module with a name that is taken of it, or with None."""
-        found: list[tuple[str, str | None]] = []
+        imported: list[tuple[str, str | None]] = []
         for node in ast.walk(ast.parse(self.text)):
             if isinstance(node, ast.Import):
-                found += [(alias.name, None) for alias in node.names]
+                imported += [(alias.name, None) for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.module:
-                found += [(node.module, alias.name) for alias in node.names]
-        return found
+                imported += [(node.module, alias.name) for alias in node.names]
+        return imported
 
 
 def shown_on(page: Path) -> list[Shown]:

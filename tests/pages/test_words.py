@@ -30,13 +30,13 @@ TEXTS: Final = [
 def retired_in(text: str, word: str) -> Iterator[str]:
     """Whole words, however lines are broken."""
     pattern = r"\s+".join(map(re.escape, word.split()))
-    return (found.group() for found in re.finditer(rf"(?<![\w.-]){pattern}(?![\w-])", text, re.IGNORECASE))
+    return (match.group() for match in re.finditer(rf"(?<![\w.-]){pattern}(?![\w-])", text, re.IGNORECASE))
 
 
 @pytest.mark.parametrize("word", [word for word in RETIRED if not set(word) <= set("-")])
 def test_nobody_says_it_any_more(word: str) -> None:
-    found = [path for path in TEXTS if any(retired_in(path.read_text(encoding="utf-8"), word))]
-    assert [str(path.relative_to(ROOT)) for path in found] == []
+    paths = [path for path in TEXTS if any(retired_in(path.read_text(encoding="utf-8"), word))]
+    assert [str(path.relative_to(ROOT)) for path in paths] == []
 
 
 def test_whole_words_are_found() -> None:

@@ -193,18 +193,18 @@ def line(
 
 
 def until_heard(line: Line, count: int) -> list[bytes]:
-    found: list[bytes] = []
+    messages: list[bytes] = []
     give_up_s = time.monotonic() + PATIENCE_S
-    while len(found) < count:
-        assert time.monotonic() < give_up_s, f"only {len(found)} messages of {count} came"
-        found += line.heard()
-    return found
+    while len(messages) < count:
+        assert time.monotonic() < give_up_s, f"only {len(messages)} messages of {count} came"
+        messages += line.heard()
+    return messages
 
 
-def assert_same(found: Sequence[bytes], expected: Sequence[bytes]) -> None:
+def assert_same(messages: Sequence[bytes], expected: Sequence[bytes]) -> None:
     """Without a picture of megabytes where they differ."""
-    assert [len(data) for data in found] == [len(data) for data in expected]
-    assert [i for i, (one, other) in enumerate(zip(found, expected, strict=True)) if one != other] == []
+    assert [len(data) for data in messages] == [len(data) for data in expected]
+    assert [i for i, (first, other) in enumerate(zip(messages, expected, strict=True)) if first != other] == []
 
 
 # --- what each kind promises ----------------------------------------------------------------------------------
@@ -222,11 +222,11 @@ def test_nothing_is_lost_while_the_other_end_does_not_read(line: Line) -> None:
     line.pause()
     for data in sent:
         line.send(data)
-    found = list(line.heard())
-    assert len(found) <= 1  # a thread had begun to wait for the first
+    messages = list(line.heard())
+    assert len(messages) <= 1  # a thread had begun to wait for the first
     line.go_on()
-    found += until_heard(line, len(sent) - len(found))
-    assert_same(found, sent)
+    messages += until_heard(line, len(sent) - len(messages))
+    assert_same(messages, sent)
 
 
 # --- a channel's ends -----------------------------------------------------------------------------------------

@@ -24,13 +24,13 @@ def test_a_client_may_do_all_but_control_and_an_operator_everything() -> None:
 
 
 def test_users_are_found_by_key_and_by_token() -> None:
-    one = User("one", public_key=KEY, token_sha256=token_hash("secret"))
-    two = User("two", Permission.OPERATOR, token_sha256=token_hash("other"))
-    users = AccessList([one, two])
-    assert users.of_key(KEY) is one
+    first = User("one", public_key=KEY, token_sha256=token_hash("secret"))
+    second = User("two", Permission.OPERATOR, token_sha256=token_hash("other"))
+    users = AccessList([first, second])
+    assert users.of_key(KEY) is first
     assert users.of_key(OTHER_KEY) is None
-    assert users.of_token("secret") is one
-    assert users.of_token("other") is two
+    assert users.of_token("secret") is first
+    assert users.of_token("other") is second
     for wrong in ("", "Secret", "secret ", token_hash("secret"), "ümlaut"):
         assert users.of_token(wrong) is None
     assert token_hash("secret") == hashlib.sha256(b"secret").hexdigest()
@@ -43,8 +43,8 @@ def test_a_list_is_read() -> None:
             {"name": "me", "permission": "operator", "token_sha256": TOKEN, "unix_user": "alice"},
         ]
     }
-    found = access_list(raw, "access.toml")
-    assert found.users == (
+    listed = access_list(raw, "access.toml")
+    assert listed.users == (
         User("camera", Permission.CLIENT, KEY),
         User("me", Permission.OPERATOR, None, TOKEN, "alice"),
     )

@@ -315,7 +315,7 @@ def test_a_frame_of_several_served_shapes_goes_in_its_own() -> None:
     for width in (3, 5):
         outgoing = conversation.infer({"x": np.zeros((1, width), np.float32), "z": z})
         header = json.loads(bytes(outgoing.parts[0]))
-        assert [its["shape"] for its in header["inputs"]] == [[1, width], [2]]
+        assert [tensor["shape"] for tensor in header["inputs"]] == [[1, width], [2]]
         assert [len(part) for part in outgoing.parts[1:]] == [4 * width, 2]
     with pytest.raises(InvalidArgument, match="'x=1x4 z=2' are not served; expected one of x=1x3 z=2, x=1x5 z=2"):
         conversation.infer({"x": np.zeros((1, 4), np.float32), "z": z})

@@ -63,8 +63,8 @@ def change_plans(
         ends[end["outcome"]] += 1
         assert end["outcome"] in ("live", "dropped"), (plan, end)
         if end["outcome"] == "live":
-            told = daemon.control.plan()["stages"]
-            assert [{k: v for k, v in stage.items() if k != "service_s"} for stage in told] == written(plan)
+            stages = daemon.control.plan()["stages"]
+            assert [{k: v for k, v in stage.items() if k != "service_s"} for stage in stages] == written(plan)
         load.wait_for_answers(3)
     assert ends["live"] > 0.8 * ends.total(), ends
     kills.wait_until_noticed()

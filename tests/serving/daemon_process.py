@@ -133,16 +133,16 @@ class DaemonProcess:
 
     def wait_for_workers(self, within_s: float = PATIENCE_S) -> dict[str, int]:
         """The pids once every place that wants one has a connected worker."""
-        found: dict[str, int] = {}
+        pids: dict[str, int] = {}
 
         def all_up() -> bool:
             places = [place for place in self.control.status()["places"] if place["state"] not in ("out", "released")]
-            found.clear()
-            found.update((place["name"], place["pid"]) for place in places if place["state"] == "up")
-            return len(found) == len(places)
+            pids.clear()
+            pids.update((place["name"], place["pid"]) for place in places if place["state"] == "up")
+            return len(pids) == len(places)
 
         until(all_up, "a worker on every place", within_s=within_s)
-        return found
+        return pids
 
     @contextlib.contextmanager
     def workers_stopped(self) -> Iterator[None]:

@@ -18,13 +18,13 @@ class HostProcess(DaemonProcess):
     def model(self, name: str, **options: Any) -> Client:
         return Client(self.endpoint, model=name, timeout_s=PATIENCE_S, **options)
 
-    def told(self, name: str) -> dict[str, Any]:
+    def entry(self, name: str) -> dict[str, Any]:
         """What the host process says of one model."""
         return next(entry for entry in self.control.status()["models"] if entry["name"] == name)
 
     def wait_for(self, name: str, is_so: Callable[[dict[str, Any]], object], what: str) -> dict[str, Any]:
-        until(lambda: is_so(self.told(name)), f"{name}: {what}", every_s=0.05)
-        return self.told(name)
+        until(lambda: is_so(self.entry(name)), f"{name}: {what}", every_s=0.05)
+        return self.entry(name)
 
     def kinds(self) -> list[str]:
         return [event["kind"] for event in self.control.events()["events"]]

@@ -61,9 +61,9 @@ class Rooms:
         assert self._region.memory[self._output(room)] == self._mark, f"a room was written to late, by {frame[:4]!r}"
         fields = json.loads(header)
         if kind != 1:
-            its = self._input(room)
-            self._region.memory[its] = frame
-            fields["inputs"][0]["parameters"] = self._region.piece(its.start, len(frame))
+            span = self._input(room)
+            self._region.memory[span] = frame
+            fields["inputs"][0]["parameters"] = self._region.piece(span.start, len(frame))
         if kind != 0:
             piece = self._region.piece(self._output(room).start, self._tensor.size_bytes)
             fields["outputs"] = [{"name": "y", "parameters": piece}]
@@ -72,11 +72,11 @@ class Rooms:
     def back(self, request_id: str) -> bytes:
         """What is in the room of a request that has been answered. The room is marked, and free."""
         room = self._taken.pop(request_id)
-        found = self._region.memory[self._output(room)]
+        content = self._region.memory[self._output(room)]
         self._region.memory[self._output(room)] = self._mark
         self._region.memory[self._input(room)] = self._mark
         self._free.append(room)
-        return found
+        return content
 
     def _input(self, room: int) -> slice:
         return slice(2 * room * self._tensor.size_bytes, (2 * room + 1) * self._tensor.size_bytes)

@@ -31,13 +31,17 @@ def values(samples: list[Sample], name: str, label: str) -> dict[str, float]:
 def standing(address: str) -> dict[str, str]:
     """What has become of each place."""
     name = "shisha_place_state"
-    return {one.labels["place"]: one.labels[name] for one in scrape(address) if one.name == name and one.value}
+    return {
+        sample.labels["place"]: sample.labels[name]
+        for sample in scrape(address)
+        if sample.name == name and sample.value
+    }
 
 
 def value(samples: list[Sample], name: str) -> float:
     """The one sample of this name."""
-    (found,) = (sample.value for sample in samples if sample.name == name)
-    return found
+    (reading,) = (sample.value for sample in samples if sample.name == name)
+    return reading
 
 
 def counter(address: str, name: str) -> Callable[[], float]:

@@ -47,10 +47,10 @@ def machine_of(folder: Path, **devices: Sequence[str]) -> Path:
 
 def placements(client: Client) -> dict[str, dict[str, Any]]:
     """The placement of each place's stage now."""
-    found: dict[str, dict[str, Any]] = {
+    by_place: dict[str, dict[str, Any]] = {
         stage["places"][0]: stage["placement"] for stage in client.status()["plan"]["stages"]
     }
-    return found
+    return by_place
 
 
 def used(client: Client, place: str) -> set[str]:

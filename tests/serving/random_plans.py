@@ -24,7 +24,7 @@ class Cuttable:
         """A chain on single places, with one or two of its runs of layers in shards on different ones."""
         chosen: list[Splittable] = []
         for split in rng.sample(self.splits, len(self.splits)):
-            if len(chosen) < 2 and all(split.last < its.first or its.last < split.first for its in chosen):
+            if len(chosen) < 2 and all(split.last < other.first or other.last < split.first for other in chosen):
                 chosen.append(split)
         stages: list[Stage] = []
         ends: tuple[int, ...] = ()
@@ -36,19 +36,22 @@ class Cuttable:
                 stages.append(Stage(((begin, last),), ((rng.choice(places),),), ends, split=join))
                 ends, join = (len(stages) - 1,), None
 
-        for its in sorted(chosen[: rng.randint(1, 2)], key=lambda its: its.first):
-            add_whole(its.first - 1)
-            span, shares = (its.first, its.last), random_shares(its, rng.randint(2, len(places)), rng)
+        for splittable in sorted(chosen[: rng.randint(1, 2)], key=lambda splittable: splittable.first):
+            add_whole(splittable.first - 1)
+            span, shares = (
+                (splittable.first, splittable.last),
+                random_shares(splittable, rng.randint(2, len(places)), rng),
+            )
             on = rng.sample(list(places), len(shares))
             stages += (
-                Stage((span,), ((place,),), ends, split=Split(span, its.axis, shares, part))
+                Stage((span,), ((place,),), ends, split=Split(span, splittable.axis, shares, part))
                 for part, place in enumerate(on)
             )
-            ends, begin = tuple(range(len(stages) - len(shares), len(stages))), its.last + 1
-            if its.joined or its.summed:
-                begin, join = its.first, Split(span, its.axis, shares, len(shares))
-                add_whole(its.last)
-                begin = its.last + 1
+            ends, begin = tuple(range(len(stages) - len(shares), len(stages))), splittable.last + 1
+            if splittable.joined or splittable.summed:
+                begin, join = splittable.first, Split(span, splittable.axis, shares, len(shares))
+                add_whole(splittable.last)
+                begin = splittable.last + 1
         add_whole(self.layer_count - 1)
         return Plan(tuple(stages))
 
@@ -58,7 +61,7 @@ class Cuttable:
             return self._plain_chain(rng, places)
         works, after = self._random_graph(rng, rng.randint(1, 5))
         pools = _random_pools(rng, places)
-        return Plan(tuple(Stage(work, rng.choice(pools), its) for work, its in zip(works, after, strict=True)))
+        return Plan(tuple(Stage(work, rng.choice(pools), before) for work, before in zip(works, after, strict=True)))
 
     def _plain_chain(self, rng: random.Random, places: Sequence[str]) -> Plan:
         cuts = sorted(rng.sample(sorted(self.legal_cuts), rng.randint(0, min(len(places) - 1, len(self.legal_cuts)))))
@@ -75,20 +78,20 @@ class Cuttable:
             label = min(most - 1, least + (rng.random() < 0.5) * rng.randint(1, 2))
             label_of |= dict.fromkeys(range(first, last + 1), label)
         used = sorted(set(label_of.values()))
-        works = [_runs([layer for layer, its in label_of.items() if its == label]) for label in used]
+        works = [_runs([layer for layer, of_layer in label_of.items() if of_layer == label]) for label in used]
         after = []
         for label in used:
-            makers = {m for layer, its in label_of.items() if its == label for m in self.needs[layer]}
+            makers = {m for layer, of_layer in label_of.items() if of_layer == label for m in self.needs[layer]}
             after.append(tuple(sorted({used.index(label_of[maker]) for maker in makers} - {used.index(label)})))
         return works, after
 
 
-def random_shares(its: Splittable, parts: int, rng: random.Random) -> tuple[int, ...]:
+def random_shares(splittable: Splittable, parts: int, rng: random.Random) -> tuple[int, ...]:
     """As many shares as there may be, up to `parts`, of random sizes."""
-    blocks = -(-its.units // its.block)
+    blocks = -(-splittable.units // splittable.block)
     ends = sorted(rng.sample(range(1, blocks), min(parts, blocks, MOST_SUMMED) - 1))
-    counts = [(end - begin) * its.block for begin, end in zip([0, *ends], [*ends, blocks], strict=True)]
-    counts[-1] -= sum(counts) - its.units
+    counts = [(end - begin) * splittable.block for begin, end in zip([0, *ends], [*ends, blocks], strict=True)]
+    counts[-1] -= sum(counts) - splittable.units
     return tuple(counts)
 
 

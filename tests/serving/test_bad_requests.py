@@ -256,13 +256,13 @@ class Held:
     def answers_after_release(self, count: int) -> list[tuple[str, str]]:
         """(id, OK or the error's code) of the next answers, once the daemon has read all that was sent."""
         self.socket.send_json({"op": "server_live", "id": "all read"})
-        found: list[tuple[str, str]] = []
-        while ("all read", "OK") not in found:
-            found.append(self._next())
+        answers: list[tuple[str, str]] = []
+        while ("all read", "OK") not in answers:
+            answers.append(self._next())
         self.release()
-        while len(found) < count + 1:
-            found.append(self._next())
-        return [entry for entry in found if entry[0] != "all read"]
+        while len(answers) < count + 1:
+            answers.append(self._next())
+        return [entry for entry in answers if entry[0] != "all read"]
 
     def release(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -299,8 +299,8 @@ BEFORE: Final = [(str(i), "OK") for i in range(6)]
 
 def test_an_id_that_is_waiting_already(held: Held) -> None:
     held.send("5", stream="other")
-    found = held.answers_after_release(7)
-    assert found == [("5", "INVALID_ARGUMENT"), *BEFORE]
+    answers = held.answers_after_release(7)
+    assert answers == [("5", "INVALID_ARGUMENT"), *BEFORE]
     held.send("5")
     assert held.answers_after_release(1) == [("5", "OK")]
 
@@ -337,10 +337,10 @@ def test_too_much_at_once_is_refused_at_once(held: Held, alone: DaemonProcess) -
         held.send(str(sent))
         sent += 1
         assert sent < 10 * most, "everything is admitted"
-    found = held.answers_after_release(sent)
-    assert len(found) == len(set(found)) == sent
-    assert {code for _, code in found} == {"OK", "RESOURCE_EXHAUSTED"}
-    assert [entry for entry in found if entry in BEFORE] == BEFORE
+    answers = held.answers_after_release(sent)
+    assert len(answers) == len(set(answers)) == sent
+    assert {code for _, code in answers} == {"OK", "RESOURCE_EXHAUSTED"}
+    assert [entry for entry in answers if entry in BEFORE] == BEFORE
 
 
 def test_a_client_that_leaves_harms_nobody(held: Held, alone: DaemonProcess) -> None:

@@ -57,11 +57,11 @@ def test_changes_and_deaths_under_load(daemon: DaemonProcess, cuttable: Cuttable
     plans = (in_batches(cuttable.random_plan(rng, PLACES), rng) for _ in range(count))
     path = daemon.local_socket
     with (
-        Load(daemon.endpoint, 0, streams=4, depth=6) as one,
-        Load(daemon.endpoint, 1, streams=4, depth=6, sharing=path, line=path) as two,
+        Load(daemon.endpoint, 0, streams=4, depth=6) as first,
+        Load(daemon.endpoint, 1, streams=4, depth=6, sharing=path, line=path) as second,
     ):
-        change_plans(daemon, one, plans, PLACES, kill_every)
-    assert_kept(one, two)
+        change_plans(daemon, first, plans, PLACES, kill_every)
+    assert_kept(first, second)
 
 
 def test_frames_share_runs_and_the_page_says_how_many(daemon: DaemonProcess) -> None:
@@ -71,8 +71,8 @@ def test_frames_share_runs_and_the_page_says_how_many(daemon: DaemonProcess) -> 
     ]
     before_runs, before_frames = shared_runs(daemon.metrics)
     assert daemon.control.set_plan(stages)["outcome"] == "live"
-    told = daemon.control.plan()["stages"]
-    assert [{key: stage[key] for key in stage if key != "service_s"} for stage in told] == stages
+    live_stages = daemon.control.plan()["stages"]
+    assert [{key: stage[key] for key in stage if key != "service_s"} for stage in live_stages] == stages
     with Load(daemon.endpoint, 0, streams=8, depth=8) as load:
         load.wait_for_answers(400)
     assert_kept(load)

@@ -66,9 +66,12 @@ def since(daemon: DaemonProcess) -> int:
 @pytest.fixture
 def loads(daemon: DaemonProcess) -> Iterator[list[Load]]:
     line = daemon.local_socket
-    with Load(daemon.endpoint, 0, pause_s=PAUSE_S) as one, Load(daemon.endpoint, 1, pause_s=PAUSE_S, line=line) as two:
-        yield [one, two]
-    assert_kept(one, two)
+    with (
+        Load(daemon.endpoint, 0, pause_s=PAUSE_S) as first,
+        Load(daemon.endpoint, 1, pause_s=PAUSE_S, line=line) as second,
+    ):
+        yield [first, second]
+    assert_kept(first, second)
 
 
 def everything_sent_is_answered(loads: list[Load]) -> None:

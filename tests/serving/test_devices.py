@@ -88,7 +88,7 @@ def metric(daemon: DaemonProcess, name: str, label: str = "place") -> dict[str, 
 def test_status_tells_what_was_predicted_and_what_is_measured(client: Client, daemon: DaemonProcess) -> None:
     for number in range(20):
         assert (client.infer(frame_of(number)).output == frame_of(number)).all()
-    status, found = client.status(), placements(client)
+    status, by_place = client.status(), placements(client)
     assert (status["model"]["engine"], status["model"]["legal_cuts"]) == ("plain", LAYERS - 1)
     assert status["machine"]["emulated"] is True
     assert all(place["emulated"] for place in status["places"])
@@ -96,7 +96,7 @@ def test_status_tells_what_was_predicted_and_what_is_measured(client: Client, da
     assert [(device["name"], device["speed"]) for device in devices["left"]] == [("general", 1), ("special", 1)]
     assert devices["right"] == [{"name": "steady", "emulated": True, "exact": True, "speed": 1}]
 
-    left, right = found["left"], found["right"]
+    left, right = by_place["left"], by_place["right"]
     assert segments(left) == [("special", 1), ("general", 1)] * 4 + [("special", 1)]
     assert segments(right) == [("steady", 7)]
     # Five of `left`'s operators are Convs; each takes one tensor over the link and brings one back.
@@ -113,7 +113,7 @@ def test_status_tells_what_was_predicted_and_what_is_measured(client: Client, da
     for stage in status["plan"]["stages"]:
         assert stage["service_s"] >= stage["placement"]["predicted_s"] * (1 - 1e-6)
 
-    predicted_s = {place: placement["predicted_s"] for place, placement in found.items()}
+    predicted_s = {place: placement["predicted_s"] for place, placement in by_place.items()}
     until(lambda: metric(daemon, "shisha_placement_cost_seconds") == pytest.approx(predicted_s), "the predicted times")
     solves = metric(daemon, "shisha_placement_solves_total", "solver")
     assert client.set_plan(HALVES)["outcome"] == "live"
@@ -124,11 +124,11 @@ def test_a_moved_layer_is_placed_on_the_devices_of_its_new_place_at_once(client:
     since = next_event(client)
     assert client.set_plan(MOVED)["outcome"] == "live"
     assert kinds(client, since) == ["placement_solved", "plan_preparing", "plan_live"]
-    found = placements(client)
-    assert (operators(found["left"]), operators(found["right"])) == (11, 5)
+    by_place = placements(client)
+    assert (operators(by_place["left"]), operators(by_place["right"])) == (11, 5)
     assert used(client, "left") == {"general", "special"}
     assert used(client, "right") == {"steady"}
-    assert found["right"]["predicted_s"] == pytest.approx(5 * 300e-6)
+    assert by_place["right"]["predicted_s"] == pytest.approx(5 * 300e-6)
 
 
 # --- what changes ---------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_a_slowed_device_is_left_and_no_frame_is_lost(identity: Path, machine: P
             assert (answer["place"], answer["device"], answer["speed"]) == ("left", "special", SLOWED)
             until(lambda: used(client, "left") == {"general"}, "a placement without the device")
             load.wait_for_answers(50)
-            found, after = placements(client), client.plan()["epoch"]
+            by_place, after = placements(client), client.plan()["epoch"]
         assert_kept(load)
         assert load.epochs == {before, after}
         assert kinds(client, since) == [
@@ -176,8 +176,8 @@ def test_a_slowed_device_is_left_and_no_frame_is_lost(identity: Path, machine: P
         ]  # fmt: skip
         (ratio,) = events(client, "device_ratio", since)
         assert (ratio["place"], ratio["device"], ratio["ratio"]) == ("left", "special", pytest.approx(10, rel=1e-3))
-        assert found["left"]["predicted_s"] == pytest.approx(9 * 400e-6)
-        assert "special on left" in found["left"]["reason"]
+        assert by_place["left"]["predicted_s"] == pytest.approx(9 * 400e-6)
+        assert "special on left" in by_place["left"]["reason"]
         shown = metric(daemon, "shisha_device_speed_ratio", "device")
         assert shown == {"general": 1, "special": SLOWED, "steady": 1}
 
@@ -188,9 +188,9 @@ def test_guided_tuning_starts_from_what_placements_cost(identity: Path, machine:
         with Load(daemon.endpoint) as load:
             await_state(client, "watching")
         assert_kept(load)
-        found, solved = tuner(client), {event["plan"] for event in events(client, "placement_solved")}
-        assert found["trials"] >= 1
-        assert found["lower_bound_s"] > 0
+        tuning, solved = tuner(client), {event["plan"] for event in events(client, "placement_solved")}
+        assert tuning["trials"] >= 1
+        assert tuning["lower_bound_s"] > 0
         assert {trial["plan"] for trial in events(client, "trial")} <= solved
         # A layer of two operators takes 560 us on `left` and 600 us on `right`: each has to have some.
         assert set(placements(client)) == {"left", "right"}
@@ -230,7 +230,9 @@ def test_workers_that_are_killed_come_back_with_their_placements(client: Client,
         return
     assert client.plan()["epoch"] == epoch
     after = placements(client)
-    assert {place: segments(its) for place, its in after.items()} == {p: segments(its) for p, its in before.items()}
+    assert {place: segments(placement) for place, placement in after.items()} == {
+        p: segments(placement) for p, placement in before.items()
+    }
 
 
 def placer_pid(daemon: DaemonProcess) -> int:

@@ -43,16 +43,16 @@ def test_daemons_under_a_quota_of_one_core_each_have_different_cores(tmp_path: P
     with (
         quota_group(1.0) as group,
         quota_group(1.0) as other_group,
-        within(group, folder_in(tmp_path, "one"), identity) as one,
+        within(group, folder_in(tmp_path, "one"), identity) as first,
         within(other_group, folder_in(tmp_path, "other"), identity) as other,
     ):
-        assert len(cores_up(one)) == len(cores_up(other)) == 1
-        assert not cores_up(one) & cores_up(other)
-        host = one.control.status()["host"]
+        assert len(cores_up(first)) == len(cores_up(other)) == 1
+        assert not cores_up(first) & cores_up(other)
+        host = first.control.status()["host"]
         assert (host["quota_cores"], host["usable_cores"]) == (1.0, len(usable_cores()))
         assert "1 place, throttled where" in host["why"]
-        assert host["why"] in one.stderr()
-        samples = scrape(one.metrics)
+        assert host["why"] in first.stderr()
+        samples = scrape(first.metrics)
         assert value(samples, "shisha_host_quota_cores") == 1.0
         assert value(samples, "shisha_host_shared_cores") == 0
         for name in ("periods", "throttled_periods", "throttled_seconds", "others_cpu_seconds", "pressure_seconds"):

@@ -165,31 +165,31 @@ def test_the_http_process_comes_with_keys_of_its_own(daemon: DaemonProcess, door
 
 
 def outcomes_of(client: Client, daemon: DaemonProcess, revoke_at: int) -> list[object]:
-    found: list[object] = []
+    outcomes: list[object] = []
     with client.stream(in_flight=8) as stream:
         for outcome in stream.run(map(frame_of, range(revoke_at + 400)), errors="return"):
-            found.append(outcome)
-            if len(found) == revoke_at:
+            outcomes.append(outcome)
+            if len(outcomes) == revoke_at:
                 daemon.popen.send_signal(signal.SIGHUP)
             if isinstance(outcome, ShishaError) and "does not know this key" in outcome.message:
                 break
-    return found
+    return outcomes
 
 
 def test_a_key_is_revoked_in_the_midst_of_a_stream(daemon: DaemonProcess, door: Door) -> None:
     """Frames that were accepted are answered, in order; what comes then is refused, and then so is the connection."""
     with client_of(daemon, door, "guest") as client, client_of(daemon, door, "camera") as other:
         door.let_in("boss", "camera")
-        found = outcomes_of(client, daemon, 50)
-        answers = [one for one in found if isinstance(one, Answer)]
+        outcomes = outcomes_of(client, daemon, 50)
+        answers = [outcome for outcome in outcomes if isinstance(outcome, Answer)]
         assert len(answers) >= 50
-        for number, outcome in enumerate(found):
+        for number, outcome in enumerate(outcomes):
             if number < len(answers):
                 assert isinstance(outcome, Answer), "none after a refusal"
                 assert np.array_equal(outcome.output, frame_of(number))
             else:
                 assert isinstance(outcome, PermissionDenied | Unavailable)
-        assert len(found) > len(answers)
+        assert len(outcomes) > len(answers)
         with pytest.raises(PermissionDenied, match="know this key"):
             client.live()
         assert other.live(), "nobody else is concerned"

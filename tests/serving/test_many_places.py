@@ -99,7 +99,7 @@ def lives_on(daemon: DaemonProcess, answered: Callable[[], int]) -> None:
     daemon.wait_for_workers(PATIENCE_S)
     before = tuner_pid(daemon)
     status = client.status()
-    place, *others = [its["name"] for its in status["places"]]
+    place, *others = [entry["name"] for entry in status["places"]]
     half, layers = status["model"]["layers"] // 2, status["model"]["layers"]
     plan = Plan.chain([(0, half - 1, [(place,)]), (half, layers - 1, [(other,) for other in others])])
     settled = client.set_plan(plan, timeout_s=PATIENCE_S)
@@ -135,12 +135,12 @@ def leaves_nothing(daemon: DaemonProcess) -> None:
 
 def memory_and_sockets(pid: int) -> set[tuple[int, int]]:
     """Device and inode of each memfd and socket that a process has open."""
-    found = set()
+    inodes = set()
     try:
         for fd in Path(f"/proc/{pid}/fd").iterdir():
             if str(fd.readlink()).startswith(("/memfd:", "socket:")):
                 status = fd.stat()
-                found.add((status.st_dev, status.st_ino))
+                inodes.add((status.st_dev, status.st_ino))
     except OSError:
         pass  # it is gone, or somebody else's
-    return found
+    return inodes

@@ -53,8 +53,8 @@ def keep_both(model: Path, machine: Path) -> None:
     """As an earlier run of the daemon would."""
     ready = make_ready(model, load_machine(str(machine)))
     for objective, plan, frame_s, alone_s in (("latency", QUICK, 0.010, 0.010), ("throughput", MOST, 0.007, 0.014)):
-        found = Measurement((frame_s,) * len(plan.stages), 100.0, 32, 1.0, alone_s=alone_s)  # nothing is a drift
-        best = BestPlan(plan, found, ("slow0", "fast0"))
+        measurement = Measurement((frame_s,) * len(plan.stages), 100.0, 32, 1.0, alone_s=alone_s)  # nothing is a drift
+        best = BestPlan(plan, measurement, ("slow0", "fast0"))
         file = cache_folder() / plan_store.FILE_NAME
         plan_store.save_plan(file, ready.compiled.key, key_of(ready.machine, objective), best)
 
@@ -93,15 +93,15 @@ def test_the_plan_follows_the_load(daemon: DaemonProcess) -> None:
         with Load(daemon.endpoint, shape=SHAPE) as load:
             until(lambda: plan_of(client) == str(MOST), "the plan for throughput")
             load.wait_for_answers(100)
-            found, status = tuner(client), client.status()
+            tuning, status = tuner(client), client.status()
             until(lambda: shown(daemon) == {"energy": 0, "latency": 0, "throughput": 1}, "it on the metrics page")
             assert value(scrape(daemon.metrics), "shisha_load_ratio") > 0
         assert_kept(load)
         assert len(load.epochs) == 2
-        assert (found["objective"], found["serves"], found["state"]) == ("auto", "throughput", "watching")
-        assert found["utilisation"] > 0
-        assert [found["plans"][name]["plan"] for name in ("latency", "throughput")] == [str(QUICK), str(MOST)]
-        assert (found["best_plan"], status["objective"]) == (str(MOST), "throughput")
+        assert (tuning["objective"], tuning["serves"], tuning["state"]) == ("auto", "throughput", "watching")
+        assert tuning["utilisation"] > 0
+        assert [tuning["plans"][name]["plan"] for name in ("latency", "throughput")] == [str(QUICK), str(MOST)]
+        assert (tuning["best_plan"], status["objective"]) == (str(MOST), "throughput")
         while plan_of(client) != str(QUICK):  # or the test takes too long
             one_by_one(client, 20)
         assert tuner(client)["serves"] == "latency"

@@ -40,9 +40,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def frame(width: int, found: int, seed: int) -> npt.NDArray[np.float32]:
+def frame(width: int, count: int, seed: int) -> npt.NDArray[np.float32]:
     values = -np.ones(CHANNELS * width, np.float32)
-    values[np.random.default_rng(seed).choice(values.size, found, replace=False)] = seed + 1
+    values[np.random.default_rng(seed).choice(values.size, count, replace=False)] = seed + 1
     return values.reshape(1, CHANNELS, 1, width)
 
 
@@ -63,10 +63,10 @@ def test_each_answer_has_its_own_shape_or_its_own_error(path: Path, tmp_path: Pa
     options = [part for width in WIDTHS for part in ("--shape", f"x=1x{CHANNELS}x1x{width}")]
     options += ["--max-output-bytes", str(ROOM_BYTES), "--machine", str(machine_file(tmp_path, ["a", "b"]))]
     sizes = [(10, 3), (100, 32), (100, 33), (10, 0), (100, 0), (10, 40), (100, 1), (10, 32), (100, 400), (10, 1)]
-    frames = [frame(width, found, seed) for seed, (width, found) in enumerate(sizes)]
+    frames = [frame(width, count, seed) for seed, (width, count) in enumerate(sizes)]
     with DaemonProcess(tmp_path, path, *options) as daemon, Client(daemon.endpoint) as client:
         model = client.metadata()["model"]
-        shapes = {its["name"]: its["shape"] for its in model["outputs"]}
+        shapes = {output["name"]: output["shape"] for output in model["outputs"]}
         assert shapes == {"y": [1, CHANNELS, 1, -1], "where": [4, -1]}
         for plan in (
             Plan.of([(0, 2, "a")]),

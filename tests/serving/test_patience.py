@@ -78,7 +78,7 @@ def test_a_frame_that_waits_for_hours_can_be_had_at_once(identity: Path, tmp_pat
     )
     with (
         DaemonProcess(tmp_path, identity, "--machine", machine) as daemon,
-        Client(daemon.endpoint, timeout_s=PATIENCE_S) as one,
+        Client(daemon.endpoint, timeout_s=PATIENCE_S) as first,
         Client(daemon.endpoint, timeout_s=PATIENCE_S) as other,
         Client(daemon.endpoint, timeout_s=PATIENCE_S) as taking_down,
         ThreadPoolExecutor(3) as pool,
@@ -86,7 +86,7 @@ def test_a_frame_that_waits_for_hours_can_be_had_at_once(identity: Path, tmp_pat
         for is_taken_down in (False, True):
             assert daemon.control.set_plan(chain("p0"))["outcome"] == "live"
             daemon.control.call("place_set", place="p0", speed=0.001)
-            waits = [pool.submit(client.infer, frame_of(3)) for client in (one, other)]
+            waits = [pool.submit(client.infer, frame_of(3)) for client in (first, other)]
             daemon.board(2).wait_until_running(0)
             until(lambda: daemon.control.status()["frames"]["in_flight"] == 2, "the other frame")
             assert daemon.control.set_plan(chain("p1"))["outcome"] == "live"

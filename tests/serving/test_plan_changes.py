@@ -95,16 +95,16 @@ def test_many_changes_under_the_load_of_two_clients(
     with DaemonProcess(tmp_path, identity, "--machine", four_places) as daemon:
         first = daemon.control.plan()["epoch"]
         start_s = time.monotonic()
-        with Load(daemon.endpoint, 0) as one, Load(daemon.endpoint, 1, line=daemon.local_socket) as two:
+        with Load(daemon.endpoint, 0) as plain, Load(daemon.endpoint, 1, line=daemon.local_socket) as local:
             proposer = Proposer(daemon.endpoint)
             try:
                 proposer.fire(proposals(rng, count), rng)
             finally:
                 proposer.close()
-            one.wait_for_answers(1)
-            two.wait_for_answers(1)
+            plain.wait_for_answers(1)
+            local.wait_for_answers(1)
             seconds = time.monotonic() - start_s
-        assert_kept(one, two)
+        assert_kept(plain, local)
         answers = list(proposer.answers.values())
         ends = Counter(answer["outcome"] for answer in answers)
         assert len(answers) == count
@@ -113,12 +113,12 @@ def test_many_changes_under_the_load_of_two_clients(
         assert ends["refused"] > count / 50
         live = [answer["epoch"] for answer in answers if answer["outcome"] == "live"]
         assert len(set(live)) == len(live), "an epoch's number was used twice"
-        assert one.epochs | two.epochs <= {first, *live}
-        assert len(one.epochs | two.epochs) > ends["live"] / 4, "frames hardly flowed between the changes"
+        assert plain.epochs | local.epochs <= {first, *live}
+        assert len(plain.epochs | local.epochs) > ends["live"] / 4, "frames hardly flowed between the changes"
         assert all(answer["reason"] for answer in answers if answer["outcome"] != "live")
         counted = Counter(values(scrape(daemon.metrics), "shisha_plan_proposals_total", "outcome"))
         assert counted == ends + Counter(live=1)
         assert daemon.control.plan()["epoch"] == max(live)
         assert daemon.control.status()["frames"]["replayed"] == 0
-        gap_s = max(one.longest_gap_s, two.longest_gap_s)
-        print(f"{dict(ends)} in {seconds:.1f} s, {one.results + two.results} frames, longest gap {gap_s:.3f} s")
+        gap_s = max(plain.longest_gap_s, local.longest_gap_s)
+        print(f"{dict(ends)} in {seconds:.1f} s, {plain.results + local.results} frames, longest gap {gap_s:.3f} s")

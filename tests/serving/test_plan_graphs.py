@@ -63,8 +63,8 @@ def test_changes_of_every_kind_and_deaths_under_load(
     machine = machine_file(tmp_path, PLACES)
     with DaemonProcess(tmp_path, branching, "--machine", machine) as daemon:
         path = daemon.local_socket
-        with Load(daemon.endpoint, 0) as one, Load(daemon.endpoint, 1, sharing=path, line=path) as two:
-            killed = change_plans(daemon, one, plans(cuttable, rng, count), PLACES, KILL_EVERY)
-        assert_kept(one, two)
+        with Load(daemon.endpoint, 0) as first, Load(daemon.endpoint, 1, sharing=path, line=path) as second:
+            killed = change_plans(daemon, first, plans(cuttable, rng, count), PLACES, KILL_EVERY)
+        assert_kept(first, second)
         replayed = daemon.control.status()["frames"]["replayed"]
-        print(f"{killed} killed, {one.results + two.results} frames, {replayed} again")
+        print(f"{killed} killed, {first.results + second.results} frames, {replayed} again")

@@ -150,8 +150,8 @@ def test_every_rule_has_something_to_go_by_and_no_alert_fires(scraped: Scraped) 
 
 def finds(asked: Prometheus, query: str) -> bool:
     """Whether it ever had a value since the server began."""
-    found = asked.over(query, asked.began_s, time.time())
-    return any(math.isfinite(value) for series in found for _, value in series.points)
+    results = asked.over(query, asked.began_s, time.time())
+    return any(math.isfinite(value) for series in results for _, value in series.points)
 
 
 def await_found(asked: Prometheus, wanted: Iterable[str]) -> None:
@@ -162,11 +162,11 @@ def await_found(asked: Prometheus, wanted: Iterable[str]) -> None:
 
 def values(asked: Prometheus, query: str) -> dict[str, float]:
     """What a query gives now, by its only label but `instance` and `job` (or '')."""
-    found = {}
+    by_label = {}
     for series in asked.now(query):
         (label,) = [v for name, v in series.labels.items() if name not in ("__name__", "instance", "job")] or [""]
-        ((_, found[label]),) = series.points
-    return found
+        ((_, by_label[label]),) = series.points
+    return by_label
 
 
 def is_empty_here(query: str) -> bool:

@@ -60,8 +60,8 @@ def client(running: DaemonProcess) -> Client:
 def planned(model: Path, machine: Path, scheme: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     capsys.readouterr()
     main(["plan", str(model), "--machine", str(machine), "--strategy", scheme, "--json"])
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    plan: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return plan
 
 
 def restarted(client: Client, daemon: DaemonProcess, scheme: str) -> Load:
@@ -81,12 +81,12 @@ def test_every_scheme_runs_as_it_was_planned(
 ) -> None:
     for scheme in SCHEMES:
         assert_kept(restarted(client, running, scheme))
-        told = planned(model, machine, scheme, capsys)
+        plan = planned(model, machine, scheme, capsys)
         began = events(client, "tuning_began")[-1]
         trial = next(event for event in events(client, "trial") if event["run"] == began["run"])
         keys = ("first", "last", "layers", "places", "after")
-        stages = [{key: stage[key] for key in keys if key in stage} for stage in told["stages"]]
-        assert trial["reason"] == says(f"{scheme} by the … told: {told['latency_s'] * 1e3:.4g} ms predicted…")
+        stages = [{key: stage[key] for key in keys if key in stage} for stage in plan["stages"]]
+        assert trial["reason"] == says(f"{scheme} by the … told: {plan['latency_s'] * 1e3:.4g} ms predicted…")
         assert client.set_plan(stages)["outcome"] == "live"  # what `plan` prints is what `plan_set` takes
         assert str(trial["plan"]) == events(client, "plan_live")[-1]["plan"]
         for number in range(3):
@@ -134,13 +134,13 @@ def test_an_accelerator_that_dies_is_missed_by_no_frame(running: DaemonProcess, 
 def test_a_plan_from_a_file_stays_live(
     model: Path, machine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = planned(model, machine, "opseq", capsys)
+    plan = planned(model, machine, "opseq", capsys)
     file = tmp_path / "plan.json"
-    file.write_text(json.dumps(told))
+    file.write_text(json.dumps(plan))
     options = ("--strategy", "partitiontuner", "--plan", file)
     with DaemonProcess(tmp_path, model, "--machine", machine, *options) as daemon:
         with Load(daemon.endpoint) as load:
             load.wait_for_answers(100)
         assert_kept(load)
-        assert [stage["places"] for stage in daemon.control.plan()["stages"]] == [s["places"] for s in told["stages"]]
+        assert [stage["places"] for stage in daemon.control.plan()["stages"]] == [s["places"] for s in plan["stages"]]
         assert (tuner(daemon.control)["state"], daemon.control.plan()["epoch"]) == ("paused", 1)

@@ -146,12 +146,12 @@ def test_a_folder_of_a_single_model_takes_another_version(tmp_path: Path) -> Non
 
 
 def test_clients_are_led_to_their_models_daemon(host: HostProcess) -> None:
-    with host.model("identity") as one, host.model("times") as other:
-        assert (one.infer(frame_of(3)).output == frame_of(3)).all()
+    with host.model("identity") as first, host.model("times") as other:
+        assert (first.infer(frame_of(3)).output == frame_of(3)).all()
         assert (other.infer(X).output == 2 * X).all()
-        assert one._link.at != other._link.at
-        assert one._link.at.startswith("ipc://")
-        assert one.status()["pid"] == host.told("identity")["pid"]
+        assert first._link.at != other._link.at
+        assert first._link.at.startswith("ipc://")
+        assert first.status()["pid"] == host.entry("identity")["pid"]
     with host.model("another") as nobody, raised(NotFound, Error.UNKNOWN_MODEL, match="expected 'identity' or 'times'"):
         nobody.infer(X)
     with (
@@ -248,7 +248,7 @@ def test_models_come_and_go(host: HostProcess, models: Path, tmp_path: Path) -> 
             post(host, "/v2/repository/models/three/load", {"parameters": {"config": "{}"}})
         post(host, "/v2/repository/models/three/unload", {})
         until(lambda: http.num_fds() <= held, "the end of what the HTTP process has for it")
-        unloaded = host.told("three")
+        unloaded = host.entry("three")
         assert (unloaded["state"], unloaded["frames"], unloaded["throughput_fps"]) == ("UNAVAILABLE", None, None)
         assert "three" not in {row["name"] for row in host.control.call("model_statistics")["model_stats"]}
         until(lambda: not _answers(client), "its end")
@@ -306,7 +306,7 @@ def test_a_version_takes_over_and_no_request_is_lost(
     # Each daemon numbers its frames by itself; all else is kept.
     assert (forwarded.faults, forwarded.codes, forwarded.messages) == ([], {}, [])
     assert forwarded.results == forwarded.answered == forwarded.sent
-    assert float(host.told("times")["version"]) == (factors[-2] if factors[1:] else 1)
+    assert float(host.entry("times")["version"]) == (factors[-2] if factors[1:] else 1)
     daemons = host.running("shisha_rt.repository.hosted")
     until(lambda: sum(p.is_running() for p in daemons) == 2, "the end of the daemons before")
 
@@ -328,13 +328,13 @@ def test_a_version_computes_what_is_answered_before_it_takes_over(
         assert ends["difference"] == pytest.approx(factor / before - 1, abs=1e-5)
         until(lambda: shared.factors[-1] == pytest.approx(factor), "answers of the new version")
     assert not shared.errors
-    assert host.told("times")["version"] == version
+    assert host.entry("times")["version"] == version
     again = host.control.call("model_load", model_name="times", model=str(changed), version=version, shadow=20)
     assert "shadow" not in again, "it serves already"
 
 
 def test_a_comparison_that_dies_changes_nothing_and_can_begin_again(host: HostProcess, models: Path) -> None:
-    changed, before = write_times(models, 3.0, "watched"), host.told("times")["version"]
+    changed, before = write_times(models, 3.0, "watched"), host.entry("times")["version"]
 
     def comparing() -> list[psutil.Process]:
         return host.running("shisha_rt.daemon.children.shadow")
@@ -356,7 +356,7 @@ def test_a_comparison_that_dies_changes_nothing_and_can_begin_again(host: HostPr
         comparing()[0].kill()
         with raised(FailedPrecondition, Error.LOAD_FAILED):
             loading.result()
-        assert host.told("times")["version"] == before
+        assert host.entry("times")["version"] == before
         assert load(3)["compared"] == 3  # at once
     assert not asking.errors
 
@@ -378,7 +378,7 @@ def test_another_model_is_no_version(host: HostProcess, models: Path) -> None:
     broken.write_bytes(b"no model")
     with raised(FailedPrecondition, Error.LOAD_FAILED, match="not be started"):
         host.control.call("model_load", model_name="times", model=str(broken))
-    assert host.told("times")["state"] == "READY"
+    assert host.entry("times")["state"] == "READY"
 
 
 def test_a_load_that_names_no_file_is_refused_and_ends_nothing(host: HostProcess, models: Path) -> None:
@@ -387,7 +387,7 @@ def test_a_load_that_names_no_file_is_refused_and_ends_nothing(host: HostProcess
     for model in ("\0", str(models / ("x" * 300)), str(loop / "net.onnx")):
         with raised(FailedPrecondition, Error.LOAD_FAILED):
             host.control.call("model_load", model_name="times", model=model)
-    assert host.told("times")["state"] == "READY"
+    assert host.entry("times")["state"] == "READY"
 
 
 def test_a_load_that_fails_changes_nothing(host: HostProcess, models: Path) -> None:
@@ -404,7 +404,7 @@ def test_a_load_that_fails_changes_nothing(host: HostProcess, models: Path) -> N
     host.control.call("model_unload", model_name="new")
     with raised(FailedPrecondition, Error.LOAD_FAILED):
         host.control.call("model_load", model_name="new", model=str(broken), version="9")
-    assert host.told("new")["version"] == "1"
+    assert host.entry("new")["version"] == "1"
     host.control.call("model_load", model_name="new")
     with host.model("new") as client:
         assert (client.infer(X).output == 3 * X).all()
@@ -415,10 +415,10 @@ def test_a_file_that_is_written_anew_is_another_version_and_none_to_go_back_to(h
     file = write_times(models, 3.0, "anew")
     host.control.call("model_load", model_name="anew", model=str(file))
     host.control.call("model_load", model_name="anew")
-    assert host.told("anew")["version"] == "1"
+    assert host.entry("anew")["version"] == "1"
     write_times(models, 6.0, "anew")
     host.control.call("model_load", model_name="anew")
-    assert host.told("anew")["version"] == "2"
+    assert host.entry("anew")["version"] == "2"
     with host.model("anew") as client:
         assert (client.infer(X).output == 6 * X).all()
         with raised(FailedPrecondition, Error.LOAD_FAILED, match=str(file)):
@@ -436,11 +436,11 @@ def test_a_version_of_a_folder_is_the_file_that_is_in_it(tmp_path: Path) -> None
     with HostProcess(tmp_path, tmp_path / "repository") as host, host.model("times") as client:
         for asked, served, factor in ((None, "3", 6), ("1", "1", 2), (None, "3", 6)):
             host.control.call("model_load", model_name="times", version=asked)
-            assert host.told("times")["version"] == served
+            assert host.entry("times")["version"] == served
             until(lambda f=factor: (client.infer(X).output == f * X).all(), "news of it for the client")  # type: ignore[misc]
         with raised(FailedPrecondition, Error.LOAD_FAILED):
             host.control.call("model_load", model_name="times", version="2")
-        assert host.told("times")["version"] == "3"
+        assert host.entry("times")["version"] == "3"
 
 
 def test_a_load_whose_model_is_unloaded_meanwhile_is_answered(host: HostProcess, models: Path) -> None:
@@ -482,7 +482,7 @@ def test_while_it_drains_an_address_says_so_and_admits_no_frames(tmp_path: Path)
         context.socket(zmq.DEALER) as client,
     ):
         client.linger, client.rcvtimeo = 0, round(1e3 * PATIENCE_S)
-        pid = host.told("times")["pid"]
+        pid = host.entry("times")["pid"]
         os.kill(pid, signal.SIGSTOP)
         try:
             client.connect(host.endpoint)
@@ -524,11 +524,11 @@ def test_a_daemon_that_is_unwanted_as_soon_as_it_is_started_ends(host: HostProce
             assert socket.poll(round(PATIENCE_S * 1000))
             socket.recv_multipart()
     until(lambda: {process.pid for process in host.running("shisha_rt.repository.hosted")} <= daemons, "their end")
-    assert host.told("times")["state"] == "READY"
+    assert host.entry("times")["state"] == "READY"
 
 
 def test_a_daemon_that_was_stopped_for_a_while_is_ready_again(host: HostProcess) -> None:
-    pid = host.told("times")["pid"]
+    pid = host.entry("times")["pid"]
     os.kill(pid, signal.SIGSTOP)
     try:
         host.wait_for("times", lambda says: says["state"] == "UNAVAILABLE", "it is stopped")
@@ -540,7 +540,7 @@ def test_a_daemon_that_was_stopped_for_a_while_is_ready_again(host: HostProcess)
 
 @pytest.mark.long
 def test_a_daemon_that_hangs_is_not_ready_and_replaced(host: HostProcess) -> None:
-    pid = host.told("times")["pid"]
+    pid = host.entry("times")["pid"]
     with host.model("times") as client:
         before = client.infer(X).output
         os.kill(pid, signal.SIGSTOP)
@@ -555,7 +555,7 @@ def test_a_daemon_that_hangs_is_not_ready_and_replaced(host: HostProcess) -> Non
 
 
 def test_a_daemon_that_is_killed_is_back_and_others_notice_nothing(host: HostProcess) -> None:
-    pid = host.told("times")["pid"]
+    pid = host.entry("times")["pid"]
     with Asking(host.model("times")) as asking, Load(host.endpoint, model_name="identity") as other:
         asking.wait_for(5)
         os.kill(pid, signal.SIGKILL)
@@ -571,7 +571,7 @@ def test_a_daemon_that_is_killed_is_back_and_others_notice_nothing(host: HostPro
 def test_a_version_whose_model_is_gone_before_it_takes_over_is_refused(
     host: HostProcess, models: Path, how: str
 ) -> None:
-    changed, before = write_times(models, 8.0, "late"), host.told("times")
+    changed, before = write_times(models, 8.0, "late"), host.entry("times")
 
     def daemons() -> set[int]:
         return {process.pid for process in host.running("shisha_rt.repository.hosted")}
@@ -594,7 +594,7 @@ def test_a_version_whose_model_is_gone_before_it_takes_over_is_refused(
         loading.result()
     if how == "unloaded":
         host.control.call("model_load", model_name="times")
-    after = host.wait_for("times", lambda told: told["state"] == "READY" and told["pid"] != before["pid"], "back")
+    after = host.wait_for("times", lambda entry: entry["state"] == "READY" and entry["pid"] != before["pid"], "back")
     assert after["version"] == before["version"]
     until(lambda: late not in daemons(), "the end of the other version")
 
@@ -602,14 +602,14 @@ def test_a_version_whose_model_is_gone_before_it_takes_over_is_refused(
 def test_a_host_process_that_is_killed_leaves_its_daemons_to_the_next(tmp_path: Path) -> None:
     models = [write_identity_model(tmp_path), write_times(tmp_path, 2.0)]
     with HostProcess(tmp_path, *models) as first:
-        pids = {name: first.told(name)["pid"] for name in ("identity", "times")}
+        pids = {name: first.entry(name)["pid"] for name in ("identity", "times")}
         with first.model("times") as led:
             assert (led.infer(X).output == 2 * X).all()
             first.popen.kill()
             first.popen.wait()
             assert (led.infer(X).output == 2 * X).all(), "its client goes on"
             with HostProcess(tmp_path, *models, endpoint=first.endpoint) as second:
-                assert {name: second.told(name)["pid"] for name in ("identity", "times")} == pids
+                assert {name: second.entry(name)["pid"] for name in ("identity", "times")} == pids
                 assert not second.control.status()["host"]["shared"], "whose cores but its daemons' could it have?"
                 assert all(psutil.pid_exists(pid) for pid in pids.values())
                 assert (led.infer(X).output == 2 * X).all()
@@ -622,13 +622,13 @@ def test_a_daemon_that_ends_as_it_is_taken_over_is_started_again_and_so_is_one_w
 ) -> None:
     model = write_times(tmp_path, 2.0)
     with HostProcess(tmp_path, model, write_times(tmp_path, 3.0, "other")) as first:
-        pid = first.told("times")["pid"]
+        pid = first.entry("times")["pid"]
         first.popen.kill()
         first.popen.wait()
         os.kill(pid, signal.SIGSTOP)  # it does not answer what it is asked
         with HostProcess(tmp_path, model, write_times(tmp_path, 4.0, "other"), endpoint=first.endpoint) as second:
             os.kill(pid, signal.SIGKILL)
-            second.wait_for("other", lambda told: told["state"] == "READY", "it serves")
+            second.wait_for("other", lambda entry: entry["state"] == "READY", "it serves")
             with second.model("other") as client:
                 assert (client.infer(X).output == 4 * X).all()
             second.wait_for("times", lambda says: says["pid"] not in (pid, None) and says["state"] == "READY", "back")
@@ -639,13 +639,15 @@ def test_a_daemon_that_ends_as_it_is_taken_over_is_started_again_and_so_is_one_w
 def test_daemons_on_other_places_are_not_taken_over(tmp_path: Path) -> None:
     models = write_identity_model(tmp_path), write_times(tmp_path, 2.0)
     with HostProcess(tmp_path, *models, "--machine", machine_file(tmp_path, ["one", "two"])) as first:
-        pids = {first.told(name)["pid"] for name in ("identity", "times")}
+        pids = {first.entry(name)["pid"] for name in ("identity", "times")}
         first.popen.kill()
         first.popen.wait()
         machine = machine_file(tmp_path, ["one", "two", "three"])
         with HostProcess(tmp_path, *models, "--machine", machine, endpoint=first.endpoint) as second:
             for name in ("identity", "times"):
-                second.wait_for(name, lambda told: told["pid"] not in (*pids, None) and told["state"] == "READY", "new")
+                second.wait_for(
+                    name, lambda entry: entry["pid"] not in (*pids, None) and entry["state"] == "READY", "new"
+                )
             with second.model("times") as client:
                 assert (client.infer(X).output == 2 * X).all()
 
@@ -653,14 +655,14 @@ def test_daemons_on_other_places_are_not_taken_over(tmp_path: Path) -> None:
 def test_daemons_that_have_more_places_are_taken_over(tmp_path: Path) -> None:
     models = write_identity_model(tmp_path), write_times(tmp_path, 2.0)
     with HostProcess(tmp_path, *models, "--machine", machine_file(tmp_path, ["one", "two"])) as first:
-        pids = {name: first.told(name)["pid"] for name in ("identity", "times")}
+        pids = {name: first.entry(name)["pid"] for name in ("identity", "times")}
         first.popen.kill()
         first.popen.wait()
         machine = machine_file(tmp_path, ["one"])
         with HostProcess(tmp_path, *models, "--machine", machine, endpoint=first.endpoint) as second:
             for name in pids:
-                second.wait_for(name, lambda told: told["places"] == ["one"], "the place that is left")
-            assert {name: second.told(name)["pid"] for name in pids} == pids
+                second.wait_for(name, lambda entry: entry["places"] == ["one"], "the place that is left")
+            assert {name: second.entry(name)["pid"] for name in pids} == pids
             with second.model("times") as client:
                 assert (client.infer(X).output == 2 * X).all()
 
@@ -684,7 +686,7 @@ def test_a_host_process_that_is_killed_amid_a_load_leaves_nothing_that_no_other_
             first.popen.kill()
             first.popen.wait()
             with HostProcess(tmp_path, *models, endpoint=first.endpoint) as second:
-                wanted = {second.told(name)["pid"] for name in ("identity", "times")}
+                wanted = {second.entry(name)["pid"] for name in ("identity", "times")}
 
                 def running() -> set[int]:
                     """Their children look like them until they run something else."""
@@ -716,7 +718,7 @@ def test_an_address_is_not_ready_while_one_of_its_models_is_not(tmp_path: Path) 
                 if place["pid"]:
                     with suppress(ProcessLookupError):
                         os.kill(place["pid"], signal.SIGKILL)
-            return not ready(host, "times") and not ready(host) and host.told("times")["state"] == "UNAVAILABLE"
+            return not ready(host, "times") and not ready(host) and host.entry("times")["state"] == "UNAVAILABLE"
 
         until(neither_is_ready, "neither is ready", every_s=0.1)
         assert ready(host, "identity")
@@ -750,18 +752,18 @@ def test_places_go_where_frames_are(tmp_path: Path) -> None:
         HostProcess(tmp_path, busy, write_times(tmp_path, 2.0), write_times(tmp_path, 3.0, "thrice")) as host,
         Load(host.endpoint, model_name="busy", shape=(1, 256, 16, 16), streams=2, depth=4) as load,
     ):
-        host.wait_for("busy", lambda told: len(told["places"]) == 2, "both places")
-        assert host.told("times")["places"], "its warm worker stays"
+        host.wait_for("busy", lambda entry: len(entry["places"]) == 2, "both places")
+        assert host.entry("times")["places"], "its warm worker stays"
         with Asking(host.model("times")) as asking:
             asking.wait_for(5)
-            assert len(host.told("busy")["places"]) == 2, "it shares with one that needs little"
+            assert len(host.entry("busy")["places"]) == 2, "it shares with one that needs little"
             with Asking(host.model("thrice")) as third:
                 third.wait_for(5)
-                host.wait_for("busy", lambda told: len(told["places"]) == 1, "one place, as three share two")
+                host.wait_for("busy", lambda entry: len(entry["places"]) == 1, "one place, as three share two")
                 places = host.control.call("status", model_name="busy")["status"]["places"]
                 os.kill(next(place["pid"] for place in places if place["pid"]), signal.SIGKILL)
                 load.wait_for_answers(20)
-        host.wait_for("busy", lambda told: len(told["places"]) == 2, "both places again")
+        host.wait_for("busy", lambda entry: len(entry["places"]) == 2, "both places again")
         load.wait_for_answers(20)
         assert {"place_dealt", "place_taken_back"} <= set(host.kinds())
     assert_kept(load)
@@ -779,7 +781,7 @@ def busy_on_two_places(folder: Path, but: Collection[Code] = ()) -> Iterator[Hos
         HostProcess(folder, busy, write_times(folder, 2.0), is_program=True) as host,
         Load(host.endpoint, model_name="busy", shape=(1, 256, 16, 16), streams=2, depth=4) as load,
     ):
-        host.wait_for("busy", lambda told: len(told["places"]) == 2, "both places")
+        host.wait_for("busy", lambda entry: len(entry["places"]) == 2, "both places")
         yield host
         load.wait_for_answers(20)
     assert_kept(load, but=but)
@@ -794,7 +796,7 @@ def place_of(host: HostProcess, model: str, name: str) -> dict[str, Any]:
 def test_a_place_that_a_daemon_has_given_up_is_not_dealt_to_it_until_it_is_brought_up_again(tmp_path: Path) -> None:
     # A frame that its place was given twice may have been computed each time the worker was killed.
     with busy_on_two_places(tmp_path, but={Code.INTERNAL}) as host:
-        lost = host.told("busy")["places"][1]
+        lost = host.entry("busy")["places"][1]
 
         def is_given_up() -> bool:
             place = place_of(host, "busy", lost)
@@ -804,12 +806,12 @@ def test_a_place_that_a_daemon_has_given_up_is_not_dealt_to_it_until_it_is_broug
             return bool(place["state"] == "out")
 
         until(is_given_up, "a place to be given up", every_s=0.1)
-        host.wait_for("busy", lambda told: lost not in told["places"], "one place")
+        host.wait_for("busy", lambda entry: lost not in entry["places"], "one place")
         until(lambda: host.kinds()[-1] == "place_taken_back", "its release")
         time.sleep(RESTS_S[0] + 1)  # until it might be dealt again
-        assert lost not in host.told("busy")["places"]
+        assert lost not in host.entry("busy")["places"]
         host.control.call("place_set", model_name="busy", place=lost, up=True)
-        host.wait_for("busy", lambda told: lost in told["places"], "both places again")
+        host.wait_for("busy", lambda entry: lost in entry["places"], "both places again")
 
 
 @pytest.mark.long
@@ -827,13 +829,13 @@ def test_models_follow_a_quota_and_no_frame_is_lost(tmp_path: Path) -> None:
             return [set(status["host"]["leased"]) for status in said]
 
         group.allow(1.0)
-        host.wait_for("busy", lambda told: len(told["places"]) == 1, "one place")
-        host.wait_for("times", lambda told: told["places"] == host.told("busy")["places"], "the same place")
-        (place,) = host.told("busy")["places"]
+        host.wait_for("busy", lambda entry: len(entry["places"]) == 1, "one place")
+        host.wait_for("times", lambda entry: entry["places"] == host.entry("busy")["places"], "the same place")
+        (place,) = host.entry("busy")["places"]
         (core,) = place_of(host, "busy", place)["cores"]
         until(lambda: leased() == [{core}] * 3, "leases to be given back")
         group.allow(2.0 * len(every))
-        host.wait_for("busy", lambda told: len(told["places"]) == 2, "both places again")
+        host.wait_for("busy", lambda entry: len(entry["places"]) == 2, "both places again")
         allotted = [event for event in host.control.events()["events"] if event["kind"] == "places_allotted"]
         assert allotted[0]["released"] == allotted[1]["taken"]
 

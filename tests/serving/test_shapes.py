@@ -51,7 +51,7 @@ def daemon(wide: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dae
 
 
 def frames_by_shape(status: dict[str, Any]) -> dict[tuple[int, ...], int]:
-    return {tuple(its["inputs"]["x"]): its["frames"] for its in status["model"]["shapes"]}
+    return {tuple(shape["inputs"]["x"]): shape["frames"] for shape in status["model"]["shapes"]}
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(500, marks=pytest.mark.long)])

@@ -125,15 +125,15 @@ def test_a_signal_under_load(
     """
     with DaemonProcess(tmp_path, identity, "--machine", two_places, is_program=True) as daemon:
         daemon.wait_for_workers()
-        with Load(daemon.endpoint, 0) as one, Load(daemon.endpoint, 1, line=daemon.local_socket) as two:
-            one.wait_for_answers(100)
-            two.wait_for_answers(100)
+        with Load(daemon.endpoint, 0) as first, Load(daemon.endpoint, 1, line=daemon.local_socket) as second:
+            first.wait_for_answers(100)
+            second.wait_for_answers(100)
             tell(daemon.pid, number)
             assert daemon.wait() == 0, daemon.stderr()
-            one.finish(wait=False)
-            two.finish(wait=False)
+            first.finish(wait=False)
+            second.finish(wait=False)
         daemon.assert_nothing_left()
-        for load in (one, two):
+        for load in (first, second):
             assert load.faults == []
             assert set(load.codes) <= {Code.UNAVAILABLE.value}
             ranks = [("OK", "UNAVAILABLE", "").index(outcome) for outcome in load.outcomes.values()]

@@ -50,7 +50,7 @@ def daemon(running: DaemonProcess) -> DaemonProcess:
 
 def test_the_plans_drawn_split_along_every_axis_there_is_and_pass_the_gate(cuttable: Cuttable) -> None:
     rng = random.Random(1)
-    splits = {((its.first, its.last), its.axis): its for its in cuttable.splits}
+    splits = {((split.first, split.last), split.axis): split for split in cuttable.splits}
     rules = PlanRules(cuttable.layer_count, PLACES, cuttable.legal_cuts, needs=tuple(cuttable.needs), splits=splits)
     plans = [cuttable.random_split_plan(rng, PLACES) for _ in range(200)]
     assert [rules.problems(plan) for plan in plans if rules.problems(plan)] == []
@@ -67,9 +67,9 @@ def test_changes_and_deaths_under_load(daemon: DaemonProcess, cuttable: Cuttable
         cuttable.random_split_plan(rng, PLACES) if number % 5 else cuttable.random_plan(rng, PLACES)
         for number in range(count)
     )
-    with Load(daemon.endpoint, 0, shape=SHAPE) as one, Load(daemon.endpoint, 1, shape=SHAPE) as two:
-        change_plans(daemon, one, plans, PLACES, kill_every)
-    assert_kept(one, two)
+    with Load(daemon.endpoint, 0, shape=SHAPE) as first, Load(daemon.endpoint, 1, shape=SHAPE) as second:
+        change_plans(daemon, first, plans, PLACES, kill_every)
+    assert_kept(first, second)
 
 
 def test_what_is_no_split_is_refused_and_changes_nothing(daemon: DaemonProcess, cuttable: Cuttable) -> None:

@@ -45,15 +45,15 @@ def test_what_would_be_late_is_refused_at_once(daemon: DaemonProcess) -> None:
         if isinstance(outcome, Answer):
             np.testing.assert_array_equal(outcome.outputs["y"], frame)
     ends = Counter("OK" if isinstance(outcome, Answer) else outcome.kind for outcome in outcomes)
-    told = daemon.control.status()["frames"]
+    counts = daemon.control.status()["frames"]
     samples = scrape(daemon.metrics)
-    assert value(samples, "shisha_target_seconds") == pytest.approx(told["target_ms"] / 1e3)
-    if told["target_ms"] < 1:
+    assert value(samples, "shisha_target_seconds") == pytest.approx(counts["target_ms"] / 1e3)
+    if counts["target_ms"] < 1:
         assert set(ends) == {"OK", Error.TARGET_OUT_OF_REACH}, "a frame that meets no other is never refused"
-        assert told["in_time"] == 0
+        assert counts["in_time"] == 0
     else:
         assert ends == {"OK": FRAMES}
-        assert told["in_time"] >= FRAMES + len(single)
+        assert counts["in_time"] >= FRAMES + len(single)
         until(
             lambda: value(scrape(daemon.metrics), "shisha_frames_in_time_total") >= FRAMES + len(single),
             "the page counts them",

@@ -69,18 +69,18 @@ def test_it_waits_for_frames_tunes_while_they_flow_and_then_watches(running: Dae
     (began,) = events(client, "tuning_began")
     with Load(running.endpoint) as load:
         await_state(client, "watching")
-        found, trials = tuner(client), events(client, "trial")
+        tuning, trials = tuner(client), events(client, "trial")
     assert_kept(load)
     assert began["plan"] == trials[0]["plan"]
-    assert (found["strategy"], found["run"], found["trying"]) == ("shisha", 1, None)
-    assert found["best_plan"] == next(
+    assert (tuning["strategy"], tuning["run"], tuning["trying"]) == ("shisha", 1, None)
+    assert tuning["best_plan"] == next(
         trial["plan"] for trial in reversed(trials) if trial["verdict"] in ("first", "better")
     )
     (ended,) = events(client, "tuning_ended")
-    assert (ended["plan"], ended["trials"]) == (found["best_plan"], len(trials))
+    assert (ended["plan"], ended["trials"]) == (tuning["best_plan"], len(trials))
     # What is live at the end was found to be best (R5), and the frames ran under each plan that was tried.
     live = events(client, "plan_live")[-1]
-    assert (live["plan"], live["epoch"]) == (found["best_plan"], client.plan()["epoch"])
+    assert (live["plan"], live["epoch"]) == (tuning["best_plan"], client.plan()["epoch"])
     assert {trial["epoch"] for trial in trials} <= load.epochs
 
 
@@ -92,11 +92,11 @@ def test_events_metrics_and_tuner_get_tell_the_same_story(client: Client, daemon
         await_trials(client, 1, load)
         client.call("tuner_set", pause=True)
     assert_kept(load)
-    trials, found = events(client, "trial"), tuner(client)
+    trials, tuning = events(client, "trial"), tuner(client)
     runs = [event["run"] for event in events(client, "tuning_began")]
     assert runs == list(range(1, run + 2))
     assert {run, run + 1} <= {trial["run"] for trial in trials} <= {*runs}
-    assert sum(trial["run"] == run + 1 for trial in trials) == found["trials"]
+    assert sum(trial["run"] == run + 1 for trial in trials) == tuning["trials"]
     for run in runs:
         numbers = [trial["trial"] for trial in trials if trial["run"] == run]
         assert numbers == list(range(len(numbers)))
@@ -106,8 +106,8 @@ def test_events_metrics_and_tuner_get_tell_the_same_story(client: Client, daemon
         assert trial["frames"] >= 32
     samples = scrape(daemon.metrics)
     assert values(samples, "shisha_tuner_trials_total", "outcome") == dict(verdicts(trials))
-    assert len(trials) == found["trials_total"]
-    assert value(samples, "shisha_tuner_moves_total") == found["moves_total"] == sum(t["trial"] > 0 for t in trials)
+    assert len(trials) == tuning["trials_total"]
+    assert value(samples, "shisha_tuner_moves_total") == tuning["moves_total"] == sum(t["trial"] > 0 for t in trials)
     until(lambda: shown_state(daemon) == {"paused"}, "the state on the metrics page")
 
 
@@ -269,10 +269,10 @@ def test_guided_starts_from_costs_and_knows_how_far_it_is_from_the_best(identity
     with tuned(identity, tmp_path, "--strategy", "guided", "--fresh") as daemon:
         with Load(daemon.endpoint) as load:
             await_state(daemon.control, "watching")
-            found, trials = tuner(daemon.control), events(daemon.control, "trial")
+            tuning, trials = tuner(daemon.control), events(daemon.control, "trial")
         assert_kept(load)
-        assert events(daemon.control, "tuning_began")[0]["strategy"] == found["strategy"] == "guided"
-        assert len(trials) == found["trials"] >= 1
+        assert events(daemon.control, "tuning_began")[0]["strategy"] == tuning["strategy"] == "guided"
+        assert len(trials) == tuning["trials"] >= 1
         until(lambda: gap_shown(daemon) == pytest.approx(gap_told(daemon)), "the gap on the metrics page")
         assert trials[0]["reason"] == "where tuning starts"
         assert all(trial["reason"].startswith(("predicted", "told")) for trial in trials[1:])
@@ -291,8 +291,8 @@ def gap_shown(daemon: DaemonProcess) -> float:
 
 
 def gap_told(daemon: DaemonProcess) -> float:
-    found = tuner(daemon.control)
-    fps, bound_s = found["best_throughput_fps"], found["lower_bound_s"]
+    tuning = tuner(daemon.control)
+    fps, bound_s = tuning["best_throughput_fps"], tuning["lower_bound_s"]
     return 1 / (fps * bound_s) if fps and bound_s else math.nan
 
 

@@ -39,8 +39,8 @@ def events(client: Client, kind: str, since: int = 0) -> Events:
 
 
 def tuner(client: Client) -> dict[str, Any]:
-    found: dict[str, Any] = client.call("tuner_get")["tuner"]
-    return found
+    tuning: dict[str, Any] = client.call("tuner_get")["tuner"]
+    return tuning
 
 
 def await_state(client: Client, *states: str) -> None:

@@ -71,8 +71,8 @@ class Sketch:
         graph = helper.make_graph(
             self.nodes,
             "odd",
-            [helper.make_tensor_value_info(name, *its) for name, its in inputs.items()],
-            [helper.make_tensor_value_info(name, *its) for name, its in outputs.items()],
+            [helper.make_tensor_value_info(name, *spec) for name, spec in inputs.items()],
+            [helper.make_tensor_value_info(name, *spec) for name, spec in outputs.items()],
             [numpy_helper.from_array(value, name) for name, value in self.weights.items()],
         )
         imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
@@ -90,8 +90,8 @@ def inner(nodes: Sequence[onnx.NodeProto], makes: Mapping[str, tuple[int, Dims]]
     return helper.make_graph(
         nodes,
         "inner",
-        [helper.make_tensor_value_info(name, *its) for name, its in reads.items()],
-        [helper.make_tensor_value_info(name, *its) for name, its in makes.items()],
+        [helper.make_tensor_value_info(name, *spec) for name, spec in reads.items()],
+        [helper.make_tensor_value_info(name, *spec) for name, spec in makes.items()],
         [numpy_helper.from_array(value, name) for name, value in more.get("weights", {}).items()],
     )
 
@@ -871,8 +871,8 @@ def optional_output() -> onnx.ModelProto:
     net.conv("features", "y")
     net.add("Optional", ["y"], "maybe")
     model = image_to({"y": (FLOAT, FEATURES)}, net)
-    its = helper.make_optional_type_proto(helper.make_tensor_type_proto(FLOAT, FEATURES))
-    model.graph.output.append(helper.make_value_info("maybe", its))
+    optional_type = helper.make_optional_type_proto(helper.make_tensor_type_proto(FLOAT, FEATURES))
+    model.graph.output.append(helper.make_value_info("maybe", optional_type))
     return model
 
 

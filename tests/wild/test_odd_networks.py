@@ -94,15 +94,15 @@ def in_stages(compiled: Compiled, frames: Sequence[Arrays], stages: Sequence[Seq
     try:
         model = OptimisedModel(compiled.engine_folder, compiled.index)
         segments = [model.segment(work) for work in stages]
-        found = []
+        answers = []
         for frame in frames:
             for name, value in frame.items():
                 arena.view(0, arena.layout.regions[name])[...] = value
             for segment in segments:
                 segment.on_slot(arena, 0)(untimed)
             regions = (arena.layout.regions[spec.name] for spec in compiled.index.outputs)
-            found.append({region.tensor.name: arena.view(0, region).copy() for region in regions})
-        return found
+            answers.append({region.tensor.name: arena.view(0, region).copy() for region in regions})
+        return answers
     finally:
         arena.close()
 
@@ -111,9 +111,9 @@ def plans(compiled: Compiled, rng: random.Random) -> list[list[list[Span]]]:
     """The whole, each cut by itself, all at once, and layers grouped at random."""
     cuts = compiled.index.legal_cuts
     chains = [(), *((cut,) for cut in cuts), cuts]
-    found = [[[run] for run in groups_of(len(compiled.layers), chain)] for chain in chains]
+    drawn = [[[run] for run in groups_of(len(compiled.layers), chain)] for chain in chains]
     groups = len(cuts) + 1
-    return found + [random_stages(compiled, rng.randint(1, groups), rng) for _ in range(3)]
+    return drawn + [random_stages(compiled, rng.randint(1, groups), rng) for _ in range(3)]
 
 
 def compiled_here(path: Path, forms: Sequence[Form]) -> Iterator[Compiled]:
@@ -154,8 +154,8 @@ def check_together(compiled: Compiled, frames: Sequence[Arrays], work: Sequence[
         ]
 
     given = [{spec.name: made_up(spec, seed) for spec in ends.inputs} for seed in range(len(frames))]
-    for number, (together, one) in enumerate(zip(run(given), given, strict=True)):
-        for name, value in run([one])[0].items():
+    for number, (together, sole) in enumerate(zip(run(given), given, strict=True)):
+        for name, value in run([sole])[0].items():
             rounding = 1e-2 if value.dtype == np.float16 else 1e-5
             what = f"{name} of frame {number} under {work} of {index.form}"
             np.testing.assert_allclose(together[name], value, rtol=rounding, atol=rounding, err_msg=what)
@@ -172,13 +172,13 @@ def check_served(path: Path, *forms: Form) -> None:
         for stages in plans(compiled, random.Random(0)):
             for work in stages:
                 check_together(compiled, frames, work)
-            for number, (found, right) in enumerate(zip(in_stages(compiled, frames, stages), expected, strict=True)):
+            for number, (answer, right) in enumerate(zip(in_stages(compiled, frames, stages), expected, strict=True)):
                 for name, value in right.items():
                     what = f"{name} of frame {number} under {stages} of {compiled.index.form}"
-                    assert found[name].dtype == value.dtype, what
-                    assert found[name].shape == value.shape, what
+                    assert answer[name].dtype == value.dtype, what
+                    assert answer[name].shape == value.shape, what
                     rounding = 1e-2 if value.dtype == np.float16 else 1e-4
-                    np.testing.assert_allclose(found[name], value, rtol=rounding, atol=rounding, err_msg=what)
+                    np.testing.assert_allclose(answer[name], value, rtol=rounding, atol=rounding, err_msg=what)
 
 
 @pytest.mark.parametrize("forms", [("prepacked", "as_is"), pytest.param(("external",), marks=pytest.mark.long)])
@@ -213,8 +213,8 @@ def test_an_input_that_has_to_be_a_number_of_the_networks(form: Form, tmp_path: 
     for stages in plans(compiled, random.Random(0)):
         for work in stages:
             OptimisedModel(compiled.engine_folder, compiled.index).segment(work).apart()(untimed)
-        (found,) = in_stages(compiled, [frame], stages)
-        np.testing.assert_allclose(found["y"], plain(path, [frame])[0]["y"], rtol=1e-4, atol=1e-4)
+        (answer,) = in_stages(compiled, [frame], stages)
+        np.testing.assert_allclose(answer["y"], plain(path, [frame])[0]["y"], rtol=1e-4, atol=1e-4)
     with neighbours(str(compiled.engine_folder), usable_cores()[:1]):  # raises if one cannot run the network
         pass
 

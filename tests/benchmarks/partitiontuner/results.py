@@ -25,8 +25,8 @@ def result(
     """One whose plan is told by its number of partitions; `on_npu`: Convs and Relus."""
     plan = Plan.chain([(index, index, [["cpu"]]) for index in range(partitions)])
     stage_s = (1e-3 * predicted_ms / partitions,) * partitions
-    told = Foretold(stage_s, 1e-3 * predicted_ms, 0.0)
-    found = SchemePlan(scheme, plan, (0,) * partitions, told, 1e-3 * predicted_ms / 2, 0, 0)
+    foretold = Foretold(stage_s, 1e-3 * predicted_ms, 0.0)
+    scheme_plan = SchemePlan(scheme, plan, (0,) * partitions, foretold, 1e-3 * predicted_ms / 2, 0, 0)
     measured = None if executed_ms is None else Measured(*[(1e-3 * executed_ms,)] * 3)
     cell = Cell(predicted_ms, plan, *on_npu, partitions, 0, 0)
-    return Planned(Case(network, form, Path()), found, cell, 26, 0.0, measured=measured)
+    return Planned(Case(network, form, Path()), scheme_plan, cell, 26, 0.0, measured=measured)

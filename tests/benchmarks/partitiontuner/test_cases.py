@@ -19,16 +19,16 @@ def test_a_plan_is_counted_by_what_is_on_the_last_place() -> None:
     rng = random.Random(5)
     costs = random_processors(rng, fork_join(rng, 3))
     for scheme in SCHEMES:
-        its = planned(Case("squeezenet", GIVEN, Path()), scheme, costs)
+        plan = planned(Case("squeezenet", GIVEN, Path()), scheme, costs)
         on_npu = [
             costs.ops[node]
-            for stage in its.found.plan.stages
+            for stage in plan.scheme_plan.plan.stages
             if stage.place == costs.places[-1]
             for node in nodes_of_stage(costs, stage)
         ]
-        assert (its.cell.convs_on_npu, its.cell.relus_on_npu) == (on_npu.count("Conv"), on_npu.count("Relu"))
-        assert its.convs == costs.ops.count("Conv")
-        assert its.over_bound >= 1
+        assert (plan.cell.convs_on_npu, plan.cell.relus_on_npu) == (on_npu.count("Conv"), on_npu.count("Relu"))
+        assert plan.convs == costs.ops.count("Conv")
+        assert plan.over_bound >= 1
 
 
 def test_a_network_that_the_paper_has_not_got_is_refused(tmp_path: Path) -> None:

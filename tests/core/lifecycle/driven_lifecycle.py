@@ -49,7 +49,7 @@ class Daemon:
         return made
 
     def all(self, kind: type[Instruction]) -> list[Instruction]:
-        return [one for one in self.made if isinstance(one, kind)]
+        return [instruction for instruction in self.made if isinstance(instruction, kind)]
 
     def clear(self) -> None:
         self.made.clear()
@@ -119,7 +119,7 @@ class Daemon:
             self.feed(ev.PartDone(next(iter(parts.values()))))
 
     def answers(self) -> list[tuple[int, Error | None]]:
-        return [(one.frame, one.kind) for one in self.all(do.Deliver)]
+        return [(delivery.frame, delivery.kind) for delivery in self.all(do.Deliver)]
 
 
 def live(plan: Plan = TWO_STAGES, **setup: Any) -> Daemon:

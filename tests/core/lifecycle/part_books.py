@@ -114,7 +114,7 @@ class PartBooks:
                     self.seen["suspect charged" if of_suspect else "charged"] += 1
         for part in lost:
             del self._out[part]
-        self._loaded = {one for one in self._loaded if one[0] != gone.incarnation}
+        self._loaded = {key for key in self._loaded if key[0] != gone.incarnation}
 
     # --- what it has said -------------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class PartBooks:
             assert len({self.shapes[frame] for frame in part.frames}) == 1, f"{part} has frames of several shapes"
             assert len(set(part.frames)) == len(of_run), f"{part} has a frame twice"
             self.seen["shared"] += 1
-            if not any(one.incarnation == part.incarnation for one in self._out):
+            if not any(other.incarnation == part.incarnation for other in self._out):
                 self._shared.append(part)
         place = self._workers.processes[part.incarnation].place
         of_each: tuple[do.RunPart | do.Shared, ...] = (run, *run.beside)
@@ -155,13 +155,13 @@ class PartBooks:
 
     def _check_task(self, part: ev.Descriptor, plan: Plan, place: str) -> None:
         stage, key = plan.stages[part.stage], _key(part)
-        twice = [one for one in self._tasks if _key(one) == key]
+        twice = [task for task in self._tasks if _key(task) == key]
         assert not twice, f"{part} is given while {twice} is out"
         assert key not in self._done, f"{part} is given, and was done before"
-        lacking = [one for one in stage.after if (part.frame, part.attempt, one) not in self._done]
+        lacking = [before for before in stage.after if (part.frame, part.attempt, before) not in self._done]
         assert not lacking, f"{part} is given before stages {lacking} are done"
-        others = [one for one in self._tasks if one.frame == part.frame]
-        old = [one for one in others if (one.attempt, one.epoch) != (part.attempt, part.epoch)]
+        others = [task for task in self._tasks if task.frame == part.frame]
+        old = [other for other in others if (other.attempt, other.epoch) != (part.attempt, part.epoch)]
         assert not old, f"{part} begins its frame anew while {old} are out"
         epoch = self._begun.setdefault((part.frame, part.attempt), part.epoch)
         assert epoch == part.epoch, f"{part} is of an attempt in epoch {epoch}"
@@ -175,11 +175,11 @@ class PartBooks:
 
     def _check_copying(self, run: do.RunPart | do.Shared, part: ev.Descriptor, plan: Plan) -> None:
         if run.reads:
-            begun = [one for one in (*map(_key, self._tasks), *self._done) if one[0] == part.frame]
+            begun = [key for key in (*map(_key, self._tasks), *self._done) if key[0] == part.frame]
             assert not begun, f"{part} reads what is lent, {begun} are out or done"
             assert not plan.stages[part.stage].after, f"{part} reads what is lent, and does not begin its frame"
         if run.writes:
-            behind = {one for stage in plan.stages for one in stage.after}
+            behind = {before for stage in plan.stages for before in stage.after}
             others = set(range(len(plan.stages))) - behind - {part.stage}
             alone = part.stage not in behind and not others
             assert alone, f"{part} writes what is lent, and does not end its frame by itself"
@@ -192,7 +192,7 @@ class PartBooks:
         others = [lead for lead in leads if lead not in {place, *self._places.lost, *self._places.down}]
         if part.frame not in self._charged or not others:
             return
-        at_risk = {one.incarnation for one in self._tasks if one.frame in self._charged}
+        at_risk = {task.incarnation for task in self._tasks if task.frame in self._charged}
         able = [
             process
             for process in self._workers.processes.values()
@@ -218,7 +218,7 @@ class PartBooks:
         down = self._places.down
         willing = [lead for lead in leads if lead not in down] or leads
         assert place in willing, f"{part} is given to {place}, which is down, {willing} are not"
-        held = Counter(one.incarnation for one in self._out)
+        held = Counter(other.incarnation for other in self._out)
         unlike = len(pool.stages) == 1 and self._are_unlike(leads)
         at_risk = part.frame in self._charged  # one team at a time has such frames, whoever is idle
         if not held[part.incarnation] or unlike or at_risk:
@@ -241,7 +241,7 @@ class PartBooks:
         shared, self._shared = self._shared, []
         if self._policy.batch_delay_s or self._workers.run_s:
             return
-        held = {one.incarnation for one in self._out}
+        held = {other.incarnation for other in self._out}
         for part in shared:
             leads = set(self._plans[part.epoch].stages[part.stage].leads) - self._places.down
             unlike = self._are_unlike(leads)

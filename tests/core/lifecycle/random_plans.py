@@ -57,7 +57,9 @@ def _groups(rng: random.Random, needs: Needs) -> list[set[int]]:
         left = {group: {layer for layer in range(LAYERS) if of[layer] == group} for group in set(of)}
         ordered: list[set[int]] = []
         done: set[int] = set()
-        while ready := [one for one in left.values() if all(needs[layer] <= done | one for layer in one)]:
+        while ready := [
+            members for members in left.values() if all(needs[layer] <= done | members for layer in members)
+        ]:
             group = rng.choice(ready)
             ordered.append(group)
             done |= group

@@ -100,7 +100,7 @@ class Workers:
             self.messages.append(ev.WorkerReady(process.incarnation))
         elif process.building and (not process.parts or rng.random() < 0.5):
             epoch, stage = key = process.building.popleft()
-            own = sum(process.place in one.leads for one in self.plans[epoch].stages)
+            own = sum(process.place in other.leads for other in self.plans[epoch].stages)
             if not self.healing and rng.random() < 0.1 / own:
                 self.messages.append(ev.StageFailed(epoch, stage, process.incarnation, "out of memory"))
                 return
@@ -172,8 +172,8 @@ class Workers:
         for layer in sorted(layers):
             for read in sorted(self.needs[layer] - layers) if self.needs[layer] else [INPUT]:
                 expected = self._tag(part) if read != INPUT else (part.frame, 0, 0)
-                found = self.arena[part.slot].get(read)
-                assert found == expected, f"{part} reads {found} from layer {read}, should be {expected}"
+                actual = self.arena[part.slot].get(read)
+                assert actual == expected, f"{part} reads {actual} from layer {read}, should be {expected}"
 
     def _write(self, part: ev.Descriptor, attempt: int) -> None:
         """Write this part's output. Its worker still has it, so its slot must still be its frame's."""
@@ -193,7 +193,9 @@ class Workers:
     def _passed(self, plan: Plan, stage: int) -> set[int]:
         """The layers of a stage that others read."""
         layers = set(plan.stages[stage].layers)
-        return layers.intersection(*[set().union(*(self.needs[one] for one in range(LAYERS) if one not in layers))])
+        return layers.intersection(
+            *[set().union(*(self.needs[layer] for layer in range(LAYERS) if layer not in layers))]
+        )
 
     def passing(self, plan: Plan) -> set[str]:
         """The tensors that stages of `plan` pass to each other, by name."""
@@ -222,7 +224,7 @@ class Workers:
 
     def may_write(self, frame: int) -> bool:
         """Whether some live worker has a part at whose end it writes to what the frame's client lends."""
-        having = (part for one in self.alive for run in one.parts for part in tasks(run))
+        having = (part for process in self.alive for run in process.parts for part in tasks(run))
         return any(part.frame == frame and self.copies[part][1] for part in having)
 
     def answer(self, slot: int) -> set[Tag | None]:
@@ -234,7 +236,7 @@ class Workers:
     def start(self, start: do.Start, *, fails: bool = False) -> None:
         """`fails`: there is no process or descriptor to be had."""
         assert start.incarnation > max(self.processes, default=0), f"incarnation {start.incarnation} is not new"
-        twin = [one for one in self.processes.values() if one.alive and one.place == start.place]
+        twin = [process for process in self.processes.values() if process.alive and process.place == start.place]
         assert not twin, f"{start.place} gets a second process while {twin[0].incarnation} lives"
         slow = self.unequal and self.rng.random() < 0.1
         self.processes[start.incarnation] = Process(start.incarnation, start.place, slow, alive=not fails)

@@ -180,7 +180,7 @@ class World:
             do.PlaceAway: self.parts.note_place,
             do.PlaceBack: self.parts.note_place,
             do.PlaceReleased: self._released,
-            do.GivenUp: lambda one: None,
+            do.GivenUp: lambda _: None,
         }
 
     # --- the run ----------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class World:
         too_long = self.now >= self.could_run_s + self.policy.outage_s
         if too_long and self.gone_since >= self.policy.outage_deaths:
             self.outlasted.update(self.accepted)
-        if isinstance(event, ev.FrameArrived) and not any(isinstance(one, do.Refuse) for one in instructions):
+        if isinstance(event, ev.FrameArrived) and not any(isinstance(made, do.Refuse) for made in instructions):
             self._accept(self.requests[event.frame])
         for instruction in instructions:
             self._carry_out[type(instruction)](instruction)
@@ -451,10 +451,10 @@ class World:
         Frames of a stream go by the priority of its first one. However urgent others are, each has its turn.
         """
         heads: dict[Hashable, Request] = {}
-        for one in self.accepted.values():
-            decided = one.cancelled or (one.deadline_s is not None and one.deadline_s <= self.now)
-            if not one.filled and not decided:
-                heads.setdefault((one.stream, one.stream[1] or one.priority), one)
+        for request in self.accepted.values():
+            decided = request.cancelled or (request.deadline_s is not None and request.deadline_s <= self.now)
+            if not request.filled and not decided:
+                heads.setdefault((request.stream, request.stream[1] or request.priority), request)
         client = filled.stream[0]
         first: dict[tuple[Hashable, int], Request] = {}
         for head in heads.values():
@@ -497,10 +497,10 @@ class World:
         late = request.deadline_s is not None and request.deadline_s <= self.now
         assert not late, f"frame {collect.frame} is collected after its deadline"
         assert self.epochs[collect.epoch] == "live", f"{collect} is from an epoch that is {self.epochs[collect.epoch]}"
-        found = self.workers.answer(collect.slot)
-        whole = {tag is not None and tag[:2] == (collect.frame, collect.epoch) and tag[2] >= 0 for tag in found}
-        assert len(found) == 1, f"answer of frame {collect.frame} is of several attempts: {found}"
-        assert whole == {True}, f"answer of frame {collect.frame} in epoch {collect.epoch} is {found}"
+        tags = self.workers.answer(collect.slot)
+        whole = {tag is not None and tag[:2] == (collect.frame, collect.epoch) and tag[2] >= 0 for tag in tags}
+        assert len(tags) == 1, f"answer of frame {collect.frame} is of several attempts: {tags}"
+        assert whole == {True}, f"answer of frame {collect.frame} in epoch {collect.epoch} is {tags}"
         written = collect.frame in self.workers.written
         assert written or not (request.lent_out and collect.written), f"{collect}, and no worker has"
         request.collected = True
@@ -563,7 +563,7 @@ class World:
         place = released.place
         assert place in self.taken_down, f"{place} is released, and nobody took it down"
         self.taken_down.remove(place)
-        alive = [one.incarnation for one in self.workers.alive if one.place == place]
+        alive = [worker.incarnation for worker in self.workers.alive if worker.place == place]
         assert not alive, f"{place} is released while worker {alive} lives"
         lasting = [number for number, state in self.epochs.items() if state != "ended"]
         using = [number for number in lasting if place in self.plans[number].places]
@@ -605,7 +605,12 @@ class World:
         if settled.ending is do.Ending.LIVE:
             assert settled.epoch is not None
             processes = self.workers.processes.values()
-            loaded = {(one.place, stage) for one in processes for epoch, stage in one.loaded if epoch == settled.epoch}
+            loaded = {
+                (worker.place, stage)
+                for worker in processes
+                for epoch, stage in worker.loaded
+                if epoch == settled.epoch
+            }
             stages = enumerate(self.plans[settled.epoch].stages)
             assert loaded == {(lead, index) for index, stage in stages for lead in stage.leads}, f"{settled}: {loaded}"
 
@@ -631,7 +636,7 @@ class World:
                 self.replan()
             elif self._at_rest():
                 return
-            elif not any(one.parts or one.building for one in self.workers.alive):
+            elif not any(worker.parts or worker.building for worker in self.workers.alive):
                 self.pass_time()
         raise AssertionError("the daemon does not come to rest")
 
@@ -669,7 +674,7 @@ class World:
         self.send_frame()
         while self.requests[len(self.requests)].outcome != "refused":
             self.send_frame()
-        busy = any(one.parts or one.building or not one.ready for one in self.workers.alive)
+        busy = any(worker.parts or worker.building or not worker.ready for worker in self.workers.alive)
         wake = self.lifecycle.next_wake_s()
         self.now = self.now + _ROUND_S if busy or wake is None else max(self.now, wake)
         self.feed(ev.Tick())
@@ -683,11 +688,13 @@ class World:
     def _at_rest(self) -> bool:
         epochs = self.lifecycle.epochs
         settled = epochs.preparing is None and not epochs.proposals
-        return self.lifecycle.idle and settled and not any(one.parts for one in self.workers.alive)
+        return self.lifecycle.idle and settled and not any(worker.parts for worker in self.workers.alive)
 
     def _look_at_what_is_left(self) -> None:
         lifecycle, frames = self.lifecycle, self.lifecycle.frames
-        open_ends = [one.number for one in self.requests.values() if one.outcome not in ("refused", "answered")]
+        open_ends = [
+            request.number for request in self.requests.values() if request.outcome not in ("refused", "answered")
+        ]
         assert not open_ends, f"frames {open_ends} were never answered"
         assert not self.unsettled, f"proposals {self.unsettled} were never settled"
         assert sum(self.settled.values()) == self.proposed, f"{self.settled} of {self.proposed} proposals"

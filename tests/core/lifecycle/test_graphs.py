@@ -32,7 +32,7 @@ def fork(**setup: int) -> Daemon:
 def dealt(made: Iterable[object], daemon: Daemon) -> list[tuple[int, int, str]]:
     """Frame, stage and place of each part that was dealt."""
     of = {incarnation: worker.place for incarnation, worker in daemon.lifecycle.places.workers.items()}
-    parts = [one.descriptor for one in made if isinstance(one, do.RunPart)]
+    parts = [instruction.descriptor for instruction in made if isinstance(instruction, do.RunPart)]
     return [(part.frame, part.stage, of[part.incarnation]) for part in parts]
 
 
@@ -44,12 +44,12 @@ def test_branches_run_side_by_side_and_the_join_waits_for_both() -> None:
     frame = daemon.send()
     made = daemon.feed(ev.PartDone(daemon.part(frame)), after_s=1.0)
     assert dealt(made, daemon) == [(frame, 1, "b"), (frame, 2, "c")]
-    assert [one.ready_s for one in made if isinstance(one, do.RunPart)] == [1.0, 1.0]
+    assert [instruction.ready_s for instruction in made if isinstance(instruction, do.RunPart)] == [1.0, 1.0]
     assert daemon.lifecycle.frames.queued(1) == {1: 1, 2: 1}
     assert dealt(daemon.feed(ev.PartDone(daemon.parts(frame)[2])), daemon) == []
     made = daemon.feed(ev.PartDone(daemon.parts(frame)[1]), after_s=1.0)
     assert dealt(made, daemon) == [(frame, 3, "a")]
-    assert [one.ready_s for one in made if isinstance(one, do.RunPart)] == [2.0]
+    assert [instruction.ready_s for instruction in made if isinstance(instruction, do.RunPart)] == [2.0]
     daemon.finish(frame)
     assert daemon.answers() == [(frame, None)]
 
@@ -62,9 +62,9 @@ def test_a_failed_branch_is_the_answer_and_the_slot_waits_for_the_other() -> Non
     daemon.feed(ev.PartFailed(daemon.parts(frame)[1], "bad shape"))
     assert daemon.answers() == [(frame, Error.TASK_FAILED)]
     assert daemon.lifecycle.frames.by_number[frame].phase is FramePhase.LEAVING
-    assert [one.frame for one in daemon.all(do.Fill)] == [frame]
+    assert [fill.frame for fill in daemon.all(do.Fill)] == [frame]
     daemon.feed(ev.PartDone(other))
-    assert [one.frame for one in daemon.all(do.Fill)] == [frame, waiting]
+    assert [fill.frame for fill in daemon.all(do.Fill)] == [frame, waiting]
 
 
 def test_a_death_takes_back_what_that_worker_had_and_the_other_branch_goes_on() -> None:
@@ -234,7 +234,10 @@ def test_a_worker_that_restarts_is_dealt_parts_of_a_stage_as_soon_as_that_is_loa
     daemon.kill("a")
     daemon.feed(ev.Tick())
     daemon.connect("a")
-    assert [(one.stage, one.team) for one in daemon.all(do.PrepareStage)] == [(0, ("a",)), (1, ("a",))]
+    assert [(preparation.stage, preparation.team) for preparation in daemon.all(do.PrepareStage)] == [
+        (0, ("a",)),
+        (1, ("a",)),
+    ]
     daemon.clear()
     daemon.feed(ev.StagePrepared(1, 1, daemon.incarnation("a")))
     assert dealt(daemon.made, daemon) == [(first, 1, "a")]
@@ -246,14 +249,14 @@ def test_a_team_lives_with_its_leads_worker() -> None:
     daemon = Daemon(places="abc")
     daemon.connect(*"abc")
     daemon.propose(TEAM)
-    assert [(one.incarnation, one.team) for one in daemon.all(do.PrepareStage)] == [
+    assert [(preparation.incarnation, preparation.team) for preparation in daemon.all(do.PrepareStage)] == [
         (daemon.incarnation("a"), ("a", "b"))
     ]
     daemon.prepare("a")
     frame = daemon.send()
     daemon.clear()
     daemon.lose("b", after_s=1.0)
-    assert [one.reason for one in daemon.all(do.Replan)] == ["place b is down"]
+    assert [replan.reason for replan in daemon.all(do.Replan)] == ["place b is down"]
     assert daemon.lifecycle.epochs.runnable() is not None, "the team goes on until then"
     daemon.finish(frame)
     assert daemon.answers() == [(frame, None)]

@@ -23,7 +23,7 @@ def test_a_frame_passes_every_stage_and_is_collected_before_its_slot_is_filled_a
     daemon = live(slots=1)
     first, second = daemon.send(), daemon.send()
     daemon.finish(first)
-    kinds = [type(one) for one in daemon.made]
+    kinds = [type(instruction) for instruction in daemon.made]
     assert kinds == [do.Fill, do.RunPart, do.RunPart, do.Collect, do.Deliver, do.Fill, do.RunPart]
     assert [run.descriptor.stage for run in daemon.all(do.RunPart)] == [0, 1, 0]
     daemon.finish(second)
@@ -108,7 +108,7 @@ def test_a_sequence_is_the_previous_plus_one_and_a_refusal_uses_none_up() -> Non
     daemon.send("s", sequence=8)
     daemon.send("other", sequence=0)
     refusals = daemon.all(do.Refuse)
-    assert [(one.frame, one.kind) for one in refusals] == [(refused, Error.OUT_OF_SEQUENCE)]
+    assert [(refusal.frame, refusal.kind) for refusal in refusals] == [(refused, Error.OUT_OF_SEQUENCE)]
     assert refusals[0].message == "sequence is 9, expected 8 in this stream"
 
 
@@ -124,8 +124,8 @@ def test_frames_in_flight_and_waiting_bytes_are_bounded() -> None:
     assert daemon.lifecycle.frames.streams.waiting_bytes == 0, "bytes in a slot do not wait"
     accepted.append(daemon.send())
     too_many = daemon.send()
-    assert [one.frame for one in daemon.all(do.Refuse)] == [refused, too_large, too_many]
-    assert [one.kind for one in daemon.all(do.Refuse)] == [
+    assert [refusal.frame for refusal in daemon.all(do.Refuse)] == [refused, too_large, too_many]
+    assert [refusal.kind for refusal in daemon.all(do.Refuse)] == [
         Error.TOO_MANY_BYTES,
         Error.TOO_MANY_BYTES,
         Error.TOO_MANY_FRAMES,
@@ -198,12 +198,12 @@ def test_frames_of_one_request_are_admitted_together_or_not_at_all() -> None:
     daemon = live(slots=2, max_in_flight=4)
     daemon.send("s", sequence=0)
     refused = daemon.send("s", sequence=1, frames=4)
-    assert [(one.frame, one.kind) for one in daemon.all(do.Refuse)] == [(refused, Error.TOO_MANY_FRAMES)]
+    assert [(refusal.frame, refusal.kind) for refusal in daemon.all(do.Refuse)] == [(refused, Error.TOO_MANY_FRAMES)]
     daemon.send("s", sequence=1, frames=3)
     for _ in range(2):
         daemon.send("s", frames=0)
     daemon.send("s", sequence=2)
-    assert [one.frame for one in daemon.all(do.Refuse)] == [refused, daemon.frame_count]
+    assert [refusal.frame for refusal in daemon.all(do.Refuse)] == [refused, daemon.frame_count]
 
 
 def test_admission_goes_round_the_clients_and_round_the_streams_of_each() -> None:
@@ -225,7 +225,7 @@ def test_greedy_clients_leave_room_for_the_next_one_that_comes() -> None:
     assert alone == 8, "one client alone has what server_metadata promises"
     for number in range(6):
         polite = daemon.send(client=f"polite {number}", size_bytes=4)
-        assert polite not in [one.frame for one in daemon.all(do.Refuse)]
+        assert polite not in [refusal.frame for refusal in daemon.all(do.Refuse)]
     assert daemon.lifecycle.frames.streams.undelivered <= 16
     daemon.clear()
     for frame in 3 * list(daemon.lifecycle.frames.by_number):  # those that wait behind others come later
@@ -324,7 +324,7 @@ def test_a_new_plan_takes_new_frames_while_the_old_one_finishes_its_own() -> Non
     assert (daemon.part(old).epoch, daemon.part(new).epoch) == (1, 2)
     assert daemon.all(do.RetireEpoch) == []
     daemon.finish(old)
-    assert {(one.incarnation, one.epoch) for one in daemon.all(do.RetireEpoch)} == {
+    assert {(retirement.incarnation, retirement.epoch) for retirement in daemon.all(do.RetireEpoch)} == {
         (daemon.incarnation("a"), 1),
         (daemon.incarnation("b"), 1),
     }
@@ -336,9 +336,9 @@ def test_two_epochs_live_at_most_and_a_third_waits_for_the_oldest() -> None:
     old = daemon.send()
     daemon.go_live(ONE_STAGE)
     daemon.propose(ON_B)
-    assert [one.epoch for one in daemon.all(do.EpochStarted)] == [2]
+    assert [start.epoch for start in daemon.all(do.EpochStarted)] == [2]
     daemon.finish(old)
-    assert [one.epoch for one in daemon.all(do.EpochStarted)] == [2, 3]
+    assert [start.epoch for start in daemon.all(do.EpochStarted)] == [2, 3]
 
 
 def compared(slots: int = 4) -> Daemon:
@@ -471,11 +471,13 @@ def test_a_mishap_in_preparation_drops_the_new_epoch_everywhere(mishap: Callable
     daemon.prepare("b")
     mishap(daemon)
     settled = daemon.all(do.Settled)
-    assert [(one.proposed.number, one.epoch, one.ending) for one in settled] == [(proposal, 2, "dropped")]
-    assert (daemon.incarnation("b"), 2) in {(one.incarnation, one.epoch) for one in daemon.all(do.RetireEpoch)}
-    assert [one.epoch for one in daemon.all(do.EpochEnded)] == [2]
+    assert [(end.proposed.number, end.epoch, end.ending) for end in settled] == [(proposal, 2, "dropped")]
+    assert (daemon.incarnation("b"), 2) in {
+        (retirement.incarnation, retirement.epoch) for retirement in daemon.all(do.RetireEpoch)
+    }
+    assert [end.epoch for end in daemon.all(do.EpochEnded)] == [2]
     daemon.propose(ON_B)
-    assert [one.epoch for one in daemon.all(do.EpochStarted)] == [2, 3], "the number is not used again"
+    assert [start.epoch for start in daemon.all(do.EpochStarted)] == [2, 3], "the number is not used again"
 
 
 def test_an_answer_to_a_dropped_preparation_is_ignored() -> None:
@@ -491,7 +493,7 @@ def test_a_preparation_waits_for_a_place_that_is_being_restarted() -> None:
     daemon.propose(TWO_STAGES)
     daemon.prepare("b")
     daemon.restart("a")
-    assert [one.ending for one in daemon.all(do.Settled)] == ["live"]
+    assert [end.ending for end in daemon.all(do.Settled)] == ["live"]
     worker = daemon.lifecycle.places.workers[daemon.incarnation("a")]
     assert worker.loaded == {(2, 0)}, "epoch 1 had no frames and is retired"
 
@@ -504,7 +506,7 @@ def test_a_restarted_worker_loads_the_live_epochs_only() -> None:
     daemon.kill("a")
     daemon.feed(ev.Tick())
     daemon.connect("a")
-    assert [(one.epoch, one.stage) for one in daemon.all(do.PrepareStage)] == [(1, 0), (2, 0)]
+    assert [(preparation.epoch, preparation.stage) for preparation in daemon.all(do.PrepareStage)] == [(1, 0), (2, 0)]
     assert daemon.all(do.RunPart) == [], "nothing runs before it is loaded"
 
 
@@ -514,7 +516,7 @@ def test_a_worker_that_cannot_load_a_live_plan_is_killed() -> None:
     daemon.feed(ev.Tick())
     daemon.connect("a")
     daemon.feed(ev.StageFailed(1, 0, daemon.incarnation("a"), "out of memory"))
-    assert [one.incarnation for one in daemon.all(do.Kill)] == [daemon.incarnation("a")]
+    assert [kill.incarnation for kill in daemon.all(do.Kill)] == [daemon.incarnation("a")]
 
 
 def test_plans_are_refused_when_too_many_wait_or_a_place_is_down() -> None:
@@ -524,7 +526,7 @@ def test_plans_are_refused_when_too_many_wait_or_a_place_is_down() -> None:
     daemon.propose(ONE_STAGE)
     daemon.propose(ONE_STAGE)
     one_too_many = daemon.propose(ONE_STAGE)
-    refused = [(one.proposed.number, one.epoch, one.reason) for one in daemon.all(do.Settled)]
+    refused = [(end.proposed.number, end.epoch, end.reason) for end in daemon.all(do.Settled)]
     assert refused == [(down, None, "place b is down"), (one_too_many, None, "1 plans wait already")]
 
 
@@ -548,7 +550,7 @@ def test_more_than_five_deaths_in_thirty_seconds_take_a_place_out() -> None:
         daemon.restart("a")
     assert daemon.all(do.GivenUp) == []
     daemon.kill("a", after_s=5.0)
-    assert [one.place for one in daemon.all(do.GivenUp)] == ["a"]
+    assert [given_up.place for given_up in daemon.all(do.GivenUp)] == ["a"]
     place = daemon.lifecycle.places.by_name["a"]
     assert (place.available, place.phase) == (False, PlacePhase.OUT)
     daemon.feed(ev.PlaceUp("a"))
@@ -558,10 +560,10 @@ def test_more_than_five_deaths_in_thirty_seconds_take_a_place_out() -> None:
 
 def test_what_people_are_told_of_a_place() -> None:
     daemon = live()
-    told = [daemon.lifecycle.places.standing("a")]
+    standings = [daemon.lifecycle.places.standing("a")]
 
     def tell() -> None:
-        told.append(daemon.lifecycle.places.standing("a"))
+        standings.append(daemon.lifecycle.places.standing("a"))
 
     daemon.kill("a", crashed=True)
     tell()
@@ -580,7 +582,7 @@ def test_what_people_are_told_of_a_place() -> None:
     tell()
     daemon.feed(ev.PlaceDown("a"))  # what somebody has said is no fault of the place any more
     tell()
-    assert told == ["up", "restarting", "starting", "away", "up", "down", "given_up", "down"]
+    assert standings == ["up", "restarting", "starting", "away", "up", "down", "given_up", "down"]
 
 
 def test_deaths_far_apart_do_not_count_together() -> None:
@@ -651,7 +653,7 @@ def test_a_place_that_is_down_keeps_its_worker_while_a_live_plan_needs_it() -> N
     daemon.go_live(ONE_STAGE)
     assert daemon.all(do.Kill) == []
     daemon.finish(frame)
-    assert [one.incarnation for one in daemon.all(do.Kill)] == [worker]
+    assert [kill.incarnation for kill in daemon.all(do.Kill)] == [worker]
     assert daemon.all(do.PlaceReleased) == []
     daemon.kill("b")
     assert daemon.lifecycle.places.by_name["b"].phase is PlacePhase.OUT
@@ -662,20 +664,20 @@ def test_a_worker_that_is_to_be_killed_is_asked_for_nothing() -> None:
     daemon = live(ONE_STAGE)
     worker = daemon.incarnation("b")
     daemon.feed(ev.PlaceDown("b"))
-    assert [one.incarnation for one in daemon.all(do.Kill)] == [worker]
+    assert [kill.incarnation for kill in daemon.all(do.Kill)] == [worker]
     daemon.feed(ev.PlaceUp("b"))
     daemon.propose(ON_B)
     assert daemon.all(do.PrepareStage) == []
     daemon.kill("b")
     daemon.restart("b")
-    assert [one.ending for one in daemon.all(do.Settled)] == ["live"]
+    assert [end.ending for end in daemon.all(do.Settled)] == ["live"]
 
 
 def test_a_worker_that_does_not_come_up_in_time_is_killed_once() -> None:
     daemon = Daemon(places=["a"])
     daemon.feed(ev.Tick(), after_s=daemon.lifecycle.policy.start_s)
     daemon.feed(ev.Tick(), after_s=1.0)
-    assert [one.incarnation for one in daemon.all(do.Kill)] == [1]
+    assert [kill.incarnation for kill in daemon.all(do.Kill)] == [1]
     daemon.connect("a")
     assert daemon.lifecycle.places.by_name["a"].phase is PlacePhase.STARTING, "too late"
 
@@ -697,8 +699,12 @@ def test_very_many_workers_start_in_turns_and_the_first_plan_waits_for_all() -> 
         daemon.now += 40.0
         for start in starts:
             daemon.feed(ev.WorkerReady(start.incarnation))
-            for one in [one for one in daemon.all(do.PrepareStage) if one.incarnation == start.incarnation]:
-                daemon.feed(ev.StagePrepared(one.epoch, one.stage, one.incarnation))
+            for preparation in [
+                preparation
+                for preparation in daemon.all(do.PrepareStage)
+                if preparation.incarnation == start.incarnation
+            ]:
+                daemon.feed(ev.StagePrepared(preparation.epoch, preparation.stage, preparation.incarnation))
         daemon.feed(ev.Tick())
     assert daemon.all(do.Kill) == []
     assert daemon.lifecycle.live is not None
@@ -725,7 +731,7 @@ def test_draining_admits_nothing_and_answers_what_is_in_flight() -> None:
     frame = daemon.send()
     daemon.feed(ev.Drain())
     refused = daemon.send()
-    assert [(one.frame, one.kind) for one in daemon.all(do.Refuse)] == [(refused, Error.DRAINING)]
+    assert [(refusal.frame, refusal.kind) for refusal in daemon.all(do.Refuse)] == [(refused, Error.DRAINING)]
     daemon.finish(frame)
     assert daemon.answers() == [(frame, None)]
     assert daemon.lifecycle.idle

@@ -54,8 +54,8 @@ class TakesAnyReply(Dealing):
     """R3.2: a reply counts only if it matches an outstanding descriptor, attempt, epoch and incarnation included."""
 
     def take_back(self, part: ev.Descriptor, now: float, service_s: float = 0.0) -> tuple[Frame, ...] | None:
-        out = [one for worker in self.places.workers.values() for one in worker.out]
-        like = (one for one in out if one.frame == part.frame)
+        out = [dealt for worker in self.places.workers.values() for dealt in worker.out]
+        like = (dealt for dealt in out if dealt.frame == part.frame)
         return super().take_back(next(like, part), now, service_s)
 
 
@@ -285,7 +285,7 @@ class DealsToTheHung(Dealing):
 
     def dispatch(self, now: float) -> None:
         serving, roomy = self.places.serving, self.places.roomy
-        hung = {one.place: one for one in self.places.workers.values() if one.killed and one.loaded}
+        hung = {worker.place: worker for worker in self.places.workers.values() if worker.killed and worker.loaded}
         serving.update(hung)
         roomy.update(hung)
         super().dispatch(now)
@@ -491,9 +491,9 @@ def broken(part: Part) -> Callable[..., Lifecycle]:
 
     def make(*arguments: Any) -> Lifecycle:
         lifecycle = Lifecycle(*arguments)
-        for one in (lifecycle.frames, lifecycle.dealing, lifecycle.epochs):
-            if issubclass(part, type(one)):
-                one.__class__ = part
+        for piece in (lifecycle.frames, lifecycle.dealing, lifecycle.epochs):
+            if issubclass(part, type(piece)):
+                piece.__class__ = part
         lifecycle._apply[ev.PlanProposed] = lifecycle.epochs.propose  # was bound to the one that is not broken
         return lifecycle
 
@@ -504,15 +504,15 @@ def first_break(mutant: Part, *, validate: bool) -> BrokenPromise | None:
     for seed in range(MOST_SEEDS):
         try:
             run(seed, broken(mutant), validate=validate)
-        except BrokenPromise as found:
-            return found
+        except BrokenPromise as failure:
+            return failure
     return None
 
 
 @pytest.mark.parametrize("validate", [True, False], ids=["with invariants", "from outside"])
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_broken_rule_is_found(mutant: Part, validate: bool) -> None:
-    found = first_break(mutant, validate=validate)
-    assert found is not None, f"not found in {MOST_SEEDS} interleavings"
-    assert str(found).startswith("seed "), "the seed comes first, to be played again"
-    assert type(found.__cause__) is AssertionError, "a check said so, it did not merely crash"
+    failure = first_break(mutant, validate=validate)
+    assert failure is not None, f"not found in {MOST_SEEDS} interleavings"
+    assert str(failure).startswith("seed "), "the seed comes first, to be played again"
+    assert type(failure.__cause__) is AssertionError, "a check said so, it did not merely crash"

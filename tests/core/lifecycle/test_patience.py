@@ -19,7 +19,7 @@ COPIES = Plan.chain([(0, 3, [["a"], ["b"]])])
 
 
 def reasons(daemon: Daemon) -> list[str]:
-    return [one.reason for one in daemon.all(do.Settled)]
+    return [end.reason for end in daemon.all(do.Settled)]
 
 
 # --- places that are away -----------------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ def test_frames_wait_for_a_place_no_longer_than_for_a_plan_without_it() -> None:
     daemon.feed(ev.Tick(), after_s=wake_s - daemon.now)
     assert daemon.now == pytest.approx(daemon.lifecycle.policy.away_s)
     assert daemon.all(do.PlaceAway) == [do.PlaceAway("b")]
-    assert [one.reason for one in daemon.all(do.Replan)] == [says("place b is without a …")]
+    assert [replan.reason for replan in daemon.all(do.Replan)] == [says("place b is without a …")]
     assert daemon.lifecycle.available == ("a",)
     daemon.go_live(ONE_STAGE)
     assert daemon.part(frame).epoch == 2
@@ -283,7 +283,7 @@ def test_a_plan_that_frames_wait_for_is_not_refused_as_clients_have_proposed_man
     for _ in range(3):
         daemon.propose(ON_B)
     ended = daemon.all(do.Settled)
-    assert [one.reason for one in ended] == ["2 plans wait already"]
+    assert [end.reason for end in ended] == ["2 plans wait already"]
     assert daemon.lifecycle.live is not None
     daemon.propose(ONE_STAGE, ev.Owner.DAEMON, daemon.lifecycle.live[0])
     assert daemon.all(do.Settled) == ended
@@ -341,7 +341,7 @@ def test_a_stage_that_ends_its_worker_is_tried_twice_and_not_laid_to_the_place()
         daemon.kill("b", crashed=True)
         daemon.restart("b")
     daemon.propose(ON_B)
-    assert [one.ending for one in daemon.all(do.Settled)] == [*[do.Ending.DROPPED] * 2, do.Ending.REFUSED]
+    assert [end.ending for end in daemon.all(do.Settled)] == [*[do.Ending.DROPPED] * 2, do.Ending.REFUSED]
     assert reasons(daemon)[-1] == says("stage 0 on b has ended … worker 2 times in its …")
     assert daemon.lifecycle.available == ("a", "b")
     daemon.go_live(TWO_STAGES)
@@ -358,7 +358,7 @@ def test_of_several_stages_of_a_worker_the_first_one_not_prepared_is_what_it_cra
         daemon.restart("b")
     daemon.go_live(innocent)
     daemon.go_live(guilty)
-    assert [one.ending for one in daemon.all(do.Settled)][-2:] == [do.Ending.LIVE, do.Ending.REFUSED]
+    assert [end.ending for end in daemon.all(do.Settled)][-2:] == [do.Ending.LIVE, do.Ending.REFUSED]
 
 
 def test_a_stage_that_was_prepared_after_all_begins_anew() -> None:
@@ -369,7 +369,7 @@ def test_a_stage_that_was_prepared_after_all_begins_anew() -> None:
         daemon.restart("b")
         daemon.go_live(ON_B)
         daemon.go_live(ONE_STAGE)
-    assert [one.ending for one in daemon.all(do.Settled)][-1] is do.Ending.LIVE
+    assert [end.ending for end in daemon.all(do.Settled)][-1] is do.Ending.LIVE
 
 
 def test_a_plan_of_the_daemons_own_that_crashes_costs_its_place_in_the_end() -> None:
@@ -381,8 +381,8 @@ def test_a_plan_of_the_daemons_own_that_crashes_costs_its_place_in_the_end() -> 
         daemon.feed(ev.Tick())
         if "b" in daemon.lifecycle.available:
             daemon.connect("b")
-    assert [one.ending for one in daemon.all(do.Settled)] == [do.Ending.DROPPED] * 3
-    assert [one.place for one in daemon.all(do.GivenUp)] == ["b"]
+    assert [end.ending for end in daemon.all(do.Settled)] == [do.Ending.DROPPED] * 3
+    assert [given_up.place for given_up in daemon.all(do.GivenUp)] == ["b"]
 
 
 def test_a_worker_that_somebody_kills_says_nothing_of_a_stage() -> None:

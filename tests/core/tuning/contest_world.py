@@ -141,7 +141,7 @@ class World:
     def state(self) -> State:
         return self.tuning.state
 
-    def told(self, kind: str) -> list[dict[str, Any]]:
+    def events(self, kind: str) -> list[dict[str, Any]]:
         return [record for record in self.records if record["kind"] == kind]
 
     def post(self, event: CoreEvent) -> None:

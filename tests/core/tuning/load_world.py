@@ -138,11 +138,11 @@ class LoadWorld:
 
     def _look(self) -> None:
         traffic = FramesCounted(self._arrived, self._met, len(self.latency_s), self._sum_s, len(self._answers))
-        latency, throughput = (self.plans[one].times for one in ("latency", "throughput"))
+        latency, throughput = (self.plans[objective].times for objective in ("latency", "throughput"))
         wanted = self.load.look(traffic, self.now_s, self.serves, latency, throughput)
         if not self.fixed and wanted != self.serves and self._building is None:
             self._building = self.now_s + BUILD_S, wanted
 
     def mean_s(self, since_s: float = 0.0) -> float:
-        found = [took_s for came_s, took_s in self.latency_s if came_s >= since_s]
-        return math.fsum(found) / len(found)
+        times_s = [took_s for came_s, took_s in self.latency_s if came_s >= since_s]
+        return math.fsum(times_s) / len(times_s)

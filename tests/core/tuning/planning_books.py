@@ -78,11 +78,13 @@ class Books:
             le.PlanProposed: self._proposed,
             le.Lead: self._led,
             do.EpochStarted: self._epoch_started,
-            do.PlaceOperators: lambda one: self._to_be_asked.append((one.proposed.owner, one.proposed.number)),
+            do.PlaceOperators: lambda outward: self._to_be_asked.append(
+                (outward.proposed.owner, outward.proposed.number)
+            ),
             do.Settled: self._settled,
-            TellTuner: lambda one: self._told(one.message),
-            TellPlacer: lambda one: self._asked_placer(one.message),
-            Write: lambda one: self._written(one.record),
+            TellTuner: lambda outward: self._told(outward.message),
+            TellPlacer: lambda outward: self._asked_placer(outward.message),
+            Write: lambda outward: self._written(outward.record),
             CountTrial: self._counted,
             Keep: self._kept,
         }
@@ -139,10 +141,10 @@ class Books:
         if not self._heeded:
             assert not said, f"{self._event} is of a search that is over, or nobody asked, yet {said}"
         self._available = available
-        for one in said:
-            note = self._note.get(type(one))
+        for outward in said:
+            note = self._note.get(type(outward))
             if note is not None:
-                note(one)
+                note(outward)
         self.settling &= searching
         if self._not_placed is not None:
             assert self._not_placed not in self.proposed, f"{self._not_placed} cannot be placed, and it is not settled"
@@ -221,28 +223,30 @@ class Books:
     def _judged(self, measured: tm.Measured) -> None:
         assert self.trying is not None, f"{measured}: nothing is being tried"
         assert measured.run == self.run, f"{measured}: the search is {self.run}"
-        plan, found = self.trying.plan, measured.measurement
+        plan, measurement = self.trying.plan, measured.measurement
         self.trying = None
-        self.seen["trial" if found.can_run else "trial of what cannot run"] += 1
-        if found.can_run:
-            self._check_frames(plan, found)
+        self.seen["trial" if measurement.can_run else "trial of what cannot run"] += 1
+        if measurement.can_run:
+            self._check_frames(plan, measurement)
         self._drifted = None
-        if self.best is None or found.is_better_than(self.best[1], self.searched_for):
-            self.best = plan, found
+        if self.best is None or measurement.is_better_than(self.best[1], self.searched_for):
+            self.best = plan, measurement
 
-    def _check_frames(self, plan: Plan, found: Measurement) -> None:
+    def _check_frames(self, plan: Plan, measurement: Measurement) -> None:
         """A measurement is of this plan's frames, and of nothing else: upon the last, or that by which it drifted."""
         live, drifted = self.live, self._drifted
         assert live is not None
         assert live[1] == plan, f"{plan} is judged while {live[1]} is live"
         if not isinstance(self._event, ev.PartTaken):
-            assert drifted is not None, f"{found} is found upon {self._event}"
-            assert found.service_s[drifted.stage] == drifted.service_s, f"{found} is not what {drifted} was seen by"
+            assert drifted is not None, f"{measurement} is found upon {self._event}"
+            assert measurement.service_s[drifted.stage] == drifted.service_s, (
+                f"{measurement} is not what {drifted} was seen by"
+            )
             return
-        for stage, service_s in enumerate(found.service_s):
+        for stage, service_s in enumerate(measurement.service_s):
             taken_s = self._parts_s[live[0], stage]
-            enough = len(taken_s) >= found.frames + self.warm_up
-            assert enough, f"{found.frames} frames of stage {stage} are measured, {len(taken_s)} have passed"
+            enough = len(taken_s) >= measurement.frames + self.warm_up
+            assert enough, f"{measurement.frames} frames of stage {stage} are measured, {len(taken_s)} have passed"
             assert min(taken_s) <= service_s <= max(taken_s), f"stage {stage} took {taken_s}, not {service_s}"
 
     def _counted(self, trial: CountTrial) -> None:
@@ -281,8 +285,8 @@ class Books:
         match record:
             case event_log.TrialJudged():
                 assert self.trying is not None, f"{record}: nothing is being tried"
-                told = self.trying.plan
-                assert record.plan == str(told), f"{record} is written, {told} was tried"
+                tried = self.trying.plan
+                assert record.plan == str(tried), f"{record} is written, {tried} was tried"
             case event_log.Replanned():
                 self.left_by_pause = None
                 expected = self._own_choice()

@@ -74,10 +74,10 @@ class World:
         kept = {key_of(self.machine): self._kept_before()} if rng.random() < 0.3 else {}
         self.auto = random.Random(f"auto {seed}").random() < 0.4
         if self.auto and rng.random() < 0.7:
-            for one, frame_s, alone_s in (("throughput", 1e-3, 5e-3), ("latency", 2e-3, 3e-3)):
+            for objective, frame_s, alone_s in (("throughput", 1e-3, 5e-3), ("latency", 2e-3, 3e-3)):
                 best = self._kept_before()
-                found = replace(best.measurement, service_s=(frame_s,) * len(best.plan.stages), alone_s=alone_s)
-                kept[key_of(self.machine, f"{one}, plain chains")] = replace(best, measurement=found)
+                measurement = replace(best.measurement, service_s=(frame_s,) * len(best.plan.stages), alone_s=alone_s)
+                kept[key_of(self.machine, f"{objective}, plain chains")] = replace(best, measurement=measurement)
         self.shares = random.Random(f"crowd {seed}").random() < 0.25
         self.unprofiled = random.Random(f"profiles {seed}").random() < 0.25  # of its own: the others stay as they were
         by_costs = plain_plan(rng, self.names) if rng.random() < 0.3 and not self.unprofiled else None
@@ -119,14 +119,14 @@ class World:
         self.old_messages: list[ev.TunerSaid | ev.PlacerSaid] = []
         workers = self.workers
         self._carry_out: dict[type, Callable[[Any], None]] = {
-            do.Fill: lambda one: workers.fill(one, lent=False),
+            do.Fill: lambda outward: workers.fill(outward, lent=False),
             do.RunPart: workers.give,
             do.Start: workers.start,
             do.Kill: workers.doom,
             do.PrepareStage: workers.prepare,
             do.RetireEpoch: workers.retire,
-            TellTuner: lambda one: self.tuner.hear(one.message),
-            TellPlacer: lambda one: self.placer.hear(one.message),
+            TellTuner: lambda outward: self.tuner.hear(outward.message),
+            TellPlacer: lambda outward: self.placer.hear(outward.message),
         }
 
     def _place(self, name: str) -> Place:
@@ -192,10 +192,10 @@ class World:
         said = self.cores.handle(event, self.now)
         self.trace.append((self.now, event, said))
         self.books.note(said, available=self.lifecycle.available, searching=self.tuning.searching)
-        for one in said:
-            carry_out = self._carry_out.get(type(one))
+        for outward in said:
+            carry_out = self._carry_out.get(type(outward))
             if carry_out is not None:
-                carry_out(one)
+                carry_out(outward)
         if self.validate:
             check_cores(self.cores)
 
@@ -350,7 +350,7 @@ class World:
             self.now += _FRAME_S
             self.feed(le.FrameArrived(self.frames, "client", None, 1))
         for _ in range(2 * frames):
-            busy = [one for one in self.workers.alive if one.parts and not one.hung]
+            busy = [worker for worker in self.workers.alive if worker.parts and not worker.hung]
             if not busy:
                 return
             for process in busy:
@@ -431,7 +431,7 @@ class World:
         raise AssertionError(f"planning does not come to rest: {description(self.tuning, self.now)}")
 
     def _at_rest(self) -> bool:
-        if self.books.proposed or any(one.building for one in self.workers.alive):
+        if self.books.proposed or any(worker.building for worker in self.workers.alive):
             return False
         live = self.books.live
         serves = live is not None and set(live[1].places) <= set(self.lifecycle.available)
@@ -460,23 +460,23 @@ class World:
             kept = books.kept.get(books.key(books.over))
             assert kept is not None, f"{books.live} is watched, nothing is kept"
             reported = description(self.tuning, self.now)["best_plan"]
-            one = {str(books.live[1]), str(kept.plan), reported}
-            assert len(one) == 1, f"live {books.live[1]}, kept {kept.plan}, reported {reported}"
+            plans = {str(books.live[1]), str(kept.plan), reported}
+            assert len(plans) == 1, f"live {books.live[1]}, kept {kept.plan}, reported {reported}"
 
     def _look_at_what_is_left(self) -> None:
         names = [name for name in self.books.proposed if name[0] is not le.Owner.CLIENT]
         assert (
             set(names)
             == {
-                (one.proposed.owner, one.proposed.number)
-                for one in self.lifecycle.epochs.proposals
-                if one.proposed.owner is not le.Owner.CLIENT
+                (proposal.proposed.owner, proposal.proposed.number)
+                for proposal in self.lifecycle.epochs.proposals
+                if proposal.proposed.owner is not le.Owner.CLIENT
             }
             | self._preparing()
         ), f"{names} were never settled"
         seen = self.books.seen
-        told = seen["trial"] + seen["trial of what cannot run"]
-        assert seen["counted"] == told, f"{seen['counted']} trials are counted, {told} are told"
+        trials = seen["trial"] + seen["trial of what cannot run"]
+        assert seen["counted"] == trials, f"{seen['counted']} trials are counted, {trials} are told"
 
     def _preparing(self) -> set[tuple[le.Owner, int]]:
         preparing = self.lifecycle.epochs.preparing

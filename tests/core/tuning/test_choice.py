@@ -58,7 +58,7 @@ def test_the_seed_is_assigned_as_asked(assign: Assign) -> None:
     wanted = seed([1.0] * 8, MACHINE.places, assign=assign, rng=random.Random(0))
     assert choice(assign=assign).plan(BOTH) == wanted
     # Of alike halves the left one goes to the fastest place, or to the slowest.
-    assert len({choice(assign=its).plan(BOTH) for its in ASSIGNS}) > 1
+    assert len({choice(assign=way).plan(BOTH) for way in ASSIGNS}) > 1
 
 
 @pytest.mark.parametrize("profiles", [Profiles.COMING, Profiles.FAILED])
@@ -126,9 +126,9 @@ def test_what_was_found_for_another_speed_is_not_chosen_until_it_is_back() -> No
     assert (chosen.plan(BOTH), chosen.best(BOTH)) == (SEED, None)
     assert chosen.places_now(BOTH) == (PlaceNow("fast", 1, 1.0), PlaceNow("slow", 2, 5.0))
     assert chosen.places_now(("fast",)) == (PlaceNow("fast", 1, 1.0),)
-    found = best(Plan.of([(0, 7, "fast")]))
-    assert chosen.keep(found, BOTH, "throughput") == key_of(SLOWED) != key_of(MACHINE)
-    assert chosen.plan(BOTH) == found.plan
+    best_plan = best(Plan.of([(0, 7, "fast")]))
+    assert chosen.keep(best_plan, BOTH, "throughput") == key_of(SLOWED) != key_of(MACHINE)
+    assert chosen.plan(BOTH) == best_plan.plan
     chosen.machine = MACHINE
     assert chosen.plan(BOTH) == KEPT
 
@@ -147,10 +147,10 @@ def test_a_best_plan_with_copies_is_not_one_for_plain_chains() -> None:
 
 def test_a_best_plan_of_one_scheme_is_none_of_anothers() -> None:
     chosen = choice(KEPT)
-    found = best(Plan.of([(0, 7, "fast")]))
+    best_plan = best(Plan.of([(0, 7, "fast")]))
     chosen.scheme = "baseline"
-    chosen.keep(found, BOTH, "throughput", "baseline")
-    assert chosen.plan(BOTH) == found.plan
+    chosen.keep(best_plan, BOTH, "throughput", "baseline")
+    assert chosen.plan(BOTH) == best_plan.plan
     chosen.scheme = "opseq"
     assert chosen.best(BOTH) is None
     chosen.scheme = None

@@ -59,7 +59,7 @@ def test_the_faster_engine_serves_after_some_seconds_and_is_kept() -> None:
     assert world.now_s < 20
     assert [keep.best.plan for keep in world.kept] == [copies("openvino")]
     assert world.kept[0].best.measurement.service_s == pytest.approx((0.018,), rel=0.05)
-    (won,) = [record for record in world.told("plans_compared") if record["verdict"] == "better"]
+    (won,) = [record for record in world.events("plans_compared") if record["verdict"] == "better"]
     assert (won["name"], won["against"]) == ("openvino, 2 copies", "onnxruntime, 2 copies")
     assert won["ratio"] == pytest.approx(10 / 6, rel=0.05)
     assert won["seconds"] == pytest.approx(0.009, rel=0.05)
@@ -79,7 +79,7 @@ def test_what_is_as_good_does_not_replace_what_serves() -> None:
         world = World(truth(onnxruntime_2=0.02, openvino_2=0.02), noise=0.03, seed=seed)
         world.serve(60, until=lambda: world.state is State.WATCHING)  # noqa: B023 (it is called at once)
         assert world.plan == copies()
-        assert {record["verdict"] for record in world.told("plans_compared")} == {"not_better"}
+        assert {record["verdict"] for record in world.events("plans_compared")} == {"not_better"}
 
 
 def test_each_objective_waits_for_its_load() -> None:
@@ -118,7 +118,7 @@ def test_frames_that_a_target_keeps_out_are_the_load_of_throughput(target_s: flo
     world = World(OPENVINO_FASTER, target_s=target_s)
     world.serve(60, until=lambda: world.state is State.WATCHING)
     assert world.plan == copies("openvino")
-    assert "no_load" not in {record["verdict"] for record in world.told("plans_compared")}
+    assert "no_load" not in {record["verdict"] for record in world.events("plans_compared")}
     assert world.refused or target_s > 0.06
 
 
@@ -187,7 +187,7 @@ def test_frames_that_stop_coming_end_the_comparison_with_what_served() -> None:
     world.serve(30, until=lambda: world.lifecycle.beside is not None)
     world.serve(30, in_flight=0)
     assert (world.plan, world.lifecycle.beside, world.state) == (copies(), None, State.PROFILING)  # a search waits
-    assert [record["verdict"] for record in world.told("plans_compared")] == ["no_load"]
+    assert [record["verdict"] for record in world.events("plans_compared")] == ["no_load"]
     world.serve(60, until=lambda: world.state is State.WATCHING)
     assert world.plan == copies("openvino")
 
@@ -208,7 +208,7 @@ def test_a_load_that_comes_and_goes_does_not_begin_comparisons_over_and_over() -
     for _ in range(150):  # bursts of half a second
         world.serve(0.5, in_flight=6)
         world.serve(0.5, in_flight=1)
-    assert 1 <= len(world.told("comparison_began")) <= 6
+    assert 1 <= len(world.events("comparison_began")) <= 6
     assert world.lifecycle.beside is None or world.state is State.COMPARING
 
 
@@ -219,7 +219,7 @@ def test_a_load_that_comes_for_seconds_at_a_time_is_enough_in_the_end(objective:
     for _ in range(20):
         world.serve(2.2, in_flight=6)
         world.serve(30, in_flight=0)
-    compared = [record for record in world.told("plans_compared") if record["objective"] == "throughput"]
+    compared = [record for record in world.events("plans_compared") if record["objective"] == "throughput"]
     judged = Counter(record["plan"] for record in compared if record["verdict"] in ("better", "not_better"))
     assert judged == Counter(map(str, (copies("openvino"), team(), team("openvino"))))
     assert [keep.best.plan for keep in world.kept][:1] == [copies("openvino")]
@@ -234,7 +234,7 @@ def test_a_candidate_that_becomes_known_while_the_load_is_away_is_compared_as_we
     cut = Plan((Stage(((0, 1),), (("core0",),)), Stage(((2, 3),), (("core1",),))))
     world.post(ev.PlannedAhead({"throughput": cut}))
     world.serve(60, until=lambda: bool(world.kept))
-    compared = {record["plan"] for record in world.told("plans_compared") if record["verdict"] != "no_load"}
+    compared = {record["plan"] for record in world.events("plans_compared") if record["verdict"] != "no_load"}
     assert compared == set(map(str, (copies("openvino"), team(), team("openvino"), cut)))
 
 
@@ -274,7 +274,7 @@ def test_a_comparison_gives_way_as_soon_as_frames_come_as_for_the_other_objectiv
     world.serve(10, in_flight=8, until=lambda: world.state is State.WATCHING)
     assert world.now_s - begun_s < 1.5
     assert (world.plan, world.failed) == (copies("openvino"), 0)
-    assert not [compared for compared in world.told("plans_compared") if compared["verdict"] == "no_load"]
+    assert not [compared for compared in world.events("plans_compared") if compared["verdict"] == "no_load"]
     world.serve(60, in_flight=1)
     assert world.tuning.switching.plans()["latency"] is not None, "it is compared again when its load comes again"
 
@@ -296,17 +296,17 @@ def test_plans_compared_beside_a_neighbour_are_compared_again_once_it_is_gone() 
     world = beside_others()
     world.others_ratio = 0.4
     world.serve(40, in_flight=1)
-    assert (world.plan, len(world.told("comparison_began"))) == (copies(), 1), "as long as it is there"
+    assert (world.plan, len(world.events("comparison_began"))) == (copies(), 1), "as long as it is there"
     assert world.kept[-1].best.others_ratio == pytest.approx(0.4)
     world.others_ratio = 0.0
     world.serve(30, in_flight=1)
-    first, again = world.told("comparison_began")
+    first, again = world.events("comparison_began")
     assert first["reason"] is None
     assert "40%" in again["reason"]
     assert (world.plan, world.state, world.failed) == (team(), State.WATCHING, 0)
     assert world.kept[-1].best.others_ratio == 0.0
     world.serve(30, in_flight=1)
-    assert len(world.told("comparison_began")) == 2
+    assert len(world.events("comparison_began")) == 2
 
 
 def test_plans_compared_beside_a_neighbour_are_not_compared_again_if_it_is_back_when_frames_come() -> None:
@@ -317,10 +317,10 @@ def test_plans_compared_beside_a_neighbour_are_not_compared_again_if_it_is_back_
     world.serve(20, in_flight=0)
     world.others_ratio = 0.4
     world.serve(20, in_flight=1)
-    assert (world.plan, world.state, len(world.told("comparison_began"))) == (copies(), State.WATCHING, 1)
+    assert (world.plan, world.state, len(world.events("comparison_began"))) == (copies(), State.WATCHING, 1)
     world.others_ratio = 0.0
     world.serve(30, in_flight=1)
-    assert (world.plan, world.state, len(world.told("comparison_began"))) == (team(), State.WATCHING, 2)
+    assert (world.plan, world.state, len(world.events("comparison_began"))) == (team(), State.WATCHING, 2)
 
 
 def test_the_start_of_another_program_is_no_reason_to_compare_again() -> None:
@@ -332,7 +332,7 @@ def test_the_start_of_another_program_is_no_reason_to_compare_again() -> None:
     world.serve(0.3, in_flight=1)
     world.others_ratio = 0.0
     world.serve(200, in_flight=1)
-    assert (world.plan, world.state, len(world.told("comparison_began"))) == (team(), State.WATCHING, 1)
+    assert (world.plan, world.state, len(world.events("comparison_began"))) == (team(), State.WATCHING, 1)
     assert 0 < world.kept[-1].best.others_ratio < 0.1
 
 
@@ -353,7 +353,7 @@ def test_a_neighbour_that_comes_back_for_every_comparison_is_not_waited_for_ofte
         world.others_ratio = 0.0
         world.serve(20, in_flight=0)
         world.serve(6, in_flight=1, until=lambda: world.state is not State.WATCHING)
-    assert 3 <= len(world.told("comparison_began")) <= 6
+    assert 3 <= len(world.events("comparison_began")) <= 6
     assert (world.plan, world.failed) == (copies(), 0)
 
 
@@ -361,7 +361,7 @@ def test_what_cannot_be_built_is_told_and_the_next_is_tried() -> None:
     world = World(OPENVINO_FASTER, refuse=lambda plan: plan == copies("openvino"))
     world.serve(60, until=lambda: world.state is State.WATCHING)
     assert world.plan == team("openvino")
-    (failed,) = [record for record in world.told("plans_compared") if record["verdict"] == "cannot_run"]
+    (failed,) = [record for record in world.events("plans_compared") if record["verdict"] == "cannot_run"]
     assert failed["name"] == "openvino, 2 copies"
     assert "the engine raised" in failed["reason"]
     assert world.failed == 0
@@ -393,7 +393,7 @@ def test_bfloat16_serves_where_it_is_permitted_and_rules_out_nobody_where_it_is_
     world.post(ev.ProfilerSaid(EnginesCompared(EnginesTried((default, other, coarse)))))
     world.serve(60, until=lambda: world.state is State.WATCHING)
     assert world.plan == copies("openvino_bf16" if permitted else "openvino")
-    (engines_found,) = world.told("engines_found")
+    (engines_found,) = world.events("engines_found")
     assert ("openvino_bf16" in engines_found["usable"]) is permitted
     assert ("openvino_bf16" in engines_found["left_out"]) is not permitted
 
@@ -420,7 +420,7 @@ def test_runs_of_several_frames_serve_where_they_are_faster() -> None:
     world = unprofiled(World(in_fours, tried=in_runs(1.6), most_batch=8))
     world.serve(60, in_flight=40, until=lambda: world.state is State.WATCHING)
     assert str(world.plan) == "core0, core1: 0-3 x4"
-    ratios = {record["name"]: record["ratio"] for record in world.told("plans_compared")}
+    ratios = {record["name"]: record["ratio"] for record in world.events("plans_compared")}
     assert ratios["onnxruntime, 2 copies, batches of 4"] == pytest.approx(1 / 0.6, rel=0.06)
     world.serve(20, in_flight=1)
     assert world.state is State.WATCHING, "runs of one frame take longer for each, and say nothing of a drift"
@@ -465,13 +465,13 @@ def test_runs_that_were_tried_with_few_frames_are_tried_once_more_with_many() ->
     world = unprofiled(World(in_fours, tried=in_runs(1.6), most_batch=8))
     world.serve(60, in_flight=4, until=lambda: world.state is State.WATCHING)
     world.serve(20, in_flight=15)
-    assert (world.plan, len(world.told("comparison_began"))) == (copies(), 1)
+    assert (world.plan, len(world.events("comparison_began"))) == (copies(), 1)
     world.serve(20, in_flight=16)
     assert str(world.plan) == "core0, core1: 0-3 x4"
     assert world.state is State.WATCHING
     world.serve(60, in_flight=40)
-    assert [len(record["candidates"]) for record in world.told("comparison_began")[1:]] == [1, 1]
-    assert [record["stages"][0]["batch"] for record in world.told("plans_compared")[-2:]] == [4, 8]
+    assert [len(record["candidates"]) for record in world.events("comparison_began")[1:]] == [1, 1]
+    assert [record["stages"][0]["batch"] for record in world.events("plans_compared")[-2:]] == [4, 8]
     assert str(world.plan) == "core0, core1: 0-3 x4"
     assert (world.failed, world.kept[-1].best.plan) == (0, world.plan)
 
@@ -484,11 +484,11 @@ def test_runs_are_tried_with_many_frames_beside_the_plan_of_an_earlier_run(is_fa
     took = in_fours if is_faster else lambda stage: 0.03 if stage.batch == 1 else 0.06
     world = World(took, tried=in_runs(1.6), most_batch=8, kept=kept)
     world.serve(20, in_flight=4)
-    assert (world.plan, world.state, world.told("comparison_began")) == (copies(), State.WATCHING, [])
+    assert (world.plan, world.state, world.events("comparison_began")) == (copies(), State.WATCHING, [])
     world.serve(60, in_flight=40)
     assert str(world.plan) == ("core0, core1: 0-3 x4" if is_faster else str(copies()))
-    assert (world.state, world.failed, world.told("search_began")) == (State.WATCHING, 0, [])
-    assert len(world.told("comparison_began")) == 1
+    assert (world.state, world.failed, world.events("search_began")) == (State.WATCHING, 0, [])
+    assert len(world.events("comparison_began")) == 1
 
 
 def test_many_frames_that_go_away_amid_the_comparison_of_runs_leave_what_served() -> None:
@@ -508,7 +508,7 @@ def test_plans_compared_beside_a_neighbour_are_compared_again_though_a_later_com
     assert (world.plan, world.state) == (copies(), State.WATCHING)
     world.others_ratio = 0.0
     world.serve(60, in_flight=4)
-    assert "40%" in str(world.told("comparison_began")[-1]["reason"])
+    assert "40%" in str(world.events("comparison_began")[-1]["reason"])
     assert world.kept[-1].best.others_ratio == 0.0
 
 
@@ -535,7 +535,7 @@ def test_engines_that_are_told_later_are_waited_for() -> None:
     world.post(ev.ProfilerSaid(EnginesCompared(TRIED)))
     world.serve(60, until=lambda: world.state is State.WATCHING)
     assert world.plan == copies("openvino")
-    (engines,) = world.told("engines_found")
+    (engines,) = world.events("engines_found")
     assert engines["usable"] == ["onnxruntime", "openvino"]
 
 
@@ -544,7 +544,7 @@ def test_layers_are_measured_once_plans_have_been_compared() -> None:
     world.serve(5)
     world.post(ev.ProfilerSaid(EnginesCompared(TRIED)))
     world.serve(60, until=lambda: bool(world.layers_s))
-    assert world.told("comparison_ended")
+    assert world.events("comparison_ended")
     assert world.plan == copies("openvino")
     world.serve(5)
     assert len(world.layers_s) == 1
@@ -564,12 +564,12 @@ def test_layers_wait_until_the_winner_is_measured_and_the_other_load_may_come() 
     """However long that takes: single frames that come then compare plans at once."""
     world = World(lambda stage: 0.1 if stage.engine == "openvino" else 0.2, objective="auto", tried=None)
     world.post(ev.ProfilerSaid(EnginesCompared(TRIED)))
-    world.serve(120, until=lambda: bool(world.told("comparison_ended")))
+    world.serve(120, until=lambda: bool(world.events("comparison_ended")))
     ended_s = world.now_s
     world.serve(60, until=lambda: len(world.kept) == 1)
     assert world.now_s > ended_s + PROFILER_WAITS_S
     world.serve(120, in_flight=1, until=lambda: len(world.kept) == 2)
-    assert [record["objective"] for record in world.told("comparison_began")] == ["throughput", "latency"]
+    assert [record["objective"] for record in world.events("comparison_began")] == ["throughput", "latency"]
     assert not world.layers_s
     world.serve(5, in_flight=0)
     assert len(world.layers_s) == 1
@@ -582,9 +582,9 @@ def test_single_frames_compare_nothing_while_layers_are_measured() -> None:
     world.serve(3, in_flight=0)
     assert world.layers_s
     world.serve(20, in_flight=1)
-    assert not world.told("comparison_began")
+    assert not world.events("comparison_began")
     world.post(ev.ProfilerSaid(NotProfiled("it cannot be")))
-    world.serve(60, in_flight=1, until=lambda: bool(world.told("comparison_ended")))
+    world.serve(60, in_flight=1, until=lambda: bool(world.events("comparison_ended")))
     assert world.plan == team("onnxruntime-spin")
 
 
@@ -596,10 +596,10 @@ def test_what_a_plan_takes_while_layers_are_measured_is_no_drift() -> None:
     world.serve(3)
     world.truth = slow
     world.serve(10)
-    assert not world.told("drift")
+    assert not world.events("drift")
     world.post(ev.ProfilerSaid(NotProfiled("it cannot be")))
-    world.serve(20, until=lambda: bool(world.told("drift")))
-    assert world.told("drift")
+    world.serve(20, until=lambda: bool(world.events("drift")))
+    assert world.events("drift")
 
 
 def duelling() -> World:
@@ -630,7 +630,7 @@ def test_a_pause_leaves_what_led_so_far() -> None:
 
 def test_a_pause_while_a_challenger_is_built_does_not_let_it_serve() -> None:
     world = World(OPENVINO_FASTER)
-    world.serve(30, until=lambda: bool(world.told("comparison_began")))
+    world.serve(30, until=lambda: bool(world.events("comparison_began")))
     challenger = world.lives[-1]
     world.post(ev.PauseAsked("asked"))
     world.serve(5)
@@ -658,7 +658,7 @@ def test_on_many_places_half_size_teams_and_fewer_copies_are_tried_too() -> None
 
     world = World(crowded, names=names, tried=EnginesTried(TRIED.engines[:1]))
     world.serve(60, in_flight=16, until=lambda: world.state is State.WATCHING)
-    (began,) = world.told("comparison_began")
+    (began,) = world.events("comparison_began")
     assert set(began["candidates"]) == {
         "onnxruntime, a team of 8",
         "onnxruntime, 2 teams of 4",
@@ -731,7 +731,7 @@ def test_plans_with_batches_that_lose_or_cannot_run_are_tried_once(in_flight: in
     world.serve(60, in_flight=4, until=lambda: world.state is State.WATCHING)
     world.serve(50, in_flight=in_flight)
     assert (world.plan, world.state, world.failed) == (copies(), State.WATCHING, 0)
-    assert len(world.told("comparison_began")) <= 3
+    assert len(world.events("comparison_began")) <= 3
 
 
 def test_what_was_better_before_the_load_went_away_is_found_again() -> None:
@@ -739,7 +739,7 @@ def test_what_was_better_before_the_load_went_away_is_found_again() -> None:
     world.serve(60, in_flight=4, until=lambda: world.state is State.WATCHING)
 
     def won() -> int:
-        return sum(record["verdict"] == "better" for record in world.told("plans_compared"))
+        return sum(record["verdict"] == "better" for record in world.events("plans_compared"))
 
     before = won()
     world.serve(60, in_flight=40, until=lambda: won() > before)
@@ -771,11 +771,11 @@ def test_a_worker_that_dies_amid_a_window_does_not_decide_a_comparison() -> None
         return carry_out(instruction)
 
     world._carry_out = slowly  # type: ignore[method-assign]
-    while not world.told("plans_compared"):
+    while not world.events("plans_compared"):
         world.serve(5, until=lambda: world.plan == challenger)
         world.kill("core0")
         world.serve(1.0, until=lambda: world.plan != challenger)
         while starting:
             world.post(starting.pop())
         world.serve(5, until=lambda: world.plan != challenger)
-    assert world.told("plans_compared")[0]["verdict"] == "better"
+    assert world.events("plans_compared")[0]["verdict"] == "better"

@@ -56,7 +56,7 @@ class Daemon:
             self.post(le.StagePrepared(order.epoch, order.stage, order.incarnation))
 
     def all(self, kind: type[SaidT]) -> list[SaidT]:
-        return [one for one in self.said if isinstance(one, kind)]
+        return [outward for outward in self.said if isinstance(outward, kind)]
 
 
 @pytest.fixture
@@ -130,8 +130,8 @@ def test_what_a_proposal_carries_comes_back_with_its_end(daemon: Daemon) -> None
     daemon.prepare()
     daemon.now_s = 1.0
     daemon.post(le.PlaceDown("left"), "an operator")
-    (proposed,) = [one for one in daemon.all(le.PlanProposed) if one.under == 1]
-    (started,) = [one for one in daemon.all(do.EpochStarted) if one.epoch == 2]
+    (proposed,) = [event for event in daemon.all(le.PlanProposed) if event.under == 1]
+    (started,) = [instruction for instruction in daemon.all(do.EpochStarted) if instruction.epoch == 2]
     assert (proposed.cause, started.proposed) == ("an operator", proposed)
 
 

@@ -31,10 +31,10 @@ def placed(devices: GreedyPlacement, *work: tuple[int, int], ratios: dict[str, f
 
 
 def test_a_stage_is_on_the_device_that_takes_the_least_for_all_of_it() -> None:
-    found = at_once((1, 3), (2, 1), (5, 2))
-    assert placed(found, (0, 2)) == "bbb"
-    assert placed(found, (0, 1)) == "aa"
-    assert placed(found, (0, 0), (2, 2)) == "bb"
+    greedy = at_once((1, 3), (2, 1), (5, 2))
+    assert placed(greedy, (0, 2)) == "bbb"
+    assert placed(greedy, (0, 1)) == "aa"
+    assert placed(greedy, (0, 0), (2, 2)) == "bb"
 
 
 def test_as_slow_as_it_is_now() -> None:
@@ -52,21 +52,21 @@ def test_what_none_can_run_alone_is_parted() -> None:
 
 class TestGroups:
     def test_what_a_device_runs_as_one_counts_once(self) -> None:
-        found = at_once((4, 3), (4, 3), (4, 5), groups=(GroupCost((0, 1), 0, 2.0),))
-        assert placed(found, (0, 2)) == "aaa"
-        assert placed(found, (1, 1)) == "b"
-        assert placed(found, (0, 0), (1, 1)) == "bb"  # runs are segments of their own
+        greedy = at_once((4, 3), (4, 3), (4, 5), groups=(GroupCost((0, 1), 0, 2.0),))
+        assert placed(greedy, (0, 2)) == "aaa"
+        assert placed(greedy, (1, 1)) == "b"
+        assert placed(greedy, (0, 0), (1, 1)) == "bb"  # runs are segments of their own
 
     def test_members_that_cannot_run_alone(self) -> None:
-        found = at_once((4,), (NO,), (4,), groups=(GroupCost((0, 1), 0, 2.0),))
-        assert placed(found, (0, 2)) == "aaa"
-        assert placed(found, (1, 2)) is None
+        greedy = at_once((4,), (NO,), (4,), groups=(GroupCost((0, 1), 0, 2.0),))
+        assert placed(greedy, (0, 2)) == "aaa"
+        assert placed(greedy, (1, 2)) is None
 
     def test_what_no_device_can_run_alone_is_not_torn_from_its_group(self) -> None:
         """The first device runs no Relu, the second it and a Conv as one, and nothing else."""
-        found = at_once((1, NO), (NO, NO), (1, NO), groups=(GroupCost((0, 1), 1, 2.0),))
-        assert placed(found, (0, 2)) == "bba"
-        assert placed(found, (1, 2)) is None
+        greedy = at_once((1, NO), (NO, NO), (1, NO), groups=(GroupCost((0, 1), 1, 2.0),))
+        assert placed(greedy, (0, 2)) == "bba"
+        assert placed(greedy, (1, 2)) is None
 
 
 def test_what_none_can_run() -> None:
@@ -80,7 +80,9 @@ def test_every_operator_is_where_it_can_run(seed: int) -> None:
     time_s = rng.uniform(1, 9, (12, 3))
     time_s[rng.uniform(size=time_s.shape) < 0.4] = NO
     time_s[~np.isfinite(time_s).any(axis=1), 0] = 1.0
-    found = placed(at_once(*map(tuple, time_s)), (0, 4), (7, 11))
-    assert found is not None
+    devices = placed(at_once(*map(tuple, time_s)), (0, 4), (7, 11))
+    assert devices is not None
     operators = [*range(5), *range(7, 12)]
-    assert all(math.isfinite(time_s[operator, "abc".index(on)]) for operator, on in zip(operators, found, strict=True))
+    assert all(
+        math.isfinite(time_s[operator, "abc".index(on)]) for operator, on in zip(operators, devices, strict=True)
+    )

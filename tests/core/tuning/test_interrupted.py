@@ -178,7 +178,7 @@ class TestComparisons:
         world.serve(60)
         assert deaths
         assert world.plan == copies("openvino")
-        assert "cannot_run" not in [record["verdict"] for record in world.told("plans_compared")]
+        assert "cannot_run" not in [record["verdict"] for record in world.events("plans_compared")]
 
 
 def test_a_pause_stays_one_though_the_best_plan_cannot_go_live() -> None:
@@ -285,16 +285,16 @@ def test_what_was_searched_beside_another_program_is_compared_and_searched_again
             world.tune()
 
     play(120, lambda: world.state is State.TUNING)
-    assert len(world.told("comparison_began")) == 1
+    assert len(world.events("comparison_began")) == 1
     world.others_ratio = 0.4
     play(120, lambda: world.state is State.WATCHING)
     play(15)
-    assert len(world.told("comparison_began")) == 1, "as long as it is there"
-    searched = len(world.told("tuning_began"))
+    assert len(world.events("comparison_began")) == 1, "as long as it is there"
+    searched = len(world.events("tuning_began"))
     world.others_ratio = 0.0
-    play(60, lambda: len(world.told("tuning_began")) > searched and world.state is State.WATCHING)
+    play(60, lambda: len(world.events("tuning_began")) > searched and world.state is State.WATCHING)
     play(15)
-    assert len(world.told("comparison_began")) == 2
+    assert len(world.events("comparison_began")) == 2
 
 
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(6, 200))])

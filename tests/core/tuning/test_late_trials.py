@@ -19,7 +19,7 @@ def test_a_trial_of_an_earlier_search_does_not_stay() -> None:
     """R5: the best plan of the last search was live, kept and watched; it is where the search begins again."""
     worlds = (world for world in map(World, range(100)) if len(world.names) > 2 and not world.devices)
     worlds = (world for world in worlds if world.tuning.choice.profiles in (Profiles.UNWANTED, Profiles.KNOWN))
-    begun = (one for one in worlds if one.tuning.options and not one.tuning.choice.best(one.names))
+    begun = (world for world in worlds if world.tuning.options and not world.tuning.choice.best(world.names))
     world = next(world for world in begun if _has_gone_live(world))
     tuning, live = world.tuning, world.lifecycle.live
     assert live is not None

@@ -36,11 +36,11 @@ def a_day(
 
 @pytest.mark.parametrize("utilisation", [0.05, 0.3, 0.5, 0.6, 0.75, 0.9, 1.2])
 def test_no_load_is_served_much_slower_than_by_the_better_plan(utilisation: float) -> None:
-    found = a_day(lambda: steady(utilisation), TWO, 40.0)
-    auto, better_s = found[None], min(found[one].mean_s() for one in OBJECTIVES)
+    days = a_day(lambda: steady(utilisation), TWO, 40.0)
+    auto, better_s = days[None], min(days[objective].mean_s() for objective in OBJECTIVES)
     assert len(auto.changes) <= 1
     assert auto.mean_s(since_s=3.0) <= 1.1 * better_s
-    assert auto.refused <= found["throughput"].refused + 256
+    assert auto.refused <= days["throughput"].refused + 256
 
 
 @pytest.mark.parametrize(("frame_s", "within_s"), [(SMALL_S, 1.3), (0.02, 3.0)])
@@ -193,8 +193,8 @@ def test_a_new_plan_begins_with_what_comes_after_it() -> None:
 
 def test_many_places_are_busy_later() -> None:
     """Where frames by chance would be quicker by themselves on the other plan: 1 + U / 2 (1 - U) times as slow."""
-    assert busy_from(*(TWO[one].times for one in ("latency", "throughput"))) == 0.7
-    busy = busy_from(*(EIGHT[one].times for one in ("latency", "throughput")))
+    assert busy_from(*(TWO[objective].times for objective in ("latency", "throughput"))) == 0.7
+    busy = busy_from(*(EIGHT[objective].times for objective in ("latency", "throughput")))
     assert 1 + busy / (2 * (1 - busy)) == pytest.approx(EIGHT["throughput"].service_s / EIGHT["latency"].service_s)
 
 

@@ -199,10 +199,10 @@ class ChoosesForTheFiledMachine(Choice):
 class TakesTheLatestForTheBest(SearchRun):
     """Better is better beyond noise."""
 
-    def judge(self, plan: Plan, found: Measurement) -> str:
-        verdict = super().judge(plan, found)
-        if found.can_run:
-            self.best = plan, found
+    def judge(self, plan: Plan, measurement: Measurement) -> str:
+        verdict = super().judge(plan, measurement)
+        if measurement.can_run:
+            self.best = plan, measurement
         return verdict
 
 
@@ -240,15 +240,15 @@ def first_break(mutant: type, *, validate: bool) -> BrokenPromise | None:
     for seed in range(MOST_SEEDS):
         try:
             run(seed, mutant, validate=validate)
-        except BrokenPromise as found:
-            return found
+        except BrokenPromise as failure:
+            return failure
     return None
 
 
 @pytest.mark.parametrize("validate", [True, False], ids=["with invariants", "from outside"])
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_broken_rule_is_found(mutant: type, validate: bool) -> None:
-    found = first_break(mutant, validate=validate)
-    assert found is not None, f"not found in {MOST_SEEDS} interleavings"
-    assert str(found).startswith("seed "), "the seed comes first, to be played again"
-    assert type(found.__cause__) is AssertionError, "a check said so, it did not merely crash"
+    failure = first_break(mutant, validate=validate)
+    assert failure is not None, f"not found in {MOST_SEEDS} interleavings"
+    assert str(failure).startswith("seed "), "the seed comes first, to be played again"
+    assert type(failure.__cause__) is AssertionError, "a check said so, it did not merely crash"

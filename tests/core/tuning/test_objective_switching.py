@@ -33,7 +33,7 @@ def calm(world: World, looks: int = 10) -> None:
     world.look(looks, frames_per_s=20, in_flight=1)
 
 
-def told(world: World) -> dict[str, Any]:
+def described(world: World) -> dict[str, Any]:
     check_cores(world.cores)
     return description(world.tuning, world.now_s)
 
@@ -46,8 +46,12 @@ def world() -> World:
 
 def test_a_start_with_both_plans_known_is_with_the_quick_one(world: World) -> None:
     assert (world.plan, world.tuning.state) == (ONLY_FAST, State.WATCHING)
-    assert [told(world)[name] for name in ("objective", "serves", "utilisation")] == ["auto", "latency", None]
-    assert told(world)["plans"]["throughput"] == {"plan": str(BEST), "throughput_fps": 1 / 0.006, "latency_s": 0.012}
+    assert [described(world)[name] for name in ("objective", "serves", "utilisation")] == ["auto", "latency", None]
+    assert described(world)["plans"]["throughput"] == {
+        "plan": str(BEST),
+        "throughput_fps": 1 / 0.006,
+        "latency_s": 0.012,
+    }
     busy(world, looks=1)
     assert world.plan == ONLY_FAST
 
@@ -55,21 +59,21 @@ def test_a_start_with_both_plans_known_is_with_the_quick_one(world: World) -> No
 def test_a_start_that_knows_one_of_them_is_with_the_one_for_throughput() -> None:
     for kept in ({}, {key: best for key, best in KEPT.items() if best is QUICK}):
         world = World(kept, objective="auto")
-        assert (world.plan, world.tuning.state, told(world)["serves"]) == (SEED, State.TUNING, "throughput")
+        assert (world.plan, world.tuning.state, described(world)["serves"]) == (SEED, State.TUNING, "throughput")
 
 
 def test_the_plan_changes_with_the_load_and_nothing_is_measured_for_it(world: World) -> None:
     busy(world)
-    assert (world.plan, world.tuning.state, told(world)["serves"]) == (BEST, State.WATCHING, "throughput")
-    assert told(world)["best_plan"] == str(BEST) == str(world.tuning.watched)
+    assert (world.plan, world.tuning.state, described(world)["serves"]) == (BEST, State.WATCHING, "throughput")
+    assert described(world)["best_plan"] == str(BEST) == str(world.tuning.watched)
     assert world.tuning.drift.baseline.measured == MOST.measurement
     calm(world)
-    assert (world.plan, world.tuning.state, told(world)["serves"]) == (ONLY_FAST, State.WATCHING, "latency")
+    assert (world.plan, world.tuning.state, described(world)["serves"]) == (ONLY_FAST, State.WATCHING, "latency")
     busy(world)
     assert world.plan == BEST
     changes = world.events("objective_changed")
-    assert [one["objective"] for one in changes] == ["throughput", "latency", "throughput"]
-    assert [one["plan"] for one in changes] == [str(BEST), str(ONLY_FAST), str(BEST)]
+    assert [change["objective"] for change in changes] == ["throughput", "latency", "throughput"]
+    assert [change["plan"] for change in changes] == [str(BEST), str(ONLY_FAST), str(BEST)]
     assert changes[0]["utilisation"] > 0.7
     assert "(from 70%) and frames wait" in changes[0]["reason"]
     assert "< 50%" in changes[1]["reason"]
@@ -89,7 +93,7 @@ def test_the_plan_that_the_load_leaves_is_kept_as_long_as_memory_is_free(world: 
         load(world)
         assert epochs() == led, "nothing is built again"
     assert [change["plan"] for change in world.events("objective_changed")] == [str(BEST), str(ONLY_FAST), str(BEST)]
-    assert told(world)["best_plan"] == str(BEST) == str(world.tuning.watched)
+    assert described(world)["best_plan"] == str(BEST) == str(world.tuning.watched)
     world.post(ev.HostSeen(0.0, free_ratio=0.25))
     assert epochs() == [2, 1]
     world.post(ev.HostSeen(0.0, free_ratio=0.24))
@@ -126,11 +130,11 @@ def test_with_a_target_most_frames_within_it_count_whatever_the_load_is(world: W
     world.tuning.choice.target_s = 0.1
     for load in (calm, busy, calm):
         load(world)
-        assert (world.plan, told(world)["serves"]) == (BEST, "throughput")
+        assert (world.plan, described(world)["serves"]) == (BEST, "throughput")
     world.tuning.choice.target_s = 0.011  # the plan for throughput takes 12 ms for a frame by itself
     for load in (calm, busy):
         load(world)
-        assert (world.plan, told(world)["serves"]) == (ONLY_FAST, "latency")
+        assert (world.plan, described(world)["serves"]) == (ONLY_FAST, "latency")
 
 
 def test_with_a_target_the_same_plan_for_both_is_not_changed() -> None:
@@ -162,34 +166,34 @@ def test_it_is_watched_on(world: World) -> None:
     assert world.events("objective_changed")[1:] == []
     world.serve_until(State.WATCHING)
     calm(world)
-    assert (world.plan, told(world)["serves"]) == (ONLY_FAST, "latency")
+    assert (world.plan, described(world)["serves"]) == (ONLY_FAST, "latency")
 
 
 def test_what_is_not_known_is_searched_for_when_the_load_asks_for_it_and_frames_come() -> None:
     world = World(objective="auto")
     world.layer_s["slow"] = 0.0034  # so that its walk for throughput meets a plan that is quicker
     world.serve_until(State.WATCHING)
-    assert (world.plan, told(world)["serves"]) == (BEST, "throughput")
+    assert (world.plan, described(world)["serves"]) == (BEST, "throughput")
     world.look(40, frames_per_s=0, in_flight=0)
     assert world.tuning.state is State.WATCHING
     busy(world, looks=40)
     assert world.tuning.state is State.WATCHING
     calm(world)
-    assert (world.tuning.state, told(world)["serves"]) == (State.TUNING, "latency")
+    assert (world.tuning.state, described(world)["serves"]) == (State.TUNING, "latency")
     world.serve_until(State.WATCHING)
     began = world.events("tuning_began")
-    assert [one["objective"] for one in began] == ["throughput", "latency"]
+    assert [event["objective"] for event in began] == ["throughput", "latency"]
     assert "< 50%" in began[1]["reason"]
     quick = world.plan
     assert quick.stages[0].layer_count > BEST.stages[0].layer_count
-    assert set(told(world)["plans"]) == {"throughput", "latency"}
+    assert set(described(world)["plans"]) == {"throughput", "latency"}
 
     def search(kind: str) -> list[tuple[int, str | None, int]]:
         return [(event["run"], event["plan"], event["trials"]) for event in world.events(kind)]
 
     def reported() -> tuple[int, str | None, int]:
         """The search that `status` reports: its number, what it has found, and how many plans it has measured."""
-        tuner = told(world)
+        tuner = described(world)
         return tuner["run"], tuner["best_plan"], tuner["trials"]
 
     ended = search("tuning_ended")
@@ -207,11 +211,11 @@ def test_a_search_for_latency_gives_way_to_many_frames_and_is_begun_again_later(
     calm(world)
     assert (world.tuning.state, world.tuning.search.objective) == (State.TUNING, "latency")
     busy(world, looks=6)
-    assert (world.plan, world.tuning.state, told(world)["serves"]) == (BEST, State.WATCHING, "throughput")
+    assert (world.plan, world.tuning.state, described(world)["serves"]) == (BEST, State.WATCHING, "throughput")
     calm(world, looks=12)
     assert world.tuning.state is State.WATCHING, "not again at once"
     calm(world, looks=40)
-    assert (world.tuning.state, told(world)["serves"]) == (State.TUNING, "latency")
+    assert (world.tuning.state, described(world)["serves"]) == (State.TUNING, "latency")
     world.serve_until(State.WATCHING)
     assert [began["objective"] for began in world.events("tuning_began")] == ["throughput", "latency", "latency"]
     assert len(world.events("tuning_ended")) == 2
@@ -298,7 +302,7 @@ def test_an_objective_that_is_set_stays_whatever_comes(world: World) -> None:
     world.post(ev.OptionsSet(objective="latency"))
     busy(world, looks=20)
     assert (world.plan, world.events("objective_changed")) == (ONLY_FAST, [])
-    assert [told(world)[name] for name in ("objective", "serves", "utilisation")] == ["latency", "latency", None]
+    assert [described(world)[name] for name in ("objective", "serves", "utilisation")] == ["latency", "latency", None]
     world.post(ev.OptionsSet(objective="auto"))
     busy(world)
     assert world.plan == BEST
@@ -311,7 +315,7 @@ def test_an_objective_that_is_set_while_the_other_plan_is_prepared(world: World,
     world.post(ev.OptionsSet(objective=objective))
     world.release()
     world.serve_until(State.WATCHING)
-    assert told(world)["objective"] == told(world)["serves"] == objective
+    assert described(world)["objective"] == described(world)["serves"] == objective
     assert (world.plan == BEST) is (objective == "throughput")
 
 
@@ -335,7 +339,7 @@ def test_without_a_place_the_plans_of_those_that_are_left_count(world: World) ->
     world.post(ev.PlaceReturned("slow"))
     world.serve_until(State.WATCHING)
     busy(world)
-    assert (world.plan, told(world)["serves"]) == (BEST, "throughput")
+    assert (world.plan, described(world)["serves"]) == (BEST, "throughput")
 
 
 def test_a_machine_that_has_changed_is_searched_before_the_load_is_followed(world: World) -> None:

@@ -33,15 +33,15 @@ def test_a_band_that_is_wider_already_stays() -> None:
 def test_95_pairs_in_100_of_one_plan_agree(deviation: float) -> None:
     rng = random.Random(1)
     known = Repeatability()
-    found = []
+    measurements = []
     for number in range(300):
         drift = rng.gauss(0, deviation)
         measured = of(math.exp(drift), 0.9 * math.exp(drift), band=1e-6)
         known.observe(PLAN, measured)
         if number >= 100:
-            found.append(known.widen(measured))
-    pairs = list(combinations(found, 2))
-    beyond = sum(not one.agrees_with(other) for one, other in pairs) / len(pairs)
+            measurements.append(known.widen(measured))
+    pairs = list(combinations(measurements, 2))
+    beyond = sum(not first.agrees_with(other) for first, other in pairs) / len(pairs)
     assert 0.02 < beyond < 0.1
 
 

@@ -106,8 +106,8 @@ def test_a_plan_that_cannot_go_live_is_a_trial_that_lost() -> None:
     assert lost["trouble"] == says("dropped: fast could … it: no room")
     assert lost["throughput_fps"] is None
     assert sum(end.plan == bad for end in world.ends) == ATTEMPTS
-    (told,) = (m.measurement for m in world.told if not m.measurement.can_run)
-    assert (told.frames, told.failed_stage) == (0, 0)
+    (measurement,) = (m.measurement for m in world.reported if not m.measurement.can_run)
+    assert (measurement.frames, measurement.failed_stage) == (0, 0)
 
 
 def test_where_nothing_tried_can_run_what_serves_stays(world: World) -> None:
@@ -138,8 +138,8 @@ def test_only_a_stage_that_workers_die_of_is_evidence_against_its_layers(
         if not world.held:
             break
     world.step_search()
-    assert not world.told[-1].measurement.can_run
-    assert world.told[-1].measurement.failed_stage == failed
+    assert not world.reported[-1].measurement.can_run
+    assert world.reported[-1].measurement.failed_stage == failed
 
 
 def test_a_plan_that_is_dropped_once_is_tried_again() -> None:
@@ -217,7 +217,7 @@ def test_what_a_search_found_is_kept_for_its_own_objective(world: World) -> None
     world.post(ev.OptionsSet(objective="latency"))
     world.search = world.tuning.search.trying = None
     world.say(tm.Finished(world.tuning.search.number, world.plan, "enough"))
-    assert [one.key for one in world.kept] == [key_of(MACHINE)]
+    assert [kept.key for kept in world.kept] == [key_of(MACHINE)]
 
 
 def test_a_search_begins_without_a_place_that_is_down(world: World) -> None:

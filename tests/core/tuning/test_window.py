@@ -40,19 +40,19 @@ def _feed(
 ) -> tuple[int, Measurement | None]:
     """How many frames it took, and what came of them."""
     for count, seconds in enumerate(service_s, start=1):
-        found = window.add(stage, f"p{stage}", seconds, count * every_s)
-        if found is not None:
-            return count, found
+        measurement = window.add(stage, f"p{stage}", seconds, count * every_s)
+        if measurement is not None:
+            return count, measurement
     return len(service_s), None
 
 
 def test_steady_frames_after_the_warm_up_are_enough() -> None:
-    count, found = _feed(opened(1, 5, 0.0), [9.0] * 5 + [0.01] * 100)
+    count, measurement = _feed(opened(1, 5, 0.0), [9.0] * 5 + [0.01] * 100)
     assert count == 5 + FRAMES
-    assert found is not None
-    assert found.service_s == (0.01,)
-    assert found.frames == FRAMES
-    assert abs(found.took_s - 0.31) < 1e-9
+    assert measurement is not None
+    assert measurement.service_s == (0.01,)
+    assert measurement.frames == FRAMES
+    assert abs(measurement.took_s - 0.31) < 1e-9
 
 
 def test_frames_that_complete_no_measurement_are_not_kept_for_ever() -> None:
@@ -71,10 +71,10 @@ def test_frames_that_complete_no_measurement_are_not_kept_for_ever() -> None:
 def test_every_stage_must_have_its_frames() -> None:
     window = opened(2, 0, 0.0)
     assert _feed(window, [0.01] * 200, stage=0) == (200, None)
-    count, found = _feed(window, [0.02] * 200, stage=1)
+    count, measurement = _feed(window, [0.02] * 200, stage=1)
     assert count == FRAMES
-    assert found is not None
-    assert found.service_s == (0.01, 0.02)
+    assert measurement is not None
+    assert measurement.service_s == (0.01, 0.02)
 
 
 def test_many_stages_are_measured_once_for_so_many_frames_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,27 +97,27 @@ def test_how_busy_a_plan_was_is_told_by_all_frames_and_in_the_time_of_a_stretche
     """Those that are left out again have taken their time, too."""
     for scale in (1.0, 10.0):
         window = Window((EPOCH, Plan.of([(0, 0, "p0")])), [True], 0.0, Conditions(time_scale=scale))
-        now_s, found = 0.0, None
+        now_s, measurement = 0.0, None
         for seconds in [0.001, 0.003] * (KEPT_FRAMES // 2) + [0.001] * 2 * KEPT_FRAMES:
             now_s += seconds * scale
-            found = found or window.add(0, "p0", seconds, now_s)
-        assert found is not None
-        assert found.frames == KEPT_FRAMES
-        assert found.overlap > 0.5
+            measurement = measurement or window.add(0, "p0", seconds, now_s)
+        assert measurement is not None
+        assert measurement.frames == KEPT_FRAMES
+        assert measurement.overlap > 0.5
 
 
 def test_alike_copies_count_as_one() -> None:
     plan = Plan.chain([(0, 5, (("a",), ("b",)))])
     window = Window((EPOCH, plan), [True], 0.0, Conditions())
-    found = None
+    measurement = None
     for i in range(FRAMES):
-        found = window.add(0, "ab"[i % 2], 0.0100 + 0.0001 * (i % 2), 0.005025 * i)
-    assert found is not None
-    assert found.service_s == pytest.approx((0.01005,))
-    assert found.bottleneck_s == pytest.approx(0.005025)
-    assert found.team_s == ((0.0100, 0.0101),)
-    assert found.overlap == pytest.approx(1.0)
-    assert found.latency_s == pytest.approx(0.01005)
+        measurement = window.add(0, "ab"[i % 2], 0.0100 + 0.0001 * (i % 2), 0.005025 * i)
+    assert measurement is not None
+    assert measurement.service_s == pytest.approx((0.01005,))
+    assert measurement.bottleneck_s == pytest.approx(0.005025)
+    assert measurement.team_s == ((0.0100, 0.0101),)
+    assert measurement.overlap == pytest.approx(1.0)
+    assert measurement.latency_s == pytest.approx(0.01005)
 
 
 def test_a_slow_copy_is_waited_for_unless_it_takes_too_long() -> None:
@@ -125,27 +125,29 @@ def test_a_slow_copy_is_waited_for_unless_it_takes_too_long() -> None:
     window = Window((EPOCH, plan), [False], 0.0, Conditions())
     assert all(window.add(0, "fast", 0.010, 0.01 * i) is None for i in range(2 * FRAMES))
     copies = ["slow" if i % 11 == 0 else "fast" for i in range(10 * FRAMES)]
-    frames = [window.add(0, its, 0.100 if its == "slow" else 0.010, 0.64 + 0.009 * i) for i, its in enumerate(copies)]
-    found = next(one for one in frames if one is not None)
-    assert found.team_s == ((0.010, 0.100),)
-    assert found.bottleneck_s == pytest.approx(1 / (100 + 10))
+    frames = [
+        window.add(0, copy, 0.100 if copy == "slow" else 0.010, 0.64 + 0.009 * i) for i, copy in enumerate(copies)
+    ]
+    measurement = next(measured for measured in frames if measured is not None)
+    assert measurement.team_s == ((0.010, 0.100),)
+    assert measurement.bottleneck_s == pytest.approx(1 / (100 + 10))
     unserved = Window((EPOCH, plan), [False], 0.0, Conditions())
     late = [unserved.add(0, "fast", 0.010, 0.1 * i) for i in range(100)]
-    found = next(one for one in late if one is not None)
-    assert found.team_s == ((0.010, math.inf),)
-    assert found.bottleneck_s == 0.010
+    measurement = next(measured for measured in late if measured is not None)
+    assert measurement.team_s == ((0.010, math.inf),)
+    assert measurement.bottleneck_s == 0.010
 
 
 def test_copies_that_never_worked_at_the_same_time_say_so() -> None:
     window = Window((EPOCH, Plan.chain([(0, 5, (("a",), ("b",)))])), [True], 0.0, Conditions())
     frames = [window.add(0, "ab"[i % 2], 0.010, 0.02 * i) for i in range(FRAMES)]
-    found = frames[-1]
-    assert found is not None
-    assert found.overlap == pytest.approx(0.25)
+    measurement = frames[-1]
+    assert measurement is not None
+    assert measurement.overlap == pytest.approx(0.25)
     busier = Measurement((0.0055,), 0.01, 32, 1.0)
-    assert found.bottleneck_s < busier.bottleneck_s
-    assert not found.is_better_than(busier)
-    assert not found.is_better_than(busier, "latency")
+    assert measurement.bottleneck_s < busier.bottleneck_s
+    assert not measurement.is_better_than(busier)
+    assert not measurement.is_better_than(busier, "latency")
 
 
 def test_frames_that_met_no_other_tell_the_latency() -> None:
@@ -153,31 +155,31 @@ def test_frames_that_met_no_other_tell_the_latency() -> None:
     for _ in range(9):
         window.add_alone(0.025)
     _feed(window, [0.01] * 40, stage=0)
-    _, found = _feed(window, [0.01] * 40, stage=1)
-    assert found is not None
-    assert found.latency_s == 0.025
+    _, measurement = _feed(window, [0.01] * 40, stage=1)
+    assert measurement is not None
+    assert measurement.latency_s == 0.025
 
 
 def test_a_disturbance_passes() -> None:
     rng = random.Random(1)
     noisy = [0.01 * rng.uniform(1, 4) for _ in range(100)]
-    count, found = _feed(opened(1, 0, 0.0), noisy + [0.01] * 1000)
-    assert found is not None
+    count, measurement = _feed(opened(1, 0, 0.0), noisy + [0.01] * 1000)
+    assert measurement is not None
     assert FRAMES < count <= 100 + KEPT_FRAMES + FRAMES
-    assert found.band <= WIDE_BAND
-    assert abs(found.bottleneck_s - 0.01) < 1e-3
+    assert measurement.band <= WIDE_BAND
+    assert abs(measurement.bottleneck_s - 0.01) < 1e-3
 
 
 @pytest.mark.parametrize(("every_s", "expected"), [(0.001, MAX_FRAMES), (0.1, 51), (1.0, FRAMES)])
 def test_a_machine_that_is_never_steady_is_measured_all_the_same_and_says_so(every_s: float, expected: int) -> None:
     rng = random.Random(2)
     unsteady = [every_s * rng.choice([1, 3]) for _ in range(2000)]
-    count, found = _feed(opened(1, 0, 0.0), unsteady, every_s=every_s)
+    count, measurement = _feed(opened(1, 0, 0.0), unsteady, every_s=every_s)
     assert count == expected
-    assert found is not None
-    assert found.frames == expected
-    assert found.band > WIDE_BAND
-    assert found.took_s >= MAX_S or found.frames == MAX_FRAMES
+    assert measurement is not None
+    assert measurement.frames == expected
+    assert measurement.band > WIDE_BAND
+    assert measurement.took_s >= MAX_S or measurement.frames == MAX_FRAMES
 
 
 def test_a_chain_that_is_faster_is_better_also_where_it_has_little_to_do() -> None:
@@ -197,9 +199,9 @@ class TestUnderAQuota:
     def fed(window: Window, throttled_every: int) -> tuple[int, Measurement | None]:
         """Frames of 10 ms; of the periods every so many is throttled."""
         for count in range(1, 2 * MAX_FRAMES):
-            found = window.add(0, "p0", 0.01, count * 0.01)
-            if found is not None:
-                return count, found
+            measurement = window.add(0, "p0", 0.01, count * 0.01)
+            if measurement is not None:
+                return count, measurement
             if count % 10 == 0:
                 window.periods_passed(100 + count // 10, count // 10 // throttled_every)
         return count, None
@@ -209,10 +211,10 @@ class TestUnderAQuota:
         return Window((EPOCH, Plan.of([(0, 0, "p0")])), [True], 0.0, Conditions(), like)
 
     def test_it_is_as_long_as_some_periods_and_says_how_many_were_throttled(self) -> None:
-        count, found = self.fed(self.window(), throttled_every=1)
+        count, measurement = self.fed(self.window(), throttled_every=1)
         assert count == FRAMES * math.ceil((LEAST_PERIODS + 1) * 10 / FRAMES)
-        assert found is not None
-        assert found.throttled == 1.0
+        assert measurement is not None
+        assert measurement.throttled == 1.0
         _, free = self.fed(self.window(), throttled_every=10**9)
         assert free is not None
         assert free.throttled == 0.0
@@ -270,7 +272,7 @@ def test_the_energy_of_a_copy_that_ran_no_frame_is_not_known() -> None:
     """Else a plan with one on a place that draws much is the most frugal of all."""
     copies = Plan.chain([(0, 1, ["p0", "p1"])])
     window = Window((EPOCH, copies), [False], 0.0, Conditions(power_w={"p0": 0.5, "p1": 40.0}))
-    found = [window.add(0, "p0", 0.01, (count + 1) * 0.01) for count in range(MAX_FRAMES)]
-    assert found[-1] is not None
-    assert found[-1].can_run
-    assert found[-1].energy_j == math.inf
+    measurements = [window.add(0, "p0", 0.01, (count + 1) * 0.01) for count in range(MAX_FRAMES)]
+    assert measurements[-1] is not None
+    assert measurements[-1].can_run
+    assert measurements[-1].energy_j == math.inf

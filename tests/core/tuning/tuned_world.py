@@ -67,7 +67,7 @@ class World:
         self.held: list[do.PrepareStage] = []
         self.now_s = 0.0
         self.sent: list[tm.ToTuner] = []
-        self.told: list[tm.Measured] = []
+        self.reported: list[tm.Measured] = []
         self.verdicts: list[str] = []
         self.kept: list[td.Keep] = []
         self.ends: list[do.Settled] = []
@@ -168,7 +168,7 @@ class World:
                     tuner = shisha(message.start, message.places, alpha=message.alpha, order=message.order)
                     state, proposal = tuner.init()
                 case tm.Measured() if self.search is not None:
-                    self.told.append(message)
+                    self.reported.append(message)
                     tuner, state = self.search
                     state, proposal = tuner.step(state, message.measurement)
                 case _:

@@ -33,8 +33,8 @@ TUNED: Final = ("--strategy", "shisha")
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
+    with chromium() as opened:
+        yield opened
 
 
 def serve(

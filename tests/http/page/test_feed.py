@@ -36,16 +36,16 @@ async def looked(watching: Watching, daemon: Told) -> None:
 
 def parsed(pieces: Iterable[bytes]) -> list[tuple[str, Any, str]]:
     """Name, data and id of each event, as a browser reads them."""
-    found = []
+    events = []
     for text in b"".join(pieces).decode().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in text.splitlines())
         if "event" in fields:
-            found.append((fields["event"], json.loads(fields["data"]), fields.get("id", "")))
-    return found
+            events.append((fields["event"], json.loads(fields["data"]), fields.get("id", "")))
+    return events
 
 
-def numbers(told: list[tuple[str, Any, str]]) -> list[int]:
-    return [one["event"] for name, data, _ in told if name == "journal" for one in data["events"]]
+def numbers(events: list[tuple[str, Any, str]]) -> list[int]:
+    return [event["event"] for name, data, _ in events if name == "journal" for event in data["events"]]
 
 
 def test_each_reader_gets_all_that_is_new_to_it(daemon: Told) -> None:
@@ -56,14 +56,14 @@ def test_each_reader_gets_all_that_is_new_to_it(daemon: Told) -> None:
         daemon.happened(450)
         await looked(watching, daemon)
         cursor = Cursor(watching)
-        told = parsed(cursor.cut())
-        assert [name for name, *_ in told if name != "journal"] == ["status", "history"]
-        (status,) = (data for name, data, _ in told if name == "status")
+        events = parsed(cursor.cut())
+        assert [name for name, *_ in events if name != "journal"] == ["status", "history"]
+        (status,) = (data for name, data, _ in events if name == "status")
         assert status["status"]["plan"] == daemon.status["plan"]
         assert [stage["after"] for stage in status["drawn"]["stages"]] == ["input", "after 0", "after 0", "after 1, 2"]
         assert status["drawn"]["send"] == SEND
-        assert numbers(told) == list(range(450))
-        last = told[-1][2]
+        assert numbers(events) == list(range(450))
+        last = events[-1][2]
         assert parsed(cursor.cut()) == []
         daemon.happened(3)
         await looked(watching, daemon)
@@ -117,9 +117,9 @@ def test_another_daemon_begins_anew_and_a_silent_one_is_told_of(daemon: Told) ->
         daemon.happened(2)
         daemon.status["instance"] = "next"
         await looked(watching, daemon)
-        told = parsed(cursor.cut())
-        assert numbers(told) == [0, 1]
-        assert all(data["new"] for name, data, _ in told if name != "status")
+        events = parsed(cursor.cut())
+        assert numbers(events) == [0, 1]
+        assert all(data["new"] for name, data, _ in events if name != "status")
         task.cancel()
 
     asyncio.run(run())

@@ -57,11 +57,11 @@ class Browser:
         given = {"Host": HOST, **(headers or {}), **({"Cookie": self.cookie} if self.cookie else {})}
         line = Line(stays=self.stays)
         await self._front(asked(line, method, path, given, data))
-        status, found, content = line.answer()
-        if "set-cookie" in found:
-            self.cookie = found["set-cookie"].split(";")[0]
-        is_json = found.get("content-type") == "application/json"
-        return status, found, json.loads(content) if is_json and content else content
+        status, fields, content = line.answer()
+        if "set-cookie" in fields:
+            self.cookie = fields["set-cookie"].split(";")[0]
+        is_json = fields.get("content-type") == "application/json"
+        return status, fields, json.loads(content) if is_json and content else content
 
 
 def run(

@@ -16,14 +16,14 @@ ANN = User("ann", Permission.OPERATOR, token_sha256=HASH)
 def test_a_session_is_its_callers_until_it_ends() -> None:
     now = [0.0]
     sessions = Sessions(lambda: now[0])
-    one, other = sessions.begin(OPERATOR), sessions.begin(Caller("", Permission.CLIENT))
-    assert len(one) >= 43  # 256 bits
-    assert one != other
-    assert sessions.caller(one, None) == OPERATOR
-    assert sessions.caller(one + "x", None) is None
+    first, other = sessions.begin(OPERATOR), sessions.begin(Caller("", Permission.CLIENT))
+    assert len(first) >= 43  # 256 bits
+    assert first != other
+    assert sessions.caller(first, None) == OPERATOR
+    assert sessions.caller(first + "x", None) is None
     assert sessions.caller(None, None) is None
-    sessions.end(one)
-    assert sessions.caller(one, None) is None
+    sessions.end(first)
+    assert sessions.caller(first, None) is None
     now[0] = LASTS_S
     assert sessions.caller(other, None) is None
 
@@ -33,7 +33,7 @@ def test_there_are_never_more_than_so_many() -> None:
     first = sessions.begin(OPERATOR)
     later = [sessions.begin(OPERATOR) for _ in range(MOST)]
     assert sessions.caller(first, None) is None
-    assert all(sessions.caller(one, None) for one in later)
+    assert all(sessions.caller(session, None) for session in later)
 
 
 def test_a_session_ends_with_its_users_token() -> None:

@@ -45,8 +45,8 @@ class Told:
             page = self.events[arguments["since"] :][:300]
             return {"events": page, "next": arguments["since"] + len(page)}
         if op == "model_statistics":
-            its = {"inference_stats": {"success": {"count": 0, "ns": 0}}, "latency_counts": []}
-            return {"model_stats": [its]}
+            statistics = {"inference_stats": {"success": {"count": 0, "ns": 0}}, "latency_counts": []}
+            return {"model_stats": [statistics]}
         self.asked += 1
         return {"status": copy.deepcopy(self.status)}
 

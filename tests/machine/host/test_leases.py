@@ -70,17 +70,17 @@ def test_a_folder_that_others_may_write_to_is_not_trusted(tmp_path: Path) -> Non
 
 def test_cores_that_are_held_are_not_taken(tmp_path: Path) -> None:
     """Who was told to use them shares them with others who were told."""
-    told, also_told, chooses = (CoreLeases(tmp_path) for _ in range(3))
-    assert told.hold([3]) == also_told.hold([3, 5]) == frozenset()
+    assigned, also_assigned, chooses = (CoreLeases(tmp_path) for _ in range(3))
+    assert assigned.hold([3]) == also_assigned.hold([3, 5]) == frozenset()
     assert [chooses.take(core) for core in (3, 4, 5)] == [False, True, False]
-    assert also_told.hold([3, 4, 5]) == {4}
-    told.close()
+    assert also_assigned.hold([3, 4, 5]) == {4}
+    assigned.close()
     assert not chooses.take(3)
-    also_told.release([3])
+    also_assigned.release([3])
     assert chooses.take(3)
     assert chooses.cores == {3, 4}
     chooses.release([3, 7])
-    assert told.take(3)
+    assert assigned.take(3)
 
 
 def test_a_lease_is_kept_however_often_it_is_asked_for(tmp_path: Path) -> None:

@@ -42,13 +42,15 @@ def test_a_quota_takes_the_fastest_cores_and_keeps_as_many_spare(
 
 
 def test_daemons_take_cores_that_no_other_has(tmp_path: Path) -> None:
-    one, two, three = (CoreLeases(tmp_path) for _ in range(3))
-    first, second = (own_cores(leases, CpuLimits(frozenset([0, 1]), 1.0)).machine for leases in (one, two))
+    first_leases, second_leases, third_leases = (CoreLeases(tmp_path) for _ in range(3))
+    first, second = (
+        own_cores(leases, CpuLimits(frozenset([0, 1]), 1.0)).machine for leases in (first_leases, second_leases)
+    )
     assert {place.name for place in (*first.usual, *second.usual)} == {"core0", "core1"}
-    last = own_cores(three, CpuLimits(frozenset([0, 1]), 1.0))
+    last = own_cores(third_leases, CpuLimits(frozenset([0, 1]), 1.0))
     assert (len(last.machine.usual), len(last.shared)) == (1, 1)
-    two.close()
-    again = own_cores(three, CpuLimits(frozenset([0, 1]), 1.0))
+    second_leases.close()
+    again = own_cores(third_leases, CpuLimits(frozenset([0, 1]), 1.0))
     assert again.shared == frozenset()
     assert again.machine.usual == second.usual
 

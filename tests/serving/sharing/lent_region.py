@@ -75,8 +75,8 @@ def talk(end: socket.socket, message: bytes) -> tuple[dict[str, Any] | None, lis
 
 def regions_of(*pids: int) -> list[str]:
     """The descriptors of regions that these processes have, which must be there."""
-    found = []
+    links = []
     for fd in (fd for pid in pids for fd in Path(f"/proc/{pid}/fd").iterdir()):
         with contextlib.suppress(FileNotFoundError):  # it has just been closed
-            found.append(str(fd.readlink()))
-    return [link for link in found if "shisha-rt-region" in link]
+            links.append(str(fd.readlink()))
+    return [link for link in links if "shisha-rt-region" in link]

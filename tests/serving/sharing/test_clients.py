@@ -106,7 +106,7 @@ def test_answers_are_the_same_with_and_without(daemon: DaemonProcess, client: Cl
 
 def test_streams_of_lent_copied_and_reused_arrays(client: Client) -> None:
     ring = client.empty((6, *SHAPE), np.float32)
-    one = np.empty(SHAPE, np.float32)
+    reused = np.empty(SHAPE, np.float32)
 
     def frames() -> Iterator[Array]:
         for number in range(100):
@@ -117,8 +117,8 @@ def test_streams_of_lent_copied_and_reused_arrays(client: Client) -> None:
                     ring[number % 6] = frame_of(number, SHAPE)
                     yield ring[number % 6]
                 case 2:
-                    one[...] = frame_of(number, SHAPE)
-                    yield one
+                    reused[...] = frame_of(number, SHAPE)
+                    yield reused
 
     with client.stream(in_flight=6) as stream:
         kept = [(number, answer) for number, answer in enumerate(stream.run(frames())) if number % 4 == 0]
@@ -222,12 +222,12 @@ def test_calls_that_overlap(daemon: DaemonProcess) -> None:
     async def main() -> None:
         async with AsyncClient(daemon.endpoint, timeout_s=PATIENCE_S) as client:
 
-            async def one(number: int) -> bool:
+            async def comes_back(number: int) -> bool:
                 array = await client.empty(SHAPE, np.float32) if number % 2 else np.empty(SHAPE, np.float32)
                 array[...] = frame_of(number, SHAPE)
                 return is_frame(await client.infer(array), number)
 
-            assert all(await asyncio.gather(*map(one, range(60))))
+            assert all(await asyncio.gather(*map(comes_back, range(60))))
             assert client.sharing
             doomed = asyncio.create_task(client.infer(await client.empty(SHAPE, np.float32)))
             await asyncio.sleep(0)
@@ -345,8 +345,8 @@ def test_several_inputs_and_outputs_large_small_and_of_varying_shape(tmp_path: P
             lent[...] = x, b
             expected = plain.infer(given, outputs=wanted).outputs
             assert list(expected) == list(wanted or ("y", "top", "where"))
-            for one in (given, given | {"x": lent[0]}, given | {"x": lent[0], "b": lent[1]}):
-                found = client.infer(one, outputs=wanted).outputs
-                assert list(found) == list(expected)
-                assert all(found[name].tobytes() == expected[name].tobytes() for name in expected)
+            for inputs in (given, given | {"x": lent[0]}, given | {"x": lent[0], "b": lent[1]}):
+                outputs = client.infer(inputs, outputs=wanted).outputs
+                assert list(outputs) == list(expected)
+                assert all(outputs[name].tobytes() == expected[name].tobytes() for name in expected)
         assert client.sharing

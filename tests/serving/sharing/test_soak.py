@@ -67,20 +67,20 @@ def test_nothing_is_lost_doubled_or_written_late(tmp_path: Path, frames: int, ki
         path = daemon.local_socket
         doomed = DoomedClients(daemon.endpoint, frames)
         with (
-            Load(daemon.endpoint, 0, sharing=path, shape=shape, model_name=compiled.model.name) as one,
-            Load(daemon.endpoint, 1, sharing=path, line=path, shape=shape, model_name=compiled.model.name) as two,
+            Load(daemon.endpoint, 0, sharing=path, shape=shape, model_name=compiled.model.name) as first,
+            Load(daemon.endpoint, 1, sharing=path, line=path, shape=shape, model_name=compiled.model.name) as second,
         ):
             doomed.start()
             plans = (cuttable.random_plan(rng, PLACES) for _ in itertools.count())
-            going_on = itertools.takewhile(lambda _: one.answered + two.answered < frames, plans)
+            going_on = itertools.takewhile(lambda _: first.answered + second.answered < frames, plans)
             killed = change_plans(
-                daemon, one, itertools.chain(itertools.islice(plans, kill_every), going_on), PLACES, kill_every
+                daemon, first, itertools.chain(itertools.islice(plans, kill_every), going_on), PLACES, kill_every
             )
             doomed.end()
-        assert_kept(one, two)
+        assert_kept(first, second)
         assert doomed.faults == []
         names = ("shisha_lent_regions", "shisha_lent_bytes", "shisha_frames_in_flight")
         left = [counter(daemon.metrics, name) for name in names]
         until(lambda: not any(gauge() for gauge in left), "the end of regions and of frames")
         assert regions_of(daemon.pid, *daemon.wait_for_workers().values()) == []
-        print(f"{one.answered + two.answered} frames, {killed} workers and {doomed.killed} clients killed")
+        print(f"{first.answered + second.answered} frames, {killed} workers and {doomed.killed} clients killed")

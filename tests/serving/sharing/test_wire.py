@@ -45,8 +45,8 @@ def daemon(identity: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def path(daemon: DaemonProcess) -> str:
     """The socket where regions are to be had."""
     with Client(daemon.endpoint) as client:
-        found: str = client.metadata()["server"]["shared_memory_socket"]
-    return found
+        socket_path: str = client.metadata()["server"]["shared_memory_socket"]
+    return socket_path
 
 
 @pytest.fixture
@@ -86,8 +86,8 @@ def answer(opened: zmq.Socket[bytes]) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def error(opened: zmq.Socket[bytes]) -> tuple[str, str]:
-    found = answer(opened)[0]["error"]
-    return found["code"], found["message"]
+    refusal = answer(opened)[0]["error"]
+    return refusal["code"], refusal["message"]
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=["one part a frame", "two parts a frame"])
@@ -227,9 +227,9 @@ def test_what_is_not_understood_ends_the_connection(path: str, said: bytes) -> N
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as end:
         end.settimeout(PATIENCE_S)
         end.connect(path)
-        found, fds = talk(end, said)
-        assert found is not None
-        assert found["error"]["code"] in ("INVALID_ARGUMENT", "FAILED_PRECONDITION")
+        reply, fds = talk(end, said)
+        assert reply is not None
+        assert reply["error"]["code"] in ("INVALID_ARGUMENT", "FAILED_PRECONDITION")
         assert not fds
         assert end.recv(1) == b""
 
@@ -241,9 +241,9 @@ def test_a_connection_has_one_region_and_who_asks_for_two_has_none(
     with ClientRegion(path, FRAME_BYTES) as region:
         infer(connection, "lent to a worker", region.piece(0, FRAME_BYTES))
         assert "error" not in answer(connection)[0]
-        found, _ = talk(region._end, b'{"op":"region","size_bytes":1}')
-        assert found is not None
-        assert found["error"]["code"] == "FAILED_PRECONDITION"
+        reply, _ = talk(region._end, b'{"op":"region","size_bytes":1}')
+        assert reply is not None
+        assert reply["error"]["code"] == "FAILED_PRECONDITION"
         until(lambda: not regions_of(*pids), "the end of every region")
 
 

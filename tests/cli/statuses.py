@@ -84,16 +84,16 @@ def status_of(
 ) -> dict[str, Any]:
     """`team_s` and `state`, by a team's lead: where they are not the stage's time, and not up."""
     stages = written(plan, service_s=service_s)
-    for stage, found in zip(plan.stages, stages, strict=True):
-        found["teams"] = [
+    for stage, entry in zip(plan.stages, stages, strict=True):
+        entry["teams"] = [
             {
-                "places": list(one),
-                "service_s": (team_s or {}).get(one[0], found["service_s"]),
+                "places": list(members),
+                "service_s": (team_s or {}).get(members[0], entry["service_s"]),
                 "waited_s": 0.0001,
                 "frames": 7,
-                "state": (state or {}).get(one[0], "up"),
+                "state": (state or {}).get(members[0], "up"),
             }
-            for one in stage.teams
+            for members in stage.teams
         ]
     status = copy.deepcopy(STATUS)
     status |= {"plan": {"epoch": 3, "stages": stages}, "bottleneck_stage": slowest}

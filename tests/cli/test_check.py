@@ -38,8 +38,8 @@ def test_an_everyday_network(run: Run, tiny_model: Path) -> None:
     tried(tiny_model, "shared-2", InputSizes({"N": 2}))
     ran = run("check", tiny_model, "--dim", "N=2", "--machine", "shared-2", "--json")
     assert (ran.status, ran.err) == (0, "")
-    found = ran.object
-    first, *others = found.pop("engines")
+    report = ran.object
+    first, *others = report.pop("engines")
     assert first["engine"] == "onnxruntime"
     assert [first["engine"], *(other["engine"] for other in others)] == list(installed_engines("any"))
     exact = [other for other in others if is_exact(other["engine"])]
@@ -47,16 +47,16 @@ def test_an_everyday_network(run: Run, tiny_model: Path) -> None:
     assert not any(other["why_not"] for other in others)
     assert {time["threads"] for tried in (first, *others) for time in tried["times"]} == {1}
     image = {"datatype": "FP32", "shape": [2, 4, 8, 8]}
-    assert found.pop("engine").startswith("onnxruntime ")
-    assert [layer["share"] for layer in found.pop("heaviest")] == [pytest.approx(1 / 3)] * 3
+    assert report.pop("engine").startswith("onnxruntime ")
+    assert [layer["share"] for layer in report.pop("heaviest")] == [pytest.approx(1 / 3)] * 3
     serve = f"shisha-rt serve {tiny_model} --dim N=2 --machine shared-2"
-    host = found.pop("host")
+    host = report.pop("host")
     assert host["usable_cores"] == len(os.sched_getaffinity(0)) == len(host["cores"])
     assert host.keys() == {"usable_cores", "quota_cores", "memory_limit_bytes", "cores"}
-    cuts = found.pop("cuts")
+    cuts = report.pop("cuts")
     assert (cuts["legal"], cuts["all"], cuts["least"]["cut"], cuts["least"]["tensors"]) == (2, 2, 0, 1)
     assert cuts["least"]["bytes"] >= 2 * 4 * 8 * 8 * 4  # a blocked format may have more channels
-    assert found == {
+    assert report == {
         "model": "tiny",
         "served": True,
         "inputs": [{"name": "x", **image}],
@@ -145,12 +145,12 @@ def test_one_screen(run: Run, tiny_model: Path) -> None:
 
 @pytest.mark.usefixtures("own_cache")
 def test_nothing_to_cut_and_an_engine_that_does_not_know_an_operator(run: Run, tmp_path: Path) -> None:
-    found = run("check", write(odd_network(), tmp_path), "--machine", "shared-2", "--json").object
-    assert found["odd"] == ["nothing to cut: no heavy operator"]
-    assert found["cuts"] == {"legal": 0, "all": 0, "least": None, "most": None}
-    assert found["heaviest"] == []
-    assert [command.split("  # ")[1][:6] for command in found["next"]] == ["a copy", "places"]
-    for other in found["engines"][1:]:
+    report = run("check", write(odd_network(), tmp_path), "--machine", "shared-2", "--json").object
+    assert report["odd"] == ["nothing to cut: no heavy operator"]
+    assert report["cuts"] == {"legal": 0, "all": 0, "least": None, "most": None}
+    assert report["heaviest"] == []
+    assert [command.split("  # ")[1][:6] for command in report["next"]] == ["a copy", "places"]
+    for other in report["engines"][1:]:
         assert other["runs"] is False
         assert "Det" in other["why_not"]
 
@@ -174,15 +174,15 @@ def odd(model: onnx.ModelProto, folder: Path) -> list[str]:
     ],
 )
 def test_what_is_odd(name: str, expected: list[str], tmp_path: Path) -> None:
-    found = odd(SERVED[name](), tmp_path)
-    assert len(found) == len(expected)
-    assert all(words in line for line, words in zip(found, expected, strict=True))
+    lines = odd(SERVED[name](), tmp_path)
+    assert len(lines) == len(expected)
+    assert all(words in line for line, words in zip(lines, expected, strict=True))
 
 
 @pytest.mark.parametrize(("opset", "expected"), [(9, "old"), (17, None), (22, "new")])
 def test_an_opset_that_is_old_or_new(opset: int, expected: str | None, tmp_path: Path) -> None:
-    found = odd(in_opset(opset), tmp_path)
-    assert [line.split()[:4] for line in found] == ([["opset", str(opset), "is", f"{expected}:"]] if expected else [])
+    lines = odd(in_opset(opset), tmp_path)
+    assert [line.split()[:4] for line in lines] == ([["opset", str(opset), "is", f"{expected}:"]] if expected else [])
 
 
 def test_a_layer_heavier_than_all_others_and_a_suggested_size(tmp_path: Path) -> None:

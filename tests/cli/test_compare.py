@@ -102,11 +102,11 @@ def test_figures_have_no_exponent() -> None:
 
 
 def test_as_an_object() -> None:
-    told = json.loads(json.dumps(compared((120.0, 110.0, 130.0)).as_object()))
-    assert (told["fastest"], told["best_engine"]) == (DAEMON, THREADS)
-    assert told["rate_over_best_engine"] == {"median": 1.2, "least": 1.1, "most": 1.3}
-    assert told["others_ratio"] == 0.05
-    assert told["sides"][3] == {
+    comparison = json.loads(json.dumps(compared((120.0, 110.0, 130.0)).as_object()))
+    assert (comparison["fastest"], comparison["best_engine"]) == (DAEMON, THREADS)
+    assert comparison["rate_over_best_engine"] == {"median": 1.2, "least": 1.1, "most": 1.3}
+    assert comparison["others_ratio"] == 0.05
+    assert comparison["sides"][3] == {
         "name": THROUGHPUT, "rate_fps": None, "rates_fps": [], "latency_s": None, "latencies_s": [], "plan": None,
         "latency_plan": None, "tuner": None, "reason": "not installed",
     }  # fmt: skip

@@ -66,14 +66,14 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def descendants(mark: Path) -> list[psutil.Process]:
     """Living processes that carry the mark, but for this one and its own fork server, which outlives tests."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             if process.environ().get(_MARK) == str(mark) and process.pid not in (os.getpid(), fork_server()):
-                found.append(process)
+                processes.append(process)
         except (psutil.Error, OSError):
             continue
-    return found
+    return processes
 
 
 def assert_nothing_left(mark: Path, runtime: Path) -> None:
@@ -85,33 +85,35 @@ def assert_nothing_left(mark: Path, runtime: Path) -> None:
 def test_the_whole_of_it(run: Run, tmp_path: Path, runtime: Path) -> None:
     ran = run("demo", "--seconds", 0.3, "--png", tmp_path / "all.png", "--json")
     assert (ran.status, ran.err) == (0, "")
-    found = ran.object
-    assert (found["model"], found["seed"]["stages"][-1]["last"]) == ("squeezenet", LAYERS - 1)
-    assert found["machine"] == {"name": "demo", "emulated": True}
-    assert found["sent"] == found["answered"] > 50
-    assert (found["lost"], found["out_of_order"], found["different"], found["errors"]) == (0, 0, 0, 0)
-    assert found["faults"] == []
-    assert found["gaps"]["longest_s"] >= found["gaps"]["change_s"] >= found["gaps"]["median_s"] > 0
-    assert found["epochs"] >= len(found["trials"]) > 1  # each trial is an epoch, and going back to the best is one
-    walked, tuned = ([one for one in found["trials"] if one["strategy"] == name] for name in ("shisha", "guided"))
-    assert found["trials"] == [*walked, *tuned]
+    summary = ran.object
+    assert (summary["model"], summary["seed"]["stages"][-1]["last"]) == ("squeezenet", LAYERS - 1)
+    assert summary["machine"] == {"name": "demo", "emulated": True}
+    assert summary["sent"] == summary["answered"] > 50
+    assert (summary["lost"], summary["out_of_order"], summary["different"], summary["errors"]) == (0, 0, 0, 0)
+    assert summary["faults"] == []
+    assert summary["gaps"]["longest_s"] >= summary["gaps"]["change_s"] >= summary["gaps"]["median_s"] > 0
+    assert summary["epochs"] >= len(summary["trials"]) > 1  # each trial is an epoch, and going back to the best is one
+    walked, tuned = (
+        [trial for trial in summary["trials"] if trial["strategy"] == name] for name in ("shisha", "guided")
+    )
+    assert summary["trials"] == [*walked, *tuned]
     assert walked[0]["verdict"] == tuned[0]["verdict"] == "first"
-    assert layers(found["seed"]["stages"]) == layers(walked[0]["stages"])
-    for act, trials, strategy in ((found["walk"], walked, "shisha"), (found["guided"], tuned, "guided")):
+    assert layers(summary["seed"]["stages"]) == layers(walked[0]["stages"])
+    for act, trials, strategy in ((summary["walk"], walked, "shisha"), (summary["guided"], tuned, "guided")):
         best = max((trial for trial in trials if trial["verdict"] in ("first", "better")), key=fps)
         assert layers(act["stages"]) == layers(best["stages"])
         assert act["tuner_throughput_fps"] == best["throughput_fps"] >= trials[0]["throughput_fps"]
-        assert found["tuning"][strategy]["seconds"] > 0
-    for act in (found["seed"], found["walk"], found["guided"]):
+        assert summary["tuning"][strategy]["seconds"] > 0
+    for act in (summary["seed"], summary["walk"], summary["guided"]):
         assert act["throughput_fps"] == pytest.approx(act["frames"] / act["seconds"])
-        assert act["gain"] == act["throughput_fps"] / found["seed"]["throughput_fps"]
+        assert act["gain"] == act["throughput_fps"] / summary["seed"]["throughput_fps"]
         rate = rate_seen(act["stages"])
         assert rate is not None
         if all(len(stage["places"]) == 1 for stage in act["stages"]):  # copies, however unlike, are told as one
             assert rate.bottleneck_s == pytest.approx(1 / act["tuner_throughput_fps"])
-    assert f"shisha_plan_epoch {found['epochs']}.0" in found["metrics"]
-    assert 'shisha_place_speed_ratio{emulated="true",place="fast0"} 0.63' in found["metrics"]
-    assert found["png"] == str(tmp_path / "all.png")
+    assert f"shisha_plan_epoch {summary['epochs']}.0" in summary["metrics"]
+    assert 'shisha_place_speed_ratio{emulated="true",place="fast0"} 0.63' in summary["metrics"]
+    assert summary["png"] == str(tmp_path / "all.png")
     assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
     assert_nothing_left(tmp_path, runtime)
 
@@ -151,7 +153,7 @@ def test_what_a_reader_sees(
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, *(pytest.param(one, marks=pytest.mark.long) for one in (signal.SIGTERM, signal.SIGKILL))]
+    "number", [signal.SIGINT, *(pytest.param(end, marks=pytest.mark.long) for end in (signal.SIGTERM, signal.SIGKILL))]
 )
 @pytest.mark.usefixtures("_small")
 def test_whatever_ends_it_nothing_is_left(tmp_path: Path, runtime: Path, number: signal.Signals) -> None:

@@ -28,7 +28,7 @@ COPIES: Final = Plan((Stage(((0, 25),), (("core0",), ("core1",))), Stage(((26, 4
 
 def test_a_run_in_words() -> None:
     walk = "layer 12 from stage 1 (slow0) to stage 0 (fast0)"
-    assert [in_words(one) for one in a_run()] == [
+    assert [in_words(entry) for entry in a_run()] == [
         f"tuning began, run 2 (the speed of fast0 is 0.5 now): {SEED}",
         says(f"trial 0 of run 2: 200.0 frames/s ±1.2%, first (where … walk starts): {SEED}"),
         f"trial 1 of run 2: 250.0 frames/s ±1.2%, better ({walk}): {MOVED}",
@@ -121,8 +121,8 @@ def test_there_are_words_for_every_kind() -> None:
 
 
 def test_a_trial_tells_its_latency() -> None:
-    told = in_words(trial(1, 0, "first", 200.0, latency_s=0.006))
-    assert told.startswith("trial 0 of run 2: 200.0 frames/s ±1.2%, latency 6.00 ms (unloaded), first (where ")
+    line = in_words(trial(1, 0, "first", 200.0, latency_s=0.006))
+    assert line.startswith("trial 0 of run 2: 200.0 frames/s ±1.2%, latency 6.00 ms (unloaded), first (where ")
 
 
 def test_a_fast_plan_keeps_its_digits() -> None:
@@ -165,8 +165,8 @@ def test_what_is_followed_goes_on_with_another_daemon(
 
         def events(self, since: int, _: int) -> Any:
             log = logs[serving[0]][since:]
-            told = [{"event": since + at, "time_s": 0.0, "kind": "said", "words": said} for at, said in enumerate(log)]
-            return {"events": told, "next": since + len(log)}
+            items = [{"event": since + at, "time_s": 0.0, "kind": "said", "words": said} for at, said in enumerate(log)]
+            return {"events": items, "next": since + len(log)}
 
     def sleep(_: float) -> None:
         serving[0] = next(looks, "")
@@ -192,8 +192,8 @@ def test_follow(daemon: DaemonProcess) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
             assert selector.select(PATIENCE_S)
-        told = json.loads(process.stdout.readline())
-        assert (told["kind"], told["reason"]) == ("plan_refused", refused["reason"])
+        entry = json.loads(process.stdout.readline())
+        assert (entry["kind"], entry["reason"]) == ("plan_refused", refused["reason"])
     finally:
         process.kill()
         process.wait()

@@ -21,9 +21,9 @@ from tests.wording import raised
 
 def test_a_pair_is_made_and_the_entry_is_for_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keys", "new", "camera 1", "--token", "--unix-user", "alice", "--folder", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    (user,) = access_list(tomllib.loads("[[user]]" + told.partition("[[user]]")[2].partition("\n\n")[0]), "told").users
-    token = told.partition("shown this once: ")[2].partition("\n")[0]
+    shown = capsys.readouterr().out
+    (user,) = access_list(tomllib.loads("[[user]]" + shown.partition("[[user]]")[2].partition("\n\n")[0]), "told").users
+    token = shown.partition("shown this once: ")[2].partition("\n")[0]
     assert (user.name, user.permission, user.unix_user) == ("camera 1", Permission.CLIENT, "alice")
     assert access_list({"user": [{"name": "a", "token_sha256": user.token_sha256}]}, "").of_token(token) is not None
     secret, public = tmp_path / "camera 1.key_secret", tmp_path / "camera 1.key"

@@ -150,7 +150,7 @@ def test_layers_and_what_comes_before_in_words() -> None:
     assert layers_in_words([(3, 5), (9, 9)]) == "layers 3-5, 9"
     assert layers_in_words([(3, 3), (9, 9)]) == "layers 3, 9"
     assert (layers_in_words([(3, 5)]), layers_in_words([(3, 3)])) == ("layers 3-5", "layer 3")
-    assert [after_in_words(one) for one in ((), (0,), (1, 0), (0, 2, 3, 4))] == [
+    assert [after_in_words(before) for before in ((), (0,), (1, 0), (0, 2, 3, 4))] == [
         "input",
         "after 0",
         "after 0, 1",

@@ -59,9 +59,9 @@ class TestTheObject:
     def test_exact(self, run: Run, problem_file: Path) -> None:
         ran = run("place", problem_file, "--json")
         assert (ran.status, ran.err) == (0, "")
-        found = ran.object
-        assert found.pop("solve_time_s") >= 0
-        assert found == {
+        answer = ran.object
+        assert answer.pop("solve_time_s") >= 0
+        assert answer == {
             "assignment": {"a": "cpu", "b": "pim", "c": "pim"},
             "cost_s": 5.5,
             "node_cost_s": 3.5,
@@ -73,8 +73,8 @@ class TestTheObject:
 
     @pytest.mark.parametrize("solver", SOLVERS)
     def test_every_solver_has_the_same_keys(self, run: Run, problem_file: Path, solver: str) -> None:
-        found = run("place", problem_file, "--solver", solver, "--json").object
-        assert list(found) == [
+        answer = run("place", problem_file, "--solver", solver, "--json").object
+        assert list(answer) == [
             "assignment",
             "cost_s",
             "node_cost_s",
@@ -85,18 +85,18 @@ class TestTheObject:
             "solve_time_s",
             *(["makespan_s", "schedule", "any_order_bound_s"] if solver in ("partitiontuner", "forkjoin") else []),
         ]
-        assert found.get("any_order_bound_s", 0.0) <= found.get("makespan_s", 0.0)
-        assert found["cost_s"] >= 5.5
-        assert (found["reason"] is None) == (found["outcome"] == "optimal")
+        assert answer.get("any_order_bound_s", 0.0) <= answer.get("makespan_s", 0.0)
+        assert answer["cost_s"] >= 5.5
+        assert (answer["reason"] is None) == (answer["outcome"] == "optimal")
 
     @pytest.mark.parametrize("order", ["cpu,pim", " cpu, pim "])
     def test_priority(self, run: Run, problem_file: Path, order: str) -> None:
-        found = run("place", problem_file, "--solver", "priority", "--priority", order, "--json").object
-        assert (found["cost_s"], set(found["assignment"].values()), found["outcome"]) == (9.0, {"cpu"}, "feasible")
+        answer = run("place", problem_file, "--solver", "priority", "--priority", order, "--json").object
+        assert (answer["cost_s"], set(answer["assignment"].values()), answer["outcome"]) == (9.0, {"cpu"}, "feasible")
 
     def test_duet(self, run: Run, problem_file: Path) -> None:
-        found = run("place", problem_file, "--solver", "duet", "--duet-x", 0, "--json").object
-        assert found["assignment"] == {"a": "cpu", "b": "pim", "c": "pim"}
+        answer = run("place", problem_file, "--solver", "duet", "--duet-x", 0, "--json").object
+        assert answer["assignment"] == {"a": "cpu", "b": "pim", "c": "pim"}
 
     def test_a_limit_prints_its_object_and_fails(
         self, run: Run, problem_file: Path, monkeypatch: pytest.MonkeyPatch
@@ -114,13 +114,13 @@ class TestTheObject:
     def test_every_solver_takes_a_time_limit(self, run: Run, problem_file: Path, solver: str) -> None:
         """One that ends it at once: what needs no time answers, the rest has nothing; either says why."""
         ran = run("place", problem_file, "--solver", solver, "--time-limit", "1e-9", "--json")
-        found = ran.object
+        answer = ran.object
         if solver not in ("als", "als_literal", "brute"):
-            assert (ran.status, found["outcome"]) == (0, "feasible")
+            assert (ran.status, answer["outcome"]) == (0, "feasible")
         else:
-            assert (ran.status, found["outcome"], found["reason"]) == (1, "limit", says("stopped by the …"))
+            assert (ran.status, answer["outcome"], answer["reason"]) == (1, "limit", says("stopped by the …"))
         if solver in ("exact", "partitiontuner", "forkjoin"):
-            assert (found["lower_bound_s"], found["reason"]) == (pytest.approx(3.5), says("stopped by the …"))
+            assert (answer["lower_bound_s"], answer["reason"]) == (pytest.approx(3.5), says("stopped by the …"))
 
 
 class TestForPeople:
@@ -215,13 +215,13 @@ class TestForPeople:
 
 
 def node(index: int, **changes: Any) -> dict[str, Any]:
-    nodes = [dict(found) for found in problem()["nodes"]]
+    nodes = [dict(entry) for entry in problem()["nodes"]]
     nodes[index] |= changes
     return {"nodes": nodes}
 
 
 def tensor(index: int, **changes: Any) -> dict[str, Any]:
-    tensors = [dict(found) for found in problem()["tensors"]]
+    tensors = [dict(entry) for entry in problem()["tensors"]]
     tensors[index] |= changes
     return {"tensors": tensors}
 
@@ -293,30 +293,30 @@ class TestPartitionTuner:
         return path
 
     def test_the_schedule(self, run: Run, paper: Path) -> None:
-        found = run("place", paper, "--solver", "partitiontuner", "--json").object
-        assert (found["cost_s"], found["lower_bound_s"], found["outcome"]) == (14, 14, "optimal")
-        assert found["makespan_s"] == 12.5
-        lanes = [section["lanes"] for section in found["schedule"]]
-        assert [len(its) for its in lanes] == [1, 2, 1]
+        answer = run("place", paper, "--solver", "partitiontuner", "--json").object
+        assert (answer["cost_s"], answer["lower_bound_s"], answer["outcome"]) == (14, 14, "optimal")
+        assert answer["makespan_s"] == 12.5
+        lanes = [section["lanes"] for section in answer["schedule"]]
+        assert [len(section) for section in lanes] == [1, 2, 1]
         npu = {"device": "npu", "nodes": ["v3", "v4", "v5"], "start_s": 3, "end_s": 7.5}
         assert lanes[1] == [[npu], [{"device": "cpu", "nodes": ["v6", "v7"], "start_s": 3, "end_s": 4.5}]]
-        assert (found["schedule"][1]["start_s"], found["schedule"][1]["end_s"]) == (3, 7.5)
+        assert (answer["schedule"][1]["start_s"], answer["schedule"][1]["end_s"]) == (3, 7.5)
 
     def test_in_words(self, run: Run, paper: Path) -> None:
         lines = run("place", paper, "--solver", "partitiontuner").out.splitlines()
         assert says("makespan 12500 ms: 4 partitions, 2 branches run …") in lines
 
     def test_a_makespan_that_is_proven(self, run: Run, paper: Path) -> None:
-        found = run("place", paper, "--solver", "forkjoin", "--json").object
-        assert (found["makespan_s"], found["lower_bound_s"], found["outcome"]) == (12.5, 12.5, "optimal")
+        answer = run("place", paper, "--solver", "forkjoin", "--json").object
+        assert (answer["makespan_s"], answer["lower_bound_s"], answer["outcome"]) == (12.5, 12.5, "optimal")
         lines = run("place", paper, "--solver", "forkjoin").out.splitlines()
         assert says("optimal: … less than 12500 ms") in lines
 
     @pytest.mark.parametrize(("solver", "cost_s"), [("baseline", 30), ("typeseq", 23.5), ("opseq", 14.5)])
     def test_its_rivals(self, run: Run, paper: Path, solver: str, cost_s: float) -> None:
-        found = run("place", paper, "--solver", solver, "--json").object
-        assert found["cost_s"] == cost_s
-        assert "schedule" not in found
+        answer = run("place", paper, "--solver", solver, "--json").object
+        assert answer["cost_s"] == cost_s
+        assert "schedule" not in answer
 
     def test_no_device_for_all(self, run: Run, paper: Path) -> None:
         short = figure_1_object()
@@ -371,10 +371,10 @@ class TestMeasured:
     def test_the_object(self, run: Run, tiny_model: Path, engines: Path, profiled: list[tuple[str, ...]]) -> None:
         ran = run("place", tiny_model, "--machine", engines, "--place", "core", "--measured", "--json")
         assert (ran.status, ran.err) == (0, "")
-        found = ran.object
-        assert set(found["assignment"].values()) == {"ort_parallel"}
-        assert found["cost_s"] == found["node_cost_s"] == len(found["assignment"])
-        assert found["profile"] == {"node_runs": 2, "edge_runs": 1, "seconds": 3.456}
+        answer = ran.object
+        assert set(answer["assignment"].values()) == {"ort_parallel"}
+        assert answer["cost_s"] == answer["node_cost_s"] == len(answer["assignment"])
+        assert answer["profile"] == {"node_runs": 2, "edge_runs": 1, "seconds": 3.456}
         assert profiled == [("ort_serial", "ort_parallel")]
 
     def test_for_real_and_only_once(self, run: Run, tiny_model: Path, engines: Path) -> None:

@@ -113,15 +113,15 @@ class TestTheObject:
         board = machine(tmp_path, apart=apart)
         ran = run("place", network, "--machine", board, "--split", "integer", "--parallel", "--json")
         assert (ran.status, ran.err) == (0, "")
-        found = ran.object
-        assert (found["model"], found["split"], found["objective"], found["execution"], found["outcome"]) == (
+        answer = ran.object
+        assert (answer["model"], answer["split"], answer["objective"], answer["execution"], answer["outcome"]) == (
             "network",
             "integer",
             "latency",
             "parallel",
             "optimal",
         )
-        wide, grouped, product = found["layers"]
+        wide, grouped, product = answer["layers"]
         assert (wide["index"], wide["name"], wide["units"], wide["variable"]) == (0, "wide", 80, "N")
         assert wide["shares"] == {"host": 16, "far": 64}
         assert wide["compute_s"] == pytest.approx({"host": 16 * 64e-6, "far": 64 * 16e-6})
@@ -133,11 +133,11 @@ class TestTheObject:
         assert grouped["shares"] == {"host": 0, "far": 16}  # 5 channels a group: blocks of 16 are all of them
         assert grouped["cost_s"] == pytest.approx(80 * 16e-6 + 2e-6 + 4 * 2 * 80 * 64 / 1e12)
         assert product["shares"] == {"host": 8, "far": 32}
-        assert found["cost_s"] == pytest.approx(wide["cost_s"] + grouped["cost_s"] + product["cost_s"])
-        assert found["energy_j"] == pytest.approx(wide["energy_j"] + grouped["energy_j"] + product["energy_j"])
-        assert found["alone"]["host"] == pytest.approx((2 * 80 * 64 + 40) * 1e-6)
-        assert found["solve_time_s"] > 0
-        assert found["reason"] is None
+        assert answer["cost_s"] == pytest.approx(wide["cost_s"] + grouped["cost_s"] + product["cost_s"])
+        assert answer["energy_j"] == pytest.approx(wide["energy_j"] + grouped["energy_j"] + product["energy_j"])
+        assert answer["alone"]["host"] == pytest.approx((2 * 80 * 64 + 40) * 1e-6)
+        assert answer["solve_time_s"] > 0
+        assert answer["reason"] is None
 
     @pytest.mark.parametrize("method", get_args(SplitMethod))
     @pytest.mark.parametrize("variable", ["N", "C", "H"])
@@ -145,13 +145,13 @@ class TestTheObject:
         self, run: Run, network: Path, tmp_path: Path, method: str, variable: str
     ) -> None:
         options = ("--split", method, "--variable", variable, "--objective", "energy", "--json")
-        found = run("place", network, "--machine", machine(tmp_path), *options).object
+        answer = run("place", network, "--machine", machine(tmp_path), *options).object
         keys = {"index", "name", "units", "variable", "shares", "fused", "cost_s", "compute_s", "transfer_s"}
-        for layer in found["layers"]:
+        for layer in answer["layers"]:
             assert set(layer) == {*keys, "energy_j", "reason"}
             assert layer["reason"] or sum(layer["shares"].values()) == layer["units"]
-        assert found["outcome"] == ("optimal" if method in ("integer", "fused") else "feasible")
-        assert math.isfinite(found["energy_j"])
+        assert answer["outcome"] == ("optimal" if method in ("integer", "fused") else "feasible")
+        assert math.isfinite(answer["energy_j"])
 
     def test_limits_of_all_layers_together(self, run: Run, network: Path, tmp_path: Path) -> None:
         """The device behind the link takes one LAB a filter or column: 80 and 40 fit one by one, not both."""
@@ -161,7 +161,7 @@ class TestTheObject:
                 run("place", network, "--machine", board, "--split", method, "--json", *options).object["layers"]
                 for options in ((), ("--one-for-all",))
             )
-            far = [[layer["shares"]["far"] for layer in its] for its in (each, all_of_them)]
+            far = [[layer["shares"]["far"] for layer in layers] for layers in (each, all_of_them)]
             wide, grouped, product = far[1]
             assert wide + 5 * bool(grouped) + product <= 90
         assert sum(far[0]) > 0
@@ -172,10 +172,10 @@ class TestTheObject:
         far.write_text(far.read_text().replace('ops = ["Conv"]', 'ops = ["Conv"]\nwhere = { group = 1 }'))
         for method in get_args(SplitMethod):
             options = ("--split", method, "--json")
-            found = run("place", network, "--machine", board, *options).object
-            assert found["layers"][1]["shares"]["far"] == 0
-            assert found["layers"][0]["shares"]["far"] > 0 or method == "communication"  # it fuses both
-            assert found["alone"]["far"] is None
+            answer = run("place", network, "--machine", board, *options).object
+            assert answer["layers"][1]["shares"]["far"] == 0
+            assert answer["layers"][0]["shares"]["far"] > 0 or method == "communication"  # it fuses both
+            assert answer["alone"]["far"] is None
         by_channels = run(
             "place", network, "--machine", board, "--split", "integer", "--variable", "C", "--json"
         ).object
@@ -190,10 +190,10 @@ class TestTheObject:
             run("place", network, "--machine", board, "--split", "geometric", "--json", *options).object
             for options in ((), ("--k", "100"))
         )
-        shares = [its["layers"][0]["shares"]["far"] for its in (plain, weighed)]
+        shares = [answer["layers"][0]["shares"]["far"] for answer in (plain, weighed)]
         assert shares[1] > shares[0]
-        for its in (plain, weighed):  # in full, whatever the program thought
-            assert its["cost_s"] == pytest.approx(sum(layer["cost_s"] or 0 for layer in its["layers"]))
+        for answer in (plain, weighed):  # in full, whatever the program thought
+            assert answer["cost_s"] == pytest.approx(sum(layer["cost_s"] or 0 for layer in answer["layers"]))
         assert run("place", network, "--machine", board, "--split", "integer", "--k", "100").status == 2
 
     def test_condensing_again_is_no_worse(self, run: Run, network: Path, tmp_path: Path) -> None:
@@ -207,19 +207,19 @@ class TestTheObject:
     def test_fused_layers_add_up(self, run: Run, tmp_path: Path) -> None:
         """Three convolutions in tiles of rows: moved once in and once out."""
         options = ("--split", "communication", "--parallel", "--json")
-        found = run("place", _three_convolutions(tmp_path), "--machine", machine(tmp_path), *options).object
-        assert [layer["fused"] for layer in found["layers"]] == [[0, 2]] * 3
-        assert [layer["variable"] for layer in found["layers"]] == ["H"] * 3
-        assert [layer["transfer_s"]["far"] > 0 for layer in found["layers"]] == [True, False, True]
-        assert found["cost_s"] == pytest.approx(sum(layer["cost_s"] for layer in found["layers"]))
-        slow = [layer["compute_s"]["host"] for layer in found["layers"]]
-        assert found["cost_s"] == pytest.approx(sum(slow))
+        answer = run("place", _three_convolutions(tmp_path), "--machine", machine(tmp_path), *options).object
+        assert [layer["fused"] for layer in answer["layers"]] == [[0, 2]] * 3
+        assert [layer["variable"] for layer in answer["layers"]] == ["H"] * 3
+        assert [layer["transfer_s"]["far"] > 0 for layer in answer["layers"]] == [True, False, True]
+        assert answer["cost_s"] == pytest.approx(sum(layer["cost_s"] for layer in answer["layers"]))
+        slow = [layer["compute_s"]["host"] for layer in answer["layers"]]
+        assert answer["cost_s"] == pytest.approx(sum(slow))
 
     def test_devices_of_one_name_are_called_after_their_places(self, run: Run, network: Path, tmp_path: Path) -> None:
         path = machine(tmp_path)
         path.write_text(path.read_text().replace("far.toml", "host.toml"))
-        found = run("place", network, "--machine", path, "--split", "balanced", "--json").object
-        assert found["layers"][0]["shares"] == {"a": 48, "b": 32}
+        answer = run("place", network, "--machine", path, "--split", "balanced", "--json").object
+        assert answer["layers"][0]["shares"] == {"a": 48, "b": 32}
 
     def test_a_limit_that_cannot_be_kept(self, run: Run, network: Path, tmp_path: Path) -> None:
         options = ("--place", "b", "--split", "integer", "--json")
@@ -227,11 +227,11 @@ class TestTheObject:
         assert ran.status == 1
         reason = "layer wide: far has … for 32 (LAB) of 80 in blocks of 16"
         assert ran.err == says(f"shisha-rt: infeasible: integer has … split: {reason}\n")
-        found = ran.object
-        assert (found["outcome"], found["reason"]) == ("infeasible", says(reason))
-        assert (found["cost_s"], found["energy_j"]) == (None, None)
-        assert [layer["shares"] for layer in found["layers"]] == [None] * 3
-        assert found["alone"] == {"far": None}
+        answer = ran.object
+        assert (answer["outcome"], answer["reason"]) == ("infeasible", says(reason))
+        assert (answer["cost_s"], answer["energy_j"]) == (None, None)
+        assert [layer["shares"] for layer in answer["layers"]] == [None] * 3
+        assert answer["alone"] == {"far": None}
 
     def test_a_device_without_room_for_a_unit_is_left_out_by_every_way(
         self, run: Run, network: Path, tmp_path: Path
@@ -239,8 +239,8 @@ class TestTheObject:
         """Its weights take the room, however few rows it computes."""
         for method in ("integer", "geometric"):
             options = ("--split", method, "--variable", "H", "--json")
-            found = run("place", network, "--machine", machine(tmp_path, far_limit=40), *options).object
-            assert found["layers"][0]["shares"]["far"] == 0
+            answer = run("place", network, "--machine", machine(tmp_path, far_limit=40), *options).object
+            assert answer["layers"][0]["shares"]["far"] == 0
 
     def test_fused_layers_go_straight_from_device_to_device(self, run: Run, tmp_path: Path) -> None:
         """Two devices behind slow ways, neither with room for three layers: over their link a map moves once."""
@@ -279,8 +279,8 @@ class TestForPeople:
     def test_without_power_there_is_no_energy(self, run: Run, network: Path, tmp_path: Path) -> None:
         path = machine(tmp_path)
         (tmp_path / "host.toml").write_text(HOST.replace("power_w = 2\n", ""))
-        found = run("place", network, "--machine", path, "--split", "integer", "--json").object
-        assert (found["energy_j"], found["layers"][0]["energy_j"]) == (None, None)
+        answer = run("place", network, "--machine", path, "--split", "integer", "--json").object
+        assert (answer["energy_j"], answer["layers"][0]["energy_j"]) == (None, None)
         assert " mJ" not in run("place", network, "--machine", path, "--split", "integer").out
         ran = run("place", network, "--machine", path, "--split", "integer", "--objective", "energy")
         assert "host.toml: power_w is missing" in ran.complaint_of(Error.DEVICE_UNFIT)

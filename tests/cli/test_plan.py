@@ -47,9 +47,9 @@ def test_the_object_from_costs(run: Run, costs_file: Path) -> None:
 
 
 def test_stages_and_assignment(run: Run, costs_file: Path) -> None:
-    found = run("plan", "--costs", costs_file, "--stages", 2, "--assign", "layers", "--json").object
-    assert [(s["first"], s["last"], s["places"]) for s in found["stages"]] == [(0, 1, ["p"]), (2, 3, ["q"])]
-    assert found["unused"] == ["r"]
+    answer = run("plan", "--costs", costs_file, "--stages", 2, "--assign", "layers", "--json").object
+    assert [(s["first"], s["last"], s["places"]) for s in answer["stages"]] == [(0, 1, ["p"]), (2, 3, ["q"])]
+    assert answer["unused"] == ["r"]
 
 
 def test_random_assignment_repeats_with_its_seed(run: Run, costs_file: Path) -> None:
@@ -83,8 +83,8 @@ def test_a_stage_beyond_its_place_s_memory_is_infeasible(run: Run, costs_file: P
 
 def test_costs_of_zero_have_no_throughput(run: Run, costs_file: Path) -> None:
     costs = rewritten(costs_file, time_s=[[0, 0, 0]] * 4, transfer_s=[0, 0, 0])
-    found = run("plan", "--costs", costs, "--json").object
-    assert (found["bottleneck_s"], found["throughput_fps"]) == (0.0, None)
+    answer = run("plan", "--costs", costs, "--json").object
+    assert (answer["bottleneck_s"], answer["throughput_fps"]) == (0.0, None)
 
 
 def test_a_space_beyond_what_python_prints(run: Run, costs_file: Path) -> None:
@@ -96,9 +96,9 @@ def test_a_space_beyond_what_python_prints(run: Run, costs_file: Path) -> None:
         time_s=[[1] * count] * count,
         transfer_s=[0] * (count - 1),
     )
-    found = run("plan", "--costs", costs, "--json").object
-    assert len(found["space_size"]) > 4300
-    assert found["log10_space_size"] == pytest.approx(len(found["space_size"]), abs=1)
+    answer = run("plan", "--costs", costs, "--json").object
+    assert len(answer["space_size"]) > 4300
+    assert answer["log10_space_size"] == pytest.approx(len(answer["space_size"]), abs=1)
 
 
 def test_frames_that_share_a_run(run: Run, costs_file: Path) -> None:
@@ -192,9 +192,9 @@ class TestShisha:
 
     def test_a_stage_that_tuning_emptied_still_counts_in_the_space(self, run: Run, costs: Path) -> None:
         rewritten(costs, time_s=[[9, 1, 1]] * 6)
-        found = run("plan", "--costs", costs, "--strategy", "shisha", "--json").object
-        assert ([stage["places"] for stage in found["stages"]], found["unused"]) == ([["g"], ["f"]], ["s"])
-        assert (found["space_size"], found["explored_fraction"]) == ("93", found["trials"] / 10)
+        answer = run("plan", "--costs", costs, "--strategy", "shisha", "--json").object
+        assert ([stage["places"] for stage in answer["stages"]], answer["unused"]) == ([["g"], ["f"]], ["s"])
+        assert (answer["space_size"], answer["explored_fraction"]) == ("93", answer["trials"] / 10)
 
     def test_in_words(self, run: Run, costs: Path) -> None:
         lines = run("plan", "--costs", costs, "--strategy", "shisha").out.splitlines()
@@ -266,13 +266,13 @@ class TestModel:
     ) -> None:
         ran = run("plan", tiny_model, "--machine", larger_machine, "--json")
         assert ran.status == 0
-        found = ran.object
-        assert [place for stage in found["stages"] for place in stage["places"]] == ["a", "b"]
-        assert [stage["service_s"] for stage in found["stages"]] == [None, None]
+        answer = ran.object
+        assert [place for stage in answer["stages"] for place in stage["places"]] == ["a", "b"]
+        assert [stage["service_s"] for stage in answer["stages"]] == [None, None]
         for key in ("bottleneck_s", "throughput_fps", "latency_s", "lower_bound_s"):
-            assert found[key] is None
-        assert (found["trials"], found["trial_time_s"], found["explored_fraction"]) == (0, 0.0, 0.0)
-        assert found["outcome"] == "feasible"
+            assert answer[key] is None
+        assert (answer["trials"], answer["trial_time_s"], answer["explored_fraction"]) == (0, 0.0, 0.0)
+        assert answer["outcome"] == "feasible"
 
     def test_a_machine_on_paper(self, run: Run, tiny_model: Path, tmp_path: Path) -> None:
         machine = tmp_path / "paper.toml"

@@ -19,7 +19,7 @@ READ_BY = {"in": (-1, [0]), "a": (0, [1, 3]), "b": (1, [2]), "c": (2, [4]), "d":
 def fork(tmp_path: Path) -> Path:
     """Two places, the same but for their names."""
     file = tmp_path / "fork.json"
-    its: dict[str, Any] = {
+    costs: dict[str, Any] = {
         "layers": [{"name": name, "weight": 1} for name in "abcde"],
         "places": [{"name": name, "rank": 1} for name in "pq"],
         "time_s": [[time_s] * 2 for time_s in (1, 1, 1, 3, 2)],
@@ -28,7 +28,7 @@ def fork(tmp_path: Path) -> Path:
             for name, (made, readers) in READ_BY.items()
         ],
     }
-    file.write_text(json.dumps(its))
+    file.write_text(json.dumps(costs))
     return file
 
 
@@ -36,13 +36,13 @@ ORDER = ("order", "order_gain", "order_gain_most", "order_reason")
 
 
 def order_of(run: Run, *arguments: object) -> list[Any]:
-    found = run("plan", *arguments, "--json").object
-    return [found[key] for key in ORDER]
+    answer = run("plan", *arguments, "--json").object
+    return [answer[key] for key in ORDER]
 
 
 def test_the_files_order_and_what_another_would_bring(run: Run, fork: Path) -> None:
-    found = run("plan", "--costs", fork, "--strategy", "exact", "--json").object
-    assert (found["bottleneck_s"], found["lower_bound_s"], found["outcome"]) == (5, 5, "optimal")
+    answer = run("plan", "--costs", fork, "--strategy", "exact", "--json").object
+    assert (answer["bottleneck_s"], answer["lower_bound_s"], answer["outcome"]) == (5, 5, "optimal")
     assert order_of(run, "--costs", fork, "--strategy", "exact") == ["file", 1.25, 1.25, None]
     assert order_of(run, "--costs", fork, "--strategy", "guided") == ["file", 1.25, 1.25, None]
     words = run("plan", "--costs", fork, "--strategy", "exact").out
@@ -128,6 +128,6 @@ def test_what_does_not_go_with_it(run: Run, fork: Path, options: list[str], mess
 
 
 def test_of_a_model_it_is_known_what_reads_what(run: Run) -> None:
-    found = run("plan", "zoo:squeezenet", "--machine", "this-machine", "--strategy", "exact", "--json").object
-    assert found["order_reason"] is None
-    assert found["order_gain"] >= 1
+    answer = run("plan", "zoo:squeezenet", "--machine", "this-machine", "--strategy", "exact", "--json").object
+    assert answer["order_reason"] is None
+    assert answer["order_gain"] >= 1

@@ -18,18 +18,18 @@ class TestRivals:
     def test_the_object(self, run: Run, costs_file: Path, strategy: str) -> None:
         ran = run("plan", "--costs", costs_file, "--strategy", strategy, "--json")
         assert (ran.status, ran.err) == (0, "")
-        found = ran.object
-        assert found["bottleneck_s"] == max(stage["service_s"] for stage in found["stages"])
-        assert found["trial_time_s"] >= found["trials"] * found["bottleneck_s"]
-        assert (found["space_size"], found["explored_fraction"]) == ("21", found["trials"] / 3)
-        assert (found["lower_bound_s"], found["outcome"]) == (None, "feasible")
+        answer = ran.object
+        assert answer["bottleneck_s"] == max(stage["service_s"] for stage in answer["stages"])
+        assert answer["trial_time_s"] >= answer["trials"] * answer["bottleneck_s"]
+        assert (answer["space_size"], answer["explored_fraction"]) == ("21", answer["trials"] / 3)
+        assert (answer["lower_bound_s"], answer["outcome"]) == (None, "feasible")
 
     def test_exhaustive_tries_the_whole_space(self, run: Run, costs_file: Path) -> None:
         exhaustive = run("plan", "--costs", costs_file, "--strategy", "exhaustive", "--json").object
         assert exhaustive["trials"] == 21
         for strategy in RIVALS:
-            found = run("plan", "--costs", costs_file, "--strategy", strategy, "--json").object
-            assert exhaustive["bottleneck_s"] <= found["bottleneck_s"]
+            answer = run("plan", "--costs", costs_file, "--strategy", strategy, "--json").object
+            assert exhaustive["bottleneck_s"] <= answer["bottleneck_s"]
 
     def test_a_search_repeats_with_its_seed(self, run: Run, costs_file: Path) -> None:
         def walked(seed: int) -> str:
@@ -41,12 +41,12 @@ class TestRivals:
     def test_the_time_limit_is_one_of_trial_time(self, run: Run, costs_file: Path) -> None:
         ran = run("plan", "--costs", costs_file, "--strategy", "random_walk", "--time-limit", 50)
         assert "the limit of 50 s of trials is" in ran.out
-        found = run("plan", "--costs", costs_file, "--strategy", "random_walk", "--time-limit", 50, "--json").object
-        assert 50 <= found["trial_time_s"] < 100
+        answer = run("plan", "--costs", costs_file, "--strategy", "random_walk", "--time-limit", 50, "--json").object
+        assert 50 <= answer["trial_time_s"] < 100
 
     def test_pipe_search_pays_for_trials_only(self, run: Run, costs_file: Path) -> None:
-        found = run("plan", "--costs", costs_file, "--strategy", "pipe_search", "--json").object
-        assert found["trials"] == 1 + 2 + 1  # the cuts of one, two and three stages
+        answer = run("plan", "--costs", costs_file, "--strategy", "pipe_search", "--json").object
+        assert answer["trials"] == 1 + 2 + 1  # the cuts of one, two and three stages
 
 
 class TestExact:
@@ -85,9 +85,9 @@ class TestExact:
         }
 
     def test_no_more_stages_than_asked_for(self, run: Run, costs_file: Path) -> None:
-        found = run("plan", "--costs", costs_file, "--strategy", "exact", "--stages", 1, "--json").object
-        assert [(s["first"], s["last"], s["places"]) for s in found["stages"]] == [(0, 3, ["q"])]
-        assert (found["lower_bound_s"], found["space_size"]) == (2.0, "3")
+        answer = run("plan", "--costs", costs_file, "--strategy", "exact", "--stages", 1, "--json").object
+        assert [(s["first"], s["last"], s["places"]) for s in answer["stages"]] == [(0, 3, ["q"])]
+        assert (answer["lower_bound_s"], answer["space_size"]) == (2.0, "3")
 
     def test_it_is_what_exhaustive_finds(self, run: Run, costs_file: Path) -> None:
         exact, exhaustive = (
@@ -139,10 +139,10 @@ class TestExact:
         assert words[-1].startswith("not proven: only that no")
 
     def test_from_the_profile_store(self, run: Run, tiny_model: Path) -> None:
-        found = run("plan", tiny_model, "--machine", "shared-2", "--strategy", "exact", "--json").object
-        assert found["bottleneck_s"] == found["lower_bound_s"] > 0
+        answer = run("plan", tiny_model, "--machine", "shared-2", "--strategy", "exact", "--json").object
+        assert answer["bottleneck_s"] == answer["lower_bound_s"] > 0
         shisha = run("plan", tiny_model, "--machine", "shared-2", "--strategy", "shisha", "--json").object
-        assert found["bottleneck_s"] <= shisha["bottleneck_s"]
+        assert answer["bottleneck_s"] <= shisha["bottleneck_s"]
 
 
 class TestGuided:
@@ -150,15 +150,15 @@ class TestGuided:
         ran = run("plan", "--costs", costs_file, "--strategy", "guided", "--json")
         exact = run("plan", "--costs", costs_file, "--strategy", "exact", "--json").object
         assert (ran.status, ran.err) == (0, "")
-        found = ran.object
-        assert found["bottleneck_s"] == exact["bottleneck_s"]
-        assert 1 <= found["trials"] <= 5
-        assert found["trial_time_s"] >= found["trials"] * found["bottleneck_s"]
-        assert (found["lower_bound_s"], found["outcome"], found["reason"]) == (None, "feasible", None)
+        answer = ran.object
+        assert answer["bottleneck_s"] == exact["bottleneck_s"]
+        assert 1 <= answer["trials"] <= 5
+        assert answer["trial_time_s"] >= answer["trials"] * answer["bottleneck_s"]
+        assert (answer["lower_bound_s"], answer["outcome"], answer["reason"]) == (None, "feasible", None)
 
     def test_no_more_stages_than_asked_for(self, run: Run, costs_file: Path) -> None:
-        found = run("plan", "--costs", costs_file, "--strategy", "guided", "--stages", 1, "--json").object
-        assert [stage["places"] for stage in found["stages"]] == [["q"]]
+        answer = run("plan", "--costs", costs_file, "--strategy", "guided", "--stages", 1, "--json").object
+        assert [stage["places"] for stage in answer["stages"]] == [["q"]]
 
     def test_in_words(self, run: Run, costs_file: Path) -> None:
         out = run("plan", "--costs", costs_file, "--strategy", "guided").out
@@ -196,8 +196,8 @@ class TestCopiesAndTeams:
         assert ran.object["stages"] == [
             {"first": 0, "last": 2, "places": ["core0", "core1", "core2", "core3"], "service_s": 12.0}
         ]
-        found = {key: ran.object[key] for key in ("bottleneck_s", "latency_s", "lower_bound_s", "space_size", "space")}
-        assert found == {
+        values = {key: ran.object[key] for key in ("bottleneck_s", "latency_s", "lower_bound_s", "space_size", "space")}
+        assert values == {
             "bottleneck_s": 3.0,
             "latency_s": 12.0,
             "lower_bound_s": 3.0,
@@ -211,8 +211,8 @@ class TestCopiesAndTeams:
         ran = run("plan", "--costs", costs, "--strategy", "exact", "--replicate", "--objective", "latency", "--json")
         (stage,) = ran.object["stages"]
         assert stage["places"] == [["core0", "core1"], ["core2"], ["core3"]]
-        found = [ran.object[key] for key in ("objective", "latency_s", "latency_proven", "lower_bound_s")]
-        assert found == ["latency", 7.0, True, 7.0]
+        values = [ran.object[key] for key in ("objective", "latency_s", "latency_proven", "lower_bound_s")]
+        assert values == ["latency", 7.0, True, 7.0]
         assert ran.object["bottleneck_s"] == pytest.approx(1 / (1 / 7 + 1 / 6))
         assert stage["service_s"] == pytest.approx(3 * ran.object["bottleneck_s"])
 
@@ -225,10 +225,10 @@ class TestCopiesAndTeams:
     @pytest.mark.parametrize("objective", ["throughput", "latency"])
     def test_guided_confirms_it(self, run: Run, costs: Path, objective: str) -> None:
         options = ("--costs", costs, "--replicate", "--objective", objective)
-        found = run("plan", *options, "--strategy", "guided", "--json").object
+        answer = run("plan", *options, "--strategy", "guided", "--json").object
         exact = run("plan", *options, "--strategy", "exact", "--json").object
-        assert (found["stages"], found["space"]) == (exact["stages"], exact["space"])
-        assert (found["objective"], found["outcome"]) == (objective, "feasible")
+        assert (answer["stages"], answer["space"]) == (exact["stages"], exact["space"])
+        assert (answer["objective"], answer["outcome"]) == (objective, "feasible")
 
     def test_the_picture(self, run: Run, costs: Path) -> None:
         options = ("plan", "--costs", costs, "--strategy", "exact", "--replicate")

@@ -36,25 +36,25 @@ def file_of(folder: Path, **changes: object) -> Path:
 @pytest.mark.parametrize("strategy", ["exact", "guided"])
 def test_stages_carry_their_shares(run: Run, tmp_path: Path, strategy: str) -> None:
     path = file_of(tmp_path)
-    found = run("plan", "--costs", path, "--strategy", strategy, "--split", "--json").object
-    assert found["bottleneck_s"] == 8
-    assert sorted(stage["split"]["shares"] for stage in found["stages"] if "split" in stage) in (
+    answer = run("plan", "--costs", path, "--strategy", strategy, "--split", "--json").object
+    assert answer["bottleneck_s"] == 8
+    assert sorted(stage["split"]["shares"] for stage in answer["stages"] if "split" in stage) in (
         [[24, 24]] * 2,
         [[20, 28]] * 2,
         [[28, 20]] * 2,
     )
-    plan = plan_of(found["stages"])
+    plan = plan_of(answer["stages"])
     assert CostsEvaluator(parse_costs(path.read_bytes(), "")).measurement_of(plan).bottleneck_s == 8
-    assert (found["space_size"], found["explored_fraction"]) == (None, None)
+    assert (answer["space_size"], answer["explored_fraction"]) == (None, None)
     whole = run("plan", "--costs", path, "--strategy", strategy, "--json").object
     assert whole["bottleneck_s"] == 13
     assert not any("split" in stage for stage in whole["stages"])
 
 
 def test_what_is_proven(run: Run, tmp_path: Path) -> None:
-    found = run("plan", "--costs", file_of(tmp_path), "--strategy", "exact", "--split", "--json").object
-    assert found["space"].endswith("layers 1 split in any shares")
-    assert found["lower_bound_s"] <= found["bottleneck_s"]
+    answer = run("plan", "--costs", file_of(tmp_path), "--strategy", "exact", "--split", "--json").object
+    assert answer["space"].endswith("layers 1 split in any shares")
+    assert answer["lower_bound_s"] <= answer["bottleneck_s"]
     picture = run("plan", "--costs", file_of(tmp_path), "--strategy", "exact", "--split").out
     assert "/48 channels)" in picture
     assert "layers 1 split in any" in picture
@@ -62,14 +62,14 @@ def test_what_is_proven(run: Run, tmp_path: Path) -> None:
 
 def test_one_layer_on_two_places(run: Run, tmp_path: Path) -> None:
     """More places than layers: without `--stages` all of them count."""
-    one = {
+    changes = {
         "layers": HEAVY["layers"][1:2],
         "time_s": [[4, 12]],
         "splits": [HEAVY["splits"][0] | {"first": 0, "last": 0}],
     }
-    argv = ("plan", "--costs", file_of(tmp_path, **one), "--strategy", "exact", "--split", "--json")
-    found = run(*argv).object
-    assert (found["bottleneck_s"], found["outcome"], found["lower_bound_s"]) == (3, "optimal", 3)
+    argv = ("plan", "--costs", file_of(tmp_path, **changes), "--strategy", "exact", "--split", "--json")
+    answer = run(*argv).object
+    assert (answer["bottleneck_s"], answer["outcome"], answer["lower_bound_s"]) == (3, "optimal", 3)
     assert run(*argv, "--stages", 1).object["bottleneck_s"] == 4
     assert run(*argv, "--objective", "latency").object["latency_s"] == 3
 

@@ -135,16 +135,16 @@ def test_real_cores_and_a_shape_that_depends_on_the_data(run: Run, tmp_path: Pat
     infer = loaded(path).infer
     for frame in (np.zeros((1, 9), np.float32), weight(1, 9, seed=1)):
         expected = evaluate(model.SerializeToString(), {"x": frame})
-        for found, array in zip(infer({"x": frame}).values(), expected, strict=True):
-            assert found.shape == array.shape
-            np.testing.assert_allclose(found, array, rtol=1e-4, atol=1e-5)
+        for output, array in zip(infer({"x": frame}).values(), expected, strict=True):
+            assert output.shape == array.shape
+            np.testing.assert_allclose(output, array, rtol=1e-4, atol=1e-5)
 
 
 class TestWhatIsRefused:
     def test_options_and_names(self, run: Run, tmp_path: Path) -> None:
         at = ("plan", "zoo:squeezenet", "--machine", "shared-2")
-        told = run(*at, "--strategy", "seed", "--program", tmp_path / "a.py").complaint_of(Error.OPTIONS_CLASH)
-        assert "--program: not with --strategy seed, expected --strategy baseline or typeseq" in told
+        complaint = run(*at, "--strategy", "seed", "--program", tmp_path / "a.py").complaint_of(Error.OPTIONS_CLASH)
+        assert "--program: not with --strategy seed, expected --strategy baseline or typeseq" in complaint
         for name, expected in (("a.txt", ".py"), ("no/a.py", "No such file")):
             assert expected in run(*at, "--strategy", "opseq", "--program", tmp_path / name).complaint
         (tmp_path / "folder.py").mkdir()
@@ -160,7 +160,7 @@ class TestWhatIsRefused:
         assert "other.parts is there, and" in run(*at, tmp_path / "other.py").complaint_of(Error.WRONG_OPTION)
 
     @pytest.mark.parametrize(
-        ("machine", "told"),
+        ("machine", "fault"),
         [
             ('timing = "modelled"\n[[place]]\nname = "a"\ncores = [0]', 'has timing = "modelled"'),
             (
@@ -171,10 +171,10 @@ class TestWhatIsRefused:
         ],
         ids=["modelled", "bandwidth", "paper"],
     )
-    def test_machines_that_a_program_does_not_emulate(self, run: Run, tmp_path: Path, machine: str, told: str) -> None:
+    def test_machines_that_a_program_does_not_emulate(self, run: Run, tmp_path: Path, machine: str, fault: str) -> None:
         (tmp_path / "m.toml").write_text(machine)
         at = ("plan", "zoo:squeezenet", "--machine", tmp_path / "m.toml", "--strategy", "baseline")
-        assert told in run(*at, "--program", tmp_path / "a.py").complaint_of(Error.WRONG_OPTION)
+        assert fault in run(*at, "--program", tmp_path / "a.py").complaint_of(Error.WRONG_OPTION)
         assert not (tmp_path / "a.py").exists()
 
 
@@ -213,9 +213,9 @@ def test_program_and_daemon_agree_bit_for_bit(run: Run, name: str, tmp_path: Pat
         for scheme in SCHEMES:
             path = tmp_path / f"{scheme}.py"
             plan = planned(run, f"zoo:{name}", machine, path, "--strategy", scheme)
-            stages = [{key: its[key] for key in KEPT if key in its} for its in plan["stages"]]
+            stages = [{key: stage[key] for key in KEPT if key in stage} for stage in plan["stages"]]
             assert client.set_plan(stages)["outcome"] == "live"
             answer = client.infer({given["name"]: frame}).outputs
-            found = loaded(path).infer({given["name"]: frame})
-            assert found.keys() == answer.keys()
-            assert all((found[output] == array).all() for output, array in answer.items())
+            outputs = loaded(path).infer({given["name"]: frame})
+            assert outputs.keys() == answer.keys()
+            assert all((outputs[output] == array).all() for output, array in answer.items())

@@ -18,16 +18,16 @@ MODEL = "zoo:squeezenet"
     "name", [pytest.param(name, marks=() if name == "H2" else pytest.mark.long) for name in HEURISTICS]
 )
 def test_a_daemon_begins_and_walks_by_its_heuristic(run: Run, tmp_path: Path, name: str) -> None:
-    one = HEURISTICS[name]
+    heuristic = HEURISTICS[name]
     machine = machine_file(tmp_path, ["fast0", "slow0", "slow1"])
-    by_heuristic = ("--strategy", "shisha", "--assign", one.assign, "--balance", one.balance)
+    by_heuristic = ("--strategy", "shisha", "--assign", heuristic.assign, "--balance", heuristic.balance)
     with (
         DaemonProcess(tmp_path, MODEL, "--machine", machine, *by_heuristic, "--no-replicate", "--fresh") as process,
         Client(process.endpoint) as client,
     ):
         live, tuner = client.plan(), client.status()["tuner"]
-    assert (tuner["strategy"], tuner["balance"]) == ("shisha", one.balance)
-    seeded = run("plan", MODEL, "--machine", machine, "--assign", one.assign, "--json").object
+    assert (tuner["strategy"], tuner["balance"]) == ("shisha", heuristic.balance)
+    seeded = run("plan", MODEL, "--machine", machine, "--assign", heuristic.assign, "--json").object
     parts = [(stage["first"], stage["last"]) for stage in live["stages"]]
     assert parts == [(stage["first"], stage["last"]) for stage in seeded["stages"]]
     assert [stage["places"] for stage in live["stages"]] == [stage["places"] for stage in seeded["stages"]]

@@ -28,8 +28,8 @@ def _interpreter_that_private_tmp_does_not_hide(monkeypatch: pytest.MonkeyPatch)
 
 def value(ran: Ran, key: str) -> str:
     assert (ran.status, ran.err) == (0, "")
-    (found,) = [line.removeprefix(f"{key}=") for line in ran.out.splitlines() if line.startswith(f"{key}=")]
-    return found
+    (text,) = [line.removeprefix(f"{key}=") for line in ran.out.splitlines() if line.startswith(f"{key}=")]
+    return text
 
 
 def has(ran: Ran, *lines: str) -> bool:

@@ -88,7 +88,7 @@ def test_the_picture_fits_its_terminal(status: dict[str, Any], shown: Any, colum
 
 @pytest.mark.parametrize("columns", [26, 40, 60, 80, 140])
 @pytest.mark.parametrize(
-    "found",
+    "report",
     [
         *(status_of(copies(count), [0.0032]) for count in (1, 2, 8, 64)),
         *(status_of(team(size), [0.0032]) for size in (2, 8, 64)),
@@ -98,15 +98,15 @@ def test_the_picture_fits_its_terminal(status: dict[str, Any], shown: Any, colum
     ],
     ids=["one", "x2", "x8", "x64", "team 2", "team 8", "team 64", "fork", "unknown", "branches"],
 )
-def test_every_plan_fits(found: dict[str, Any], shown: Any, columns: int) -> None:
+def test_every_plan_fits(report: dict[str, Any], shown: Any, columns: int) -> None:
     """Its whole picture, and each place in the table."""
-    text = shown(found, columns)
+    text = shown(report, columns)
     corners = ("┌", "┏", "│", "┃", "└", "┗")
     picture = [line for line in text.splitlines() if line[:1] in corners]
     assert len({len(line) for line in picture}) <= 2  # the last row may have fewer boxes
     assert max(map(len, picture)) <= columns
-    assert text.count("slowest") == (found["bottleneck_stage"] is not None)
-    assert len([line for line in text.splitlines() if "  up" in line]) == len(found["places"])
+    assert text.count("slowest") == (report["bottleneck_stage"] is not None)
+    assert len([line for line in text.splitlines() if "  up" in line]) == len(report["places"])
 
 
 def test_copies_are_one_box(shown: Any) -> None:
@@ -151,12 +151,12 @@ def test_branches_stand_side_by_side_and_a_pool_of_several_stages_is_told(shown:
 
 
 def test_an_objective_other_than_throughput_is_told(shown: Any) -> None:
-    found = status_of(team(2), [0.0017])
-    assert "tuner watching (guided) ·" in shown(found)
-    found["tuner"] |= {"objective": "latency", "serves": "latency"}
-    assert "(guided for latency) ·" in shown(found)
-    found["tuner"] |= {"objective": "auto", "utilisation": 0.12}
-    assert "a load of 12%) ·" in shown(found)
+    report = status_of(team(2), [0.0017])
+    assert "tuner watching (guided) ·" in shown(report)
+    report["tuner"] |= {"objective": "latency", "serves": "latency"}
+    assert "(guided for latency) ·" in shown(report)
+    report["tuner"] |= {"objective": "auto", "utilisation": 0.12}
+    assert "a load of 12%) ·" in shown(report)
 
 
 def test_trouble_is_told(status: dict[str, Any], shown: Any) -> None:

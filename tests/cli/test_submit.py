@@ -31,14 +31,14 @@ class TestARunningDaemon:
     def test_random_frames(self, run: Run, daemon: DaemonProcess) -> None:
         ran = run("submit", "--endpoint", daemon.endpoint, "--json")
         assert (ran.status, ran.err) == (0, "")
-        found = ran.object
-        assert (found["model"], found["sent"], found["completed"], found["failed"]) == ("identity", 100, 100, 0)
-        assert found["outcomes"] == {"OK": 100}
-        assert found["throughput_fps"] == pytest.approx(100 / found["elapsed_s"])
-        latency_s = found["latency_s"]
+        summary = ran.object
+        assert (summary["model"], summary["sent"], summary["completed"], summary["failed"]) == ("identity", 100, 100, 0)
+        assert summary["outcomes"] == {"OK": 100}
+        assert summary["throughput_fps"] == pytest.approx(100 / summary["elapsed_s"])
+        latency_s = summary["latency_s"]
         assert 0 < latency_s["p50"] <= latency_s["p90"] <= latency_s["p99"] <= latency_s["max"]
-        assert sum(found["epochs"].values()) == 100
-        assert (found["first_error"], found["failed_frames"]) == (None, [])
+        assert sum(summary["epochs"].values()) == 100
+        assert (summary["first_error"], summary["failed_frames"]) == (None, [])
 
     def test_in_words(self, run: Run, daemon: DaemonProcess) -> None:
         ran = run("submit", "--endpoint", daemon.endpoint, "--frames", 20)
@@ -93,9 +93,9 @@ class TestARunningDaemon:
             assert np.array_equal(answers["y"], numbers[[0, 1, 0, 1, 0]])
 
     def test_paced(self, run: Run, daemon: DaemonProcess) -> None:
-        found = run("submit", "--endpoint", daemon.endpoint, "--rate", 50, "--frames", 6, "--json").object
-        assert found["elapsed_s"] >= 5 / 50
-        assert found["completed"] == 6
+        summary = run("submit", "--endpoint", daemon.endpoint, "--rate", 50, "--frames", 6, "--json").object
+        assert summary["elapsed_s"] >= 5 / 50
+        assert summary["completed"] == 6
 
     def test_a_stream_of_its_own_name(self, run: Run, daemon: DaemonProcess) -> None:
         options = ("--stream", "cam0", "--in-flight", 1, "--frames", 3)
@@ -149,11 +149,11 @@ class TestAGatewayWithAScript:
         with Gateway(script) as gateway:
             ran = run("submit", "--endpoint", gateway.endpoint, "--frames", 1000, "--json")
         assert ran.status == 1
-        found = ran.object
-        assert 0 < found["completed"] <= 20  # an answer may be lost with its sender
-        assert found["completed"] + found["failed"] == found["sent"] <= 28
-        assert found["outcomes"]["UNAVAILABLE"] == found["failed"]
-        assert f"frame {found['completed']}: UNAVAILABLE: the connection to" in ran.err
+        summary = ran.object
+        assert 0 < summary["completed"] <= 20  # an answer may be lost with its sender
+        assert summary["completed"] + summary["failed"] == summary["sent"] <= 28
+        assert summary["outcomes"]["UNAVAILABLE"] == summary["failed"]
+        assert f"frame {summary['completed']}: UNAVAILABLE: the connection to" in ran.err
 
     def test_a_frame_that_is_late_counts_from_when_it_was_due(self, run: Run) -> None:
         """All three are due at once, and each waits for those before it."""
@@ -261,9 +261,9 @@ def test_no_daemon(tmp_path: Path) -> None:
 def test_save_takes_any_name(tmp_path: Path) -> None:
     arrays = {"file": np.arange(3), "a/b": np.zeros((2, 0)), "allow_pickle": np.array(True)}
     save(tmp_path / "a.npz", arrays)
-    with np.load(tmp_path / "a.npz") as found:
-        assert sorted(found.files) == sorted(arrays)
-        assert all(np.array_equal(found[name], array) for name, array in arrays.items())
+    with np.load(tmp_path / "a.npz") as saved:
+        assert sorted(saved.files) == sorted(arrays)
+        assert all(np.array_equal(saved[name], array) for name, array in arrays.items())
 
 
 def test_outputs_of_varying_shape_are_saved_by_frame(tmp_path: Path) -> None:
@@ -272,8 +272,8 @@ def test_outputs_of_varying_shape_are_saved_by_frame(tmp_path: Path) -> None:
         outputs = {"boxes": np.full((count, 4), frame), "y": np.full(3, frame)}
         tally.add_answer(frame, Answer("id", outputs, 1, frame, None, 0.0, 0.0), 0.1)
     save(tmp_path / "o.npz", tally.arrays())
-    with np.load(tmp_path / "o.npz") as found:
-        assert {name: found[name].tolist() for name in found.files} == {
+    with np.load(tmp_path / "o.npz") as saved:
+        assert {name: saved[name].tolist() for name in saved.files} == {
             "boxes[0]": [[0] * 4] * 2,
             "boxes[3]": [],
             "y": [[0] * 3, [3] * 3],

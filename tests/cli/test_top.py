@@ -38,12 +38,12 @@ TUNER = {
 
 @pytest.fixture
 def status() -> dict[str, Any]:
-    found = copy.deepcopy(STATUS) | {"tuner": dict(TUNER)}
-    found["machine"]["emulated"] = True
-    found["places"][1] |= {"emulated": True, "speed": 0.25}
-    idle = found["places"][1] | {"name": "slow1", "pid": None, "state": "down", "available": False, "emulated": False}
-    found["places"].append(idle | {"restarts": 6, "last_error": "killed by signal 9"})
-    return found
+    report = copy.deepcopy(STATUS) | {"tuner": dict(TUNER)}
+    report["machine"]["emulated"] = True
+    report["places"][1] |= {"emulated": True, "speed": 0.25}
+    idle = report["places"][1] | {"name": "slow1", "pid": None, "state": "down", "available": False, "emulated": False}
+    report["places"].append(idle | {"restarts": 6, "last_error": "killed by signal 9"})
+    return report
 
 
 def drawn(screen: Screen, columns: int = 100, rows: int = 40) -> list[str]:
@@ -54,8 +54,8 @@ def drawn(screen: Screen, columns: int = 100, rows: int = 40) -> list[str]:
 
 
 def line_with(lines: list[str], text: str) -> str:
-    (found,) = (line for line in lines if text in line)
-    return found
+    (match,) = (line for line in lines if text in line)
+    return match
 
 
 def test_stages_stand_on_their_places_and_the_slowest_is_marked(status: dict[str, Any]) -> None:
@@ -132,10 +132,10 @@ def test_it_fits_its_terminal(status: dict[str, Any], columns: int, rows: int) -
 
 def test_each_copy_has_a_row_and_so_has_each_place_of_a_team() -> None:
     plan = Plan.chain([(0, 9, (("core0",), ("core1",))), (10, 25, (("core2", "core3"),))])
-    found = status_of(plan, [0.0028, 0.0012], team_s={"core0": 0.0021, "core1": None})
-    found["places"] += [found["places"][0] | {"name": "core4"}]
+    report = status_of(plan, [0.0028, 0.0012], team_s={"core0": 0.0021, "core1": None})
+    report["places"] += [report["places"][0] | {"name": "core4"}]
     screen = Screen()
-    screen.update(found, [])
+    screen.update(report, [])
     lines = drawn(screen, 80)
     rows = [next(line.rstrip() for line in lines if line.startswith(f"core{i}")) for i in (0, 1, 2, 4)]
     assert rows[0].split()[:5] == ["core0", "1", "0-9", "2.10", "ms"]
@@ -161,13 +161,13 @@ def test_a_place_of_several_stages_has_a_row_for_each() -> None:
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 200])
 @pytest.mark.parametrize(
-    "found",
+    "report",
     [status_of(copies(64), [0.003]), status_of(team(64), [0.003]), status_of(branches(10), [0.001] * 12, None)],
     ids=["copies", "team", "branches"],
 )
-def test_many_places_leave_room_for_the_trials(found: dict[str, Any], columns: int) -> None:
+def test_many_places_leave_room_for_the_trials(report: dict[str, Any], columns: int) -> None:
     screen = Screen()
-    screen.update(found, [a_run()[0], *(trial(20 + i, i, "better", 100.0 + i) for i in range(40))])
+    screen.update(report, [a_run()[0], *(trial(20 + i, i, "better", 100.0 + i) for i in range(40))])
     console = Console(
         file=StringIO(), width=columns, height=30, highlight=False, force_terminal=True, color_system=None
     )
@@ -177,7 +177,7 @@ def test_many_places_leave_room_for_the_trials(found: dict[str, Any], columns: i
     assert len(lines) <= 30
     assert max(map(len, lines)) <= columns
     assert any(line.lstrip().startswith("39 ") for line in lines)
-    names = {place["name"] for place in found["places"]}
+    names = {place["name"] for place in report["places"]}
     left_out = next((int(line.split()[1]) for line in lines if line.startswith("… ")), 0)
     assert len({line.split()[0] for line in lines if line} & names) == len(names) - left_out
     assert (left_out > 0) is (len(names) == 64)

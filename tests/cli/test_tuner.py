@@ -30,21 +30,21 @@ def test_a_search_in_words() -> None:
 
 
 def test_a_search_for_latency() -> None:
-    found = FOUND | {"objective": "latency", "serves": "latency"}
-    assert _lines(found)[0] == says("… for latency, alpha 10, balance nlfep)")
+    tuner = FOUND | {"objective": "latency", "serves": "latency"}
+    assert _lines(tuner)[0] == says("… for latency, alpha 10, balance nlfep)")
 
 
 def test_the_plans_between_which_the_load_chooses() -> None:
     quick = {"plan": "fast0+slow0: 0-25", "throughput_fps": 180.0, "latency_s": 0.0055}
     most = {"plan": "fast0, slow0: 0-25", "throughput_fps": 250.0, "latency_s": 0.008}
-    found = FOUND | {"state": "watching", "objective": "auto", "serves": "throughput", "utilisation": 0.834}
-    lines = _lines(found | {"trying": None, "plans": {"throughput": most, "latency": quick}})
+    tuner = FOUND | {"state": "watching", "objective": "auto", "serves": "throughput", "utilisation": 0.834}
+    lines = _lines(tuner | {"trying": None, "plans": {"throughput": most, "latency": quick}})
     assert lines[0] == says("… a load of 83%, alpha 10, balance nlfep)")
     assert lines[2:4] == [
         "throughput  250 frames/s, latency 8.00 ms (unloaded): fast0, slow0: 0-25",
         "latency     180 frames/s, latency 5.50 ms (unloaded): fast0+slow0: 0-25",
     ]
-    lines = _lines(found | {"utilisation": None, "trying": None, "plans": {"throughput": most, "latency": None}})
+    lines = _lines(tuner | {"utilisation": None, "trying": None, "plans": {"throughput": most, "latency": None}})
     assert lines[0].startswith("watching (shisha for")
     assert [line.split()[0] for line in lines[2:]] == ["throughput", "in"]
 

@@ -32,13 +32,13 @@ def test_the_costs_of_some_places() -> None:
     fewer = among(costs, ["p4", "p1", "p2", "p3"], [1.0, 3.0, 1.0, 1.0])
     assert ([place.name for place in fewer.places], fewer.time_s.tolist()) == (["p4", "p1", "p2", "p3"], [[2, 3, 1, 1]])
     # p1 is emulated now, and p0 is not there: others of their kind are as good a team.
-    assert [(its.places, its.time_s.tolist()) for its in fewer.teams] == [(("p2", "p3"), [0.5])]
+    assert [(kept.places, kept.time_s.tolist()) for kept in fewer.teams] == [(("p2", "p3"), [0.5])]
     assert among(costs, ["p0", "p4"], [1.0, 1.0]).teams == ()
 
 
 def test_places_of_the_same_devices_and_costs() -> None:
-    one = Device("one", "one.toml", "onnxruntime", "dram", "fp32", 1.0, (Family(frozenset(), (), (Term(2.0),)),))
-    costs = OperatorCosts((one, replace(one, name="other")), np.array([[1.0, np.inf], [2.0, 4.0]]))
+    device = Device("one", "one.toml", "onnxruntime", "dram", "fp32", 1.0, (Family(frozenset(), (), (Term(2.0),)),))
+    costs = OperatorCosts((device, replace(device, name="other")), np.array([[1.0, np.inf], [2.0, 4.0]]))
     same = OperatorCosts(costs.devices, costs.time_s.copy())
     others = {"slower": costs.slowed({"one": 2.0}), "fewer": OperatorCosts(costs.devices[:1], costs.time_s[:, :1])}
     others["fused"] = replace(costs, groups=(GroupCost((0, 1), 0, 2.5),))

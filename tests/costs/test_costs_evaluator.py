@@ -38,8 +38,8 @@ def test_what_is_proposed_is_measured() -> None:
 
 def test_equal_stages_have_equal_times_to_the_last_bit() -> None:
     same = evaluator(time_s=[[0.1] * 3, [0.2] * 3, [0.2] * 3, [0.1] * 3], transfer_s=[0, 0, 0])
-    found = same.measurement_of(Plan.of([(0, 1, "p"), (2, 3, "q")]))
-    assert found.service_s[0] == found.service_s[1]
+    measurement = same.measurement_of(Plan.of([(0, 1, "p"), (2, 3, "q")]))
+    assert measurement.service_s[0] == measurement.service_s[1]
 
 
 @pytest.mark.parametrize(
@@ -83,15 +83,15 @@ class TestAnyPlan:
         return CostsEvaluator(parse_costs(json.dumps({**self.COSTS, **changes}), "C.json"), needs).measurement_of(plan)
 
     def test_copies(self) -> None:
-        found = self.measured(Plan.chain([(0, 1, [("q",)]), (2, 2, [("p",), ("r",)])]))
-        assert (found.service_s, found.team_s) == ((6.0, 6.25), ((6.0,), (6.25, 6.25)))
-        assert (found.bottleneck_s, found.latency_s, found.took_s) == (6.0, 12.25, 6.0)
+        measurement = self.measured(Plan.chain([(0, 1, [("q",)]), (2, 2, [("p",), ("r",)])]))
+        assert (measurement.service_s, measurement.team_s) == ((6.0, 6.25), ((6.0,), (6.25, 6.25)))
+        assert (measurement.bottleneck_s, measurement.latency_s, measurement.took_s) == (6.0, 12.25, 6.0)
 
     def test_a_team_that_is_as_good_as_the_one_told_of(self) -> None:
-        found = self.measured(Plan.chain([(0, 2, [("r", "p"), ("q",)])]))
-        assert found.team_s == ((6.0, 12.0),)
-        assert found.bottleneck_s == pytest.approx(4.0)
-        assert found.latency_s == 6.0
+        measurement = self.measured(Plan.chain([(0, 2, [("r", "p"), ("q",)])]))
+        assert measurement.team_s == ((6.0, 12.0),)
+        assert measurement.bottleneck_s == pytest.approx(4.0)
+        assert measurement.latency_s == 6.0
 
     def test_a_team_of_which_nothing_is_known(self) -> None:
         assert not self.measured(Plan.chain([(0, 2, [("r", "p", "q")])])).can_run
@@ -107,8 +107,8 @@ class TestAnyPlan:
     def test_branches(self) -> None:
         both_of_the_first = (frozenset[int](), frozenset({0}), frozenset({0}))
         fork = Plan((Stage(((0, 0),), (("p",),)), Stage(((1, 1),), (("q",),), (0,)), Stage(((2, 2),), (("r",),), (0,))))
-        found = self.measured(fork, both_of_the_first)
-        assert (found.service_s, found.latency_s) == ((2.0, 4.5, 6.25), 8.25)
+        measurement = self.measured(fork, both_of_the_first)
+        assert (measurement.service_s, measurement.latency_s) == ((2.0, 4.5, 6.25), 8.25)
         with pytest.raises(ValueError, match="needs what layer 1 makes"):
             self.measured(fork)
 

@@ -165,7 +165,7 @@ class TestFused:
     ADD_RELU: Final = device(Family(frozenset({"Add"}), (), (Term(2.0),)), fusions=(Fusion(("Add", "Relu")),))
 
     @pytest.mark.parametrize(
-        ("graph", "found"),
+        ("graph", "spans"),
         [
             (row_of(("Add", ("x", "W"), ("a",)), ("Relu", ("a",), ("b",))), [(0, 1)]),
             (row_of(("Relu", ("x",), ("a",)), ("Add", ("a", "a"), ("b",)), ("Relu", ("b",), ("c",))), [(1, 2)]),
@@ -186,8 +186,8 @@ class TestFused:
             ),
         ],
     )
-    def test_a_chain_that_nothing_else_reads(self, graph: Graph, found: list[tuple[int, int]]) -> None:
-        assert list(fused_costs(graph, self.ADD_RELU)) == [(span, 3.0) for span in found]
+    def test_a_chain_that_nothing_else_reads(self, graph: Graph, spans: list[tuple[int, int]]) -> None:
+        assert list(fused_costs(graph, self.ADD_RELU)) == [(span, 3.0) for span in spans]
 
     def test_the_first_one_s_formula_and_terms_and_the_call_once(self) -> None:
         conv = Family(frozenset({"Conv"}), (), (Term(0.5, (("rows", 1),)),), (Multiple("filters", 4),))

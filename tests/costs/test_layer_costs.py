@@ -71,23 +71,25 @@ def test_batches_take_their_part_of_single_frames_times() -> None:
 
 def test_without_a_limited_bandwidth_the_sum_is_the_stage() -> None:
     slow = place("slow", speed=0.3)
-    found = LayerCosts(raw(slow), machine(slow))
+    layer_costs = LayerCosts(raw(slow), machine(slow))
     for first, last in ((0, 0), (0, 3), (1, 2)):
-        assert stage_service_s(found.costs(), first, last, 0) == pytest.approx(found.modelled_s(first, last, "slow"))
+        assert stage_service_s(layer_costs.costs(), first, last, 0) == pytest.approx(
+            layer_costs.modelled_s(first, last, "slow")
+        )
 
 
 def test_several_threads_take_the_time_by_the_clock_but_are_paced_by_their_cpu_time() -> None:
     two, slow = place("two", threads=2), place("slow", speed=0.25, threads=2)
-    found = LayerCosts(raw(two, slow), machine(two, slow))
-    assert found.modelled_s(0, 0, "two") == pytest.approx(1.1e-3)
-    assert found.modelled_s(0, 0, "slow") == pytest.approx(1e-3 / 2 / 0.25)
+    layer_costs = LayerCosts(raw(two, slow), machine(two, slow))
+    assert layer_costs.modelled_s(0, 0, "two") == pytest.approx(1.1e-3)
+    assert layer_costs.modelled_s(0, 0, "slow") == pytest.approx(1e-3 / 2 / 0.25)
 
 
 def test_a_narrow_memory_makes_a_stage_wait_for_its_bytes() -> None:
     narrow = place("narrow", memory="narrow")
-    found = LayerCosts(raw(narrow), machine(narrow))
+    layer_costs = LayerCosts(raw(narrow), machine(narrow))
     whole_bytes = sum(weight.size_bytes for weight in GRAPH.constants.values()) + 2 * TENSOR_BYTES
-    assert found.modelled_s(0, 3, "narrow") == pytest.approx(max(10e-3, whole_bytes / 1e6))
+    assert layer_costs.modelled_s(0, 3, "narrow") == pytest.approx(max(10e-3, whole_bytes / 1e6))
 
 
 def test_inner_tensors_of_a_stage_are_not_moved() -> None:
@@ -110,9 +112,11 @@ def test_a_tensor_that_passes_by_is_not_moved_and_one_used_twice_once() -> None:
 def test_where_bandwidth_limits_everything_a_sum_lies_between_the_whole_and_its_parts() -> None:
     """What a cut costs cannot be told in times of layers: the fit takes the middle between long runs and short."""
     narrow = place("narrow", memory="narrow")
-    found = LayerCosts(raw(narrow, cpu_s=(1e-4,) * 4), machine(narrow))
-    whole_s = stage_service_s(found.costs(), 0, 3, 0)
-    assert found.modelled_s(0, 3, "narrow") < whole_s < sum(found.modelled_s(i, i, "narrow") for i in range(4))
+    layer_costs = LayerCosts(raw(narrow, cpu_s=(1e-4,) * 4), machine(narrow))
+    whole_s = stage_service_s(layer_costs.costs(), 0, 3, 0)
+    assert (
+        layer_costs.modelled_s(0, 3, "narrow") < whole_s < sum(layer_costs.modelled_s(i, i, "narrow") for i in range(4))
+    )
 
 
 def test_where_bandwidth_limits_single_layers_only_long_runs_are_exact() -> None:
@@ -121,16 +125,16 @@ def test_where_bandwidth_limits_single_layers_only_long_runs_are_exact() -> None
     layers = group_layers(graph)
     narrow = place("narrow", memory="narrow")
     times = RawTimes(1, np.full(24, 1.5e-3), np.full(24, 1.5e-3), 1.0)
-    found = LayerCosts(RawCosts(graph, layers, groups_of(24, range(23)), {"narrow": times}), machine(narrow))
-    assert found.modelled_s(3, 3, "narrow") > 1.7 * 1.5e-3
-    np.testing.assert_allclose(found.costs().time_s[:, 0], 1.5e-3, rtol=1e-6)
+    layer_costs = LayerCosts(RawCosts(graph, layers, groups_of(24, range(23)), {"narrow": times}), machine(narrow))
+    assert layer_costs.modelled_s(3, 3, "narrow") > 1.7 * 1.5e-3
+    np.testing.assert_allclose(layer_costs.costs().time_s[:, 0], 1.5e-3, rtol=1e-6)
 
 
 def test_a_joined_group_is_divided_by_weight_and_its_cuts_are_nan() -> None:
     fast = place("fast")
-    found = LayerCosts(raw(fast, cuts=(0, 2), cpu_s=(1e-3, 6e-3, 4e-3)), machine(fast))
+    layer_costs = LayerCosts(raw(fast, cuts=(0, 2), cpu_s=(1e-3, 6e-3, 4e-3)), machine(fast))
     assert [layer.weight for layer in LAYERS[1:3]] == [LAYERS[1].weight, 2 * LAYERS[1].weight]
-    costs = found.costs()
+    costs = layer_costs.costs()
     np.testing.assert_allclose(costs.time_s[:, 0], [1e-3, 2e-3, 4e-3, 4e-3])
     assert costs.legal_cuts == {0, 2}
     assert math.isnan(costs.transfer_s[1])
@@ -163,14 +167,14 @@ def test_the_object_is_what_the_reader_reads() -> None:
 
 
 def test_a_team_costs_what_it_took_by_the_clock() -> None:
-    one, other = place("one"), place("other")
+    first, other = place("one"), place("other")
     together = RawTimes(2, np.array(CPU_S) * 1.2, np.array(CPU_S) * 0.6, 1.0)
-    found = LayerCosts(replace(raw(one, other), teams={("one", "other"): together}), machine(one, other)).costs()
-    (team,) = found.teams
+    costs = LayerCosts(replace(raw(first, other), teams={("one", "other"): together}), machine(first, other)).costs()
+    (team,) = costs.teams
     assert team.places == ("one", "other")
     np.testing.assert_allclose(team.time_s, np.array(CPU_S) * 0.6)
-    assert found.time_s.shape == (4, 2)
-    assert LayerCosts(raw(one, other), machine(one, other)).costs().teams == ()
+    assert costs.time_s.shape == (4, 2)
+    assert LayerCosts(raw(first, other), machine(first, other)).costs().teams == ()
 
 
 def test_places_on_other_hosts_and_what_it_takes_to_get_there() -> None:
@@ -180,9 +184,9 @@ def test_places_on_other_hosts_and_what_it_takes_to_get_there() -> None:
     tensors = (CostTensor("x", 100, -1, (0,)), CostTensor("y", 10, 3, (4,)))
     links = Links(tensors, {"near": HostLink("rack", way, way), "apart": HostLink("rack", way, way)})
     costs = LayerCosts(raw(here, *far), machine(here, *far), links).costs()
-    assert [its.host for its in costs.places] == [None, "rack", "rack", "unknown"]
+    assert [cost_place.host for cost_place in costs.places] == [None, "rack", "rack", "unknown"]
     assert (costs.tensors, costs.links) == (tensors, (HostLink("rack", way, way),))
-    assert [its.host for its in LayerCosts(raw(here, *far), machine(here, *far)).costs().places][1:] == [
+    assert [cost_place.host for cost_place in LayerCosts(raw(here, *far), machine(here, *far)).costs().places][1:] == [
         "near",
         "apart",
         "unknown",

@@ -115,38 +115,38 @@ class TestTraffic:
 
 class TestTeams:
     def test_busy_for_the_longest_of_three_and_alone_for_their_sum(self) -> None:
-        told, plan = team_costs(COSTS), Plan.of([(0, 0, "l0"), (1, 2, "x0"), (3, 3, "y0")])
-        assert told.team_s(plan) == ((1.0,), (2.5,), (6.0,))  # back 0.5 + 40 / 20; there 1 + 50 / 10
-        assert told.alone_s(plan) == ((1.0,), (2.0 + 2.0 + 2.5,), (6.0 + 1.0 + 0.75,))
-        rate = told.rate(plan)
+        teams, plan = team_costs(COSTS), Plan.of([(0, 0, "l0"), (1, 2, "x0"), (3, 3, "y0")])
+        assert teams.team_s(plan) == ((1.0,), (2.5,), (6.0,))  # back 0.5 + 40 / 20; there 1 + 50 / 10
+        assert teams.alone_s(plan) == ((1.0,), (2.0 + 2.0 + 2.5,), (6.0 + 1.0 + 0.75,))
+        rate = teams.rate(plan)
         assert (rate.bottleneck_s, rate.latency_s) == (6.0, 15.25)
         assert (rate.link_s, rate.link, rate.is_link_bound) == (5.0, "to y", False)
 
     def test_places_of_a_host_share_its_link(self) -> None:
-        told = team_costs(COSTS)
+        teams = team_costs(COSTS)
         copies = Plan.chain([(0, 3, (("x0",), ("x1",)))])
-        rate = told.rate(copies)  # each is sent every other frame: 100 bytes a frame
+        rate = teams.rate(copies)  # each is sent every other frame: 100 bytes a frame
         assert rate.period_s == (5.5,)
         assert (rate.link_s, rate.link, rate.bottleneck_s) == (10.0, "to x", 10.0)
         assert rate.is_link_bound
-        spread = told.rate(Plan.chain([(0, 3, (("x0",), ("y0",)))]))
+        spread = teams.rate(Plan.chain([(0, 3, (("x0",), ("y0",)))]))
         assert (spread.link_s, spread.bottleneck_s) == (5.0, 5.5)
         # The place here serves 11 of 15 frames.
-        shared = told.rate(Plan.chain([(0, 3, (("x0",), ("l0",)))]))
+        shared = teams.rate(Plan.chain([(0, 3, (("x0",), ("l0",)))]))
         assert shared.link_s == pytest.approx(10 * 4 / 15)
 
     def test_what_was_measured_instead(self) -> None:
-        told, plan = team_costs(COSTS), Plan.of([(0, 2, "l0"), (3, 3, "y0")])
-        assert told.rate(plan, told.team_s(plan)) == told.rate(plan)
-        slower = told.rate(plan, [[3.0], [12.0]])
+        teams, plan = team_costs(COSTS), Plan.of([(0, 2, "l0"), (3, 3, "y0")])
+        assert teams.rate(plan, teams.team_s(plan)) == teams.rate(plan)
+        slower = teams.rate(plan, [[3.0], [12.0]])
         assert slower.bottleneck_s == 12.0
         assert slower.latency_s == 3.0 + 2 * 7.75
 
     def test_a_far_place_is_in_no_team_and_has_no_shards(self) -> None:
-        told = team_costs(COSTS)
-        assert told.team_s(Plan.chain([(0, 3, (("x0", "x1"),))])) == ((math.inf,),)
-        assert told.shard_s(Split((1, 1), "channels", (1, 1), 0), ("x0",)) == math.inf
-        assert told.shard_s(Split((1, 1), "channels", (1, 1), 0), ("l0",)) < math.inf
+        teams = team_costs(COSTS)
+        assert teams.team_s(Plan.chain([(0, 3, (("x0", "x1"),))])) == ((math.inf,),)
+        assert teams.shard_s(Split((1, 1), "channels", (1, 1), 0), ("x0",)) == math.inf
+        assert teams.shard_s(Split((1, 1), "channels", (1, 1), 0), ("l0",)) < math.inf
 
     def test_a_host_without_a_link_costs_nothing(self) -> None:
         free = replace(COSTS, links=())
@@ -155,12 +155,12 @@ class TestTeams:
 
     def test_an_evaluator_counts_links(self) -> None:
         plan = Plan.of([(0, 1, "x0"), (2, 3, "x1")])
-        found = CostsEvaluator(COSTS).measurement_of(plan)
-        assert found.service_s == (11.0, 4.0)
-        assert (found.bottleneck_s, found.latency_s) == (13.0, 11 + 2 + 2 + 4 + 2 + 2.75)  # 130 bytes to x
+        measurement = CostsEvaluator(COSTS).measurement_of(plan)
+        assert measurement.service_s == (11.0, 4.0)
+        assert (measurement.bottleneck_s, measurement.latency_s) == (13.0, 11 + 2 + 2 + 4 + 2 + 2.75)  # 130 bytes to x
         simulated = SimulatedEvaluator(COSTS).measure(Proposal(plan, ""))
-        assert (simulated.bottleneck_s, simulated.latency_s) == (found.bottleneck_s, found.latency_s)
-        assert simulated.took_s == 32 * 13.0 + found.latency_s
+        assert (simulated.bottleneck_s, simulated.latency_s) == (measurement.bottleneck_s, measurement.latency_s)
+        assert simulated.took_s == 32 * 13.0 + measurement.latency_s
 
 
 class TestKinds:

@@ -20,7 +20,7 @@ from tests.planner.evaluators import costs_of
 WAY = Splittable(1, 1, "inputs", 8, 2, (), summed=True)
 COSTS = replace(
     costs_of([[1.0, 2.0], [8.0, 16.0], [4.0, math.nan]], [1, 2]),
-    layers=tuple(CostLayer(str(i), 1.0, its, 5) for i, its in enumerate((10, 81, 20))),
+    layers=tuple(CostLayer(str(i), 1.0, size, 5) for i, size in enumerate((10, 81, 20))),
     transfer_s=np.array([0.5, 0.25]),
     splits=SplitCosts((WAY,), overhead_s=0.125),
 )
@@ -66,18 +66,18 @@ def test_some_all_and_none_of_the_units() -> None:
 @pytest.mark.parametrize(("limits", "full"), [((96, 26), ""), ((95, 26), "p0"), ((96, 25), "p1")])
 def test_a_shard_holds_its_share_of_the_weights(limits: tuple[int, int], full: str) -> None:
     """p0: layers 0 and 2, and 61 of 81 bytes; p1: 21; and 5 that are live."""
-    places = tuple(replace(place, memory_bytes=its) for place, its in zip(COSTS.places, limits, strict=True))
+    places = tuple(replace(place, memory_bytes=limit) for place, limit in zip(COSTS.places, limits, strict=True))
     stages_s = team_costs(replace(COSTS, places=places)).team_s(SUMS)
     assert {stage.place for stage, (s,) in zip(SUMS.stages, stages_s, strict=True) if math.isinf(s)} == {full} - {""}
 
 
 def test_what_is_told_of_shards_comes_first() -> None:
     """On p1 1 second and another for each unit, up to 2 of them; on p0 what joining takes, besides what follows."""
-    told: dict[PricedSplit, ShardTime] = {
+    shard_times: dict[PricedSplit, ShardTime] = {
         ((1, 1), "inputs", "p0"): ShardTime(0.0, 1.0, 6, 0.75),
         ((1, 1), "inputs", "p1"): ShardTime(1.0, 1.0, 2),
     }
-    costs = replace(COSTS, splits=replace(COSTS.splits, shard_times=told))
+    costs = replace(COSTS, splits=replace(COSTS.splits, shard_times=shard_times))
     assert [s for (s,) in team_costs(costs).team_s(SUMS)] == [1.0, 6.0, 3.0, 5.0]
     slowed = among(costs, ["p0", "p1"], [1.0, 2.0])
     assert [s for (s,) in team_costs(slowed).team_s(SUMS)] == [1.0, 6.0, 6.0, 5.0]

@@ -62,8 +62,8 @@ class Parts:
 
     def network(self, inputs: Mapping[str, Sequence[int]], outputs: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
         made, given = (
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in its.items()]
-            for its in (outputs, inputs)
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+            for shapes in (outputs, inputs)
         )
         constants = [numpy_helper.from_array(value, name) for name, value in self.constants.items()]
         graph = helper.make_graph(self.nodes, "int8", given, made, constants)

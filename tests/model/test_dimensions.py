@@ -45,8 +45,8 @@ def test_products(
     op: str, inputs: list[Shape], output: Shape, attributes: dict[str, int], expected: tuple[int, ...]
 ) -> None:
     graph = single_operator(op, inputs, output, attributes)
-    found = dimensions(graph, graph.operators[0])
-    assert tuple(found[name] for name in PRODUCT_DIMENSIONS) == expected
+    sizes = dimensions(graph, graph.operators[0])
+    assert tuple(sizes[name] for name in PRODUCT_DIMENSIONS) == expected
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_their_product_is_the_layer_s_multiply_adds(
     op: str, inputs: list[Shape], output: Shape, attributes: dict[str, int]
 ) -> None:
     graph = single_operator(op, inputs, output, attributes)
-    found = dimensions(graph, graph.operators[0])
-    assert math.prod(found[name] for name in PRODUCT_DIMENSIONS) == group_layers(graph)[0].macs
+    sizes = dimensions(graph, graph.operators[0])
+    assert math.prod(sizes[name] for name in PRODUCT_DIMENSIONS) == group_layers(graph)[0].macs
 
 
 def test_other_operators_have_sizes_only() -> None:

@@ -27,7 +27,7 @@ Build = Callable[[], onnx.ModelProto]
 def _crossing(graph: Graph) -> list[dict[str, str]]:
     """What crosses each cut: datatypes by name."""
     layers = group_layers(graph)[:-1]
-    return [{tensor.name: tensor.datatype for tensor in live_after(graph, its.last_operator)} for its in layers]
+    return [{tensor.name: tensor.datatype for tensor in live_after(graph, layer.last_operator)} for layer in layers]
 
 
 def test_integers_cross_the_cuts_and_weights_stay_with_their_readers(tmp_path: Path) -> None:
@@ -118,33 +118,33 @@ def test_a_random_weight_is_drawn_once_wherever_it_is_read(tmp_path: Path) -> No
 @st.composite
 def _nodes(draw: st.DrawFn) -> list[LayeredNode]:
     """Node i makes tensor i; some are heavy, some wait, some read no input but a constant."""
-    found = []
+    nodes = []
     heavy_count = 0
     for i in range(draw(st.integers(1, 25))):
         op_type = draw(st.sampled_from(["MatMul", "Add", "DequantizeLinear"]))
         known = ["x", "w", *(str(j) for j in range(i))]
         reads = draw(st.lists(st.sampled_from(known), min_size=1, max_size=1 if "Deq" in op_type else 3))
-        found.append(LayeredNode(op_type, reads, [str(i)], heavy_count if op_type == "MatMul" else 0))
+        nodes.append(LayeredNode(op_type, reads, [str(i)], heavy_count if op_type == "MatMul" else 0))
         heavy_count += op_type == "MatMul"
-    return found
+    return nodes
 
 
 @settings(max_examples=40)
 @given(_nodes())
 def test_layers_never_fall_whatever_waits_and_nothing_waits_beyond_its_first_reader(nodes: list[LayeredNode]) -> None:
-    found = largest_layers(nodes, ["x"])
+    layers = largest_layers(nodes, ["x"])
     maker = {node.makes[0]: i for i, node in enumerate(nodes)}
     at_run_time = {"x"}
     for i, node in enumerate(nodes):
-        before = [found[maker[name]] for name in node.reads if name in maker]
-        assert found[i] >= max([node.own, *before])
+        before = [layers[maker[name]] for name in node.reads if name in maker]
+        assert layers[i] >= max([node.own, *before])
         needs_a_frame = not at_run_time.isdisjoint(node.reads)
         at_run_time.update(node.makes if needs_a_frame else ())
-        readers = [found[j] for j, other in enumerate(nodes) if node.makes[0] in other.reads]
+        readers = [layers[j] for j, other in enumerate(nodes) if node.makes[0] in other.reads]
         if node.op_type == "DequantizeLinear" or (not needs_a_frame and node.op_type != "MatMul"):
-            assert found[i] == min(readers, default=found[i])
+            assert layers[i] == min(readers, default=layers[i])
         elif node.op_type == "MatMul":
-            assert found[i] == node.own
+            assert layers[i] == node.own
 
 
 @settings(max_examples=40)
@@ -154,9 +154,9 @@ def test_runs_of_operators_are_the_layers_of_a_cleaned_graph(drawn: list[Layered
     order = sorted(range(len(drawn)), key=lambda i: (largest_layers(drawn, ["x"])[i], i))
     nodes = [drawn[i] for i in order]
     expected = largest_layers(nodes, ["x"])
-    found = layer_of_operator(group_layers(_graph(nodes)))
-    assert list(found) == list(expected)
-    assert all(b - a in (0, 1) for a, b in pairwise(found))
+    layers = layer_of_operator(group_layers(_graph(nodes)))
+    assert list(layers) == list(expected)
+    assert all(b - a in (0, 1) for a, b in pairwise(layers))
 
 
 def _graph(nodes: list[LayeredNode]) -> Graph:

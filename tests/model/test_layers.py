@@ -198,15 +198,15 @@ def test_the_layers_of_a_cleaned_graph_follow_the_rule_and_its_answers_stay(seed
     graph = cleaned.graph
     expected: dict[str, int] = {}
     heavy_count = 0
-    for operator in sorted(graph.operators, key=lambda its: int(its.outputs[0].removeprefix("t"))):  # the file's order
+    for operator in sorted(graph.operators, key=lambda op: int(op.outputs[0].removeprefix("t"))):  # the file's order
         own = heavy_count if operator.op_type == "MatMul" else 0
         heavy_count += operator.op_type == "MatMul"
         expected[operator.outputs[0]] = max(own, *(expected.get(name, 0) for name in operator.inputs))
     layers = group_layers(graph)
-    found = {
+    layer_of = {
         operator.outputs[0]: layer for operator, layer in zip(graph.operators, layer_of_operator(layers), strict=True)
     }
-    assert found == expected
+    assert layer_of == expected
     feeds = {"x": weight(3, 3, seed=1)}
     for before, after in zip(run(model, feeds), run(cleaned.proto, feeds), strict=True):
         np.testing.assert_allclose(after, before, rtol=1e-5)
@@ -219,9 +219,9 @@ def test_layers_never_fall_along_an_edge(drawn: list[tuple[list[int], int]]) -> 
         LayeredNode("Sum", ["x", *(str(number) for number in reads if number < i)], [str(i)], own)
         for i, (reads, own) in enumerate(drawn)
     ]
-    found = largest_layers(nodes, ["x"])
-    for layer, node in zip(found, nodes, strict=True):
-        assert layer == max([node.own, *(found[int(name)] for name in node.reads if name != "x")])
+    layers = largest_layers(nodes, ["x"])
+    for layer, node in zip(layers, nodes, strict=True):
+        assert layer == max([node.own, *(layers[int(name)] for name in node.reads if name != "x")])
 
 
 @st.composite

@@ -35,8 +35,8 @@ def square(x: str, y: str) -> onnx.NodeProto:
 def read(nodes: list[onnx.NodeProto], outputs: dict[str, list[int | str]], folder: Path) -> Graph:
     weights = {"w": weight(4, 4), "k": np.array([2]), "axis": np.array([0])}
     used = {name for node in nodes for name in node.input}
-    its = {name: array for name, array in weights.items() if name in used}
-    model = read_model(write(network(nodes, {"x": [1, 4]}, outputs, its), folder))
+    constants = {name: array for name, array in weights.items() if name in used}
+    model = read_model(write(network(nodes, {"x": [1, 4]}, outputs, constants), folder))
     (folder / "clean").mkdir()
     model.save(folder / "clean")
     assert read_clean(folder / "clean").tensors == model.graph.tensors  # open axes are written down, too
@@ -55,8 +55,8 @@ def test_what_depends_on_the_data_has_open_axes_and_is_cut_nowhere(tmp_path: Pat
         square("c", "y"),
     ]
     graph = read(nodes, {"y": [1, 4], "values": ["n"]}, tmp_path)
-    found = {name: tensor.open_axes for name, tensor in graph.tensors.items() if tensor.open_axes}
-    assert found == {"found": (1,), "places": (0,), "values": (0,)}
+    open_axes = {name: tensor.open_axes for name, tensor in graph.tensors.items() if tensor.open_axes}
+    assert open_axes == {"found": (1,), "places": (0,), "values": (0,)}
     assert graph.outputs[1] == Tensor("values", (4,), "FP32", (0,))
     # Layer 0 makes the values; that they are summed there, too, leaves both cuts legal.
     assert plain_index(graph, group_layers(graph)).legal_cuts == (0, 1)
@@ -144,12 +144,12 @@ def test_several_unknown_sizes_are_told_at_once_with_a_command_that_works(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("size", "expected"),
     [("[48, 80]", "1x3x48x80"), ("[1e400, 2]", "1x3x224x224"), ("[" * 9999, "1x3x224x224"), ("[1, 1e6]", "1x3x224")],
 )
-def test_the_image_size_in_a_files_metadata_is_tried_if_it_is_one(told: str, expected: str, tmp_path: Path) -> None:
+def test_the_image_size_in_a_files_metadata_is_tried_if_it_is_one(size: str, expected: str, tmp_path: Path) -> None:
     model = network([make_node("Relu", ["x"], ["y"])], {"x": [1, 3, "H", "W"]}, {"y": [1, 3, "H", "W"]})
-    model.metadata_props.add(key="imgsz", value=told)
+    model.metadata_props.add(key="imgsz", value=size)
     with pytest.raises(BadInput, match=f"--shape x={expected}"):
         read_model(write(model, tmp_path))
 
@@ -197,15 +197,15 @@ def test_sizes_that_a_branch_was_exported_with_do_not_hold_for_others(tmp_path: 
 
 def endless(folder: Path) -> Path:
     """A loop that no run comes to the end of; only a run could show what it makes."""
-    one = onnx.numpy_helper.from_array(np.array(1, np.float32), "one")
+    unit = onnx.numpy_helper.from_array(np.array(1, np.float32), "one")
     flag = helper.make_tensor_value_info("on", TensorProto.BOOL, [])
     number, last, sums = (
-        helper.make_tensor_value_info(*its)
-        for its in (("i", TensorProto.INT64, []), ("v", TensorProto.FLOAT, [1]), ("sum", TensorProto.FLOAT, [1]))
+        helper.make_tensor_value_info(*described)
+        for described in (("i", TensorProto.INT64, []), ("v", TensorProto.FLOAT, [1]), ("sum", TensorProto.FLOAT, [1]))
     )
     still = helper.make_tensor_value_info("still", TensorProto.BOOL, [])
     nodes = [make_node("Identity", ["on"], ["still"]), make_node("Add", ["v", "one"], ["sum"])]
-    body = helper.make_graph(nodes, "body", [number, flag, last], [still, sums], [one])
+    body = helper.make_graph(nodes, "body", [number, flag, last], [still, sums], [unit])
     model = network([make_node("Loop", ["often", "go", "x"], ["y"], body=body)], {"x": [1]}, {"y": ["n"]})
     for name, value in (("often", np.array(2**62)), ("go", np.array(True))):
         model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))

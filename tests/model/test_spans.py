@@ -50,9 +50,9 @@ class Counted(tuple[Operator, ...]):
         return super().__iter__()
 
     def __getitem__(self, at: Any) -> Any:
-        found = super().__getitem__(at)
-        self.looks += len(found) if isinstance(at, slice) else 1
-        return found
+        item = super().__getitem__(at)
+        self.looks += len(item) if isinstance(at, slice) else 1
+        return item
 
 
 def looks(layer_count: int) -> tuple[int, int]:

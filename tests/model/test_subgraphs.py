@@ -127,11 +127,11 @@ def test_a_tensor_keeps_clear_of_others_of_its_name_inside() -> None:
     ]
     whole = helper.make_graph(nodes, "g", [ends["x"], flag], [ends["sum"], ends["out"]], weights)
     model = helper.make_model(whole, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    found = clean(model)
-    assert [node.op_type for node in found.graph.node] == ["Relu", "Conv", "If", "Add"]
-    onnx.checker.check_model(found)
+    cleaned = clean(model)
+    assert [node.op_type for node in cleaned.graph.node] == ["Relu", "Conv", "If", "Add"]
+    onnx.checker.check_model(cleaned)
     for condition in (True, False):
         given = {"x": np.linspace(-1, 1, 18, dtype=np.float32).reshape(shape), "c": np.array(condition)}
         expected = ReferenceEvaluator(model).run(None, given)
-        for mine, theirs in zip(ReferenceEvaluator(found).run(None, given), expected, strict=True):
+        for mine, theirs in zip(ReferenceEvaluator(cleaned).run(None, given), expected, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)

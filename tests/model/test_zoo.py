@@ -40,11 +40,11 @@ def test_answers_depend_on_the_input(name: str) -> None:
     uniform = [
         logits(zoo_path(name), np.random.default_rng(seed).random((1, 3, 224, 224), np.float32)) for seed in (1, 2)
     ]
-    for one, other in (noise, uniform):
-        tolerance = 1e-5 + 1e-4 * np.maximum(np.abs(one), np.abs(other))
-        assert np.median(np.abs(one - other) / tolerance) > 100
-        assert len(np.unique(one)) > one.size // 2
-        assert LOGITS_STD / 2 < one.std() < LOGITS_STD * 3
+    for first, other in (noise, uniform):
+        tolerance = 1e-5 + 1e-4 * np.maximum(np.abs(first), np.abs(other))
+        assert np.median(np.abs(first - other) / tolerance) > 100
+        assert len(np.unique(first)) > first.size // 2
+        assert LOGITS_STD / 2 < first.std() < LOGITS_STD * 3
 
 
 def tokens(seed: int, sequence: int = 16) -> dict[str, Array]:
@@ -60,13 +60,13 @@ def test_answers_depend_on_the_tokens() -> None:
     assert len(model.graph.output) == 1
     answers = np.concatenate(run(model, *map(tokens, range(8))))
     assert LOGITS_STD / 2 < answers.std() < LOGITS_STD * 3
-    for one, other in pairwise(answers):
-        assert np.abs(one - other).max() > 100 * (1e-5 + 1e-4 * np.abs(answers).max())
+    for first, other in pairwise(answers):
+        assert np.abs(first - other).max() > 100 * (1e-5 + 1e-4 * np.abs(answers).max())
 
 
 def test_a_network_of_tokens_is_16_long_unless_told() -> None:
     sizes = InputSizes(), InputSizes({"sequence": 8})
-    lengths = [read_model(zoo_path("bert"), its).graph.inputs[0].shape for its in sizes]
+    lengths = [read_model(zoo_path("bert"), given).graph.inputs[0].shape for given in sizes]
     assert lengths == [(1, 16), (1, 8)]
 
 

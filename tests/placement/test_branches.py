@@ -32,7 +32,7 @@ Drawn = int | list[list["Drawn"]]
 
 
 def drawn(items: Items) -> list[Drawn]:
-    return [[drawn(its) for its in item.branches] if isinstance(item, Level) else item + 1 for item in items]
+    return [[drawn(branch) for branch in item.branches] if isinstance(item, Level) else item + 1 for item in items]
 
 
 FORK: Edges = [(1, 2), (2, 3), (3, 4), (4, 5), (2, 6), (6, 7), (5, 8), (7, 8)]

@@ -106,10 +106,10 @@ def test_devices_of_one_memory_agree_on_the_way_in(change: dict[str, object]) ->
 
 
 def test_measured_devices_have_the_costs_that_are_given_and_pay_for_the_way_in_alone() -> None:
-    one = Device("one", "one.toml", "onnxruntime", "one", "fp32", transfer_in=Transfer(0.5, 32.0))
+    first = Device("one", "one.toml", "onnxruntime", "one", "fp32", transfer_in=Transfer(0.5, 32.0))
     other = Device("other", "other.toml", "openvino", "other", "fp32", transfer_in=Transfer(0.25, 64.0))
     time_s = np.array([[1.0, 2.0, 2.0], [3.0, math.inf, 2.0], [5.0, 6.0, 2.0]])
-    problem = build_problem(graph(), OperatorCosts((one, other, HOST), time_s))
+    problem = build_problem(graph(), OperatorCosts((first, other, HOST), time_s))
     assert [node.cost_s for node in problem.nodes] == [(1, 2, 2), (3, math.inf, 2), (5, 6, 2)]
     assert problem.memories == ("one", "other", "dram")
     assert problem.tensors[0].transfer_s == ((0.0, 0.75, 0.0), (1.5, 0.0, 0.0), (1.5, 0.75, 0.0))  # 32 bytes

@@ -55,9 +55,9 @@ class TestTransfers:
         assert cost(replace(PROBLEM, transfer_counting="per_edge"), assignment).transfer_s == per_edge_s
 
     def test_the_total_has_the_nodes_too(self) -> None:
-        found = cost(PROBLEM, (0, 1, 2, 3, 0))
-        assert found == Cost(node_s=1 + 2 + 0.5 + 0.25 + 1, transfer_s=3 + 4 + 5)
-        assert found.total_s == 16.75
+        total = cost(PROBLEM, (0, 1, 2, 3, 0))
+        assert total == Cost(node_s=1 + 2 + 0.5 + 0.25 + 1, transfer_s=3 + 4 + 5)
+        assert total.total_s == 16.75
 
     def test_inf_where_a_device_cannot_run_a_node(self) -> None:
         assert cost(PROBLEM, (0, 0, 0, 0, 1)).total_s == INF

@@ -66,11 +66,11 @@ class TestWhatIsDistinct:
         assert edge_counts(dcg)[1] == 4
 
     def test_unknown_kinds_are_told_apart_by_their_costs(self) -> None:
-        one, two = ((0.0, 1.0), (1.0, 0.0)), ((0.0, 2.0), (1.0, 0.0))
+        cheap, dear = ((0.0, 1.0), (1.0, 0.0)), ((0.0, 2.0), (1.0, 0.0))
         nodes = [Node(name, "Add", (1.0, 1.0)) for name in "abcd"]
-        tensors = [ProblemTensor(f"t{i}", i, (i + 1,), costs_s) for i, costs_s in enumerate((one, two, one))]
+        tensors = [ProblemTensor(f"t{i}", i, (i + 1,), costs_s) for i, costs_s in enumerate((cheap, dear, cheap))]
         dcg = device_mapped_graph(Problem(("p", "q"), ("p", "q"), (0, 1), tuple(nodes), tuple(tensors)))
-        assert dcg.da_edges == tuple(DaEdge(kind, *ends) for kind in (one, two) for ends in ((0, 1), (1, 0)))
+        assert dcg.da_edges == tuple(DaEdge(kind, *ends) for kind in (cheap, dear) for ends in ((0, 1), (1, 0)))
 
     def test_datatype_and_size_both_count(self) -> None:
         assert len({TensorKind("FP32", 8), TensorKind("FP16", 8), TensorKind("FP32", 4)}) == 3

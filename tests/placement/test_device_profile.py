@@ -62,7 +62,7 @@ def taken(
     noise: Callable[[], float] = lambda: 1.0,
 ) -> Run:
     """What a run takes where nothing but these costs and prices counts; all is thrice as slow while it is watched."""
-    found = []
+    times = []
     brought: set[tuple[str, int]] = set()
     for part in segments(graph, 0, [devices[device].name for device in assignment]):
         device = assignment[part.first]
@@ -73,8 +73,8 @@ def taken(
         price, tensors = prices[device], [graph.tensors[name] for name, _ in new]
         entry_s = sum(price.latency_s + tensor.size_bytes / price.bandwidth_bytes_per_s for tensor in tensors)
         total_s = noise() * (float(own_s.sum()) + entry_s)
-        found.append(SegmentTime(part.device, part.first, part.last, total_s, tuple(3 * own_s)))
-    return tuple(found)
+        times.append(SegmentTime(part.device, part.first, part.last, total_s, tuple(3 * own_s)))
+    return tuple(times)
 
 
 def fitted(
@@ -90,7 +90,7 @@ def fitted(
         for those in (runs.node_runs, runs.edge_runs)
     )
     times = device_times(graph, devices, node_runs, edge_runs)
-    return with_measured(graph, devices, {device.name: its for device, its in zip(devices, times, strict=True)})
+    return with_measured(graph, devices, {device.name: known for device, known in zip(devices, times, strict=True)})
 
 
 @pytest.mark.parametrize("devices", [(A, B), (A, B, C)])
@@ -127,7 +127,7 @@ def test_noisy_edge_runs_come_out_as_measured_in_all() -> None:
         for run in runs.edge_runs
     ]
     times = device_times(graph, devices, node_runs, edge_runs)
-    costs = with_measured(graph, devices, {device.name: its for device, its in zip(devices, times, strict=True)})
+    costs = with_measured(graph, devices, {device.name: known for device, known in zip(devices, times, strict=True)})
     foretold_s = sum(
         sum(segment_times_s(graph, segments(graph, 0, [costs.devices[d].name for d in run.assignment]), costs))
         for run in runs.edge_runs

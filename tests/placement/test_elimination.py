@@ -37,9 +37,9 @@ def test_the_least_sum_and_values_that_have_it() -> None:
         order = elimination_order(sizes, [scope for scope, _ in factors], PLENTY)
         assert order is not None
         assert sorted(order.variables) == list(range(len(sizes)))
-        found = minimise(sizes, factors, order)
-        assert found is not None
-        least, values = found
+        minimum = minimise(sizes, factors, order)
+        assert minimum is not None
+        least, values = minimum
         assert least == total(factors, values) == min(total(factors, v) for v in product(*map(range, sizes)))
         impossible += least == math.inf
     assert 0 < impossible < 150

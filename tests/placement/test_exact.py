@@ -191,9 +191,12 @@ class TestLimit:
         nodes = tuple(Node(f"n{i}", "", tuple(rng.uniform(1, 4) for _ in each)) for i in range(307))
         tensors = tuple(
             ProblemTensor(
-                f"t{i}", i, tuple(sorted(its)), tuple(tuple(rng.uniform(0.2, 1) * (a != b) for b in each) for a in each)
+                f"t{i}",
+                i,
+                tuple(sorted(read)),
+                tuple(tuple(rng.uniform(0.2, 1) * (a != b) for b in each) for a in each),
             )
-            for i, its in readers.items()
+            for i, read in readers.items()
         )
         problem = Problem(tuple(f"d{i}" for i in each), tuple(f"m{i}" for i in each), tuple(each), nodes, tensors)
         solution = exact_placement(problem)

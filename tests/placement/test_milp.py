@@ -65,7 +65,7 @@ def crossed(scale: float = 1.0) -> Problem:
         ("a", "b"),
         ("m", "n"),
         (0, 1),
-        tuple(Node(f"n{i}", "", (one * scale, other * scale)) for i, (one, other) in enumerate(seconds)),
+        tuple(Node(f"n{i}", "", (first * scale, other * scale)) for i, (first, other) in enumerate(seconds)),
         tuple(
             ProblemTensor(f"t{i}", producer, consumers, ((0.0, there * scale), (back * scale, 0.0)))
             for i, (producer, consumers, there, back) in enumerate(transfers)

@@ -25,8 +25,8 @@ def test_once_for_each_memory() -> None:
 
 
 def test_once_for_each_consumer() -> None:
-    found = moves(fan_out("per_edge"), [1, 0, 2, 3, 2])
-    assert [(move.memory, move.consumers) for move in found] == [(1, (2,)), (1, (4,)), (2, (3,))]
+    transfers = moves(fan_out("per_edge"), [1, 0, 2, 3, 2])
+    assert [(move.memory, move.consumers) for move in transfers] == [(1, (2,)), (1, (4,)), (2, (3,))]
 
 
 @pytest.mark.parametrize("counting", ["once", "per_edge"])

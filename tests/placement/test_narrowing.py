@@ -51,8 +51,8 @@ def test_shares_of_groups_are_no_more_than_groups_cost() -> None:
 def test_a_device_that_costs_more_than_all_the_rest_is_dropped_at_once() -> None:
     nodes = tuple(Node(f"n{i}", "", (1.0, 1e9 if i % 2 else 1.5)) for i in range(6))
     problem = Problem(("a", "b"), ("m", "n"), (0, 1), nodes, ())
-    found = bounded(problem, (1, 0) * 3)
-    assert [node.capable for node in found.left.nodes] == [(0, 1), (0,)] * 3
+    narrowing = bounded(problem, (1, 0) * 3)
+    assert [node.capable for node in narrowing.left.nodes] == [(0, 1), (0,)] * 3
 
 
 def test_moves_find_what_single_nodes_do_not() -> None:
@@ -61,8 +61,8 @@ def test_moves_find_what_single_nodes_do_not() -> None:
     moves = tuple(tuple(5.0 * (a != b) for b in range(3)) for a in range(3))
     tensors = tuple(ProblemTensor(f"t{i}{j}", i, (j,), moves) for i in range(12) for j in range(i + 1, 12))
     problem = Problem(("a", "b", "c"), ("m", "n", "o"), (0, 1, 2), nodes, tensors)
-    found = narrowed(bounded(problem, (0,) * 12), WidthLimits(1 << 12, 1 << 12), forever)
-    assert (found.cost_s, found.is_settled) == (24, True)
+    narrowing = narrowed(bounded(problem, (0,) * 12), WidthLimits(1 << 12, 1 << 12), forever)
+    assert (narrowing.cost_s, narrowing.is_settled) == (24, True)
 
 
 @pytest.mark.parametrize(("shape", "nodes", "devices"), [("fan_out", 60, 6), ("skip", 60, 6), ("dense", 11, 4)])
@@ -71,11 +71,11 @@ def test_what_is_narrowed_far_enough_has_the_optimum_of_the_whole(shape: str, no
     whole = exact_placement(problem)
     assert whole.assignment is not None
     entries = int(whole.statistics["table_entries"])
-    found = exact_placement(problem, WidthLimits(entries - 1, entries))
-    assert found.statistics["over_limit"] == 1
-    assert found.assignment is not None
-    assert cost(problem, found.assignment).total_s == cost(problem, whole.assignment).total_s
-    assert found.reason is None
+    solution = exact_placement(problem, WidthLimits(entries - 1, entries))
+    assert solution.statistics["over_limit"] == 1
+    assert solution.assignment is not None
+    assert cost(problem, solution.assignment).total_s == cost(problem, whole.assignment).total_s
+    assert solution.reason is None
 
 
 def test_costs_too_large_to_be_told_apart_from_the_rest() -> None:
@@ -84,7 +84,7 @@ def test_costs_too_large_to_be_told_apart_from_the_rest() -> None:
     moves = ((0.0, 1e15, 1e-9), (1e15, 0.0, 1e15), (1e15, 1e15, 0.0))
     tensors = tuple(ProblemTensor(f"t{i}", i, (i + 1,), moves) for i in range(7))
     problem = Problem(("a", "b", "c"), ("m", "n", "o"), (0, 1, 2), nodes, tensors)
-    found = narrowed(bounded(problem, (1,) * 8), NARROW, forever)
-    assert found.assignment == (0,) * 8
-    assert found.lower_bound_s == pytest.approx(8e-9)
-    assert math.isclose(found.cost_s, 8e-9)
+    narrowing = narrowed(bounded(problem, (1,) * 8), NARROW, forever)
+    assert narrowing.assignment == (0,) * 8
+    assert narrowing.lower_bound_s == pytest.approx(8e-9)
+    assert math.isclose(narrowing.cost_s, 8e-9)

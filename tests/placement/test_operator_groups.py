@@ -101,4 +101,4 @@ def test_another_result_that_someone_reads_ends_a_chain(tmp_path: Path) -> None:
 def test_the_zoos_networks(name: str, counts: tuple[int, int]) -> None:
     """Every Conv of SqueezeNet and Inception v1 has a Relu; of ResNet-50's those before an Add have none."""
     graph = read_model(zoo_path(name)).graph
-    assert tuple(len(operator_groups(graph, [its])) for its in (("Conv", "Relu"), CONV_RELU_POOL)) == counts
+    assert tuple(len(operator_groups(graph, [pattern])) for pattern in (("Conv", "Relu"), CONV_RELU_POOL)) == counts

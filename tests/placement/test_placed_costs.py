@@ -58,7 +58,7 @@ def costs_on(*devices: Device) -> OperatorCosts:
 
 
 def placed(costs: OperatorCosts, *places: Place, time_scale: float = 1.0) -> PlacedCosts:
-    return PlacedCosts(GRAPH, LAYERS, machine(*places, time_scale=time_scale), {its.name: costs for its in places})
+    return PlacedCosts(GRAPH, LAYERS, machine(*places, time_scale=time_scale), {on.name: costs for on in places})
 
 
 def stage_s(costs: OperatorCosts, first: int, last: int) -> float:
@@ -67,26 +67,26 @@ def stage_s(costs: OperatorCosts, first: int, last: int) -> float:
 
 def test_a_stage_takes_what_its_placement_takes_slowed_as_its_place_is() -> None:
     costs = costs_on(ONE, OTHER)
-    found = placed(costs, place("fast"), place("slow", speed=0.25, threads=2), time_scale=3.0)
+    predictions = placed(costs, place("fast"), place("slow", speed=0.25, threads=2), time_scale=3.0)
     whole_s = stage_s(costs, 2, 7)
-    assert found.modelled_s(2, 7, "fast") == pytest.approx(3 * whole_s)
-    assert found.modelled_s(2, 7, "slow") == pytest.approx(3 * whole_s / 0.25)
-    assert found.segment_cpu_s(2, 7, "fast") == pytest.approx(whole_s)
-    assert found.segment_cpu_s(2, 7, "slow") == pytest.approx(2 * whole_s)
+    assert predictions.modelled_s(2, 7, "fast") == pytest.approx(3 * whole_s)
+    assert predictions.modelled_s(2, 7, "slow") == pytest.approx(3 * whole_s / 0.25)
+    assert predictions.segment_cpu_s(2, 7, "fast") == pytest.approx(whole_s)
+    assert predictions.segment_cpu_s(2, 7, "slow") == pytest.approx(2 * whole_s)
 
 
 def test_a_narrow_memory_makes_a_stage_wait_for_its_bytes() -> None:
-    found = placed(costs_on(ONE), place("narrow", memory="narrow"))
+    predictions = placed(costs_on(ONE), place("narrow", memory="narrow"))
     weights_bytes = LAYER_COUNT * 4 * 4 * 3 * 3 * 4
-    assert found.modelled_s(0, LAYER_COUNT - 1, "narrow") == pytest.approx((weights_bytes + 2 * 1024) / 1e5)
+    assert predictions.modelled_s(0, LAYER_COUNT - 1, "narrow") == pytest.approx((weights_bytes + 2 * 1024) / 1e5)
 
 
 def test_with_one_device_layers_add_up_exactly() -> None:
     costs = costs_on(ONE)
-    found = placed(costs, place("slow", speed=0.5)).costs()
-    np.testing.assert_allclose(found.time_s[:, 0], 2 * costs.time_s[:, 0].reshape(LAYER_COUNT, 2).sum(axis=1))
-    assert found.transfer_s.tolist() == [0.0] * (LAYER_COUNT - 1)
-    assert [layer.name for layer in found.layers] == [layer.name for layer in LAYERS]
+    layer_costs = placed(costs, place("slow", speed=0.5)).costs()
+    np.testing.assert_allclose(layer_costs.time_s[:, 0], 2 * costs.time_s[:, 0].reshape(LAYER_COUNT, 2).sum(axis=1))
+    assert layer_costs.transfer_s.tolist() == [0.0] * (LAYER_COUNT - 1)
+    assert [layer.name for layer in layer_costs.layers] == [layer.name for layer in LAYERS]
 
 
 def test_a_device_that_runs_a_relu_only_behind_its_conv() -> None:
@@ -107,9 +107,9 @@ def test_a_device_that_runs_a_relu_only_behind_its_conv() -> None:
 @pytest.mark.parametrize("devices", [(ONE, OTHER), (ONE, PIM), (ONE, OTHER, PIM)])
 def test_layers_add_up_to_what_stages_of_them_are_predicted_to_take(devices: tuple[Device, ...]) -> None:
     costs = costs_on(*devices)
-    found = placed(costs, place("fast")).costs()
+    layer_costs = placed(costs, place("fast")).costs()
     errors = [
-        stage_service_s(found, first, last, 0) / stage_s(costs, first, last) - 1
+        stage_service_s(layer_costs, first, last, 0) / stage_s(costs, first, last) - 1
         for first in range(LAYER_COUNT)
         for last in range(first + 2, LAYER_COUNT)
     ]
@@ -129,8 +129,8 @@ def test_places_that_are_alike_are_solved_for_once(monkeypatch: pytest.MonkeyPat
     first = costs_on(ONE, OTHER)
     again = OperatorCosts(first.devices, first.time_s.copy())
     places = place("fast"), place("slow", speed=0.5)
-    found = PlacedCosts(GRAPH, LAYERS, machine(*places), {"fast": first, "slow": again})
-    time_s = found.costs().time_s
+    predictions = PlacedCosts(GRAPH, LAYERS, machine(*places), {"fast": first, "slow": again})
+    time_s = predictions.costs().time_s
     np.testing.assert_allclose(time_s[:, 1], 2 * time_s[:, 0])
     assert len(asked) == len(set(asked)) == len(spans_to_measure(groups_of(LAYER_COUNT, range(LAYER_COUNT - 1))))
 
@@ -138,23 +138,23 @@ def test_places_that_are_alike_are_solved_for_once(monkeypatch: pytest.MonkeyPat
 def test_a_layer_that_no_device_of_a_place_can_run() -> None:
     costs = costs_on(ONE, OTHER)
     costs.time_s[2 * 5 + 1] = math.inf  # the Relu of layer 5
-    found = PlacedCosts(GRAPH, LAYERS, machine(place("a"), place("b")), {"a": costs, "b": costs_on(ONE)})
-    time_s = found.costs().time_s
+    predictions = PlacedCosts(GRAPH, LAYERS, machine(place("a"), place("b")), {"a": costs, "b": costs_on(ONE)})
+    time_s = predictions.costs().time_s
     assert np.flatnonzero(np.isnan(time_s[:, 0])).tolist() == [5]
     assert not np.isnan(time_s[:, 1]).any()
     assert time_s[:5, 0].sum() == pytest.approx(stage_s(costs, 0, 4), rel=0.05)
     assert time_s[6:, 0].sum() == pytest.approx(stage_s(costs, 6, 11), rel=0.05)
-    assert found.modelled_s(4, 5, "a") == found.segment_cpu_s(0, 11, "a") == math.inf
-    assert found.modelled_s(6, 11, "a") < math.inf
+    assert predictions.modelled_s(4, 5, "a") == predictions.segment_cpu_s(0, 11, "a") == math.inf
+    assert predictions.modelled_s(6, 11, "a") < math.inf
 
 
 def test_the_object_is_what_the_reader_reads() -> None:
     costs = costs_on(ONE)
     costs.time_s[0] = math.inf
-    found = placed(costs, replace(place("a"), memory_bytes=4096)).costs()
-    again = parse_costs(json.dumps(costs_object(found)), "test")
-    np.testing.assert_array_equal(again.time_s, found.time_s)
-    assert (again.layers, again.places) == (found.layers, found.places)
+    layer_costs = placed(costs, replace(place("a"), memory_bytes=4096)).costs()
+    again = parse_costs(json.dumps(costs_object(layer_costs)), "test")
+    np.testing.assert_array_equal(again.time_s, layer_costs.time_s)
+    assert (again.layers, again.places) == (layer_costs.layers, layer_costs.places)
 
 
 def test_operators_that_take_no_time() -> None:
@@ -164,12 +164,12 @@ def test_operators_that_take_no_time() -> None:
 
 
 def test_a_team_costs_what_the_best_placement_takes_on_its_devices() -> None:
-    one, other = place("one"), place("other")
+    first, other = place("one"), place("other")
     alone, together = costs_on(ONE, OTHER), costs_on(ONE)
-    found = PlacedCosts(
-        GRAPH, LAYERS, machine(one, other), {"one": alone, "other": alone}, {("one", "other"): together}
+    layer_costs = PlacedCosts(
+        GRAPH, LAYERS, machine(first, other), {"one": alone, "other": alone}, {("one", "other"): together}
     ).costs()
-    (team,) = found.teams
+    (team,) = layer_costs.teams
     assert team.places == ("one", "other")
-    np.testing.assert_array_equal(team.time_s, placed(together, one).costs().time_s[:, 0])
-    np.testing.assert_array_equal(found.time_s, placed(alone, one, other).costs().time_s)
+    np.testing.assert_array_equal(team.time_s, placed(together, first).costs().time_s[:, 0])
+    np.testing.assert_array_equal(layer_costs.time_s, placed(alone, first, other).costs().time_s)

@@ -42,13 +42,13 @@ class TestFigure5:
 
     def test_the_whole_profile(self) -> None:
         """The figure takes e4 alone as known; the node runs of these six operators show all but e3."""
-        found = profile_runs(dcg := figure_5())
-        assert [(run.assignment, run.newly_measured) for run in found.node_runs] == [
+        profile = profile_runs(dcg := figure_5())
+        assert [(run.assignment, run.newly_measured) for run in profile.node_runs] == [
             ((0, 0, 0, 0, 0, 0), ()),
             ((0, 1, 0, 1, 1, 0), (0, 1, 2, 4)),
         ]
-        assert [(run.assignment[3:5], run.newly_measured) for run in found.edge_runs] == [((1, 0), (3,))]
-        assert (found.left_after_node_runs, edge_run_bound(dcg, found)) == (1, 1)
+        assert [(run.assignment[3:5], run.newly_measured) for run in profile.edge_runs] == [((1, 0), (3,))]
+        assert (profile.left_after_node_runs, edge_run_bound(dcg, profile)) == (1, 1)
 
 
 def graph_of(
@@ -76,21 +76,21 @@ class TestRuns:
         assert [by_priority(dcg, device) for device in range(3)] == [(0, 0, 1), (1, 1, 1), (2, 0, 1)]
 
     def test_one_path_shows_both_ways(self) -> None:
-        found = profile_runs(dcg := graph_of([BOTH] * 3, [(0, (1,)), (1, (2,))]))
-        assert [run.newly_measured for run in found.edge_runs] == [(0, 1)]
-        assert edge_run_bound(dcg, found) == 1
+        profile = profile_runs(dcg := graph_of([BOTH] * 3, [(0, (1,)), (1, (2,))]))
+        assert [run.newly_measured for run in profile.edge_runs] == [(0, 1)]
+        assert edge_run_bound(dcg, profile) == 1
 
     def test_one_data_edge_shows_one_way_a_run(self) -> None:
-        found = profile_runs(dcg := graph_of([(1, 1, 1)] * 2, [(0, (1,))]))
-        assert found.left_after_node_runs == edge_run_bound(dcg, found) == len(found.edge_runs) == 6
+        profile = profile_runs(dcg := graph_of([(1, 1, 1)] * 2, [(0, (1,))]))
+        assert profile.left_after_node_runs == edge_run_bound(dcg, profile) == len(profile.edge_runs) == 6
 
     def test_one_producer_is_one_source_a_run(self) -> None:
-        found = profile_runs(dcg := graph_of([BOTH] * 3, [(0, (1, 2))]))
-        assert edge_run_bound(dcg, found) == len(found.edge_runs) == 2
+        profile = profile_runs(dcg := graph_of([BOTH] * 3, [(0, (1, 2))]))
+        assert edge_run_bound(dcg, profile) == len(profile.edge_runs) == 2
 
     def test_one_consumer_is_one_target_a_run(self) -> None:
-        found = profile_runs(dcg := graph_of([BOTH] * 3, [(0, (2,)), (1, (2,))]))
-        assert edge_run_bound(dcg, found) == len(found.edge_runs) == 2
+        profile = profile_runs(dcg := graph_of([BOTH] * 3, [(0, (2,)), (1, (2,))]))
+        assert edge_run_bound(dcg, profile) == len(profile.edge_runs) == 2
 
     def test_a_far_edge_whose_source_every_kept_path_has_lost(self) -> None:
         # n1 reads nothing and has one device, so all paths through it are alike; from then on n0 is on device 0.
@@ -98,56 +98,56 @@ class TestRuns:
         vertex, lists = list(visits(dcg, (), paths := Paths()))[-1]
         assert vertex == Vertex(3, -1)
         assert [(crossed, paths.devices(path)) for crossed, path in lists] == [(0b01, (0, 0, 1))]
-        found = profile_runs(dcg)
-        assert found.left_after_node_runs == 2
-        assert [(run.assignment, run.newly_measured) for run in found.edge_runs] == [
+        profile = profile_runs(dcg)
+        assert profile.left_after_node_runs == 2
+        assert [(run.assignment, run.newly_measured) for run in profile.edge_runs] == [
             ((0, 0, 1), (0,)),
             ((1, 0, 0), (1,)),
         ]
 
     def test_lost_sources_are_packed_into_one_run_where_they_agree(self) -> None:
         kinds = [X, TensorKind("FP32", 8)]
-        found = profile_runs(graph_of([BOTH, BOTH, ONLY_0, BOTH], [(0, (3,)), (1, (3,))], kinds))
-        assert [run.assignment for run in found.edge_runs] == [(0, 0, 0, 1), (1, 1, 0, 0)]
+        profile = profile_runs(graph_of([BOTH, BOTH, ONLY_0, BOTH], [(0, (3,)), (1, (3,))], kinds))
+        assert [run.assignment for run in profile.edge_runs] == [(0, 0, 0, 1), (1, 1, 0, 0)]
 
     def test_and_into_several_where_they_do_not(self) -> None:
-        found = profile_runs(graph_of([(1, 1, 1), (1, math.inf, math.inf), (1, 1, 1)], [(0, (2,))]))
+        profile = profile_runs(graph_of([(1, 1, 1), (1, math.inf, math.inf), (1, 1, 1)], [(0, (2,))]))
         # Two walks find n0 on device 0, with n2 on 2 and on 1; then one source and one target is all that a run shows.
-        assert [run.newly_measured for run in found.edge_runs] == [(1,), (0,), (2,), (3,), (4,), (5,)]
+        assert [run.newly_measured for run in profile.edge_runs] == [(1,), (0,), (2,), (3,), (4,), (5,)]
 
     def test_nothing_left_needs_no_edge_run(self) -> None:
-        found = profile_runs(dcg := graph_of([ONLY_0, BOTH, ONLY_0], [(0, (1,)), (1, (2,))]))
-        assert [run.newly_measured for run in found.node_runs] == [(), (0, 1)]
-        assert (found.edge_runs, edge_run_bound(dcg, found)) == ((), 0)
+        profile = profile_runs(dcg := graph_of([ONLY_0, BOTH, ONLY_0], [(0, (1,)), (1, (2,))]))
+        assert [run.newly_measured for run in profile.node_runs] == [(), (0, 1)]
+        assert (profile.edge_runs, edge_run_bound(dcg, profile)) == ((), 0)
 
     def test_what_two_devices_cannot_run_in_common(self) -> None:
-        found = profile_runs(graph_of([ONLY_0, ONLY_1], [(0, (1,))]))
-        assert [run.newly_measured for run in found.node_runs] == [(0,), ()]
+        profile = profile_runs(graph_of([ONLY_0, ONLY_1], [(0, (1,))]))
+        assert [run.newly_measured for run in profile.node_runs] == [(0,), ()]
 
 
 def fewest_edge_runs(dcg: Dcg, left: set[int]) -> int:
     """By brute force over sets of assignments."""
     shown = {frozenset(dcg.crossed(assignment) & left) for assignment in product(*dcg.capable)}
-    maximal = [one for one in shown if not any(one < other for other in shown)]
+    maximal = [crossed for crossed in shown if not any(crossed < other for other in shown)]
     return next(n for n in range(len(left) + 1) if any(left <= set().union(*some) for some in combinations(maximal, n)))
 
 
 @settings(deadline=None)
 @given(dcg=dcgs(max_nodes=5))
 def test_what_holds_of_every_profile(dcg: Dcg) -> None:
-    found = profile_runs(dcg)
-    runs = [*found.node_runs, *found.edge_runs]
+    profile = profile_runs(dcg)
+    runs = [*profile.node_runs, *profile.edge_runs]
     for run in runs:
         assert all(device in devices for device, devices in zip(run.assignment, dcg.capable, strict=True))
         assert dcg.crossed(run.assignment) >= set(run.newly_measured)
     pairs = {(operator, device) for operator, devices in enumerate(dcg.capable) for device in devices}
-    assert {pair for run in found.node_runs for pair in enumerate(run.assignment)} == pairs
+    assert {pair for run in profile.node_runs for pair in enumerate(run.assignment)} == pairs
     measured = [number for run in runs for number in run.newly_measured]
     assert sorted(measured) == list(range(len(dcg.da_edges)))
-    assert all(run.newly_measured for run in found.edge_runs)
-    left = {number for run in found.edge_runs for number in run.newly_measured}
-    assert found.left_after_node_runs == len(left)
-    assert edge_run_bound(dcg, found) <= fewest_edge_runs(dcg, left) <= len(found.edge_runs)
+    assert all(run.newly_measured for run in profile.edge_runs)
+    left = {number for run in profile.edge_runs for number in run.newly_measured}
+    assert profile.left_after_node_runs == len(left)
+    assert edge_run_bound(dcg, profile) <= fewest_edge_runs(dcg, left) <= len(profile.edge_runs)
 
 
 @settings(deadline=None)
@@ -169,7 +169,7 @@ def test_lists_are_what_their_paths_cross(dcg: Dcg) -> None:
             assert {number for number in range(len(dcg.da_edges)) if crossed >> number & 1} == on_path - {None}
         sets = [crossed for crossed, _ in lists]
         assert len(sets) <= MAX_LISTS
-        assert all(one & ~other and other & ~one for one, other in combinations(sets, 2))
+        assert all(some & ~other and other & ~some for some, other in combinations(sets, 2))
 
 
 def test_lists_are_capped() -> None:
@@ -185,6 +185,6 @@ def test_a_large_graph() -> None:
     """Only the last of 20,000 operators shows a second kind, so the walk goes all the way."""
     count = 20_000
     kinds = [X] * (count - 2) + [TensorKind("INT64", 8)]
-    found = profile_runs(dcg := graph_of([BOTH] * count, [(i, (i + 1,)) for i in range(count - 1)], kinds))
-    assert [len(run.newly_measured) for run in found.edge_runs] == [3, 1]
-    assert edge_run_bound(dcg, found) == 2
+    profile = profile_runs(dcg := graph_of([BOTH] * count, [(i, (i + 1,)) for i in range(count - 1)], kinds))
+    assert [len(run.newly_measured) for run in profile.edge_runs] == [3, 1]
+    assert edge_run_bound(dcg, profile) == 2

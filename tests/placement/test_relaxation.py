@@ -41,14 +41,14 @@ def test_no_choice_is_below_what_is_proven(decades: float) -> None:
         totals = {values: total(factors, values) for values in product(*map(range, sizes))}
         optimum = min(totals.values())
         known = rng.choice([v for v in totals.values() if v < math.inf])
-        found = relaxed(sizes, factors, rng.sample(range(len(sizes)), len(sizes)), known)
-        assert found.least <= optimum * ROUNDED_UP
-        assert total(factors, tuple(found.values)) >= optimum
-        for variable, bounds in enumerate(found.least_with):
+        relaxation = relaxed(sizes, factors, rng.sample(range(len(sizes)), len(sizes)), known)
+        assert relaxation.least <= optimum * ROUNDED_UP
+        assert total(factors, tuple(relaxation.values)) >= optimum
+        for variable, bounds in enumerate(relaxation.least_with):
             for value, bound in enumerate(bounds):
-                least = min(its for values, its in totals.items() if values[variable] == value)
+                least = min(summed for values, summed in totals.items() if values[variable] == value)
                 assert min(bound, known) <= least * ROUNDED_UP
-        reached += found.least >= optimum * (1 - 1e-6)
+        reached += relaxation.least >= optimum * (1 - 1e-6)
     assert reached > 40  # such small ones mostly have no gap
 
 
@@ -59,12 +59,12 @@ def test_a_chain_has_no_gap() -> None:
     assert order is not None
     optimum = minimise([5] * 61, factors, order)
     assert optimum is not None
-    found = relaxed([5] * 61, factors, range(61), 2 * optimum.total)
-    assert found.least == pytest.approx(optimum.total, rel=1e-9)
-    assert found.values == optimum.values
+    relaxation = relaxed([5] * 61, factors, range(61), 2 * optimum.total)
+    assert relaxation.least == pytest.approx(optimum.total, rel=1e-9)
+    assert relaxation.values == optimum.values
 
 
 def test_a_stop_leaves_a_bound_and_a_choice() -> None:
     factors: list[Factor] = [((0,), np.array([3.0, 2.0])), ((0, 1), np.array([[1.0, 5.0], [4.0, 4.0]]))]
-    found = relaxed([2, 2], factors, [0, 1], 10.0, lambda: True)
-    assert (found.least, len(found.values)) == (0, 2)
+    relaxation = relaxed([2, 2], factors, [0, 1], 10.0, lambda: True)
+    assert (relaxation.least, len(relaxation.values)) == (0, 2)

@@ -31,7 +31,7 @@ def fork(*branches: tuple[float, ...], transfer_s: float = 0.0, shared: bool = F
     seconds.append(1.0)
     last = [node - 1 for node in [*first[1:], len(seconds) - 1]]
     edges += [(node, (len(seconds) - 1,)) for node in last] + [(0, tuple(first))]
-    nodes = tuple(Node(f"n{i}", "", (one, one, one)) for i, one in enumerate(seconds))
+    nodes = tuple(Node(f"n{i}", "", (node_s, node_s, node_s)) for i, node_s in enumerate(seconds))
     tensors = tuple(ProblemTensor(f"t{i}", node, read_by, moves) for i, (node, read_by) in enumerate(edges))
     return Problem(("a", "b", "c"), tuple(f"m{m}" for m in memories), memory_of, nodes, tensors)
 
@@ -67,14 +67,14 @@ class TestOverlap:
 
     def test_transfers_are_paid_in_the_lane_that_reads(self) -> None:
         """Into the second lane 0.5 s, and 0.5 s from it to the join."""
-        found = schedule_of(fork((2.0,), (4.0,), transfer_s=0.5), (0, 0, 1, 0))
-        assert [one.end_s for one in found.overlapping] == [1 + 2, 1 + 0.5 + 4]
-        assert found.makespan_s == 1 + 4.5 + 0.5 + 1
+        schedule = schedule_of(fork((2.0,), (4.0,), transfer_s=0.5), (0, 0, 1, 0))
+        assert [partition.end_s for partition in schedule.overlapping] == [1 + 2, 1 + 0.5 + 4]
+        assert schedule.makespan_s == 1 + 4.5 + 0.5 + 1
 
     def test_a_copy_for_two_lanes_is_there_before_they_begin(self) -> None:
-        found = schedule_of(fork((2.0,), (4.0,), transfer_s=0.5, shared=True), (2, 0, 1, 0))
-        assert [one.start_s for one in found.overlapping] == [1.5, 1.5]
-        assert found.makespan_s == 1 + 0.5 + 4 + 1
+        schedule = schedule_of(fork((2.0,), (4.0,), transfer_s=0.5, shared=True), (2, 0, 1, 0))
+        assert [partition.start_s for partition in schedule.overlapping] == [1.5, 1.5]
+        assert schedule.makespan_s == 1 + 0.5 + 4 + 1
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -84,21 +84,23 @@ def test_schedules_may_run(shape: str) -> None:
     for _ in range(80):
         problem = random_problem(rng, shape, rng.randint(1, 14), rng.randint(2, 3), groups=rng.choice((0, 4)))
         assignment = random_assignment(rng, problem)
-        found = schedule_of(problem, assignment)
-        check(problem, assignment, found)
-        overlapping += len(found.overlapping)
+        schedule = schedule_of(problem, assignment)
+        check(problem, assignment, schedule)
+        overlapping += len(schedule.overlapping)
     assert overlapping or shape in ("chain", "skip", "dense")
 
 
 def check(problem: Problem, assignment: Assignment, schedule: Schedule) -> None:
     """Times are sums of eighths: exact."""
     partitions = schedule.partitions
-    assert sorted(node for one in partitions for node in one.nodes) == list(range(len(problem.nodes)))
-    at = {node: (number, turn) for number, one in enumerate(partitions) for turn, node in enumerate(one.nodes)}
-    for one in partitions:
-        assert {assignment[node] for node in one.nodes} == {one.device}
+    assert sorted(node for partition in partitions for node in partition.nodes) == list(range(len(problem.nodes)))
+    at = {
+        node: (number, turn) for number, partition in enumerate(partitions) for turn, node in enumerate(partition.nodes)
+    }
+    for partition in partitions:
+        assert {assignment[node] for node in partition.nodes} == {partition.device}
     for device in range(len(problem.devices)):
-        own = [one for one in partitions if one.device == device]
+        own = [partition for partition in partitions if partition.device == device]
         assert all(before.end_s <= after.start_s for before, after in pairwise(own))
     for tensor in problem.tensors:
         for node in tensor.consumers:

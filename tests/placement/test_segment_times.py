@@ -83,16 +83,16 @@ def test_a_direct_link_is_the_readers() -> None:
     placement = ["adder", "far", "far", "far"]
     for slowness in (1.0, 2.0):
         costs = described_costs(built, LINKED).slowed({"adder": slowness, "far": slowness})
-        found = segment_times_s(built, segments(built, 0, placement), costs)
+        predicted_s = segment_times_s(built, segments(built, 0, placement), costs)
         slower = (0.25 + 2 + 4, 6 + 1.25 + 1 + 0.5)
-        assert found == pytest.approx([time_s * slowness for time_s in slower])
+        assert predicted_s == pytest.approx([time_s * slowness for time_s in slower])
 
 
 def test_a_stage_of_two_runs() -> None:
     """Two operators on the adder, the one between elsewhere: x in, ta out and kept for c, tb in, tc out."""
     built = graph()
-    found = [*segments(built, 0, ["adder"]), *segments(built, 2, ["adder"])]
-    assert segment_times_s(built, found, described_costs(built, DEVICES)) == (0.25 + 2 + 4, 0.25 + 2 + 4)
+    parts = [*segments(built, 0, ["adder"]), *segments(built, 2, ["adder"])]
+    assert segment_times_s(built, parts, described_costs(built, DEVICES)) == (0.25 + 2 + 4, 0.25 + 2 + 4)
 
 
 def test_an_operator_that_its_device_cannot_run_takes_forever() -> None:
@@ -106,7 +106,7 @@ def test_what_runs_as_one_does_so_within_a_segment_only() -> None:
     names = {"h": "host", "s": "second"}
 
     def times(placed: str, first: int = 0) -> tuple[float, ...]:
-        return segment_times_s(built, segments(built, first, [names[one] for one in placed]), costs)
+        return segment_times_s(built, segments(built, first, [names[letter] for letter in placed]), costs)
 
     assert times("hhhh") == (2.75,)  # alone, and the three as one: that saves most
     assert times("hhss") == (0.5, 4.0)  # and what would save nothing is not fused
@@ -122,8 +122,8 @@ def test_measured_costs_and_prices() -> None:
     second = Device("second", "", "openvino", "second", "fp32", transfer_in=Transfer(0.0, 16.0))
     built = graph()
     costs = OperatorCosts((first, second), np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [4.0, 40.0]]))
-    found = segments(built, 0, ["first", "second", "first", "first"])
-    assert segment_times_s(built, found, costs) == (1, 20 + 2, (3 + 2) + 4)
+    parts = segments(built, 0, ["first", "second", "first", "first"])
+    assert segment_times_s(built, parts, costs) == (1, 20 + 2, (3 + 2) + 4)
 
 
 @pytest.mark.parametrize("devices", [DEVICES, LINKED], ids=["a star", "a direct link"])
@@ -138,8 +138,8 @@ def test_over_a_whole_network_they_add_up_to_what_the_checker_says(devices: Sequ
         if math.isfinite(expected_s):
             placed = [devices[index] for index in assignment]
             expected_s += sum(_ways_in_s(built, placed)) + sum(_ways_out_s(built, placed))
-            found = segments(built, 0, [device.name for device in placed])
-            assert sum(segment_times_s(built, found, costs)) == pytest.approx(expected_s), assignment
+            parts = segments(built, 0, [device.name for device in placed])
+            assert sum(segment_times_s(built, parts, costs)) == pytest.approx(expected_s), assignment
             checked += 1
     assert checked == 3 * 4**3
 
@@ -149,17 +149,17 @@ def test_they_are_what_the_solver_predicts(first: int, last: int, segment_count:
     built = graph()
     costs = described_costs(built, DEVICES).slowed({"host": 50.0, "turbo": 50.0, "far": 20.0})
     placed = place_stage(built, first, last, costs)
-    found = segments(built, first, placed.devices)
-    assert len(found) == segment_count
-    assert segment_times_s(built, found, costs) == pytest.approx(placed.segments_s)
+    parts = segments(built, first, placed.devices)
+    assert len(parts) == segment_count
+    assert segment_times_s(built, parts, costs) == pytest.approx(placed.segments_s)
 
 
 def _ways_in_s(built: Graph, devices: Sequence[Device]) -> list[float]:
-    found = {}
+    ways_s = {}
     for operator, device in zip(built.operators, devices, strict=True):
         if "x" in operator.inputs:
-            found[device.memory] = transfer_cost_s(built.tensors["x"], HOST, device)
-    return list(found.values())
+            ways_s[device.memory] = transfer_cost_s(built.tensors["x"], HOST, device)
+    return list(ways_s.values())
 
 
 def _ways_out_s(built: Graph, devices: Sequence[Device]) -> list[float]:

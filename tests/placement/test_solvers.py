@@ -50,11 +50,11 @@ def test_every_solver_on_every_problem(name: SolverName, shape: str) -> None:
     rng = random.Random(name)
     for problem, optimum_s in solved(shape):
         solution = solve(name, problem, random_options(rng, problem))
-        if name == "baseline" and not any(all(d in its for its in problem.devices_of) for d in range(4)):
+        if name == "baseline" and not any(all(d in able for able in problem.devices_of) for d in range(4)):
             assert (solution.assignment, solution.outcome) == (None, Outcome.INFEASIBLE)
             continue
         assert solution.assignment is not None
-        assert all(d in its for its, d in zip(problem.devices_of, solution.assignment, strict=True))
+        assert all(d in able for able, d in zip(problem.devices_of, solution.assignment, strict=True))
         cost_s = cost(problem, solution.assignment).total_s
         assert cost_s >= optimum_s
         assert solution.lower_bound_s is None or solution.lower_bound_s <= optimum_s

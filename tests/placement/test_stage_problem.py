@@ -136,22 +136,22 @@ class TestAgainstEveryPlacement:
             every = {placed: by_hand_s(graph, first, last, costs, placed) for placed in itertools.product(*able)}
             for placed, cost_s in every.items():
                 assert cost(problem, (host, *placed, host)).total_s == cost_s
-            found = place_stage(graph, first, last, costs, margin=0.0)
-            assert found.cost_s == min(every.values())
-            assert found.lower_bound_s == pytest.approx(found.cost_s)
-            assert found.outcome is Outcome.OPTIMAL
+            placement = place_stage(graph, first, last, costs, margin=0.0)
+            assert placement.cost_s == min(every.values())
+            assert placement.lower_bound_s == pytest.approx(placement.cost_s)
+            assert placement.outcome is Outcome.OPTIMAL
 
     def test_segments_add_up_to_what_their_placement_costs(self, devices: tuple[Device, ...]) -> None:
         names = [device.name for device in devices]
         for graph, first, last, costs in random_stages(devices):
             exact = place_stage(graph, first, last, costs)
             als = place_stage(graph, first, last, costs, "als")
-            for found in (exact, als):
-                assert len(found.devices) == last - first + 1
-                placed = [names.index(name) for name in found.devices]
-                assert found.cost_s == by_hand_s(graph, first, last, costs, placed)
-                assert len(found.segments_s) == len(segments(graph, first, found.devices))
-                assert math.fsum(found.segments_s) == pytest.approx(found.cost_s, abs=1e-12)
+            for placement in (exact, als):
+                assert len(placement.devices) == last - first + 1
+                placed = [names.index(name) for name in placement.devices]
+                assert placement.cost_s == by_hand_s(graph, first, last, costs, placed)
+                assert len(placement.segments_s) == len(segments(graph, first, placement.devices))
+                assert math.fsum(placement.segments_s) == pytest.approx(placement.cost_s, abs=1e-12)
 
 
 def grouped_chains(devices: Sequence[Device], count: int = 30) -> Iterator[tuple[Graph, int, int, OperatorCosts]]:
@@ -175,7 +175,7 @@ def with_groups_s(costs: OperatorCosts, first: int, placed: Sequence[int]) -> fl
     there = [group for group in costs.groups if all(on.get(index) == group.device for index in group.operators)]
     totals_s = []
     for chosen in itertools.product((False, True), repeat=len(there)):
-        used = [group for group, its in zip(there, chosen, strict=True) if its]
+        used = [group for group, is_chosen in zip(there, chosen, strict=True) if is_chosen]
         members = [index for group in used for index in group.operators]
         if len(members) == len(set(members)):
             alone_s = (float(costs.time_s[index, device]) for index, device in on.items() if index not in members)
@@ -198,8 +198,8 @@ class TestGroups:
                 parts = segments(graph, first, [devices[device].name for device in placed])
                 assert math.fsum(segment_times_s(graph, parts, costs)) == expected_s
                 least_s = min(least_s, expected_s)
-            found = place_stage(graph, first, last, costs, margin=0.0)
-            assert (found.cost_s, math.fsum(found.segments_s)) == (least_s, least_s)
+            placement = place_stage(graph, first, last, costs, margin=0.0)
+            assert (placement.cost_s, math.fsum(placement.segments_s)) == (least_s, least_s)
             assert place_stage(graph, first, last, costs, "als").cost_s >= least_s
 
     def test_one_device_runs_in_groups_what_it_cannot_alone(self) -> None:
@@ -207,10 +207,10 @@ class TestGroups:
         time_s = np.array([[1.0], [INF], [1.0], [INF]])
         pairs = GroupCost((0, 1), 0, 1.5), GroupCost((2, 3), 0, 1.5)
         costs = OperatorCosts((PIM,), time_s, pairs)
-        found = place_stage(graph, 0, 3, costs)
-        assert (found.devices, found.outcome) == (("pim",) * 4, Outcome.OPTIMAL)
-        assert found.cost_s == found.lower_bound_s == 3.0 + 33 + 66
-        assert found.segments_s == (found.cost_s,)
+        placement = place_stage(graph, 0, 3, costs)
+        assert (placement.devices, placement.outcome) == (("pim",) * 4, Outcome.OPTIMAL)
+        assert placement.cost_s == placement.lower_bound_s == 3.0 + 33 + 66
+        assert placement.segments_s == (placement.cost_s,)
         for first, last in ((1, 3), (1, 1)):
             with raised(BadInput, Error.DEVICE_UNFIT, match=r"operator Relu \('relu1'\): no device can"):
                 place_stage(graph, first, last, costs)
@@ -245,10 +245,10 @@ class TestWhoPays:
 
     def test_the_way_in_is_the_reader_s_and_the_way_out_the_maker_s(self) -> None:
         costs = costs_of((CPU, (1, INF, 4)), (PIM, (INF, 0.5, INF)))
-        found = place_stage(net(), 0, 2, costs)
-        assert found.devices == ("cpu", "pim", "cpu")
-        assert found.segments_s == (1.0, 0.5 + 2 + 4, 4.0)
-        assert found.cost_s == 11.5
+        placement = place_stage(net(), 0, 2, costs)
+        assert placement.devices == ("cpu", "pim", "cpu")
+        assert placement.segments_s == (1.0, 0.5 + 2 + 4, 4.0)
+        assert placement.cost_s == 11.5
 
     def test_a_stage_behind_a_link_pays_to_enter_and_to_leave(self) -> None:
         costs = costs_of((CPU, (INF, INF, INF)), (PIM, (0.25, 0.5, 1.0)))
@@ -264,8 +264,8 @@ class TestWhoPays:
 
     def test_measured_devices_pay_for_what_comes_from_another_alone(self) -> None:
         costs = costs_of((ONE, (1, INF, 4)), (OTHER, (INF, 0.5, INF)))
-        found = place_stage(net(), 0, 2, costs)
-        assert found.segments_s == (1.0, 0.5 + 0.625, 4 + 1.5)  # x enters both, for nothing
+        placement = place_stage(net(), 0, 2, costs)
+        assert placement.segments_s == (1.0, 0.5 + 0.625, 4 + 1.5)  # x enters both, for nothing
 
     def test_from_behind_a_link_to_an_engine_of_this_host(self) -> None:
         costs = costs_of((ONE, (1, INF, 4)), (PIM, (INF, 0.5, INF)))
@@ -286,8 +286,8 @@ class TestTheMargin:
     LINKED: Final = replace(PIM, transfer_in=HALF, transfer_out=HALF)
 
     def test_several_measured_devices_have_to_be_worth_it(self) -> None:
-        one, other = self.MEASURED
-        costs = costs_of((one, (1, 2, 9)), (other, (2, 1, 9)))
+        first, other = self.MEASURED
+        costs = costs_of((first, (1, 2, 9)), (other, (2, 1, 9)))
         both = place_stage(net(), 0, 1, costs, margin=0.02)
         assert (both.devices, both.outcome) == (("one", "other"), Outcome.OPTIMAL)
         assert both.cost_s == pytest.approx(2.92)
@@ -303,8 +303,8 @@ class TestTheMargin:
         assert place_stage(net(), 0, 1, with_measured, margin=0.5).devices == ("cpu", "cpu")
 
     def test_one_device_that_cannot_run_all_is_no_rival(self) -> None:
-        one, other = self.MEASURED
-        costs = costs_of((one, (1, INF, 9)), (other, (INF, 1, 9)))
+        first, other = self.MEASURED
+        costs = costs_of((first, (1, INF, 9)), (other, (INF, 1, 9)))
         assert place_stage(net(), 0, 1, costs, margin=10.0).devices == ("one", "other")
 
 

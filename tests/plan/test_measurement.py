@@ -35,24 +35,24 @@ def of(*service_s: float, band: float = 0.0) -> Measurement:
 
 class TestMeasurement:
     def test_what_follows_from_service_times(self) -> None:
-        found = of(1.0, 4.0, 2.0, 4.0)
-        assert (found.bottleneck_s, found.throughput_fps, found.slowest_stage, found.can_run) == (4.0, 0.25, 1, True)
+        trial = of(1.0, 4.0, 2.0, 4.0)
+        assert (trial.bottleneck_s, trial.throughput_fps, trial.slowest_stage, trial.can_run) == (4.0, 0.25, 1, True)
 
     def test_a_plan_that_cannot_run(self) -> None:
-        found = of(1.0, math.inf)
-        assert (found.throughput_fps, found.slowest_stage, found.can_run) == (0.0, 1, False)
+        trial = of(1.0, math.inf)
+        assert (trial.throughput_fps, trial.slowest_stage, trial.can_run) == (0.0, 1, False)
 
     def test_a_slower_machine(self) -> None:
-        found = replace(of(1.0, 4.0), alone_s=6.0, team_s=((1.0,), (4.0, 5.0)), energy_j=2.0).scaled(3.0)
-        assert (found.service_s, found.alone_s, found.energy_j) == ((3.0, 12.0), 18.0, 6.0)
-        assert found.team_s == ((3.0,), (12.0, 15.0))
+        trial = replace(of(1.0, 4.0), alone_s=6.0, team_s=((1.0,), (4.0, 5.0)), energy_j=2.0).scaled(3.0)
+        assert (trial.service_s, trial.alone_s, trial.energy_j) == ((3.0, 12.0), 18.0, 6.0)
+        assert trial.team_s == ((3.0,), (12.0, 15.0))
         assert of(1.0).scaled(3.0).alone_s is None
 
     def test_a_plan_that_takes_no_time(self) -> None:
         assert of(0.0, 0.0).throughput_fps == math.inf
 
     @pytest.mark.parametrize(
-        ("one", "other", "is_better"),
+        ("trial", "other", "is_better"),
         [
             (of(1.0), of(1.0), False),  # Algorithm 2, line 9: equal is not better
             (of(0.999), of(1.0), True),  # with no band, anything less is
@@ -67,9 +67,9 @@ class TestMeasurement:
             (of(0.0), of(0.0), False),
         ],
     )
-    def test_better_is_better_beyond_the_noise(self, one: Measurement, other: Measurement, is_better: bool) -> None:
-        assert one.is_better_than(other) is is_better
-        assert not other.is_better_than(one) or one.bottleneck_s > other.bottleneck_s
+    def test_better_is_better_beyond_the_noise(self, trial: Measurement, other: Measurement, is_better: bool) -> None:
+        assert trial.is_better_than(other) is is_better
+        assert not other.is_better_than(trial) or trial.bottleneck_s > other.bottleneck_s
 
     bottlenecks = st.floats(0, 1e3) | st.just(math.inf)
     bands = st.floats(0, 2)
@@ -78,9 +78,9 @@ class TestMeasurement:
     def test_exactly_one_of_better_worse_and_in_agreement(
         self, first: tuple[float, float], second: tuple[float, float]
     ) -> None:
-        one, other = of(first[0], band=first[1]), of(second[0], band=second[1])
-        assert one.is_better_than(other) + other.is_better_than(one) + one.agrees_with(other) == 1
-        assert one.agrees_with(other) == other.agrees_with(one)
+        trial, other = of(first[0], band=first[1]), of(second[0], band=second[1])
+        assert trial.is_better_than(other) + other.is_better_than(trial) + trial.agrees_with(other) == 1
+        assert trial.agrees_with(other) == other.agrees_with(trial)
 
 
 class TestWindow:
@@ -100,14 +100,14 @@ class TestWindow:
         assert free.load == 1.0
 
     def test_medians_of_stages_and_the_shortest_window(self) -> None:
-        found = measured([[3.0] * 9 + [90.0], [5.0] * 8], took_s=35.0)
-        assert found == Measurement((3.0, 5.0), band=BAND_FLOOR, frames=8, took_s=35.0)
+        trial = measured([[3.0] * 9 + [90.0], [5.0] * 8], took_s=35.0)
+        assert trial == Measurement((3.0, 5.0), band=BAND_FLOOR, frames=8, took_s=35.0)
 
     def test_a_band_worked_by_hand(self) -> None:
         # 16 frames of 101 to 116 ms. sqrt(16) ranks on either side of the middle rank, 7.5 (from 0): rank 3.5, rounded
         # to 4, and 11; so (112 - 105) ms are 7 ranks, 2 x 7/4 deviations: 2 ms. Times sqrt(2) * 2.36, over 108.5 ms.
-        found = measured([[0.001 * ms for ms in range(101, 117)]], took_s=0.0)
-        assert found.band == pytest.approx(math.sqrt(2) * 2.36 * 2 / 108.5)
+        trial = measured([[0.001 * ms for ms in range(101, 117)]], took_s=0.0)
+        assert trial.band == pytest.approx(math.sqrt(2) * 2.36 * 2 / 108.5)
 
     def test_another_stage_counts_only_if_its_noise_reaches_the_bottleneck(self) -> None:
         steady, noisy = [1.0] * 32, [0.5, 1.3] * 16
@@ -147,10 +147,10 @@ def two_modes(rng: np.random.Generator, n: int) -> Frames:
 def swings(rng: np.random.Generator, n: int) -> Frames:
     """Each frame takes half of its deviation from the one before."""
     shocks = rng.standard_normal(n + 30)
-    found = [0.0]
+    deviations = [0.0]
     for shock in shocks:
-        found.append(0.5 * found[-1] + float(shock))
-    return 1 + 0.03 * np.array(found[-n:])
+        deviations.append(0.5 * deviations[-1] + float(shock))
+    return 1 + 0.03 * np.array(deviations[-n:])
 
 
 NOISES: dict[str, Noise] = {
@@ -180,7 +180,7 @@ def test_two_measurements_of_one_plan_agree(noise: str, frames: int, stages: int
         measured([NOISES[noise](rng, frames).tolist() for _ in range(stages)], took_s=0.0, band_floor=0.0)
         for _ in range(1000 if stages == 1 else 400)
     ]
-    apart = sum(not one.agrees_with(other) for one, other in pairwise(row))
+    apart = sum(not trial.agrees_with(other) for trial, other in pairwise(row))
     assert apart / (len(row) - 1) <= 0.05
 
 

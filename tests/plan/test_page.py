@@ -27,7 +27,7 @@ def rules(layer_count: int, *, kinds: dict[str, int] | None = None, **others: ob
 
 
 def test_every_plan_that_it_writes_down_is_read_and_written_as_it_stands() -> None:
-    plans = [json.loads(one) for one in re.findall(r"`(\[\{.*?\}\])`", PAGE)]
+    plans = [json.loads(text) for text in re.findall(r"`(\[\{.*?\}\])`", PAGE)]
     assert len(plans) == 5
     for stages in plans:
         assert written(plan_of(stages)) == stages
@@ -90,7 +90,7 @@ def test_its_example_is_a_fork_and_its_chains_are_chains(capsys: pytest.CaptureF
     ],
 )
 def test_its_refusals_are_those_of_the_gate(given: PlanRules, plan: Plan) -> None:
-    found = given.problems(plan)
-    assert found
+    problems = given.problems(plan)
+    assert problems
     page = PAGE.replace("`", "")
-    assert [problem for problem in found if problem.replace("`", "") not in page] == []
+    assert [problem for problem in problems if problem.replace("`", "") not in page] == []

@@ -14,20 +14,20 @@ A, B, C, D = ("a",), ("b",), ("c",), ("d",)
 
 
 def test_a_chain_is_as_fast_as_its_slowest_stage() -> None:
-    found = rate_of(Plan.of([(0, 1, "a"), (2, 3, "b"), (4, 5, "c")]), [[2.0], [5.0], [5.0]])
-    assert (found.bottleneck_s, found.slowest_stage, found.latency_s) == (5.0, 1, 12.0)
+    rate = rate_of(Plan.of([(0, 1, "a"), (2, 3, "b"), (4, 5, "c")]), [[2.0], [5.0], [5.0]])
+    assert (rate.bottleneck_s, rate.slowest_stage, rate.latency_s) == (5.0, 1, 12.0)
 
 
 def test_copies_divide_the_time_and_not_the_latency() -> None:
-    found = rate_of(Plan.chain([(0, 5, (A, B, C))]), [[6.0, 6.0, 6.0]])
-    assert found.bottleneck_s == pytest.approx(2.0)
-    assert found.latency_s == 6.0
+    rate = rate_of(Plan.chain([(0, 5, (A, B, C))]), [[6.0, 6.0, 6.0]])
+    assert rate.bottleneck_s == pytest.approx(2.0)
+    assert rate.latency_s == 6.0
 
 
 def test_unlike_copies_add_up_their_speeds() -> None:
-    found = rate_of(Plan.chain([(0, 5, (A, B))]), [[1.0, 3.0]])
-    assert found.bottleneck_s == pytest.approx(0.75)
-    assert found.latency_s == 1.0
+    rate = rate_of(Plan.chain([(0, 5, (A, B))]), [[1.0, 3.0]])
+    assert rate.bottleneck_s == pytest.approx(0.75)
+    assert rate.latency_s == 1.0
 
 
 def test_a_copy_that_cannot_run_adds_nothing() -> None:
@@ -38,9 +38,9 @@ def test_a_copy_that_cannot_run_adds_nothing() -> None:
 
 def test_the_stages_of_a_pool_share_its_teams() -> None:
     plan = Plan.chain([(0, 1, (A, B)), (2, 3, (C,)), (4, 5, (B, A))])
-    found = rate_of(plan, [[2.0, 2.0], [3.0], [6.0, 6.0]])
-    assert found.period_s == (4.0, 3.0, 4.0)
-    assert (found.bottleneck_s, found.slowest_stage) == (4.0, 2)  # of the pool, the stage that takes longest
+    rate = rate_of(plan, [[2.0, 2.0], [3.0], [6.0, 6.0]])
+    assert rate.period_s == (4.0, 3.0, 4.0)
+    assert (rate.bottleneck_s, rate.slowest_stage) == (4.0, 2)  # of the pool, the stage that takes longest
 
 
 def test_a_part_waits_for_a_team_that_can_run_it() -> None:
@@ -57,8 +57,8 @@ def test_a_rate_of_a_slower_machine() -> None:
 
 
 def test_a_link_may_be_slower_than_all_pools() -> None:
-    found = replace(rate_of(Plan.chain([(0, 5, (A, B))]), [[6.0, 6.0]]), link_s=5.0)
-    assert (found.bottleneck_s, found.slowest_stage) == (5.0, 0)
+    rate = replace(rate_of(Plan.chain([(0, 5, (A, B))]), [[6.0, 6.0]]), link_s=5.0)
+    assert (rate.bottleneck_s, rate.slowest_stage) == (5.0, 0)
 
 
 def fork(*stages: tuple[tuple[str, ...], tuple[int, ...]]) -> Plan:
@@ -67,9 +67,9 @@ def fork(*stages: tuple[tuple[str, ...], tuple[int, ...]]) -> Plan:
 
 def test_branches_run_side_by_side() -> None:
     plan = fork((A, ()), (B, (0,)), (C, (0,)), (A, (1, 2)))
-    found = rate_of(plan, [[1.0], [5.0], [3.0], [2.0]])
-    assert found.latency_s == 8.0
-    assert found.period_s == (3.0, 5.0, 3.0, 3.0)
+    rate = rate_of(plan, [[1.0], [5.0], [3.0], [2.0]])
+    assert rate.latency_s == 8.0
+    assert rate.period_s == (3.0, 5.0, 3.0, 3.0)
 
 
 def test_branches_of_one_team_run_one_after_the_other() -> None:

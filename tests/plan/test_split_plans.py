@@ -25,7 +25,7 @@ RULES = PlanRules(
     ("a", "b", "c"),
     weight_bytes=(100, 100, 640, 100, 1000, 100),
     live_bytes=(10,) * 6,
-    splits={((its.first, its.last), its.axis): its for its in SPLITS},
+    splits={((splittable.first, splittable.last), splittable.axis): splittable for splittable in SPLITS},
     kept_whole={((KEPT.first, KEPT.last), KEPT.axis): KEPT.reason},
 )
 
@@ -106,7 +106,7 @@ def test_as_strangers_read_it() -> None:
 )
 def test_what_is_wrong(plan: Plan, fault: str) -> None:
     faults = RULES.problems(plan)
-    assert any(fault in one for one in faults), faults
+    assert any(fault in problem for problem in faults), faults
 
 
 def test_a_shard_has_its_share_of_the_weights_and_a_join_none() -> None:

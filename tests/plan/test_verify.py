@@ -28,7 +28,7 @@ BRANCHES = replace(
 )  # fmt: skip
 
 
-def found(plan: Plan, legal_cuts: set[int] | None = None) -> list[str]:
+def problems(plan: Plan, legal_cuts: set[int] | None = None) -> list[str]:
     return replace(RULES, legal_cuts=None if legal_cuts is None else frozenset(legal_cuts)).problems(plan)
 
 
@@ -40,7 +40,7 @@ def stage(*work: tuple[int, int], on: str, after: tuple[int, ...] = ()) -> Stage
 
 @pytest.mark.parametrize("legal_cuts", [None, {1, 2}, {0, 1, 2, 3, 4}])
 def test_a_good_plan_has_none(legal_cuts: set[int] | None) -> None:
-    assert found(GOOD, legal_cuts) == []
+    assert problems(GOOD, legal_cuts) == []
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_what_is_needed_may_come_from_an_ancestor() -> None:
     ],
 )
 def test_one_fault_is_the_first_one_found(stages: list[tuple[int, int, str]], expected: str) -> None:
-    assert found(Plan.of(stages))[0] == says(expected)
+    assert problems(Plan.of(stages))[0] == says(expected)
 
 
 @pytest.mark.parametrize(
@@ -170,17 +170,17 @@ def test_a_join_that_lacks_a_branch() -> None:
 
 
 def test_no_stages() -> None:
-    assert found(Plan(())) == [says("the plan has …")]
+    assert problems(Plan(())) == [says("the plan has …")]
 
 
 def test_an_illegal_cut_is_named_with_its_reason() -> None:
-    assert found(GOOD, {1}) == [
+    assert problems(GOOD, {1}) == [
         says("cut 2, between layers 2 and 3, of stage 1 (layers 2-2) and stage 2 (layers 3-5), is not legal: …")
     ]
 
 
 def test_every_fault_is_reported() -> None:
-    lines = found(Plan((stage((1, 2), on="a+d"), stage((3, 3), on="a"), stage((3, 4), on="x", after=(5,)))), {3})
+    lines = problems(Plan((stage((1, 2), on="a+d"), stage((3, 3), on="a"), stage((3, 4), on="x", after=(5,)))), {3})
     assert len(lines) == 7, lines
 
 
@@ -283,7 +283,7 @@ def test_a_place_of_another_host_is_alone_and_has_whole_layers() -> None:
     ]
     shards = [Split((2, 2), "channels", (1, 1), part) for part in (0, 1)]
     whole = [Stage(((0, 1),), (("c",),)), Stage(((3, 5),), (("c",),), (1, 2))]
-    parts = [Stage(((2, 2),), ((on,),), (0,), split=its) for its, on in zip(shards, "bd", strict=True)]
+    parts = [Stage(((2, 2),), ((on,),), (0,), split=shard) for shard, on in zip(shards, "bd", strict=True)]
     assert rules.problems(Plan((whole[0], *parts, whole[1]))) == [
         says("stage 1 (layers 2-2) has a … on 'b', which is … host: …")
     ]

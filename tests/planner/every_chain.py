@@ -37,7 +37,7 @@ def random_costs(rng: random.Random, layers: int, places: int, unit_s: float | N
     cuts = [math.nan if rng.random() < 0.15 else 0.0 if free else seconds(15) for _ in range(layers - 1)]
     teams = []
     for kind in set(chosen):
-        own = [f"p{place}" for place, its in enumerate(chosen) if its == kind]
+        own = [f"p{place}" for place, drawn in enumerate(chosen) if drawn == kind]
         for size in range(2, len(own) + 1):
             if rng.random() < 0.5:
                 gain = rng.choice([1, size / 2, size, 2 * size])
@@ -75,16 +75,16 @@ def every_chain(costs: Costs, most_stages: int) -> Iterator[Served]:
     @cache
     def stage(first: int, last: int, free: tuple[int, ...]) -> list[tuple[tuple[int, ...], Served]]:
         """The places left, and what becomes of it, for each choice of teams, and of frames that share a run."""
-        return [its for frames in (1, *(b.frames for b in costs.batches)) for its in runs(frames, first, last, free)]
+        return [run for frames in (1, *(b.frames for b in costs.batches)) for run in runs(frames, first, last, free)]
 
     def runs(frames: int, first: int, last: int, free: tuple[int, ...]) -> list[tuple[tuple[int, ...], Served]]:
         able = [team for team in teams if not math.isnan(team_s(team, frames, first, last))]
-        found: list[tuple[tuple[int, ...], Served]] = []
+        choices: list[tuple[tuple[int, ...], Served]] = []
 
         def choose(at: int, left: tuple[int, ...], times: tuple[float, ...]) -> None:
             if times:
                 rate = sum(1 / time if time else math.inf for time in times)
-                found.append((left, (1 / rate, min(times))))
+                choices.append((left, (1 / rate, min(times))))
             for index in range(at, len(able)):
                 kind, size = able[index]
                 alone = all(left[other] == free[other] for other in range(len(free)) if other != kind)
@@ -93,15 +93,15 @@ def every_chain(costs: Costs, most_stages: int) -> Iterator[Served]:
                     choose(index, fewer, (*times, team_s(able[index], frames, first, last)))
 
         choose(0, free, ())
-        return found
+        return choices
 
     def extend(first: int, free: tuple[int, ...], served: tuple[Served, ...]) -> Iterator[Served]:
         if first == layers:
             yield max(period_s for period_s, _ in served), sum(quickest_s for _, quickest_s in served)
         elif len(served) < most_stages:
             for last in range(first, layers):
-                for left, its in stage(first, last, free):
-                    yield from extend(last + 1, left, (*served, its))
+                for left, stage_served in stage(first, last, free):
+                    yield from extend(last + 1, left, (*served, stage_served))
 
     return extend(0, tuple(map(len, kinds)), ())
 
@@ -117,8 +117,8 @@ def _teams(costs: Costs) -> dict[tuple[int, int], list[float]]:
 def best(chains: Iterator[Served], *, latency: bool) -> Served | None:
     """Of the smallest bottlenecks the least latency, or the other way round."""
     main, other = (1, 0) if latency else (0, 1)
-    found = list(chains)
-    least = min((served[main] for served in found), default=None)
+    rates = list(chains)
+    least = min((served[main] for served in rates), default=None)
     if least is None:
         return None
-    return min((served for served in found if served[main] <= least * (1 + ROUNDING)), key=lambda one: one[other])
+    return min((served for served in rates if served[main] <= least * (1 + ROUNDING)), key=lambda served: served[other])

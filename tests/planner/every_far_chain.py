@@ -71,12 +71,14 @@ def every_far_chain(costs: Costs, most_stages: int, *, copies: bool) -> Iterator
     alike = [_kind(costs, place) for place in places]
     sets: list[tuple[int, ...]] = [(place,) for place in places]
     if copies:
-        sets = [its for size in range(1, len(places) + 1) for its in combinations(places, size)]
+        sets = [group for size in range(1, len(places) + 1) for group in combinations(places, size)]
         if len(set(alike)) > 2:
-            sets = [its for its in sets if len({alike[place] for place in its}) == 1]
+            sets = [group for group in sets if len({alike[place] for place in group}) == 1]
     known: dict[tuple[int, int, tuple[int, ...]], _Stage | None] = {}
     for count in range(1, min(layers, len(places), most_stages) + 1):
-        apart = [its for its in permutations(sets, count) if len({p for one in its for p in one}) == sum(map(len, its))]
+        apart = [
+            row for row in permutations(sets, count) if len({p for group in row for p in group}) == sum(map(len, row))
+        ]
         for inner in combinations(range(1, layers), count - 1):
             starts = (0, *inner, layers)
             for chosen in apart:
@@ -113,21 +115,25 @@ def _served(stages: list[_Stage]) -> Served:
 def _stage(costs: Costs, first: int, end: int, places: tuple[int, ...]) -> _Stage | None:
     """None where one of its places cannot run it."""
     there_bytes = sum(
-        its.size_bytes for its in costs.tensors if its.made < first and any(first <= r < end for r in its.readers)
+        tensor.size_bytes
+        for tensor in costs.tensors
+        if tensor.made < first and any(first <= r < end for r in tensor.readers)
     )
     back_bytes = sum(
-        its.size_bytes for its in costs.tensors if first <= its.made < end and any(r >= end for r in its.readers)
+        tensor.size_bytes
+        for tensor in costs.tensors
+        if first <= tensor.made < end and any(r >= end for r in tensor.readers)
     )
     weights = sum(layer.weight_bytes for layer in costs.layers[first:end])
     live = max(layer.live_bytes for layer in costs.layers[first:end])
     links = {link.host: link for link in costs.links}
     busy, alone = [], []
     for place in places:
-        its = costs.places[place]
+        cost_place = costs.places[place]
         own_s = sum(costs.time_s[first:end, place].tolist()) + (float(costs.transfer_s[first - 1]) if first else 0.0)
-        if math.isnan(own_s) or (its.memory_bytes is not None and weights + live > its.memory_bytes):
+        if math.isnan(own_s) or (cost_place.memory_bytes is not None and weights + live > cost_place.memory_bytes):
             return None
-        link = links.get(its.host or "")
+        link = links.get(cost_place.host or "")
         there_s = back_s = 0.0
         if link is not None and there_bytes:
             there_s = link.there.latency_s + there_bytes / link.there.bytes_per_s
@@ -154,9 +160,11 @@ def _stage(costs: Costs, first: int, end: int, places: tuple[int, ...]) -> _Stag
 
 
 def _kind(costs: Costs, place: int) -> object:
-    its = costs.places[place]
-    link = next((link for link in costs.links if link.host == its.host), None)
+    cost_place = costs.places[place]
+    link = next((link for link in costs.links if link.host == cost_place.host), None)
     whole = sum(layer.weight_bytes for layer in costs.layers) + max(layer.live_bytes for layer in costs.layers)
-    memory = its.memory_bytes if its.memory_bytes is not None and its.memory_bytes < whole else None
+    memory = (
+        cost_place.memory_bytes if cost_place.memory_bytes is not None and cost_place.memory_bytes < whole else None
+    )
     way = None if link is None else (link.there, link.back)
-    return str(costs.time_s[:, place].tolist()), memory, bool(its.host), way
+    return str(costs.time_s[:, place].tolist()), memory, bool(cost_place.host), way

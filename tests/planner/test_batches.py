@@ -66,22 +66,22 @@ def test_it_finds_the_optimum(seeds: range) -> None:
             assert (solution.plan is None) == (optimum is None), seed
         if solution.plan is None:
             continue
-        found = CostsEvaluator(costs).measurement_of(solution.plan)
-        assert found.can_run, seed
+        measurement = CostsEvaluator(costs).measurement_of(solution.plan)
+        assert measurement.can_run, seed
         shared += any(stage.batch > 1 for stage in solution.plan.stages)
-        if replicate and optimum is not None and len(kinds_of(costs)) > 2 and found.bottleneck_s < optimum:
+        if replicate and optimum is not None and len(kinds_of(costs)) > 2 and measurement.bottleneck_s < optimum:
             # Places left of another kind serve, too: no chain of the enumeration has that.
-            assert (solution.lower_bound_s or 0) <= found.bottleneck_s, seed
+            assert (solution.lower_bound_s or 0) <= measurement.bottleneck_s, seed
             continue
         assert solution.outcome is Outcome.OPTIMAL, seed
-        assert solution.lower_bound_s == pytest.approx(found.bottleneck_s, rel=ROUNDING), seed
+        assert solution.lower_bound_s == pytest.approx(measurement.bottleneck_s, rel=ROUNDING), seed
         if replicate:
-            assert found.bottleneck_s == pytest.approx(optimum, rel=ROUNDING), seed
+            assert measurement.bottleneck_s == pytest.approx(optimum, rel=ROUNDING), seed
         else:
             assert solution.plan.is_plain
             alone = exact_plan(replace(costs, batches=()), Goal(most_stages=most)).plan
             alone_s = math.inf if alone is None else CostsEvaluator(costs).measurement_of(alone).bottleneck_s
-            assert found.bottleneck_s <= alone_s * (1 + ROUNDING), seed
+            assert measurement.bottleneck_s <= alone_s * (1 + ROUNDING), seed
     assert shared > 2
 
 
@@ -197,8 +197,8 @@ def test_where_frames_by_themselves_take_longer_so_do_those_that_share_a_run() -
 
 def test_guided_finds_what_pays_where_it_was_told_wrongly() -> None:
     """It was told that eight frames in a run of the second layer take half as long; they take longer."""
-    told = with_batches(costs_of([[4, 4], [8, 8]], ranks=(1, 1)), x2=[[5, 5], [6, 6]], x8=[[6, 6], [4, 4]])
-    really = with_batches(told, x2=[[5, 5], [6, 6]], x8=[[6, 6], [9, 9]])
-    result = run(guided(told, goal=Goal()), CostsEvaluator(really))
+    costs = with_batches(costs_of([[4, 4], [8, 8]], ranks=(1, 1)), x2=[[5, 5], [6, 6]], x8=[[6, 6], [4, 4]])
+    really = with_batches(costs, x2=[[5, 5], [6, 6]], x8=[[6, 6], [9, 9]])
+    result = run(guided(costs, goal=Goal()), CostsEvaluator(really))
     assert str(result.trials[0].plan) == "p0: 0-0 | p1: 1-1 x8"
     assert (str(result.solution), result.measurement.bottleneck_s) == ("p0: 0-0 | p1: 1-1 x2", 6)

@@ -57,9 +57,9 @@ def test_against_conditioning_with_whole_matrices(seed: int) -> None:
     seen = [Sighting(first, end, rng.uniform(0, 5), rng.uniform(0.01, 0.1)) for first, end in spans]
     rows = np.array([[first <= layer < end for layer in range(layers)] for first, end in spans], float)
     prior_s2 = scales.place**2 * np.outer(told_s, told_s) + scales.layer**2 * np.diag(told_s**2)
-    noise_s2 = np.diag([one.error_s**2 for one in seen])
+    noise_s2 = np.diag([sighting.error_s**2 for sighting in seen])
     among_s2 = rows @ prior_s2 @ rows.T + noise_s2
-    off_s = np.array([one.time_s for one in seen]) - rows @ told_s
+    off_s = np.array([sighting.time_s for sighting in seen]) - rows @ told_s
     gain = prior_s2 @ rows.T @ np.linalg.inv(among_s2)
 
     belief = believe(told_s, seen, scales)
@@ -97,17 +97,17 @@ class TestWhomToTrust:
     def test_nobody_who_has_not_been_seen(self) -> None:
         beliefs = likeliest(self.TOLD, [[], []])
         assert {belief.scales.layer for belief in beliefs} == {0.3}
-        assert all(belief.mean_s is told for belief, told in zip(beliefs, self.TOLD, strict=True))
+        assert all(belief.mean_s is cost_s for belief, cost_s in zip(beliefs, self.TOLD, strict=True))
 
     def test_costs_that_hold(self) -> None:
-        one, other = self.likeliest(np.ones(24), np.ones(24))
-        assert one.scales == other.scales == Scales(0.01, 0.01)
+        first, other = self.likeliest(np.ones(24), np.ones(24))
+        assert first.scales == other.scales == Scales(0.01, 0.01)
 
     def test_layers_that_are_off(self) -> None:
         rng = np.random.default_rng(0)
-        one, _ = self.likeliest(rng.lognormal(0, 0.3, 24), rng.lognormal(0, 0.3, 24))
-        assert one.scales.layer == 0.3
-        assert one.scales.place <= 0.1
+        first, _ = self.likeliest(rng.lognormal(0, 0.3, 24), rng.lognormal(0, 0.3, 24))
+        assert first.scales.layer == 0.3
+        assert first.scales.place <= 0.1
 
     def test_a_place_that_is_slower_than_told(self) -> None:
         slower, as_told = self.likeliest(np.full(24, 1.4), np.ones(24))

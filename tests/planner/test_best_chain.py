@@ -31,9 +31,9 @@ def measured(costs: Costs, solution: PlanSolution) -> Measurement:
     """The plan passes the gate, and can run."""
     assert solution.plan is not None
     assert solution.plan.is_chain
-    found = CostsEvaluator(costs).measurement_of(solution.plan)
-    assert found.can_run
-    return found
+    measurement = CostsEvaluator(costs).measurement_of(solution.plan)
+    assert measurement.can_run
+    return measurement
 
 
 class TestAgainstEveryChain:
@@ -52,15 +52,18 @@ class TestAgainstEveryChain:
                 if optimum is None:
                     assert (solution.plan, solution.outcome) == (None, Outcome.INFEASIBLE), seed
                     continue
-                found = measured(costs, solution)
-                if objective == "throughput" and len(kinds_of(costs)) > 2 and found.bottleneck_s < optimum[0]:
+                measurement = measured(costs, solution)
+                if objective == "throughput" and len(kinds_of(costs)) > 2 and measurement.bottleneck_s < optimum[0]:
                     # Places left of another kind serve, too: no chain of the enumeration has that.
                     assert solution.lower_bound_s is not None
-                    assert solution.lower_bound_s <= found.bottleneck_s
+                    assert solution.lower_bound_s <= measurement.bottleneck_s
                     continue
-                assert (found.bottleneck_s, found.latency_s) == pytest.approx(optimum, rel=ROUNDING), (seed, objective)
+                assert (measurement.bottleneck_s, measurement.latency_s) == pytest.approx(optimum, rel=ROUNDING), (
+                    seed,
+                    objective,
+                )
                 assert (solution.outcome, solution.latency_proven) == (Outcome.OPTIMAL, True), seed
-                assert solution.lower_bound_s == found.value(objective)
+                assert solution.lower_bound_s == measurement.value(objective)
                 assert most_stages is None or len(solution.plan.stages if solution.plan else ()) <= most_stages
         assert outcomes == {Outcome.OPTIMAL, Outcome.INFEASIBLE}
 
@@ -161,13 +164,13 @@ class TestLimits:
     def test_more_kinds_than_can_be_told_apart(self, objective: Objective) -> None:
         costs = costs_of([[1 + i / 100 for i in range(40)]] * 40, ranks=[1] * 40)
         solution = exact_plan(costs, Goal(replicate=True, objective=objective))
-        found = measured(costs, solution)
+        measurement = measured(costs, solution)
         if objective == "latency":  # 40 s on the quickest place, which no plan beats
             assert solution.outcome is Outcome.OPTIMAL
-            assert found.latency_s == pytest.approx(40)
+            assert measurement.latency_s == pytest.approx(40)
             return
         assert solution.outcome is Outcome.OPTIMAL  # one stage, on all of them
-        assert found.bottleneck_s == pytest.approx(40 / sum(1 / (1 + i / 100) for i in range(40)))
+        assert measurement.bottleneck_s == pytest.approx(40 / sum(1 / (1 + i / 100) for i in range(40)))
 
     def test_a_kind_that_is_left_out_may_have_teams(self) -> None:
         team = CostTeam(("p2", "p3"), np.array([5.0, 5.0]))

@@ -55,7 +55,7 @@ def best_s(costs: Costs) -> float:
             for on in product(range(stages + 1), repeat=len(places)):
                 teams = [[name for name, at in zip(places, on, strict=True) if at == stage] for stage in range(stages)]
                 if all(teams):
-                    runs = ((first, end - 1, its) for (first, end), its in zip(spans, teams, strict=True))
+                    runs = ((first, end - 1, team) for (first, end), team in zip(spans, teams, strict=True))
                     least_s = min(least_s, evaluator.measurement_of(Plan.chain(runs)).bottleneck_s)
     return least_s
 
@@ -108,23 +108,23 @@ def test_no_plan_is_faster_than_the_bound() -> None:
     rng = random.Random(3)
     for _ in range(12):
         costs = drawn(rng, 3, rng.choice([(2, 2), (3, 1), (1, 1, 2)]))
-        found = wide_plan(costs, Goal())
-        assert found is not None
-        assert found.plan is not None
-        assert found.lower_bound_s is not None
-        least_s, found_s = best_s(costs), CostsEvaluator(costs).measurement_of(found.plan).bottleneck_s
-        assert found.lower_bound_s <= least_s * SLACK
-        assert found.lower_bound_s <= found_s * SLACK
+        solution = wide_plan(costs, Goal())
+        assert solution is not None
+        assert solution.plan is not None
+        assert solution.lower_bound_s is not None
+        least_s, found_s = best_s(costs), CostsEvaluator(costs).measurement_of(solution.plan).bottleneck_s
+        assert solution.lower_bound_s <= least_s * SLACK
+        assert solution.lower_bound_s <= found_s * SLACK
         assert found_s <= 2 * least_s  # it is made for many places, and there are four
 
 
 def test_a_thousand_places_of_many_kinds_come_near_the_bound() -> None:
     costs = drawn(random.Random(4), 12, tuple(40 + kind for kind in range(25)))
-    found = exact_plan(costs, Goal(replicate=True))
-    assert found.plan is not None
-    assert found.space == SPACE
-    assert found.lower_bound_s is not None
-    assert CostsEvaluator(costs).measurement_of(found.plan).bottleneck_s < 1.05 * found.lower_bound_s
+    solution = exact_plan(costs, Goal(replicate=True))
+    assert solution.plan is not None
+    assert solution.space == SPACE
+    assert solution.lower_bound_s is not None
+    assert CostsEvaluator(costs).measurement_of(solution.plan).bottleneck_s < 1.05 * solution.lower_bound_s
 
 
 def test_cuts_near_others_are_moved_added_or_left_out() -> None:
@@ -138,10 +138,10 @@ def test_cuts_near_others_are_moved_added_or_left_out() -> None:
 def test_fewer_stages_if_so_many_are_asked_for() -> None:
     costs = drawn(random.Random(5), 10, (30, 30, 30))
     for most in (1, 2):
-        found = wide_plan(costs, Goal(most_stages=most))
-        assert found is not None
-        assert found.plan is not None
-        assert len(found.plan.stages) <= most
+        solution = wide_plan(costs, Goal(most_stages=most))
+        assert solution is not None
+        assert solution.plan is not None
+        assert len(solution.plan.stages) <= most
 
 
 def test_what_does_not_fit_is_cut() -> None:
@@ -149,11 +149,11 @@ def test_what_does_not_fit_is_cut() -> None:
         drawn(random.Random(6), 4, (20, 20)),
         places=tuple(CostPlace(f"p{i}", 1, 20 if i < 20 else 30) for i in range(40)),
     )
-    found = wide_plan(costs, Goal())
-    assert found is not None
-    assert found.plan is not None
-    assert len(found.plan.stages) > 1
-    assert CostsEvaluator(costs).measurement_of(found.plan).can_run
+    solution = wide_plan(costs, Goal())
+    assert solution is not None
+    assert solution.plan is not None
+    assert len(solution.plan.stages) > 1
+    assert CostsEvaluator(costs).measurement_of(solution.plan).can_run
 
 
 def test_it_has_nothing_to_say_where_nothing_fits() -> None:
@@ -186,8 +186,8 @@ def on_hosts(places: int, bytes_per_s: float) -> Costs:
 
 def test_places_behind_links_are_busy_for_the_longest_of_three() -> None:
     wide = wide_space(on_hosts(4, 1001.0))
-    assert sorted(one.count for one in wide.classes) == [1, 12]
-    remote = next(number for number, one in enumerate(wide.classes) if one.group is not None)
+    assert sorted(place_class.count for place_class in wide.classes) == [1, 12]
+    remote = next(number for number, place_class in enumerate(wide.classes) if place_class.group is not None)
     assert wide.seconds[remote][0, 3] == 3
     assert wide.seconds[remote][2, 3] == pytest.approx(0.5 + 1000 / 1001)
     assert wide.link_s[:, 0, 3].tolist() == [100 / 1001, 1]
@@ -198,9 +198,9 @@ def test_places_behind_links_are_busy_for_the_longest_of_three() -> None:
 def test_no_host_is_given_much_more_than_its_link_carries(bytes_per_s: float, most: float, places: int) -> None:
     """A host sends one answer a second, or one in two, and could compute four in three."""
     costs = on_hosts(4, bytes_per_s)
-    found = wide_plan(costs, Goal(most_stages=1))
-    assert found is not None
-    assert found.plan is not None
-    assert found.lower_bound_s == pytest.approx(1 / most, rel=1e-2)
-    used = [name.split(".")[0] for name in found.plan.places]
+    solution = wide_plan(costs, Goal(most_stages=1))
+    assert solution is not None
+    assert solution.plan is not None
+    assert solution.lower_bound_s == pytest.approx(1 / most, rel=1e-2)
+    used = [name.split(".")[0] for name in solution.plan.places]
     assert {name: used.count(name) for name in used} == {"h0": places, "h1": places, "h2": places, "own": 1}

@@ -274,14 +274,14 @@ class TestLimits:
         proven = unproven = 0
         for seed in range(10):
             costs = random_costs(random.Random(seed), layers=40, places=16, unit_s=None)
-            least, found = exact_plan(costs), exact_plan(costs, Goal(latency_states=0))
+            least, limited = exact_plan(costs), exact_plan(costs, Goal(latency_states=0))
             if least.plan is None:
                 continue
-            assert checked(costs, found)[0] == checked(costs, least)[0]
+            assert checked(costs, limited)[0] == checked(costs, least)[0]
             proven += least.latency_proven
-            if not found.latency_proven:
+            if not limited.latency_proven:
                 unproven += 1
-                assert checked(costs, found)[1] >= (1 - ROUNDING) * checked(costs, least)[1]
+                assert checked(costs, limited)[1] >= (1 - ROUNDING) * checked(costs, least)[1]
         assert proven > 3
         assert unproven
 

@@ -38,24 +38,24 @@ class TestAgainstEveryChain:
             assert fastest.plan is not None
             assert quickest.plan is not None
             assert fastest.lower_bound_s is not None
-            found = CostsEvaluator(costs).measurement_of(fastest.plan)
-            least_s = min(its.period_s for its in chains)
-            if copies and len(kinds_of(costs)) > 2 and found.bottleneck_s < least_s * (1 - ROUNDING):
+            measurement = CostsEvaluator(costs).measurement_of(fastest.plan)
+            least_s = min(chain.period_s for chain in chains)
+            if copies and len(kinds_of(costs)) > 2 and measurement.bottleneck_s < least_s * (1 - ROUNDING):
                 # Places left of another kind serve, too: no chain of the enumeration has that.
-                assert fastest.lower_bound_s <= found.bottleneck_s, seed
+                assert fastest.lower_bound_s <= measurement.bottleneck_s, seed
                 continue
-            assert found.bottleneck_s >= least_s * (1 - ROUNDING), seed
+            assert measurement.bottleneck_s >= least_s * (1 - ROUNDING), seed
             assert fastest.lower_bound_s <= least_s * (1 + ROUNDING), seed
             if fastest.outcome is Outcome.OPTIMAL:
-                assert found.bottleneck_s == pytest.approx(least_s, rel=ROUNDING), seed
-                assert fastest.lower_bound_s == found.bottleneck_s
+                assert measurement.bottleneck_s == pytest.approx(least_s, rel=ROUNDING), seed
+                assert fastest.lower_bound_s == measurement.bottleneck_s
                 if fastest.latency_proven:
-                    as_fast = [its.latency_s for its in chains if its.period_s <= least_s * (1 + ROUNDING)]
-                    assert found.latency_s == pytest.approx(min(as_fast), rel=ROUNDING), seed
+                    as_fast = [chain.latency_s for chain in chains if chain.period_s <= least_s * (1 + ROUNDING)]
+                    assert measurement.latency_s == pytest.approx(min(as_fast), rel=ROUNDING), seed
             else:  # some chain is as fast as is said but for what its places share of a link
-                assert any(its.stages_s < its.links_s for its in chains), seed
+                assert any(chain.stages_s < chain.links_s for chain in chains), seed
             alone = CostsEvaluator(costs).measurement_of(quickest.plan)
             assert quickest.outcome is Outcome.OPTIMAL, seed
-            assert alone.latency_s == pytest.approx(min(its.latency_s for its in chains), rel=ROUNDING), seed
+            assert alone.latency_s == pytest.approx(min(chain.latency_s for chain in chains), rel=ROUNDING), seed
             assert quickest.lower_bound_s == pytest.approx(alone.latency_s)
         assert outcomes[Outcome.OPTIMAL] > len(seeds) / 2

@@ -18,8 +18,8 @@ from tests.planner.evaluators import costs_of
 
 def test_to_the_slowest_stage_each_time() -> None:
     costs = costs_of([[4] * 6, [1.5] * 6], ranks=[1] * 6)
-    found = with_further_copies(costs, Plan.of([(0, 0, "p0"), (1, 1, "p1")]))
-    assert str(found) == "p0, p2, p3, p5: 0-0 | p1, p4: 1-1"
+    plan = with_further_copies(costs, Plan.of([(0, 0, "p0"), (1, 1, "p1")]))
+    assert str(plan) == "p0, p2, p3, p5: 0-0 | p1, p4: 1-1"
 
 
 def test_the_quickest_first_and_none_that_cannot() -> None:

@@ -65,10 +65,10 @@ class Failing:
     else; then nobody says which stage it was.
     """
 
-    def __init__(self, truth: Costs, place: str, *, told: bool = True) -> None:
+    def __init__(self, truth: Costs, place: str, *, names_stage: bool = True) -> None:
         self._truth = CostsEvaluator(truth)
         self._place = place
-        self._told = told
+        self._names_stage = names_stage
 
     def measure(self, proposal: Proposal) -> Measurement:
         stages = proposal.plan.stages
@@ -76,45 +76,45 @@ class Failing:
         if failed is None:
             return self._truth.measure(proposal)
         never = Measurement((math.inf,) * len(stages), band=0.0, frames=0, took_s=0.0)
-        return replace(never, failed_stage=failed) if self._told else never
+        return replace(never, failed_stage=failed) if self._names_stage else never
 
 
-def plans_of(found: Result) -> list[str]:
-    return [str(trial.plan) for trial in found.trials]
+def plans_of(result: Result) -> list[str]:
+    return [str(trial.plan) for trial in result.trials]
 
 
 class TestByHand:
     def test_costs_that_hold_are_believed(self) -> None:
         costs = costs_of([[1, 3]] * 12, ranks=(1, 2))
-        found = run(guided(costs), CostsEvaluator(costs))
-        assert [trial.measurement.bottleneck_s for trial in found.trials] == [9]
-        assert found.reason == says("best of 1 plan; no other … be 1% faster")
-        assert found.outcome == "feasible"
+        result = run(guided(costs), CostsEvaluator(costs))
+        assert [trial.measurement.bottleneck_s for trial in result.trials] == [9]
+        assert result.reason == says("best of 1 plan; no other … be 1% faster")
+        assert result.outcome == "feasible"
 
     def test_a_place_that_is_slower_than_told_gets_less(self) -> None:
         # Told as fast as the other one, p1 takes three times as long: 6 layers of 12 become 3.
-        told, truth = costs_of([[1, 1]] * 12, ranks=(1, 1)), costs_of([[1, 3]] * 12, ranks=(1, 1))
-        found = run(guided(told, Plan.of([(0, 5, "p0"), (6, 11, "p1")])), CostsEvaluator(truth))
-        assert found.measurement.bottleneck_s == 9
-        assert len(found.trials) <= 3
+        costs, truth = costs_of([[1, 1]] * 12, ranks=(1, 1)), costs_of([[1, 3]] * 12, ranks=(1, 1))
+        result = run(guided(costs, Plan.of([(0, 5, "p0"), (6, 11, "p1")])), CostsEvaluator(truth))
+        assert result.measurement.bottleneck_s == 9
+        assert len(result.trials) <= 3
 
     def test_the_first_plan_is_the_one_given(self) -> None:
         costs = costs_of([[1, 3]] * 12, ranks=(1, 2))
         live = Plan.of([(0, 5, "p0"), (6, 11, "p1")])
-        found = run(guided(costs, live), CostsEvaluator(costs))
-        assert found.trials[0].plan == live
-        assert [trial.measurement.bottleneck_s for trial in found.trials] == [18, 9]
+        result = run(guided(costs, live), CostsEvaluator(costs))
+        assert result.trials[0].plan == live
+        assert [trial.measurement.bottleneck_s for trial in result.trials] == [18, 9]
 
     def test_an_illegal_cut_and_a_dear_entry_stay_what_they_are(self) -> None:
         # Even would be 2 and 2, but cut 1 is not legal, and to enter at layer 1 takes 9 s.
         costs = replace(costs_of([[1, 1]] * 4, ranks=(1, 1)), transfer_s=np.array([9.0, math.nan, 0.5]))
-        found = run(guided(costs), CostsEvaluator(costs))
-        assert found.measurement.service_s in ((3, 1.5), (4,))
-        assert found.measurement.bottleneck_s == 3
+        result = run(guided(costs), CostsEvaluator(costs))
+        assert result.measurement.service_s in ((3, 1.5), (4,))
+        assert result.measurement.bottleneck_s == 3
 
     def test_the_reason_says_what_is_expected(self) -> None:
-        told, truth = costs_of([[1, 1]] * 12, ranks=(1, 1)), costs_of([[1, 3]] * 12, ranks=(1, 1))
-        tuner = guided(told)
+        costs, truth = costs_of([[1, 1]] * 12, ranks=(1, 1)), costs_of([[1, 3]] * 12, ranks=(1, 1))
+        tuner = guided(costs)
         state, first = tuner.init()
         assert (first.reason, first.lower_bound_s) == ("where tuning starts", 6)
         _, second = tuner.step(state, CostsEvaluator(truth).measure(first))
@@ -125,36 +125,36 @@ class TestByHand:
 
     def test_a_limit_of_trials(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("shisha_rt.planner.guided.MOST_TRIALS", 1)
-        told, truth = costs_of([[1, 1]] * 12, ranks=(1, 1)), costs_of([[1, 3]] * 12, ranks=(1, 1))
-        found = run(guided(told), CostsEvaluator(truth))
-        assert found.reason == "best of 1 plan; the limit of 1 trials is reached"
+        costs, truth = costs_of([[1, 1]] * 12, ranks=(1, 1)), costs_of([[1, 3]] * 12, ranks=(1, 1))
+        result = run(guided(costs), CostsEvaluator(truth))
+        assert result.reason == "best of 1 plan; the limit of 1 trials is reached"
 
     def test_what_was_not_looked_at_is_not_spoken_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A second place might be faster; but only the best plan is known of a space that is too large to list."""
         monkeypatch.setattr("shisha_rt.planner.chains.MOST_PERIODS", 0)
         costs = costs_of([[1.0, 1.1]], ranks=(1, 1))
-        found = run(guided(costs), CostsEvaluator(costs))
-        assert found.reason == says("best of 1 plan; the best … be 1% faster; plans within … errors …")
+        result = run(guided(costs), CostsEvaluator(costs))
+        assert result.reason == says("best of 1 plan; the best … be 1% faster; plans within … errors …")
 
     def test_fewer_stages(self) -> None:
         costs = costs_of([[1, 1, 1]] * 12, ranks=(1, 1, 1))
-        found = run(guided(costs, goal=Goal(most_stages=2)), CostsEvaluator(costs))
-        assert found.measurement.bottleneck_s == 6
-        assert all(len(trial.plan.stages) <= 2 for trial in found.trials)
+        result = run(guided(costs, goal=Goal(most_stages=2)), CostsEvaluator(costs))
+        assert result.measurement.bottleneck_s == 6
+        assert all(len(trial.plan.stages) <= 2 for trial in result.trials)
 
 
 class TestWhatIsWorthATrial:
     """R5: not what the model shows to be worse beyond its error. One layer, and two places to choose from."""
 
     def test_a_plan_that_may_well_be_faster(self) -> None:
-        told = costs_of([[1.0, 1.1]], ranks=(1, 1))
-        found = run(guided(told), ScriptedEvaluator({"p0: 0-0": (1.0,), "p1: 0-0": (0.9,)}))
-        assert (plans_of(found), str(found.solution)) == (["p0: 0-0", "p1: 0-0"], "p1: 0-0")
-        assert "if stages are" in found.trials[1].reason
+        costs = costs_of([[1.0, 1.1]], ranks=(1, 1))
+        result = run(guided(costs), ScriptedEvaluator({"p0: 0-0": (1.0,), "p1: 0-0": (0.9,)}))
+        assert (plans_of(result), str(result.solution)) == (["p0: 0-0", "p1: 0-0"], "p1: 0-0")
+        assert "if stages are" in result.trials[1].reason
 
     def test_a_plan_that_cannot_be(self) -> None:
-        told = costs_of([[1.0, 5.0]], ranks=(1, 1))
-        assert plans_of(run(guided(told), ScriptedEvaluator({"p0: 0-0": (1.0,)}))) == ["p0: 0-0"]
+        costs = costs_of([[1.0, 5.0]], ranks=(1, 1))
+        assert plans_of(run(guided(costs), ScriptedEvaluator({"p0: 0-0": (1.0,)}))) == ["p0: 0-0"]
 
     def test_a_gain_that_is_too_small(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("shisha_rt.planner.guided.LEAST_GAIN", 0.9)
@@ -162,40 +162,40 @@ class TestWhatIsWorthATrial:
         assert plans_of(run(tuner, ScriptedEvaluator({"p0: 0-0": (1.0,)}))) == ["p0: 0-0"]
 
     def test_the_best_plan_measured_stays_whatever_comes_after(self) -> None:
-        told = costs_of([[1.0, 1.1]], ranks=(1, 1))
-        found = run(guided(told), ScriptedEvaluator({"p0: 0-0": (1.0,), "p1: 0-0": (1.5,)}))
-        assert (len(found.trials), str(found.solution)) == (2, "p0: 0-0")
+        costs = costs_of([[1.0, 1.1]], ranks=(1, 1))
+        result = run(guided(costs), ScriptedEvaluator({"p0: 0-0": (1.0,), "p1: 0-0": (1.5,)}))
+        assert (len(result.trials), str(result.solution)) == (2, "p0: 0-0")
 
 
 class TestWhatCannotRun:
     def test_a_place_that_fails_is_left(self) -> None:
         costs = costs_of([[1, 1, 2]] * 6, ranks=(1, 1, 2))
-        found = run(guided(costs), Failing(costs, "p1"))
-        assert not found.trials[0].measurement.can_run
-        assert found.measurement.can_run
-        assert "p1" not in found.solution.places
+        result = run(guided(costs), Failing(costs, "p1"))
+        assert not result.trials[0].measurement.can_run
+        assert result.measurement.can_run
+        assert "p1" not in result.solution.places
 
     def test_layers_that_have_run_on_a_place_are_not_blamed(self) -> None:
         # p0 has run layer 0 and p1 layers 1 and 2, so it can only be p0 that fails on layer 1.
         script = {"p0: 0-0 | p1: 1-2": (5, 10), "p0: 0-1 | p1: 2-2": (math.inf, math.inf)}
-        told = costs_of([[5, 9], [1, 9], [9, 1]], ranks=(1, 1))
-        found = run(guided(told, Plan.of([(0, 0, "p0"), (1, 2, "p1")])), ScriptedEvaluator(script))
-        assert plans_of(found) == list(script)
-        assert str(found.solution) == "p0: 0-0 | p1: 1-2"
-        assert found.reason == says("best of 2 plans; no other … be 1% faster")
+        costs = costs_of([[5, 9], [1, 9], [9, 1]], ranks=(1, 1))
+        result = run(guided(costs, Plan.of([(0, 0, "p0"), (1, 2, "p1")])), ScriptedEvaluator(script))
+        assert plans_of(result) == list(script)
+        assert str(result.solution) == "p0: 0-0 | p1: 1-2"
+        assert result.reason == says("best of 2 plans; no other … be 1% faster")
 
     def test_a_plan_that_never_came_to_run_says_nothing_of_layers(self) -> None:
         costs = costs_of([[1, 1, 2]] * 6, ranks=(1, 1, 2))
         start = Plan.of([(0, 5, "p0")])
-        found = run(guided(costs, start), Failing(costs, "p1", told=False))
-        assert (len(found.trials), found.solution) == (2, start)
-        assert found.reason == says("best of 2 plans; what promises most …")
+        result = run(guided(costs, start), Failing(costs, "p1", names_stage=False))
+        assert (len(result.trials), result.solution) == (2, start)
+        assert result.reason == says("best of 2 plans; what promises most …")
 
     def test_nothing_can(self) -> None:
         costs = costs_of([[1]] * 3, ranks=(1,))
-        found = run(guided(costs), Failing(costs, "p0"))
-        assert (found.outcome, len(found.trials)) == ("infeasible", 1)
-        assert found.reason == says("best of 1 plan; no other plan: no place … layer 0…")
+        result = run(guided(costs), Failing(costs, "p0"))
+        assert (result.outcome, len(result.trials)) == ("infeasible", 1)
+        assert result.reason == says("best of 1 plan; no other plan: no place … layer 0…")
 
     def test_no_plan_by_the_costs_told(self) -> None:
         with pytest.raises(ValueError, match=r"without a plan: no place .* layer 1"):
@@ -206,37 +206,37 @@ class TestWhatCannotRun:
 @given(seed=st.integers(0, 10**9), contention=st.sampled_from([None, 0.0, 0.5, 2.0]))
 def test_it_ends_with_the_best_of_plans_that_may_run(seed: int, contention: float | None) -> None:
     rng = random.Random(seed)
-    told = awkward(rng)
-    solution = exact_plan(told)
+    costs = awkward(rng)
+    solution = exact_plan(costs)
     if solution.plan is None:
         return
-    truth = with_error(told, 0.5, rng)
+    truth = with_error(costs, 0.5, rng)
     evaluator: Evaluator = SimulatedEvaluator(truth, noise=0.05, rng=rng)
     if contention is not None:
         evaluator = Contended(truth, contention)
-    found = run(guided(told), evaluator)
-    names = [place.name for place in told.places]
-    for trial in found.trials:
+    result = run(guided(costs), evaluator)
+    names = [place.name for place in costs.places]
+    for trial in result.trials:
         plan = trial.plan
-        assert PlanRules(len(told.layers), tuple(names), frozenset(told.legal_cuts)).problems(plan) == []
+        assert PlanRules(len(costs.layers), tuple(names), frozenset(costs.legal_cuts)).problems(plan) == []
         for stage in plan.stages:
-            assert why_infeasible(told, stage.first, stage.last, told.place_index(stage.place)) is None
-    assert found.trials[0].plan == solution.plan
-    assert len({trial.plan for trial in found.trials}) == len(found.trials) <= MOST_TRIALS
-    assert found.measurement == [trial for trial in found.trials if trial.is_best][-1].measurement
+            assert why_infeasible(costs, stage.first, stage.last, costs.place_index(stage.place)) is None
+    assert result.trials[0].plan == solution.plan
+    assert len({trial.plan for trial in result.trials}) == len(result.trials) <= MOST_TRIALS
+    assert result.measurement == [trial for trial in result.trials if trial.is_best][-1].measurement
 
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_steps_repeat(seed: int) -> None:
     rng = random.Random(seed)
-    told = drawn(rng, layers=8, places=3)
-    evaluator = SimulatedEvaluator(with_error(told, 0.3, rng), noise=0.02, rng=rng)
-    tuner = guided(told)
+    costs = drawn(rng, layers=8, places=3)
+    evaluator = SimulatedEvaluator(with_error(costs, 0.3, rng), noise=0.02, rng=rng)
+    tuner = guided(costs)
     state, proposal = tuner.init()
     for _ in range(3):
         measurement = evaluator.measure(proposal)
-        again = guided(told).step(state, measurement)
+        again = guided(costs).step(state, measurement)
         state, proposal = tuner.step(state, measurement)
         assert (state, proposal) == again
         if proposal.final:
@@ -246,12 +246,12 @@ def test_steps_repeat(seed: int) -> None:
 def trials_to_optimum(seed: int, layers: int, places: int) -> int | None:
     """Until a plan within 1% of the optimum by the true costs; None: never."""
     rng = random.Random(seed)
-    told = drawn(rng, layers, places)
-    truth = with_error(told, 0.3, rng)
+    costs = drawn(rng, layers, places)
+    truth = with_error(costs, 0.3, rng)
     best = exact_plan(truth).lower_bound_s
     assert best is not None
-    found = run(guided(told), SimulatedEvaluator(truth, noise=0.02, rng=rng))
-    taken_s = [CostsEvaluator(truth).measurement_of(trial.plan).bottleneck_s for trial in found.trials]
+    result = run(guided(costs), SimulatedEvaluator(truth, noise=0.02, rng=rng))
+    taken_s = [CostsEvaluator(truth).measurement_of(trial.plan).bottleneck_s for trial in result.trials]
     return next((number for number, time_s in enumerate(taken_s, start=1) if time_s <= 1.01 * best), None)
 
 

@@ -73,6 +73,6 @@ def test_it_is_never_behind_what_it_finds_without_branches() -> None:
         solution = exact_plan(costs, Goal(replicate=True, objective="latency"))
         assert solution.lower_bound_s is not None
         tuner = guided(costs, goal=Goal(replicate=True, objective="latency"), needs=needs)
-        found = run(tuner, CostsEvaluator(costs, needs), objective="latency").measurement
-        assert found.latency_s <= solution.lower_bound_s * (1 + 1e-9)
-        assert math.isfinite(found.bottleneck_s)
+        measurement = run(tuner, CostsEvaluator(costs, needs), objective="latency").measurement
+        assert measurement.latency_s <= solution.lower_bound_s * (1 + 1e-9)
+        assert math.isfinite(measurement.bottleneck_s)

@@ -37,13 +37,13 @@ def drawn(rng: random.Random) -> Costs:
     return replace(costs, teams=(team,) if rng.random() < 0.7 else (), transfer_s=transfer_s)
 
 
-def with_error_of_kinds(told: Costs, sigma: float, rng: random.Random) -> Costs:
+def with_error_of_kinds(costs: Costs, sigma: float, rng: random.Random) -> Costs:
     """Each layer takes another time than told, but the same on all places of a kind, and on all their teams."""
-    time_s = told.time_s.copy()
-    for kind in kinds_of(told):
-        time_s[:, list(kind)] *= np.array([[math.exp(sigma * rng.gauss())] for _ in told.layers])
-    teams = [replace(team, time_s=team.time_s * math.exp(sigma * rng.gauss())) for team in told.teams]
-    return replace(told, time_s=time_s, teams=tuple(teams))
+    time_s = costs.time_s.copy()
+    for kind in kinds_of(costs):
+        time_s[:, list(kind)] *= np.array([[math.exp(sigma * rng.gauss())] for _ in costs.layers])
+    teams = [replace(team, time_s=team.time_s * math.exp(sigma * rng.gauss())) for team in costs.teams]
+    return replace(costs, time_s=time_s, teams=tuple(teams))
 
 
 class Pooled:
@@ -76,11 +76,11 @@ class CopiesThatGainNothing:
 def test_costs_that_hold_are_believed(seed: int, objective: Objective) -> None:
     costs = drawn(random.Random(seed))
     best = exact_plan(costs, Goal(replicate=True, objective=objective))
-    found = run(
+    result = run(
         guided(costs, goal=Goal(replicate=True, objective=objective)), CostsEvaluator(costs), objective=objective
     )
-    assert found.trials[0].plan == best.plan
-    assert found.measurement.value(objective) == best.lower_bound_s
+    assert result.trials[0].plan == best.plan
+    assert result.measurement.value(objective) == best.lower_bound_s
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -89,14 +89,14 @@ def test_costs_that_do_not_hold_are_corrected(objective: Objective) -> None:
     first, last = [], []
     for seed in range(16):
         rng = random.Random(seed)
-        told = drawn(rng)
-        truth = with_error_of_kinds(told, 0.4, rng)
+        costs = drawn(rng)
+        truth = with_error_of_kinds(costs, 0.4, rng)
         best_s = exact_plan(truth, Goal(replicate=True, objective=objective)).lower_bound_s
         assert best_s is not None
         evaluator = Pooled(SimulatedEvaluator(truth, noise=0.01, rng=rng))
-        found = run(guided(told, goal=Goal(replicate=True, objective=objective)), evaluator, objective=objective)
-        kept = CostsEvaluator(truth).measurement_of(found.solution).value(objective)
-        started = CostsEvaluator(truth).measurement_of(found.trials[0].plan).value(objective)
+        result = run(guided(costs, goal=Goal(replicate=True, objective=objective)), evaluator, objective=objective)
+        kept = CostsEvaluator(truth).measurement_of(result.solution).value(objective)
+        started = CostsEvaluator(truth).measurement_of(result.trials[0].plan).value(objective)
         first.append(started <= 1.05 * best_s)
         last.append(kept <= 1.05 * best_s)
     assert sum(last) >= 14
@@ -114,41 +114,41 @@ def test_costs_that_spread_over_many_decades(decades: tuple[float, float]) -> No
         for replicate, objective in product((False, True), OBJECTIVES):
             best = exact_plan(costs, Goal(replicate=replicate, objective=objective))
             tuner = guided(costs, goal=Goal(replicate=replicate, objective=objective))
-            found = run(tuner, CostsEvaluator(costs), objective=objective)
+            result = run(tuner, CostsEvaluator(costs), objective=objective)
             assert best.outcome is Outcome.OPTIMAL
-            assert found.measurement.value(objective) == best.lower_bound_s
+            assert result.measurement.value(objective) == best.lower_bound_s
 
 
 def test_copies_that_gain_nothing_are_given_up() -> None:
     costs = costs_of([[1] * 4] * 12, ranks=(1,) * 4)
     costs = replace(costs, transfer_s=np.full(11, 0.25))  # else the even chain is as good as copies to begin with
-    found = run(guided(costs, goal=Goal(replicate=True)), CopiesThatGainNothing(costs))
-    assert len(found.trials[0].plan.stages) == 1
-    assert found.trials[0].measurement.bottleneck_s == 12
-    assert found.measurement.bottleneck_s == exact_plan(costs).lower_bound_s == 3.25
-    assert found.solution.is_plain
+    result = run(guided(costs, goal=Goal(replicate=True)), CopiesThatGainNothing(costs))
+    assert len(result.trials[0].plan.stages) == 1
+    assert result.trials[0].measurement.bottleneck_s == 12
+    assert result.measurement.bottleneck_s == exact_plan(costs).lower_bound_s == 3.25
+    assert result.solution.is_plain
 
 
 def test_a_team_that_is_slower_than_told_is_given_up() -> None:
-    told = replace(costs_of([[2, 2]] * 4, ranks=(1, 1)), teams=(CostTeam(("p0", "p1"), np.full(4, 0.5)),))
-    truth = replace(told, teams=(CostTeam(("p0", "p1"), np.full(4, 3.0)),))
+    costs = replace(costs_of([[2, 2]] * 4, ranks=(1, 1)), teams=(CostTeam(("p0", "p1"), np.full(4, 0.5)),))
+    truth = replace(costs, teams=(CostTeam(("p0", "p1"), np.full(4, 3.0)),))
     for objective, best_s in zip(OBJECTIVES, (4, 8), strict=True):
-        found = run(
-            guided(told, goal=Goal(replicate=True, objective=objective)), CostsEvaluator(truth), objective=objective
+        result = run(
+            guided(costs, goal=Goal(replicate=True, objective=objective)), CostsEvaluator(truth), objective=objective
         )
-        assert str(found.trials[0].plan) == "p0+p1: 0-3"
-        assert found.measurement.value(objective) == best_s
+        assert str(result.trials[0].plan) == "p0+p1: 0-3"
+        assert result.measurement.value(objective) == best_s
 
 
 def test_a_slow_place_among_many_is_told_apart() -> None:
     """Without the evidence, all of a kind share a belief: beliefs of 40 places each would be too many to plan with."""
-    told = costs_of([[1] * 40] * 40, ranks=(1,) * 40)
-    time_s = told.time_s.copy()
+    costs = costs_of([[1] * 40] * 40, ranks=(1,) * 40)
+    time_s = costs.time_s.copy()
     time_s[:, 7] = 3
-    truth = replace(told, time_s=time_s)
-    found = run(guided(told), CostsEvaluator(truth))
-    assert found.trials[0].measurement.bottleneck_s == 3
-    assert found.measurement.bottleneck_s == exact_plan(truth).lower_bound_s == 2
+    truth = replace(costs, time_s=time_s)
+    result = run(guided(costs), CostsEvaluator(truth))
+    assert result.trials[0].measurement.bottleneck_s == 3
+    assert result.measurement.bottleneck_s == exact_plan(truth).lower_bound_s == 2
 
 
 @pytest.mark.parametrize(("replicate", "objective"), [(False, "throughput"), (True, "throughput"), (True, "latency")])
@@ -156,29 +156,29 @@ def test_places_of_too_many_kinds_are_the_reason_given(replicate: bool, objectiv
     """A step looks at a few of them only. From a plan that is beaten by what it finds there, it goes on to that."""
     costs = costs_of([[1 + i / 100 for i in range(30)]] * 12, ranks=[1] * 30)
     start = Plan.of([(0, 5, "p29"), (6, 11, "p28")])
-    found = run(
+    result = run(
         guided(costs, start, Goal(replicate=replicate, objective=objective)), CostsEvaluator(costs), objective=objective
     )
-    assert len(found.trials) >= 2
-    assert found.measurement.value(objective) < found.trials[0].measurement.value(objective)
-    reason = f"best of {len(found.trials)} plans; places of 30 kinds are too …"
-    assert found.reason == says(reason)
+    assert len(result.trials) >= 2
+    assert result.measurement.value(objective) < result.trials[0].measurement.value(objective)
+    reason = f"best of {len(result.trials)} plans; places of 30 kinds are too …"
+    assert result.reason == says(reason)
 
 
 def test_sixty_four_places_of_eight_kinds() -> None:
     """All of them are in use, though a step cannot look at all ways to use them."""
     costs = costs_of([[1 + i // 8 / 10 for i in range(64)]] * 40, ranks=[1] * 64)
     start = Plan.of([(0, 39, "p63")])
-    found = run(guided(costs, start, Goal(replicate=True)), CostsEvaluator(costs))
+    result = run(guided(costs, start, Goal(replicate=True)), CostsEvaluator(costs))
     rate = sum(1 / (1 + i // 8 / 10) for i in range(64)) / 40
-    assert found.measurement.bottleneck_s < 1.2 / rate
-    assert len(found.solution.places) > 56
+    assert result.measurement.bottleneck_s < 1.2 / rate
+    assert len(result.solution.places) > 56
 
 
 @pytest.mark.parametrize("replicate", [False, True])
 def test_from_a_plan_that_is_no_chain_of_its_own_making(replicate: bool) -> None:
     costs = costs_of([[1, 1, 3]] * 9, ranks=(1, 1, 2))
     pool = Plan.chain([(0, 2, [("p0",), ("p1",)]), (3, 5, [("p2",)]), (6, 8, [("p0",), ("p1",)])])
-    found = run(guided(costs, pool, Goal(replicate=replicate)), CostsEvaluator(costs))
-    assert found.trials[0].measurement.bottleneck_s == 9
-    assert found.measurement.bottleneck_s == pytest.approx(exact_plan(costs, Goal(replicate=replicate)).lower_bound_s)
+    result = run(guided(costs, pool, Goal(replicate=replicate)), CostsEvaluator(costs))
+    assert result.trials[0].measurement.bottleneck_s == 9
+    assert result.measurement.bottleneck_s == pytest.approx(exact_plan(costs, Goal(replicate=replicate)).lower_bound_s)

@@ -46,10 +46,10 @@ class TestLearning:
         assert learnt_s(9.0, Plan.of([(0, 2, "l0"), (3, 3, "y0")]))[3, 3] == pytest.approx(9.0, rel=0.05)
 
     def test_layers_take_no_longer_than_their_stage(self) -> None:
-        told = replace(COSTS, time_s=COSTS.time_s * 20)
+        costs = replace(COSTS, time_s=COSTS.time_s * 20)
         plan = Plan.of([(0, 2, "l0"), (3, 3, "y0")])
-        found = learnt(told, [(plan, CostsEvaluator(COSTS).measurement_of(plan))], lambda _: True).costs.time_s
-        assert found[3, 3] == pytest.approx(6.0, rel=0.05)
+        time_s = learnt(costs, [(plan, CostsEvaluator(COSTS).measurement_of(plan))], lambda _: True).costs.time_s
+        assert time_s[3, 3] == pytest.approx(6.0, rel=0.05)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -58,15 +58,15 @@ def test_it_gets_near_the_best_of_what_is_true(seeds: range, objective: Objectiv
     ratios = []
     for seed in seeds:
         rng = random.Random(seed)
-        told = random_far_costs(rng, rng.randint(2, 7), rng.randint(2, 4))
-        truth = with_error(told, 0.3, rng)
+        costs = random_far_costs(rng, rng.randint(2, 7), rng.randint(2, 4))
+        truth = with_error(costs, 0.3, rng)
         best = exact_plan(truth, Goal(replicate=seed % 2 == 1, objective=objective))
         if best.plan is None:
             continue
-        tuner = guided(told, goal=Goal(replicate=seed % 2 == 1, objective=objective))
-        found = run(tuner, CostsEvaluator(truth), objective=objective)
+        tuner = guided(costs, goal=Goal(replicate=seed % 2 == 1, objective=objective))
+        result = run(tuner, CostsEvaluator(truth), objective=objective)
         least_s = CostsEvaluator(truth).measurement_of(best.plan).value(objective)
-        ratios.append(found.measurement.value(objective) / least_s if least_s else 1.0)
+        ratios.append(result.measurement.value(objective) / least_s if least_s else 1.0)
     assert np.mean(ratios) < 1.1
 
 
@@ -81,11 +81,13 @@ def test_no_shard_is_on_another_host(objective: Objective) -> None:
     slow["places"][1].pop("host")
     slow["time_s"][1] = [20.0] * 4
     costs = with_splits(parse_costs(json.dumps(slow), "C.json"))
-    found = split_plan(costs, exact_plan(costs, Goal(objective=objective)), Goal(objective=objective), handover_s=0.0)
-    assert found.plan is not None
-    assert found.plan.splits
-    assert CostsEvaluator(costs).measurement_of(found.plan).can_run
-    assert {place for stage in found.plan.stages if stage.split for place in stage.places} == {"l0", "x0"}
+    solution = split_plan(
+        costs, exact_plan(costs, Goal(objective=objective)), Goal(objective=objective), handover_s=0.0
+    )
+    assert solution.plan is not None
+    assert solution.plan.splits
+    assert CostsEvaluator(costs).measurement_of(solution.plan).can_run
+    assert {place for stage in solution.plan.stages if stage.split for place in stage.places} == {"l0", "x0"}
     everywhere = with_splits(COSTS)
     whole = exact_plan(everywhere, Goal(objective=objective))
     assert split_plan(everywhere, whole, Goal(objective=objective)).plan == whole.plan

@@ -34,7 +34,7 @@ def fork(memory_bytes: int | None = None) -> Costs:
         layers=tuple(
             replace(layer, weight_bytes=size) for layer, size in zip(costs.layers, (2, 1, 2, 3, 2), strict=True)
         ),
-        places=tuple(replace(its, memory_bytes=memory_bytes) for its in costs.places),
+        places=tuple(replace(place, memory_bytes=memory_bytes) for place in costs.places),
     )
 
 
@@ -68,12 +68,12 @@ class CopiesThatSlowEachOther:
         self._costs = CostsEvaluator(costs, FORK)
 
     def measure(self, proposal: Proposal) -> Measurement:
-        found = self._costs.measure(proposal)
-        if found.rate is None or all(len(stage.teams) == 1 for stage in proposal.plan.stages):
-            return found
-        slower = tuple(3 * time_s for time_s in found.service_s)
-        rate = replace(found.rate, period_s=tuple(3 * time_s for time_s in found.rate.period_s))
-        return replace(found, service_s=slower, rate=rate, team_s=())
+        measurement = self._costs.measure(proposal)
+        if measurement.rate is None or all(len(stage.teams) == 1 for stage in proposal.plan.stages):
+            return measurement
+        slower = tuple(3 * time_s for time_s in measurement.service_s)
+        rate = replace(measurement.rate, period_s=tuple(3 * time_s for time_s in measurement.rate.period_s))
+        return replace(measurement, service_s=slower, rate=rate, team_s=())
 
 
 def test_where_copies_disappoint_it_is_tried_without_them() -> None:
@@ -109,10 +109,10 @@ def test_it_is_never_behind_what_it_finds_over_the_files_order() -> None:
         costs = replace(
             costs,
             layers=tuple(replace(layer, weight_bytes=rng.randint(1, 3)) for layer in costs.layers),
-            places=tuple(replace(its, memory_bytes=7) for its in costs.places),
+            places=tuple(replace(place, memory_bytes=7) for place in costs.places),
         )
-        told = exact_plan(costs, Goal(replicate=True))
-        if told.plan is None:
+        solution = exact_plan(costs, Goal(replicate=True))
+        if solution.plan is None:
             continue
-        assert told.lower_bound_s is not None
-        assert tuned(costs).measurement.bottleneck_s <= told.lower_bound_s * (1 + 1e-9)
+        assert solution.lower_bound_s is not None
+        assert tuned(costs).measurement.bottleneck_s <= solution.lower_bound_s * (1 + 1e-9)

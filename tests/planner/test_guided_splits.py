@@ -39,9 +39,9 @@ HEAVY = costs_of([[1.0, 1.0, 1.0], [12.0, 12.0, 12.0], [2.0, 2.0, 2.0]], [1, 1, 
 """A bottleneck of 12, and with splits of 5."""
 
 
-def tuned(told: Costs, truth: Costs, *, replicate: bool = False, objective: Objective = "throughput") -> Result:
-    start = exact_plan(told, Goal(replicate=replicate, objective=objective)).plan
-    tuner = guided(told, start, Goal(replicate=replicate, objective=objective))
+def tuned(costs: Costs, truth: Costs, *, replicate: bool = False, objective: Objective = "throughput") -> Result:
+    start = exact_plan(costs, Goal(replicate=replicate, objective=objective)).plan
+    tuner = guided(costs, start, Goal(replicate=replicate, objective=objective))
     return run(tuner, CostsEvaluator(truth), objective=objective)
 
 
@@ -60,8 +60,8 @@ def test_a_split_is_the_last_thing_tried_and_kept_if_it_is_better() -> None:
 
 def test_what_one_layers_shards_took_corrects_all_others() -> None:
     """Told that a shard takes its share; in truth it takes half as much again."""
-    told, truth = with_ways(HEAVY), with_ways(HEAVY, factor=1.5)
-    result = tuned(told, truth)
+    costs, truth = with_ways(HEAVY), with_ways(HEAVY, factor=1.5)
+    result = tuned(costs, truth)
     tried = split_trials(result)
     assert 2 <= len(tried) <= 3
     fair = tuned(truth, truth)
@@ -73,7 +73,7 @@ def test_one_layer_after_the_other() -> None:
     """For latency all layers are worth it; the longest comes first, so that the others are told of better."""
     costs = with_ways(costs_of([[3.0, 3.0], [12.0, 12.0], [6.0, 6.0]], [1, 1]), overhead_s=0.1)
     result = tuned(costs, costs, objective="latency")
-    spans = [[plan.stages[its[0]].first for its in plan.splits] for plan in split_trials(result)]
+    spans = [[plan.stages[shards[0]].first for shards in plan.splits] for plan in split_trials(result)]
     assert spans == [[1], [1, 2], [0, 1, 2]]
     assert result.solution == split_trials(result)[-1]
 
@@ -81,8 +81,8 @@ def test_one_layer_after_the_other() -> None:
 @pytest.mark.parametrize("objective", ["throughput", "latency"])
 @pytest.mark.parametrize("replicate", [False, True])
 def test_a_split_that_does_not_pay_is_tried_once_and_dropped(objective: Objective, replicate: bool) -> None:
-    told, truth = with_ways(HEAVY), with_ways(HEAVY, overhead_s=30.0)
-    result = tuned(told, truth, objective=objective, replicate=replicate)
+    costs, truth = with_ways(HEAVY), with_ways(HEAVY, overhead_s=30.0)
+    result = tuned(costs, truth, objective=objective, replicate=replicate)
     spans = [stage.split.span for plan in split_trials(result) for stage in plan.stages if stage.split]
     assert len(split_trials(result)) <= 1
     assert (spans != []) == (not replicate or objective == "latency")
@@ -98,15 +98,15 @@ def test_the_best_measured_plan_stays(seed: int) -> None:
     """Costs that are wrong, shards that take longer than told, noise: nothing is worse than without splits."""
     rng = random.Random(seed)
     layers_s = [rng.choice([1.0, 2.0, 9.0]) for _ in range(8)]
-    told = costs_of([[seconds, seconds, 2 * seconds] for seconds in layers_s], [1, 1, 2])
-    told = with_ways(replace(told, transfer_s=np.full(7, 0.1)), block=4, overhead_s=0.05)
-    truth = with_error(told, 0.15, rng)
+    costs = costs_of([[seconds, seconds, 2 * seconds] for seconds in layers_s], [1, 1, 2])
+    costs = with_ways(replace(costs, transfer_s=np.full(7, 0.1)), block=4, overhead_s=0.05)
+    truth = with_error(costs, 0.15, rng)
     truth = replace(
-        truth, splits=replace(told.splits, overhead_s=rng.choice([0.05, 0.5, 5.0]), scales=scaled(told, 1.2))
+        truth, splits=replace(costs.splits, overhead_s=rng.choice([0.05, 0.5, 5.0]), scales=scaled(costs, 1.2))
     )
     evaluator = SimulatedEvaluator(truth, noise=0.005, rng=rng)
-    result = run(guided(told), evaluator)
-    without = run(guided(replace(told, splits=SplitCosts())), evaluator)
+    result = run(guided(costs), evaluator)
+    without = run(guided(replace(costs, splits=SplitCosts())), evaluator)
     assert result.measurement.bottleneck_s <= 1.03 * without.measurement.bottleneck_s
     assert len(split_trials(result)) <= 8
     measured = min(trial.measurement.bottleneck_s for trial in result.trials)
@@ -114,7 +114,7 @@ def test_the_best_measured_plan_stays(seed: int) -> None:
 
 
 def test_it_begins_with_a_split_where_nothing_else_has_room() -> None:
-    layers = tuple(CostLayer(str(i), 1.0, its, 0) for i, its in enumerate((10, 100, 10)))
+    layers = tuple(CostLayer(str(i), 1.0, size, 0) for i, size in enumerate((10, 100, 10)))
     places = tuple(replace(place, memory_bytes=70) for place in HEAVY.places)
     costs = with_ways(replace(HEAVY, layers=layers, places=places), units=100)
     assert exact_plan(costs).outcome is Outcome.INFEASIBLE

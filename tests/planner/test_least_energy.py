@@ -171,8 +171,8 @@ def test_without_power_there_is_no_energy() -> None:
 def test_trials_correct_what_costs_say() -> None:
     """Told costs have the frugal place too quick; its first trial shows that, and the plan changes."""
     true = powered(costs_of([[1, 12], [2, 3]], [1, 2]), 1.0, 0.5)
-    told = replace(true, time_s=np.array([[1.0, 1.5], [2.0, 3.0]]))
-    tuned = run(guided(told, goal=Goal(objective="energy")), CostsEvaluator(true), objective="energy")
+    costs = replace(true, time_s=np.array([[1.0, 1.5], [2.0, 3.0]]))
+    tuned = run(guided(costs, goal=Goal(objective="energy")), CostsEvaluator(true), objective="energy")
     assert tuned.solution == Plan.of([(0, 1, "p0")])
     assert tuned.measurement.energy_j == pytest.approx(3.0)
     assert tuned.trials[0].measurement.energy_j == pytest.approx(7.5)
@@ -212,9 +212,9 @@ def test_hand_overs_that_make_a_plan_late_are_allowed_for() -> None:
 
 
 def test_trials_that_took_no_time_at_all_set_no_target() -> None:
-    told = powered(costs_of([[2, 4]], ranks=(1, 1)), 1.0, 3.0)
-    instant = told.with_times(told.time_s * 0.0)
-    tuned = run(guided(told, goal=Goal(objective="energy", latency_s=9.0)), CostsEvaluator(instant))
+    costs = powered(costs_of([[2, 4]], ranks=(1, 1)), 1.0, 3.0)
+    instant = costs.with_times(costs.time_s * 0.0)
+    tuned = run(guided(costs, goal=Goal(objective="energy", latency_s=9.0)), CostsEvaluator(instant))
     assert tuned.measurement.latency_s == 0
 
 
@@ -226,12 +226,12 @@ def test_trials_end_with_a_plan_as_frugal_as_any_measured(seeds: range) -> None:
         drawn = random_costs(rng, rng.randint(2, 6), rng.randint(1, 4), None)
         true = powered(drawn, *(rng.choice([0.5, 1.0, 3.0]) for _ in drawn.places))
         factors = np.exp([[rng.gauss(0, 0.3) for _ in true.places] for _ in true.layers])
-        told = true.with_times(true.time_s * factors)
+        costs = true.with_times(true.time_s * factors)
         best = exact_plan(true, Goal(objective="energy")).plan
         if best is None:
             continue
         evaluator = CostsEvaluator(true)
-        tuned = run(guided(told, goal=Goal(objective="energy")), evaluator, objective="energy")
+        tuned = run(guided(costs, goal=Goal(objective="energy")), evaluator, objective="energy")
         assert tuned.measurement.energy_j == min(trial.measurement.energy_j for trial in tuned.trials), seed
         least_j = evaluator.measurement_of(best).energy_j
         near.append(tuned.measurement.energy_j <= 1.02 * least_j if least_j else True)

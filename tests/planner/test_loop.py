@@ -33,8 +33,8 @@ class Listed:
     def step(
         self, state: tuple[Measurement, ...], observation: Measurement
     ) -> tuple[tuple[Measurement, ...], Proposal]:
-        told = (*state, observation)
-        return told, self.proposals[len(told)]
+        measurements = (*state, observation)
+        return measurements, self.proposals[len(measurements)]
 
 
 LISTED = Listed(
@@ -46,14 +46,14 @@ SCRIPT = {str(A): (2.0, 4.0), str(B): (3.0, 1.0), str(C): (5.0, 5.0), str(D): (4
 def test_all_that_a_search_leaves_behind() -> None:
     evaluator = ScriptedEvaluator(SCRIPT)
     seen: list[Trial] = []
-    found = run(LISTED, evaluator, seen.append)
+    result = run(LISTED, evaluator, seen.append)
     assert evaluator.asked == list(SCRIPT)  # the final proposal is not measured again
-    assert found.trials == tuple(seen)
+    assert result.trials == tuple(seen)
     assert [(t.number, t.reason) for t in seen] == [(0, "1st"), (1, "2nd"), (2, "3rd"), (3, "4th")]
     assert [t.is_best for t in seen] == [True, True, False, False]  # D is better than C, but not than B
-    assert (found.solution, found.outcome, found.reason, found.lower_bound_s) == (B, "feasible", "end", 0.5)
-    assert found.measurement == seen[1].measurement
-    assert (found.trial_time_s, found.trials_to_best, found.time_to_best_s) == (4.0, 2, 2.0)
+    assert (result.solution, result.outcome, result.reason, result.lower_bound_s) == (B, "feasible", "end", 0.5)
+    assert result.measurement == seen[1].measurement
+    assert (result.trial_time_s, result.trials_to_best, result.time_to_best_s) == (4.0, 2, 2.0)
 
 
 def test_a_trial_is_told_before_the_next_is_run() -> None:
@@ -99,8 +99,8 @@ def test_tuning_through_noise_keeps_no_plan_that_is_worse_than_the_seed() -> Non
         )
         truth = CostsEvaluator(costs)
         start = seed(weights, costs.places)
-        found = run(shisha(start, costs.places), Noisy(truth, 32, rng))
-        ratio = truth.measurement_of(found.solution).bottleneck_s / truth.measurement_of(start).bottleneck_s
+        result = run(shisha(start, costs.places), Noisy(truth, 32, rng))
+        ratio = truth.measurement_of(result.solution).bottleneck_s / truth.measurement_of(start).bottleneck_s
         worse += ratio > 1
         gained += ratio < 0.97
     assert worse == 0

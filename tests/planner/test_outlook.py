@@ -60,7 +60,7 @@ def at_best_s(costs: Costs, beliefs: list[Belief], stage: Stage, doubt: float) -
 def test_a_space_that_is_too_large_to_list_promises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """`exact` lists no plans without copies, and so searches larger ones."""
     costs, beliefs = drawn(random.Random(1))
-    view = outlook(Learnt(costs, {(place, 1): its for place, its in enumerate(beliefs)}, False), Goal())
+    view = outlook(Learnt(costs, {(place, 1): belief for place, belief in enumerate(beliefs)}, False), Goal())
     monkeypatch.setattr("shisha_rt.planner.chains.MOST_PERIODS", 0)
     assert view.plan_within(1e9, view.at_best_s(0.0)) is None
 
@@ -78,7 +78,9 @@ def test_the_least_bound_that_some_plan_keeps(seed: int) -> None:
 
     plans = list(all_plans(len(costs.layers), names, most, costs.legal_cuts))
     best_s = min(map(bottleneck_s, plans))
-    view = outlook(Learnt(costs, {(place, 1): its for place, its in enumerate(beliefs)}, False), Goal(most_stages=most))
+    view = outlook(
+        Learnt(costs, {(place, 1): belief for place, belief in enumerate(beliefs)}, False), Goal(most_stages=most)
+    )
     stage_s = view.at_best_s(doubt)
     for plan in plans:
         assert view.value(stage_s, plan) == pytest.approx(bottleneck_s(plan))
@@ -86,8 +88,8 @@ def test_the_least_bound_that_some_plan_keeps(seed: int) -> None:
         assert view.plan_within(1e9, stage_s) is None
         return
     assert view.plan_within(best_s * (1 - ROUNDING), stage_s) is None
-    found = view.plan_within(best_s * (1 + ROUNDING), stage_s)
-    assert found is not None
-    assert PlanRules(len(costs.layers), tuple(names), frozenset(costs.legal_cuts)).problems(found) == []
-    assert len(found.stages) <= most
-    assert bottleneck_s(found) == pytest.approx(best_s)
+    best = view.plan_within(best_s * (1 + ROUNDING), stage_s)
+    assert best is not None
+    assert PlanRules(len(costs.layers), tuple(names), frozenset(costs.legal_cuts)).problems(best) == []
+    assert len(best.stages) <= most
+    assert bottleneck_s(best) == pytest.approx(best_s)

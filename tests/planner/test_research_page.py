@@ -27,11 +27,11 @@ def test_the_rival_climbs_to_a_plan_without_a_better_neighbour(tmp_path: Path) -
     file.write_text(SEARCH)
     steepest = runpy.run_path(str(file), run_name=file.stem)["Steepest"]
     space = space_of(4, ["p0", "p1"], stage_count=2)
-    found = run(
+    result = run(
         Search(steepest(space, random.Random(0)), Limit()), SimulatedEvaluator(costs_of([[1, 2]] * 4, ranks=(1, 2)))
     )
-    assert found.reason.endswith("no neighbour is better")
-    assert found.measurement.bottleneck_s == 3  # three layers on the fast place, against two of 2 s
+    assert result.reason.endswith("no neighbour is better")
+    assert result.measurement.bottleneck_s == 3  # three layers on the fast place, against two of 2 s
 
 
 def test_the_comparison_has_a_line_for_each_search(

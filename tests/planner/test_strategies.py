@@ -34,10 +34,10 @@ def test_each_finds_a_plan_that_passes_the_gate(name: str) -> None:
     costs = costs_of([[1, 2], [2, 4], [1, 3], [1, 2]], ranks=(1, 2), illegal_cuts=[1])
     start = Plan.of([(0, 0, "p1"), (1, 3, "p0")])
     task = SearchTask(start, costs.places, costs=costs, legal_cuts=costs.legal_cuts, trial_time_s=100.0)
-    found = run(tuner_of(name, task), CostsEvaluator(costs))
-    assert PlanRules(4, ("p0", "p1"), costs.legal_cuts).problems(found.solution) == []
-    assert found.measurement.can_run
-    assert found.measurement.bottleneck_s <= CostsEvaluator(costs).measurement_of(start).bottleneck_s
+    result = run(tuner_of(name, task), CostsEvaluator(costs))
+    assert PlanRules(4, ("p0", "p1"), costs.legal_cuts).problems(result.solution) == []
+    assert result.measurement.can_run
+    assert result.measurement.bottleneck_s <= CostsEvaluator(costs).measurement_of(start).bottleneck_s
 
 
 def test_all_but_the_walk_go_by_costs() -> None:
@@ -54,9 +54,9 @@ LARGE = space_of(40, [f"p{i}" for i in range(8)], stage_count=8)
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_each_ends_without_a_limit(name: RivalName) -> None:
-    found = run(made(name, SMALL, Limit()), CostsEvaluator(costs_of([[1, 2]] * 4, ranks=(1, 2))))
-    assert len(found.trials) <= 1000
-    assert (found.reason == "best of 1000 trials; the limit of 1000 trials is reached") == (name == "random_walk")
+    result = run(made(name, SMALL, Limit()), CostsEvaluator(costs_of([[1, 2]] * 4, ranks=(1, 2))))
+    assert len(result.trials) <= 1000
+    assert (result.reason == "best of 1000 trials; the limit of 1000 trials is reached") == (name == "random_walk")
 
 
 @pytest.mark.parametrize("name", ["exhaustive", "pipe_search"])

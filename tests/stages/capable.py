@@ -11,14 +11,14 @@ _SIDE: Final = 16
 
 def capable(graph: Graph) -> tuple[bool, ...]:
     """(operators,): by the paper's rule, Convs without groups whose channels fill the NPU, and Relus after them."""
-    found: list[bool] = []
+    able: list[bool] = []
     for operator in graph.operators:
         if operator.op_type == "Conv":
             weights = graph.constants.get(operator.inputs[1])
             whole = weights is not None and not any(count % _SIDE for count in weights.shape[:2])
-            found.append(whole and operator.attributes.get("group", 1) == 1)
+            able.append(whole and operator.attributes.get("group", 1) == 1)
         else:
             maker = graph.producer.get(operator.inputs[0])
-            is_after = maker is not None and graph.operators[maker].op_type == "Conv" and found[maker]
-            found.append(operator.op_type == "Relu" and is_after)
-    return tuple(found)
+            is_after = maker is not None and graph.operators[maker].op_type == "Conv" and able[maker]
+            able.append(operator.op_type == "Relu" and is_after)
+    return tuple(able)

@@ -51,13 +51,13 @@ def _in_int8(node: onnx.NodeProto, read: Array, constants: Mapping[str, Array], 
     kernel, of_image = constants[node.input[1]], scales[node.input[0]]
     bias = constants[node.input[2]] if len(node.input) > 2 else np.zeros(len(kernel))
     filters = []
-    for its, b in zip(kernel, map(abs, bias.tolist()), strict=True):
-        of_weights = power_above(float(np.abs(its).max()), 127)
+    for weights, b in zip(kernel, map(abs, bias.tolist()), strict=True):
+        of_weights = power_above(float(np.abs(weights).max()), 127)
         filters.append(max(of_weights, power_above(b, 2**30) - of_image) if b else of_weights)
-    sums = convolved(node, image, np.stack([nearest(its, n) for its, n in zip(kernel, filters, strict=True)]))
+    sums = convolved(node, image, np.stack([nearest(weights, n) for weights, n in zip(kernel, filters, strict=True)]))
     made = []
-    for its, b, of_filter in zip(np.moveaxis(sums, 1, 0), bias.tolist(), filters, strict=True):
-        in_sums = its + round(b / 2.0 ** (of_image + of_filter))
+    for channel_sums, b, of_filter in zip(np.moveaxis(sums, 1, 0), bias.tolist(), filters, strict=True):
+        in_sums = channel_sums + round(b / 2.0 ** (of_image + of_filter))
         assert np.abs(in_sums).max(initial=0) < 2**31
         made.append(nearest(in_sums, exponent - of_image - of_filter))
     return (np.stack(made, axis=1) * 2.0**exponent).astype(np.float32)
@@ -65,18 +65,18 @@ def _in_int8(node: onnx.NodeProto, read: Array, constants: Mapping[str, Array], 
 
 def convolved(node: onnx.NodeProto, image: Ints, kernel: Ints) -> Ints:
     """(batch, channels, ...) with (filters, channels of a group, ...), by ONNX's definition of Conv."""
-    its = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-    rank, group = kernel.ndim - 2, its.get("group", 1)
-    strides, dilations = its.get("strides", [1] * rank), its.get("dilations", [1] * rank)
+    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    rank, group = kernel.ndim - 2, attributes.get("group", 1)
+    strides, dilations = attributes.get("strides", [1] * rank), attributes.get("dilations", [1] * rank)
     reach = [(size - 1) * step + 1 for size, step in zip(kernel.shape[2:], dilations, strict=True)]
-    pads = its.get("pads", [0] * 2 * rank)
-    if its.get("auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER"):
+    pads = attributes.get("pads", [0] * 2 * rank)
+    if attributes.get("auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER"):
         short = [
             max((-(-size // step) - 1) * step + its_reach - size, 0)
             for size, step, its_reach in zip(image.shape[2:], strides, reach, strict=True)
         ]
         less, more = [n // 2 for n in short], [n - n // 2 for n in short]
-        pads = [*less, *more] if its["auto_pad"] == b"SAME_UPPER" else [*more, *less]
+        pads = [*less, *more] if attributes["auto_pad"] == b"SAME_UPPER" else [*more, *less]
     image = np.pad(image, [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)])
     sizes = [(size - r) // step + 1 for size, r, step in zip(image.shape[2:], reach, strides, strict=True)]
     filters = len(kernel) // group
@@ -107,5 +107,5 @@ def _in_float(
         output=[onnx.ValueInfoProto(name=name) for name in node.output],
     )
     whole = onnx.load(model.folder / "clean.onnx", load_external_data=False)
-    one = onnx.ModelProto(ir_version=whole.ir_version, opset_import=whole.opset_import, graph=graph)
-    return evaluate(one.SerializeToString(), {value.name: values[value.name] for value in graph.input})
+    alone = onnx.ModelProto(ir_version=whole.ir_version, opset_import=whole.opset_import, graph=graph)
+    return evaluate(alone.SerializeToString(), {value.name: values[value.name] for value in graph.input})

@@ -41,54 +41,57 @@ class Whole:
         self, operators: Sequence[int], axis: Axis, shares: Sequence[int], given: Arrays | None = None
     ) -> tuple[SplitRun, Arrays]:
         """The split, and what its shards and its join make of `given` tensors, or of the whole network's."""
-        found = split_run(self.graph, operators, axis, shares)
+        split = split_run(self.graph, operators, axis, shares)
         given = self.arrays if given is None else given
         rooms: Arrays = {}
-        for part, shard in enumerate(found.shards):
-            described = shard_graph(self.graph, found, part)
-            feeds = {its.name: self._cut(given[its.name], its) for its in shard.reads}
-            model = self.sharded.shard(found, part)
+        for part, shard in enumerate(split.shards):
+            described = shard_graph(self.graph, split, part)
+            feeds = {excerpt.name: self._cut(given[excerpt.name], excerpt) for excerpt in shard.reads}
+            model = self.sharded.shard(split, part)
             assert _kinds(model) == [operator.op_type for operator in described.operators]
             made = _run(model, self.folder, feeds)
-            for its in shard.makes:
-                value = made[its.name]
-                assert value.shape == described.tensors[its.name].shape
-                if its.slice is None:
-                    rooms[its.name] = value
+            for excerpt in shard.makes:
+                value = made[excerpt.name]
+                assert value.shape == described.tensors[excerpt.name].shape
+                if excerpt.slice is None:
+                    rooms[excerpt.name] = value
                     continue
-                room = rooms.setdefault(its.name, np.full_like(self.arrays[its.name], np.nan))
-                self._put(room, value, its)
-        if not found.join.is_empty:
-            described = join_graph(self.graph, found)
-            feeds = {its.name: rooms[its.name] if its.name in rooms else given[its.name] for its in described.inputs}
-            model = self.sharded.join(found)
+                room = rooms.setdefault(excerpt.name, np.full_like(self.arrays[excerpt.name], np.nan))
+                self._put(room, value, excerpt)
+        if not split.join.is_empty:
+            described = join_graph(self.graph, split)
+            feeds = {
+                tensor.name: rooms[tensor.name] if tensor.name in rooms else given[tensor.name]
+                for tensor in described.inputs
+            }
+            model = self.sharded.join(split)
             assert _kinds(model) == [operator.op_type for operator in described.operators]
             rooms |= _run(model, self.folder, feeds)
-        return found, rooms
+        return split, rooms
 
     def unsplit(self, operators: Sequence[int], given: Arrays) -> Arrays:
         """What operators make as they are."""
         everything = SplitRun((), (), Join(None, tuple(operators)))
         return _run(self.sharded.join(everything), self.folder, given)
 
-    def _cut(self, whole: Array, its: Excerpt) -> Array:
-        if its.slice is None:
+    def _cut(self, whole: Array, excerpt: Excerpt) -> Array:
+        if excerpt.slice is None:
             return whole
-        return np.ascontiguousarray(self._view(whole, its)).reshape(its.slice.shape_of(whole.shape))
+        return np.ascontiguousarray(self._view(whole, excerpt)).reshape(excerpt.slice.shape_of(whole.shape))
 
-    def _put(self, room: Array, value: Array, its: Excerpt) -> None:
-        assert its.slice is not None
-        view = self._view(room, its)
+    def _put(self, room: Array, value: Array, excerpt: Excerpt) -> None:
+        assert excerpt.slice is not None
+        view = self._view(room, excerpt)
         view[...] = value.reshape(view.shape)
 
-    def _view(self, whole: Array, its: Excerpt) -> Array:
+    def _view(self, whole: Array, excerpt: Excerpt) -> Array:
         """Rows of a blocked tensor lie in each block of channels: [N][C/b][H][W][b]."""
-        assert its.slice is not None
-        axis = its.slice.axis
-        if its.blocked and axis > 1:
+        assert excerpt.slice is not None
+        axis = excerpt.slice.axis
+        if excerpt.blocked and axis > 1:
             batch, channels, *sizes = whole.shape
             whole = whole.reshape(batch, channels // block_size(), *sizes, block_size())
-        return whole[(slice(None),) * axis + (slice(its.slice.first, its.slice.end),)]
+        return whole[(slice(None),) * axis + (slice(excerpt.slice.first, excerpt.slice.end),)]
 
 
 def _kinds(model: onnx.ModelProto) -> list[str]:
@@ -133,7 +136,7 @@ def _all_tensors(model: onnx.ModelProto, folder: Path, seed: int) -> Arrays:
     feeds = {}
     for value in model.graph.input:
         if value.name not in constants:
-            shape = [its.dim_value for its in value.type.tensor_type.shape.dim]
+            shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
             dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
             feeds[value.name] = rng.standard_normal(shape).astype(dtype)
     return feeds | _run(exposed, folder, feeds)

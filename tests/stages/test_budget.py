@@ -93,13 +93,13 @@ def said(child: subprocess.Popen[bytes]) -> bytes:
 
 
 def test_reservations_queue_up_behind_each_other(memories: Budgets) -> None:
-    one, other = Budget(inherited(memories), BANDWIDTH), Budget(inherited(memories), BANDWIDTH)
-    assert one.reserve(1_000_000, start_s=5.0) == pytest.approx(5.001)
+    first, other = Budget(inherited(memories), BANDWIDTH), Budget(inherited(memories), BANDWIDTH)
+    assert first.reserve(1_000_000, start_s=5.0) == pytest.approx(5.001)
     assert other.reserve(2_000_000, start_s=5.0) == pytest.approx(5.003)
-    assert one.reserve(1_000_000, start_s=6.0) == pytest.approx(6.001), "what was not used is gone"
+    assert first.reserve(1_000_000, start_s=6.0) == pytest.approx(6.001), "what was not used is gone"
     assert memories.reserved_bytes("hbm") == 4_000_000
     assert memories.reserved_bytes("ddr") == 0
-    one.close()
+    first.close()
     other.close()
 
 
@@ -154,9 +154,9 @@ def test_kills_at_any_moment_lose_and_tear_nothing(memories: Budgets) -> None:
     rng = random.Random(3)
     finished = cut_short = 0
     for _ in range(12):
-        with process(_ENDLESS, fd) as one, process(_ENDLESS, fd) as other:
+        with process(_ENDLESS, fd) as first, process(_ENDLESS, fd) as other:
             counts = []
-            for child in (one, other):
+            for child in (first, other):
                 assert child.stdout is not None
                 data = child.stdout.read(1 + rng.randrange(400))
                 child.send_signal(signal.SIGKILL)

@@ -147,10 +147,10 @@ def test_runs_of_several_frames() -> None:
     compiled = compile_model(zoo_path("squeezenet"))
     last = len(compiled.layers) - 1
     job = job_of(compiled, [(0, last), (last, last)])
-    (*_, one), (*_, four) = calibrate(job), calibrate(msgspec.structs.replace(job, frames=4))
-    assert isinstance(one, Calibrated)
+    (*_, alone), (*_, four) = calibrate(job), calibrate(msgspec.structs.replace(job, frames=4))
+    assert isinstance(alone, Calibrated)
     assert isinstance(four, Calibrated)
-    for single, run in zip(one.times, four.times, strict=True):
+    for single, run in zip(alone.times, four.times, strict=True):
         assert run.cpu_s > single.cpu_s
         assert run.moved_bytes > single.moved_bytes
 
@@ -197,13 +197,13 @@ def costs_of(compiled: Compiled, machine: Machine) -> Costs:
 
 def at_work(folder: Path) -> list[int]:
     """Processes that run the model in `folder` as neighbours of a calibration."""
-    found = []
+    pids = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess):
             line = process.cmdline()
             if "stages.jobs.neighbour" in line and str(folder) in line[-1] and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-    return found
+                pids.append(process.pid)
+    return pids
 
 
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
@@ -232,15 +232,15 @@ def test_a_second_start_measures_nothing(
 ) -> None:
     compiled = of_residual
     machine = paper_machine(1.0, 0.5)
-    told: list[str] = []
-    first = profile_model(ModelOnMachine(compiled, machine), Sitting(told.append))
-    assert "measuring the layers" in told[0]
-    assert told[-1].endswith(": 100%")
+    progress: list[str] = []
+    first = profile_model(ModelOnMachine(compiled, machine), Sitting(progress.append))
+    assert "measuring the layers" in progress[0]
+    assert progress[-1].endswith(": 100%")
     assert own_store.is_file()
     monkeypatch.setattr(profile, "measure", None)  # whoever calls it fails
-    told.clear()
-    second = profile_model(ModelOnMachine(compiled, machine), Sitting(told.append))
-    assert told == []
+    progress.clear()
+    second = profile_model(ModelOnMachine(compiled, machine), Sitting(progress.append))
+    assert progress == []
     np.testing.assert_array_equal(first.times["p1"].cpu_s, second.times["p1"].cpu_s)
     assert first.times["p0"] is first.times["p1"]  # one class of places, measured once
 
@@ -418,11 +418,11 @@ def test_what_was_measured_beside_others_says_so_and_can_be_measured_again(own_s
         if raw.others_ratio > DISTURBED:
             break
     assert raw.others_ratio > DISTURBED
-    told: list[str] = []
-    assert profile_model(ModelOnMachine(compiled, machine), Sitting(told.append)).others_ratio == raw.others_ratio
-    assert told == []  # it is used until there is a better one
+    progress: list[str] = []
+    assert profile_model(ModelOnMachine(compiled, machine), Sitting(progress.append)).others_ratio == raw.others_ratio
+    assert progress == []  # it is used until there is a better one
     assert (
-        profile_model(ModelOnMachine(compiled, machine), Sitting(told.append, renew=True)).others_ratio
+        profile_model(ModelOnMachine(compiled, machine), Sitting(progress.append, renew=True)).others_ratio
         <= raw.others_ratio
     )
-    assert told
+    assert progress

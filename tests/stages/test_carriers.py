@@ -49,10 +49,10 @@ except CarrierBroken as broken:
 
 @pytest.fixture(autouse=True)
 def _no_descriptor_is_left() -> Iterator[None]:
-    with zmq.Context() as context, context.socket(zmq.PAIR) as one, context.socket(zmq.PAIR) as other:
-        one.bind("inproc://first")  # some stay from the first sockets on, and from the first message that is not copied
+    with zmq.Context() as context, context.socket(zmq.PAIR) as end, context.socket(zmq.PAIR) as other:
+        end.bind("inproc://first")  # some stay from the first sockets on, and from the first message that is not copied
         other.connect("inproc://first")
-        one.send(bytes(MIB), copy=False)
+        end.send(bytes(MIB), copy=False)
         other.recv()
     gc.collect()  # or what an earlier test has left in a cycle of references is closed meanwhile
     before = open_descriptors()
@@ -108,8 +108,8 @@ def test_messages_and_tensors_cross_as_they_are_and_in_order(ends: Ends) -> None
         end.send(data, tensors)
     for _ in sent:
         carried = taken(end)
-        heard.append((carried.data, [bytes(its) for its in carried.tensors]))
-    assert heard == [(data, [bytes(its) for its in tensors]) for data, tensors in sent]
+        heard.append((carried.data, [bytes(tensor) for tensor in carried.tensors]))
+    assert heard == [(data, [bytes(tensor) for tensor in tensors]) for data, tensors in sent]
     assert end.take() is None
 
 

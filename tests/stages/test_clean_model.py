@@ -18,11 +18,11 @@ from tests.stages.clean_models import Arrays, branching, evaluated, random_feeds
 def test_two_cuts_compute_the_whole(cut_after: int, tmp_path: Path) -> None:
     model = saved(branching(), tmp_path)
     feeds = random_feeds(model, whole(model))
-    found: Arrays = dict(feeds)
+    values: Arrays = dict(feeds)
     for part in (segment(model.graph, 0, cut_after, "a"), segment(model.graph, cut_after + 1, 7, "b")):
-        found |= evaluated(model, part, {name: found[name] for name in part.inputs})
+        values |= evaluated(model, part, {name: values[name] for name in part.inputs})
     for name, expected in zip(("early", "y"), run(branching(), feeds), strict=True):
-        np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(values[name], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_cut_has_the_segments_tensors_in_its_order(tmp_path: Path) -> None:
@@ -37,13 +37,13 @@ def test_a_cut_has_the_segments_tensors_in_its_order(tmp_path: Path) -> None:
 
 def test_a_segment_as_a_graph_of_its_own(tmp_path: Path) -> None:
     model = saved(branching(), tmp_path)
-    found = model.graph_of(segment(model.graph, 2, 4, "a"))
-    assert [operator.name for operator in found.operators] == [o.name for o in model.graph.operators[2:5]]
-    assert [tensor.name for tensor in found.inputs] == ["b", "gain"]
-    assert [tensor.name for tensor in found.outputs] == ["early", "d"]
-    assert found.tensors.keys() == {"b", "gain", "c", "early", "d"}
-    assert found.constants.keys() == {"body_w", "body_b"}
-    assert found.producer == {"c": 0, "early": 1, "d": 2}
+    graph = model.graph_of(segment(model.graph, 2, 4, "a"))
+    assert [operator.name for operator in graph.operators] == [o.name for o in model.graph.operators[2:5]]
+    assert [tensor.name for tensor in graph.inputs] == ["b", "gain"]
+    assert [tensor.name for tensor in graph.outputs] == ["early", "d"]
+    assert graph.tensors.keys() == {"b", "gain", "c", "early", "d"}
+    assert graph.constants.keys() == {"body_w", "body_b"}
+    assert graph.producer == {"c": 0, "early": 1, "d": 2}
 
 
 def test_large_weights_stay_in_the_file_and_small_ones_are_embedded(tmp_path: Path) -> None:

@@ -41,18 +41,18 @@ def output_in(arena: Arena, compiled: Compiled, slot: int) -> npt.NDArray[Any]:
 
 def test_two_stages_on_two_hosts_answer_as_one_worker_does(compiled: Compiled) -> None:
     last = layers_of(compiled) - 1
-    with arena_of(compiled, 3) as arena, far_places(compiled, arena, 3) as (one, two, whole):
-        for place in (one, two, whole):
+    with arena_of(compiled, 3) as arena, far_places(compiled, arena, 3) as (first, second, whole):
+        for place in (first, second, whole):
             place.connect()
             assert place.links, "the link is measured before the worker is ready"
-        one.prepare((0, 9))
-        two.prepare((10, last), stage=1)
+        first.prepare((0, 9))
+        second.prepare((10, last), stage=1)
         whole.prepare((0, last), epoch=2)
         for frame in range(4):
             put_noise(arena, compiled, 0, frame)
             put_noise(arena, compiled, 1, frame)
-            one.run(one.part(frame, 0))
-            done = two.run(two.part(frame, 0, stage=1))
+            first.run(first.part(frame, 0))
+            done = second.run(second.part(frame, 0, stage=1))
             whole.run(whole.part(frame, 1, epoch=2))
             assert done.cpu_s > 0
             assert np.array_equal(output_in(arena, compiled, 0), output_in(arena, compiled, 1))

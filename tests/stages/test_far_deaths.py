@@ -144,16 +144,16 @@ def test_any_of_them_dies_at_any_moment_under_load(compiled: Compiled, victim: s
         worker = prepared(place, compiled)
         assert place.far is not None
         pids = {"worker": worker, "far end": place.far.pid, "relay": place.relay.pid}
-        frame, told, kill_s = 0, 0, time.monotonic() + rng.uniform(0.0, 0.3)
+        frame, sent, kill_s = 0, 0, time.monotonic() + rng.uniform(0.0, 0.3)
         while not select.select([place.relay.pidfd], [], [], 0)[0]:
             if kill_s is not None and time.monotonic() >= kill_s:
                 os.kill(pids[victim], signal.SIGKILL)
                 kill_s = float("inf")
             try:
-                while told - frame < 2:
-                    put_noise(arena, compiled, told % 3, told)
-                    place.tell(messages.Run(place.part(told, told % 3), 0))
-                    told += 1
+                while sent - frame < 2:
+                    put_noise(arena, compiled, sent % 3, sent)
+                    place.tell(messages.Run(place.part(sent, sent % 3), 0))
+                    sent += 1
             except ChannelBroken:
                 assert select.select([place.relay.pidfd], [], [], PATIENCE_S)[0]
             if select.select([place.channel], [], [], 0.05)[0]:
@@ -162,7 +162,7 @@ def test_any_of_them_dies_at_any_moment_under_load(compiled: Compiled, victim: s
                     frame += 1
         status, running = place.ends(), arena.sign(0).frame
         assert status == {"relay": -signal.SIGKILL}.get(victim, messages.FAR_END_GONE)
-        assert running is None or frame - 1 <= running < told
+        assert running is None or frame - 1 <= running < sent
         assert (
             place.last_words()
             == {

@@ -55,10 +55,10 @@ class Callers:
         socket.connect(far.endpoint)
         return socket
 
-    def leave_but(self, one: zmq.Socket[bytes]) -> None:
-        for its in self._sockets:
-            if its is not one:
-                its.close(linger=0)
+    def leave_but(self, kept: zmq.Socket[bytes]) -> None:
+        for held in self._sockets:
+            if held is not kept:
+                held.close(linger=0)
 
     def close(self) -> None:
         self._context.destroy(linger=0)

@@ -66,23 +66,23 @@ def view(arena: Arena, slot: int, name: str, layout: int = 0) -> npt.NDArray[np.
 @pytest.mark.long
 def test_frames_of_several_shapes(wide: Compiled) -> None:
     """Two stages on two hosts, against both on one."""
-    with arena_of(wide, 3) as arena, far_places(wide, arena, 3) as (one, two, whole):
-        for place in (one, two, whole):
+    with arena_of(wide, 3) as arena, far_places(wide, arena, 3) as (first, second, whole):
+        for place in (first, second, whole):
             place.connect()
-        one.prepare((0, 0))
-        two.prepare((1, 1), stage=1)
+        first.prepare((0, 0))
+        second.prepare((1, 1), stage=1)
         whole.prepare((0, 1), epoch=2)
         for frame, layout in enumerate((0, 1, 1, 0)):
             for slot in (0, 1):
                 image = view(arena, slot, "x", layout)
                 image[...] = np.random.default_rng(frame).standard_normal(image.shape).astype(np.float32)
-            one.run(one.part(frame, 0), layout)
-            two.run(two.part(frame, 0, stage=1), layout)
+            first.run(first.part(frame, 0), layout)
+            second.run(second.part(frame, 0, stage=1), layout)
             whole.run(whole.part(frame, 1, epoch=2), layout)
             assert view(arena, 0, "y", layout).any()
             assert np.array_equal(view(arena, 0, "y", layout), view(arena, 1, "y", layout))
-        one.tell(messages.Run(one.part(9, 0), 2))
-        failed = one.said()
+        first.tell(messages.Run(first.part(9, 0), 2))
+        failed = first.said()
         assert isinstance(failed, messages.Failed)
         assert "not prepared" in failed.reason
 
@@ -94,9 +94,9 @@ def test_outputs_have_the_shape_of_their_frame(open_ended: Compiled) -> None:
     ):
         place.connect()
         place.prepare((0, len(open_ended.layers) - 1))
-        for number, found in enumerate((3, 0, 64, 17)):
+        for number, count in enumerate((3, 0, 64, 17)):
             image = np.zeros((1, SIZE), np.float32)
-            image[0, np.random.default_rng(number).choice(SIZE, found, replace=False)] = 1
+            image[0, np.random.default_rng(number).choice(SIZE, count, replace=False)] = 1
             view(arena, 0, "x")[...] = image
             place.run(place.part(number, 0))
             assert np.array_equal(view(arena, 0, "where"), np.array(np.nonzero(image)))

@@ -82,12 +82,13 @@ def optimised() -> onnx.GraphProto:
 
 def test_changes_one_upon_another_go_with_each_reader_and_what_a_layer_makes_stays_with_it(tmp_path: Path) -> None:
     relu = network([helper.make_node("Relu", ["x"], ["y"])], {"x": [2, 3]}, {"y": [2, 3]})
-    graph, its = read_model(write(relu, tmp_path)).graph, optimised()
-    layers = convert_in_each_layer(graph, its, (0, 0, 0, 0, 1, 2))
-    found = [
-        (node.op_type, list(node.input), list(node.output), layer) for node, layer in zip(its.node, layers, strict=True)
+    graph, proto = read_model(write(relu, tmp_path)).graph, optimised()
+    layers = convert_in_each_layer(graph, proto, (0, 0, 0, 0, 1, 2))
+    nodes = [
+        (node.op_type, list(node.input), list(node.output), layer)
+        for node, layer in zip(proto.node, layers, strict=True)
     ]
-    assert found == [
+    assert nodes == [
         ("Cast", ["x"], ["x:float"], 0),
         ("Cast", ["x"], ["x:float_1"], 1),
         ("Cast", ["x"], ["x:float_2"], 2),
@@ -104,9 +105,9 @@ def test_an_operator_of_the_network_stays_in_its_layer(tmp_path: Path) -> None:
     """Whoever reads what it makes needs that layer in the cleaned graph, too."""
     nodes = [helper.make_node("Transpose", ["x"], ["x:float"]), helper.make_node("Relu", ["x:float"], ["y"])]
     graph = read_model(write(network(nodes, {"x": [2, 3]}, {"y": [3, 2]}), tmp_path)).graph
-    its = optimised()
-    assert convert_in_each_layer(graph, its, (0, 0, 0, 0, 1, 2)) == (0, 0, 0, 0, 1, 2)
-    assert its == optimised()
+    proto = optimised()
+    assert convert_in_each_layer(graph, proto, (0, 0, 0, 0, 1, 2)) == (0, 0, 0, 0, 1, 2)
+    assert proto == optimised()
 
 
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])

@@ -44,11 +44,11 @@ def cuts_of(compiled: Compiled) -> list[tuple[int, ...]]:
 
 
 def in_placed_stages(compiled: Compiled, cuts: Sequence[int], given: Mapping[str, Array]) -> dict[str, Array]:
-    model, found = model_of(compiled, (SERIAL,)), dict(given)
+    model, values = model_of(compiled, (SERIAL,)), dict(given)
     for run in groups_of(len(compiled.layers), cuts):
         first, last = compiled.index.operators_of(*run)
-        found |= model.stage((run,), [SERIAL.name] * (last - first + 1)).answers(found)
-    return {tensor.name: found[tensor.name] for tensor in compiled.model.graph.outputs}
+        values |= model.stage((run,), [SERIAL.name] * (last - first + 1)).answers(values)
+    return {tensor.name: values[tensor.name] for tensor in compiled.model.graph.outputs}
 
 
 def check_every_cut(path: Path, step: float) -> Compiled:
@@ -59,13 +59,13 @@ def check_every_cut(path: Path, step: float) -> Compiled:
     expected = plain_answers(path, x)
     assert all(value.std() > 0 for value in expected.values())
     for cuts in cuts_of(compiled):
-        found = answer(compiled.engine_folder, [[run] for run in groups_of(len(compiled.layers), cuts)], x)
+        answers = answer(compiled.engine_folder, [[run] for run in groups_of(len(compiled.layers), cuts)], x)
         for name, value in expected.items():
-            np.testing.assert_array_equal(found[name], value, err_msg=f"{name} at {cuts}")
+            np.testing.assert_array_equal(answers[name], value, err_msg=f"{name} at {cuts}")
     for cuts in cuts_of(plain):
-        found = in_placed_stages(plain, cuts, {tensor.name: x})
+        answers = in_placed_stages(plain, cuts, {tensor.name: x})
         for name, value in expected.items():
-            np.testing.assert_allclose(found[name], value, rtol=0, atol=1.01 * step, err_msg=f"{name} at {cuts}")
+            np.testing.assert_allclose(answers[name], value, rtol=0, atol=1.01 * step, err_msg=f"{name} at {cuts}")
     return compiled
 
 
@@ -97,7 +97,7 @@ def test_weights_of_depthwise_convolutions_are_packed_too(tmp_path: Path) -> Non
     compiled = compile_model(quantized_zoo("shufflenet", "QDQ", tmp_path))
     assert compiled.index.form == "prepacked"
     graph = onnx.load(compiled.engine_folder / MODEL_FILE, load_external_data=False).graph
-    packed = [any(entry.key.startswith("prepacked") for entry in its.external_data) for its in graph.initializer]
+    packed = [any(entry.key.startswith("prepacked") for entry in array.external_data) for array in graph.initializer]
     assert any(packed)
 
 
@@ -114,8 +114,8 @@ def test_another_engine_is_a_step_apart_at_most_and_its_stages_say_so(build: Bui
     operators = range(len(plain.model.graph.operators))
 
     def is_near(stage: PlacedStage) -> bool:
-        found = stage.answers({tensor.name: x})
-        return all(np.allclose(found[name], its, rtol=2e-2, atol=1.01 * STEP) for name, its in expected.items())
+        answers = stage.answers({tensor.name: x})
+        return all(np.allclose(answers[name], value, rtol=2e-2, atol=1.01 * STEP) for name, value in expected.items())
 
     _, profiled = profile(job_of(plain, (SERIAL, OPENVINO)))
     left_out = profiled.incapable[1] if profiled.incapable else ()
@@ -168,12 +168,12 @@ def test_what_another_engine_cannot_make_or_makes_wrong_is_not_for_it(tmp_path: 
     operators = compiled.model.graph.operators
     try:
         stage = model_of(compiled, (OPENVINO,)).stage(((0, 0),), [OPENVINO.name] * len(operators))
-        (found,) = stage.answers({tensor.name: x}).values()
-        is_right = bool(np.abs(found - expected).max() < 2.5 * STEP)
+        (output,) = stage.answers({tensor.name: x}).values()
+        is_right = bool(np.abs(output - expected).max() < 2.5 * STEP)
     except RuntimeError:
         is_right = False
     _, profiled = profile(job_of(compiled, (SERIAL, OPENVINO)))
-    convolution = next(i for i, its in enumerate(operators) if its.op_type == "Conv")
+    convolution = next(i for i, operator in enumerate(operators) if operator.op_type == "Conv")
     assert profiled.incapable == (() if is_right else ((), (convolution,)))
 
 
@@ -182,5 +182,5 @@ def test_operators_that_another_engine_cannot_read_are_not_for_it(tmp_path: Path
     """QLinearConv with a scale for each filter, in OpenVINO 2026.4. Without VNNI it computes QLinearMatMul wrong."""
     compiled = compile_model(write(qoperator_network(), tmp_path), plain="heavy")
     _, profiled = profile(job_of(compiled, (SERIAL, OPENVINO)))
-    kinds = [compiled.model.graph.operators[i].op_type for its in profiled.incapable for i in its]
+    kinds = [compiled.model.graph.operators[i].op_type for left_out in profiled.incapable for i in left_out]
     assert set(kinds) <= {"QLinearConv", "QLinearMatMul"}

@@ -56,16 +56,16 @@ def run_whole(model: CleanModel, feeds: Arrays) -> Arrays:
     return outputs
 
 
-def assert_as_by_hand(model: CleanModel, found: Arrays, feeds: Arrays) -> None:
+def assert_as_by_hand(model: CleanModel, answers: Arrays, feeds: Arrays) -> None:
     expected = computed_by_hand(model, feeds, [True] * len(model.graph.operators))
-    for name, value in found.items():
+    for name, value in answers.items():
         assert value.tobytes() == expected[name].tobytes(), name
 
 
 def scaled(model: onnx.ModelProto, folder: Path) -> CleanModel:
-    found = saved(model, folder)
+    cleaned = saved(model, folder)
     find_scales(folder)
-    return found
+    return cleaned
 
 
 def drawn_conv(rng: random.Random) -> onnx.ModelProto:
@@ -108,9 +108,9 @@ class TestAConv:
             folder.mkdir()
             model = scaled(drawn_conv(random.Random(seed)), folder)
             feeds = random_feeds(model, whole(model), seed)
-            found = run_whole(model, feeds)
-            assert_as_by_hand(model, found, feeds)
-            differing += all(value.std() > 0 for value in found.values())
+            answers = run_whole(model, feeds)
+            assert_as_by_hand(model, answers, feeds)
+            differing += all(value.std() > 0 for value in answers.values())
         assert differing >= len(seeds) - 2  # a large bias may be all there is
 
     @pytest.mark.parametrize("shift", [0, 7, 16, 17, 18, 20, 24])
@@ -140,9 +140,9 @@ class TestAConv:
         model = saved(network([conv], {"x": (1, 2, 1, 1)}, {"y": (1, len(sums), 1, 1)}, weights), tmp_path)
         write_scales({"x": 0, "y": shift}, tmp_path, scales_file())
         feeds: Arrays = {"x": np.array([1, 0], np.float32).reshape(1, 2, 1, 1)}
-        found = run_whole(model, feeds)
-        assert_as_by_hand(model, found, feeds)
-        assert len(np.unique(found["y"])) == 255
+        answers = run_whole(model, feeds)
+        assert_as_by_hand(model, answers, feeds)
+        assert len(np.unique(answers["y"])) == 255
 
     def test_a_large_bias_beside_small_weights(self, tmp_path: Path) -> None:
         """It is kept, at the cost of the weights; a sum cannot wrap round."""
@@ -152,9 +152,9 @@ class TestAConv:
         write_scales({"x": 0, "y": 10}, tmp_path, scales_file())
         for image in (127, -127):
             feeds: Arrays = {"x": np.full((1, 64, 3, 3), image, np.float32)}
-            found = run_whole(model, feeds)
-            assert_as_by_hand(model, found, feeds)
-            np.testing.assert_array_equal(found["y"][0, :, 0, 0] / 2**10, [127, -127, 4, -4])
+            answers = run_whole(model, feeds)
+            assert_as_by_hand(model, answers, feeds)
+            np.testing.assert_array_equal(answers["y"][0, :, 0, 0] / 2**10, [127, -127, 4, -4])
 
     def test_filters_have_scales_of_their_own(self, tmp_path: Path) -> None:
         """As where a normalisation was folded into them: the smallest is near fp32, too."""
@@ -165,9 +165,9 @@ class TestAConv:
         smallest = evaluated(model, whole(model), feeds)["y"][:, 0]
         largest = np.abs(smallest).max()
         write_scales({"x": -5, "y": exponent(float(largest))}, tmp_path, scales_file())
-        found = run_whole(model, feeds)
-        assert_as_by_hand(model, found, feeds)
-        assert np.abs(found["y"][:, 0] - smallest).max() < 0.03 * largest
+        answers = run_whole(model, feeds)
+        assert_as_by_hand(model, answers, feeds)
+        assert np.abs(answers["y"][:, 0] - smallest).max() < 0.03 * largest
 
     def test_sums_to_be_added_to_others_are_handed_on_unrounded(self, tmp_path: Path) -> None:
         """As shards of input channels make them: one may be far beyond the range of what they come to together."""
@@ -184,20 +184,20 @@ class TestAConv:
         index = plain_index(model.graph, group_layers(model.graph))
         total = np.zeros_like(exact)
         for part in range(2):
-            its = Split((0, 0), "inputs", (16, 16), part)
-            shard = SplitStageModel(model, index, its, [its.span], block=0).model
-            found = run_whole(shard, {"x": image[:, 16 * part : 16 * part + 16]})[f"y#{part}"]
-            assert np.abs(found).max() > 100 * 127
-            total += found
+            split = Split((0, 0), "inputs", (16, 16), part)
+            shard = SplitStageModel(model, index, split, [split.span], block=0).model
+            sums = run_whole(shard, {"x": image[:, 16 * part : 16 * part + 16]})[f"y#{part}"]
+            assert np.abs(sums).max() > 100 * 127
+            total += sums
         np.testing.assert_array_equal(total, exact)
 
     def test_values_at_and_beyond_the_ends(self, tmp_path: Path) -> None:
         model = saved(network([helper.make_node("Relu", ["x"], ["y"])], {"x": (9,)}, {"y": (9,)}), tmp_path)
         write_scales({"x": -1, "y": -1}, tmp_path, scales_file())
         values = [0.25, 0.75, 1.25, 63.4, 63.75, 1e30, np.inf, -np.inf, -0.0]
-        found = run_whole(model, {"x": np.array(values, np.float32)})["y"]
-        np.testing.assert_array_equal(found, np.array([0, 1, 1, 63.5, 63.5, 63.5, 63.5, 0, 0], np.float32))
-        assert not np.signbit(found).any()
+        answer = run_whole(model, {"x": np.array(values, np.float32)})["y"]
+        np.testing.assert_array_equal(answer, np.array([0, 1, 1, 63.5, 63.5, 63.5, 63.5, 0, 0], np.float32))
+        assert not np.signbit(answer).any()
 
 
 def forked() -> onnx.ModelProto:
@@ -250,10 +250,10 @@ class TestSegments:
         model = scaled(network(nodes, {"x": (1, 4, 9, 9)}, {"y": (1, 8, 9, 9)}, {"w": weight(8, 4, 1, 1)}), tmp_path)
         feeds = random_feeds(model, whole(model))
         conv, relu = segment(model.graph, 0, 0, "npu"), segment(model.graph, 1, 1, "cpu")
-        made, found = empty_outputs(model, conv), empty_outputs(model, relu)
+        made, answers = empty_outputs(model, conv), empty_outputs(model, relu)
         build_session(model, conv, NPU).bind(feeds | made)(untimed)
-        build_session(model, relu, CPU).bind(made | found)(untimed)
-        assert found["y"].tobytes() == run_whole(model, feeds)["y"].tobytes()
+        build_session(model, relu, CPU).bind(made | answers)(untimed)
+        assert answers["y"].tobytes() == run_whole(model, feeds)["y"].tobytes()
         assert (made["a"] < 0).any()
 
     def test_scales_are_not_the_frame_s(self, tmp_path: Path) -> None:
@@ -262,10 +262,10 @@ class TestSegments:
         before = read_scales(tmp_path, scales_file())
         for factor in (1e-3, 1e3):
             feeds = {name: value * np.float32(factor) for name, value in random_feeds(model, whole(model)).items()}
-            found = run_whole(model, feeds)
-            assert_as_by_hand(model, found, feeds)
+            answers = run_whole(model, feeds)
+            assert_as_by_hand(model, answers, feeds)
         assert read_scales(tmp_path, scales_file()) == before == scaled(forked(), tmp_path).scales
-        assert np.abs(found["y"]).max() <= 127 * 2.0 ** model.scales["y"]
+        assert np.abs(answers["y"]).max() <= 127 * 2.0 ** model.scales["y"]
 
     @pytest.mark.parametrize(
         ("model", "said"),
@@ -275,9 +275,9 @@ class TestSegments:
         ],
     )
     def test_what_is_not_computed_in_int8(self, model: onnx.ModelProto, said: str, tmp_path: Path) -> None:
-        found = scaled(model, tmp_path)
+        scaled_model = scaled(model, tmp_path)
         with pytest.raises(ValueError, match=said):
-            build_session(found, whole(found), NPU)
+            build_session(scaled_model, whole(scaled_model), NPU)
 
     def test_a_model_whose_scales_have_not_been_found(self, tmp_path: Path) -> None:
         model = saved(forked(), tmp_path)
@@ -291,9 +291,9 @@ class TestScales:
         at_ends = [127 * 2.0**n for n in range(-90, 100)]
         beyond = list(map(float, np.nextafter(np.array(at_ends, np.float32), np.float32(np.inf))))
         for largest in (*at_ends, *beyond, *(10.0 ** rng.uniform(-30, 30, 1000))):
-            found = exponent(largest)
-            assert largest <= 127 * 2.0**found
-            assert largest > 127 * 2.0 ** (found - 1)
+            power = exponent(largest)
+            assert largest <= 127 * 2.0**power
+            assert largest > 127 * 2.0 ** (power - 1)
         assert [exponent(127.0), exponent(127.5), exponent(0.0)] == [0, 1, 0]
 
     def test_a_relu_has_one_scale(self, tmp_path: Path) -> None:
@@ -301,8 +301,8 @@ class TestScales:
         assert set(scaled_tensors(graph)) == {"x", "a", "b", "c", "d", "early", "e", "late", "y"}
         largest: dict[str, float] = {"x": 1, "a": 1000, "b": 100, "c": 1000, "d": 100, "early": 1000, "e": 100}
         largest |= {"late": math.nan, "y": math.inf}
-        found = tensor_exponents(graph, largest)
-        assert found == {"x": -6, "a": 0, "b": 0, "c": 3, "d": 3, "early": 3, "e": 3}
+        exponents = tensor_exponents(graph, largest)
+        assert exponents == {"x": -6, "a": 0, "b": 0, "c": 3, "d": 3, "early": 3, "e": 3}
 
 
 @pytest.fixture(scope="module")
@@ -317,17 +317,17 @@ class TestPlaced:
 
     def test_in_stages_what_numpy_makes_of_it(self, squeezenet: Compiled) -> None:
         graph, in_int8 = squeezenet.model.graph, capable(squeezenet.model.graph)
-        placement = ["npu" if its else "cpu" for its in in_int8]
+        placement = ["npu" if is_int8 else "cpu" for is_int8 in in_int8]
         placed = model_of(squeezenet, [CPU, NPU])
         inputs = inputs_of(squeezenet, seed=0)
-        found = []
+        outputs = []
         for cuts in ([], [9, 30, 52]):
             with arena_for(squeezenet) as arena:
                 put(arena, 0, inputs)
                 for run in groups_of(len(graph.operators), cuts):
                     placed.stage((run,), placement[run[0] : run[1] + 1]).on_slot(arena, 0)(untimed)
-                found.append(outputs_in(arena, 0, squeezenet))
-        one_stage, in_stages = found
+                outputs.append(outputs_in(arena, 0, squeezenet))
+        one_stage, in_stages = outputs
         model = CleanModel.read(squeezenet.model_folder)
         expected = computed_by_hand(model, inputs, in_int8)
         for name, value in one_stage.items():
@@ -339,12 +339,12 @@ class TestPlaced:
         """Of noise as large as elsewhere, most would be cut off in most stages, and fp32 be far from that."""
         placed = model_of(squeezenet, [CPU, NPU])
         in_int8 = capable(squeezenet.model.graph)
-        found = []
-        for first in (i for i, its in enumerate(in_int8) if its and not in_int8[i - 1]):
+        differences = []
+        for first in (i for i, is_int8 in enumerate(in_int8) if is_int8 and not in_int8[i - 1]):
             last = in_int8.index(False, first) - 1
-            found.append(placed.stage(((first, last),), ["npu"] * (last - first + 1)).difference)
-        assert min(found) > 0.01
-        assert np.median(found) < 0.1
+            differences.append(placed.stage(((first, last),), ["npu"] * (last - first + 1)).difference)
+        assert min(differences) > 0.01
+        assert np.median(differences) < 0.1
 
 
 def test_scales_are_found_once(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ class Line:
     depth: int = 0
     watch: LinkWatch = field(default_factory=LinkWatch)
     now_s: float = 100.0
-    told: list[tuple[float, LinkSpeed]] = field(default_factory=list)
+    reported: list[tuple[float, LinkSpeed]] = field(default_factory=list)
     sent: list[float] = field(default_factory=list)
     pinged_bytes: int = 0
     _pong: tuple[float, far.Pong] | None = None
@@ -58,12 +58,12 @@ class Line:
             self.watch.heard(at_s)
             seen = self.watch.pong(pong, at_s)
             if seen is not None:
-                self.told.append((at_s, seen))
+                self.reported.append((at_s, seen))
         ping = self.watch.next_ping(self.now_s)
         if ping is None:
             return
         message, tensors = ping
-        there_bytes, back_bytes = sum(its.nbytes for its in tensors), message.bytes_back
+        there_bytes, back_bytes = sum(tensor.nbytes for tensor in tensors), message.bytes_back
         self.pinged_bytes += there_bytes + back_bytes
         if message.number:
             assert not self._out, "it measures beside parts"
@@ -112,7 +112,7 @@ def close_to(seen: LinkSpeed, speed: LinkSpeed) -> None:
 def test_a_link_is_as_it_is_told(speed: LinkSpeed) -> None:
     line = Line(speed)
     line.run(20.0)
-    [(_, seen)] = line.told
+    [(_, seen)] = line.reported
     close_to(seen, speed)
     assert line.watch.is_measured
 
@@ -123,7 +123,7 @@ def test_nothing_is_sent_before_it_is_measured() -> None:
     line.run(0.01)
     assert line.frames == 0
     line.run(2.0)
-    assert line.told
+    assert line.reported
     assert line.frames > 10
 
 
@@ -133,10 +133,10 @@ def test_a_link_that_becomes_another_is_told_of_once(depth: int) -> None:
     line = Line(GIGABIT, depth=depth)
     line.run(15.0)
     for speed in (TENTH, GIGABIT):
-        line.told.clear()
+        line.reported.clear()
         line.speed, began_s = speed, line.now_s
         line.run(30.0)
-        [(at_s, seen)] = line.told
+        [(at_s, seen)] = line.reported
         close_to(seen, speed)
         assert at_s - began_s < (13.0 if depth == 0 else 4.0)
 
@@ -146,7 +146,7 @@ def test_neighbours_on_the_line_do_not_make_it_another() -> None:
     rng = random.Random(SEED)
     line = Line(GIGABIT, delay=lambda _: rng.choice((0.0, rng.uniform(0.0, 0.05))))
     line.run(300.0)
-    [(_, seen)] = line.told
+    [(_, seen)] = line.reported
     close_to(seen, GIGABIT)
 
 
@@ -181,7 +181,7 @@ def test_parts_that_are_late_for_no_fault_of_the_link_are_looked_into_ever_less(
         line.now_s += 0.05
         line.watch.part_ended(part, 0.0, line.now_s)
     assert 3 < looks < 20
-    assert len(line.told) == 1
+    assert len(line.reported) == 1
 
 
 def test_silence_is_a_hang_but_for_what_may_hold_up_the_line() -> None:
@@ -203,8 +203,8 @@ def test_a_host_that_is_busy_as_it_begins_does_not_make_a_link_fast() -> None:
     rng = random.Random(SEED)
     line = Line(GIGABIT, delay=lambda _: rng.choice((0.0, rng.uniform(0.0, 0.02), 0.02)))
     line.run(20.0)
-    assert line.told
-    for _, seen in line.told:
+    assert line.reported
+    for _, seen in line.reported:
         assert max(seen.there.bytes_per_s, seen.back.bytes_per_s) < 1.5 * GIGABIT.there.bytes_per_s
 
 
@@ -221,6 +221,6 @@ def test_parts_are_not_kept_back_for_as_long_as_a_hang(worse: LinkSpeed) -> None
         line.run(STEP_S)
         quiet_s = quiet_s + STEP_S if line.watch.wants_quiet(line.now_s) and not line.is_busy else 0.0
         longest_s = max(longest_s, quiet_s)
-    assert len(line.told) == 2
-    assert not line.told[-1][1].is_unlike(worse)
+    assert len(line.reported) == 2
+    assert not line.reported[-1][1].is_unlike(worse)
     assert longest_s < 4.0

@@ -35,11 +35,11 @@ def arena() -> Iterator[Arena]:
     arena.close()
 
 
-def frame(found: int, seed: int = 0) -> npt.NDArray[np.float32]:
-    """With `found` values that are not 0, each of either sign."""
+def frame(count: int, seed: int = 0) -> npt.NDArray[np.float32]:
+    """With `count` values that are not 0, each of either sign."""
     rng = np.random.default_rng(seed)
     values = np.zeros((1, SIZE), np.float32)
-    values[0, rng.choice(SIZE, found, replace=False)] = rng.choice([-1.0, 1.0], found)
+    values[0, rng.choice(SIZE, count, replace=False)] = rng.choice([-1.0, 1.0], count)
     return values
 
 
@@ -53,8 +53,8 @@ def test_each_frame_has_its_own_shapes(folder: Path, arena: Arena, works: list[t
     segments = [model.segment(work) for work in works]
     for segment in segments:
         segment.apart()(untimed)
-    for number, found in enumerate((3, 0, 64, 17, 1, 64, 0)):
-        slot, x = number % 2, frame(found, number)
+    for number, count in enumerate((3, 0, 64, 17, 1, 64, 0)):
+        slot, x = number % 2, frame(count, number)
         arena.view(slot, arena.layout.regions["x"])[...] = x
         for segment in segments:
             segment.on_slot(arena, slot)(untimed)

@@ -69,11 +69,11 @@ def times(
 @pytest.mark.parametrize("threads", [1, 2])
 def test_one_for_each_operator_and_the_heavy_one_takes_most(device: Device, threads: int, tmp_path: Path) -> None:
     model = saved(heavy_and_light(), tmp_path)
-    found = times(model, device, 0, 7, threads, heaviest=1)
-    assert len(found) == 8
-    assert min(found) >= 0
-    assert found[1] == max(found)
-    assert found[1] > 10 * found[5]
+    times_s = times(model, device, 0, 7, threads, heaviest=1)
+    assert len(times_s) == 8
+    assert min(times_s) >= 0
+    assert times_s[1] == max(times_s)
+    assert times_s[1] > 10 * times_s[5]
 
 
 @pytest.mark.parametrize("device", ENGINES)
@@ -86,22 +86,22 @@ def test_a_fused_operators_time_is_its_hosts(device: Device, tmp_path: Path) -> 
 @pytest.mark.parametrize("device", ENGINES)
 def test_operators_are_numbered_from_the_segments_first(device: Device, tmp_path: Path) -> None:
     model = saved(heavy_and_light(), tmp_path)
-    found = times(model, device, 1, 3, heaviest=0)
-    assert len(found) == 3
-    assert max(found) == found[0] > 0
+    times_s = times(model, device, 1, 3, heaviest=0)
+    assert len(times_s) == 3
+    assert max(times_s) == times_s[0] > 0
 
 
 @pytest.mark.parametrize("device", ENGINES)
 def test_a_real_networks_convolutions_take_most(device: Device, tmp_path: Path) -> None:
     model = saved_file(zoo_path("squeezenet"), tmp_path)
     operators = model.graph.operators
-    found = times(model, device, 0, len(operators) - 1)
+    times_s = times(model, device, 0, len(operators) - 1)
     by_type: dict[str, float] = {}
-    for operator, time_s in zip(operators, found, strict=True):
+    for operator, time_s in zip(operators, times_s, strict=True):
         by_type[operator.op_type] = by_type.get(operator.op_type, 0.0) + time_s
-    assert by_type["Conv"] > 0.5 * sum(found)
+    assert by_type["Conv"] > 0.5 * sum(times_s)
     convolutions = [i for i, operator in enumerate(operators) if operator.op_type == "Conv"]
-    assert all(found[i] > 0 for i in convolutions)
+    assert all(times_s[i] > 0 for i in convolutions)
 
 
 def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_a_product_that_takes_in_what_surrounds_it_keeps_its_time(device: Device
     ]
     weights = {"w": weight(512, 512), "v": weight(512)}
     model = saved(network(nodes, {"x": (1, 512, 64)}, {"y": (1, 64, 64)}, weights), tmp_path)
-    found = times(model, device, 0, 5, heaviest=1)
-    assert max(found) == found[1]
-    assert found[2] == 0
-    assert found[4] > 0
+    times_s = times(model, device, 0, 5, heaviest=1)
+    assert max(times_s) == times_s[1]
+    assert times_s[2] == 0
+    assert times_s[4] > 0

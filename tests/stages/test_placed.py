@@ -106,11 +106,11 @@ def outputs_in(arena: Arena, slot: int, compiled: Compiled) -> Arrays:
     return {s.name: arena.view(slot, arena.layout.regions[s.name]).copy() for s in compiled.index.outputs}
 
 
-def assert_close(found: Arrays, expected: Arrays) -> None:
-    assert found.keys() == expected.keys()
+def assert_close(answers: Arrays, expected: Arrays) -> None:
+    assert answers.keys() == expected.keys()
     for name, value in expected.items():
         assert value.std() > 0
-        np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-4 * np.abs(value).max(), err_msg=name)
+        np.testing.assert_allclose(answers[name], value, rtol=1e-3, atol=1e-4 * np.abs(value).max(), err_msg=name)
 
 
 def check(
@@ -273,9 +273,9 @@ class TestTimes:
         with arena_for(compiled) as arena:
             put(arena, 0, inputs_of(compiled, 0))
             for first, last, fused, alone in ((0, 1, 1, 0), (0, 3, 2, 0), (2, 3, 1, 0), (0, 2, 1, 1)):
-                found = model.stage(((first, last),), ["adder"] * (last - first + 1)).on_slot(arena, 0)(untimed)
-                assert found == place_stage(graph, first, last, costs).segments_s
-                assert found[0] == pytest.approx(6e-3 + fused * (0.25e-3 + 8e-5) + alone * 0.25e-3)
+                segments_s = model.stage(((first, last),), ["adder"] * (last - first + 1)).on_slot(arena, 0)(untimed)
+                assert segments_s == place_stage(graph, first, last, costs).segments_s
+                assert segments_s[0] == pytest.approx(6e-3 + fused * (0.25e-3 + 8e-5) + alone * 0.25e-3)
         with pytest.raises(ValueError, match="cannot run operators 1 to 2"):
             model.stage(((1, 2),), ["adder"] * 2)
 

@@ -44,16 +44,16 @@ def test_in_batches_of_any_size(
     """Every partition is timed on every device, and progress only grows."""
     monkeypatch.setattr("stages.jobs.profile_partitions._MOST_SESSIONS", most_sessions)
     monkeypatch.setattr("stages.jobs.profile_partitions._MOST_BYTES", most_bytes)
-    told: list[Progress] = []
+    progress: list[Progress] = []
     compiled = compile_model(residual(tmp_path), plain="heavy")
     partitions = ((0,), (0, 1), (2,), (3, 4, 5), (7,))
     job = job_of(compiled, *partitions)
-    times = time_partitions(job, told.append).times
+    times = time_partitions(job, progress.append).times
     assert [len(row) for row in times] == [2] * len(partitions)
     assert all(
         time is not None and time.cpu_s > 0 and time.wall_s > 0 and 3 <= time.runs <= 4 for row in times for time in row
     )
-    ratios = [its.done_ratio for its in told]
+    ratios = [report.done_ratio for report in progress]
     assert ratios == sorted(ratios)
     assert ratios[-1] == pytest.approx(1)
     graph = compiled.model.graph
@@ -67,8 +67,8 @@ def test_in_batches_of_any_size(
 def test_what_an_engine_does_not_know_has_no_time(tmp_path: Path) -> None:
     compiled = compile_model(write(odd_network(), tmp_path), plain="heavy")
     job = job_of(compiled, (0,), (1,), (0, 1), openvino=True)
-    found = [[time is not None for time in row] for row in time_partitions(job, lambda _: None).times]
-    assert found == [[True, True], [True, False], [True, False]]
+    are_timed = [[time is not None for time in row] for row in time_partitions(job, lambda _: None).times]
+    assert are_timed == [[True, True], [True, False], [True, False]]
 
 
 @WITHOUT_OPENVINO
@@ -82,8 +82,8 @@ def test_what_an_engine_computes_wrong_has_no_time(
     types = [operator.op_type for operator in compiled.model.graph.operators]
     floats = next(i for i, op_type in enumerate(types) if op_type in ("Relu", "Mul"))
     job = job_of(compiled, (types.index(compared),), (floats,), openvino=True)
-    found = [[time is not None for time in row] for row in time_partitions(job, lambda _: None).times]
-    assert found == [[True, False], [True, True]]
+    are_timed = [[time is not None for time in row] for row in time_partitions(job, lambda _: None).times]
+    assert are_timed == [[True, False], [True, True]]
 
 
 @pytest.mark.parametrize("operators", [(0,), (2, 3), (2, 3, 4), (0, 4), (5, 7), tuple(range(8))])
@@ -91,15 +91,15 @@ def test_operators_as_a_model_of_their_own(tmp_path: Path, operators: tuple[int,
     """It computes what they do in the whole one, wherever they stand there."""
     model = saved(branching(), tmp_path)
     everything = whole(model)
-    found = random_feeds(model, everything)
+    values = random_feeds(model, everything)
     for i in range(len(model.graph.operators)):
         alone = segment(model.graph, i, i, "a")
-        found |= evaluated(model, alone, {name: found[name] for name in alone.inputs})
+        values |= evaluated(model, alone, {name: values[name] for name in alone.inputs})
     part = model.part(operators)
-    assert [its.name for its in part.graph.operators] == [model.graph.operators[i].name for i in operators]
-    its = segment(part.graph, 0, len(operators) - 1, "a")
-    assert its.inputs == tuple(tensor.name for tensor in part.graph.inputs)
-    answers = evaluated(part, its, {name: found[name] for name in its.inputs})
-    assert answers.keys() == {*its.outputs} == {tensor.name for tensor in part.graph.outputs}
+    assert [operator.name for operator in part.graph.operators] == [model.graph.operators[i].name for i in operators]
+    cut = segment(part.graph, 0, len(operators) - 1, "a")
+    assert cut.inputs == tuple(tensor.name for tensor in part.graph.inputs)
+    answers = evaluated(part, cut, {name: values[name] for name in cut.inputs})
+    assert answers.keys() == {*cut.outputs} == {tensor.name for tensor in part.graph.outputs}
     for name, value in answers.items():
-        np.testing.assert_allclose(value, found[name], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(value, values[name], rtol=1e-4, atol=1e-5)

@@ -135,9 +135,9 @@ def _in_stages(compiled: Compiled, inputs: Arrays, stages: Sequence[Sequence[Spa
         arena.view(0, arena.layout.regions[name])[...] = value
     for work in stages:
         model.segment(work).on_slot(arena, 0)(untimed)
-    found = {spec.name: arena.view(0, arena.layout.regions[spec.name]).copy() for spec in compiled.index.outputs}
+    answers = {spec.name: arena.view(0, arena.layout.regions[spec.name]).copy() for spec in compiled.index.outputs}
     arena.close()
-    return found
+    return answers
 
 
 def chain(compiled: Compiled, cuts: Sequence[int]) -> list[list[Span]]:
@@ -158,10 +158,10 @@ def check_answers(compiled: Compiled, inputs: Arrays, *plans: Sequence[Sequence[
     expected = whole(compiled, inputs)
     assert all(value.std() > 0 for value in expected.values())
     for stages in plans:
-        found = _in_stages(compiled, inputs, stages)
-        assert expected.keys() == found.keys()
+        answers = _in_stages(compiled, inputs, stages)
+        assert expected.keys() == answers.keys()
         for name in expected:
-            np.testing.assert_array_equal(found[name], expected[name], err_msg=f"{name} of {stages}")
+            np.testing.assert_array_equal(answers[name], expected[name], err_msg=f"{name} of {stages}")
 
 
 def random_stages(compiled: Compiled, count: int, rng: random.Random) -> list[list[Span]]:

@@ -76,9 +76,9 @@ class TestFp32:
     def test_as_the_reference_has_it(self, device: Device, threads: int, tmp_path: Path) -> None:
         model = saved(branching(), tmp_path)
         feeds = random_feeds(model, whole(model))
-        found = run_placed(model, [device] * 8, feeds, threads)
+        answers = run_placed(model, [device] * 8, feeds, threads)
         for name, expected in evaluated(model, whole(model), feeds).items():
-            np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(answers[name], expected, rtol=1e-4, atol=1e-5)
 
     @needs_openvino
     @pytest.mark.parametrize("period", [1, 2, 3])
@@ -86,9 +86,9 @@ class TestFp32:
         """Segments of several inputs and outputs, plain tensors between engines."""
         model = saved(branching(), tmp_path)
         feeds = random_feeds(model, whole(model))
-        found = run_placed(model, [(ORT, OPENVINO)[i // period % 2] for i in range(8)], feeds)
+        answers = run_placed(model, [(ORT, OPENVINO)[i // period % 2] for i in range(8)], feeds)
         for name, expected in evaluated(model, whole(model), feeds).items():
-            np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(answers[name], expected, rtol=1e-4, atol=1e-5)
 
     @pytest.mark.parametrize("device", EXACT, ids=by_name)
     def test_a_real_network_in_halves(self, device: Device, tmp_path: Path) -> None:
@@ -97,9 +97,9 @@ class TestFp32:
         half = len(model.graph.operators) // 2
         other = Device("other", "test", device.engine, "other", "fp32")
         placement = [device if i < half else other for i in range(len(model.graph.operators))]
-        found = run_placed(model, placement, feeds)
+        answers = run_placed(model, placement, feeds)
         for name, expected in evaluated(model, whole(model), feeds).items():
-            np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(answers[name], expected, rtol=1e-4, atol=1e-6)
             assert expected.std() > 0
 
 
@@ -138,18 +138,18 @@ class TestBinding:
         model = saved(branching(), tmp_path)
         cut = whole(model)
         session = build_session(model, cut, device)
-        found = []
+        bindings = []
         for seed in (1, 2):
             feeds, outputs = random_feeds(model, cut, seed), empty_outputs(model, cut)
-            found.append((session.bind(feeds | outputs), outputs))
-        for run, _ in found:
+            bindings.append((session.bind(feeds | outputs), outputs))
+        for run, _ in bindings:
             run(untimed)
-        (_, one), (_, other) = found
-        assert all((one[name] != other[name]).any() for name in cut.outputs)
-        before = {name: value.copy() for name, value in one.items()}
-        found[0][0](untimed)
+        (_, first), (_, other) = bindings
+        assert all((first[name] != other[name]).any() for name in cut.outputs)
+        before = {name: value.copy() for name, value in first.items()}
+        bindings[0][0](untimed)
         for name, value in before.items():
-            np.testing.assert_array_equal(one[name], value)
+            np.testing.assert_array_equal(first[name], value)
 
     @pytest.mark.parametrize("device", EXACT, ids=by_name)
     def test_arrays_that_do_not_fit_are_refused(self, device: Device, tmp_path: Path) -> None:
@@ -237,9 +237,9 @@ class TestBfloat16:
 
     @pytest.mark.parametrize("shape", [(), (0,), (2, 3)])
     def test_rounding_keeps_shape_and_datatype(self, shape: tuple[int, ...]) -> None:
-        found = rounded(np.full(shape, 1.001, np.float32))
-        assert (found.shape, found.dtype) == (shape, np.dtype("f"))
-        assert (found == 1.0).all()
+        values = rounded(np.full(shape, 1.001, np.float32))
+        assert (values.shape, values.dtype) == (shape, np.dtype("f"))
+        assert (values == 1.0).all()
 
     def test_specials(self) -> None:
         values = np.array([np.nan, np.inf, -np.inf, -0.0, np.finfo(np.float32).max], np.float32)
@@ -263,11 +263,11 @@ class TestBfloat16:
         tiny = network(nodes, {"x": (4, 32, 32)}, {"c": (4, 32, 32), "y": (4, 32, 32)}, weights, opset=opset)
         model = saved(of_integers(tiny), tmp_path)
         feeds: Arrays = {"x": np.random.default_rng(1).integers(-600, 600, (4, 32, 32)).astype(np.float32)}
-        found = run_placed(model, [ORT_BF16] * 6, feeds)
+        answers = run_placed(model, [ORT_BF16] * 6, feeds)
         exact = evaluated(model, whole(model), feeds)
         for name, expected in rounded_by_hand(model, feeds).items():
-            np.testing.assert_array_equal(found[name], expected)
-            assert np.mean(found[name] != rounded(exact[name])) > 0.1
+            np.testing.assert_array_equal(answers[name], expected)
+            assert np.mean(answers[name] != rounded(exact[name])) > 0.1
 
     def test_ties_infinities_and_nan_in_the_engine(self, tmp_path: Path) -> None:
         nodes = [helper.make_node("Mul", ["x", "two"], ["y"])]
@@ -275,21 +275,21 @@ class TestBfloat16:
         tie = 2.0**-8
         values = [1 + tie, 1 + 3 * tie, -1 - tie, 1 + tie + 2**-20, np.inf, -np.inf, np.nan, 1e-40, 3.4e38]
         feeds: Arrays = {"x": np.array(values, np.float32)}
-        found = run_placed(model, [ORT_BF16], feeds)["y"]
-        np.testing.assert_array_equal(found, rounded(rounded(feeds["x"]) * np.float32(2)))
-        np.testing.assert_array_equal(found[:4], np.array([2.0, 2 + 8 * tie, -2.0, 2 + 4 * tie]))
+        answer = run_placed(model, [ORT_BF16], feeds)["y"]
+        np.testing.assert_array_equal(answer, rounded(rounded(feeds["x"]) * np.float32(2)))
+        np.testing.assert_array_equal(answer[:4], np.array([2.0, 2 + 8 * tie, -2.0, 2 + 4 * tie]))
 
     @pytest.mark.parametrize("opset", [12, 17])
     def test_a_layer_norm_is_rounded_inside(self, opset: int, tmp_path: Path) -> None:
         """The engine would fuse its nine operators into one, and round once."""
         model = saved(layer_norm(opset), tmp_path)
         feeds = random_feeds(model, whole(model))
-        found = run_placed(model, [ORT_BF16] * len(model.graph.operators), feeds)["y"]
+        answer = run_placed(model, [ORT_BF16] * len(model.graph.operators), feeds)["y"]
         expected = rounded_by_hand(model, feeds)["y"]
         exact = evaluated(model, whole(model), feeds)["y"]
         # A mean may be summed in another order, and then be rounded to the neighbour.
-        assert np.mean(found == expected) > 0.9
-        assert np.mean(found == rounded(exact)) < 0.9
+        assert np.mean(answer == expected) > 0.9
+        assert np.mean(answer == rounded(exact)) < 0.9
 
     @pytest.mark.parametrize("device", REALLY_BF16, ids=by_name)
     def test_a_real_network_is_near_fp32_and_not_the_same(self, device: Device, tmp_path: Path) -> None:

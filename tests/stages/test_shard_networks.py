@@ -44,8 +44,8 @@ def operators_of(node_layers: Sequence[int], first: int, last: int) -> list[int]
 
 def ways(graph: Graph, node_layers: Sequence[int], first: int, last: int) -> list[Splittable]:
     operators = operators_of(node_layers, first, last)
-    found = (splittable(graph, operators, first, last, axis) for axis in AXES)
-    return [way for way in found if not isinstance(way, str)]
+    candidates = (splittable(graph, operators, first, last, axis) for axis in AXES)
+    return [way for way in candidates if not isinstance(way, str)]
 
 
 @pytest.mark.parametrize("form", ["cleaned", "optimised"])
@@ -63,9 +63,9 @@ def test_random_networks_with_several_split_layers(seeds: range, form: Form, tmp
         while first < layer_count:
             last = min(first + rng.choice((0, 0, 1, 2)), layer_count - 1)
             operators = operators_of(node_layers, first, last)
-            found = ways(graph, node_layers, first, last) if operators else []
-            if found:
-                way = rng.choice(found)
+            choices = ways(graph, node_layers, first, last) if operators else []
+            if choices:
+                way = rng.choice(choices)
                 shares = random_shares(way.units, way.block, rng)
                 assert shares is not None
                 made |= whole.split(operators, way.axis, shares, made)[1]

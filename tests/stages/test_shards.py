@@ -122,9 +122,9 @@ def test_channels_that_have_become_rows(padding: int, tmp_path: Path) -> None:
     made, pads = (1, 6, 6 + 2 * padding, 5), [padding, 0, padding, 0]
     drawn.add("MaxPool", [drawn.name], made, kernel_shape=[3, 1], pads=pads)
     whole = Whole(drawn.model(), tmp_path)
-    found = splittable(whole.graph, range(3), 0, 0, "channels")
-    assert isinstance(found, Splittable)
-    assert found.joined == (padding == 0)
+    way = splittable(whole.graph, range(3), 0, 0, "channels")
+    assert isinstance(way, Splittable)
+    assert way.joined == (padding == 0)
     for seed in range(4):
         assert not _check_split(whole, "channels", seed)
 
@@ -132,18 +132,16 @@ def test_channels_that_have_become_rows(padding: int, tmp_path: Path) -> None:
 def _check_split(whole: Whole, axis: Axis, seed: int, *, summed: bool | None = None) -> str:
     """Split all that there is, in random shares; why it cannot be, if so."""
     operators = range(len(whole.graph.operators))
-    found = splittable(whole.graph, operators, 0, 0, axis)
-    if isinstance(found, str):
-        return found
-    assert summed is None or found.summed == summed
-    shares = random_shares(found.units, found.block, random.Random(seed))
+    way = splittable(whole.graph, operators, 0, 0, axis)
+    if isinstance(way, str):
+        return way
+    assert summed is None or way.summed == summed
+    shares = random_shares(way.units, way.block, random.Random(seed))
     assert shares is not None
     split, made = whole.split(operators, axis, shares)
     assert split.shares == shares
     kinds = {operator.op_type for operator in whole.graph.operators}
-    exact = (
-        axis in ("channels", "groups") and not found.summed and min(shares) > 1 and kinds.isdisjoint(_ROUNDS_BY_SIZE)
-    )
+    exact = axis in ("channels", "groups") and not way.summed and min(shares) > 1 and kinds.isdisjoint(_ROUNDS_BY_SIZE)
     check(whole, made, [tensor.name for tensor in whole.graph.outputs], exact=exact)
     return ""
 

@@ -114,8 +114,8 @@ def in_shards(compiled: Compiled, arena: Arena, inputs: Arrays, split: Splittabl
         model.segment([(0, split.first - 1)]).on_slot(arena, 1)(untimed)
     span = split.first, split.last
     for part in reversed(range(len(shares))):
-        its = Split(span, split.axis, tuple(shares), part)
-        split_segment(folder, index, [span], its).on_slot(arena, 1)(untimed)
+        shard = Split(span, split.axis, tuple(shares), part)
+        split_segment(folder, index, [span], shard).on_slot(arena, 1)(untimed)
     if split.joined or split.summed:
         join = Split(span, split.axis, tuple(shares), len(shares))
         split_segment(folder, index, [(split.first, last)], join).on_slot(arena, 1)(untimed)
@@ -134,10 +134,10 @@ def check(compiled: Compiled, splits: Sequence[Splittable], rng: random.Random) 
     with arena_of(compiled) as arena:
         for split in splits:
             shares = random_shares(split, rng.randint(2, 4), rng)
-            found = in_shards(compiled, arena, inputs, split, shares)
+            answers = in_shards(compiled, arena, inputs, split, shares)
             for name, value in expected.items():
                 np.testing.assert_allclose(
-                    found[name], value, rtol=1e-4, atol=2e-5 * np.abs(value).max(), err_msg=f"{split} {shares}"
+                    answers[name], value, rtol=1e-4, atol=2e-5 * np.abs(value).max(), err_msg=f"{split} {shares}"
                 )
 
 

@@ -129,13 +129,13 @@ def test_a_stage_of_two_runs_of_layers(tmp_path: Path, devices: Sequence[Device]
 
 def threads_of(pid: int) -> dict[int, tuple[set[int], int, float]]:
     """Thread -> the cores that it may use, its niceness, the CPU seconds that it has taken."""
-    found = {}
+    threads = {}
     for tid in (int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()):
         with contextlib.suppress(OSError):  # it has ended meanwhile
             cores, niceness = os.sched_getaffinity(tid), os.getpriority(os.PRIO_PROCESS, tid)
             ran_ns = int(Path(f"/proc/{pid}/task/{tid}/schedstat").read_text().split()[0])
-            found[tid] = (cores, niceness, ran_ns / 1e9)
-    return found
+            threads[tid] = (cores, niceness, ran_ns / 1e9)
+    return threads
 
 
 @two_cores

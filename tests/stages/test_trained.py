@@ -35,9 +35,9 @@ def text_in(compiled: Compiled) -> Arrays:
 
 def check_against_plain_onnx_runtime(name: str, compiled: Compiled, inputs: Arrays) -> None:
     plain = run(onnx.load(zoo_path(name)), inputs)
-    for found, expected in zip(whole(compiled, inputs).values(), plain, strict=True):
+    for answer, expected in zip(whole(compiled, inputs).values(), plain, strict=True):
         assert expected.max() > 0.5  # it has seen something
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(answer, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(TRAINED))

@@ -97,15 +97,15 @@ def compiled_tiny(model: onnx.ModelProto, folder: Path) -> Compiled:
 
 @pytest.mark.parametrize("threads", sorted({1, min(2, len(usable_cores()))}))
 def test_engines_agree_and_are_timed_in_turns(threads: int, tmp_path: Path) -> None:
-    found = tried(job_of(compile_model(residual(tmp_path)), threads))
-    assert [trial.engine for trial in found.engines] == list(EXACT)
-    assert usable(found) == tuple(EXACT)
-    for trial in found.engines:
+    trials = tried(job_of(compile_model(residual(tmp_path)), threads))
+    assert [trial.engine for trial in trials.engines] == list(EXACT)
+    assert usable(trials) == tuple(EXACT)
+    for trial in trials.engines:
         (time,) = trial.times
         assert time.threads == threads
         assert time.runs >= 3
         assert min(time.wall_s, time.cpu_s, trial.build_s, trial.private_bytes) > 0
-    right, *others = found.engines
+    right, *others = trials.engines
     assert (right.difference, right.unlike) == (None, None)
     assert all(trial.difference is not None and trial.difference < 1e-5 for trial in others)
 
@@ -121,9 +121,9 @@ def test_runs_of_several_frames_are_timed_on_each_engine(tmp_path: Path) -> None
 def test_a_network_that_mixes_frames_has_no_runs_of_several(tmp_path: Path) -> None:
     """Forced on it here, it is seen by its answers, and the engine stays usable."""
     mean = helper.make_node("ReduceMean", ["x"], ["y"], axes=[0], keepdims=1)
-    found = tried(job_of(compiled_tiny(network([mean], {"x": [1, 3, 4, 4]}, {"y": [1, 3, 4, 4]}), tmp_path), batch=4))
-    assert usable(found)[0] == "onnxruntime"
-    assert not any(trial.batch_times for trial in found.engines)
+    trials = tried(job_of(compiled_tiny(network([mean], {"x": [1, 3, 4, 4]}, {"y": [1, 3, 4, 4]}), tmp_path), batch=4))
+    assert usable(trials)[0] == "onnxruntime"
+    assert not any(trial.batch_times for trial in trials.engines)
 
 
 @pytest.mark.skipif(not has_bfloat16(), reason="this processor has neither AVX-512 BF16 nor AMX")
@@ -142,9 +142,9 @@ def test_a_model_in_several_shapes_is_tried_in_each(tmp_path: Path) -> None:
     path = write(network(nodes, {"x": [1, 4, "h", 8]}, {"y": [1, 4, "h", 8]}, {"w": weight(4, 4, 3, 3)}), tmp_path)
     both = compile_shapes(path, [InputSizes({"h": 8}), InputSizes({"h": 16})])
     assert len(job_of(both).folders) == 2
-    found = tried(job_of(both))
-    assert [len(trial.times) for trial in found.engines] == [1, 1]
-    assert usable(found) == tuple(EXACT)
+    trials = tried(job_of(both))
+    assert [len(trial.times) for trial in trials.engines] == [1, 1]
+    assert usable(trials) == tuple(EXACT)
 
 
 @WITHOUT_OPENVINO
@@ -208,9 +208,9 @@ def test_a_process_that_dies_of_runs_of_several_frames_costs_its_engine_those_al
         return ask(process, message, answer)
 
     monkeypatch.setattr(_Process, "ask", killed_first)
-    found = tried(job_of(compile_model(residual(tmp_path)), batch=4))
-    assert usable(found) == tuple(EXACT)
-    for trial in found.engines:
+    trials = tried(job_of(compile_model(residual(tmp_path)), batch=4))
+    assert usable(trials) == tuple(EXACT)
+    for trial in trials.engines:
         assert trial.times[0].runs >= 3
         assert not trial.batch_times
 
@@ -261,9 +261,9 @@ def test_other_answers_are_not_right_however_fast(tmp_path: Path) -> None:
         model = network(nodes, {"x": [1, 4, 8, 8]}, {"y": [1, 4, 8, 8]}, weights)
         models.append(compiled_tiny(model, folder))
     folders = (str(models[1].model_folder), str(models[0].engine_folder))
-    found = tried(job_of(models[0], folders=(folders,)))
-    right, other = found.engines
-    assert usable(found) == ("onnxruntime",)
+    trials = tried(job_of(models[0], folders=(folders,)))
+    right, other = trials.engines
+    assert usable(trials) == ("onnxruntime",)
     assert other.difference is not None
     assert other.difference > 0.1
     assert (len(right.times), other.times) == (1, ())
@@ -274,9 +274,9 @@ def test_other_answers_are_not_right_however_fast(tmp_path: Path) -> None:
 def test_integers_that_an_engine_saturates_are_not_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On processors without VNNI; on others OpenVINO can be kept from it."""
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-    found = tried(job_of(compiled_tiny(qdq_network(), tmp_path)))
-    assert usable(found) == ("onnxruntime",)
-    assert "answers differ by" in why_not(found.engines[1])
+    trials = tried(job_of(compiled_tiny(qdq_network(), tmp_path)))
+    assert usable(trials) == ("onnxruntime",)
+    assert "answers differ by" in why_not(trials.engines[1])
 
 
 @REAL
@@ -284,8 +284,8 @@ def test_integers_that_an_engine_saturates_are_not_for_it(tmp_path: Path, monkey
 def test_a_detector_that_sees_nothing_tells_rounding_from_errors() -> None:
     """Its answers to noise are near 0, where an engine has hardly a digit right."""
     small = InputSizes({"height": 64, "width": 128})
-    found = tried(job_of(compile_model(zoo_path("text_detector"), small)))
-    assert usable(found) == tuple(EXACT)
+    trials = tried(job_of(compile_model(zoo_path("text_detector"), small)))
+    assert usable(trials) == tuple(EXACT)
 
 
 def test_where_onnxruntime_fails_nothing_is_told(tmp_path: Path) -> None:
@@ -296,6 +296,6 @@ def test_where_onnxruntime_fails_nothing_is_told(tmp_path: Path) -> None:
 def test_beside_a_busy_daemon_times_are_given_up_and_answers_are_not(tmp_path: Path) -> None:
     compiled = compile_model(residual(tmp_path))
     with busy(CORE), busy(CORE):
-        found = tried(job_of(compiled, undisturbed=True, budget_s=2.0, min_rounds=5))
-    assert all(trial.times == () and trial.runs for trial in found.engines)
-    assert all(trial.difference is not None for trial in found.engines[1:])
+        trials = tried(job_of(compiled, undisturbed=True, budget_s=2.0, min_rounds=5))
+    assert all(trial.times == () and trial.runs for trial in trials.engines)
+    assert all(trial.difference is not None for trial in trials.engines[1:])

@@ -25,9 +25,9 @@ def test_a_worker_imports_what_it_needs_and_has_no_threads_but_its_own(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     child = start_child("started", stdout=subprocess.PIPE)
     assert child.stdout is not None
-    found = json.loads(child.stdout.readline())
+    report = json.loads(child.stdout.readline())
     child.end()
-    roots = {module.partition(".")[0] for module in found["modules"]}
+    roots = {module.partition(".")[0] for module in report["modules"]}
     assert {"numpy", "onnxruntime"} <= roots
     assert not roots & {"onnx", "google", "openvino", "scipy", "zmq", "typer", "prometheus_client"}
-    assert found["threads"] == 1
+    assert report["threads"] == 1

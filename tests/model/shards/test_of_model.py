@@ -18,12 +18,12 @@ NETWORK = graph_of(
 
 def test_every_layer_and_every_pair_is_looked_at_along_every_axis() -> None:
     splits, kept = of_model.splits_of(NETWORK, (0, 1), (0,), (576, 576))
-    found = {(its.first, its.last, its.axis) for its in splits}
-    assert {(layer, layer, axis) for layer in (0, 1) for axis in AXES} <= found | {
-        (its.first, its.last, its.axis) for its in kept
+    ways = {(way.first, way.last, way.axis) for way in splits}
+    assert {(layer, layer, axis) for layer in (0, 1) for axis in AXES} <= ways | {
+        (way.first, way.last, way.axis) for way in kept
     }
-    assert {(0, 1, "channels"), (0, 1, "rows")} <= found
-    assert all(0 < its.join_part < 1 for its in splits if its.summed)
+    assert {(0, 1, "channels"), (0, 1, "rows")} <= ways
+    assert all(0 < way.join_part < 1 for way in splits if way.summed)
 
 
 def test_a_network_that_cannot_be_followed_is_kept_whole_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,6 +33,6 @@ def test_a_network_that_cannot_be_followed_is_kept_whole_and_says_why(monkeypatc
     monkeypatch.setattr(of_model, "splittable", stumbles)
     splits, kept = of_model.splits_of(NETWORK, (0, 1), (0,), (576, 576))
     assert splits == ()
-    assert {its.reason for its in kept} == {
+    assert {way.reason for way in kept} == {
         "its operators could not be followed (IndexError: tuple index out of range)"
     }

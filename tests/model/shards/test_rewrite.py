@@ -63,14 +63,14 @@ def ends_of_join(graph: Graph, split: SplitRun) -> tuple[list[str], list[str]]:
 
 def steps(graph: Graph, axis: Axis, shares: tuple[int, ...], part: int) -> dict[str, ShardOperator]:
     """By the name of the operator."""
-    found = split_run(graph, range(len(graph.operators)), axis, shares).shards[part].steps
-    return {graph.operators[its.index].name: its for its in found if isinstance(its, ShardOperator)}
+    shard_steps = split_run(graph, range(len(graph.operators)), axis, shares).shards[part].steps
+    return {graph.operators[step.index].name: step for step in shard_steps if isinstance(step, ShardOperator)}
 
 
 def refusal(graph: Graph, axis: Axis) -> str:
-    found = splittable(graph, range(len(graph.operators)), 0, 0, axis)
-    assert isinstance(found, str)
-    return found
+    reason = splittable(graph, range(len(graph.operators)), 0, 0, axis)
+    assert isinstance(reason, str)
+    return reason
 
 
 def test_filters_are_kept_apart_until_something_needs_them_all() -> None:
@@ -94,11 +94,12 @@ def test_partial_sums_have_the_bias_once_and_no_activation() -> None:
     split = split_run(graph, range(4), "inputs", (3, 4, 1))
     assert [shard.makes for shard in split.shards] == [(Excerpt(f"c#{part}"),) for part in range(3)]
     assert [shard.reads[0].slice for shard in split.shards] == [Slice(1, 0, 3), Slice(1, 3, 4), Slice(1, 7, 1)]
-    assert [any(its.name == "b" for its in shard.constants.values()) for shard in split.shards] == [True, False, False]
+    has_bias = [any(excerpt.name == "b" for excerpt in shard.constants.values()) for shard in split.shards]
+    assert has_bias == [True, False, False]
     assert split.join.operators == (1, 2, 3)
     assert split.join.sum is not None
     assert (split.join.sum.tensor, split.join.sum.parts) == ("c", ("c#0", "c#1", "c#2"))
-    assert [its.op_type for its in join_graph(graph, split).operators] == ["Sum", "Relu", "MaxPool", "Softmax"]
+    assert [node.op_type for node in join_graph(graph, split).operators] == ["Sum", "Relu", "MaxPool", "Softmax"]
 
 
 def test_rows_have_a_halo_and_padding_at_the_edges_alone() -> None:
@@ -121,9 +122,9 @@ def test_padding_that_follows_from_the_size_is_made_explicit(how: str, expected:
         {"y": (1, 4, size, size)},
         {"w": (4, 3, 4, 4)},
     )
-    found = steps(graph, "rows", (2, size - 2), 0)["y"]
-    assert found.attributes["pads"] == expected
-    assert "auto_pad" in found.without
+    step = steps(graph, "rows", (2, size - 2), 0)["y"]
+    assert step.attributes["pads"] == expected
+    assert "auto_pad" in step.without
 
 
 def test_a_pair_is_filters_first_and_then_inputs_on_the_same_shares() -> None:
@@ -139,8 +140,8 @@ def test_a_pair_is_filters_first_and_then_inputs_on_the_same_shares() -> None:
         {"a": (1, 6, 3, 3), "b": (1, 6, 3, 3), "f": (1, 54), "g": (1, 10), "y": (1, 10)},
         {"w": (6, 4, 1, 1), "d": (6, 1, 3, 3), "m": (10, 54), "n": (10,)},
     )
-    found = splittable(graph, range(5), 0, 2, "channels")
-    assert found == Splittable(0, 2, "channels", 6, 1, ("g",), summed=True, joined=True)
+    way = splittable(graph, range(5), 0, 2, "channels")
+    assert way == Splittable(0, 2, "channels", 6, 1, ("g",), summed=True, joined=True)
     shard = split_run(graph, range(5), "channels", (2, 4)).shards[1]
     assert set(shard.constants.values()) == {
         Excerpt("w", Slice(0, 2, 4)),
@@ -167,7 +168,7 @@ def test_what_is_read_outside_is_made_whole() -> None:
     )
     split = split_run(graph, range(4), "channels", (1, 3))
     assert split.shards[0].makes == (Excerpt("a", Slice(1, 0, 1)), Excerpt("r", Slice(1, 0, 1)))
-    assert [its.name for its in split.shards[0].reads] == ["x"]
+    assert [excerpt.name for excerpt in split.shards[0].reads] == ["x"]
     assert split.join.operators == (0, 3)
     assert ends_of_join(graph, split)[1] == ["s", "l"]
 
@@ -188,9 +189,9 @@ def blocked() -> Graph:
 
 def test_blocks_stay_whole_and_the_last_share_gets_what_rounds_them_up() -> None:
     graph = blocked()
-    found = splittable(graph, range(3), 0, 0, "channels")
-    assert isinstance(found, Splittable)
-    assert (found.units, found.block) == (32, 16)
+    way = splittable(graph, range(3), 0, 0, "channels")
+    assert isinstance(way, Splittable)
+    assert (way.units, way.block) == (32, 16)
     split = split_run(graph, range(3), "channels", (16, 8))
     assert split.shares == (16, 16)
     assert split.shards[1].makes == (Excerpt("y", Slice(1, 16, 8)),)
@@ -268,9 +269,9 @@ def test_what_is_made_of_shares_may_have_fewer_axes() -> None:
         {"w": (4, 4, 1, 1)},
     )
     for axis in ("channels", "rows", "inputs"):
-        found = splittable(graph, [0, 1, 2], 0, 0, axis)
-        assert isinstance(found, Splittable)
-        assert found.joined
+        way = splittable(graph, [0, 1, 2], 0, 0, axis)
+        assert isinstance(way, Splittable)
+        assert way.joined
 
 
 @pytest.mark.parametrize(("other", "stays"), [(12, True), (6, False)])

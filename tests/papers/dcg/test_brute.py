@@ -87,7 +87,7 @@ class TestRandomProblems:
 
     def _features(self, problem: Problem) -> list[str]:
         members = [node for group in problem.groups for node in group.nodes]
-        found = {
+        features = {
             "shared memory": 1 < len(problem.memories) < len(problem.devices),
             "one memory": len(problem.memories) == 1,
             "incapable": any(len(node.capable) < len(problem.devices) for node in problem.nodes),
@@ -100,7 +100,7 @@ class TestRandomProblems:
         return [
             f"{len(problem.devices)} devices",
             problem.transfer_counting,
-            *(feature for feature, is_there in found.items() if is_there),
+            *(feature for feature, is_there in features.items() if is_there),
         ]
 
     def _optimum_s(self, problem: Problem) -> float:

@@ -38,7 +38,7 @@ def random_chain(rng: random.Random, *, one_for_all: bool) -> SplitProblem:
         Legs(random_posynomial(rng, 0.1, 2), random_posynomial(rng, 0.1, 2)) if rng.random() < 0.6 else None
         for _ in range(rng.randint(1, 3))
     )
-    devices = tuple(replace(_roomier(rng, f"device{d}", one_for_all), legs=its) for d, its in enumerate(legs))
+    devices = tuple(replace(_roomier(rng, f"device{d}", one_for_all), legs=way) for d, way in enumerate(legs))
     objective: SplitObjective = rng.choice(("latency", "energy"))
     execution: Execution = rng.choice(("sequence", "parallel"))
     chain = SplitProblem(tuple(layers), devices, objective, execution)
@@ -47,7 +47,7 @@ def random_chain(rng: random.Random, *, one_for_all: bool) -> SplitProblem:
 
 def random_links(rng: random.Random, legs: Sequence[Legs | None]) -> tuple[tuple[Posynomial | None, ...], ...]:
     """Between some of the devices that have memories of their own; not the same both ways, as nothing leans on that."""
-    own = [d for d, its in enumerate(legs) if its is not None]
+    own = [d for d, way in enumerate(legs) if way is not None]
     linked = {(a, b): random_posynomial(rng, 0.1, 1) for a in own for b in own if a != b and rng.random() < 0.7}
     return tuple(tuple(linked.get((a, b)) for b in range(len(legs))) for a in range(len(legs)))
 
@@ -77,8 +77,8 @@ def every_plan(chain: SplitProblem, done: int = 0, at: int | None = None) -> Ite
         stays = None if chain.devices[d].legs is None else d
         yield from ((step, *rest) for rest in every_plan(chain, done + 1, stays))
     for mode, last in runs_from(chain, done):
-        its = parts(chain, mode, done, last)
-        shared = its[-1] if mode == "tiles" else its[0]
+        run_parts = parts(chain, mode, done, last)
+        shared = run_parts[-1] if mode == "tiles" else run_parts[0]
         for shares in block_shares(count, shared.units, shared.block):
             if all(chain.entry(at, d) is not None for d, units in enumerate(shares) if units):
                 step = Step(mode, done, last, shares)
@@ -95,16 +95,16 @@ def test_it_is_the_least(seeds: range, one_for_all: bool) -> None:
             value = math.fsum(cost.value for cost in step_costs(chain, steps))
             if value < best and not chain_faults(chain, steps):
                 best, some = value, steps
-        found = fused_split(chain)
+        split = fused_split(chain)
         if some is None:
-            assert (found.steps, found.outcome) == (None, Outcome.INFEASIBLE)
-            assert found.reason
+            assert (split.steps, split.outcome) == (None, Outcome.INFEASIBLE)
+            assert split.reason
             continue
-        assert found.outcome is Outcome.OPTIMAL
-        assert found.steps is not None
-        assert chain_cost(chain, found.steps) == pytest.approx(found.value)
-        assert found.value == pytest.approx(best)
-        assert found.lower_bound == pytest.approx(best)
+        assert split.outcome is Outcome.OPTIMAL
+        assert split.steps is not None
+        assert chain_cost(chain, split.steps) == pytest.approx(split.value)
+        assert split.value == pytest.approx(best)
+        assert split.lower_bound == pytest.approx(best)
 
 
 def test_links_are_gone_over_where_they_are_cheaper() -> None:
@@ -166,14 +166,14 @@ def test_nothing_is_fused_across_a_start() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_layers_split_by_themselves_are_as_the_checker_has_it(seed: int) -> None:
     problem = random_split_problem(random.Random(seed), most=24, layers=3)
-    found = split_network(problem)
-    if found.steps is None:
-        assert found.outcome is Outcome.INFEASIBLE
+    split = split_network(problem)
+    if split.steps is None:
+        assert split.outcome is Outcome.INFEASIBLE
         return
-    shares = [step.shares for step in found.steps]
+    shares = [step.shares for step in split.steps]
     assert faults(problem, shares) == []
-    costs = [layer_cost(problem, layer, its) for layer, its in zip(problem.layers, shares, strict=True)]
-    assert math.fsum(costs) == pytest.approx(found.value)
+    costs = [layer_cost(problem, layer, units) for layer, units in zip(problem.layers, shares, strict=True)]
+    assert math.fsum(costs) == pytest.approx(split.value)
 
 
 def conv(name: str, rows: int, channels: int, filters: int, kernel: int = 3, stride: int = 1) -> SplitLayer:
@@ -232,11 +232,11 @@ def test_dear_links_fuse_and_free_ones_do_not() -> None:
     layers = tuple(replace(conv(name, 32, 16, 16), block=1) for name in "ab")
     for price, modes in ((0.0, ["split", "split"]), (3.0, ["tiles"])):
         legs = Legs(IN_MAP.times(price), OUT_MAP.times(price))
-        its = tuple(device(name, 0.01, legs) for name in "ab")
-        chain = SplitProblem(layers, its, execution="parallel")
-        found = fused_split(chain)
-        assert found.steps is not None
-        assert [step.mode for step in found.steps] == modes
+        devices = tuple(device(name, 0.01, legs) for name in "ab")
+        chain = SplitProblem(layers, devices, execution="parallel")
+        split = fused_split(chain)
+        assert split.steps is not None
+        assert [step.mode for step in split.steps] == modes
 
 
 def test_a_whole_layer_stays_where_the_next_one_is() -> None:
@@ -244,22 +244,22 @@ def test_a_whole_layer_stays_where_the_next_one_is() -> None:
     layers = (conv("a", 4, 16, 16), conv("b", 4, 16, 16))
     legs = Legs(IN_MAP, OUT_MAP)
     chain = SplitProblem(layers, (device("host", 1.0), device("far", 0.01, legs)))
-    found = fused_split(chain)
-    assert found.steps is not None
-    assert [(step.mode, step.shares) for step in found.steps] == [
+    split = fused_split(chain)
+    assert split.steps is not None
+    assert [(step.mode, step.shares) for step in split.steps] == [
         ("whole", (0, 16)),
         ("whole", (0, 16)),
         ("fetched", (0, 16)),
     ]
     apart = split_network(chain)
-    assert apart.value == pytest.approx(found.value + 2 * 4 * 4 * 16)
+    assert apart.value == pytest.approx(split.value + 2 * 4 * 4 * 16)
 
 
 class TestLimits:
     ROOM = Posynomial((Monomial(1.0, {"C": 1, "N": 1}),))
 
-    def limited(self, its: SplitDevice, limit: float, *, one_for_all: bool) -> SplitDevice:
-        return replace(its, resources={"ALM": self.ROOM}, limits={"ALM": limit}, one_for_all=one_for_all)
+    def limited(self, unlimited: SplitDevice, limit: float, *, one_for_all: bool) -> SplitDevice:
+        return replace(unlimited, resources={"ALM": self.ROOM}, limits={"ALM": limit}, one_for_all=one_for_all)
 
     def problem(self, limits: tuple[float, ...], *, one_for_all: bool) -> SplitProblem:
         """Two layers of 16 by 32, whose device has room for so much of C times N."""
@@ -269,15 +269,15 @@ class TestLimits:
         return SplitProblem((conv("a", 4, 16, 32), conv("b", 4, 16, 32)), devices)
 
     def test_a_layer_that_fits_nowhere_names_the_limit(self) -> None:
-        found = split_network(self.problem((100, 300), one_for_all=False))
-        assert (found.outcome, found.reason) == (
+        split = split_network(self.problem((100, 300), one_for_all=False))
+        assert (split.outcome, split.reason) == (
             Outcome.INFEASIBLE,
             "layer a: d0 has room for 0 (ALM), d1 has room for 16 (ALM) of 32 in blocks of 16",
         )
 
     def test_all_layers_together(self) -> None:
-        found = split_network(self.problem((600,), one_for_all=True))
-        assert found.reason == says("d0: all layers … need 1024 ALM at least, … has 600")
+        split = split_network(self.problem((600,), one_for_all=True))
+        assert split.reason == says("d0: all layers … need 1024 ALM at least, … has 600")
         two = split_network(self.problem((600, 300), one_for_all=True))
         assert two.reason == says("the limits of ALM of d0, ALM of d1 for all layers …")
 
@@ -285,6 +285,6 @@ class TestLimits:
         """Room for one layer of two on the fast device: the heavier one is there."""
         layers = (conv("light", 4, 16, 32), conv("heavy", 8, 16, 32))
         fast = self.limited(device("fast", 0.1), 512, one_for_all=True)
-        found = split_network(SplitProblem(layers, (fast, device("slow", 1.0))))
-        assert found.steps is not None
-        assert (found.outcome, [step.shares for step in found.steps]) == (Outcome.OPTIMAL, [(0, 32), (32, 0)])
+        split = split_network(SplitProblem(layers, (fast, device("slow", 1.0))))
+        assert split.steps is not None
+        assert (split.outcome, [step.shares for step in split.steps]) == (Outcome.OPTIMAL, [(0, 32), (32, 0)])

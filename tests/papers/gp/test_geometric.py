@@ -41,10 +41,10 @@ def device(name: str, each: float) -> SplitDevice:
     return SplitDevice(name, (Formula(posynomial((each, {"C": 1.0}))),))
 
 
-def with_limit(its: SplitDevice, limit: float, one_for_all: bool = False) -> SplitDevice:
+def with_limit(unlimited: SplitDevice, limit: float, one_for_all: bool = False) -> SplitDevice:
     """One ALM a unit of C."""
     resources = {"ALM": posynomial((1.0, {"C": 1.0}))}
-    return replace(its, resources=resources, limits={"ALM": limit}, one_for_all=one_for_all)
+    return replace(unlimited, resources=resources, limits={"ALM": limit}, one_for_all=one_for_all)
 
 
 def layer(units: int = 16, name: str = "conv1", block: int = 1) -> SplitLayer:
@@ -52,28 +52,28 @@ def layer(units: int = 16, name: str = "conv1", block: int = 1) -> SplitLayer:
     return SplitLayer(name, features, "C", block)
 
 
-def total(problem: SplitProblem, found: GeometricSplit) -> float:
-    assert found.rounded is not None
+def total(problem: SplitProblem, split: GeometricSplit) -> float:
+    assert split.rounded is not None
     return sum(
-        layer_cost(problem, its, shares) for its, shares in zip(problem.layers, found.rounded.shares, strict=True)
+        layer_cost(problem, conv, shares) for conv, shares in zip(problem.layers, split.rounded.shares, strict=True)
     )
 
 
-def real(found: GeometricSplit) -> tuple[float, ...]:
-    assert found.real is not None, found.reason
-    return found.real[0]
+def real(split: GeometricSplit) -> tuple[float, ...]:
+    assert split.real is not None, split.reason
+    return split.real[0]
 
 
 def test_one_device_seven_times_the_others_cost() -> None:
     problem = SplitProblem((layer(),), (device("fpga", 1.0), device("gpu", 7.0)))
-    found = geometric_split(problem)
-    assert found.outcome == Outcome.FEASIBLE
-    assert len(found.steps) == 19
-    assert real(found) == pytest.approx((13.97, 2.03), abs=0.01)
-    assert found.steps[-1].alpha == pytest.approx((19.0,))  # a 64th of 8 + 56 a step
-    assert found.rounded is not None
-    assert found.rounded.shares == ((14, 2),)
-    assert total(problem, found) == 28.0
+    split = geometric_split(problem)
+    assert split.outcome == Outcome.FEASIBLE
+    assert len(split.steps) == 19
+    assert real(split) == pytest.approx((13.97, 2.03), abs=0.01)
+    assert split.steps[-1].alpha == pytest.approx((19.0,))  # a 64th of 8 + 56 a step
+    assert split.rounded is not None
+    assert split.rounded.shares == ((14, 2),)
+    assert total(problem, split) == 28.0
 
 
 @pytest.mark.parametrize(("ratio", "rounds"), [(7.0, 1), (3.0, 2), (2.0, 3), (1.5, 6)])
@@ -83,10 +83,10 @@ def test_condensing_again_ends_at_fifteen_to_one(ratio: float, rounds: int) -> N
     What is left for its bound alone is then dropped: the best of all is outside of the programs.
     """
     problem = SplitProblem((layer(),), (device("fpga", 1.0), device("gpu", ratio)))
-    found = geometric_split(problem, again=True, rule=TighteningRule(step=1 / 16))
-    assert real(found) == pytest.approx((15.0, 1.0), abs=0.01)
-    assert found.rounds in {1 + rounds, 2 + rounds, 3 + rounds}
-    assert total(problem, found) == 16.0
+    split = geometric_split(problem, again=True, rule=TighteningRule(step=1 / 16))
+    assert real(split) == pytest.approx((15.0, 1.0), abs=0.01)
+    assert split.rounds in {1 + rounds, 2 + rounds, 3 + rounds}
+    assert total(problem, split) == 16.0
 
 
 def test_alpha_beyond_the_first_goes_back_towards_the_starting_point() -> None:
@@ -100,21 +100,21 @@ def test_alpha_beyond_the_first_goes_back_towards_the_starting_point() -> None:
 def test_side_by_side_devices_end_together() -> None:
     devices = (device("cpu", 6.0), device("gpu", 2.0), device("fpga", 1.0))
     problem = SplitProblem((layer(60),), devices, execution="parallel")
-    found = geometric_split(problem)
-    assert real(found) == pytest.approx((6.0, 18.0, 36.0), abs=0.1)
-    assert found.rounded is not None
-    assert found.rounded.shares == ((6, 18, 36),)
+    split = geometric_split(problem)
+    assert real(split) == pytest.approx((6.0, 18.0, 36.0), abs=0.1)
+    assert split.rounded is not None
+    assert split.rounded.shares == ((6, 18, 36),)
 
 
 def test_the_trace_tells_each_step() -> None:
     problem = SplitProblem((layer(16, "a"), layer(64, "b")), (device("fpga", 1.0), device("gpu", 7.0)))
-    found = geometric_split(problem)
-    for before, after in zip(found.steps, found.steps[1:], strict=False):
+    split = geometric_split(problem)
+    for before, after in zip(split.steps, split.steps[1:], strict=False):
         for now, then, whole in zip(before.alpha, after.alpha, before.sums, strict=True):
             assert (then == now) == (whole >= 1 - 1e-3)  # raised together, each frozen where it is met
-    assert min(found.steps[-1].sums) >= 1 - 1e-3
-    shares = found.steps[-1].shares
-    assert found.steps[-1].cost == pytest.approx(sum(f + 7 * g for f, g in shares))
+    assert min(split.steps[-1].sums) >= 1 - 1e-3
+    shares = split.steps[-1].shares
+    assert split.steps[-1].cost == pytest.approx(sum(f + 7 * g for f, g in shares))
 
 
 def test_fused_layers_communicate_almost_free_in_the_model_and_in_full_in_what_comes_of_it() -> None:
@@ -142,10 +142,10 @@ def test_a_limit_of_each_layer_and_one_for_all() -> None:
     assert each.rounded is not None
     assert each.rounded.shares == ((10, 6), (10, 6))
     problem = SplitProblem(layers, (with_limit(fpga, 10.0, one_for_all=True), gpu))
-    found = geometric_split(problem)
-    assert found.rounded is not None
-    assert sum(shares[0] for shares in found.rounded.shares) == 10
-    assert faults(problem, found.rounded.shares) == []
+    split = geometric_split(problem)
+    assert split.rounded is not None
+    assert sum(shares[0] for shares in split.rounded.shares) == 10
+    assert faults(problem, split.rounded.shares) == []
 
 
 @pytest.mark.parametrize(
@@ -158,12 +158,12 @@ def test_a_limit_of_each_layer_and_one_for_all() -> None:
 )
 def test_limits_that_cannot_be_met_are_named(limits: tuple[float, float], named: list[str]) -> None:
     devices = (device("fpga", 1.0), device("gpu", 7.0))
-    limited = [with_limit(its, limit) for its, limit in zip(devices, limits, strict=True)]
-    found = geometric_split(SplitProblem((layer(),), tuple(limited)))
-    assert found.outcome == Outcome.INFEASIBLE
-    assert found.rounded is None
+    limited = [with_limit(unlimited, limit) for unlimited, limit in zip(devices, limits, strict=True)]
+    split = geometric_split(SplitProblem((layer(),), tuple(limited)))
+    assert split.outcome == Outcome.INFEASIBLE
+    assert split.rounded is None
     for words in named:
-        assert words in (found.reason or "")
+        assert words in (split.reason or "")
 
 
 @pytest.mark.parametrize("limit", [0.5, 0.0])
@@ -176,13 +176,13 @@ def test_a_device_that_cannot_hold_a_unit_has_no_part(limit: float, k: int | Non
     fpga = replace(device("fpga", 1.0), resources=resources, limits={"ALM": 4 + limit}, one_for_all=one_for_all)
     gpu, cpu = device("gpu", 7.0), device("cpu", 7.0)
     problem = SplitProblem((wide, layer(16, "deep")), (fpga, gpu, cpu))
-    found = geometric_split(problem, k)
-    assert found.outcome == Outcome.FEASIBLE, found.reason
-    assert found.rounded is not None
-    first, second = found.rounded.shares
+    split = geometric_split(problem, k)
+    assert split.outcome == Outcome.FEASIBLE, split.reason
+    assert split.rounded is not None
+    first, second = split.rounded.shares
     assert first[0] > 0
     assert second == (0, 8, 8)
-    assert faults(problem, found.rounded.shares) == []
+    assert faults(problem, split.rounded.shares) == []
     alone = geometric_split(SplitProblem((layer(16),), (fpga, gpu)), k)
     assert alone.rounded is not None
     assert alone.rounded.shares == ((0, 16),)
@@ -190,17 +190,17 @@ def test_a_device_that_cannot_hold_a_unit_has_no_part(limit: float, k: int | Non
 
 def test_shares_that_both_limits_together_leave_no_room_for() -> None:
     devices = (with_limit(device("fpga", 1.0), 8.0), with_limit(device("gpu", 7.0), 6.0))
-    found = geometric_split(SplitProblem((layer(),), devices))
-    assert found.outcome == Outcome.INFEASIBLE
-    assert "ALM" in (found.reason or "")
-    roomy = tuple(with_limit(its, 8.5) for its in devices)
+    split = geometric_split(SplitProblem((layer(),), devices))
+    assert split.outcome == Outcome.INFEASIBLE
+    assert "ALM" in (split.reason or "")
+    roomy = tuple(with_limit(limited, 8.5) for limited in devices)
     assert geometric_split(SplitProblem((layer(),), roomy)).outcome == Outcome.FEASIBLE
 
 
 def test_fewer_units_than_devices() -> None:
-    found = geometric_split(SplitProblem((layer(1),), (device("fpga", 1.0), device("gpu", 7.0))))
-    assert found.outcome == Outcome.INFEASIBLE
-    assert found.reason == says("layer conv1: 1 units, … 2 devices")
+    split = geometric_split(SplitProblem((layer(1),), (device("fpga", 1.0), device("gpu", 7.0))))
+    assert split.outcome == Outcome.INFEASIBLE
+    assert split.reason == says("layer conv1: 1 units, … 2 devices")
 
 
 def test_a_device_that_runs_no_block_of_a_layer_has_no_part_of_it() -> None:
@@ -208,17 +208,17 @@ def test_a_device_that_runs_no_block_of_a_layer_has_no_part_of_it() -> None:
     by_sixteens = replace(device("npu", 1.0), formulas=(Formula(posynomial((1.0, {"C": 1.0})), channels=16),))
     layers = tuple(layer(10, name, block=16) for name in ("conv1", "conv2", "conv3"))
     problem = SplitProblem(layers, (with_limit(by_sixteens, 2.5, one_for_all=True), device("cpu", 5.0)))
-    found = geometric_split(problem, rule=COARSE)
-    assert found.rounded is not None, found.reason
-    assert found.rounded.shares == ((0, 10),) * 3
+    split = geometric_split(problem, rule=COARSE)
+    assert split.rounded is not None, split.reason
+    assert split.rounded.shares == ((0, 10),) * 3
 
 
 def test_a_tightening_that_is_stopped_says_so() -> None:
     problem = SplitProblem((layer(),), (device("fpga", 1.0), device("gpu", 7.0)))
-    found = geometric_split(problem, rule=TighteningRule(most_steps=5))
-    assert found.outcome == Outcome.LIMIT
-    assert found.reason == "after 5 steps layer conv1 is not whole"
-    assert len(found.steps) == 5
+    split = geometric_split(problem, rule=TighteningRule(most_steps=5))
+    assert split.outcome == Outcome.LIMIT
+    assert split.reason == "after 5 steps layer conv1 is not whole"
+    assert len(split.steps) == 5
 
 
 @pytest.mark.parametrize("module", ["cvxpy", "clarabel"])
@@ -231,11 +231,11 @@ def test_a_missing_solver_is_one_clear_line(module: str, monkeypatch: pytest.Mon
 def test_rounding_is_in_blocks_and_what_is_left_over_goes_to_one() -> None:
     assert next(roundings(layer(64, block=16), (40.0, 24.0))) == (48, 16)
     assert next(roundings(layer(16), (13.968, 2.032))) == (14, 2)
-    found = list(roundings(layer(100, block=16), (61.0, 39.0)))
-    assert all(sum(shares) == 100 and sum(units % 16 == 4 for units in shares) == 1 for shares in found)
-    assert set(found) == {(64, 36), (68, 32), (48, 52), (52, 48)}
-    found = list(roundings(layer(16), (10.5, 5.5, 0.0, 0.0)))
-    assert sorted(found) == [(10, 6, 0, 0), (11, 5, 0, 0)]
+    options = list(roundings(layer(100, block=16), (61.0, 39.0)))
+    assert all(sum(shares) == 100 and sum(units % 16 == 4 for units in shares) == 1 for shares in options)
+    assert set(options) == {(64, 36), (68, 32), (48, 52), (52, 48)}
+    options = list(roundings(layer(16), (10.5, 5.5, 0.0, 0.0)))
+    assert sorted(options) == [(10, 6, 0, 0), (11, 5, 0, 0)]
 
 
 def test_a_broken_limit_is_mended_block_by_block() -> None:
@@ -254,28 +254,28 @@ def drawn_problem(seed: int) -> SplitProblem:
         if draw.random() < 0.5:
             terms.append((10 ** draw.uniform(-6, -4), {}))
         moved = posynomial((1e-5, {}), (10 ** draw.uniform(-9, -7), {"H": 1.0, "W": 1.0, "C": 1.0}))
-        its = SplitDevice(
+        drawn = SplitDevice(
             f"d{number}",
             (Formula(posynomial(*terms)),),
             Legs(moved) if draw.random() < 0.5 else None,
             draw.uniform(1, 9),
         )
         if number == 0 and draw.random() < 0.5:
-            its = with_limit(its, draw.uniform(1.0, 40.0), draw.random() < 0.5)
-        devices.append(its)
+            drawn = with_limit(drawn, draw.uniform(1.0, 40.0), draw.random() < 0.5)
+        devices.append(drawn)
     layers = tuple(layer(draw.choice([8, 16, 30]), f"conv{n}", draw.choice([1, 4])) for n in range(draw.choice([1, 3])))
     objective = draw.choice(["latency", "latency", "energy"])
     execution: Execution = draw.choice(["sequence", "parallel"])
     return SplitProblem(layers, tuple(devices), objective, execution)  # type: ignore[arg-type]
 
 
-def best_of_all(problem: SplitProblem, its: SplitLayer) -> float:
+def best_of_all(problem: SplitProblem, conv: SplitLayer) -> float:
     """By enumeration, each device with a part."""
-    counts = range(1, its.units)
+    counts = range(1, conv.units)
     return min(
-        layer_cost(problem, its, (*some, its.units - sum(some)))
+        layer_cost(problem, conv, (*some, conv.units - sum(some)))
         for some in product(counts, repeat=len(problem.devices) - 1)
-        if sum(some) < its.units
+        if sum(some) < conv.units
     )
 
 
@@ -285,24 +285,24 @@ def test_random_problems(seeds: range) -> None:
     for seed in seeds:
         problem = drawn_problem(seed)
         k = random.Random(seed).choice([None, 1, FULL_NETWORK_K])
-        found = geometric_split(problem, k, rule=COARSE)
-        if found.outcome == Outcome.INFEASIBLE:
-            assert "ALM" in (found.reason or ""), seed
+        split = geometric_split(problem, k, rule=COARSE)
+        if split.outcome == Outcome.INFEASIBLE:
+            assert "ALM" in (split.reason or ""), seed
             continue
-        assert found.outcome == Outcome.FEASIBLE, (seed, found.reason)
-        assert found.rounded is not None
-        assert faults(problem, found.rounded.shares) == [], seed
-        for its, shares in zip(problem.layers, found.rounded.shares, strict=True):
-            assert sum(units % its.block != 0 for units in shares) <= (its.units % its.block != 0), seed
-        _least_of_its_program(problem, found, k, seed)
+        assert split.outcome == Outcome.FEASIBLE, (seed, split.reason)
+        assert split.rounded is not None
+        assert faults(problem, split.rounded.shares) == [], seed
+        for conv, shares in zip(problem.layers, split.rounded.shares, strict=True):
+            assert sum(units % conv.block != 0 for units in shares) <= (conv.units % conv.block != 0), seed
+        _least_of_its_program(problem, split, k, seed)
 
 
-def _least_of_its_program(problem: SplitProblem, found: GeometricSplit, k: int | None, seed: int) -> None:
+def _least_of_its_program(problem: SplitProblem, split: GeometricSplit, k: int | None, seed: int) -> None:
     """No point drawn near it that keeps the limits costs less, penalty and all."""
     costs, draw = share_costs(problem, k), np.random.default_rng(seed)
     sums = condensed(np.full((len(problem.layers), len(problem.devices)), 1 / len(problem.devices)))
-    units = np.array([[its.units] for its in problem.layers])
-    step = found.steps[-1]
+    units = np.array([[conv.units] for conv in problem.layers])
+    step = split.steps[-1]
     alpha, at = np.array(step.alpha), np.array(step.shares) / units
     here = float(costs.of_layers(at).sum() + (alpha / sums.at(at)).sum())
     for _ in range(20):
@@ -337,7 +337,7 @@ def test_layers_that_are_split_exactly_count_in_limits_for_all_layers(limit: flo
     """The narrow layer is all on the fast device; what that leaves is for the wide one, if it is enough for a unit."""
     devices = (device("slow", 7.0), with_limit(device("fast", 1.0), limit, one_for_all=True))
     problem = SplitProblem((layer(1, "narrow"), layer(16, "wide")), devices)
-    found = split_by("geometric", problem)
-    assert found.outcome == Outcome.FEASIBLE, found.reason
-    assert found.steps is not None
-    assert not chain_faults(problem, found.steps)
+    split = split_by("geometric", problem)
+    assert split.outcome == Outcome.FEASIBLE, split.reason
+    assert split.steps is not None
+    assert not chain_faults(problem, split.steps)

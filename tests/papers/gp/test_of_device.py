@@ -75,7 +75,7 @@ MANY = Device(
 
 
 @pytest.mark.parametrize(
-    "device", [CPU, GPU, FPGA, MANY, *map(shipped, ("a53", "cpu_p", "evta"))], ids=lambda its: its.name
+    "device", [CPU, GPU, FPGA, MANY, *map(shipped, ("a53", "cpu_p", "evta"))], ids=lambda device: device.name
 )
 def test_it_costs_what_the_formulas_say(device: Device) -> None:
     random_ = random.Random(7)

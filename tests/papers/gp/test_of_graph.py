@@ -75,11 +75,11 @@ def test_features(
     kernel: Sequence[int],
     features: Sequence[float],
 ) -> None:
-    found = only_layer(tmp_path, node, shape, made, *kernel)
-    assert isinstance(found, SplitLayer)
-    assert found.features == pytest.approx({"G": 1, **dict(zip("HWCkNsG", features, strict=False))})
-    if found.groups == 1:
-        assert (found.variable, found.block) == ("N", 16)
+    split_layer = only_layer(tmp_path, node, shape, made, *kernel)
+    assert isinstance(split_layer, SplitLayer)
+    assert split_layer.features == pytest.approx({"G": 1, **dict(zip("HWCkNsG", features, strict=False))})
+    if split_layer.groups == 1:
+        assert (split_layer.variable, split_layer.block) == ("N", 16)
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_features(
 def test_what_has_no_features_says_why(
     tmp_path: Path, node: onnx.NodeProto, shape: Sequence[int], made: Sequence[int], kernel: Sequence[int], reason: str
 ) -> None:
-    found = only_layer(tmp_path, node, shape, made, *kernel)
-    assert isinstance(found, str)
-    assert found == says(reason + "…")
+    refusal = only_layer(tmp_path, node, shape, made, *kernel)
+    assert isinstance(refusal, str)
+    assert refusal == says(reason + "…")
 
 
 @pytest.mark.parametrize(
@@ -139,9 +139,9 @@ def test_groups_are_shared_in_blocks_of_channels_and_filters(
     graph = read_model(write(model, tmp_path)).graph
     (layer,) = group_layers(graph)
     devices = [runs_multiples(blocks)]
-    found = split_layer_of(graph, layer, "N", devices)
-    assert isinstance(found, SplitLayer)
-    assert (found.variable, found.units, found.block) == ("G", groups, expected)
+    split_layer = split_layer_of(graph, layer, "N", devices)
+    assert isinstance(split_layer, SplitLayer)
+    assert (split_layer.variable, split_layer.units, split_layer.block) == ("G", groups, expected)
     rows = split_layer_of(graph, layer, "H", devices)
     assert isinstance(rows, SplitLayer)
     assert (rows.variable, rows.units, rows.block, rows.groups) == ("H", 6, 1, groups)
@@ -172,8 +172,8 @@ def test_a_tile_reads_what_its_rows_need(
     weights = {"wa": weight(4, 4, 1, 1), "wb": weight(4, 4, *kernel)}
     model = network(nodes, {"x": (1, 4, 36, 36)}, {"y": (1, 4, rows, columns)}, weights)
     graph = read_model(write(model, tmp_path)).graph
-    found = [split_layer_of(graph, layer, "H") for layer in group_layers(graph)]
-    layers = [layer for layer in found if isinstance(layer, SplitLayer)]
+    split_layers = [split_layer_of(graph, layer, "H") for layer in group_layers(graph)]
+    layers = [layer for layer in split_layers if isinstance(layer, SplitLayer)]
     assert rows_of(layers, 3) == (read, 3)
     assert rows_fed(layers[1], 3) == read / high
 
@@ -183,9 +183,9 @@ def test_rows_have_no_blocks(tmp_path: Path) -> None:
     layer = group_layers(graph)[0]
     cases: tuple[tuple[SplitVariable, int, int], ...] = (("H", 1, 1), ("N", 1, 16), ("N", 24, 48), ("C", 8, 16))
     for variable, block, expected in cases:
-        found = split_layer_of(graph, layer, variable, [runs_multiples({variable: block})])
-        assert isinstance(found, SplitLayer)
-        assert found.block == expected
+        split_layer = split_layer_of(graph, layer, variable, [runs_multiples({variable: block})])
+        assert isinstance(split_layer, SplitLayer)
+        assert split_layer.block == expected
 
 
 def test_what_feeds_only_the_next_layer(tmp_path: Path) -> None:

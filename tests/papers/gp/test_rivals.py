@@ -37,9 +37,9 @@ def device(name: str, slowness: float, limit: float | None = None, *, one_for_al
 
 
 def shares(name: RivalName, problem: SplitProblem) -> list[tuple[int, ...]]:
-    found = split_by(name, problem)
-    assert found.steps is not None, found.reason
-    return [step.shares for step in found.steps]
+    split = split_by(name, problem)
+    assert split.steps is not None, split.reason
+    return [step.shares for step in split.steps]
 
 
 def test_greedy_fills_the_fastest_and_spills_over() -> None:
@@ -76,23 +76,23 @@ def test_the_true_step_thinks_parts_move_for_free() -> None:
 def test_communication_alone_fuses_whatever_it_costs() -> None:
     """Tiles move the least; what they compute twice counts for nothing, nor which device is slow."""
     legs = Legs(Posynomial((Monomial(1.0, {"H": 1, "W": 1, "C": 1}),)), Posynomial((Monomial(1.0, {"H": 1, "N": 1}),)))
-    its = tuple(replace(device(name, slow), legs=legs) for name, slow in (("a", 1), ("b", 9)))
-    problem = SplitProblem((layer("x"), layer("y", channels=64)), its)
-    found = split_by("communication", problem)
-    assert found.steps is not None
-    assert [(step.mode, step.shares) for step in found.steps] == [("tiles", (4, 4))]
-    moved_s = sum(cost.moved_s for cost in step_costs(problem, found.steps))
+    devices = tuple(replace(device(name, slow), legs=legs) for name, slow in (("a", 1), ("b", 9)))
+    problem = SplitProblem((layer("x"), layer("y", channels=64)), devices)
+    split = split_by("communication", problem)
+    assert split.steps is not None
+    assert [(step.mode, step.shares) for step in split.steps] == [("tiles", (4, 4))]
+    moved_s = sum(cost.moved_s for cost in step_costs(problem, split.steps))
     best = fused_split(problem)
     assert best.steps is not None
-    assert best.value < found.value
+    assert best.value < split.value
     assert moved_s > 0
 
 
 def test_a_rival_without_room_names_the_limit() -> None:
     problem = SplitProblem((layer("a"), layer("b")), (device("d", 1, 1500, one_for_all=True),))
     for name in ("greedy", "balanced", "proportional"):
-        found = split_by(name, problem)
-        assert (found.outcome, found.reason) == (
+        split = split_by(name, problem)
+        assert (split.outcome, split.reason) == (
             Outcome.INFEASIBLE,
             "layer b: d has room for 16 (ALM) of 64 in blocks of 16",
         )
@@ -104,18 +104,18 @@ def test_a_rival_without_room_names_the_limit() -> None:
 def test_none_beats_the_exact_answer(seed: int) -> None:
     rng = random.Random(seed)
     problem = random_split_problem(rng, most=40, layers=2)
-    problem = replace(problem, devices=tuple(replace(its, one_for_all=seed % 2 > 0) for its in problem.devices))
+    problem = replace(problem, devices=tuple(replace(drawn, one_for_all=seed % 2 > 0) for drawn in problem.devices))
     exact = split_network(problem)
     for name in get_args(RivalName):
         if name == "communication":
             continue
-        found = split_by(name, problem)
-        if found.steps is not None:
+        split = split_by(name, problem)
+        if split.steps is not None:
             assert exact.outcome is Outcome.OPTIMAL
-            assert found.value >= exact.value * (1 - 1e-9)
-            assert chain_faults(problem, found.steps) == []
+            assert split.value >= exact.value * (1 - 1e-9)
+            assert chain_faults(problem, split.steps) == []
         else:
-            assert found.reason
+            assert split.reason
     chain = random_chain(rng, one_for_all=False)
     communication = split_by("communication", chain)
     assert communication.steps is not None or communication.reason
@@ -129,9 +129,9 @@ def test_a_device_that_takes_no_time_has_all(name: RivalName) -> None:
         SplitDevice("free", (Formula(Posynomial(())),)),
         SplitDevice("cpu", (Formula(Posynomial((Monomial(1e-6, {"N": 1.0}),))),)),
     )
-    found = split_by(name, SplitProblem((layer,), devices))
-    assert found.steps is not None
-    assert [step.shares for step in found.steps] == [(64, 0)]
+    split = split_by(name, SplitProblem((layer,), devices))
+    assert split.steps is not None
+    assert [step.shares for step in split.steps] == [(64, 0)]
 
 
 def test_too_many_combinations_of_shared_limits_are_refused() -> None:
@@ -149,10 +149,10 @@ def test_too_many_combinations_of_shared_limits_are_refused() -> None:
 @pytest.mark.parametrize("starts", [(0,), (0, 1)])
 def test_communication_keeps_a_limit_for_all_layers(starts: tuple[int, ...]) -> None:
     """Each of two parts alone would fit."""
-    its = (device("host", 1), device("limited", 1, 1024, one_for_all=True))
-    problem = SplitProblem((layer("a"), layer("b", channels=64)), its, starts=starts)
-    found = split_by("communication", problem)
-    assert found.steps is None or not chain_faults(problem, found.steps)
+    devices = (device("host", 1), device("limited", 1, 1024, one_for_all=True))
+    problem = SplitProblem((layer("a"), layer("b", channels=64)), devices, starts=starts)
+    split = split_by("communication", problem)
+    assert split.steps is None or not chain_faults(problem, split.steps)
 
 
 @pytest.mark.parametrize("name", get_args(SplitMethod))
@@ -170,10 +170,10 @@ def test_no_method_gives_a_device_what_it_cannot_run(name: SplitMethod) -> None:
         ),
         (picky, SplitDevice("any", (Formula(seconds),))),
     )
-    found = split_by(name, problem)
-    assert found.steps is not None
-    assert chain_faults(problem, found.steps) == []
-    first, *_ = found.steps
+    split = split_by(name, problem)
+    assert split.steps is not None
+    assert chain_faults(problem, split.steps) == []
+    first, *_ = split.steps
     assert (first.mode, first.shares) == ("whole" if name == "fused" else "split", (0, 64))
-    assert found.steps[-1].shares[0] > 0
+    assert split.steps[-1].shares[0] > 0
     assert alone_on_each(problem)["picky"] is None

@@ -16,14 +16,14 @@ from tests.drawn import chunks
 
 def random_stretches(rng: random.Random, points: int, budgets: int) -> list[Stretch]:
     """A stretch from each point to the next, some past it; what costs little takes much."""
-    found = []
+    stretches = []
     for source in range(points - 1):
         for target in {source + 1, min(points - 1, source + rng.randint(1, 3))}:
             options = rng.randint(1, 4)
             costs = [rng.randint(1, 20) for _ in range(options)]
             taken = [[rng.randint(0, 30) / cost for _ in range(budgets)] for cost in costs]
-            found.append(Stretch(source, target, np.array(costs, float), np.array(taken).reshape(options, budgets)))
-    return found
+            stretches.append(Stretch(source, target, np.array(costs, float), np.array(taken).reshape(options, budgets)))
+    return stretches
 
 
 def every_way(stretches: Sequence[Stretch], points: int) -> Iterator[tuple[float, list[float]]]:
@@ -32,8 +32,8 @@ def every_way(stretches: Sequence[Stretch], points: int) -> Iterator[tuple[float
             yield cost, taken
         for stretch in stretches:
             if stretch.source == point:
-                for its, used in zip(stretch.costs.tolist(), stretch.taken.tolist(), strict=True):
-                    yield from onward(stretch.target, cost + its, [a + b for a, b in zip(taken, used, strict=True)])
+                for own, used in zip(stretch.costs.tolist(), stretch.taken.tolist(), strict=True):
+                    yield from onward(stretch.target, cost + own, [a + b for a, b in zip(taken, used, strict=True)])
 
     yield from onward(0, 0.0, [0.0] * stretches[0].taken.shape[1])
 
@@ -51,18 +51,18 @@ def test_it_is_the_least(seeds: range) -> None:
             if all(used <= limit for used, limit in zip(taken, limits, strict=True))
         ]
         graph = BudgetedGraph(stretches, points, limits)
-        found = least_way(graph)
+        way = least_way(graph)
         if not fitting:
-            assert (found.picks, found.outcome) == (None, Outcome.INFEASIBLE)
+            assert (way.picks, way.outcome) == (None, Outcome.INFEASIBLE)
             continue
-        assert found.outcome is Outcome.OPTIMAL
-        assert found.picks is not None
-        assert graph.cost_of(found.picks) == pytest.approx(min(fitting))
-        assert found.lower_bound == pytest.approx(min(fitting))
-        used = sum((stretches[stretch].taken[option] for stretch, option in found.picks), np.zeros(budgets))
+        assert way.outcome is Outcome.OPTIMAL
+        assert way.picks is not None
+        assert graph.cost_of(way.picks) == pytest.approx(min(fitting))
+        assert way.lower_bound == pytest.approx(min(fitting))
+        used = sum((stretches[stretch].taken[option] for stretch, option in way.picks), np.zeros(budgets))
         assert (used <= limits + 1e-9).all()
-        assert stretches[found.picks[0][0]].source == 0
-        assert stretches[found.picks[-1][0]].target == points - 1
+        assert stretches[way.picks[0][0]].source == 0
+        assert stretches[way.picks[-1][0]].target == points - 1
 
 
 def test_where_too_many_ways_are_left_the_bound_still_holds() -> None:
@@ -73,16 +73,16 @@ def test_where_too_many_ways_are_left_the_bound_still_holds() -> None:
         limit = np.array([rng.uniform(6, 15)])
         best = min((cost for cost, (used,) in every_way(stretches, 6) if used <= limit[0]), default=math.inf)
         graph = BudgetedGraph(stretches, 6, limit)
-        found = least_way(graph, most_ways=1)
-        if found.picks is None:
-            assert found.outcome in (Outcome.INFEASIBLE, Outcome.LIMIT)
+        way = least_way(graph, most_ways=1)
+        if way.picks is None:
+            assert way.outcome in (Outcome.INFEASIBLE, Outcome.LIMIT)
         else:
-            assert graph.cost_of(found.picks) >= best - 1e-9
-        if found.lower_bound is not None:
-            assert found.lower_bound <= best * (1 + 1e-9)
-        if found.outcome is Outcome.OPTIMAL:
-            assert found.picks is not None
-            assert graph.cost_of(found.picks) == pytest.approx(best)
+            assert graph.cost_of(way.picks) >= best - 1e-9
+        if way.lower_bound is not None:
+            assert way.lower_bound <= best * (1 + 1e-9)
+        if way.outcome is Outcome.OPTIMAL:
+            assert way.picks is not None
+            assert graph.cost_of(way.picks) == pytest.approx(best)
         else:
             unproven += 1
     assert unproven > 0, "else one way was never too few"

@@ -33,30 +33,30 @@ def _compare(problem: SplitProblem) -> None:
     ]
     together = max if problem.objective == "latency" and problem.execution == "parallel" else math.fsum
     best = min(together([table[n] for table, n in zip(tables, shares, strict=True)]) for shares in everything)
-    found = split_layer(problem, layer)
+    split = split_layer(problem, layer)
     if best == math.inf:
-        assert found is None
+        assert split is None
         return
-    assert found is not None
-    shares, its = found
+    assert split is not None
+    shares, blocks = split
     assert faults(problem, [shares]) == []
-    assert layer_cost(problem, layer, shares) == pytest.approx(its.value)
-    assert its.value == pytest.approx(best, rel=1e-9)
+    assert layer_cost(problem, layer, shares) == pytest.approx(blocks.value)
+    assert blocks.value == pytest.approx(best, rel=1e-9)
     alone = [table[layer.units] for table in tables]
-    assert its.is_split == (sum(n > 0 for n in shares) > 1)
-    if its.is_split:
-        assert its.value < min(alone)
+    assert blocks.is_split == (sum(n > 0 for n in shares) > 1)
+    if blocks.is_split:
+        assert blocks.value < min(alone)
     else:
-        assert its.value == pytest.approx(min(alone))
+        assert blocks.value == pytest.approx(min(alone))
 
 
 def _by_the_checker(problem: SplitProblem, layer: SplitLayer, device: int, units: set[int]) -> dict[int, float]:
-    found = {}
+    costs = {}
     for n in units:
         shares = [n if d == device else 0 for d in range(len(problem.devices))]
         fits = not any("would need" in fault for fault in faults(problem, [shares]))
-        found[n] = layer_cost(problem, layer, shares) if fits else math.inf
-    return found
+        costs[n] = layer_cost(problem, layer, shares) if fits else math.inf
+    return costs
 
 
 def linear(slopes: Sequence[float], blocks: int, start: float = 0.0) -> list[list[float]]:
@@ -64,15 +64,15 @@ def linear(slopes: Sequence[float], blocks: int, start: float = 0.0) -> list[lis
 
 
 def test_side_by_side_devices_end_together() -> None:
-    found = best_blocks(linear((1, 2, 4), 7), "parallel")
-    assert found is not None
-    assert (found.blocks, found.value) == ((4, 2, 1), 4)
+    best = best_blocks(linear((1, 2, 4), 7), "parallel")
+    assert best is not None
+    assert (best.blocks, best.value) == ((4, 2, 1), 4)
 
 
 def test_one_after_the_other_the_fastest_has_it_all() -> None:
-    found = best_blocks(linear((2, 1), 16), "sequence")
-    assert found is not None
-    assert (found.blocks, found.is_split, found.value) == ((0, 16), False, 16)
+    best = best_blocks(linear((2, 1), 16), "sequence")
+    assert best is not None
+    assert (best.blocks, best.is_split, best.value) == ((0, 16), False, 16)
 
 
 def test_a_split_whose_transfers_eat_its_gain_is_refused() -> None:
@@ -88,35 +88,35 @@ def test_a_split_whose_transfers_eat_its_gain_is_refused() -> None:
 def test_no_device_is_needed_that_ends_nothing_earlier() -> None:
     """The first is bound to take 3; the other two could share the rest, and one of them has it all in that time."""
     table = [[0, 3, math.inf], [0, 2, math.inf], [0, 2, math.inf]]
-    found = best_blocks([*table, [0, 1, 2.5]], "parallel")
-    assert found is not None
-    assert (found.blocks, found.value) == ((0, 1, 0, 1), 2)
+    best = best_blocks([*table, [0, 1, 2.5]], "parallel")
+    assert best is not None
+    assert (best.blocks, best.value) == ((0, 1, 0, 1), 2)
 
 
 def test_what_has_no_room_anywhere() -> None:
     tables = [[0, 1, math.inf, math.inf], [0, 1, math.inf, math.inf]]
     assert best_blocks(tables, "sequence") is None
     assert best_blocks(tables, "parallel") is None
-    found = best_blocks([*tables, tables[0]], "parallel")
-    assert found is not None
-    assert found.blocks == (1, 1, 1)
+    best = best_blocks([*tables, tables[0]], "parallel")
+    assert best is not None
+    assert best.blocks == (1, 1, 1)
 
 
 def test_costs_may_fall_and_jump() -> None:
     """Steps of 4 blocks on one device, a gap on the other."""
-    found = best_blocks([[0, 4, 4, 4, 4, 8], [0, 9, math.inf, 2, 9, 9]], "parallel")
-    assert found is not None
-    assert (found.blocks, found.value) == ((2, 3), 4)
+    best = best_blocks([[0, 4, 4, 4, 4, 8], [0, 9, math.inf, 2, 9, 9]], "parallel")
+    assert best is not None
+    assert (best.blocks, best.value) == ((2, 3), 4)
 
 
 def test_twenty_places_of_256_units() -> None:
     """Against the share at which all would end together."""
     slopes = np.random.default_rng(0).uniform(1, 3, 20)
-    found = best_blocks(linear(slopes.tolist(), 256), "parallel")
-    assert found is not None
-    assert sum(found.blocks) == 256
+    best = best_blocks(linear(slopes.tolist(), 256), "parallel")
+    assert best is not None
+    assert sum(best.blocks) == 256
     fair = 256 / (1 / slopes).sum()
-    assert fair <= found.value <= fair + slopes.max()
+    assert fair <= best.value <= fair + slopes.max()
 
 
 def test_what_is_left_over_is_any_one_devices() -> None:
@@ -125,6 +125,6 @@ def test_what_is_left_over_is_any_one_devices() -> None:
         tuple(SplitDevice(name, (Formula(Posynomial((Monomial(1.0, {"N": 1.0}),))),)) for name in "ab"),
         execution="parallel",
     )
-    found = split_layer(problem, problem.layers[0])
-    assert found is not None
-    assert (sorted(found[0]), found[1].value) == ([16, 24], 24)
+    split = split_layer(problem, problem.layers[0])
+    assert split is not None
+    assert (sorted(split[0]), split[1].value) == ([16, 24], 24)

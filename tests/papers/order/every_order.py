@@ -26,7 +26,7 @@ def random_network(rng: random.Random, layers: int, places: int) -> tuple[Costs,
     costs = random_costs(rng, layers, places, rng.choice((None, 0.5)))
     cuts = np.where(np.isnan(costs.transfer_s), math.nan, 0.0)
     often = rng.choice((0.2, 0.4, 0.7))
-    needs = [{one for one in range(layer) if rng.random() < often / (layer - one)} for layer in range(layers)]
+    needs = [{need for need in range(layer) if rng.random() < often / (layer - need)} for layer in range(layers)]
     return replace(costs, transfer_s=cuts), tuple(map(frozenset, needs))
 
 
@@ -34,13 +34,13 @@ def with_links(rng: random.Random, costs: Costs, needs: Needs, hosts: int) -> Co
     """Each layer makes a tensor of its own; all places but the first are on other hosts."""
     layers = len(costs.layers)
     readers = [[reader for reader in range(layers) if made in needs[reader]] for made in range(layers)]
-    tensors = [CostTensor("input", rng.randint(0, 9), -1, tuple(one for one in range(layers) if not needs[one]))]
+    tensors = [CostTensor("input", rng.randint(0, 9), -1, tuple(layer for layer in range(layers) if not needs[layer]))]
     tensors += [
-        CostTensor(f"t{made}", rng.randint(0, 9), made, tuple(its) or (layers,)) for made, its in enumerate(readers)
+        CostTensor(f"t{made}", rng.randint(0, 9), made, tuple(later) or (layers,)) for made, later in enumerate(readers)
     ]
     ways = [OneWay(rng.choice((0.0, 0.5)), rng.choice((1.0, 3.0, 10.0))) for _ in range(2 * hosts)]
-    places = [replace(its, host=f"h{at % hosts}" if at else None) for at, its in enumerate(costs.places)]
-    used = {its.host for its in places}
+    places = [replace(place, host=f"h{at % hosts}" if at else None) for at, place in enumerate(costs.places)]
+    used = {place.host for place in places}
     links = [HostLink(f"h{at}", ways[2 * at], ways[2 * at + 1]) for at in range(hosts) if f"h{at}" in used]
     return replace(costs, places=tuple(places), tensors=tuple(tensors), links=tuple(links), teams=())
 
@@ -50,14 +50,14 @@ def least_of_every_order_s(costs: Costs, needs: Needs, most_stages: int) -> floa
     spans = groups_of(len(costs.layers), costs.legal_cuts)
     group_of = {layer: group for group, (first, last) in enumerate(spans) for layer in range(first, last + 1)}
     before = [
-        {group_of[one] for layer in range(first, last + 1) for one in needs[layer]} - {group}
+        {group_of[need] for layer in range(first, last + 1) for need in needs[layer]} - {group}
         for group, (first, last) in enumerate(spans)
     ]
-    told = team_costs(costs)
+    teams = team_costs(costs)
     places = [place.name for place in costs.places]
     return min(
         (
-            told.rate(_chain(stages, spans, chosen)).bottleneck_s
+            teams.rate(_chain(stages, spans, chosen)).bottleneck_s
             for stages in _every_row(before, frozenset(), most_stages)
             for chosen in permutations(places, len(stages))
         ),

@@ -16,18 +16,20 @@ from shisha_rt.papers.order.downsets import (
     order_through,
 )
 
-FORK = group_needs([(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)], [frozenset(its) for its in ((), (0,), (1,), (0,), (2, 3))])
+FORK = group_needs(
+    [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)], [frozenset(need) for need in ((), (0,), (1,), (0,), (2, 3))]
+)
 """From 0 to 1 and 2, and to 3, and from both to 4."""
 
 
 def random_needs(rng: random.Random, groups: int) -> list[frozenset[int]]:
-    return [frozenset(one for one in range(group) if rng.random() < 0.3) for group in range(groups)]
+    return [frozenset(need for need in range(group) if rng.random() < 0.3) for group in range(groups)]
 
 
 def test_a_fork_has_the_product_of_what_its_branches_have() -> None:
-    found = every_downset(FORK, 100)
-    assert found is not None
-    assert [sorted(bits_of(downset)) for downset in found] == [
+    downsets = every_downset(FORK, 100)
+    assert downsets is not None
+    assert [sorted(bits_of(downset)) for downset in downsets] == [
         [],
         [0],
         [0, 1],
@@ -41,7 +43,7 @@ def test_a_fork_has_the_product_of_what_its_branches_have() -> None:
 
 
 def test_layers_that_no_cut_parts_need_what_any_of_them_does() -> None:
-    needs = group_needs([(0, 0), (1, 2), (3, 3)], [frozenset(its) for its in ((), (0,), (1,), (0, 2))])
+    needs = group_needs([(0, 0), (1, 2), (3, 3)], [frozenset(need) for need in ((), (0,), (1,), (0, 2))])
     assert needs.before == (0, 0b001, 0b011)
     assert needs.behind == (0b110, 0b100, 0)
 
@@ -50,13 +52,13 @@ def test_layers_that_no_cut_parts_need_what_any_of_them_does() -> None:
 def test_they_are_the_sets_that_have_all_they_need(seed: int) -> None:
     rng = random.Random(seed)
     needs = group_needs([(group, group) for group in range(7)], random_needs(rng, 7))
-    closed = {its for its in range(1 << 7) if all(needs.before[group] & ~its == 0 for group in bits_of(its))}
-    found = every_downset(needs, 1 << 7)
-    assert found is not None
-    assert set(found) == closed
-    assert len(found) == len(closed)
-    for downset in rng.sample(found, 3):
-        apart = {its for its in closed if 0 < (its ^ downset).bit_count() <= 2}
+    closed = {bits for bits in range(1 << 7) if all(needs.before[group] & ~bits == 0 for group in bits_of(bits))}
+    downsets = every_downset(needs, 1 << 7)
+    assert downsets is not None
+    assert set(downsets) == closed
+    assert len(downsets) == len(closed)
+    for downset in rng.sample(downsets, 3):
+        apart = {other for other in closed if 0 < (other ^ downset).bit_count() <= 2}
         assert set(near(needs, downset)) == apart
 
 

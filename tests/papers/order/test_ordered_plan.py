@@ -39,22 +39,22 @@ def file_s(costs: Costs, *, replicate: bool = False) -> float:
     return math.inf if plan is None else team_costs(costs).rate(plan).bottleneck_s
 
 
-def checked(costs: Costs, needs: Needs, found: OrderedPlan) -> OrderedPlan:
+def checked(costs: Costs, needs: Needs, ordered: OrderedPlan) -> OrderedPlan:
     """What is promised of a plan is what it takes, by the costs as they were and a checker that knows no orders."""
-    if found.plan is not None:
-        assert CostsEvaluator(costs, needs).measurement_of(found.plan).bottleneck_s == found.bottleneck_s
-        assert plan_of(written(found.plan)) == found.plan
-    return found
+    if ordered.plan is not None:
+        assert CostsEvaluator(costs, needs).measurement_of(ordered.plan).bottleneck_s == ordered.bottleneck_s
+        assert plan_of(written(ordered.plan)) == ordered.plan
+    return ordered
 
 
 def test_the_other_branch_first() -> None:
     """In the file's order the long branch has to share a stage: 1 + 1 + 1 | 3 + 1, or 1 + 1 + 1 + 3 | 1."""
     costs = fork(1, 1, 1, 3, 2)
     assert file_s(costs) == 5
-    found = checked(costs, FORK, ordered_plan(costs, FORK, 5))
-    assert found == OrderedPlan(found.plan, 4, found.lower_s)
-    assert found.is_proven
-    assert str(found.plan) == "p0: 0-0,3-3 | p1: 1-2,4-4"
+    ordered = checked(costs, FORK, ordered_plan(costs, FORK, 5))
+    assert ordered == OrderedPlan(ordered.plan, 4, ordered.lower_s)
+    assert ordered.is_proven
+    assert str(ordered.plan) == "p0: 0-0,3-3 | p1: 1-2,4-4"
 
 
 def test_a_stage_is_after_what_it_reads_alone() -> None:
@@ -71,22 +71,22 @@ def test_in_the_files_order_a_chain_stays_a_chain() -> None:
 
 
 def test_the_bound_alone_may_say_that_no_order_is_better() -> None:
-    found = ordered_plan(fork(1, 1, 1, 1, 9), FORK, 9)
-    assert (found.plan, found.is_proven) == (None, True)
+    ordered = ordered_plan(fork(1, 1, 1, 1, 9), FORK, 9)
+    assert (ordered.plan, ordered.is_proven) == (None, True)
 
 
 def short_of_memory(costs: Costs) -> Costs:
     """Layers 0 and 3 fit into one place, and so do the others."""
     layers = [replace(layer, weight_bytes=size) for layer, size in zip(costs.layers, (2, 1, 4, 3, 0), strict=True)]
-    return replace(costs, layers=tuple(layers), places=tuple(replace(its, memory_bytes=5) for its in costs.places))
+    return replace(costs, layers=tuple(layers), places=tuple(replace(place, memory_bytes=5) for place in costs.places))
 
 
 def test_where_only_another_order_has_room() -> None:
     costs = short_of_memory(fork(1, 1, 1, 1, 1))
     assert file_s(costs) == math.inf
-    found = checked(costs, FORK, ordered_plan(costs, FORK))
-    assert str(found.plan) == "p0: 0-0,3-3 | p1: 1-2,4-4"
-    assert found.bottleneck_s == 3
+    ordered = checked(costs, FORK, ordered_plan(costs, FORK))
+    assert str(ordered.plan) == "p0: 0-0,3-3 | p1: 1-2,4-4"
+    assert ordered.bottleneck_s == 3
 
 
 def test_costs_of_cuts_are_of_the_files_order() -> None:
@@ -115,16 +115,16 @@ def test_costs_in_another_order_say_the_same_of_each_layer() -> None:
 def test_with_copies_an_order_is_of_use_where_memory_is_short() -> None:
     costs = short_of_memory(fork(1, 1, 1, 3, 2, places=4))
     assert file_s(costs, replicate=True) == 2.5
-    found = checked(costs, FORK, ordered_plan(costs, FORK, 2.5, Goal(replicate=True, latency_states=0)))
-    assert str(found.plan) == "p0, p1: 0-0,3-3 | p2: 1-2 | p3: 4-4"
-    assert (found.bottleneck_s, found.is_proven) == (2, True)
+    ordered = checked(costs, FORK, ordered_plan(costs, FORK, 2.5, Goal(replicate=True, latency_states=0)))
+    assert str(ordered.plan) == "p0, p1: 0-0,3-3 | p2: 1-2 | p3: 4-4"
+    assert (ordered.bottleneck_s, ordered.is_proven) == (2, True)
 
 
 def test_a_search_that_is_stopped_says_what_it_has() -> None:
     costs = fork(1, 1, 1, 3, 2)
-    found = ordered_plan(costs, FORK, 5, Goal(should_stop=lambda: True))
-    assert (found.plan, found.bottleneck_s, found.is_proven) == (None, 5, False)
-    assert found.lower_s == pytest.approx(4)
+    ordered = ordered_plan(costs, FORK, 5, Goal(should_stop=lambda: True))
+    assert (ordered.plan, ordered.bottleneck_s, ordered.is_proven) == (None, 5, False)
+    assert ordered.lower_s == pytest.approx(4)
 
 
 @pytest.mark.parametrize("seeds", chunks(120, 6, short=6))
@@ -134,10 +134,10 @@ def test_against_every_order(seeds: range) -> None:
         rng = random.Random(seed)
         costs, needs = random_network(rng, rng.randint(4, 8), rng.randint(2, 4))
         least_s = least_of_every_order_s(costs, needs, len(costs.places))
-        found = checked(costs, needs, ordered_plan(costs, needs, file_s(costs)))
-        assert found.is_proven
-        assert found.bottleneck_s == pytest.approx(least_s, rel=CLOSE)
-        assert found.lower_s <= least_s * (1 + CLOSE) or math.isinf(least_s)
+        ordered = checked(costs, needs, ordered_plan(costs, needs, file_s(costs)))
+        assert ordered.is_proven
+        assert ordered.bottleneck_s == pytest.approx(least_s, rel=CLOSE)
+        assert ordered.lower_s <= least_s * (1 + CLOSE) or math.isinf(least_s)
         few = checked(costs, needs, ordered_plan(costs, needs, file_s(costs), limits=_fewer(costs, needs)))
         assert least_s * (1 - CLOSE) <= few.bottleneck_s <= file_s(costs)
         assert few.lower_s <= least_s * (1 + CLOSE)
@@ -172,11 +172,11 @@ def test_over_links_no_promise_is_broken(seeds: range) -> None:
         costs, needs = random_network(rng, rng.randint(4, 6), rng.randint(2, 4))
         costs = with_links(rng, costs, needs, rng.randint(1, 3))
         least_s = least_of_every_order_s(costs, needs, len(costs.places))
-        found = checked(costs, needs, ordered_plan(costs, needs, file_s(costs)))
-        assert found.bottleneck_s >= least_s * (1 - CLOSE)
-        assert found.lower_s <= least_s * (1 + CLOSE) or math.isinf(least_s)
-        if found.is_proven:
-            assert found.bottleneck_s == pytest.approx(least_s, rel=CLOSE)
+        ordered = checked(costs, needs, ordered_plan(costs, needs, file_s(costs)))
+        assert ordered.bottleneck_s >= least_s * (1 - CLOSE)
+        assert ordered.lower_s <= least_s * (1 + CLOSE) or math.isinf(least_s)
+        if ordered.is_proven:
+            assert ordered.bottleneck_s == pytest.approx(least_s, rel=CLOSE)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -184,8 +184,8 @@ def test_with_a_link_for_each_place_the_best_order_is_found(seed: int) -> None:
     rng = random.Random(seed)
     costs, needs = random_network(rng, rng.randint(4, 6), rng.randint(2, 3))
     costs = with_links(rng, costs, needs, hosts=len(costs.places))
-    found = checked(costs, needs, ordered_plan(costs, needs, file_s(costs)))
-    assert found.bottleneck_s == pytest.approx(least_of_every_order_s(costs, needs, len(costs.places)), rel=CLOSE)
+    ordered = checked(costs, needs, ordered_plan(costs, needs, file_s(costs)))
+    assert ordered.bottleneck_s == pytest.approx(least_of_every_order_s(costs, needs, len(costs.places)), rel=CLOSE)
 
 
 def test_where_batches_are_known_nothing_is_proven_of_other_orders() -> None:
@@ -195,6 +195,6 @@ def test_where_batches_are_known_nothing_is_proven_of_other_orders() -> None:
     needs: Needs = tuple(map(frozenset, ((), (0,), (0,), (1, 2))))
     file_plan = exact_plan(costs, Goal()).plan
     file_s = team_costs(costs).rate(file_plan).bottleneck_s if file_plan is not None else math.inf
-    found = ordered_plan(costs, needs, file_s)
-    assert not found.is_proven
-    assert found.lower_s == 0.0
+    ordered = ordered_plan(costs, needs, file_s)
+    assert not ordered.is_proven
+    assert ordered.lower_s == 0.0

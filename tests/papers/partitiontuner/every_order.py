@@ -39,7 +39,7 @@ def least_of_any_order_s(problem: Problem) -> float:
     by_done[frozenset()] = [((0.0,) * len(processors), (), ())]
     everything = frozenset(range(len(problem.nodes)))
     for size in range(len(everything)):
-        for done in [its for its in by_done if len(its) == size]:
+        for done in [subset for subset in by_done if len(subset) == size]:
             for label in _unbettered(problem, done, by_done.pop(done)):
                 for nodes, device, cost_s in pieces:
                     reads = {problem.tensors[t].producer for node in nodes for t in problem.inputs[node]}
@@ -66,7 +66,7 @@ def _with(
             moving_s += tensor.transfer_s[source][memory]
             moved.add(index)
     end_s = start_s + moving_s + cost_s
-    free = tuple(end_s if number == processor else its for number, its in enumerate(free_s))
+    free = tuple(end_s if number == processor else other_s for number, other_s in enumerate(free_s))
     now_there = there | {(index, memory): start_s + moving_s for index in moved}
     return (
         free,
@@ -86,9 +86,9 @@ def _unbettered(problem: Problem, done: frozenset[int], labels: list[_Label]) ->
         times = (*free_s, *(end_s for _, _, end_s in still), *(at_s for _, _, at_s in come))
         alike[key].append((times, (free_s, tuple(ended), came)))
     kept: list[_Label] = []
-    for its in alike.values():
+    for entries in alike.values():
         best: list[tuple[float, ...]] = []
-        for times, label in sorted(its, key=lambda one: sum(one[0])):
+        for times, label in sorted(entries, key=lambda entry: sum(entry[0])):
             if not any(all(a <= b for a, b in zip(other, times, strict=True)) for other in best):
                 best.append(times)
                 kept.append(label)

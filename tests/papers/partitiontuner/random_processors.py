@@ -52,9 +52,9 @@ def random_processors(
 
     time_s = [[seconds() if not place or rng.random() < 0.7 else math.inf for place in range(places)] for _ in read_by]
     groups = [
-        GroupCost((maker, its[0]), place, seconds())
-        for maker, its in read_by.items()
-        if its == [maker + 1] and sum(reader == its[0] for _, reader in edges) == 1 and rng.random() < 0.5
+        GroupCost((maker, readers[0]), place, seconds())
+        for maker, readers in read_by.items()
+        if readers == [maker + 1] and sum(reader == readers[0] for _, reader in edges) == 1 and rng.random() < 0.5
         for place in rng.sample(range(places), 1)
         if time_s[maker][place] < math.inf
     ]
@@ -67,7 +67,7 @@ def random_processors(
         groups=tuple(groups),
         passed=(
             Passed("x", INPUT, (0,), False, ways(), ways()),
-            *(Passed(f"t{node}", node, tuple(its), not its, ways(), ways()) for node, its in read_by.items()),
+            *(Passed(f"t{node}", node, tuple(read), not read, ways(), ways()) for node, read in read_by.items()),
         ),
         handover_s=handover_s,
     )

@@ -97,14 +97,14 @@ def test_fork_join_graphs_as_trying_everything(seeds: range) -> None:
     gained = 0
     for seed in seeds:
         problem = fork_join(random.Random(seed))
-        found = fork_join_blocks(problem)
-        assert found.schedule is not None
-        assert found.schedule.makespan_s == found.lower_bound_s == least_s(problem), seed
-        assert found.outcome is Outcome.OPTIMAL
+        solution = fork_join_blocks(problem)
+        assert solution.schedule is not None
+        assert solution.schedule.makespan_s == solution.lower_bound_s == least_s(problem), seed
+        assert solution.outcome is Outcome.OPTIMAL
         paper = partitiontuner(problem).schedule
         assert paper is not None
-        assert found.schedule.makespan_s <= paper.makespan_s
-        gained += found.schedule.makespan_s < paper.makespan_s
+        assert solution.schedule.makespan_s <= paper.makespan_s
+        gained += solution.schedule.makespan_s < paper.makespan_s
     assert gained > len(seeds) / 4
 
 
@@ -113,15 +113,15 @@ def test_the_bound_holds_on_any_graph(seeds: range) -> None:
     for seed in seeds:
         rng = random.Random(seed)
         problem = random_problem(rng, SHAPES[seed % len(SHAPES)], rng.randint(2, 6), 2, groups=rng.choice((0, 3)))
-        found = fork_join_blocks(problem)
-        assert found.schedule is not None
-        assert found.assignment is not None
-        assert found.schedule == schedule_of(problem, found.assignment)
-        assert found.lower_bound_s is not None
+        solution = fork_join_blocks(problem)
+        assert solution.schedule is not None
+        assert solution.assignment is not None
+        assert solution.schedule == schedule_of(problem, solution.assignment)
+        assert solution.lower_bound_s is not None
         best_s = least_s(problem)
-        assert found.lower_bound_s <= best_s <= found.schedule.makespan_s, seed
-        if found.outcome is Outcome.OPTIMAL:
-            assert found.schedule.makespan_s == best_s
+        assert solution.lower_bound_s <= best_s <= solution.schedule.makespan_s, seed
+        if solution.outcome is Outcome.OPTIMAL:
+            assert solution.schedule.makespan_s == best_s
 
 
 @pytest.mark.parametrize("seeds", chunks(500, 25, short=50))
@@ -130,14 +130,16 @@ def test_small_graphs_as_any_assignment_in_any_order(seeds: range) -> None:
     barred = 0
     for seed in seeds:
         problem = small_problem(seed)
-        found = forkjoin(problem)
-        assert found.schedule is not None
-        assert found.assignment is not None
-        assert found.outcome is Outcome.OPTIMAL, seed
+        solution = forkjoin(problem)
+        assert solution.schedule is not None
+        assert solution.assignment is not None
+        assert solution.outcome is Outcome.OPTIMAL, seed
         least = least_of_any_order_s(problem)
-        assert found.schedule.makespan_s == found.lower_bound_s == found.statistics[ANY_ORDER_BOUND] == least, seed
-        if len(found.schedule.sections) == 1:  # then it may be one without barriers
-            follows(problem, found.schedule, found.assignment)
+        assert (
+            solution.schedule.makespan_s == solution.lower_bound_s == solution.statistics[ANY_ORDER_BOUND] == least
+        ), seed
+        if len(solution.schedule.sections) == 1:  # then it may be one without barriers
+            follows(problem, solution.schedule, solution.assignment)
         paper = partitiontuner(problem)
         assert paper.schedule is not None
         rounding_s = 1e-15  # of nodes that take nothing the bound may be so much more
@@ -164,8 +166,7 @@ def follows(problem: Problem, schedule: Schedule, assignment: Sequence[int]) -> 
 
 def test_what_could_have_been_tried_is_a_bound_still() -> None:
     problem = small_problem(30)
-    found = unbarred(problem, most=3)
-    assert found.bound_s <= least_of_any_order_s(problem)
+    assert unbarred(problem, most=3).bound_s <= least_of_any_order_s(problem)
     assert any_order_bound_s(problem) <= least_of_any_order_s(problem)
     assert unbarred(problem, known_s=0.0).runs is None
 
@@ -179,14 +180,14 @@ def test_nodes_between_those_of_a_group_are_not_tried() -> None:
     problem = Problem(("a", "b"), ("m", "n"), (0, 1), nodes, tensors, (Group((0, 2), 0, 0.5),))
     assert not can_be_tried(problem)
     assert can_be_tried(replace(problem, groups=(Group((1, 2), 0, 0.5),)))
-    found = forkjoin(problem)
-    assert found.schedule is not None
-    assert found.statistics[ANY_ORDER_BOUND] <= found.schedule.makespan_s
+    solution = forkjoin(problem)
+    assert solution.schedule is not None
+    assert solution.statistics[ANY_ORDER_BOUND] <= solution.schedule.makespan_s
 
 
 def test_figure_1() -> None:
-    found = forkjoin(figure_1())
-    assert (found.lower_bound_s, found.outcome, found.bounds) == (12.5, Outcome.OPTIMAL, "makespan")
+    solution = forkjoin(figure_1())
+    assert (solution.lower_bound_s, solution.outcome, solution.bounds) == (12.5, Outcome.OPTIMAL, "makespan")
 
 
 def wide(rng: random.Random, branches: int) -> Problem:
@@ -201,14 +202,14 @@ def wide(rng: random.Random, branches: int) -> Problem:
 def test_more_choices_than_are_kept() -> None:
     """The split of many branches over two devices is a good one, and the bound is one still."""
     problem = wide(random.Random(0), 60)
-    found = forkjoin(problem)
-    assert found.schedule is not None
-    assert found.lower_bound_s is not None
-    assert found.lower_bound_s < found.schedule.makespan_s < 1.4 * found.lower_bound_s
-    assert found.outcome is Outcome.FEASIBLE
+    solution = forkjoin(problem)
+    assert solution.schedule is not None
+    assert solution.lower_bound_s is not None
+    assert solution.lower_bound_s < solution.schedule.makespan_s < 1.4 * solution.lower_bound_s
+    assert solution.outcome is Outcome.FEASIBLE
 
 
 def test_it_ends_where_the_time_is_over() -> None:
-    found = forkjoin(wide(random.Random(0), 60), lambda: 0.0)
-    assert found.schedule is not None
-    assert (found.outcome, found.reason) == (Outcome.FEASIBLE, says("stopped by the …"))
+    solution = forkjoin(wide(random.Random(0), 60), lambda: 0.0)
+    assert solution.schedule is not None
+    assert (solution.outcome, solution.reason) == (Outcome.FEASIBLE, says("stopped by the …"))

@@ -24,14 +24,14 @@ SHAPE = (1, 4, 8, 8)
 def ids(model: onnx.ModelProto, folder: Path) -> tuple[str, ...]:
     """Also as they are once the model has been saved, and its large weights are elsewhere."""
     read = read_model(write(model, folder))
-    found = operator_ids(read.graph, read.proto)
+    model_ids = operator_ids(read.graph, read.proto)
     read.save(folder)
     saved = CleanModel.read(folder)
-    assert operator_ids(saved.graph, onnx.load(folder / "clean.onnx", load_external_data=False)) == found
-    return found
+    assert operator_ids(saved.graph, onnx.load(folder / "clean.onnx", load_external_data=False)) == model_ids
+    return model_ids
 
 
-def one(
+def network_of(
     op_type: str,
     *constants: Array,
     shape: Sequence[int] = SHAPE,
@@ -56,49 +56,49 @@ def floats(*values: float) -> Array:
 
 
 def test_what_an_id_says(tmp_path: Path) -> None:
-    (found,) = ids(one("Conv", weight(8, 2, 3, 3), weight(8), group=2, pads=[1, 1, 1, 1]), tmp_path)
-    assert found == (
+    (operator_id,) = ids(network_of("Conv", weight(8, 2, 3, 3), weight(8), group=2, pads=[1, 1, 1, 1]), tmp_path)
+    assert operator_id == (
         "Conv-11(FP32[1x4x8x8], constant FP32[8x2x3x3], constant FP32[8]; group=2, pads=[1,1,1,1]) -> FP32[1x8x8x8]"
     )
-    (found,) = ids(one("Reshape", whole(4, -1)), tmp_path)
-    assert found == "Reshape-14(FP32[1x4x8x8], constant INT64[2]=[4,-1]; ) -> FP32[4x64]"
+    (operator_id,) = ids(network_of("Reshape", whole(4, -1)), tmp_path)
+    assert operator_id == "Reshape-14(FP32[1x4x8x8], constant INT64[2]=[4,-1]; ) -> FP32[4x64]"
 
 
 def test_names_and_the_values_of_weights_do_not_count(tmp_path: Path) -> None:
-    assert ids(one("Conv", weight(8, 4, 3, 3)), tmp_path) == ids(
-        one("Conv", weight(8, 4, 3, 3, seed=1), name="other"), tmp_path
+    assert ids(network_of("Conv", weight(8, 4, 3, 3)), tmp_path) == ids(
+        network_of("Conv", weight(8, 4, 3, 3, seed=1), name="other"), tmp_path
     )
 
 
-CONV = one("Conv", weight(8, 4, 3, 3))
-LRN = one("LRN", size=3)
-POWER = one("Pow", floats(2))
-SLICE = one("Slice", whole(0), whole(4), whole(2))
-SOFTMAX = one("Softmax", axis=1)
-GATHER = one("Gather", whole(0, 1), axis=1)
-RESIZE = one("Resize", floats(), floats(1, 1, 2, 2), mode="nearest")
+CONV = network_of("Conv", weight(8, 4, 3, 3))
+LRN = network_of("LRN", size=3)
+POWER = network_of("Pow", floats(2))
+SLICE = network_of("Slice", whole(0), whole(4), whole(2))
+SOFTMAX = network_of("Softmax", axis=1)
+GATHER = network_of("Gather", whole(0, 1), axis=1)
+RESIZE = network_of("Resize", floats(), floats(1, 1, 2, 2), mode="nearest")
 
 
 @pytest.mark.parametrize(
     ("model", "other"),
     [
-        pytest.param(CONV, one("Conv", weight(8, 4, 3, 3), strides=[2, 2]), id="strides"),
-        pytest.param(CONV, one("Conv", weight(8, 4, 3, 3), pads=[1, 1, 1, 1]), id="pads"),
-        pytest.param(CONV, one("Conv", weight(8, 4, 3, 3), weight(8)), id="bias"),
-        pytest.param(CONV, one("Conv", weight(16, 4, 3, 3)), id="filters"),
-        pytest.param(CONV, one("Conv", weight(8, 4, 3, 3), shape=(2, 4, 8, 8)), id="batch"),
+        pytest.param(CONV, network_of("Conv", weight(8, 4, 3, 3), strides=[2, 2]), id="strides"),
+        pytest.param(CONV, network_of("Conv", weight(8, 4, 3, 3), pads=[1, 1, 1, 1]), id="pads"),
+        pytest.param(CONV, network_of("Conv", weight(8, 4, 3, 3), weight(8)), id="bias"),
+        pytest.param(CONV, network_of("Conv", weight(16, 4, 3, 3)), id="filters"),
+        pytest.param(CONV, network_of("Conv", weight(8, 4, 3, 3), shape=(2, 4, 8, 8)), id="batch"),
         pytest.param(
-            CONV, one("Conv", weight(8, 4, 3, 3).astype(np.float64), element=TensorProto.DOUBLE), id="datatype"
+            CONV, network_of("Conv", weight(8, 4, 3, 3).astype(np.float64), element=TensorProto.DOUBLE), id="datatype"
         ),
-        pytest.param(one("Relu"), one("Sigmoid"), id="type"),
-        pytest.param(LRN, one("LRN", size=3, beta=0.5), id="number"),
-        pytest.param(RESIZE, one("Resize", floats(), floats(1, 1, 2, 2), mode="linear"), id="text"),
-        pytest.param(SOFTMAX, one("Softmax", axis=1, opset=12), id="version"),
-        pytest.param(one("Gelu", domain="com.microsoft"), one("Gelu", opset=20), id="domain"),
-        pytest.param(SLICE, one("Slice", whole(1), whole(5), whole(2)), id="starts"),
-        pytest.param(SLICE, one("Slice", whole(0), whole(4), whole(3)), id="axes"),
-        pytest.param(GATHER, one("Gather", whole(0, 2), axis=1), id="indices"),
-        pytest.param(POWER, one("Pow", floats(0.5)), id="exponent"),
+        pytest.param(network_of("Relu"), network_of("Sigmoid"), id="type"),
+        pytest.param(LRN, network_of("LRN", size=3, beta=0.5), id="number"),
+        pytest.param(RESIZE, network_of("Resize", floats(), floats(1, 1, 2, 2), mode="linear"), id="text"),
+        pytest.param(SOFTMAX, network_of("Softmax", axis=1, opset=12), id="version"),
+        pytest.param(network_of("Gelu", domain="com.microsoft"), network_of("Gelu", opset=20), id="domain"),
+        pytest.param(SLICE, network_of("Slice", whole(1), whole(5), whole(2)), id="starts"),
+        pytest.param(SLICE, network_of("Slice", whole(0), whole(4), whole(3)), id="axes"),
+        pytest.param(GATHER, network_of("Gather", whole(0, 2), axis=1), id="indices"),
+        pytest.param(POWER, network_of("Pow", floats(0.5)), id="exponent"),
     ],
 )
 def test_what_takes_another_time_has_another_id(tmp_path: Path, model: onnx.ModelProto, other: onnx.ModelProto) -> None:
@@ -106,7 +106,7 @@ def test_what_takes_another_time_has_another_id(tmp_path: Path, model: onnx.Mode
 
 
 def test_what_is_a_weight_does_not_count_even_if_it_is_whole_numbers(tmp_path: Path) -> None:
-    table = [one("Gather", np.arange(80, dtype=np.int64)[::step] % 4, axis=1) for step in (1, -1)]
+    table = [network_of("Gather", np.arange(80, dtype=np.int64)[::step] % 4, axis=1) for step in (1, -1)]
     assert ids(table[0], tmp_path) == ids(table[1], tmp_path)
     for built in (qdq_network(), qoperator_network()):
         changed = onnx.ModelProto()
@@ -126,8 +126,8 @@ def test_where_an_operand_comes_from(tmp_path: Path) -> None:
         helper.make_node("Mul", ["x", "a"], ["b"]),
         helper.make_node("Mul", ["b", "b"], ["y"]),
     ]
-    found = ids(network(nodes, {"x": SHAPE}, {"y": None}, {"w": w}), tmp_path)
-    assert len({*found}) == 3
+    model_ids = ids(network(nodes, {"x": SHAPE}, {"y": None}, {"w": w}), tmp_path)
+    assert len({*model_ids}) == 3
 
 
 def test_outputs_that_nobody_reads(tmp_path: Path) -> None:
@@ -168,14 +168,14 @@ def test_a_groups_id_is_its_operators_in_a_row(tmp_path: Path) -> None:
         helper.make_node("Conv", ["b", "w"], ["c"], pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["c"], ["y"]),
     ]
-    found = ids(network(nodes, {"x": SHAPE}, {"y": None}, {"w": weight(4, 4, 3, 3)}), tmp_path)
-    assert partition_id(found, (0, 1)) == partition_id(found, (2, 3)) == f"{found[0]} + {found[1]}"
-    assert partition_id(found, (0,)) == found[0]
-    assert len({partition_id(found, its) for its in ((0,), (1,), (0, 1))}) == 3
+    model_ids = ids(network(nodes, {"x": SHAPE}, {"y": None}, {"w": weight(4, 4, 3, 3)}), tmp_path)
+    assert partition_id(model_ids, (0, 1)) == partition_id(model_ids, (2, 3)) == f"{model_ids[0]} + {model_ids[1]}"
+    assert partition_id(model_ids, (0,)) == model_ids[0]
+    assert len({partition_id(model_ids, operators) for operators in ((0,), (1,), (0, 1))}) == 3
 
 
 @pytest.mark.parametrize(("name", "distinct"), [("squeezenet", 37), ("resnet50", 45), ("inception_v1", 107)])
 def test_a_network_repeats_itself(name: str, distinct: int) -> None:
     model = read_model(zoo_path(name))
-    found = operator_ids(model.graph, model.proto)
-    assert len({*found}) == distinct < len(found)
+    model_ids = operator_ids(model.graph, model.proto)
+    assert len({*model_ids}) == distinct < len(model_ids)

@@ -73,11 +73,11 @@ def profiled(
     on: Machine,
     patterns: Sequence[Pattern] = DEFAULT_PATTERNS,
     place: int = 0,
-    told: list[str] | None = None,
+    messages: list[str] | None = None,
 ) -> PartitionProfile[OperatorCosts]:
-    its = on.places[place]
-    tell = silent if told is None else told.append
-    return profile_partitions(compiled, on, its, devices_of(on, its), patterns, tell)
+    chosen_place = on.places[place]
+    tell = silent if messages is None else messages.append
+    return profile_partitions(compiled, on, chosen_place, devices_of(on, chosen_place), patterns, tell)
 
 
 def groups_of(profile: PartitionProfile[OperatorCosts]) -> list[tuple[tuple[int, ...], int]]:
@@ -86,11 +86,11 @@ def groups_of(profile: PartitionProfile[OperatorCosts]) -> list[tuple[tuple[int,
 
 
 def test_a_second_start_measures_nothing(compiled: Compiled, jobs: list[PartitionProfilingJob]) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     on = machine("ort_serial", "ort_parallel", places=2)
-    first = profiled(compiled, on, told=told)
-    assert told[0] == says("measuring 7 partitions of … under ort_serial, ort_parallel on core…")
-    assert told[-1].endswith(": 100%")
+    first = profiled(compiled, on, messages=messages)
+    assert messages[0] == says("measuring 7 partitions of … under ort_serial, ort_parallel on core…")
+    assert messages[-1].endswith(": 100%")
     # Both Convs after the first Relu are the same; so are the Relus.
     assert (first.partitions, first.distinct, first.measured) == (9, 7, 7)
     assert first.seconds > 0
@@ -100,9 +100,9 @@ def test_a_second_start_measures_nothing(compiled: Compiled, jobs: list[Partitio
     np.testing.assert_array_equal(first.costs.time_s[[1, 2]], first.costs.time_s[[5, 3]])
     assert groups_of(first) == [((0, 1), 0), ((0, 1), 1)]
 
-    told.clear()
-    again, beside = profiled(compiled, on, told=told), profiled(compiled, on, place=1)
-    assert told == []
+    messages.clear()
+    again, beside = profiled(compiled, on, messages=messages), profiled(compiled, on, place=1)
+    assert messages == []
     assert len(jobs) == 1
     for other in (again, beside):  # the other place is of the same class
         assert (other.partitions, other.distinct, other.measured, other.seconds) == (9, 7, 0, 0)
@@ -134,18 +134,18 @@ def test_in_several_jobs_what_is_there_is_kept(
     compiled: Compiled, jobs: list[PartitionProfilingJob], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shisha_rt.papers.partitiontuner.partition_profile.MOST_AT_ONCE", 6)
-    told: list[str] = []
+    messages: list[str] = []
 
     def tell(message: str) -> None:
-        told.append(message)
+        messages.append(message)
         if len(jobs) == 2:
             raise Failure("no more")
 
     on = machine("ort_serial")
     with pytest.raises(Failure, match="no more"):
         profile_partitions(compiled, on, on.places[0], devices_of(on, on.places[0]), on_progress=tell)
-    assert told[0] == says("measuring 6 of 7 partitions of … under ort_serial on core…")
-    assert told[-1].startswith("measuring 1 of 7 partitions")
+    assert messages[0] == says("measuring 6 of 7 partitions of … under ort_serial on core…")
+    assert messages[-1].startswith("measuring 1 of 7 partitions")
     assert profiled(compiled, on).measured == 1
 
 
@@ -163,10 +163,10 @@ class TestBothEngines:
     @pytest.mark.long
     def test_the_partitions_of_squeezenet(self, jobs: list[PartitionProfilingJob]) -> None:
         compiled = compile_model(zoo_path("squeezenet"), plain="heavy")
-        found = profiled(compiled, ENGINES)
-        assert (found.partitions, found.distinct, found.measured) == (65 + 26, 37 + 18, 37 + 18)
-        assert ((found.costs.time_s > 0) & (found.costs.time_s < 1)).all()
-        assert len(groups_of(found)) == 2 * 26
+        profile = profiled(compiled, ENGINES)
+        assert (profile.partitions, profile.distinct, profile.measured) == (65 + 26, 37 + 18, 37 + 18)
+        assert ((profile.costs.time_s > 0) & (profile.costs.time_s < 1)).all()
+        assert len(groups_of(profile)) == 2 * 26
         (job,) = jobs
         assert len(job.partitions) == 55
 
@@ -174,48 +174,50 @@ class TestBothEngines:
         """Nor a group with it. That is kept, too."""
         odd = compile_model(write(odd_network(), tmp_path), plain="heavy")
         for measured in (4, 0):
-            found = profiled(odd, ENGINES, [("Relu", "Det"), ("Det", "Relu")])
-            assert found.measured == measured + bool(measured)
-            assert np.isfinite(found.costs.time_s).tolist() == [[True, True], [True, False], [True, True]]
-            assert groups_of(found) == [((0, 1), 0), ((1, 2), 0)]
+            profile = profiled(odd, ENGINES, [("Relu", "Det"), ("Det", "Relu")])
+            assert profile.measured == measured + bool(measured)
+            assert np.isfinite(profile.costs.time_s).tolist() == [[True, True], [True, False], [True, True]]
+            assert groups_of(profile) == [((0, 1), 0), ((1, 2), 0)]
 
     def test_doubles_which_it_computes_as_floats(self, tmp_path: Path) -> None:
         doubles = compile_model(write(small_doubles(), tmp_path), plain="heavy")
-        found = profiled(doubles, ENGINES, [("Gemm", "Relu")])
-        assert np.isfinite(found.costs.time_s).tolist() == [[True, False]] * 3
-        assert groups_of(found) == [((0, 1), 0)]
+        profile = profiled(doubles, ENGINES, [("Gemm", "Relu")])
+        assert np.isfinite(profile.costs.time_s).tolist() == [[True, False]] * 3
+        assert groups_of(profile) == [((0, 1), 0)]
 
     @pytest.mark.long
     def test_integers_that_stand_for_reals(self, tmp_path: Path) -> None:
         integers = compile_model(write(qdq_network(), tmp_path), plain="heavy")
-        found = profiled(integers, ENGINES, [("Conv", "Relu"), ("Conv", "QuantizeLinear"), ("Relu", "QuantizeLinear")])
-        assert np.isfinite(found.costs.time_s).all()
-        assert found.distinct < found.partitions
-        assert len(groups_of(found)) == 2 * (found.partitions - len(integers.model.graph.operators)) > 0
+        profile = profiled(
+            integers, ENGINES, [("Conv", "Relu"), ("Conv", "QuantizeLinear"), ("Relu", "QuantizeLinear")]
+        )
+        assert np.isfinite(profile.costs.time_s).all()
+        assert profile.distinct < profile.partitions
+        assert len(groups_of(profile)) == 2 * (profile.partitions - len(integers.model.graph.operators)) > 0
 
     @REAL
     @pytest.mark.long
     def test_a_trained_network(self) -> None:
         detector = compile_model(zoo_path("text_detector"), InputSizes({"height": 64, "width": 64}), plain="heavy")
-        found = profiled(detector, ENGINES)
-        assert np.isfinite(found.costs.time_s).all()
-        assert found.distinct < found.partitions / 2
+        profile = profiled(detector, ENGINES)
+        assert np.isfinite(profile.costs.time_s).all()
+        assert profile.distinct < profile.partitions / 2
 
 
 class TestAStoreThatCannotBeUsed:
     def test_a_damaged_one(self, compiled: Compiled, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
         (cache / "profiles.sqlite").write_bytes(b"no database, and longer than a header of one would be" * 10)
-        found = profiled(compiled, machine("ort_serial"))
-        assert np.isfinite(found.costs.time_s).all()
+        profile = profiled(compiled, machine("ort_serial"))
+        assert np.isfinite(profile.costs.time_s).all()
         assert len(caplog.messages) <= 1
 
     def test_a_locked_one(self, compiled: Compiled, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
         path, on = cache / "profiles.sqlite", machine("ort_serial")
         with closing(sqlite3.connect(path)) as other, ProfileStore(path, patience_s=0.05) as store:
             other.execute("BEGIN EXCLUSIVE")
-            found = profile_partitions(compiled, on, on.places[0], devices_of(on, on.places[0]), store=store)
-        assert found.measured == found.distinct
-        assert np.isfinite(found.costs.time_s).all()
+            profile = profile_partitions(compiled, on, on.places[0], devices_of(on, on.places[0]), store=store)
+        assert profile.measured == profile.distinct
+        assert np.isfinite(profile.costs.time_s).all()
         (line,) = caplog.messages
         assert line.endswith("cannot be used (database is locked); what has to be measured is not kept")
 

@@ -24,16 +24,16 @@ MEASURED = Device("measured", "", "openvino", memory="measured", precision="fp32
 
 
 def machine(*places: str, speed: float = 0.5) -> Machine:
-    its = (Place(name, (0,), 1, 1, speed, rank, "memory") for rank, name in enumerate(places))
-    return Machine("board", "board.toml", (Memory("memory", None),), tuple(its))
+    ranked = (Place(name, (0,), 1, 1, speed, rank, "memory") for rank, name in enumerate(places))
+    return Machine("board", "board.toml", (Memory("memory", None),), tuple(ranked))
 
 
 def works(nodes: int) -> Iterator[list[Span]]:
     """All runs of nodes that a stage may have."""
     for chosen in itertools.product((False, True), repeat=nodes):
-        runs = [list(its) for has, its in itertools.groupby(range(nodes), key=chosen.__getitem__) if has]
+        runs = [list(group) for has, group in itertools.groupby(range(nodes), key=chosen.__getitem__) if has]
         if runs:
-            yield [(its[0], its[-1]) for its in runs]
+            yield [(run[0], run[-1]) for run in runs]
 
 
 @pytest.mark.parametrize("device", [HOST, ADDER, FAR], ids=lambda device: device.name)

@@ -55,8 +55,8 @@ def assert_styled(text: str, folder: Path) -> None:
     ruff = Path(sys.executable).with_name("ruff")
     if ruff.exists():
         for command in (("format", "--diff"), ("check",)):
-            found = subprocess.run([ruff, *command, "--isolated", "--quiet", path], capture_output=True, text=True)
-            assert (found.returncode, found.stdout) == (0, "")
+            process = subprocess.run([ruff, *command, "--isolated", "--quiet", path], capture_output=True, text=True)
+            assert (process.returncode, process.stdout) == (0, "")
 
 
 def test_the_schedule_and_the_code() -> None:
@@ -94,15 +94,15 @@ def test_the_schedule_and_the_code() -> None:
 def test_style_and_imports(devices: tuple[Device, Device], emulated: bool, imported: set[str], tmp_path: Path) -> None:
     text = program_text(figure_5(*devices, emulated=emulated))
     assert_styled(text, tmp_path)
-    found = {name for name in _imports(text) if name.partition(".")[0] not in sys.stdlib_module_names}
-    assert found == {"numpy", *imported}
+    packages = {name for name in _imports(text) if name.partition(".")[0] not in sys.stdlib_module_names}
+    assert packages == {"numpy", *imported}
 
 
 def _imports(text: str) -> set[str]:
     tree = ast.walk(ast.parse(text))
-    names = [[node.module or ""] if isinstance(node, ast.ImportFrom) else [its.name for its in node.names]
+    names = [[node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
              for node in tree if isinstance(node, ast.Import | ast.ImportFrom)]  # fmt: skip
-    return {name for its in names for name in its}
+    return {name for imported in names for name in imported}
 
 
 def test_names_of_any_kind(tmp_path: Path) -> None:
@@ -111,8 +111,8 @@ def test_names_of_any_kind(tmp_path: Path) -> None:
     ugly = 'a"\n\'\\ """é\x00#' + 50 * "x"
     cpu, npu = program.processors
     partitions = [
-        replace(its, place={"cpu": "core-0", "npu": "core 0"}[its.place], operators=((ugly, ugly),))
-        for its in program.partitions
+        replace(partition, place={"cpu": "core-0", "npu": "core 0"}[partition.place], operators=((ugly, ugly),))
+        for partition in program.partitions
     ]
     partitions[2] = replace(partitions[2], place="core-0-2")
     partitions[3] = replace(partitions[3], after=tuple(f"p{number}" for number in range(40)))

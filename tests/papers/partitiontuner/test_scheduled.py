@@ -33,9 +33,9 @@ class PaperMachine:
 
     def measure(self, proposal: Proposal) -> Measurement:
         self.tried.append(proposal.plan)
-        told = foretold(self.costs, proposal.plan)
-        rate = rate_of(proposal.plan, [(s,) for s in told.stage_s])
-        return Measurement(told.stage_s, 0.01, 16, 1.0, rate, alone_s=told.latency_s if self.alone else None)
+        predicted = foretold(self.costs, proposal.plan)
+        rate = rate_of(proposal.plan, [(s,) for s in predicted.stage_s])
+        return Measurement(predicted.stage_s, 0.01, 16, 1.0, rate, alone_s=predicted.latency_s if self.alone else None)
 
 
 def slower(costs: ProcessorCosts, factors: list[float]) -> ProcessorCosts:
@@ -47,9 +47,9 @@ def tuned(scheme: SchemeName, costs: ProcessorCosts, machine: PaperMachine) -> R
 
 
 def planned_s(scheme: SchemeName, costs: ProcessorCosts) -> float:
-    found = scheme_plan(scheme, costs)
-    assert found is not None
-    return found.foretold.latency_s
+    scheduled = scheme_plan(scheme, costs)
+    assert scheduled is not None
+    return scheduled.foretold.latency_s
 
 
 def drawn(seed: int) -> tuple[random.Random, ProcessorCosts]:
@@ -101,37 +101,39 @@ class TestCorrections:
     def test_what_moves_takes_longer_as_its_stage_does(self) -> None:
         """A stage that is half moving, on a place whose other stages are as told."""
         _, costs = drawn(5)
-        found = scheme_plan("opseq", costs)
-        assert found is not None
-        told = foretold(costs, found.plan)
-        taken_s = tuple(s * (2 if index == 0 else 1) for index, s in enumerate(told.stage_s))
-        seen = Measurement(taken_s, 0.01, 16, 1.0, rate_of(found.plan, [(s,) for s in taken_s]))
-        assert foretold(corrected(costs, [(found.plan, seen)]), found.plan).stage_s[0] == pytest.approx(taken_s[0])
+        scheduled = scheme_plan("opseq", costs)
+        assert scheduled is not None
+        predicted = foretold(costs, scheduled.plan)
+        taken_s = tuple(s * (2 if index == 0 else 1) for index, s in enumerate(predicted.stage_s))
+        seen = Measurement(taken_s, 0.01, 16, 1.0, rate_of(scheduled.plan, [(s,) for s in taken_s]))
+        assert foretold(corrected(costs, [(scheduled.plan, seen)]), scheduled.plan).stage_s[0] == pytest.approx(
+            taken_s[0]
+        )
 
     def test_what_a_stage_took_is_what_it_is_predicted_to_take(self) -> None:
         _, costs = drawn(5)
-        found = scheme_plan("partitiontuner", costs)
-        assert found is not None
+        scheduled = scheme_plan("partitiontuner", costs)
+        assert scheduled is not None
         factors = [3.0 if place else 0.5 for place in range(len(costs.places))]
         machine = PaperMachine(slower(costs, factors))
-        seen = machine.measure(Proposal(found.plan, ""))
-        again = foretold(corrected(costs, [(found.plan, seen)]), found.plan)
+        seen = machine.measure(Proposal(scheduled.plan, ""))
+        again = foretold(corrected(costs, [(scheduled.plan, seen)]), scheduled.plan)
         assert again.stage_s == pytest.approx(seen.service_s)
         assert again.latency_s == pytest.approx(seen.latency_s)
 
     def test_a_trial_that_could_not_run_teaches_nothing(self) -> None:
         _, costs = drawn(5)
-        found = scheme_plan("partitiontuner", costs)
-        assert found is not None
-        never = Measurement((math.inf,) * len(found.plan.stages), 0.0, 0, 0.0)
-        assert corrected(costs, [(found.plan, never)]) == costs
+        scheduled = scheme_plan("partitiontuner", costs)
+        assert scheduled is not None
+        never = Measurement((math.inf,) * len(scheduled.plan.stages), 0.0, 0, 0.0)
+        assert corrected(costs, [(scheduled.plan, never)]) == costs
 
     def test_frames_that_were_never_alone_say_nothing_of_hand_overs(self) -> None:
         _, costs = drawn(5)
-        found = scheme_plan("partitiontuner", costs)
-        assert found is not None
-        seen = PaperMachine(slower(costs, [2.0, 2.0]), alone=False).measure(Proposal(found.plan, ""))
-        assert corrected(costs, [(found.plan, seen)]).handover_s == costs.handover_s
+        scheduled = scheme_plan("partitiontuner", costs)
+        assert scheduled is not None
+        seen = PaperMachine(slower(costs, [2.0, 2.0]), alone=False).measure(Proposal(scheduled.plan, ""))
+        assert corrected(costs, [(scheduled.plan, seen)]).handover_s == costs.handover_s
 
     def test_no_plan_for_what_is_left(self) -> None:
         costs = ProcessorCosts(("npu",), ((0, 0),), ("n",), ("Add",), ((math.inf,),))

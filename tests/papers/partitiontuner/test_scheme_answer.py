@@ -9,7 +9,7 @@ from shisha_rt.papers.partitiontuner.scheme_answer import SchemeAnswer
 
 
 def said(stages: int, branches: int, overlapping: int) -> str:
-    found: Any = SimpleNamespace(
+    scheduled: Any = SimpleNamespace(
         scheme="forkjoin",
         plan=SimpleNamespace(stages=(None,) * stages, places=("a", "b")),
         foretold=SimpleNamespace(latency_s=1.0, handover_s=0.0),
@@ -19,7 +19,7 @@ def said(stages: int, branches: int, overlapping: int) -> str:
     )
     profiled: Any = SimpleNamespace(partitions=1, distinct=1, measured=0, seconds=0.0)
     drawn: Any = SimpleNamespace(picture=lambda width: "")
-    return SchemeAnswer(drawn, found, profiled, 0.0).in_words(80).splitlines()[2]
+    return SchemeAnswer(drawn, scheduled, profiled, 0.0).in_words(80).splitlines()[2]
 
 
 def test_partitions_beside_others_are_counted_as_partitions() -> None:

@@ -39,9 +39,9 @@ def figure_1_costs() -> ProcessorCosts:
 
 
 def planned(scheme: SchemeName, costs: ProcessorCosts) -> SchemePlan:
-    found = scheme_plan(scheme, costs)
-    assert found is not None
-    return found
+    scheduled = scheme_plan(scheme, costs)
+    assert scheduled is not None
+    return scheduled
 
 
 def rules(costs: ProcessorCosts) -> PlanRules:
@@ -55,27 +55,27 @@ class TestFigure1:
         [("baseline", 31.0 - 0.5 - 0.5, 1), ("typeseq", 23.5, 4), ("opseq", 14.5, 3), ("partitiontuner", 12.5, 4)],
     )
     def test_latency(self, scheme: SchemeName, latency_s: float, stages: int) -> None:
-        found = planned(scheme, figure_1_costs())
-        assert found.foretold.latency_s == latency_s
-        assert len(found.plan.stages) == stages
+        scheduled = planned(scheme, figure_1_costs())
+        assert scheduled.foretold.latency_s == latency_s
+        assert len(scheduled.plan.stages) == stages
 
     def test_the_papers_sum_in_sequence(self) -> None:
-        found = planned("partitiontuner", figure_1_costs())
-        assert math.fsum(found.foretold.stage_s) == 14.0
-        assert str(found.plan) == "cpu: 0-1 | npu: 2-4 | cpu: 5-6 after 0 | cpu: 7-7 after 1,2"
-        assert (found.parallel_branches, found.overlapping) == (2, 2)
+        scheduled = planned("partitiontuner", figure_1_costs())
+        assert math.fsum(scheduled.foretold.stage_s) == 14.0
+        assert str(scheduled.plan) == "cpu: 0-1 | npu: 2-4 | cpu: 5-6 after 0 | cpu: 7-7 after 1,2"
+        assert (scheduled.parallel_branches, scheduled.overlapping) == (2, 2)
 
     def test_nothing_is_quicker_than_the_bound(self) -> None:
         assert {planned(scheme, figure_1_costs()).lower_bound_s for scheme in SCHEMES} == {12.5}
 
 
 def every_seed(seeds: range, *, moving: bool = True, handover_s: float = 0.0) -> list[ProcessorCosts]:
-    found = []
+    drawn = []
     for seed in seeds:
         rng = random.Random(seed)
         edges = fork_join(rng, rng.randint(1, 3)) if seed % 2 else tangled(rng, rng.randint(2, 12))
-        found.append(random_processors(rng, edges, rng.randint(1, 3), moving=moving, handover_s=handover_s))
-    return found
+        drawn.append(random_processors(rng, edges, rng.randint(1, 3), moving=moving, handover_s=handover_s))
+    return drawn
 
 
 @pytest.mark.parametrize("seeds", chunks(300, 30, short=8))
@@ -83,12 +83,12 @@ class TestRandomNetworks:
     def test_every_scheme_makes_a_plan_that_can_run(self, seeds: range) -> None:
         for costs in every_seed(seeds, handover_s=0.125):
             for scheme in SCHEMES:
-                found = planned(scheme, costs)
-                assert rules(costs).problems(found.plan) == []
-                on = {n: stage.place for stage in found.plan.stages for n in nodes_of_stage(costs, stage)}
+                scheduled = planned(scheme, costs)
+                assert rules(costs).problems(scheduled.plan) == []
+                on = {n: stage.place for stage in scheduled.plan.stages for n in nodes_of_stage(costs, stage)}
                 if scheme != "forkjoin":
-                    assert [costs.places.index(on[node]) for node in sorted(on)] == list(found.assignment)
-                assert found.lower_bound_s <= found.foretold.latency_s * (1 + 1e-12) < math.inf
+                    assert [costs.places.index(on[node]) for node in sorted(on)] == list(scheduled.assignment)
+                assert scheduled.lower_bound_s <= scheduled.foretold.latency_s * (1 + 1e-12) < math.inf
 
     def test_the_quickest_is_never_behind_the_others(self, seeds: range) -> None:
         for costs in every_seed(seeds, handover_s=0.125):
@@ -102,9 +102,12 @@ class TestRandomNetworks:
         for costs in every_seed(seeds, moving=False):
             schedule = partitiontuner(whole_problem(costs)).schedule
             assert schedule is not None
-            found = planned("partitiontuner", costs)
-            assert found.foretold.latency_s == schedule.makespan_s
-            assert (len(found.plan.stages), found.overlapping) == (len(schedule.partitions), len(schedule.overlapping))
+            scheduled = planned("partitiontuner", costs)
+            assert scheduled.foretold.latency_s == schedule.makespan_s
+            assert (len(scheduled.plan.stages), scheduled.overlapping) == (
+                len(schedule.partitions),
+                len(schedule.overlapping),
+            )
 
     def test_needs_alone_are_enough_and_no_more_than_sections_ask(self, seeds: range) -> None:
         for costs in every_seed(seeds):
@@ -138,25 +141,25 @@ def ladder(rungs: int) -> ProcessorCosts:
 
 class TestLists:
     def test_where_nothing_is_a_branch_the_quickest_still_runs_side_by_side(self) -> None:
-        found = planned("forkjoin", ladder(4))
-        assert found.foretold.latency_s == 4.5  # the trunk, and its last side node
-        assert found.lower_bound_s == 4.5
-        assert found.parallel_branches == 0
-        assert found.overlapping > 0
+        scheduled = planned("forkjoin", ladder(4))
+        assert scheduled.foretold.latency_s == 4.5  # the trunk, and its last side node
+        assert scheduled.lower_bound_s == 4.5
+        assert scheduled.parallel_branches == 0
+        assert scheduled.overlapping > 0
 
     @pytest.mark.parametrize(("handover_s", "latency_s"), [(0.125, 5.25), (2.0, 8.0)])
     def test_fewer_pieces_where_hand_overs_cost(self, handover_s: float, latency_s: float) -> None:
         costs = replace(ladder(4), handover_s=handover_s)
-        found = planned("forkjoin", costs)
-        assert found.foretold.latency_s <= latency_s
+        scheduled = planned("forkjoin", costs)
+        assert scheduled.foretold.latency_s <= latency_s
         free_s = foretold(costs, planned("forkjoin", ladder(4)).plan).latency_s
-        assert found.foretold.latency_s <= free_s
+        assert scheduled.foretold.latency_s <= free_s
 
     def test_its_plans_can_run(self) -> None:
         for costs in every_seed(range(60), handover_s=0.125):
-            found = listed(costs)
-            assert found is not None  # the first place runs everything
-            plan, places = found
+            listing = listed(costs)
+            assert listing is not None  # the first place runs everything
+            plan, places = listing
             assert rules(costs).problems(plan) == []
             on = {n: stage.place for stage in plan.stages for n in nodes_of_stage(costs, stage)}
             assert [costs.places.index(on[node]) for node in sorted(on)] == list(places)
@@ -181,9 +184,9 @@ def test_branches_that_share_a_place_are_one_stage() -> None:
         ),
         handover_s=0.25,
     )
-    found = planned("forkjoin", costs)
-    assert len(found.plan.stages) == 4
-    assert found.foretold.latency_s == 6 + 3 * 0.25
+    scheduled = planned("forkjoin", costs)
+    assert len(scheduled.plan.stages) == 4
+    assert scheduled.foretold.latency_s == 6 + 3 * 0.25
 
 
 class TestProblems:
@@ -211,9 +214,9 @@ class TestProblems:
     def test_of_a_plan_with_handovers(self) -> None:
         costs = random_processors(random.Random(3), [(0, 1), (1, 2)], moving=False, handover_s=0.5)
         plan = Plan.of([(0, 0, "p0"), (1, 1, "p0"), (2, 2, "p0")])
-        found = foretold(costs, plan)
-        assert found.handover_s == 1.5
-        assert found.latency_s == math.fsum(found.stage_s) + 1.5
+        predicted = foretold(costs, plan)
+        assert predicted.handover_s == 1.5
+        assert predicted.latency_s == math.fsum(predicted.stage_s) + 1.5
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

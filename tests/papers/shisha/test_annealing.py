@@ -25,9 +25,9 @@ def fed(tuner: Annealing, times_s: Sequence[float]) -> list[tuple[Annealed, str]
     state, proposal = tuner.init()
     history = [(state, proposal.reason)]
     for time_s in times_s:
-        state, found = tuner.step(state, measured(time_s))
-        history.append((state, found if isinstance(found, str) else found.reason))
-        if isinstance(found, str):
+        state, proposed = tuner.step(state, measured(time_s))
+        history.append((state, proposed if isinstance(proposed, str) else proposed.reason))
+        if isinstance(proposed, str):
             break
     return history
 
@@ -76,11 +76,11 @@ def test_a_worse_move_is_followed_by_how_much_worse_it_is(at_s: float, tried_s: 
 def test_cold_it_hardly_follows_a_worse_move() -> None:
     tuner = Annealing(SPACE, random.Random(2))
     state, _ = tuner.init()
-    state, found = tuner.step(state, measured(1.0))
-    while not isinstance(found, str):
+    state, proposed = tuner.step(state, measured(1.0))
+    while not isinstance(proposed, str):
         before = state
         assert before.at_s is not None
-        state, found = tuner.step(state, measured(before.at_s * 1.2))
+        state, proposed = tuner.step(state, measured(before.at_s * 1.2))
         assert before.moves < 30 or state.at == before.at  # 0.9 ** 29 = 0.047: one in 70
 
 

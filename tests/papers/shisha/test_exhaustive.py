@@ -26,11 +26,11 @@ def tried(space: Space) -> list[Plan]:
     state, proposal = tuner.init()
     plans = [proposal.plan]
     while True:
-        state, found = tuner.step(state, Measurement((1.0,), band=0.0, frames=1, took_s=1.0))
-        if isinstance(found, str):
-            assert found == says("all plans are …")
+        state, proposed = tuner.step(state, Measurement((1.0,), band=0.0, frames=1, took_s=1.0))
+        if isinstance(proposed, str):
+            assert proposed == says("all plans are …")
             return plans
-        plans.append(found.plan)
+        plans.append(proposed.plan)
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def tried(space: Space) -> list[Plan]:
 def test_every_plan_once(layers: int, places: int, stages: int, legal_cuts: set[int] | None) -> None:
     names = [f"p{i}" for i in range(places)]
     space = space_of(layers, names, stage_count=stages, legal_cuts=legal_cuts)
-    found = tried(space)
+    plans = tried(space)
     expected = list(all_plans(layers, names, stages, legal_cuts))
-    assert Counter(found) == Counter(expected)
+    assert Counter(plans) == Counter(expected)
     assert trial_count(space) == len(expected)
 
 
@@ -63,9 +63,9 @@ def test_of_places_that_are_alike_one_way_each(kinds: str) -> None:
     def by_kind(plan: Plan) -> Sequence[tuple[int, str]]:
         return tuple((stage.first, stage.place[0]) for stage in plan.stages)
 
-    found = [by_kind(plan) for plan in tried(space)]
-    assert len(set(found)) == len(found) == trial_count(space)
-    assert set(found) == set(map(by_kind, all_plans(5, names, 3)))
+    ways = [by_kind(plan) for plan in tried(space)]
+    assert len(set(ways)) == len(ways) == trial_count(space)
+    assert set(ways) == set(map(by_kind, all_plans(5, names, 3)))
 
 
 def test_the_optimum_of_random_instances() -> None:
@@ -76,25 +76,25 @@ def test_the_optimum_of_random_instances() -> None:
         costs = costs_of([[rng.randint(0, 9) for _ in range(places)] for _ in range(layers)], ranks=[1] * places)
         names = [place.name for place in costs.places]
         evaluator = CostsEvaluator(costs)
-        found = run(Search(Exhaustive(space_of(layers, names, stage_count=stages)), Limit()), evaluator)
+        result = run(Search(Exhaustive(space_of(layers, names, stage_count=stages)), Limit()), evaluator)
         expected_s = min(evaluator.measurement_of(plan).bottleneck_s for plan in all_plans(layers, names, stages))
-        assert found.measurement.bottleneck_s == expected_s
+        assert result.measurement.bottleneck_s == expected_s
 
 
 @pytest.mark.parametrize(("count", "end"), [(0, 4), (1, 4), (3, 6), (5, 6)])
 def test_combinations_in_order(count: int, end: int) -> None:
     expected = list(itertools.combinations(range(1, end), count))
-    found = [expected[0]]
-    while (following := next_combination(found[-1], end)) is not None:
-        found.append(following)
-    assert found == expected
+    combinations = [expected[0]]
+    while (following := next_combination(combinations[-1], end)) is not None:
+        combinations.append(following)
+    assert combinations == expected
 
 
 @pytest.mark.parametrize(("line", "count"), [((0, 0, 1, 1), 2), ((0, 1, 2, 3), 4), ((0, 0, 0), 2), ((0, 1, 1, 2), 3)])
 def test_the_beginnings_of_permutations_in_order(line: tuple[int, ...], count: int) -> None:
     expected = sorted(set(itertools.permutations(line, count)))
-    found = [line]
-    while (following := next_permutation(found[-1], count)) is not None:
-        found.append(following)
-    assert [order[:count] for order in found] == expected
-    assert all(sorted(order) == sorted(line) for order in found)
+    lines = [line]
+    while (following := next_permutation(lines[-1], count)) is not None:
+        lines.append(following)
+    assert [order[:count] for order in lines] == expected
+    assert all(sorted(order) == sorted(line) for order in lines)

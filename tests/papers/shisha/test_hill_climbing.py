@@ -24,15 +24,15 @@ def test_each_trial_is_a_neighbour_of_the_best_before_it_and_the_top_has_no_bett
     space = space_of(9, ["p0", "p1", "p2"], stage_count=3)
     for number in range(20):
         times: list[list[float | None]] = [[rng.randint(1, 9) * k for k in (1, 2, 4)] for _ in range(9)]
-        found = climbed(space, times, number)
-        best = found.trials[0].plan
-        for trial in found.trials[1:]:
+        result = climbed(space, times, number)
+        best = result.trials[0].plan
+        for trial in result.trials[1:]:
             if len(best.stages) == 3:  # else the climb knows, and its plan does not say, which position is empty
                 around = {space.plan(at) for at in space.neighbours(space.arrangement(best))}
                 assert trial.plan in around
             best = trial.plan if trial.is_best else best
-        assert found.solution == best
-        assert found.reason.endswith("no neighbour tried is better")
+        assert result.solution == best
+        assert result.reason.endswith("no neighbour tried is better")
 
 
 def test_it_tries_each_neighbour_once_and_no_more_than_there_are_layers() -> None:
@@ -40,14 +40,14 @@ def test_it_tries_each_neighbour_once_and_no_more_than_there_are_layers() -> Non
     names = [f"p{i}" for i in range(4)]
     space = space_of(4, names, stage_count=4)
     start = Plan.of((i, i, name) for i, name in enumerate(names))
-    found = climbed(space, [[1] * 4] * 4, 0, start)
+    result = climbed(space, [[1] * 4] * 4, 0, start)
     neighbours = space.neighbours(space.arrangement(start))
     assert len(neighbours) == 6 + 6
-    assert len(found.trials) == 1 + 4
-    assert len({trial.plan for trial in found.trials}) == 5
+    assert len(result.trials) == 1 + 4
+    assert len({trial.plan for trial in result.trials}) == 5
 
 
 def test_fewer_neighbours_than_layers_are_all_tried() -> None:
     space = space_of(20, ["p0", "p1"], stage_count=2)
-    found = climbed(space, [[1, 1]] * 20, 0, Plan.of([(0, 9, "p0"), (10, 19, "p1")]))
-    assert len(found.trials) == 1 + 3  # the boundary either way, and the places exchanged
+    result = climbed(space, [[1, 1]] * 20, 0, Plan.of([(0, 9, "p0"), (10, 19, "p1")]))
+    assert len(result.trials) == 1 + 3  # the boundary either way, and the places exchanged

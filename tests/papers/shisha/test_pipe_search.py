@@ -21,11 +21,11 @@ def proposed(tuner: PipeSearch) -> list[str]:
     state, proposal = tuner.init()
     plans = [str(proposal.plan)]
     while True:
-        state, found = tuner.step(state, Measurement((1.0,), band=0.0, frames=1, took_s=1.0))
-        if isinstance(found, str):
-            assert found == says("the database is …")
+        state, following = tuner.step(state, Measurement((1.0,), band=0.0, frames=1, took_s=1.0))
+        if isinstance(following, str):
+            assert following == says("the database is …")
             return plans
-        plans.append(str(found.plan))
+        plans.append(str(following.plan))
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 6])
@@ -33,22 +33,22 @@ def test_all_ways_to_cut_the_most_even_first(stages: int) -> None:
     def spread(cuts: tuple[int, ...]) -> float:
         return statistics.pstdev(sum(WEIGHTS[a:b]) for a, b in itertools.pairwise((0, *cuts, 6)))
 
-    found = most_even_first(WEIGHTS, stages)
-    assert sorted(found) == list(itertools.combinations(range(1, 6), stages - 1))
-    spreads = [spread(cuts) for cuts in found]
+    ways = most_even_first(WEIGHTS, stages)
+    assert sorted(ways) == list(itertools.combinations(range(1, 6), stages - 1))
+    spreads = [spread(cuts) for cuts in ways]
     assert spreads == pytest.approx(sorted(spreads))
 
 
 def test_depths_take_turns_and_the_heaviest_stage_is_on_the_fastest_place() -> None:
-    found = proposed(pipe_search(space_of(6, ["slow", "fast", "slower"], stage_count=3), WEIGHTS, PLACES))
+    plans = proposed(pipe_search(space_of(6, ["slow", "fast", "slower"], stage_count=3), WEIGHTS, PLACES))
     # Most even: 6 | 6 | 11 (2: 12 | 11), the deepest first; then one stage.
-    assert found[:3] == [
+    assert plans[:3] == [
         "slow: 0-1 | slower: 2-3 | fast: 4-5",
         "fast: 0-3 | slow: 4-5",
         "fast: 0-5",
     ]
-    assert len(found) == len(set(found)) == 1 + 5 + 10
-    assert [plan.count("|") for plan in found[3:7]] == [2, 1, 2, 1]
+    assert len(plans) == len(set(plans)) == 1 + 5 + 10
+    assert [plan.count("|") for plan in plans[3:7]] == [2, 1, 2, 1]
 
 
 def test_only_legal_cuts() -> None:

@@ -23,12 +23,12 @@ from tests.wording import says
 def test_it_goes_on_from_worse_plans_and_comes_everywhere() -> None:
     costs = costs_of([[1, 2, 3]] * 4, ranks=(1, 2, 3))
     space = space_of(4, ["p0", "p1", "p2"], stage_count=2)
-    found = run(Search(RandomWalk(space, random.Random(1)), Limit(trials=500)), CostsEvaluator(costs))
-    plans = [trial.plan for trial in found.trials]
+    result = run(Search(RandomWalk(space, random.Random(1)), Limit(trials=500)), CostsEvaluator(costs))
+    plans = [trial.plan for trial in result.trials]
     assert all(before != after for before, after in itertools.pairwise(plans))
     assert any(
         later.measurement.bottleneck_s > earlier.measurement.bottleneck_s
-        for earlier, later in itertools.pairwise(found.trials)
+        for earlier, later in itertools.pairwise(result.trials)
     )
     assert set(plans) == set(all_plans(4, ["p0", "p1", "p2"], 2))
 
@@ -36,8 +36,8 @@ def test_it_goes_on_from_worse_plans_and_comes_everywhere() -> None:
 @pytest.mark.parametrize("number", range(3))
 def test_a_space_of_one_plan(number: int) -> None:
     walk = RandomWalk(space_of(2, ["p0"], stage_count=1), random.Random(number))
-    found = run(Search(walk, Limit(trials=9)), CostsEvaluator(costs_of([[1], [1]], ranks=(1,))))
-    assert found.reason == says("best of 1 trials; there is no …")
+    result = run(Search(walk, Limit(trials=9)), CostsEvaluator(costs_of([[1], [1]], ranks=(1,))))
+    assert result.reason == says("best of 1 trials; there is no …")
 
 
 @pytest.mark.parametrize("rival", [lambda space: RandomWalk(space, random.Random(0)), Exhaustive])

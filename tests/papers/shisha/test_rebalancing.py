@@ -58,8 +58,8 @@ class TestWhoTakesTheLayer:
 
     @pytest.mark.parametrize("walk", [LeastLoaded, Odin])
     def test_one_stage_has_nobody_to_give_to(self, walk: type[ShishaTuner]) -> None:
-        found = run(walk.of(Plan.of([(0, 3, "a")]), PLACES), ScriptedEvaluator({"a: 0-3": (1,)}))
-        assert found.reason == says("best of 1 plans; there is no …")
+        result = run(walk.of(Plan.of([(0, 3, "a")]), PLACES), ScriptedEvaluator({"a: 0-3": (1,)}))
+        assert result.reason == says("best of 1 plans; there is no …")
 
 
 class TestWhenItEnds:
@@ -73,15 +73,15 @@ class TestWhenItEnds:
     }
 
     def test_least_loaded_once_the_rate_has_fallen_and_not_before(self) -> None:
-        found = tuned(LeastLoaded, self.SCRIPT)
-        assert [str(trial.plan) for trial in found.trials] == list(self.SCRIPT)[:4]
-        assert (str(found.solution), found.reason) == ("a: 0-2 | b: 3-7", "best of 4 plans; the rate has fallen")
+        result = tuned(LeastLoaded, self.SCRIPT)
+        assert [str(trial.plan) for trial in result.trials] == list(self.SCRIPT)[:4]
+        assert (str(result.solution), result.reason) == ("a: 0-2 | b: 3-7", "best of 4 plans; the rate has fallen")
 
     def test_a_fall_within_the_noise_is_none(self) -> None:
-        found = tuned(LeastLoaded, self.SCRIPT, band=0.07)
-        assert str(found.solution) == "a: 0-5 | b: 6-7"
+        result = tuned(LeastLoaded, self.SCRIPT, band=0.07)
+        assert str(result.solution) == "a: 0-5 | b: 6-7"
 
     def test_odin_goes_on_through_plans_that_are_no_better(self) -> None:
-        found = tuned(Odin, self.SCRIPT, alpha=3)
-        assert (len(found.trials), str(found.solution)) == (6, "a: 0-5 | b: 6-7")
+        result = tuned(Odin, self.SCRIPT, alpha=3)
+        assert (len(result.trials), str(result.solution)) == (6, "a: 0-5 | b: 6-7")
         assert (len(tuned(Odin, self.SCRIPT, alpha=2).trials)) == 4

@@ -73,17 +73,17 @@ def test_the_best_of_many_runs_is_the_optimum(name: RivalName, stages: int, cost
 @pytest.mark.parametrize("name", RIVALS)
 def test_every_plan_proposed_is_sound_and_the_best_is_kept(name: RivalName, costs: Costs) -> None:
     for number in range(10):
-        _, found = searched(name, costs, limit=Limit(trials=100), number=number)
-        for trial in found.trials:
+        _, result = searched(name, costs, limit=Limit(trials=100), number=number)
+        for trial in result.trials:
             assert not PlanRules(6, tuple(p.name for p in costs.places), frozenset(LEGAL_CUTS)).problems(trial.plan)
-        assert found.measurement.bottleneck_s == min(trial.measurement.bottleneck_s for trial in found.trials)
+        assert result.measurement.bottleneck_s == min(trial.measurement.bottleneck_s for trial in result.trials)
 
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_the_same_generator_makes_the_same_search(name: RivalName, costs: Costs) -> None:
     def seen(number: int) -> list[Plan]:
-        _, found = searched(name, costs, limit=Limit(trials=50), number=number)
-        return [trial.plan for trial in found.trials]
+        _, result = searched(name, costs, limit=Limit(trials=50), number=number)
+        return [trial.plan for trial in result.trials]
 
     assert seen(1) == seen(1)
     assert (len({tuple(seen(number)) for number in range(5)}) == 1) == (name in WITHOUT_CHANCE)
@@ -91,31 +91,31 @@ def test_the_same_generator_makes_the_same_search(name: RivalName, costs: Costs)
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_no_trial_beyond_the_limit(name: RivalName, costs: Costs) -> None:
-    _, found = searched(name, costs, limit=Limit(trials=3))
-    assert (len(found.trials), found.reason) == (3, "best of 3 trials; the limit of 3 trials is reached")
+    _, result = searched(name, costs, limit=Limit(trials=3))
+    assert (len(result.trials), result.reason) == (3, "best of 3 trials; the limit of 3 trials is reached")
 
 
 @pytest.mark.parametrize("name", ["annealing_seeded", "hill_climbing_seeded"])
 def test_the_seeded_ones_start_from_the_seed(name: RivalName, costs: Costs) -> None:
     start = seed(WEIGHTS, costs.places, stage_count=3, legal_cuts=costs.legal_cuts)
     for number in range(5):
-        _, found = searched(name, costs, limit=Limit(trials=20), number=number)
-        assert found.trials[0].plan == start
-        assert found.measurement.bottleneck_s <= found.trials[0].measurement.bottleneck_s
+        _, result = searched(name, costs, limit=Limit(trials=20), number=number)
+        assert result.trials[0].plan == start
+        assert result.measurement.bottleneck_s <= result.trials[0].measurement.bottleneck_s
 
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_through_noise_the_plan_kept_is_one_that_was_measured(name: RivalName, costs: Costs) -> None:
     noisy = SimulatedEvaluator(costs, noise=0.1, rng=random.Random(3))
-    _, found = searched(name, costs, limit=Limit(trials=60), evaluator=noisy)
-    assert any(trial.plan == found.solution and trial.is_best for trial in found.trials)
+    _, result = searched(name, costs, limit=Limit(trials=60), evaluator=noisy)
+    assert any(trial.plan == result.solution and trial.is_best for trial in result.trials)
 
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_where_nothing_can_run_the_search_still_ends(name: RivalName, costs: Costs) -> None:
     cannot = costs_of([[None] * 3] * 6, ranks=(1, 2, 2), illegal_cuts=[2])
-    _, found = searched(name, cannot, limit=Limit(trials=40))
-    assert found.outcome == "infeasible"
+    _, result = searched(name, cannot, limit=Limit(trials=40))
+    assert result.outcome == "infeasible"
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,8 @@ class TestSearch:
         return run(Search(Listed(("a", "b", "c")), limit, setup_s), ScriptedEvaluator(self.SCRIPT, band))
 
     def test_the_rival_s_own_end(self) -> None:
-        found = self.ran(Limit())
-        assert (str(found.solution), found.reason) == ("b: 0-0", says("best of 3 trials; the list is …"))
+        result = self.ran(Limit())
+        assert (str(result.solution), result.reason) == ("b: 0-0", says("best of 3 trials; the list is …"))
 
     def test_better_means_beyond_the_band(self) -> None:
         assert str(self.ran(Limit(), band=0.8).solution) == "a: 0-0"
@@ -154,5 +154,5 @@ class TestSearch:
     def test_a_time_limit_counts_the_set_up_and_leaves_one_trial(
         self, limit_s: float, setup_s: float, trials: int
     ) -> None:
-        found = self.ran(Limit(trial_time_s=limit_s), setup_s)  # each trial takes 1 s
-        assert len(found.trials) == trials
+        result = self.ran(Limit(trial_time_s=limit_s), setup_s)  # each trial takes 1 s
+        assert len(result.trials) == trials

@@ -38,7 +38,7 @@ def drawn_costs(rng: random.Random, layers: int, places: int) -> Costs:
     return replace(
         costs,
         layers=tuple(CostLayer(str(layer), 1.0, rng.randint(2, 16), rng.randint(0, 3)) for layer in range(layers)),
-        places=tuple(replace(place, memory_bytes=its) for place, its in zip(costs.places, limits, strict=True)),
+        places=tuple(replace(place, memory_bytes=limit) for place, limit in zip(costs.places, limits, strict=True)),
         transfer_s=np.array([rng.choice([0.0, 0.0, 1.5]) for _ in range(layers - 1)]),
         splits=SplitCosts(tuple(splittables), rng.choice([0.0, 0.7]), random_scales(rng, costs)),
     )
@@ -128,14 +128,14 @@ def _stage_s(costs: Costs, splittables: dict[int, Splittable], place: int, begin
         last = units if joins else end[1]
         if first >= last and not joins:
             continue
-        its, entry_s = costs.layers[layer], float(costs.transfer_s[layer - 1]) if layer else 0.0
+        cost_layer, entry_s = costs.layers[layer], float(costs.transfer_s[layer - 1]) if layer else 0.0
         layer_s = float(costs.time_s[layer, place])
-        live = max(live, its.live_bytes)
+        live = max(live, cost_layer.live_bytes)
         if last - first == units:
             if not joins:  # all units are no shard
                 return math.inf
             seconds += layer_s + (0.0 if entered else entry_s)
-            held, entered = held + its.weight_bytes, True
+            held, entered = held + cost_layer.weight_bytes, True
             continue
         entered = False
         seconds += join_part * layer_s if joins else 0.0
@@ -144,9 +144,9 @@ def _stage_s(costs: Costs, splittables: dict[int, Splittable], place: int, begin
             scale = costs.splits.scale((layer, layer), costs.places[place].name)
             seconds += scale.at(costs.splits.overhead_s + entry_s, share_s)
             held += (
-                its.weight_bytes
+                cost_layer.weight_bytes
                 if splittables[layer].axis == "rows"
-                else -(-its.weight_bytes * (last - first) // units)
+                else -(-cost_layer.weight_bytes * (last - first) // units)
             )
     limit = costs.places[place].memory_bytes
     return math.inf if limit is not None and held + live > limit else seconds

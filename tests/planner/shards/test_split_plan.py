@@ -52,8 +52,8 @@ def with_splits(costs: Costs, *ways: Splittable, overhead_s: float = 0.0) -> Cos
 def of_bytes(costs: Costs, weight_bytes: list[int], limits: list[int | None]) -> Costs:
     return replace(
         costs,
-        layers=tuple(CostLayer(str(i), 1.0, its, 0) for i, its in enumerate(weight_bytes)),
-        places=tuple(replace(place, memory_bytes=its) for place, its in zip(costs.places, limits, strict=True)),
+        layers=tuple(CostLayer(str(i), 1.0, size, 0) for i, size in enumerate(weight_bytes)),
+        places=tuple(replace(place, memory_bytes=limit) for place, limit in zip(costs.places, limits, strict=True)),
     )
 
 
@@ -68,11 +68,11 @@ def test_no_chain_with_splits_is_faster(seeds: range) -> None:
     for seed in seeds:
         rng = random.Random(seed)
         costs = drawn_costs(rng, rng.randint(1, 4), rng.randint(2, 3))
-        found = planned(costs)
+        solution = planned(costs)
         least_s = least_period_s(costs)
-        assert bottleneck_s(costs, found.plan) == pytest.approx(least_s), seed
-        if found.lower_bound_s is not None and found.plan is not None:
-            assert found.lower_bound_s <= least_s * (1 + 1e-9), seed
+        assert bottleneck_s(costs, solution.plan) == pytest.approx(least_s), seed
+        if solution.lower_bound_s is not None and solution.plan is not None:
+            assert solution.lower_bound_s <= least_s * (1 + 1e-9), seed
 
 
 @pytest.mark.parametrize("seeds", chunks(1000, 50, short=50))
@@ -81,10 +81,10 @@ def test_no_chain_with_splits_and_joins_is_faster(seeds: range) -> None:
     for seed in seeds:
         rng = random.Random(seed)
         costs = with_joins(rng, drawn_costs(rng, rng.randint(1, 4), rng.randint(2, 3)))
-        found = planned(costs)
-        found_s = bottleneck_s(costs, found.plan)
+        solution = planned(costs)
+        found_s = bottleneck_s(costs, solution.plan)
         assert found_s <= least_period_s(costs) * (1 + 1e-9), seed
-        assert found.lower_bound_s is None or found.lower_bound_s <= found_s * (1 + 1e-9), seed
+        assert solution.lower_bound_s is None or solution.lower_bound_s <= found_s * (1 + 1e-9), seed
 
 
 @pytest.mark.parametrize("seeds", chunks(400, 40, short=8))
@@ -92,43 +92,43 @@ def test_of_several_axes_a_good_one_is_chosen_and_the_bound_allows_for_all(seeds
     for seed in seeds:
         rng = random.Random(seed)
         costs = with_more_axes(rng, with_joins(rng, drawn_costs(rng, rng.randint(1, 2), rng.randint(2, 3))))
-        found = planned(costs)
-        found_s = bottleneck_s(costs, found.plan)
+        solution = planned(costs)
+        found_s = bottleneck_s(costs, solution.plan)
         least_s = min(least_period_s(chosen) for chosen in each_axis(costs))
         assert found_s <= least_s * 1.2, seed
-        if found.lower_bound_s is not None and found.plan is not None:
-            assert found.lower_bound_s <= min(least_s, found_s) * (1 + 1e-9), seed
+        if solution.lower_bound_s is not None and solution.plan is not None:
+            assert solution.lower_bound_s <= min(least_s, found_s) * (1 + 1e-9), seed
 
 
 def test_memory_for_no_sixteenth_more() -> None:
     """Each of three places has room for 5.5 sixteenths of the only layer."""
     costs = with_splits(costs_of([[3.0] * 3], [1] * 3), Splittable(0, 0, "columns", 960, 8, ()))
-    found = planned(of_bytes(costs, [16000], [5500] * 3))
-    assert found.outcome is Outcome.FEASIBLE
-    assert found.reason is None
-    assert bottleneck_s(costs, found.plan) == pytest.approx(1, rel=0.05)
+    solution = planned(of_bytes(costs, [16000], [5500] * 3))
+    assert solution.outcome is Outcome.FEASIBLE
+    assert solution.reason is None
+    assert bottleneck_s(costs, solution.plan) == pytest.approx(1, rel=0.05)
 
 
 @pytest.mark.parametrize(("room", "fits"), [(517, True), (507, False)])
 def test_a_layer_for_which_there_is_room_in_single_blocks_alone(room: int, fits: bool) -> None:
     """Shares of 1024 units in sixty-fourths are 512 and 512, or 496 and 528 at least."""
     costs = with_splits(costs_of([[3.0] * 2] * 3, [1] * 2), Splittable(1, 1, "columns", 1024, 1, ()))
-    found = planned(of_bytes(costs, [1, 1024, 1], [room, 509]))
-    assert (found.plan is not None) == fits
-    if found.plan is None:
-        assert "layers 1 split" in str(found.reason)
+    solution = planned(of_bytes(costs, [1, 1024, 1], [room, 509]))
+    assert (solution.plan is not None) == fits
+    if solution.plan is None:
+        assert "layers 1 split" in str(solution.reason)
     else:
-        assert math.isfinite(bottleneck_s(costs, found.plan))
+        assert math.isfinite(bottleneck_s(costs, solution.plan))
 
 
 @pytest.mark.parametrize(("slower", "shares"), [(1, (32, 32)), (3, (48, 16)), (7, (56, 8))])
 def test_one_layer_is_shared_in_proportion_to_speed(slower: float, shares: tuple[int, int]) -> None:
     costs = with_splits(costs_of([[8.0, 8.0 * slower]], [1, 2]), Splittable(0, 0, "channels", 64, 8, ()))
-    found = planned(costs)
-    assert found.outcome is Outcome.OPTIMAL
-    assert found.plan is not None
-    assert shares_of(found.plan) == dict(zip(("p0", "p1"), shares, strict=True))
-    assert bottleneck_s(costs, found.plan) == found.lower_bound_s == 8 * slower / (1 + slower)
+    solution = planned(costs)
+    assert solution.outcome is Outcome.OPTIMAL
+    assert solution.plan is not None
+    assert shares_of(solution.plan) == dict(zip(("p0", "p1"), shares, strict=True))
+    assert bottleneck_s(costs, solution.plan) == solution.lower_bound_s == 8 * slower / (1 + slower)
 
 
 def test_a_split_that_gains_nothing_is_not_made() -> None:
@@ -142,18 +142,18 @@ def test_a_split_that_gains_nothing_is_not_made() -> None:
 def test_few_shares_where_more_gain_nothing() -> None:
     """The last layer is the slowest, whatever is done about the first one, for which two of three places are enough."""
     costs = with_splits(costs_of([[6.0] * 4, [4.0] * 4], [1] * 4), Splittable(0, 0, "channels", 12, 1, ()))
-    found = planned(costs).plan
-    assert found is not None
-    assert bottleneck_s(costs, found) == 4
-    assert [len(its) for its in found.splits] == [2]
+    plan = planned(costs).plan
+    assert plan is not None
+    assert bottleneck_s(costs, plan) == 4
+    assert [len(shards) for shards in plan.splits] == [2]
 
 
 def test_axes_that_leave_nothing_to_join_come_first() -> None:
     ways = [Splittable(0, 0, axis, 8, 1, ()) for axis in ("rows", "channels")]
     ways.append(Splittable(0, 0, "inputs", 8, 1, (), summed=True))
-    found = planned(with_splits(costs_of([[8.0, 8.0]], [1, 1]), *ways)).plan
-    assert found is not None
-    assert {stage.split.axis for stage in found.stages if stage.split} == {"channels"}
+    plan = planned(with_splits(costs_of([[8.0, 8.0]], [1, 1]), *ways)).plan
+    assert plan is not None
+    assert {stage.split.axis for stage in plan.stages if stage.split} == {"channels"}
 
 
 def test_rows_of_several_layers_are_left_alone() -> None:
@@ -173,21 +173,21 @@ def test_what_is_left_is_joined(axis: Axis, layers: int) -> None:
     """In the stage that follows; where that is split itself, or none follows, by itself."""
     ways = [Splittable(i, i, axis, 96, 1, (), summed=axis == "inputs", joined=True) for i in range(min(layers, 2))]
     costs = with_splits(costs_of([[8.0] * 3] * layers, [1] * 3), *ways)
-    found = planned(costs).plan
-    assert found is not None
-    assert bottleneck_s(costs, found) == pytest.approx(8 * layers / 3, rel=0.05)
-    assert sum(found.joins(index) for index in range(len(found.stages))) == len(found.splits)
+    plan = planned(costs).plan
+    assert plan is not None
+    assert bottleneck_s(costs, plan) == pytest.approx(8 * layers / 3, rel=0.05)
+    assert sum(plan.joins(index) for index in range(len(plan.stages))) == len(plan.splits)
 
 
 def test_one_place_does_the_join_and_the_bound_knows() -> None:
     """Of 3 s, the join takes 0.9 s: one place has it and a third of the rest, the other has two thirds."""
     way = Splittable(0, 0, "groups", 3, 1, (), joined=True, join_part=0.3)
     costs = with_splits(costs_of([[3.0, 3.0]], [1, 1]), way)
-    found = planned(costs)
-    assert bottleneck_s(costs, found.plan) == pytest.approx(1.6)
-    assert found.lower_bound_s is not None
-    assert found.lower_bound_s <= 1.6
-    assert not found.latency_proven
+    solution = planned(costs)
+    assert bottleneck_s(costs, solution.plan) == pytest.approx(1.6)
+    assert solution.lower_bound_s is not None
+    assert solution.lower_bound_s <= 1.6
+    assert not solution.latency_proven
     heavy = with_splits(costs_of([[10.0, 10.0]], [1, 1]), msgspec.structs.replace(way, units=7))
     assert bottleneck_s(heavy, planned(heavy).plan) == pytest.approx(5)  # two units and the join, against five
     spare = with_splits(costs_of([[3.0, 3.0, 3.0]], [1, 1, 1]), msgspec.structs.replace(way, units=2))
@@ -205,10 +205,10 @@ def test_layers_that_no_place_has_room_for() -> None:
         assert bottleneck_s(both, planned(both, objective=objective).plan) == 2
     tight = of_bytes(costs, [10, 100, 10], [30, 100])
     channels = with_splits(tight, Splittable(1, 1, "channels", 100, 1, ()))
-    found = planned(channels).plan
-    assert found is not None
-    assert bottleneck_s(channels, found) < math.inf
-    assert shares_of(found)["p0"] <= 20
+    plan = planned(channels).plan
+    assert plan is not None
+    assert bottleneck_s(channels, plan) < math.inf
+    assert shares_of(plan)["p0"] <= 20
 
 
 def test_copies_share_what_a_chain_of_single_places_cannot() -> None:
@@ -218,16 +218,16 @@ def test_copies_share_what_a_chain_of_single_places_cannot() -> None:
         Splittable(0, 0, "channels", 16, 1, ()),
         Splittable(1, 1, "channels", 16, 1, ()),
     )
-    found = planned(costs, replicate=True)
+    solution = planned(costs, replicate=True)
     assert bottleneck_s(costs, exact_plan(costs, Goal(replicate=True)).plan) == 2
-    assert bottleneck_s(costs, found.plan) == 2
+    assert bottleneck_s(costs, solution.plan) == 2
     unlike = with_splits(
         replace(costs_of([[12.0, 12.0, 2.0]], [2, 2, 1]), mixed=False), Splittable(0, 0, "channels", 32, 1, ())
     )
-    found = planned(unlike, replicate=True)
-    assert found.plan is not None
-    assert bottleneck_s(unlike, found.plan) == 1.5
-    assert [len(stage.teams) for stage in found.plan.stages] in ([1, 2], [2, 1], [1, 1, 1])
+    solution = planned(unlike, replicate=True)
+    assert solution.plan is not None
+    assert bottleneck_s(unlike, solution.plan) == 1.5
+    assert [len(stage.teams) for stage in solution.plan.stages] in ([1, 2], [2, 1], [1, 1, 1])
 
 
 # --- one frame at a time -------------------------------------------------------------------------------------------
@@ -239,12 +239,12 @@ def test_latency_by_shares_of_the_heavy_layer() -> None:
         costs_of([[1.0, 3.0], [8.0, 24.0], [1.0, 3.0]], [1, 2]),
         Splittable(1, 1, "channels", 16, 1, ()),
     )
-    found = planned(costs, objective="latency")
-    assert str(found.plan) == (
+    solution = planned(costs, objective="latency")
+    assert str(solution.plan) == (
         "p0: 0-0 | p0: 1-1 (12 of 16 channels) | p1: 1-1 (4 of 16 channels) after 0 | p0: 2-2 after 1,2"
     )
-    assert CostsEvaluator(costs).measurement_of(found.plan or Plan(())).latency_s == 8
-    assert found.lower_bound_s is None
+    assert CostsEvaluator(costs).measurement_of(solution.plan or Plan(())).latency_s == 8
+    assert solution.lower_bound_s is None
 
 
 @pytest.mark.parametrize("seeds", chunks(200, 40, short=40))
@@ -287,9 +287,9 @@ def test_no_split_whose_transfers_or_hand_overs_eat_its_gain(
     little = replace(
         costs, transfer_s=costs.transfer_s / 2, splits=SplitCosts(costs.splits.splittables, overhead_s / 2)
     )
-    found = split_plan(little, whole, Goal(objective="latency"), handover_s=handover_s / 2.2).plan
-    assert found is not None
-    assert found.splits
+    plan = split_plan(little, whole, Goal(objective="latency"), handover_s=handover_s / 2.2).plan
+    assert plan is not None
+    assert plan.splits
 
 
 @pytest.mark.parametrize("slower", [1.0, 2.5])
@@ -307,24 +307,24 @@ def test_for_latency_too_axes_that_leave_nothing_to_join_come_first(slower: floa
 def test_an_odd_rest_is_in_the_last_share() -> None:
     costs = with_splits(costs_of([[8.0, 24.0]], [1, 2]), Splittable(0, 0, "columns", 1001, 16, ()))
     for objective in OBJECTIVES:
-        found = planned(costs, objective=objective).plan
-        assert found is not None
-        assert bottleneck_s(costs, found) == pytest.approx(6, rel=0.02)
-        assert found.stages[0].split is not None
-        assert found.stages[0].split.shares[0] % 16 == 0
+        plan = planned(costs, objective=objective).plan
+        assert plan is not None
+        assert bottleneck_s(costs, plan) == pytest.approx(6, rel=0.02)
+        assert plan.stages[0].split is not None
+        assert plan.stages[0].split.shares[0] % 16 == 0
 
 
 def test_who_has_a_share_of_a_layer_too_heavy_for_all_keeps_no_layer_before_it_for_that() -> None:
     """Each place has room for a little more than half of layer 3, and 0 to 2 take all the time."""
     costs = costs_of([[4.0, 4.0], [3.0, 3.0], [3.0, 3.0], [1.0, 1.0], [1.0, 1.0]], [1, 1])
     costs = with_splits(of_bytes(costs, [1, 1, 1, 100, 1], [60, 60]), Splittable(3, 3, "columns", 100, 1, ()))
-    found = planned(costs)
-    assert found.plan is not None
+    solution = planned(costs)
+    assert solution.plan is not None
     assert (
-        bottleneck_s(costs, found.plan) <= 7.5
+        bottleneck_s(costs, solution.plan) <= 7.5
     )  # 7.4 at best; in chains over pieces one place has 0 to 2, which is 10
-    assert set(shares_of(found.plan)) == {"p0", "p1"}
-    assert (found.lower_bound_s, found.outcome) == (None, Outcome.FEASIBLE)
+    assert set(shares_of(solution.plan)) == {"p0", "p1"}
+    assert (solution.lower_bound_s, solution.outcome) == (None, Outcome.FEASIBLE)
 
 
 @pytest.mark.parametrize("place_count", [2, 3, 20])
@@ -339,9 +339,9 @@ def test_random_layers_too_heavy_for_all_have_plans_that_fit(place_count: int) -
         way = Splittable(heavy, heavy, "channels", 64, 16, (), joined=rng.random() < 0.5)
         costs = with_splits(of_bytes(costs, weight_bytes, limits), way)
         assert exact_plan(costs).plan is None
-        found = planned(costs)
-        assert found.plan is not None
-        assert math.isfinite(bottleneck_s(costs, found.plan))
+        solution = planned(costs)
+        assert solution.plan is not None
+        assert math.isfinite(bottleneck_s(costs, solution.plan))
 
 
 @pytest.mark.parametrize(

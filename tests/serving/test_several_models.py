@@ -857,10 +857,10 @@ def test_over_http_an_answer_has_the_version_that_computed_it_where_all_is_forwa
 
         def ask(path: str) -> tuple[int, str]:
             inputs = [{"name": "x", "shape": SHAPE, "datatype": "FP32", "data": X.flatten().tolist()}]
-            status, told = caller.tell("POST", f"/v2/models/times{path}/infer", {"inputs": inputs})
+            status, answer = caller.tell("POST", f"/v2/models/times{path}/infer", {"inputs": inputs})
             if status == 200:
-                assert told["outputs"][0]["data"][1] == float(told["model_version"]), "an answer of another version"
-            return status, told.get("model_version", told.get("kind"))
+                assert answer["outputs"][0]["data"][1] == float(answer["model_version"]), "an answer of another version"
+            return status, answer.get("model_version", answer.get("kind"))
 
         assert ask("") == ask("/versions/3") == (200, "3")
         host.control.call("model_load", model_name="times", version="1")

@@ -27,13 +27,13 @@ class SchemeAnswer:
     """`answer`: the plan's, by stages, without hand-overs; `planning_s`: how long planning took."""
 
     answer: PlanAnswer
-    found: SchemePlan
+    planned: SchemePlan
     profiled: PartitionProfile[ProcessorCosts]
     planning_s: float
 
     def as_object(self) -> dict[str, object]:
         """The object that `plan --json` prints, with hand-overs in its latency, and with `schedule`."""
-        planned = self.found
+        planned = self.planned
         return {
             **self.answer.as_object(),
             "latency_s": planned.foretold.latency_s,
@@ -55,7 +55,7 @@ class SchemeAnswer:
         }
 
     def in_words(self, width: int) -> str:
-        planned, foretold, profiled = self.found, self.found.foretold, self.profiled
+        planned, foretold, profiled = self.planned, self.planned.foretold, self.profiled
         stages = planned.plan.stages
         branches = f"{planned.parallel_branches or 'no'} parallel branches"
         if len(stages) > _MOST_DRAWN:

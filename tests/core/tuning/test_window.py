@@ -62,10 +62,10 @@ def test_frames_that_complete_no_measurement_are_not_kept_for_ever() -> None:
     for _ in range(2 * MAX_FRAMES):
         window.add_alone(0.02)
     assert [len(window._ran[0]), len(window._seconds[0]), len(window._alone_s)] == [MAX_FRAMES] * 3
-    count, found = _feed(window, [0.01] * MAX_FRAMES, stage=1, every_s=1.0)
+    count, measured = _feed(window, [0.01] * MAX_FRAMES, stage=1, every_s=1.0)
     assert count == FRAMES
-    assert found is not None
-    assert found.service_s == (0.01, 0.01), "the newest count"
+    assert measured is not None
+    assert measured.service_s == (0.01, 0.01), "the newest count"
 
 
 def test_every_stage_must_have_its_frames() -> None:

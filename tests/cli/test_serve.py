@@ -218,7 +218,7 @@ class TestDaemonFile:
             (b'model = "m.onnx"\nbogus = 1\n', "bogus = 1: unknown key"),
             (b"model = 3\n", "model = 3: expected text"),
             (b'machine = "demo"\n', "model"),
-            (b'model = "m.onnx"\n[dims]\nN = 0\n', 'dims = {"N": 0}'),
+            (b'model = "m.onnx"\n[dims]\nN = 0\n', "dims.N = 0"),
             (b'model = "m.onnx"\nprecision = "bf16"\n', 'precision = "bf16"'),
         ],
     )

@@ -80,6 +80,7 @@ def test_places_follow_a_quota_and_no_frame_is_lost(tmp_path: Path, identity: Pa
         assert "a CPU quota of 1" in fewer["why"]
 
 
+@pytest.mark.long
 def test_a_place_that_the_host_has_taken_is_given_up_once_it_is_not_the_last(tmp_path: Path, identity: Path) -> None:
     """It was told to go down while no other was up, in vain, and stayed up for good."""
     kept, other = usable_cores()[:2]

@@ -792,6 +792,7 @@ def place_of(host: HostProcess, model: str, name: str) -> dict[str, Any]:
     return next(place for place in places if place["name"] == name)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 def test_a_place_that_a_daemon_has_given_up_is_not_dealt_to_it_until_it_is_brought_up_again(tmp_path: Path) -> None:
     # A frame that its place was given twice may have been computed each time the worker was killed.

@@ -323,6 +323,7 @@ def test_plans_compared_beside_a_neighbour_are_not_compared_again_if_it_is_back_
     assert (world.plan, world.state, len(world.events("comparison_began"))) == (team(), State.WATCHING, 2)
 
 
+@pytest.mark.long
 def test_the_start_of_another_program_is_no_reason_to_compare_again() -> None:
     world = unprofiled(World(TEAM_FASTER, objective="latency"))
     world.serve(40, in_flight=1, until=lambda: world.tuning.contests.running is not None)
@@ -345,6 +346,7 @@ def test_a_plan_that_an_earlier_run_found_beside_a_neighbour_is_compared_again()
     assert (world.plan, world.state, world.failed) == (team(), State.WATCHING, 0)
 
 
+@pytest.mark.long
 def test_a_neighbour_that_comes_back_for_every_comparison_is_not_waited_for_often() -> None:
     world = beside_others()
     for _ in range(40):

@@ -103,7 +103,8 @@ class Client(ConnectedClient):
                     self._introduce(patience)
             array = self._link.empty(shape, dtype)
             if array is None:
-                self._share(patience)
+                with suppress(ShishaError):
+                    self._introduce(patience)
                 array = self._link.empty(shape, dtype)
             return np.empty(shape, dtype) if array is None else array
 

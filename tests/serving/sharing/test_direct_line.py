@@ -58,6 +58,34 @@ def test_nothing_goes_by_zeromq_then(daemon: DaemonProcess, sent_by_zeromq: list
         assert client.set_plan(LARGE)["outcome"] == "refused"
 
 
+def test_so_it_is_if_metadata_and_an_array_are_asked_for_first(sent_by_zeromq: list[object], tmp_path: Path) -> None:
+    """Memory that was shared before the line was asked for kept the client from it for good."""
+    model = write_identity_model(tmp_path, size=64, name="large")
+    shape = (1, SHAPE[1], 64, 64)
+
+    def sent_for(outputs: Answer, number: int) -> int:
+        assert np.array_equal(outputs.output, frame_of(number, shape))
+        return len(sent_by_zeromq)
+
+    with DaemonProcess(tmp_path, model, "--machine", machine_file(tmp_path, ["a"])) as running:
+        with Client(running.endpoint, timeout_s=PATIENCE_S) as client:
+            client.metadata()
+            frame = client.empty(shape, np.float32)
+            frame[...] = frame_of(3, shape)
+            before = len(sent_by_zeromq)
+            assert sent_for(client.infer(frame), 3) == before
+
+        async def main() -> None:
+            async with AsyncClient(running.endpoint, timeout_s=PATIENCE_S) as client:
+                await client.metadata()
+                frame = await client.empty(shape, np.float32)
+                frame[...] = frame_of(4, shape)
+                before = len(sent_by_zeromq)
+                assert sent_for(await client.infer(frame), 4) == before
+
+        asyncio.run(main())
+
+
 def test_the_same_with_asyncio(daemon: DaemonProcess, sent_by_zeromq: list[object]) -> None:
     async def main() -> None:
         async with AsyncClient(daemon.endpoint, timeout_s=PATIENCE_S) as client:

@@ -57,6 +57,7 @@ class TestAgainstEveryChain:
                     # Places left of another kind serve, too: no chain of the enumeration has that.
                     assert solution.lower_bound_s is not None
                     assert solution.lower_bound_s <= measurement.bottleneck_s
+                    assert solution.outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE)
                     continue
                 assert (measurement.bottleneck_s, measurement.latency_s) == pytest.approx(optimum, rel=ROUNDING), (
                     seed,
@@ -65,7 +66,7 @@ class TestAgainstEveryChain:
                 assert (solution.outcome, solution.latency_proven) == (Outcome.OPTIMAL, True), seed
                 assert solution.lower_bound_s == measurement.value(objective)
                 assert most_stages is None or len(solution.plan.stages if solution.plan else ()) <= most_stages
-        assert outcomes == {Outcome.OPTIMAL, Outcome.INFEASIBLE}
+        assert outcomes >= {Outcome.OPTIMAL, Outcome.INFEASIBLE}
 
 
 def stop_after(asked: int) -> Callable[[], bool]:

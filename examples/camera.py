@@ -123,7 +123,7 @@ async def watch(options: argparse.Namespace) -> Tally:
                 await asyncio.sleep(1)
                 tell()
 
-        tasks = [asyncio.create_task(its()) for its in (film, report, *[send] * IN_FLIGHT)]
+        tasks = [asyncio.create_task(work()) for work in (film, report, *[send] * IN_FLIGHT)]
         try:
             # The first of them to end is `film`, or one that has failed.
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -122,7 +122,10 @@ def library(inputs: Sequence[dict[str, Any]]) -> list[Frame]:
     """`inputs` as `model_metadata` has them."""
     generator = np.random.default_rng(0)
     return [
-        {one["name"]: generator.standard_normal(one["shape"]).astype(NUMPY_OF[one["datatype"]]) for one in inputs}
+        {
+            tensor["name"]: generator.standard_normal(tensor["shape"]).astype(NUMPY_OF[tensor["datatype"]])
+            for tensor in inputs
+        }
         for _ in range(LIBRARY)
     ]
 
@@ -182,16 +185,16 @@ def run(settings: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def summary(text: str, settings: argparse.Namespace) -> dict[str, Any]:
-    told = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-    told = {name.strip(): value.strip() for name, value in told.items()}
-    result: dict[str, Any] = {"system": settings.system, "scenario": settings.scenario, "result": told["Result is"]}
+    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    fields = {name.strip(): value.strip() for name, value in fields.items()}
+    result: dict[str, Any] = {"system": settings.system, "scenario": settings.scenario, "result": fields["Result is"]}
     if settings.scenario == "Offline":
-        result["frames_per_s"] = float(told["Samples per second"])
+        result["frames_per_s"] = float(fields["Samples per second"])
     elif settings.scenario == "Server":
-        result["frames_per_s"] = float(told["Completed samples per second"])
+        result["frames_per_s"] = float(fields["Completed samples per second"])
         result["asked_per_s"], result["within_ms"] = settings.rate, settings.latency_ms
     for percent in (50, 90, 99):
-        result[f"p{percent}_ms"] = float(told[f"{percent}.00 percentile latency (ns)"]) / 1e6
+        result[f"p{percent}_ms"] = float(fields[f"{percent}.00 percentile latency (ns)"]) / 1e6
     if result["result"] != "VALID":
         result["why"] = [line.strip(" *") for line in text.splitlines() if line.startswith(" * ")]
     return result

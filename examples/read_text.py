@@ -68,8 +68,8 @@ def main() -> None:
         with contextlib.ExitStack() as closing:  # whatever happens, the daemons are stopped
             endpoint = options.endpoint or closing.enter_context(daemon(str(MODELS)))
             started_s = time.monotonic()
-            found = find_lines(page, endpoint)
-            lines = read_lines(page, found, endpoint)
+            boxes = find_lines(page, endpoint)
+            lines = read_lines(page, boxes, endpoint)
             tell(f"{len(lines)} lines in {time.monotonic() - started_s:.2f} s")
         for line in lines:
             print(line.text)
@@ -121,7 +121,7 @@ def image_input(client: Client, endpoint: str, answer_axes: int) -> tuple[str, l
     """What the model that is served calls its image, and how high and wide that may be, from narrow to wide."""
     model = client.metadata()["model"]
     shapes = [[tensor["shape"] for tensor in model[side]] for side in ("inputs", "outputs")]
-    if [[len(shape) for shape in its] for its in shapes] != [[4], [answer_axes]]:
+    if [[len(shape) for shape in side] for side in shapes] != [[4], [answer_axes]]:
         raise BadInput(
             f"{endpoint} serves {model['name']}, inputs {shapes[0]}, outputs {shapes[1]}; "
             f"expected an input (1, 3, height, width) and an output of {answer_axes} axes"

@@ -18,12 +18,12 @@ try:
     inputs = []
     for tensor in model["inputs"]:
         shape = [max(1, size) for size in tensor["shape"]]  # -1 first: a request may have several frames
-        one = triton.InferInput(tensor["name"], shape, tensor["datatype"])
-        one.set_data_from_numpy(np.random.rand(*shape).astype(triton_to_np_dtype(tensor["datatype"])))
-        inputs.append(one)
+        given = triton.InferInput(tensor["name"], shape, tensor["datatype"])
+        given.set_data_from_numpy(np.random.rand(*shape).astype(triton_to_np_dtype(tensor["datatype"])))
+        inputs.append(given)
     waiting = [client.async_infer(name, inputs) for _ in range(8)]  # four at once
-    for one in waiting:
-        answer = one.get_result()
+    for request in waiting:
+        answer = request.get_result()
         for output in model["outputs"]:
             print(output["name"], answer.as_numpy(output["name"]).shape)
 except InferenceServerException as error:

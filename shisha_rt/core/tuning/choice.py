@@ -87,6 +87,7 @@ class Choice:
         self._partial = basis.partial
         self._assign, self._rng = basis.assign, random.Random(0)
         self.rules = rules
+        self._verdicts: dict[Plan, bool] = {}  # of best plans: few
         self._weights = weights
         self._best_plans = best_plans
         self.aim_at(basis.objective)
@@ -149,7 +150,13 @@ class Choice:
     def _runnable(self, machine: Machine, objective: Objective) -> BestPlan | None:
         """The best plan known for a machine, if it can run now: an earlier run may have had more memory."""
         best = self._best_plans.of(machine, self._aim(objective, self.scheme))
-        return None if best is None or self.rules.problems(best.plan) else best
+        return best if best is not None and self._can_run(best.plan) else None
+
+    def _can_run(self, plan: Plan) -> bool:
+        """Whether a plan follows the rules. They never change, and best plans are asked for several times a second."""
+        if plan not in self._verdicts:
+            self._verdicts[plan] = not self.rules.problems(plan)
+        return self._verdicts[plan]
 
     def keep(
         self, best: BestPlan, available: Collection[str], objective: Objective, scheme: SchemeName | None = None

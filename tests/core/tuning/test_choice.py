@@ -53,6 +53,20 @@ def test_the_best_plan_kept_comes_before_that_by_costs_and_that_before_the_seed(
     assert choice().plan(BOTH) == SEED
 
 
+def test_a_best_plan_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen, checked = choice(KEPT), []
+    problems = PlanRules.problems
+
+    def counted(rules: PlanRules, plan: Plan) -> list[str]:
+        checked.append(plan)
+        return problems(rules, plan)
+
+    monkeypatch.setattr(PlanRules, "problems", counted)
+    for _ in range(3):  # as each look at the load does, several times a second
+        assert chosen.best(BOTH) == best(KEPT)
+    assert checked == [KEPT]
+
+
 @pytest.mark.parametrize("assign", ASSIGNS)
 def test_the_seed_is_assigned_as_asked(assign: Assign) -> None:
     wanted = seed([1.0] * 8, MACHINE.places, assign=assign, rng=random.Random(0))

@@ -7,7 +7,6 @@ import os
 import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +24,7 @@ from shisha_rt.model.layers import group_layers
 from shisha_rt.model.reader import size_guesses
 from shisha_rt.model.reader.onnx_reader import read_clean, read_model
 from tests.model.networks import network, run, weight, write
+from tests.waiting import until
 from tests.wording import raised
 
 
@@ -238,10 +238,7 @@ def test_a_run_that_is_ended_leaves_no_files(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "shisha_rt", "layers", str(path)], env={**os.environ, "TMPDIR": str(folder)}
     ) as command:
-        until_s = time.monotonic() + 30
-        while not _runs_a_job(command.pid):  # an exception in the midst of a fork is lost
-            assert time.monotonic() < until_s
-            time.sleep(0.01)
+        until(lambda: _runs_a_job(command.pid), "a job")  # an exception in the midst of a fork is lost
         assert any(folder.iterdir())
         command.terminate()
     assert command.returncode == 143

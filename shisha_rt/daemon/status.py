@@ -21,7 +21,7 @@ from shisha_rt.plan.form import written
 
 
 class Status:
-    """`instance` identifies this run of the daemon: a client that sees another one has lost its frames."""
+    """`instance` identifies this run of the daemon: a client that sees it change has lost its frames."""
 
     def __init__(
         self, shell: Shell, children: Children, prepared: PreparedModel, instance: str, share: HostShare
@@ -51,7 +51,7 @@ class Status:
         return self.machine.is_emulated(place) or any(device.described for device in self.devices.get(place.name, ()))
 
     def everything(self) -> dict[str, object]:
-        """Everything that `status` answers. Times are in seconds, medians over the last frames of each stage."""
+        """The whole answer to `status`. Times are in seconds, medians over the last frames of each stage."""
         lifecycle, tuning = self.shell.cores.lifecycle, self.shell.cores.tuning
         preparing, fault = lifecycle.epochs.preparing, tuning.fault
         epoch, stages = self._stages()
@@ -140,6 +140,7 @@ class Status:
         return f"epoch {epoch}: {plan}; {up_to}{doing}"
 
     def plan(self) -> dict[str, object]:
+        """The answer to `plan`: the live epoch and its stages in the written form, with median service times."""
         live = self.shell.cores.lifecycle.live
         if live is None:
             return {"epoch": None, "stages": []}
@@ -148,7 +149,7 @@ class Status:
         return {"epoch": epoch, "stages": written(plan, service_s=services_s)}
 
     def statistics(self) -> Mapping[str, object]:
-        """Statistics in the terms of the protocol. Copying in and out counts as time in the queue."""
+        """Statistics as the Open Inference Protocol defines them. Copying in and out counts as time in the queue."""
         counted = self.shell.counting
         succeeded = counted.outcomes.get("OK", 0)
         compute = {

@@ -313,6 +313,11 @@ def test_a_file_that_is_no_list_is_refused_in_a_line(tmp_path: Path, text: str, 
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "latin").write_bytes(b"# \xe9")
-    for name, said in (("pipe", "is no file"), ("", "directory"), ("none", "No such file"), ("latin", "not UTF-8")):
+    for name, said in (
+        ("pipe", "is not a regular file"),
+        ("", "directory"),
+        ("none", "No such file"),
+        ("latin", "not UTF-8"),
+    ):
         with pytest.raises(BadInput, match=said):
             read_access(tmp_path / name)

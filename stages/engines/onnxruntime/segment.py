@@ -1,8 +1,8 @@
-"""A stage as ONNX Runtime runs it: a cut of the graph that was compiled for it.
+"""A stage as an ONNX Runtime session: a segment, cut out of the graph that was compiled for ONNX Runtime.
 
-Weights stay in the file that every worker maps, so a cut is only a few hundred nodes, which have been serialised
-beforehand (see `parts`). So a build holds the interpreter lock, without which no frame can start, for microseconds
-instead of milliseconds.
+Weights stay in the file that every worker maps, so a segment is only a few hundred nodes, which were serialised when
+the model was compiled (`parts.py`). So building one holds the interpreter lock, which frames need to start, for
+microseconds instead of milliseconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stages.engines.session import ONE_THREAD, Ends, Threads
 
 
 class OptimisedModel:
-    """The whole graph (without weight values), from which segments are cut. In form "as_is" each cut is optimised."""
+    """The whole graph, without weights' values. Segments of a graph in form "as_is" are optimised when built."""
 
     def __init__(self, folder: Path, index: ModelIndex) -> None:
         self._folder = str(folder)
@@ -30,15 +30,15 @@ class OptimisedModel:
         self._boundaries = Boundaries(self._parts, [spec.name for spec in index.outputs])
 
     def segment(self, work: Sequence[Span], threads: Threads = ONE_THREAD) -> OrtSession:
-        """Build one or more runs of layers as one session."""
+        """Build a session of one or more runs of layers."""
         return self._session(work, {}, threads)
 
     def segment_of_many(self, work: Sequence[Span], threads: Threads = ONE_THREAD) -> OrtSession:
-        """The same for batches of any size, of layers that allow it (see `model.batches`)."""
+        """Build a session that takes batches of any size; the layers must allow that (`model/batches.py`)."""
         return self._session(work, self.batch_axes, threads)
 
     def _session(self, work: Sequence[Span], axes: Mapping[str, int], threads: Threads) -> OrtSession:
-        """`axes`: of frames, by tensor, if the session computes batches."""
+        """`axes`: each tensor's batch axis, if the session is for batches; else empty."""
         parts = self._parts
         here = self._boundaries.nodes(work)
         read = dict.fromkeys(name for node in here for name in node.reads)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.http_messages import Keys
 from shisha_rt.daemon.front.security import Security
 from shisha_rt.errors import BadInput, Error
+from shisha_rt.machine.config.toml_file import toml_table
 from shisha_rt.protocol.access import AccessList, Permission, User, access_list
 from shisha_rt.protocol.keys import new_pair, read_pair
 
@@ -34,12 +34,10 @@ def read_access(path: Path) -> AccessList:
     if len(text) > _MOST_BYTES:
         raise BadInput(f"{path}: larger than {_MOST_BYTES} bytes; {_EXPECTED}", Error.MALFORMED_FILE)
     try:
-        raw = tomllib.loads(text.decode())
+        content = text.decode()
     except UnicodeDecodeError:
-        raise BadInput(f"{path}: it is not UTF-8 text; {_EXPECTED}", Error.MALFORMED_FILE) from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(f"{path}: {error}; {_EXPECTED}", Error.MALFORMED_FILE) from None
-    return access_list(raw, str(path))
+        raise BadInput(f"{path}: not UTF-8 text; {_EXPECTED}", Error.MALFORMED_FILE) from None
+    return access_list(toml_table(content, str(path), "allow-list"), str(path))
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:

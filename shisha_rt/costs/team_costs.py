@@ -235,6 +235,11 @@ def _scaled(alone_s: Iterable[float], taken_s: Iterable[float], predicted_s: Ite
     return tuple(map(seconds, alone_s, taken_s, predicted_s))
 
 
+def period_s(costs: Costs, plan: Plan | None) -> float:
+    """Predicted seconds a frame of a plan at saturation; inf for None."""
+    return math.inf if plan is None else team_costs(costs).rate(plan).bottleneck_s
+
+
 @lru_cache(maxsize=8)
 def team_costs(costs: Costs) -> TeamCosts:
     """Collect all that can be a team by `costs`: each place by itself, and the teams whose times are known."""

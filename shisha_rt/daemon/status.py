@@ -48,7 +48,7 @@ class Status:
         return lifecycle.can_run and not lifecycle.frames.draining
 
     def is_emulated(self, place: Place) -> bool:
-        return self.machine.is_emulated(place) or any(device.described for device in self.devices.get(place.name, ()))
+        return self.machine.is_emulated(place, self.devices.get(place.name, ()))
 
     def everything(self) -> dict[str, object]:
         """The whole answer to `status`. Times are in seconds, medians over the last frames of each stage."""

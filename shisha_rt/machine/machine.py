@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from shisha_rt.machine.device import Device
 from shisha_rt.model.layer_kinds import LayerKind
 
 # The daemon, its clients and builds of new stages need the rest of a core: pinned speeds of 0.65 + 0.25 kept
@@ -86,10 +87,10 @@ class Machine:
         """Bandwidth of the place's memory; None where the memory is not throttled."""
         return next(memory.bandwidth_bytes_per_s for memory in self.memories if memory.name == place.memory)
 
-    def is_emulated(self, place: Place) -> bool:
-        """Whether frames take longer on the place than this host needs for them."""
+    def is_emulated(self, place: Place, devices: Iterable[Device] = ()) -> bool:
+        """Whether frames take longer on the place, or on one of its `devices`, than this host needs for them."""
         slowed = place.speed != 1 or self.time_scale != 1 or self.timing != "measured"
-        return slowed or self.bandwidth_bytes_per_s(place) is not None
+        return slowed or self.bandwidth_bytes_per_s(place) is not None or any(device.described for device in devices)
 
     @property
     def usual(self) -> tuple[Place, ...]:

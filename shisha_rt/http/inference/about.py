@@ -143,5 +143,4 @@ def _config(signature: Signature, platform: str) -> dict[str, Any]:
 
 def _tensor(tensor: Tensor, first: int) -> dict[str, object]:
     """A tensor from its axis `first` on; -1: the size varies. No model here has BYTES, which would be TYPE_STRING."""
-    dims = [-1 if axis in tensor.open_axes else size for axis, size in enumerate(tensor.shape)]
-    return {"name": tensor.name, "data_type": f"TYPE_{tensor.datatype}", "dims": dims[first:]}
+    return {"name": tensor.name, "data_type": f"TYPE_{tensor.datatype}", "dims": tensor.sizes[first:]}

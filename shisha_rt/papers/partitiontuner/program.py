@@ -182,7 +182,7 @@ def _program(ready: ModelOnMachine, scheme_plan: SchemePlan) -> tuple[Program, t
 
 def _processor(machine: Machine, place: Place, device: Device) -> Processor:
     threads = device.threads_on(place.threads)
-    emulated = machine.is_emulated(place) or device.described
+    emulated = machine.is_emulated(place, [device])
     return Processor(place.name, place.cores, threads, place.speed, device, emulated=emulated)
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from shisha_rt.costs.alike import among, kinds_of
 from shisha_rt.costs.costs import HANDOVER_S, Costs, stage_bytes
-from shisha_rt.costs.team_costs import TeamCosts, team_costs
+from shisha_rt.costs.team_costs import TeamCosts, period_s, team_costs
 from shisha_rt.model.spans import spans_listed
 from shisha_rt.model.split import MOST_SUMMED, Splittable
 from shisha_rt.outcome import Outcome
@@ -145,13 +145,13 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
 
     Each layer is split along its most promising axis first; then other axes are tried in turn, and kept if faster.
     """
-    whole_s = _period_s(costs, whole.plan)  # before `costs` lose the other hosts' places, which `whole` may use
+    whole_s = period_s(costs, whole.plan)  # before `costs` lose the other hosts' places, which `whole` may use
     if costs.far:
         near = [place.name for place in costs.places if not place.host]
         costs = replace(among(costs, near, [1.0] * len(near)), tensors=())
 
-    def period_s(solution: PlanSolution) -> float:
-        return whole_s if solution.plan is whole.plan else _period_s(costs, solution.plan)
+    def seconds_of(solution: PlanSolution) -> float:
+        return whole_s if solution.plan is whole.plan else period_s(costs, solution.plan)
 
     counts = _counts(costs, whole_s)
     if not counts:
@@ -169,13 +169,13 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
             other: min(_MOST_PIECES, other.blocks),
         }
         solution = _along(costs, tried, whole, whole_s, goal)
-        if period_s(solution) < (1 - _GAIN) * period_s(best):
+        if seconds_of(solution) < (1 - _GAIN) * seconds_of(best):
             best, counts = solution, tried
     if best is first or best.plan is None:
         return best
     # Only the first bound allows for all axes, and only for the layers that its space names.
     bound_s = first.lower_bound_s if first.space == best.space else None
-    return best.answered(best.plan, period_s(best), bound_s, _GAIN)
+    return best.answered(best.plan, seconds_of(best), bound_s, _GAIN)
 
 
 def _may_add_to(splittable: Splittable, other: Splittable) -> bool:
@@ -215,9 +215,9 @@ def _along(
     unused = costs.places if goal.most_stages is None else ()
     plans = [_with_best_joins(costs, plan, [place.name for place in unused]) for plan in plans]
     plan = min(
-        filter(_can_be_summed(costs), (*plans, *spread_plans)), key=lambda plan: _period_s(costs, plan), default=None
+        filter(_can_be_summed(costs), (*plans, *spread_plans)), key=lambda plan: period_s(costs, plan), default=None
     )
-    plan_s = _period_s(costs, plan)
+    plan_s = period_s(costs, plan)
     if plan_s >= (1 - _GAIN) * whole_s:
         plan, plan_s = whole.plan, whole_s
     split = f"layers {spans_listed(sorted(splittable.span for splittable in counts))} split"
@@ -275,13 +275,13 @@ def _with_best_joins(costs: Costs, plan: Plan, places: Iterable[str]) -> Plan:
             for teams in dict.fromkeys([*(other.teams for other in plan.stages), *unused.values()]):
                 joined = replace(stage, teams=teams)
                 tried.append(Plan((*plan.stages[:at], joined, *plan.stages[at + 1 :])))
-        plan = min((_shifted(costs, joined, splittable) for joined in tried), key=lambda plan: _period_s(costs, plan))
+        plan = min((_shifted(costs, joined, splittable) for joined in tried), key=lambda plan: period_s(costs, plan))
     return plan
 
 
 def _shifted(costs: Costs, plan: Plan, splittable: Splittable) -> Plan:
     """Move blocks between two shards of a split as long as that is faster: many at once, then fewer."""
-    best_s = _period_s(costs, plan)
+    best_s = period_s(costs, plan)
     (shares,) = {stage.split.shares for stage in plan.stages if stage.split and stage.split.along == splittable.along}
     step = 1 << (max(shares) // splittable.block).bit_length()
     while step and len(shares) <= _MOST_SHIFTED:
@@ -291,7 +291,7 @@ def _shifted(costs: Costs, plan: Plan, splittable: Splittable) -> Plan:
             if shares[giver] > units:
                 others = tuple(share - units * (at == giver) + units * (at == taker) for at, share in enumerate(shares))
                 with_others = _with_shares(plan, splittable, others)
-                moved.append((_period_s(costs, with_others), with_others, others))
+                moved.append((period_s(costs, with_others), with_others, others))
         least_s, fastest, others = min(moved, key=lambda move: move[0], default=(math.inf, plan, shares))
         if least_s < (1 - _GAIN) * best_s:
             best_s, plan, shares = least_s, fastest, others
@@ -315,10 +315,6 @@ def _has_room(costs: Costs, splittable: Splittable) -> bool:
     """Whether some place has the memory for all layers of a splittable, unsplit."""
     needed = stage_bytes(costs, *splittable.span)
     return any(needed <= place.room_bytes for place in costs.places)
-
-
-def _period_s(costs: Costs, plan: Plan | None) -> float:
-    return math.inf if plan is None else team_costs(costs).rate(plan).bottleneck_s
 
 
 def _counts(costs: Costs, whole_s: float) -> dict[Splittable, int]:

@@ -58,7 +58,6 @@ class Status:
         live = lifecycle.live
         rate = None if live is None else self.shell.telemetry.rate(*live)
         draining = lifecycle.frames.draining
-        emulated = {place.name: self.is_emulated(place) for place in self.machine.places}
         return {
             "state": "draining" if draining else "serving" if epoch is not None else "starting",
             "ready": self.ready,
@@ -80,7 +79,7 @@ class Status:
             "bottleneck_stage": None if rate is None else rate.slowest_stage,
             "latency_s": None if rate is None else rate.latency_s,
             "energy_j": rate.energy_j if rate is not None and math.isfinite(rate.energy_j) else None,
-            "places": self._places(emulated),
+            "places": self._places(),
             "frames": self._frames(),
             "slow_frame": self.shell.tracing.slow(),
             "fault": fault.reason if fault is not None else None,
@@ -206,7 +205,7 @@ class Status:
             ]
         return epoch, stages
 
-    def _places(self, emulated: Mapping[str, bool]) -> list[dict[str, object]]:
+    def _places(self) -> list[dict[str, object]]:
         processes = {process.place: process.pid for process in self.shell.supervisor.processes.values()}
         places = self.shell.cores.lifecycle.places
         known, available, released = places.by_name, places.available, self.share.released
@@ -224,7 +223,7 @@ class Status:
                 "power_w": place.power_w,
                 "memory": place.memory,
                 "devices": self._device_states(index, place.name),
-                "emulated": emulated[place.name],
+                "emulated": self.is_emulated(place),
                 "restarts": known[place.name].restarts,
                 "last_error": known[place.name].last_error or None,
             }

@@ -51,18 +51,13 @@ def why_lacking(places: Mapping[str, Remote], nodes: Sequence[ClusterNode]) -> s
 
 def infeasible(places: Mapping[str, Remote], nodes: Sequence[ClusterNode]) -> str | None:
     """The first place whose request no node could meet even if it were idle; None if there is none."""
-    for place, asked in places.items():
-        if not any(_labelled(asked, node) and _has(node.total, bundle_of(asked)) for node in nodes):
-            return place
-    return None
+    unmet = (place for place, asked in places.items() if not any(_could_meet(node, asked) for node in nodes))
+    return next(unmet, None)
 
 
-def _labelled(asked: Remote, node: ClusterNode) -> bool:
-    return selector_of(asked).items() <= {**node.labels, _NODE_ID: node.node_id}.items()
-
-
-def _has(resources: Mapping[str, float], bundle: Mapping[str, float]) -> bool:
-    return all(resources.get(name, 0.0) >= amount for name, amount in bundle.items())
+def _could_meet(node: ClusterNode, asked: Remote) -> bool:
+    has_labels = selector_of(asked).items() <= {**node.labels, _NODE_ID: node.node_id}.items()
+    return has_labels and all(node.total.get(name, 0.0) >= amount for name, amount in bundle_of(asked).items())
 
 
 def _is_id(node: str) -> bool:

@@ -27,7 +27,7 @@ class Memory:
 @dataclass(frozen=True, slots=True)
 class Remote:
     """A place's request to a Ray cluster: `cpus` and custom `resources` of one node, which may be selected by address
-    or id (`node`), or by `labels`. Pairs of name and value, sorted.
+    or id (`node`), or by `labels`. `resources` and `labels` are sorted pairs of name and value.
     """
 
     cpus: int = 1
@@ -128,23 +128,24 @@ class Machine:
         size = place.core_count, place.threads, place.memory_bytes
         return (*size, place.speed, place.memory, place.devices, place.remote)
 
-    @property
-    def teams(self) -> tuple[tuple[str, ...], ...]:
-        """A team of each kind and size: the first 2, 4, 8, ... and all places of the kind.
+    def alike(self, places: Iterable[Place]) -> Sequence[Sequence[str]]:
+        """Names of those of `places` that may form teams, by kind.
 
         Emulated places form no teams, as each is paced by itself, and neither do remote ones. Places that share their
         cores form none, as that would gain nothing.
         """
         kinds: dict[Hashable, list[str]] = {}
-        for place in self.usual:
+        for place in places:
             if not (self.is_emulated(place) or place.shared or place.remote):
                 kinds.setdefault(self.kind_of(place), []).append(place.name)
+        return list(kinds.values())
+
+    @property
+    def teams(self) -> tuple[tuple[str, ...], ...]:
+        """A team of each kind and size: the first 2, 4, 8, ... and all places of the kind."""
+        kinds = [names for names in self.alike(self.usual) if len(names) > 1]
         sizes = (2**power for power in range(1, len(self.usual).bit_length()))
-        return tuple(
-            dict.fromkeys(
-                tuple(names[:size]) for size in (*sizes, len(self.usual)) for names in kinds.values() if len(names) > 1
-            )
-        )
+        return tuple(dict.fromkeys(tuple(names[:size]) for size in (*sizes, len(self.usual)) for names in kinds))
 
     def together(self, team: Sequence[str]) -> Place:
         """A team as a single place under the lead's name, with the cores (the lead's first) and threads of all."""

@@ -49,22 +49,22 @@ class Bounded:
     routes: tuple[Route, ...]
 
 
-def bound(by_class: ClassCosts, most_stages: int | None, should_stop: ShouldStop) -> Bounded | None:
+def bound(space: ClassCosts, most_stages: int | None, should_stop: ShouldStop) -> Bounded | None:
     """Bound the frames a second of all chains by pricing places; None if no chain can run the network."""
-    limit = np.array([*(float(place_class.count) for place_class in by_class.classes), *by_class.links.tolist()])
-    classes = len(by_class.classes)
+    limit = np.array([*(float(place_class.count) for place_class in space.classes), *space.links.tolist()])
+    classes = len(space.classes)
     routes: dict[Route, Floats] = {}
-    finite = np.where(np.isfinite(by_class.seconds), by_class.seconds, 0.0)
+    finite = np.where(np.isfinite(space.seconds), space.seconds, 0.0)
     per_s = 1 / np.maximum(finite.sum(axis=(1, 2)), 1e-30)
     start = np.concatenate([per_s, np.zeros(len(limit) - classes)])
     for chosen in range(classes):  # begin with a chain for each class that prefers this class
         prices = start.copy()
         prices[:classes] *= 1e3
         prices[chosen] = start[chosen]
-        path = cheapest(by_class, prices, most_stages)
+        path = cheapest(space, prices, most_stages)
         if path is None:
             return None
-        routes[path[1]] = _use(by_class, path[1])
+        routes[path[1]] = _use(space, path[1])
     most, best = np.inf, start
     while len(routes) < _MOST_COLUMNS and not should_stop():
         use = np.stack(list(routes.values()), axis=1)
@@ -75,13 +75,13 @@ def bound(by_class: ClassCosts, most_stages: int | None, should_stop: ShouldStop
         # First halfway between the best prices and the newest, as those of a program with few columns mislead.
         for weight in (0.5, 1.0) if np.isfinite(most) else (1.0,):
             tried = weight * prices + (1 - weight) * best
-            path = cheapest(by_class, tried, most_stages)
+            path = cheapest(space, tried, most_stages)
             if path is None or not path[0]:
                 continue
             if (worth := float(tried @ limit) / path[0]) < most:
                 most, best = worth, tried / (tried @ limit)
             if path[1] not in routes:
-                routes[path[1]] = _use(by_class, path[1])
+                routes[path[1]] = _use(space, path[1])
                 added = True
                 break
         if most <= solved.value * (1 + NEAR) or not added:
@@ -89,27 +89,27 @@ def bound(by_class: ClassCosts, most_stages: int | None, should_stop: ShouldStop
     return Bounded(float(most), tuple(routes))
 
 
-def cheapest(by_class: ClassCosts, prices: Floats, most_stages: int | None) -> tuple[float, Route] | None:
+def cheapest(space: ClassCosts, prices: Floats, most_stages: int | None) -> tuple[float, Route] | None:
     """The least cost of a frame at `prices` (classes + links,), and its chain; None if there is no chain."""
-    classes = len(by_class.classes)
-    cost = np.full((by_class.positions, by_class.positions), np.inf)
+    classes = len(space.classes)
+    cost = np.full((space.positions, space.positions), np.inf)
     chosen = np.zeros(cost.shape, np.int64)
-    for number, place_class in enumerate(by_class.classes):
+    for number, place_class in enumerate(space.classes):
         priced = np.full(cost.shape, np.inf)
-        np.multiply(prices[number], by_class.seconds[number], out=priced, where=np.isfinite(by_class.seconds[number]))
+        np.multiply(prices[number], space.seconds[number], out=priced, where=np.isfinite(space.seconds[number]))
         for way in place_class.link_rows:
             if prices[classes + way]:
-                priced = priced + prices[classes + way] * by_class.link_s[way]
+                priced = priced + prices[classes + way] * space.link_s[way]
         chosen[priced < cost] = number
         np.minimum(cost, priced, out=cost)
-    limited = most_stages is not None and most_stages < by_class.positions - 1
-    to = np.full(by_class.positions, np.inf)
+    limited = most_stages is not None and most_stages < space.positions - 1
+    to = np.full(space.positions, np.inf)
     to[0] = 0.0
     layers, came = [to], []
     for _ in range(most_stages if limited and most_stages is not None else 1):
         now = layers[-1].copy()
-        begin_of = np.full(by_class.positions, -1)
-        for end in range(1, by_class.positions):
+        begin_of = np.full(space.positions, -1)
+        for end in range(1, space.positions):
             source = layers[-1] if limited else now
             costs_to = source[:end] + cost[:end, end]
             begin = int(costs_to.argmin())
@@ -119,7 +119,7 @@ def cheapest(by_class: ClassCosts, prices: Floats, most_stages: int | None) -> t
         came.append(begin_of)
     if not np.isfinite(layers[-1][-1]):
         return None
-    cuts, end, layer = [by_class.positions - 1], by_class.positions - 1, len(came) - 1
+    cuts, end, layer = [space.positions - 1], space.positions - 1, len(came) - 1
     while end:
         while came[layer][end] < 0:
             layer -= 1
@@ -130,13 +130,13 @@ def cheapest(by_class: ClassCosts, prices: Floats, most_stages: int | None) -> t
     return float(layers[-1][-1]), Route(tuple(cuts), tuple(int(chosen[span]) for span in pairwise(cuts)))
 
 
-def _use(by_class: ClassCosts, route: Route) -> Floats:
+def _use(space: ClassCosts, route: Route) -> Floats:
     """(classes + links,): seconds of places and links that a frame uses on a route."""
-    used = np.zeros(len(by_class.classes) + len(by_class.links))
+    used = np.zeros(len(space.classes) + len(space.links))
     for span, number in zip(pairwise(route.cuts), route.classes, strict=True):
-        used[number] += by_class.counted_s[number][span]
-        for way in by_class.classes[number].link_rows:
-            used[len(by_class.classes) + way] += by_class.link_s[way][span]
+        used[number] += space.counted_s[number][span]
+        for way in space.classes[number].link_rows:
+            used[len(space.classes) + way] += space.link_s[way][span]
     return used
 
 

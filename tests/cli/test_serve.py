@@ -212,7 +212,7 @@ class TestDaemonFile:
     @pytest.mark.parametrize(
         ("content", "expected"),
         [
-            (None, "cannot be read (No such file"),
+            (None, "cannot be read ("),
             (b"\xff\xfe", "not UTF-8 text"),
             (b"x = [", "not TOML: Invalid value"),
             (b'model = "m.onnx"\nbogus = 1\n', "bogus = 1: unknown key"),

@@ -314,7 +314,7 @@ def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "latin").write_bytes(b"# \xe9")
     for name, said in (
-        ("pipe", "is not a regular file"),
+        ("pipe", "regular file"),
         ("", "directory"),
         ("none", "No such file"),
         ("latin", "not UTF-8"),

@@ -64,9 +64,9 @@ def test_what_a_route_uses_is_summed_once(monkeypatch: pytest.MonkeyPatch) -> No
     """With all routes in each round, hundreds of rounds over dozens of classes took most of a planner's minute."""
     summed = []
 
-    def counted(by_class: ClassCosts, route: Route) -> Floats:
+    def counted(space: ClassCosts, route: Route) -> Floats:
         summed.append(route)
-        return used(by_class, route)
+        return used(space, route)
 
     used = prices._use
     monkeypatch.setattr(prices, "_use", counted)
@@ -185,13 +185,13 @@ def on_hosts(places: int, bytes_per_s: float) -> Costs:
 
 
 def test_places_behind_links_are_busy_for_the_longest_of_three() -> None:
-    by_class = class_costs(on_hosts(4, 1001.0))
-    assert sorted(place_class.count for place_class in by_class.classes) == [1, 12]
-    remote = next(number for number, place_class in enumerate(by_class.classes) if place_class.group is not None)
-    assert by_class.seconds[remote][0, 3] == 3
-    assert by_class.seconds[remote][2, 3] == pytest.approx(0.5 + 1000 / 1001)
-    assert by_class.link_s[:, 0, 3].tolist() == [100 / 1001, 1]
-    assert by_class.links.tolist() == [3, 3]
+    space = class_costs(on_hosts(4, 1001.0))
+    assert sorted(place_class.count for place_class in space.classes) == [1, 12]
+    remote = next(number for number, place_class in enumerate(space.classes) if place_class.group is not None)
+    assert space.seconds[remote][0, 3] == 3
+    assert space.seconds[remote][2, 3] == pytest.approx(0.5 + 1000 / 1001)
+    assert space.link_s[:, 0, 3].tolist() == [100 / 1001, 1]
+    assert space.links.tolist() == [3, 3]
 
 
 @pytest.mark.parametrize(("bytes_per_s", "most", "places"), [(1001.0, 3 + 1 / 3, 3), (500.5, 1.5 + 1 / 3, 2)])

@@ -1,4 +1,4 @@
-"""States of tuning, purposes of its proposals, and what tuning and placing may ask of the other cores."""
+"""States of tuning, purposes of its proposals, and what tuning and placing may ask of the lifecycle."""
 
 from __future__ import annotations
 
@@ -26,13 +26,6 @@ class Serving(Protocol):
     def beside(self) -> tuple[int, Plan] | None: ...
     @property
     def proposals(self) -> Collection[PlanProposed]: ...
-
-
-class Searching(Protocol):
-    """What placing may ask of tuning: whether it searches, and must not be disturbed."""
-
-    @property
-    def searching(self) -> bool: ...
 
 
 ATTEMPTS: Final = 3

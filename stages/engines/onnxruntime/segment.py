@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final, TypeAlias
 
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.spans import Span
@@ -16,6 +17,9 @@ from stages.engines.onnxruntime.options import as_built_options, open_session, o
 from stages.engines.onnxruntime.parts import Boundaries, read_parts
 from stages.engines.onnxruntime.session import OrtSession
 from stages.engines.session import ONE_THREAD, Ends, Threads
+
+Axes: TypeAlias = Mapping[str, int]
+_NO_AXES: Final[Axes] = {}
 
 
 class OptimisedModel:
@@ -26,19 +30,13 @@ class OptimisedModel:
         self._parts = read_parts(folder)
         self._specs = {spec.name: spec for spec in index.tensors}
         self._options = optimising_options if index.form == "as_is" else as_built_options
-        self.batch_axes = index.batch_axes
         self._boundaries = Boundaries(self._parts, [spec.name for spec in index.outputs])
 
-    def segment(self, work: Sequence[Span], threads: Threads = ONE_THREAD) -> OrtSession:
-        """Build a session of one or more runs of layers."""
-        return self._session(work, {}, threads)
+    def segment(self, work: Sequence[Span], threads: Threads = ONE_THREAD, axes: Axes = _NO_AXES) -> OrtSession:
+        """Build a session of one or more runs of layers.
 
-    def segment_of_many(self, work: Sequence[Span], threads: Threads = ONE_THREAD) -> OrtSession:
-        """Build a session that takes batches of any size; the layers must allow that (`model/batches.py`)."""
-        return self._session(work, self.batch_axes, threads)
-
-    def _session(self, work: Sequence[Span], axes: Mapping[str, int], threads: Threads) -> OrtSession:
-        """`axes`: each tensor's batch axis, if the session is for batches; else empty."""
+        `axes`: `batch_axes` of the index, for batches of any size, which the layers must allow (`model/batches.py`).
+        """
         parts = self._parts
         here = self._boundaries.nodes(work)
         read = dict.fromkeys(name for node in here for name in node.reads)

@@ -59,7 +59,7 @@ _ANSWER_DECODER: Final = msgspec.json.Decoder(_RegionAnswer)
 class _Region:
     """A region, until `close`. `cut_bytes`: how much has been cut into pieces; `used`: the number of pieces in use."""
 
-    __slots__ = ("_connection", "begun_bytes", "memory", "size_bytes", "start", "token", "used")
+    __slots__ = ("_connection", "cut_bytes", "memory", "size_bytes", "start", "token", "used")
 
     def __init__(self, connection: socket.socket, memory: mmap.mmap, token: str) -> None:
         self._connection: socket.socket | None = connection
@@ -67,7 +67,7 @@ class _Region:
         self.size_bytes = len(memory)
         self.start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         self.token = token
-        self.begun_bytes = 0
+        self.cut_bytes = 0
         self.used = 0
 
     @property
@@ -218,17 +218,17 @@ class LentMemory:
         region = self._with_space(room_bytes) or self._emptied(room_bytes)
         if region is None:
             return None
-        region.begun_bytes += room_bytes
-        return _Piece(region, region.begun_bytes - room_bytes, room_bytes)
+        region.cut_bytes += room_bytes
+        return _Piece(region, region.cut_bytes - room_bytes, room_bytes)
 
     def _with_space(self, room_bytes: int) -> _Region | None:
-        return next((region for region in self._regions if region.size_bytes - region.begun_bytes >= room_bytes), None)
+        return next((region for region in self._regions if region.size_bytes - region.cut_bytes >= room_bytes), None)
 
     def _emptied(self, room_bytes: int) -> _Region | None:
         """Return a region with no piece in use, to be cut into pieces of a different size."""
         unused = (region for region in self._regions if not region.used and region.size_bytes >= room_bytes)
         if (region := next(unused, None)) is not None:
-            region.begun_bytes = 0
+            region.cut_bytes = 0
             self._free = {
                 size: [piece for piece in pieces if piece.region is not region] for size, pieces in self._free.items()
             }

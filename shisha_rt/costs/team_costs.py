@@ -50,7 +50,7 @@ class TeamCosts:
         predicted_s = self.team_s(plan)
         taken_s = predicted_s if team_s is None else team_s
         rate = rate_of(plan, taken_s)
-        # A frame by itself takes longer than its share of a batch.
+        # A frame by itself does not take its share of a batch's time.
         if self.costs.link_of or any(stage.batch > 1 for stage in plan.stages):
             alone_s = [_scaled(*of_stage) for of_stage in zip(self.alone_s(plan), taken_s, predicted_s, strict=True)]
             loads_s = self.link_loads(plan, taken_s)
@@ -173,7 +173,7 @@ class TeamCosts:
         return span_bytes if units else 0
 
     def _stage_s(self, work: tuple[Span, ...], split: Split | None, kind: int, size: int, frames: int) -> float:
-        """Seconds a frame of a stage, without the join of split layers and their time.
+        """Seconds a frame of a stage. The split layers with which the work of a join begins do not count.
 
         A run of layers has its entry cost unless the stage has the layer before the run, too. No times are known for
         batches of a team of several places: their frames count as single frames.
@@ -235,7 +235,7 @@ def _scaled(alone_s: Iterable[float], taken_s: Iterable[float], predicted_s: Ite
     return tuple(map(seconds, alone_s, taken_s, predicted_s))
 
 
-def period_s(costs: Costs, plan: Plan | None) -> float:
+def plan_period_s(costs: Costs, plan: Plan | None) -> float:
     """Predicted seconds a frame of a plan at saturation; inf for None."""
     return math.inf if plan is None else team_costs(costs).rate(plan).bottleneck_s
 

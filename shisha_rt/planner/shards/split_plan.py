@@ -1,8 +1,8 @@
 """The best plan with layers split: the best chain over pieces of layers, its shares then chosen exactly.
 
 Layers that take long, or that no place has the memory for, are cut into pieces, and `exact_plan` finds the best chain
-over these. That gives the order of teams; `balanced` then finds the joins, and the shares to the block (the smallest
-number of units that a shard can have). With few places all orders are tried. For latency see `quickest_split`.
+over these. That gives the order of teams; `balanced` then finds the joins, and the shares in blocks, the smallest steps
+in which units can be shared. With few places all orders are tried. For latency see `quickest_split`.
 
 The lower bound holds for chains with the named layers split in any shares, each along any axis. Pieces are coarser than
 shares, but moving a boundary to the next piece makes a stage longer by at most a piece: so the bound of chains over
@@ -25,7 +25,7 @@ import numpy as np
 
 from shisha_rt.costs.alike import among, kinds_of
 from shisha_rt.costs.costs import HANDOVER_S, Costs, stage_bytes
-from shisha_rt.costs.team_costs import TeamCosts, period_s, team_costs
+from shisha_rt.costs.team_costs import TeamCosts, plan_period_s, team_costs
 from shisha_rt.model.spans import spans_listed
 from shisha_rt.model.split import MOST_SUMMED, Splittable
 from shisha_rt.outcome import Outcome
@@ -41,7 +41,7 @@ from shisha_rt.planner.solution import PlanSolution
 _MOST_PIECES: Final = 16
 """Pieces of a layer, before the best chain is known."""
 _MOST_POSITIONS: Final = 180
-"""Whole layers and pieces together, which planning time grows with."""
+"""Whole layers and pieces together: planning time grows with their number."""
 _MOST_FINE_PIECES: Final = 256
 _MOST_FINE_POSITIONS: Final = 640
 """The same two limits, for when the order of teams and the layers to split are known (`_in_fine_pieces`)."""
@@ -145,13 +145,13 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
 
     Each layer is split along its most promising axis first; then other axes are tried in turn, and kept if faster.
     """
-    whole_s = period_s(costs, whole.plan)  # before `costs` lose the other hosts' places, which `whole` may use
+    whole_s = plan_period_s(costs, whole.plan)  # before `costs` lose the other hosts' places, which `whole` may use
     if costs.far:
         near = [place.name for place in costs.places if not place.host]
         costs = replace(among(costs, near, [1.0] * len(near)), tensors=())
 
     def seconds_of(solution: PlanSolution) -> float:
-        return whole_s if solution.plan is whole.plan else period_s(costs, solution.plan)
+        return whole_s if solution.plan is whole.plan else plan_period_s(costs, solution.plan)
 
     counts = _counts(costs, whole_s)
     if not counts:
@@ -215,9 +215,11 @@ def _along(
     unused = costs.places if goal.most_stages is None else ()
     plans = [_with_best_joins(costs, plan, [place.name for place in unused]) for plan in plans]
     plan = min(
-        filter(_can_be_summed(costs), (*plans, *spread_plans)), key=lambda plan: period_s(costs, plan), default=None
+        filter(_can_be_summed(costs), (*plans, *spread_plans)),
+        key=lambda plan: plan_period_s(costs, plan),
+        default=None,
     )
-    plan_s = period_s(costs, plan)
+    plan_s = plan_period_s(costs, plan)
     if plan_s >= (1 - _GAIN) * whole_s:
         plan, plan_s = whole.plan, whole_s
     split = f"layers {spans_listed(sorted(splittable.span for splittable in counts))} split"
@@ -275,13 +277,15 @@ def _with_best_joins(costs: Costs, plan: Plan, places: Iterable[str]) -> Plan:
             for teams in dict.fromkeys([*(other.teams for other in plan.stages), *unused.values()]):
                 joined = replace(stage, teams=teams)
                 tried.append(Plan((*plan.stages[:at], joined, *plan.stages[at + 1 :])))
-        plan = min((_shifted(costs, joined, splittable) for joined in tried), key=lambda plan: period_s(costs, plan))
+        plan = min(
+            (_shifted(costs, joined, splittable) for joined in tried), key=lambda plan: plan_period_s(costs, plan)
+        )
     return plan
 
 
 def _shifted(costs: Costs, plan: Plan, splittable: Splittable) -> Plan:
     """Move blocks between two shards of a split as long as that is faster: many at once, then fewer."""
-    best_s = period_s(costs, plan)
+    best_s = plan_period_s(costs, plan)
     (shares,) = {stage.split.shares for stage in plan.stages if stage.split and stage.split.along == splittable.along}
     step = 1 << (max(shares) // splittable.block).bit_length()
     while step and len(shares) <= _MOST_SHIFTED:
@@ -291,7 +295,7 @@ def _shifted(costs: Costs, plan: Plan, splittable: Splittable) -> Plan:
             if shares[giver] > units:
                 others = tuple(share - units * (at == giver) + units * (at == taker) for at, share in enumerate(shares))
                 with_others = _with_shares(plan, splittable, others)
-                moved.append((period_s(costs, with_others), with_others, others))
+                moved.append((plan_period_s(costs, with_others), with_others, others))
         least_s, fastest, others = min(moved, key=lambda move: move[0], default=(math.inf, plan, shares))
         if least_s < (1 - _GAIN) * best_s:
             best_s, plan, shares = least_s, fastest, others

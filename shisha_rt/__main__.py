@@ -1,4 +1,4 @@
-"""The `shisha-rt` command, and `python -m shisha_rt`. Ctrl-C at any moment leaves nothing but an exit status."""
+"""The `shisha-rt` command, and `python -m shisha_rt`. Ctrl-C at any moment ends it without a traceback."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ _EXIT_INTERRUPTED = 130  # not Final: importing typing takes longer than all els
 def main() -> int:
     """Run one command and return its exit status. Before and after the command Ctrl-C ends the process at once."""
     _leave_ascii()
-    taken = signal.getsignal(signal.SIGINT)
-    if taken is signal.default_int_handler:  # it is not ignored, as in the background
+    handler = signal.getsignal(signal.SIGINT)
+    is_heeded = handler is signal.default_int_handler  # a shell's background jobs ignore the signal
+    if is_heeded:
         signal.signal(signal.SIGINT, _end)  # commands take half a second to import
     from shisha_rt.cli import app
 
-    signal.signal(signal.SIGINT, taken)
+    signal.signal(signal.SIGINT, handler)
     status = app.main()
-    if taken is signal.default_int_handler:
+    if is_heeded:
         signal.signal(signal.SIGINT, _end)
     return status
 
 
 def _leave_ascii() -> None:
-    """Begin again in UTF-8 where the locale has ASCII alone: no message to a child could hold a path with an umlaut."""
+    """Restart Python in UTF-8 mode if the locale is ASCII: messages to children could not hold all paths otherwise."""
     if sys.getfilesystemencoding() == "ascii" and os.environ.get("PYTHONUTF8") != "1":
         os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONUTF8": "1"})
 

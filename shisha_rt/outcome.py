@@ -22,7 +22,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Solution(Generic[AnswerT]):
-    """`answer` is None if there is none or none was found; `reason` says why, or why it is not proven the best.
+    """`answer` is None if no solution exists or none was found. `reason`: why there is none, or no proof of optimality.
 
     `lower_bound_s` is proven: no answer takes fewer seconds; None if nothing is proven. A solver never states the cost
     of its answer: that is computed from the answer. `statistics`: figures about the method's work.

@@ -45,5 +45,10 @@ class Tensor(msgspec.Struct, frozen=True):
     made_up: int = 0
 
     @property
+    def sizes(self) -> list[int]:
+        """The shape with -1 along open axes, as metadata has it."""
+        return [-1 if axis in self.open_axes else size for axis, size in enumerate(self.shape)]
+
+    @property
     def size_bytes(self) -> int:
         return size_bytes(self.datatype, self.shape)

@@ -1,7 +1,7 @@
 """The worker process of one place: `python -m stages.worker CONFIG` (see `messages.worker.WorkerConfig`).
 
-One loop: read messages, run parts in their order, and between two frames swap in what the builder has finished.
-A part on an emulated place ends when it is due, not when it is computed; the loop goes on reading until then.
+One loop: read messages, run parts in their order, and between two frames take over stages that the builder has
+finished. A part on an emulated place ends when it is due, not when it is computed; until then the loop reads messages.
 A second thread signs the board; if it falls silent, or a frame takes far too long, the daemon kills the process.
 The worker dies with its daemon, however the daemon ends.
 """
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _pin(config: WorkerConfig) -> None:
-    """Pin this process to those of its place's cores that it may use; if it may use none, change nothing."""
+    """Pin this process to the cores of its place that it may use; if there are none, leave it as it is."""
     try:
         os.sched_setaffinity(0, config.cores)
     except OSError:  # the control group was moved to other cores after the daemon's start
@@ -89,7 +89,7 @@ class _Part:
 
 
 class Worker:
-    """One incarnation. `allowed`: the process's cores before it was pinned to its place's; its teams may use them."""
+    """One incarnation. `allowed`: the cores that the process might use before it was pinned; its teams may use them."""
 
     def __init__(self, config: WorkerConfig, allowed: Collection[int]) -> None:
         self._config = config
@@ -114,7 +114,7 @@ class Worker:
         )
         self._executor = Executor(stages.build, self._arena, self._place, config.incarnation, self._wake)
         self._lent: dict[int, int] = {}  # descriptors of clients' regions, by number
-        self._pending: deque[tuple[messages.Run, float]] = deque()  # with the time at which its input was ready
+        self._pending: deque[tuple[messages.Run, float]] = deque()  # each with the time when its input was ready
         self._forgetting: deque[tuple[int, ...]] = deque()  # the cores of each `Forget` that is not answered yet
         self._part: _Part | None = None
         self._idle_since_s = time.monotonic()
@@ -126,12 +126,12 @@ class Worker:
         poller = select.poll()
         poller.register(self._channel, select.POLLIN)
         poller.register(self._wake_fd, select.POLLIN)
-        gc.freeze()  # objects that exist now stay: garbage collection between two frames shall skip them
+        gc.freeze()  # objects that exist now stay: a garbage collection between two frames need not visit them
         while self._channel.open:
             # Under load the next message is already there, and is read without a poll.
             data = self._channel.take()
             if data is not None:
-                self._take(messages.TO_WORKER.decode(data))
+                self._handle(messages.TO_WORKER.decode(data))
             elif self._part is not None or not self._pending:
                 self._wait(poller)
             if self._executor.has_built:
@@ -153,14 +153,14 @@ class Worker:
                 self._run(*self._pending.popleft())
 
     def _wait(self, poller: select.poll) -> None:
-        """Wait for a message or a wake-up, but at most until the part is due within a millisecond."""
+        """Wait for a message or a wake-up, but at most until less than a millisecond is left of an emulated part."""
         patience_ms = _BUILDING_MS if self._executor.building else None
         if self._part is not None:
             patience_ms = max(0, int(min(_LONGEST_POLL_S, self._part.due_s - time.monotonic()) * 1e3))
         if (self._wake_fd, select.POLLIN) in poller.poll(patience_ms):
             os.eventfd_read(self._wake_fd)
 
-    def _take(self, message: messages.ToWorker) -> None:
+    def _handle(self, message: messages.ToWorker) -> None:
         match message:
             case messages.Run() as run:
                 self._take_run(run)
@@ -230,15 +230,15 @@ class Worker:
             self._memory.hold()
 
     def _copy_lent(self, run: messages.Run, which: Literal["reads", "writes"]) -> None:
-        copy, pieces = read_lent if which == "reads" else write_lent, getattr(run, which)
-        if pieces:
-            copy(pieces, self._lent, self._arena, run.part.slot, run.layout)
-        for copies, other in zip(run.beside, run.part.beside, strict=False):
+        """Copy lent tensors into or out of the slot of each frame of the run."""
+        copy = read_lent if which == "reads" else write_lent
+        slots = (run.part.slot, *(other.slot for other in run.part.beside))
+        for copies, slot in zip((run, *run.beside), slots, strict=False):
             if pieces := getattr(copies, which):
-                copy(pieces, self._lent, self._arena, other.slot, run.layout)
+                copy(pieces, self._lent, self._arena, slot, run.layout)
 
     def _repace(self) -> None:
-        """Apply a new speed of the place, or its being taken down, also to a part that is waiting until it is due."""
+        """Apply a new speed of the place, or that the place is taken down, to a part that waits until it is due."""
         part = self._part
         if part is not None:
             cpu_s, now_s = part.ran.paced_cpu_s, time.monotonic()
@@ -249,7 +249,7 @@ class Worker:
         self._arena.note_pacing(self._config.place_index, round(due_s * 1e9))
 
     def _end_if_due(self, part: _Part) -> None:
-        """Report the part if it is due within a millisecond, after a sleep: `poll` waits whole milliseconds only."""
+        """Report the part if it is due within a millisecond, and sleep until then: `poll` waits whole milliseconds."""
         left_s = part.due_s - time.monotonic()
         if left_s >= 1e-3:
             return

@@ -197,8 +197,7 @@ def _trial_object(trial: EngineTrial) -> dict[str, object]:
 
 def _tensor_object(spec: Tensor) -> dict[str, object]:
     """An input or output; a size of -1 depends on the data, as in `model_metadata`."""
-    shape = [-1 if axis in spec.open_axes else size for axis, size in enumerate(spec.shape)]
-    return {"name": spec.name, "datatype": spec.datatype, "shape": shape}
+    return {"name": spec.name, "datatype": spec.datatype, "shape": spec.sizes}
 
 
 def _cut_object(cut_cost: CutCost) -> dict[str, int]:

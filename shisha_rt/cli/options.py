@@ -55,6 +55,9 @@ ManyShapes = Annotated[
         help="Set the whole shape of an input; repeatable, also for one input: then all of its shapes are served.",
     ),
 ]
+PlaceName = Annotated[
+    str | None, typer.Option("--place", metavar="NAME", help="The place; needed if the machine has several.")
+]
 Endpoint = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Where the daemon listens. Default: $SHISHA_ENDPOINT, or tcp://127.0.0.1:5555."),

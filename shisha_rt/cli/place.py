@@ -17,6 +17,7 @@ from shisha_rt.cli.completion import offer_machines, offer_models
 from shisha_rt.cli.options import (
     Dims,
     Json,
+    PlaceName,
     Shapes,
     check_writable,
     parse_sizes,
@@ -76,9 +77,7 @@ class PlaceOptions:
             autocompletion=offer_machines,
         ),
     ] = None
-    place_: Annotated[
-        str | None, typer.Option("--place", metavar="NAME", help="The place; needed if the machine has several.")
-    ] = None
+    place_: PlaceName = None
     measured: Annotated[
         bool, typer.Option("--measured", help="With MODEL: measure on this host what is not described.")
     ] = False

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, refuse_options, takes
+from shisha_rt.cli.options import Dims, Json, MachineFile, Model, PlaceName, Shapes, refuse_options, takes
 from shisha_rt.planner.strategies import Execution, SplitMethod, SplitObjective, SplitVariable
 from shisha_rt.studies import study
 
@@ -32,9 +32,7 @@ class SplitOptions:
     one_for_all: Annotated[
         bool, typer.Option("--one-for-all", help="Limits of a device are of all layers together, not of each.")
     ] = False
-    place_: Annotated[
-        str | None, typer.Option("--place", metavar="NAME", help="The place; needed if the machine has several.")
-    ] = None
+    place_: PlaceName = None
     dim: Dims = None
     shape: Shapes = None
     as_json: Json = False

@@ -60,35 +60,34 @@ def status(options: StatusOptions) -> None:
 def _show(daemon_status: Mapping[str, Any]) -> None:
     from rich.console import Console
 
-    console = Console(highlight=False, markup=False)
-    # Pictures are drawn to fit, and long text is left to the terminal to wrap: the table alone has columns.
-    console.print(_headline(daemon_status), soft_wrap=True, markup=False, style="bold")
-    console.print(_origin(daemon_status), soft_wrap=True, markup=False, style="dim")
+    # The picture is drawn to fit, and the terminal wraps long lines; rich has to lay out only the table.
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console.print(_headline(daemon_status), style="bold")
+    console.print(_origin(daemon_status), style="dim")
     if "host" in daemon_status:
-        console.print(_host(daemon_status["host"]), soft_wrap=True, markup=False, style="dim")
+        console.print(_host(daemon_status["host"]), style="dim")
     if "tuner" in daemon_status:
-        tuner = _tuner(daemon_status["tuner"], daemon_status.get("profiler_waits_s"))
-        console.print(tuner, soft_wrap=True, markup=False, style="dim")
+        console.print(_tuner(daemon_status["tuner"], daemon_status.get("profiler_waits_s")), style="dim")
     console.print()
     stages = daemon_status["plan"]["stages"]
     boxes = stage_boxes(stages, daemon_status["bottleneck_stage"])
-    console.print(draw(boxes, console.width) or "no plan is live yet", soft_wrap=True, markup=False)
+    console.print(draw(boxes, console.width) or "no plan is live yet")
     console.print()
     lines = [*pool_lines(stages), *placement_lines(stages)]
     if lines:
-        console.print("\n".join(lines), end="\n\n", soft_wrap=True, markup=False)
-    console.print(_places(daemon_status["places"]))
+        console.print("\n".join(lines), end="\n\n")
+    console.print(_places(daemon_status["places"]), soft_wrap=False)
     for place in daemon_status["places"]:
         if place["last_error"]:
-            console.print(f"last error of {place['name']}: {place['last_error']}", soft_wrap=True, markup=False)
+            console.print(f"last error of {place['name']}: {place['last_error']}")
     console.print()
-    console.print(_frames(daemon_status["frames"]), soft_wrap=True, markup=False)
+    console.print(_frames(daemon_status["frames"]))
     shapes_served = daemon_status["model"]["shapes"]
     if len(shapes_served) > 1:
         shapes = ", ".join(f"{shapes_in_words(shape['inputs'])} ({shape['frames']})" for shape in shapes_served)
-        console.print(f"shapes: {shapes}", soft_wrap=True, markup=False)
+        console.print(f"shapes: {shapes}")
     if daemon_status["fault"]:
-        console.print(f"fault: {daemon_status['fault']}", soft_wrap=True, markup=False, style="red")
+        console.print(f"fault: {daemon_status['fault']}", style="red")
 
 
 def _headline(daemon_status: Mapping[str, Any]) -> str:

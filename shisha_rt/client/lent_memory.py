@@ -34,11 +34,11 @@ from shisha_rt.protocol.frame_tensors import Array, Shape, bytes_of
 from shisha_rt.protocol.header import ErrorBody, TensorData
 from shisha_rt.protocol.limits import MAX_INTEGER
 
-_AGAIN_S: Final = 1.0
+_NO_MEMORY_S: Final = 1.0
 """Pause before a daemon that had no memory left is asked again."""
 _ARRAYS: Final = 4
-"""The first region holds so many times what is wanted (all large tensors of a frame, or one array); each further one
-at least doubles the total.
+"""The first region has room for this many times what is wanted (all large tensors of a frame, or an array); each
+further region at least doubles the total.
 """
 _LARGEST_BYTES: Final = 64 << 20
 """The largest region, unless more than this is wanted at once."""
@@ -57,9 +57,9 @@ _ANSWER_DECODER: Final = msgspec.json.Decoder(_RegionAnswer)
 
 
 class _Region:
-    """`begun_bytes`: how much has been cut into pieces. `used`: the number of pieces in use. Ends with `close`."""
+    """A region, until `close`. `cut_bytes`: how much has been cut into pieces; `used`: the number of pieces in use."""
 
-    __slots__ = ("_connection", "begun_bytes", "memory", "size_bytes", "start", "token", "used")
+    __slots__ = ("_connection", "cut_bytes", "memory", "size_bytes", "start", "token", "used")
 
     def __init__(self, connection: socket.socket, memory: mmap.mmap, token: str) -> None:
         self._connection: socket.socket | None = connection
@@ -67,7 +67,7 @@ class _Region:
         self.size_bytes = len(memory)
         self.start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         self.token = token
-        self.begun_bytes = 0
+        self.cut_bytes = 0
         self.used = 0
 
     @property
@@ -75,14 +75,14 @@ class _Region:
         return self._connection is None
 
     def close(self) -> None:
-        """Have the daemon release the region. The mapping lives as long as an array in it."""
+        """Make the daemon release the region. The mapping stays as long as an array refers to it."""
         if self._connection is not None:
             _shut_down(self._connection)
             self._connection = None
 
 
 class _Piece(NamedTuple):
-    """Memory for one array at a time, reused again and again."""
+    """A part of a region that has room for one array at a time."""
 
     region: _Region
     offset: int
@@ -93,7 +93,7 @@ class _Piece(NamedTuple):
 
 
 class _Lent(NamedTuple):
-    """A piece in use, and the queue to which it is returned, from any thread."""
+    """A piece in use, and the queue to which any thread may return it."""
 
     piece: _Piece
     place: TensorData
@@ -113,11 +113,11 @@ class _Copy(_Lent):
 def _exporter_type(room_bytes: int) -> Any:
     """Return a ctypes type of `room_bytes` bytes, whose instances return their piece when collected."""
 
-    def returns(exporter: Any) -> None:
-        if exporter.lent is not None:  # as it is where Ctrl-C came in between
+    def give_back(exporter: Any) -> None:
+        if exporter.lent is not None:  # Ctrl-C may come before it is set
             exporter.lent.returned.append(exporter.lent.piece)
 
-    return type("_Exporter", (ctypes.c_uint8 * room_bytes,), {"__del__": returns, "lent": None})
+    return type("_Exporter", (ctypes.c_uint8 * room_bytes,), {"__del__": give_back, "lent": None})
 
 
 class LentMemory:
@@ -141,11 +141,12 @@ class LentMemory:
         return bool(self._regions)
 
     def meet(self, path: str | None, instance: str | None) -> None:
+        """Begin with a daemon. `path`: its socket for regions, None if it lends no memory; `instance`: its run."""
         self.forget()
         self._path, self._instance = path, instance
 
     def forget(self) -> None:
-        """Give up all regions, as the connection was lost or closed."""
+        """Give up all regions: the connection was lost or closed."""
         self._give_up()
         self._instance = None
         self._again_s = 0.0
@@ -162,7 +163,7 @@ class LentMemory:
             self._wanted_bytes = size_bytes
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Array | None:
-        """As `Lender`; that no piece is free, or the last was taken, makes `wants` true."""
+        """As `Lender.empty`. A new region is wanted (`wants`) if no piece is free, or the last free one was taken."""
         size_bytes = bytes_of(shape, dtype)
         piece = self._piece(_room_bytes(size_bytes))
         if piece is None:
@@ -178,7 +179,7 @@ class LentMemory:
         if piece is None:
             return None
         room: Array = np.ndarray(array.shape, array.dtype, piece.region.memory, piece.offset)
-        np.copyto(room, np.asarray(array))  # no code of a subclass
+        np.copyto(room, np.asarray(array))  # as a plain array: a subclass could run code of its own
         place = piece.place(array.nbytes)
         return place, _Copy(piece, place, self._returned)
 
@@ -199,7 +200,7 @@ class LentMemory:
         return TensorData(None, region.token, array.nbytes, offset)
 
     def _piece(self, room_bytes: int) -> _Piece | None:
-        """Return an unused piece. If it was the last of its size, or there is none, a new region is wanted."""
+        """Return an unused piece. A new region is wanted if there is none, or if it was the last of its size."""
         while self._returned:
             piece = self._returned.popleft()
             piece.region.used -= 1
@@ -217,18 +218,17 @@ class LentMemory:
         region = self._with_space(room_bytes) or self._emptied(room_bytes)
         if region is None:
             return None
-        region.begun_bytes += room_bytes
-        return _Piece(region, region.begun_bytes - room_bytes, room_bytes)
+        region.cut_bytes += room_bytes
+        return _Piece(region, region.cut_bytes - room_bytes, room_bytes)
 
     def _with_space(self, room_bytes: int) -> _Region | None:
-        return next((region for region in self._regions if region.size_bytes - region.begun_bytes >= room_bytes), None)
+        return next((region for region in self._regions if region.size_bytes - region.cut_bytes >= room_bytes), None)
 
     def _emptied(self, room_bytes: int) -> _Region | None:
         """Return a region with no piece in use, to be cut into pieces of a different size."""
-        unused = (kept for kept in self._regions if not kept.used and kept.size_bytes >= room_bytes)
-        region = next(unused, None)
-        if region is not None:
-            region.begun_bytes = 0
+        unused = (region for region in self._regions if not region.used and region.size_bytes >= room_bytes)
+        if (region := next(unused, None)) is not None:
+            region.cut_bytes = 0
             self._free = {
                 size: [piece for piece in pieces if piece.region is not region] for size, pieces in self._free.items()
             }
@@ -305,14 +305,14 @@ class LentMemory:
             self._asked = None
             self._asked_bytes = max(self._wanted_bytes, self._asked_bytes // 4)
         else:
-            self._put_off(_AGAIN_S)
+            self._put_off(_NO_MEMORY_S)
 
     def _put_off(self, pause_s: float) -> None:
         """Ask for nothing for `pause_s`."""
         if self._asked is not None:
             _shut_down(self._asked.end)
         self._asked = None
-        self._asked_bytes = self._wanted_bytes = 0  # what is wanted next may be less
+        self._asked_bytes = self._wanted_bytes = 0  # after the pause, less may be wanted
         self._again_s = time.monotonic() + pause_s
 
 

@@ -1,4 +1,4 @@
-"""Places that nothing tells apart: what is computed for one of them holds for all."""
+"""Kinds of interchangeable places: what is computed for a place holds for all places of its kind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def kinds_of(costs: Costs) -> tuple[tuple[int, ...], ...]:
 
     tables = [costs.time_s, *(batch.time_s for batch in costs.batches)]
 
-    def way(place: CostPlace) -> Hashable:
+    def link_of(place: CostPlace) -> Hashable:
         link = costs.link_of.get(place.name)
         return bool(place.host), None if link is None else (link.there, link.back)
 
@@ -32,7 +32,7 @@ def kinds_of(costs: Costs) -> tuple[tuple[int, ...], ...]:
         limited = memory_bytes is not None and memory_bytes < whole_bytes
         # + 0.0: a time of -0.0 is one of 0.0.
         times = tuple((time_s[:, index] + 0.0).tobytes() for time_s in tables)
-        return times, memory_bytes if limited else None, way(costs.places[index]), costs.places[index].power_w
+        return times, memory_bytes if limited else None, link_of(costs.places[index]), costs.places[index].power_w
 
     return _together([entry(index) for index in range(len(costs.places))])
 
@@ -49,9 +49,9 @@ def among(costs: Costs, places: Sequence[str], slower: Sequence[float]) -> Costs
         for (span, axis, place), shares in costs.splits.shard_times.items()
         if place in times_of
     }
-    as_told = {column for column, times in zip(columns, slower, strict=True) if times == 1}
+    unslowed = {column for column, times in zip(columns, slower, strict=True) if times == 1}
     kind_of = {costs.places[index].name: kind for kind in kinds_of(costs) for index in kind}
-    members = [[index for index in kind_of[team.places[0]] if index in as_told] for team in costs.teams]
+    members = [[index for index in kind_of[team.places[0]] if index in unslowed] for team in costs.teams]
     return replace(
         costs,
         places=tuple(costs.places[column] for column in columns),

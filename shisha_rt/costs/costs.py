@@ -1,7 +1,7 @@
 """Seconds of each layer on each place, and from these the seconds and bytes of a stage.
 
 Additive: a stage takes the sum of its layers' times and its entry cost, whatever runs beside it. On a place of another
-host that is only computing; `links.py` has the transfers there and back.
+host this sum is the time of computing alone; `links.py` adds the transfers there and back.
 """
 
 from __future__ import annotations

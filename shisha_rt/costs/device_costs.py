@@ -1,6 +1,6 @@
-"""Formulas of described devices, evaluated: costs of an operator, of several as one, and of a tensor's transfer.
+"""Costs by the formulas of described devices: of an operator, of several fused, and of a tensor's transfer.
 
-A dimension of 0 (an empty tensor) counts as 1: so nothing is free, and no power is infinite.
+A dimension of 0 (an empty tensor) counts as 1: a negative power of 0 would be infinite, and a positive one free.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shisha_rt.tensors import NUMPY_OF
 
 
 def operator_cost_s(graph: Graph, operator: Operator, device: Device, more: Sequence[Term] = ()) -> float:
-    """Seconds; inf if the device cannot run the operator, or has too little of a resource for it.
+    """Seconds of an operator; inf if the device cannot run it, or has too little of a resource for it.
 
     `more`: terms of a fusion that begins with the operator.
     """
@@ -34,7 +34,7 @@ def operator_cost_s(graph: Graph, operator: Operator, device: Device, more: Sequ
 def fused_costs(graph: Graph, device: Device) -> Iterator[tuple[Span, float]]:
     """Yield the operators (first and last) that a device can run together, by each of its fusions, and the seconds.
 
-    They are next to one another in the graph's order, as those of a segment are.
+    Such operators are adjacent in the graph's order, as those of a segment are.
     """
     for fusion in device.fusions:
         for first in range(len(graph.operators) - len(fusion.ops) + 1):

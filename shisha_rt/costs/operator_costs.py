@@ -1,7 +1,7 @@
 """The costs of each operator of a network on each device of a place, by formula or measured.
 
-For a described device the costs are its formulas. For an engine of this host they are measured, and so is the transfer
-of a tensor from another device, which is then in the device's `transfer_in`. Values only.
+The costs of a described device follow from its formulas. Those of an engine of this host are measured, as is the
+transfer of a tensor from another device, which is then in the engine's `transfer_in`. Values only.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class OperatorCosts:
 
 
 def beside(costs: Iterable[OperatorCosts]) -> OperatorCosts:
-    """The costs of operators on the devices of several places, as if these were one place's. Not for no places."""
+    """The costs of operators on the devices of several places (at least one), as if they were devices of one place."""
     by_place = list(costs)
     groups: list[GroupCost] = []
     before = 0  # devices of earlier places
@@ -106,12 +106,12 @@ def described_costs(graph: Graph, devices: Sequence[Device]) -> OperatorCosts:
 
 
 def _with_slower_transfers(device: Device, factor: float) -> Device:
-    def stretched(transfer: Transfer) -> Transfer:
+    def slowed(transfer: Transfer) -> Transfer:
         return Transfer(transfer.latency_s * factor, transfer.bandwidth_bytes_per_s / factor)
 
     return replace(
         device,
-        transfer_in=device.transfer_in and stretched(device.transfer_in),
-        transfer_out=device.transfer_out and stretched(device.transfer_out),
-        links=tuple(replace(link, transfer=stretched(link.transfer)) for link in device.links),
+        transfer_in=device.transfer_in and slowed(device.transfer_in),
+        transfer_out=device.transfer_out and slowed(device.transfer_out),
+        links=tuple(replace(link, transfer=slowed(link.transfer)) for link in device.links),
     )

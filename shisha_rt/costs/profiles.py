@@ -1,4 +1,4 @@
-"""What was measured, and under which conditions: the two records that the profile store keeps."""
+"""The two records of the profile store: what was measured (`Profile`), and under which conditions (`Setting`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 DISTURBED: Final = 0.1
-"""Share of the cores. A calm virtual machine has a few percent of stolen time and system work; a program that keeps
-one of two cores busy takes half."""
+"""Share of the cores' time above which other processes count as a disturbance. A calm virtual machine has a few percent
+of stolen time and system work; a program that keeps one of two cores busy takes half.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""What the stages of any plan take on each of their teams, by the costs of layers.
+"""Predicted seconds of a plan's stages on each of their teams, from the costs of layers.
 
-A known team's times hold for every team of as many places of the same kind. Any other team's times are unknown, so it
-counts as unable to run anything. A team's memory is its lead's, which holds the weights of all its stages.
+Known times of a team hold for every team of the same number of places of the same kind. A team without known times
+counts as unable to run anything. A team's memory is its lead's, which holds the weights of all the team's stages.
 
 A place on another host is a team of one, and has no shards. It receives, computes and sends at the same time: it is
 busy for the longest of the three, and a frame by itself takes their sum (`links.py`).
@@ -31,10 +31,10 @@ from shisha_rt.plan.rate import Rate, TeamSeconds, rate_of, team_shares
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TeamCosts:
-    """Made by `team_costs`. `kind_of`: for each place the number of its kind, places that nothing tells apart.
+    """Made by `team_costs`. `kind_of`: the number of each place's kind; places of a kind are interchangeable.
 
-    `time_s` (layers,) seconds for each (kind, number of places) that can be a team, nan where it cannot run a layer.
-    `batch_s` (layers,): seconds for each frame of a batch, for each (kind, batch size) that is known.
+    `time_s`: (layers,) seconds for each (kind, number of places) that can be a team; nan: it cannot run the layer.
+    `batch_s`: (layers,) seconds for each frame of a batch, for each (kind, batch size) that is known.
     """
 
     costs: Costs
@@ -47,12 +47,12 @@ class TeamCosts:
 
         `team_s`: measured times, used instead of predicted ones; unloaded latencies are scaled by the same ratios.
         """
-        told_s = self.team_s(plan)
-        taken_s = told_s if team_s is None else team_s
+        predicted_s = self.team_s(plan)
+        taken_s = predicted_s if team_s is None else team_s
         rate = rate_of(plan, taken_s)
-        # Of a batch, a single frame takes another time than its share.
+        # A frame by itself does not take its share of a batch's time.
         if self.costs.link_of or any(stage.batch > 1 for stage in plan.stages):
-            alone_s = [_stretched(*of_stage) for of_stage in zip(self.alone_s(plan), taken_s, told_s, strict=True)]
+            alone_s = [_scaled(*of_stage) for of_stage in zip(self.alone_s(plan), taken_s, predicted_s, strict=True)]
             loads_s = self.link_loads(plan, taken_s)
             busiest = max(loads_s, key=loads_s.__getitem__, default="")
             rate = replace(rate_of(plan, taken_s, alone_s=alone_s), link_s=loads_s.get(busiest, 0.0), link=busiest)
@@ -62,7 +62,7 @@ class TeamCosts:
     def link_loads(self, plan: Plan, team_s: TeamSeconds) -> Mapping[str, float]:
         """Seconds per frame that each direction of each link in use ("to far0", "from far0") is busy.
 
-        How often a team serves follows from `team_s`.
+        `team_s`: (stages, teams) seconds a frame, from which the teams' shares of the frames follow.
         """
         loads_s: defaultdict[str, float] = defaultdict(float)
         for place, there_s, back_s in self.place_loads(plan, team_s):
@@ -72,7 +72,7 @@ class TeamCosts:
         return loads_s
 
     def place_loads(self, plan: Plan, team_s: TeamSeconds) -> Iterator[tuple[str, float, float]]:
-        """Yield (place, seconds there, seconds back) of its link, for each stage on each place with a link."""
+        """Yield (place, seconds there, seconds back) per frame, for each stage on each place behind a link."""
         costs = self.costs
         for stage, times_s in zip(plan.stages, team_s, strict=True) if costs.link_of else ():
             for (lead, *_), share in zip(stage.teams, team_shares(times_s), strict=True):
@@ -83,22 +83,23 @@ class TeamCosts:
                     yield lead, share * there_s, share * back_s
 
     def team_s(self, plan: Plan) -> tuple[tuple[float, ...], ...]:
-        """(stages, teams) seconds that a team is busy with a frame.
+        """(stages, teams): seconds that a team is busy with a frame, including entry costs.
 
-        Entry costs included; inf where a team cannot run its stage or lacks the memory.
+        inf: the team cannot run the stage, or lacks the memory.
         """
         return self._over_links(plan, self._computing_s(plan, [stage.batch for stage in plan.stages]), max)
 
     def alone_s(self, plan: Plan) -> tuple[tuple[float, ...], ...]:
-        """(stages, teams) seconds of a frame with no other in flight."""
+        """(stages, teams): seconds of a frame with no other in flight."""
         return self._over_links(plan, self._computing_s(plan, [1] * len(plan.stages)), math.fsum)
 
     def _over_links(
         self,
         plan: Plan,
         computing_s: tuple[tuple[float, ...], ...],
-        together: Callable[[Iterable[float]], float],
+        combine: Callable[[Iterable[float]], float],
     ) -> tuple[tuple[float, ...], ...]:
+        """`computing_s`, where `combine` adds the transfers of places behind a link."""
         costs = self.costs
         if not costs.link_of:
             return computing_s
@@ -108,7 +109,7 @@ class TeamCosts:
             if link is None:
                 return own_s
             there_bytes, back_bytes = costs.crossings.of(stage.work)
-            return together((link.there.seconds(there_bytes), own_s, link.back.seconds(back_bytes)))
+            return combine((link.there.seconds(there_bytes), own_s, link.back.seconds(back_bytes)))
 
         return tuple(
             tuple(seconds(stage, team, own_s) for team, own_s in zip(stage.teams, of_team, strict=True))
@@ -116,7 +117,7 @@ class TeamCosts:
         )
 
     def _computing_s(self, plan: Plan, frames: Sequence[int]) -> tuple[tuple[float, ...], ...]:
-        """(stages, teams) seconds a frame, without transfers, in batches of `frames` (stages,)."""
+        """(stages, teams): seconds a frame, without transfers. `frames` (stages,): each stage's batch size."""
         full = self._full(plan)
         far = self.costs.far
         known: dict[tuple[tuple[Span, ...], Split | None, int, int, int], float] = {}
@@ -135,8 +136,8 @@ class TeamCosts:
             return known[key]
 
         return tuple(
-            tuple(seconds(stage, team, together) for team in stage.teams)
-            for stage, together in zip(plan.stages, frames, strict=True)
+            tuple(seconds(stage, team, batch) for team in stage.teams)
+            for stage, batch in zip(plan.stages, frames, strict=True)
         )
 
     def span_s(self, team: Team, first: int, last: int) -> float:
@@ -146,36 +147,36 @@ class TeamCosts:
         return math.inf if math.isnan(total_s) else total_s
 
     def shard_s(self, split: Split, team: Team) -> float:
-        """What a shard takes, its entry included; inf where the team cannot run its layers, or is on another host."""
+        """Seconds of a shard, including its entry cost; inf if the team cannot run its layers or is on another host."""
         if team[0] in self.costs.far:
             return math.inf
         shard_s = self.costs.splits.scale(split.span, team[0]).at(*self.shard_terms_s(split, team))
         return math.inf if math.isnan(shard_s) else shard_s
 
     def shard_terms_s(self, split: Split, team: Team) -> tuple[float, float]:
-        """Predicted seconds of a shard, uncorrected: fixed ones, and those of its units (`SplitCosts.terms_s`)."""
+        """Seconds of a shard before correction: the fixed ones, and those for its units (`SplitCosts.terms_s`)."""
         first, last = split.span
         entry_s = float(self.costs.entry_s[first])
         return self.costs.splits.terms_s(split, self.span_s(team, first, last), entry_s, team[0])
 
     def share_s(self, splittable: Splittable, units: int, place: str) -> float:
-        """Seconds of so many units on a place: 0 for no units, and those of the unsplit layers for all units."""
+        """Seconds of `units` units of a splittable on a place. All its units are the unsplit layers, not a shard."""
         if 0 < units < splittable.units:
             return self.shard_s(splittable.shard(units), (place,))
         return self.span_s((place,), *splittable.span) if units else 0.0
 
     def share_bytes(self, splittable: Splittable, units: int) -> int:
-        """The bytes of weights that a place holds for so many units."""
+        """Bytes of weights that a place holds for `units` units of a splittable."""
         span_bytes = self.costs.weight_bytes(*splittable.span)
         if 0 < units < splittable.units:
             return shard_bytes(splittable.shard(units), span_bytes)
         return span_bytes if units else 0
 
     def _stage_s(self, work: tuple[Span, ...], split: Split | None, kind: int, size: int, frames: int) -> float:
-        """Seconds of a stage. A run of layers pays its entry cost unless the stage has the layer before it. Split
-        layers of a join do not count.
+        """Seconds a frame of a stage. The split layers with which the work of a join begins do not count.
 
-        Batch times of a team of several places are not known: its frames count as single ones.
+        A run of layers has its entry cost unless the stage has the layer before the run, too. No times are known for
+        batches of a team of several places: their frames count as single frames.
         """
         batch = self.costs.batch_of(frames) if size == 1 and split is None else None
         time_s = self.time_s.get((kind, size)) if batch is None else self.batch_s[kind, batch.frames]
@@ -192,7 +193,7 @@ class TeamCosts:
         return math.inf if math.isnan(total_s) else total_s
 
     def _full(self, plan: Plan) -> set[str]:
-        """The leads without memory for all their stages. There may be ten thousand: bytes are summed once per pool."""
+        """The leads that lack memory for all their stages. Bytes are summed per pool: there may be 10,000 leads."""
         stages_of: dict[str, list[int]] = {}
         for index, stage in enumerate(plan.stages):
             for lead in stage.leads:
@@ -223,7 +224,7 @@ class TeamCosts:
         return whole - span_bytes + shard_bytes(stage.split, span_bytes)
 
 
-def _stretched(alone_s: Iterable[float], taken_s: Iterable[float], told_s: Iterable[float]) -> tuple[float, ...]:
+def _scaled(alone_s: Iterable[float], taken_s: Iterable[float], predicted_s: Iterable[float]) -> tuple[float, ...]:
     """(teams,): unloaded latencies, scaled by measured over predicted times."""
 
     def seconds(alone: float, taken: float, predicted: float) -> float:
@@ -231,12 +232,17 @@ def _stretched(alone_s: Iterable[float], taken_s: Iterable[float], told_s: Itera
             return alone
         return alone * taken / predicted if 0 < predicted < math.inf else taken
 
-    return tuple(map(seconds, alone_s, taken_s, told_s))
+    return tuple(map(seconds, alone_s, taken_s, predicted_s))
+
+
+def plan_period_s(costs: Costs, plan: Plan | None) -> float:
+    """Predicted seconds a frame of a plan at saturation; inf for None."""
+    return math.inf if plan is None else team_costs(costs).rate(plan).bottleneck_s
 
 
 @lru_cache(maxsize=8)
 def team_costs(costs: Costs) -> TeamCosts:
-    """Collect what can be a team by `costs`: each place by itself, and the teams whose times are known."""
+    """Collect all that can be a team by `costs`: each place by itself, and the teams whose times are known."""
     kinds = kinds_of(costs)
     kind_of = {costs.places[index].name: kind for kind, indices in enumerate(kinds) for index in indices}
     time_s = {(kind, 1): np.asarray(costs.time_s[:, indices[0]]) for kind, indices in enumerate(kinds)}

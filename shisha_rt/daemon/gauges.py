@@ -1,4 +1,4 @@
-"""Periodic update of gauges, and of counters kept elsewhere; `counting.py` has metrics updated as things happen."""
+"""Periodic update of gauges, and of counters of totals that others keep; `counting.py` updates metrics at events."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 class Gauges:
-    """`update` is called periodically from the loop. The frames in flight are counted as a page is written: no page has
-    a frame both answered and in flight.
+    """`update` is called periodically from the loop. Only the frames in flight are counted when a page is written, so
+    that no page has a frame both answered and in flight.
     """
 
     def __init__(self, shell: Shell, budgets: Budgets, share: HostShare) -> None:
         self._shell = shell
         self._share = share
         self._budgets = budgets
-        self._counted = dict(self._totals())  # by name and label: what each count stood at last
+        self._counted = dict(self._totals())  # the totals at the last update, by counter
         self._shown: int | None = None
         self._queued: Mapping[int, int] = {}  # frames by stage, at the last update
         self._standings: dict[str, str] = {}
@@ -74,7 +74,7 @@ class Gauges:
                 self._standings[name] = standing
 
     def _totals(self) -> Iterator[tuple[tuple[str, ...], float]]:
-        """Yield the counts that are kept elsewhere: a counter's name and label, and what the count stands at."""
+        """Yield the totals that others keep: a counter (its name and label), and the total."""
         frames, share = self._shell.cores.lifecycle.frames, self._share
         yield ("shisha_frames_replayed",), frames.replayed
         yield ("shisha_stale_replies",), frames.stale_replies
@@ -91,7 +91,7 @@ class Gauges:
                 yield ("shisha_memory_reserved_bytes", memory.name), self._budgets.reserved_bytes(memory.name)
 
     def _count_on(self) -> None:
-        """Counters start at 0 with the daemon, though the kernel's counts do not."""
+        """Add to each counter what its total has grown: counters start at 0, though the kernel's totals do not."""
         for counter, total in self._totals():
             self._shell.counting.count(*counter, by=max(0.0, total - self._counted.get(counter, 0.0)))
             self._counted[counter] = total

@@ -55,10 +55,10 @@ def share_of(settings: Settings) -> HostShare:
 class HostShare:
     """`machine`: the daemon's, with spare places if the daemon chose its cores (see `own_cores`). `leases`: holds them.
 
-    `limits`: the limits by which places were chosen; None: a machine file names the places, or, if `is_dealt`, a host
-    process deals them, which follows the limits. `shared`: cores that another daemon has leased, too. `released`:
-    places that are not up because of the limits. `withheld`: cores that this process may use, but keeps its threads off
-    as their places were taken down.
+    `limits`: the limits by which places were chosen; None: the places do not follow limits, as a machine file names
+    them or, if `is_dealt`, a host process deals them. `shared`: cores that another daemon has leased, too. `released`:
+    places that are not up because of the limits. `withheld`: cores of places that were taken down, which this process
+    may use but keeps its threads off.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class HostShare:
             up = ", ".join(place.name for place in self.machine.usual)
             log.log(logging.WARNING if self.limits.is_limited else logging.INFO, "%s; taken: %s", self.limits, up)
         elif self.limits.is_limited:
-            log.warning("%s, but for a machine file that names %d cores", self.limits, len(self._all_cores))
+            log.warning("%s, though the machine file names %d cores", self.limits, len(self._all_cores))
         if self.shared:
             cores = ", ".join(map(str, sorted(self.shared)))
             log.warning("cores shared with another daemon, as none is free: %s (%s)", cores, self.leases.folder)

@@ -325,6 +325,5 @@ class Operations:
 
 def _tensor(tensor: Tensor) -> dict[str, object]:
     """A tensor as metadata has it: sizes that vary are -1; `made_up` is there where any other number may not run."""
-    shape = [-1 if axis in tensor.open_axes else size for axis, size in enumerate(tensor.shape)]
     made_up = {"made_up": tensor.made_up} if tensor.made_up else {}
-    return {"name": tensor.name, "datatype": tensor.datatype, "shape": shape, **made_up}
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.sizes, **made_up}

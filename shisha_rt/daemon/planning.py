@@ -63,7 +63,7 @@ def first_cores(prepared: PreparedModel) -> Cores:
         from shisha_rt.core.tuning.placing import Placing
 
         at_once = GreedyPlacement(ready.operator_costs, ready.compiled.index.operators_of)
-        placing = Placing(lifecycle, tuning, settings.solver, at_once)
+        placing = Placing(lifecycle, lambda: tuning.searching, settings.solver, at_once)
     return Cores(lifecycle, tuning, placing)
 
 

@@ -1,4 +1,4 @@
-"""Order for a daemon's preparation, what it answers, and its result. Both pass between two processes. Values only."""
+"""Messages between a daemon and the process that prepares its model: the order, steps and the result. Values only."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class NoAccess(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The preparation raised OSError, about a path or none."""
+    """The preparation raised OSError. `path`: what the error is about, if that is a path."""
 
     number: int | None
     text: str

@@ -7,7 +7,6 @@ processes.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import os
@@ -15,9 +14,10 @@ import resource
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import zmq
 
@@ -87,13 +87,6 @@ _MOST_FRAMES: Final = 32
 _FRAMES_BYTES: Final = 32 << 20  # for the frames of one request and of its answer together
 
 
-class _Closable(Protocol):
-    def close(self) -> None: ...
-
-
-ClosableT = TypeVar("ClosableT", bound=_Closable)
-
-
 class Daemon:
     """One model on one machine. `run` serves until `stop` is called (SIGTERM and SIGINT call it).
 
@@ -111,19 +104,20 @@ class Daemon:
     ) -> None:
         ready, settings = prepared.ready, prepared.planning.settings
         self._manager = ServiceManager({}) if manager is None else manager
-        self._closing, self._stop_at_s = contextlib.ExitStack(), math.inf
+        self._closing, self._stop_at_s = ExitStack(), math.inf
+        self._own = self._closing.enter_context  # what is owned last is closed first
         self._preparer: PreparerLink | None = None
-        self._share = self._own(share or HostShare(ready.machine, CoreLeases(None)))
+        self._share = self._own(closing(share or HostShare(ready.machine, CoreLeases(None))))
         self._recalibration = Recalibration(prepared.others_ratio)
         self._instance = uuid.uuid4().hex
         try:
-            cores, self._poller = first_cores(prepared), self._own(Poller())
-            counting = self._own(Counting(cores.lifecycle.policy.target_s))
+            cores, self._poller = first_cores(prepared), self._own(closing(Poller()))
+            counting = self._own(closing(Counting(cores.lifecycle.policy.target_s)))
             layouts = layouts_of([shape.index.tensors for shape in ready.compiled.each], settings.max_output_bytes)
             regions = self._open(prepared, addresses, counting, _limits(ready.compiled, layouts, cores.lifecycle))
-            self._far = self._own(FarPlaces(joined, self._poller))
+            self._far = self._own(closing(FarPlaces(joined, self._poller)))
             supervisor = self._supervisor(prepared, layouts, cores.lifecycle.frames.slot_count)
-            self._children = self._own(Children(self._poller, prepared, supervisor.arena))
+            self._children = self._own(closing(Children(self._poller, prepared, supervisor.arena)))
             self.shell = Shell(
                 cores,
                 supervisor,
@@ -153,34 +147,33 @@ class Daemon:
         graphs = [replace(shape.model.graph, inputs=shape.index.inputs) for shape in compiled.each]
         signature = Signature.of(compiled.model.name, graphs, limits.max_frames, one_frame, version)
         security = self._access.security
-        self.gateway = self._own(Gateway(context, endpoint, signature, limits, regions, page.count, security))
+        self.gateway = self._own(closing(Gateway(context, endpoint, signature, limits, regions, page.count, security)))
         self.gateway.listen(self._poller, self.gateway.receive)
-        self._lines = self._own(Lines(self.gateway, self._poller, regions.most))
-        self._sharing = self._own(Sharing(self.gateway.endpoint, self._instance, regions, self._lines, self._poller))
+        self._lines = self._own(closing(Lines(self.gateway, self._poller, regions.most)))
+        self._sharing = self._own(
+            closing(Sharing(self.gateway.endpoint, self._instance, regions, self._lines, self._poller))
+        )
         about = (compiled.model.name, version, __version__, self._instance)
         traces = None if settings.otlp is None else ServeTraces(settings.otlp, *about)
-        self._tracer = self._own(Tracer(traces, self._poller, page))
-        self.web = self._own(Web(self.gateway, self._access, self._poller, page))
+        self._tracer = self._own(closing(Tracer(traces, self._poller, page)))
+        self.web = self._own(closing(Web(self.gateway, self._access, self._poller, page)))
         return regions
 
     def _supervisor(self, prepared: PreparedModel, layouts: Sequence[Layout], slot_count: int) -> Supervisor:
         """Make the supervisor, and what its workers share: the arena, and the budgets of memories with a bandwidth."""
         ready, settings = prepared.ready, prepared.planning.settings
-        arena = self._own(Arena.create(layouts, slot_count, len(ready.machine.places)))
+        arena = self._own(closing(Arena.create(layouts, slot_count, len(ready.machine.places))))
         limited = [memory.name for memory in ready.machine.memories if memory.bandwidth_bytes_per_s is not None]
-        self._budgets = self._own(Budgets(limited))
+        self._budgets = self._own(closing(Budgets(limited)))
         patience, most_bytes = HangLimits(frame_s=settings.hang_s), settings.max_worker_bytes
-        return self._own(Supervisor(ready, arena, self._budgets, self._poller, self._far, patience, most_bytes))
+        return self._own(
+            closing(Supervisor(ready, arena, self._budgets, self._poller, self._far, patience, most_bytes))
+        )
 
     def plan_ahead(self, preparer: PreparerLink) -> None:
         """Own, from now on, the process that has prepared the model, and plans ahead."""
-        self._preparer = self._own(preparer)
+        self._preparer = self._own(closing(preparer))
         preparer.watch(self._poller)
-
-    def _own(self, part: ClosableT) -> ClosableT:
-        """Return `part`, which is closed with the daemon: what is owned last is closed first."""
-        self._closing.callback(part.close)
-        return part
 
     # --- serving ----------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from shisha_rt.daemon.fleet.watch import DEFAULT_LIMITS
 from shisha_rt.endpoint import default_endpoint
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import pip_install
+from shisha_rt.machine.config.toml_file import read_text, toml_table
 from shisha_rt.machine.precision import PERMITTED
 from shisha_rt.measure.installed import installed_engines
 from shisha_rt.model.input_sizes import LARGEST_SIZE
@@ -39,6 +39,7 @@ TRACE_RATIO: Final = 0.01
 STRATEGIES: Final = (*LIVE, "seed", *SCHEMES)
 """`seed`: the plan is not tuned at all. Schemes schedule partitions."""
 
+_WHAT: Final = "daemon file"
 _Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_SIZE)]
 
 
@@ -255,13 +256,7 @@ def setting_keys() -> Iterator[SettingKey]:
 
 def read_daemon_file(path: Path) -> dict[str, object]:
     """Read a daemon file, unchecked. Raises BadInput if it is not TOML."""
-    try:
-        return tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise BadInput(f"{path}: {reason}; expected a daemon file in TOML", Error.UNREADABLE_FILE) from None
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{path}: {error}; expected TOML", Error.MALFORMED_FILE) from None
+    return toml_table(read_text(path, _WHAT), str(path), _WHAT)
 
 
 def read_settings(path: Path) -> Settings:

@@ -304,7 +304,7 @@ class Shell:
         self._finish_releases(self._cause)
 
     def look_at_releases(self, now_s: float) -> None:
-        """Called periodically: have workers replaced that keep a place from being released."""
+        """Called periodically: replace workers that still keep a place from being released after its time limit."""
         for incarnation in self.releases.late(now_s):
             self.post(ev.WorkerHung(incarnation, "it does not forget stages of a place that is down"), "the clock")
 

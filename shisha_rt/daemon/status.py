@@ -21,7 +21,7 @@ from shisha_rt.plan.form import written
 
 
 class Status:
-    """`instance` identifies this run of the daemon: a client that sees another one has lost its frames."""
+    """`instance` identifies this run of the daemon: a client that sees it change has lost its frames."""
 
     def __init__(
         self, shell: Shell, children: Children, prepared: PreparedModel, instance: str, share: HostShare
@@ -48,17 +48,16 @@ class Status:
         return lifecycle.can_run and not lifecycle.frames.draining
 
     def is_emulated(self, place: Place) -> bool:
-        return self.machine.is_emulated(place) or any(device.described for device in self.devices.get(place.name, ()))
+        return self.machine.is_emulated(place, self.devices.get(place.name, ()))
 
     def everything(self) -> dict[str, object]:
-        """Everything that `status` answers. Times are in seconds, medians over the last frames of each stage."""
+        """The whole answer to `status`. Times are in seconds, medians over the last frames of each stage."""
         lifecycle, tuning = self.shell.cores.lifecycle, self.shell.cores.tuning
         preparing, fault = lifecycle.epochs.preparing, tuning.fault
         epoch, stages = self._stages()
         live = lifecycle.live
         rate = None if live is None else self.shell.telemetry.rate(*live)
         draining = lifecycle.frames.draining
-        emulated = {place.name: self.is_emulated(place) for place in self.machine.places}
         return {
             "state": "draining" if draining else "serving" if epoch is not None else "starting",
             "ready": self.ready,
@@ -80,7 +79,7 @@ class Status:
             "bottleneck_stage": None if rate is None else rate.slowest_stage,
             "latency_s": None if rate is None else rate.latency_s,
             "energy_j": rate.energy_j if rate is not None and math.isfinite(rate.energy_j) else None,
-            "places": self._places(emulated),
+            "places": self._places(),
             "frames": self._frames(),
             "slow_frame": self.shell.tracing.slow(),
             "fault": fault.reason if fault is not None else None,
@@ -140,6 +139,7 @@ class Status:
         return f"epoch {epoch}: {plan}; {up_to}{doing}"
 
     def plan(self) -> dict[str, object]:
+        """The answer to `plan`: the live epoch and its stages in the written form, with median service times."""
         live = self.shell.cores.lifecycle.live
         if live is None:
             return {"epoch": None, "stages": []}
@@ -148,7 +148,7 @@ class Status:
         return {"epoch": epoch, "stages": written(plan, service_s=services_s)}
 
     def statistics(self) -> Mapping[str, object]:
-        """Statistics in the terms of the protocol. Copying in and out counts as time in the queue."""
+        """Statistics as the Open Inference Protocol defines them. Copying in and out counts as time in the queue."""
         counted = self.shell.counting
         succeeded = counted.outcomes.get("OK", 0)
         compute = {
@@ -205,7 +205,7 @@ class Status:
             ]
         return epoch, stages
 
-    def _places(self, emulated: Mapping[str, bool]) -> list[dict[str, object]]:
+    def _places(self) -> list[dict[str, object]]:
         processes = {process.place: process.pid for process in self.shell.supervisor.processes.values()}
         places = self.shell.cores.lifecycle.places
         known, available, released = places.by_name, places.available, self.share.released
@@ -223,7 +223,7 @@ class Status:
                 "power_w": place.power_w,
                 "memory": place.memory,
                 "devices": self._device_states(index, place.name),
-                "emulated": emulated[place.name],
+                "emulated": self.is_emulated(place),
                 "restarts": known[place.name].restarts,
                 "last_error": known[place.name].last_error or None,
             }

@@ -1,4 +1,4 @@
-"""Requests of places to a cluster, in Ray's terms, and what is missing if they cannot be met. Pure."""
+"""What places ask of a cluster, as Ray's bundles and labels, and what is missing if it cannot be granted. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _A_LITTLE: Final = 0.001  # of the resource named after the node's address, whic
 
 
 class ClusterNode(NamedTuple):
-    """A node that is alive: all its resources, and those that are free."""
+    """A node that is alive. `total`, `free`: amounts of its resources by name."""
 
     node_id: str
     address: str
@@ -38,36 +38,33 @@ def selector_of(asked: Remote) -> dict[str, str]:
 
 
 def why_lacking(places: Mapping[str, Remote], nodes: Sequence[ClusterNode]) -> str:
-    """The first request that no node can meet, else that not all can be met at once; with what the nodes have."""
+    """A line that names the first request that no node can meet, or else says that not all requests can be met at once;
+    and lists what the nodes have.
+    """
     place = infeasible(places, nodes)
     if place is not None:
-        has = _there(nodes, attrgetter("total"))
-        return f"place {place} asks for {_asks(places[place])}, which no node has; {has}"
-    listed = "; ".join(f"{place}: {_asks(asked)}" for place, asked in places.items())
-    return f"not all places can be had at once ({listed}); free: {_there(nodes, attrgetter('free'))}"
+        total = _nodes_in_words(nodes, attrgetter("total"))
+        return f"place {place} asks for {_request_in_words(places[place])}, which no node has; {total}"
+    listed = "; ".join(f"{place}: {_request_in_words(asked)}" for place, asked in places.items())
+    return f"not all places can be had at once ({listed}); free: {_nodes_in_words(nodes, attrgetter('free'))}"
 
 
 def infeasible(places: Mapping[str, Remote], nodes: Sequence[ClusterNode]) -> str | None:
-    """The first place whose request could be met by no node, even an idle one."""
-    for place, asked in places.items():
-        if not any(_labelled(asked, node) and _has(node.total, bundle_of(asked)) for node in nodes):
-            return place
-    return None
+    """The first place whose request no node could meet even if it were idle; None if there is none."""
+    unmet = (place for place, asked in places.items() if not any(_could_meet(node, asked) for node in nodes))
+    return next(unmet, None)
 
 
-def _labelled(asked: Remote, node: ClusterNode) -> bool:
-    return selector_of(asked).items() <= {**node.labels, _NODE_ID: node.node_id}.items()
-
-
-def _has(resources: Mapping[str, float], bundle: Mapping[str, float]) -> bool:
-    return all(resources.get(name, 0.0) >= amount for name, amount in bundle.items())
+def _could_meet(node: ClusterNode, asked: Remote) -> bool:
+    has_labels = selector_of(asked).items() <= {**node.labels, _NODE_ID: node.node_id}.items()
+    return has_labels and all(node.total.get(name, 0.0) >= amount for name, amount in bundle_of(asked).items())
 
 
 def _is_id(node: str) -> bool:
     return len(node) == _NODE_ID_DIGITS and set(node) <= set("0123456789abcdef")
 
 
-def _asks(asked: Remote) -> str:
+def _request_in_words(asked: Remote) -> str:
     parts = [f"{asked.cpus} cpus"]
     parts += [f"{name} = {amount:g}" for name, amount in asked.resources]
     parts += [f"node {asked.node}"] if asked.node is not None else []
@@ -75,12 +72,12 @@ def _asks(asked: Remote) -> str:
     return ", ".join(parts)
 
 
-def _there(nodes: Sequence[ClusterNode], of: Callable[[ClusterNode], Mapping[str, float]]) -> str:
-    listed = "; ".join(f"node {node.address}: {_had(of(node), node.labels)}" for node in nodes)
+def _nodes_in_words(nodes: Sequence[ClusterNode], of: Callable[[ClusterNode], Mapping[str, float]]) -> str:
+    listed = "; ".join(f"node {node.address}: {_node_in_words(of(node), node.labels)}" for node in nodes)
     return listed or "the cluster has no node"
 
 
-def _had(resources: Mapping[str, float], labels: Mapping[str, str]) -> str:
+def _node_in_words(resources: Mapping[str, float], labels: Mapping[str, str]) -> str:
     custom = {name: amount for name, amount in sorted(resources.items()) if ":" not in name and name not in _RAYS_OWN}
     parts = [f"{resources.get('CPU', 0):g} cpus", *(f"{name} = {amount:g}" for name, amount in custom.items())]
     parts += [f"label {name} = {value}" for name, value in labels.items() if not name.startswith("ray.io/")]

@@ -1,4 +1,4 @@
-"""What all routes of the HTTP process share: its two clients of the daemon, who may come, and what is counted."""
+"""What all routes of the HTTP process share: clients of the daemon, the allow-list, and counts for metrics."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from shisha_rt.protocol.keys import KeyPair
 from shisha_rt.protocol.signature import Signature
 
 _SILENCE_S: Final = 30.0
-"""A daemon that hangs for so long counts as lost, as a frame without a deadline would wait for it for good. Its loop
-answers a probe at once, however many frames wait: in overload, on cores that others use too, within a few seconds.
+"""A daemon that is silent for this long counts as lost, as a frame without a deadline would otherwise wait for ever.
+However many frames wait, the daemon's loop answers a probe at once, or within a few seconds on overloaded cores.
 """
 
 Path: TypeAlias = Mapping[str, str]
@@ -42,15 +42,16 @@ class Caller:
 class AppState:
     """`ending` is set when the daemon has given its last answers: background tasks and feeds have to end.
 
-    `users_changed` is set, and replaced by a new event, when the allow-list changes.
+    `users_changed` is set, and replaced by a new event, when the allow-list changes. `models`: names of all models if
+    there are several; else None.
     """
 
     def __init__(self, settings: ServeHttp) -> None:
         self.settings = settings
         self.client = self._link(settings.client_keys)
         self.operator = self._link(settings.operator_keys, share=False)
-        self.models = settings.models  # None: there is one
-        self._of_models: dict[str, tuple[AsyncClient, set[asyncio.Task[Any]]]] = {}
+        self.models = settings.models
+        self._clients: dict[str, tuple[AsyncClient, set[asyncio.Task[Any]]]] = {}
         self.users = None if settings.users is None else AccessList(settings.users)
         self.ending = asyncio.Event()
         self.users_changed = asyncio.Event()
@@ -65,22 +66,22 @@ class AppState:
         self._by_code: Counter[str] = Counter()
 
     def change_models(self, models: tuple[str, ...], loaded: tuple[str, ...]) -> None:
-        """Several models are known now, of which some are `loaded`.
+        """Note that `models` are known now, and which of them are `loaded`.
 
-        One that is known no longer is watched no longer. A client of one that is not loaded is closed once no task uses
-        it: until then it has answers to give.
+        Stop watching models that are not known any more. Close the clients of models that are not loaded, each as soon
+        as no task waits for its answers.
         """
         self.models = models
         for name in self._watchings.keys() - set(models):
             watching, task = self._watchings.pop(name)
             watching.ended.set()
             task.cancel()
-        for name in self._of_models.keys() - set(loaded):
+        for name in self._clients.keys() - set(loaded):
             assert self._watchers is not None
-            self._watchers.create_task(_close_unused(*self._of_models.pop(name)))
+            self._watchers.create_task(_close_unused(*self._clients.pop(name)))
 
     def client_of(self, path: Path) -> AsyncClient:
-        """The client of the model that a path names, open until the task that asks is done. Raises `NotFound`."""
+        """The client of the model that a path names; it stays open until the calling task ends. Raises `NotFound`."""
         if self.models is None or "model" not in path:
             return self.client
         client, users = self._linked(path["model"])
@@ -95,21 +96,21 @@ class AppState:
         signature = await client.signature(timeout_s=timeout_s)
         if path["model"] != signature.model_name:
             raise unknown_model(path["model"], [signature.model_name])
-        if path.get("version", signature.version) != signature.version:  # perhaps another has taken over since
+        if path.get("version", signature.version) != signature.version:  # another version may have taken over since
             await client.call("model_metadata", timeout_s=timeout_s)
             signature = await client.signature(timeout_s=timeout_s)
         check_version(path, signature.version)
         return client, signature
 
     async def watch(self) -> None:
-        """Watch the daemon until cancelled; with several models, each from when somebody first looks at it."""
+        """Watch the daemon until cancelled; with several models, each from its first `watching_of` on."""
         async with asyncio.TaskGroup() as self._watchers:
             if self.models is None:
                 self._watchers.create_task(self.watching.run())
             await asyncio.Event().wait()
 
     def watching_of(self, model: str | None) -> Watching:
-        """Raises `NotFound` for one of several models that is not there."""
+        """What the pages of a model show; None: of the only model. Raises `NotFound` for an unknown model."""
         if model is None:
             return self.watching
         if model not in self._watchings:
@@ -142,7 +143,7 @@ class AppState:
         self._refused[reason] += 1
 
     def refuse_if_full(self) -> None:
-        """Raise `ResourceExhausted` while the daemon refuses every frame: before a body is read, for nothing."""
+        """Raise `ResourceExhausted` while the daemon refuses every frame, so that the body need not be read."""
         if self._full is not None and self._full.is_set:
             self._turned_away += 1
             raise error_for(Error.TOO_MANY_FRAMES, "as many frames are in flight, or wait, as are admitted")
@@ -159,7 +160,7 @@ class AppState:
         return counted
 
     async def close(self) -> None:
-        for client in (self.client, self.operator, *(client for client, _ in self._of_models.values())):
+        for client in (self.client, self.operator, *(client for client, _ in self._clients.values())):
             await client.close()
 
     def _linked(self, name: str) -> tuple[AsyncClient, set[asyncio.Task[Any]]]:
@@ -167,9 +168,9 @@ class AppState:
         assert self.models is not None
         if name not in self.models:
             raise unknown_model(name, self.models)
-        if name not in self._of_models:
-            self._of_models[name] = self._link(self.settings.client_keys, model=name), set()
-        return self._of_models[name]
+        if name not in self._clients:
+            self._clients[name] = self._link(self.settings.client_keys, model=name), set()
+        return self._clients[name]
 
     def _link(self, keys: Keys | None, **options: Any) -> AsyncClient:
         if keys is not None:

@@ -33,8 +33,8 @@ Answering: TypeAlias = Callable[["Exchange"], Awaitable[None]]
 class Exchange:
     """A request, whose head `parser` has read, and its answer.
 
-    `raw_path`: with no escapes but those of reserved characters, so that equivalent paths are equal (RFC 3986, section
-    6.2.2.2). `caller_uid`: the user at the other end of a UNIX socket. `connection_name`: unique for each connection.
+    `raw_path`: only reserved characters are escaped, so that equivalent paths are equal (RFC 3986, section 6.2.2.2).
+    `caller_uid`: the user at the other end of a UNIX socket. `connection_name`: unique for each connection.
 
     Answer by `start`, `send` for each piece and `finish`; or by `answer`, which does all of it.
     """

@@ -1,4 +1,4 @@
-"""Errors in HTTP's form: a status, and `{"error": "...", "kind": "..."}`, a line of text and the error's kind."""
+"""Errors as HTTP answers: a status, and the body `{"error": one line of text, "kind": the error's kind}`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _KIND_OF: Final[Mapping[int, Error]] = {
 }
 """The kind of an error of which only the status is known."""
 CLIENT_CLOSED: Final = 499
-"""The status by which a request is counted whose caller has gone."""
+"""The status under which metrics count a request whose caller disconnected before the answer."""
 OUR_FAULT: Final = "a fault of the daemon's HTTP process"
 """What callers are told of an unexpected error; the log has the rest."""
 _HEADERS_OF: Final = {
@@ -51,7 +51,7 @@ _HEADERS_OF: Final = {
 
 
 class HttpFault(Exception):
-    """A request that ends in an error answer of this status. `allow`: the methods that are for its path."""
+    """An error answer. `kind`: by default the status's; `allow`: the methods that the request's path allows."""
 
     def __init__(self, status: int, message: str, kind: str | None = None, allow: Iterable[str] = ()) -> None:
         super().__init__(message)
@@ -71,5 +71,5 @@ class HttpFault(Exception):
 
 
 def fault_of(error: ShishaError) -> HttpFault:
-    """The fault that says the same. Unlike gRPC's codes, statuses of HTTP tell an unknown caller from a refused one."""
+    """`error` as an HTTP answer. HTTP has a status of its own for an unknown caller (401); `Code` has not."""
     return HttpFault(401 if error.kind == Error.UNKNOWN_TOKEN else STATUS_OF[error.code], error.message, error.kind)

@@ -1,8 +1,8 @@
 """Access control before every route: who calls, and from where.
 
-- `Host` must name this machine's loopback, if the listener is reachable only there. Otherwise any web site could have
-  its name point here (DNS rebinding) and read anything through its visitor's browser.
-- `Origin`, which browsers send, must be our own: no other site's page may send frames or steer the daemon.
+- `Host` must name the loopback interface if the listener is reachable only there. Otherwise any web site could have its
+  name resolve to this host (DNS rebinding) and read everything through its visitor's browser.
+- `Origin`, which browsers send, must be our own: no other site's page may send frames or control the daemon.
 - With an allow-list, callers are identified by a token (`Authorization: Bearer`) or a session of the page. At a UNIX
   socket the kernel identifies them, with or without an allow-list.
 """
@@ -37,7 +37,7 @@ class Guard:
         self._listener = listener
 
     def admit(self, exchange: Exchange) -> Caller | None:
-        """The caller; None if it is unknown and asks for what is open to anybody: the page without the daemon's data.
+        """The caller; None for an unknown caller that asks for something public: the page without the daemon's data.
 
         Raises HttpFault and `PermissionDenied`.
         """
@@ -60,9 +60,9 @@ class Guard:
         if not host or (not self._listener.beyond and name.lower() not in _LOOPBACK_NAMES):
             raise self._refused("host", 421, "Host is not this machine's; expected localhost")
         origin = headers.get(b"origin")
-        foreign = origin is not None and origin.lower() != exchange.origin.lower()
-        navigates = exchange.method == "GET" and headers.get(b"sec-fetch-mode") == b"navigate"
-        if foreign or (headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site") and not navigates):
+        is_foreign = origin is not None and origin.lower() != exchange.origin.lower()
+        follows_link = exchange.method == "GET" and headers.get(b"sec-fetch-mode") == b"navigate"
+        if is_foreign or (headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site") and not follows_link):
             raise self._refused("origin", 403, "the request comes from another site's page; expected none, or our own")
 
     def _at_socket(self, uid: int | None) -> Caller:
@@ -81,9 +81,9 @@ class Guard:
 
 
 def token_caller(app_state: AppState, authorization: bytes, way: str) -> Caller | None:
-    """The caller whose token is in the value of an Authorization header; None if no token is there.
+    """The caller whose token an Authorization header has; None if the header's value has no token.
 
-    `way`: http or grpc. Raises `PermissionDenied` for a token that is nobody's.
+    `way`: http or grpc. Raises `PermissionDenied` for an unknown token.
     """
     if authorization[: len(_BEARER)].lower() != _BEARER:
         return None

@@ -20,6 +20,7 @@ _MOST_CONNECTIONS: Final = 512
 _HANDSHAKE_S: Final = 10.0
 """Timeout of a TLS handshake, the same as for a request's head. `_MOST_CONNECTIONS` counts connections after it."""
 _LAST_ANSWERS_S: Final = 3.0
+"""How long after the daemon's end requests in flight may be answered, and their answers read."""
 _SHUTDOWN_S: Final = 86_400.0
 """asyncio's timeout for closing a TLS connection, which includes sending its last answer. A client that reads nothing
 is cut off by `HttpConnection` long before.
@@ -70,7 +71,7 @@ class HttpConnections:
             else:
                 await self.answer(exchange)
         except Exception:
-            if exchange.gone:  # in mid-request: not our fault, and untrusted callers could flood our log
+            if exchange.gone:  # the caller's doing; logged, it would let untrusted callers flood the log
                 return
             log.exception("a request has failed")
             if not exchange.begun:
@@ -81,7 +82,7 @@ class HttpConnections:
                 exchange.abort()
 
     def end(self) -> None:
-        """Close idle connections now, the others after the answer under way, and those that come late at once."""
+        """Close idle connections now, busy ones after their present answer, and later ones as soon as they open."""
         self.ending = True
         for connection in list(self.open):
             connection.end()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from shisha_rt.machine.device import Device
 from shisha_rt.model.layer_kinds import LayerKind
 
 # The daemon, its clients and builds of new stages need the rest of a core: pinned speeds of 0.65 + 0.25 kept
@@ -26,7 +27,7 @@ class Memory:
 @dataclass(frozen=True, slots=True)
 class Remote:
     """A place's request to a Ray cluster: `cpus` and custom `resources` of one node, which may be selected by address
-    or id (`node`), or by `labels`. Pairs of name and value, sorted.
+    or id (`node`), or by `labels`. `resources` and `labels` are sorted pairs of name and value.
     """
 
     cpus: int = 1
@@ -86,10 +87,10 @@ class Machine:
         """Bandwidth of the place's memory; None where the memory is not throttled."""
         return next(memory.bandwidth_bytes_per_s for memory in self.memories if memory.name == place.memory)
 
-    def is_emulated(self, place: Place) -> bool:
-        """Whether frames take longer on the place than this host needs for them."""
+    def is_emulated(self, place: Place, devices: Iterable[Device] = ()) -> bool:
+        """Whether frames take longer on the place, or on one of its `devices`, than this host needs for them."""
         slowed = place.speed != 1 or self.time_scale != 1 or self.timing != "measured"
-        return slowed or self.bandwidth_bytes_per_s(place) is not None
+        return slowed or self.bandwidth_bytes_per_s(place) is not None or any(device.described for device in devices)
 
     @property
     def usual(self) -> tuple[Place, ...]:
@@ -127,23 +128,24 @@ class Machine:
         size = place.core_count, place.threads, place.memory_bytes
         return (*size, place.speed, place.memory, place.devices, place.remote)
 
-    @property
-    def teams(self) -> tuple[tuple[str, ...], ...]:
-        """A team of each kind and size: the first 2, 4, 8, ... and all places of the kind.
+    def alike(self, places: Iterable[Place]) -> Sequence[Sequence[str]]:
+        """Names of those of `places` that may form teams, by kind.
 
         Emulated places form no teams, as each is paced by itself, and neither do remote ones. Places that share their
         cores form none, as that would gain nothing.
         """
         kinds: dict[Hashable, list[str]] = {}
-        for place in self.usual:
+        for place in places:
             if not (self.is_emulated(place) or place.shared or place.remote):
                 kinds.setdefault(self.kind_of(place), []).append(place.name)
+        return list(kinds.values())
+
+    @property
+    def teams(self) -> tuple[tuple[str, ...], ...]:
+        """A team of each kind and size: the first 2, 4, 8, ... and all places of the kind."""
+        kinds = [names for names in self.alike(self.usual) if len(names) > 1]
         sizes = (2**power for power in range(1, len(self.usual).bit_length()))
-        return tuple(
-            dict.fromkeys(
-                tuple(names[:size]) for size in (*sizes, len(self.usual)) for names in kinds.values() if len(names) > 1
-            )
-        )
+        return tuple(dict.fromkeys(tuple(names[:size]) for size in (*sizes, len(self.usual)) for names in kinds))
 
     def together(self, team: Sequence[str]) -> Place:
         """A team as a single place under the lead's name, with the cores (the lead's first) and threads of all."""

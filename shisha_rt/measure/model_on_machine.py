@@ -142,5 +142,5 @@ class ModelOnMachine:
         return frozenset(
             place.name
             for place in self.machine.places
-            if self.machine.is_emulated(place) or any(device.described for device in self.devices.get(place.name, ()))
+            if self.machine.is_emulated(place, self.devices.get(place.name, ()))
         )

@@ -105,9 +105,9 @@ def layer_numbers(
 def largest_layers(nodes: Sequence[LayeredNode], inputs: Collection[str]) -> tuple[int, ...]:
     """The layer of each node. `nodes` are in topological order; `inputs` are the graph's run-time inputs.
 
-    It is the largest of the node's own layer and of those of the nodes that make its inputs. A node that waits has the
-    smallest layer of its readers, if it has any. That is never smaller than the layer that its inputs give it, so no
-    other node has to move.
+    A node's layer is the largest of its own and those of the nodes that make its inputs. A node that waits gets the
+    smallest layer of its readers, if it has any. That is never smaller than the layer by its inputs, so no other node
+    has to move.
     """
     layer_of: dict[str, int] = {}
     layers_made = []

@@ -1,4 +1,4 @@
-"""Runs of consecutive layers or operators: groups that no legal cut divides; what a run reads, hands on and moves.
+"""Runs of consecutive layers or operators: groups that no legal cut divides, a run's inputs and outputs, and bytes.
 
 A span is the first and the last layer or operator of a run, both inclusive.
 """
@@ -72,7 +72,7 @@ def ends_of(graph: Graph, runs: Sequence[Span]) -> tuple[tuple[str, ...], tuple[
 
 
 def live_bytes(graph: Graph) -> tuple[int, ...]:
-    """(operators,): bytes of the tensors that cross a cut behind each operator, graph inputs included."""
+    """(operators,): bytes of the tensors that cross a cut right after each operator, graph inputs included."""
     changes = [0] * (len(graph.operators) + 1)
     for name, made in {**{tensor.name: 0 for tensor in graph.inputs}, **graph.producer}.items():
         until = graph.needed_until.get(name, made)

@@ -13,7 +13,7 @@ import onnx
 
 
 def new_name(wish: str, taken: set[str]) -> str:
-    """`wish`, with a number appended if it is `taken`, to which the name is added."""
+    """`wish`, with a number appended if that name is taken. The new name is added to `taken`."""
     name, number = wish, 1
     while name in taken:
         name, number = f"{wish}_{number}", number + 1
@@ -72,7 +72,7 @@ def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
 
 
 def name_apart(nodes: Iterable[onnx.NodeProto], around: Iterable[str]) -> None:
-    """Rename what subgraphs define so that no other tensor has the same name, neither `around` nor in another subgraph.
+    """Rename what subgraphs define so that each name is unique: no other subgraph has it, nor the tensors `around`.
 
     Otherwise a tensor that is renamed or moved outside could be hidden, in a subgraph, by one with the same name.
     """

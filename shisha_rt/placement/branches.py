@@ -1,12 +1,12 @@
 """Branches of a problem's graph, and which are parallel (PartitionTuner, Section 3.2, Definitions 1 and 2).
 
 A branch is a sequence of nodes in which each feeds only the next. Branches are parallel, and share a level, if they
-have the same input node and the same output node; an edge directly from one to the other is no branch. The beginning
-and the end of the graph count as nodes.
+have the same input node and the same output node; an edge from the input node to the output node is no branch. The
+beginning and the end of the graph count as nodes.
 
 The definitions leave out branches within branches. Here (ours) a level with the nodes before and after it is again a
 piece of a branch, as in the series and parallel reductions of a two-terminal graph (Valdes, Tarjan, Lawler, "The
-recognition of series parallel digraphs", 1979). Nodes that cannot be reduced are taken in sequence.
+recognition of series parallel digraphs", 1979). Nodes that cannot be reduced are put in sequence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 from shisha_rt.placement.problem import Problem
 
 _DEEPEST: Final = 64
-"""Levels may be nested so deep; branches of deeper nesting are taken in sequence."""
+"""The deepest nesting of levels; branches of deeper levels are put in sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def structure(problem: Problem) -> Items:
 
 
 def parallel_branches(problem: Problem) -> int:
-    """Number of branches of the network that have another beside them."""
+    """Number of branches of the network that are parallel to another; of nested branches the innermost count."""
     return _parallel(structure(problem), _links(problem))
 
 
@@ -56,20 +56,22 @@ def nodes_of(items: Items) -> Iterator[int]:
 
 
 def _parallel(items: Items, links: set[tuple[int, int]]) -> int:
-    """Of a branch with levels of its own, what is within it counts in its place."""
+    """Count parallel branches. A branch with levels of its own does not count; the branches of these levels do."""
     branches = [branch for item in items if isinstance(item, Level) for branch in item.branches]
     plain = [isinstance(branch[0], int) and all(pair in links for pair in pairwise(branch)) for branch in branches]
     return sum(is_plain or _parallel(branch, links) for branch, is_plain in zip(branches, plain, strict=True))
 
 
 def _links(problem: Problem) -> set[tuple[int, int]]:
-    """Pairs of nodes in a row: the first feeds nothing else, and nothing else feeds the second."""
+    """Pairs of adjacent nodes: the first feeds only the second, and only the first feeds the second."""
     only = {node: other for node, readers in enumerate(problem.readers) if len(readers) == 1 for other in readers}
     return {(node, other) for node, other in only.items() if len(problem.makers[other]) == 1}
 
 
 class _Reduction:
-    """Series-parallel reduction. Edges have the branches that they replaced; the last two nodes are begin and end."""
+    """Series-parallel reduction. `_edges` (nodes,): the nodes that each node feeds, with the branches that the edge
+    replaces. The last two nodes are the beginning and the end.
+    """
 
     def __init__(self, problem: Problem) -> None:
         count = len(problem.nodes)
@@ -84,7 +86,7 @@ class _Reduction:
         self._placed: set[int] = set()
 
     def items(self) -> Items:
-        """All items in order; a node and its only reader, if that reads nothing else, stay adjacent in any graph."""
+        """All items in order; nodes stay adjacent if the first feeds only the second, and only it feeds the second."""
         left = self._reduced()
         items: list[int | Level] = []
         for node in [*left, self._end]:

@@ -1,7 +1,7 @@
 """The cost of an assignment, computed independently of the solvers, to check every result of theirs.
 
-The cost is a plain sum, as in the papers: operators run one at a time, and transfers overlap nothing. Where nodes run
-by themselves is the fallback if a group turns out not to be in use.
+The cost is a plain sum, as in the papers: operators run one at a time, and transfers overlap nothing. If a group turns
+out not to be in use, `feasible` moves its nodes to where they run by themselves.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""DUET's greedy correction, as DCG-2024 (Section 4.3) describes its rival: first without transfers, then with them.
+"""DUET's greedy correction, the baseline of DCG-2024 (Section 4.3): first without transfers, then with them.
 
 Every node goes to its fastest device. Then the first x percent, in topological order, are reassigned, each to the
 device of least cost: the node's own plus the transfers to and from its neighbours where they are now (our rule: the
 paper gives none). One pass, one node at a time: no move raises the cost, but none moves two nodes at once, so nodes
 that would gain only by moving together stay. Node groups are ignored.
 
-How many consumers of each tensor sit on each memory is kept up to date. So what moving one node would change is
-read off its own tensors, and the whole takes time linear in nodes and edges.
+The number of consumers of each tensor in each memory is kept up to date. So the effect of moving a node depends on the
+node's own tensors only, and all moves together take time linear in nodes and edges.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def duet(problem: Problem, x: float = DEFAULT_X) -> PlacementSolution:
 
 
 class _Assignment:
-    """The present assignment. `_readers` (tensors, memories): how many consumers of a tensor are on a memory."""
+    """The present assignment. `_readers` (tensors, memories): number of a tensor's consumers in a memory."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem

@@ -126,15 +126,15 @@ def _buckets(
     least = 0.0
     buckets: list[list[Factor]] = [[] for _ in range(variable_count)]
     for scope, table in factors:
-        places = tuple([position[variable] for variable in scope])
-        if not places:
+        positions = tuple([position[variable] for variable in scope])
+        if not positions:
             least += float(table)
-        elif len(places) == 1 or (len(places) == 2 and places[0] < places[1]):
-            buckets[places[0]].append((places, table))
+        elif len(positions) == 1 or (len(positions) == 2 and positions[0] < positions[1]):
+            buckets[positions[0]].append((positions, table))
         else:
-            axes = sorted(range(len(places)), key=places.__getitem__)
-            places = tuple([places[axis] for axis in axes])
-            buckets[places[0]].append((places, table.transpose(axes)))
+            axes = sorted(range(len(positions)), key=positions.__getitem__)
+            positions = tuple([positions[axis] for axis in axes])
+            buckets[positions[0]].append((positions, table.transpose(axes)))
     return least, buckets
 
 
@@ -149,39 +149,39 @@ def minimise(
     None if stopped: `should_stop` is asked at each variable.
     """
     position = [0] * len(sizes)
-    for place, variable in enumerate(order.variables):
-        position[variable] = place
+    for at, variable in enumerate(order.variables):
+        position[variable] = at
     # From here on variables are given by position, and axes ascend: the next variable to eliminate is always axis 0.
     least, buckets = _buckets(factors, position, len(order.variables))
     size = [sizes[variable] for variable in order.variables]
-    for place, others in enumerate(order.neighbours):
+    for at, others in enumerate(order.neighbours):
         if should_stop():
             return None
         later = tuple(sorted([position[other] for other in others]))
-        best = np.minimum.reduce(_join(buckets[place], (place, *later), size), 0)
+        best = np.minimum.reduce(_join(buckets[at], (at, *later), size), 0)
         if later:
             buckets[later[0]].append((later, best))
         else:
             least += float(best)
 
     chosen = [0] * len(order.variables)
-    for place in range(len(order.variables) - 1, -1, -1):
+    for at in range(len(order.variables) - 1, -1, -1):
         left: list[Factor] = []
-        for places, table in buckets[place]:
-            fixed: tuple[int | slice, ...] = (slice(None), *[chosen[other] for other in places[1:]])
-            left.append(((place,), table[fixed]))
-        chosen[place] = int(_join(left, (place,), size).argmin())
+        for positions, table in buckets[at]:
+            fixed: tuple[int | slice, ...] = (slice(None), *[chosen[other] for other in positions[1:]])
+            left.append(((at,), table[fixed]))
+        chosen[at] = int(_join(left, (at,), size).argmin())
     values = [0] * len(sizes)
-    for place, variable in enumerate(order.variables):
-        values[variable] = chosen[place]
+    for at, variable in enumerate(order.variables):
+        values[variable] = chosen[at]
     return Least(least, values)
 
 
 def _join(bucket: Sequence[Factor], scope: Scope, size: Sequence[int]) -> Table:
     """The sum of the bucket's tables, over the whole scope."""
     total: Table | None = None
-    for places, table in bucket:
-        if len(places) < len(scope):
-            table = table.reshape([size[place] if place in places else 1 for place in scope])
+    for positions, table in bucket:
+        if len(positions) < len(scope):
+            table = table.reshape([size[at] if at in positions else 1 for at in scope])
         total = table if total is None else total + table
     return np.zeros(size[scope[0]]) if total is None else total

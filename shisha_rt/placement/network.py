@@ -2,9 +2,10 @@
 
 Every node is a variable. So that a tensor of several consumers is paid once for each memory, it gets a helper
 variable, the set of memories with a copy: the producer pays for the set, and each consumer's memory must be in it. As
-no cost is negative and copies come straight from the producer, some best set has at most one member for each consumer.
+no cost is negative and copies come directly from the producer, some optimal set has at most one member per consumer.
 If there are many sets, a tensor of two consumers has a table over all three nodes instead; any other tensor with too
-many sets to list has a helper for each memory, which says whether that has a copy: small tables, many neighbours.
+many sets to list has a helper for each memory, which says whether that memory has a copy: the tables are then small,
+but a variable has many neighbours.
 
 Groups add no variables: a value of a node is a device, either alone or as a member of one group. For each link between
 successive members of a group, both ends are in the same group with that link, or neither end is in such a group. So all
@@ -131,7 +132,7 @@ def _states(problem: Problem, groups: Mapping[int, Group]) -> tuple[States, ...]
 
 
 def _add(network: CostNetwork, scope: Scope, table: Table) -> None:
-    """Add a factor, without variables of a single value: they would only make neighbours of their neighbours."""
+    """Add a factor, without variables of a single value: they would only make their neighbours neighbours."""
     sizes = network.sizes
     several = tuple([variable for variable in scope if sizes[variable] > 1])
     if len(several) < len(scope):

@@ -1,8 +1,8 @@
 """The placement problem: nodes to assign to devices, and the cost of moving tensors. Values only.
 
-In DCG-2022 and DCG-2024 a network is operators in topological order, each with a cost on every device that can run it,
-and tensors whose transfer cost depends on their size, their datatype and the two devices. Here each device belongs to a
-memory: moving a tensor between memories has a cost, within a memory it is free.
+In DCG-2022 and DCG-2024 a network is a list of operators in topological order, each with a cost on every device that
+can run it, and tensors whose transfer cost depends on their size, their datatype and the two devices. Here each device
+belongs to a memory: moving a tensor between memories has a cost, within a memory it is free.
 
 Nodes, devices and memories are given by index: nodes in topological order, devices and memories as the problem lists
 them. A node's cost is `math.inf` on a device that cannot run it.
@@ -109,19 +109,19 @@ class Problem:
     @cached_property
     def inputs(self) -> tuple[tuple[int, ...], ...]:
         """(nodes,): the tensors that each node reads."""
-        readers: list[list[int]] = [[] for _ in self.nodes]
+        read: list[list[int]] = [[] for _ in self.nodes]
         for index, tensor in enumerate(self.tensors):
             for consumer in tensor.consumers:
-                readers[consumer].append(index)
-        return tuple(map(tuple, readers))
+                read[consumer].append(index)
+        return tuple(map(tuple, read))
 
     @cached_property
     def outputs(self) -> tuple[tuple[int, ...], ...]:
         """(nodes,): the tensors that each node makes."""
-        groups_of: list[list[int]] = [[] for _ in self.nodes]
+        made: list[list[int]] = [[] for _ in self.nodes]
         for index, tensor in enumerate(self.tensors):
-            groups_of[tensor.producer].append(index)
-        return tuple(map(tuple, groups_of))
+            made[tensor.producer].append(index)
+        return tuple(map(tuple, made))
 
     @cached_property
     def makers(self) -> tuple[frozenset[int], ...]:

@@ -1,12 +1,13 @@
-"""A lower bound of the least sum of tables, if eliminating their variables costs too much. Generic.
+"""A lower bound of the least sum of tables, for when eliminating their variables costs too much. Generic.
 
-Costs are moved between tables so that no choice's sum changes. From each table of several variables, the least entry
-for each value of a variable moves to that variable's own table; the least entry of an own table moves to the bound. The
-rest of an own table goes back, in equal parts, to the tables with variables that come later in the sweep (sequential
-message passing: Kolmogorov, TRW-S, 2006). The bound never falls, and approaches that of the linear programming
-relaxation. A value that the bound shows to be in no choice better than the known one gets the known choice's cost.
+Costs are moved between tables such that the sum of every assignment of values stays the same. From each table of
+several variables, the least entry for each value of a variable moves to that variable's own table; the least entry of
+an own table moves to the bound. The rest of an own table goes back, in equal parts, to the tables with variables that
+come later in the sweep (sequential message passing: Kolmogorov, TRW-S, 2006). The bound never falls, and approaches
+that of the linear programming relaxation. The cost of some assignment is known; if the bound shows that every
+assignment with a certain value is worse, that value's entry is set to the known cost.
 
-Entries are never negative, and capped at the known choice's cost. So they stay small, and rounding errors are bounded.
+Entries are never negative, and capped at the known cost. So they stay small, and rounding errors are bounded.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ _EPSILON: Final = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True, slots=True)
 class Relaxed:
-    """Every choice of values costs at least `least` or the known cost, whichever is lower. `values`: the best found.
+    """Every assignment costs at least `least` or the known cost, whichever is lower. `values`: the best one seen.
 
-    `least_with`, (values,) for each variable: the same bound for choices with that value.
+    `least_with`, (values,) for each variable: the same bound for the assignments with each value.
     """
 
     least: float
@@ -45,21 +46,16 @@ def relaxed(
     known: float,
     should_stop: ShouldStop = never,
 ) -> Relaxed:
-    """Bound the sum of `factors`, which are not negative, given the cost `known` of some choice.
+    """Bound the sum of `factors`, which are not negative, given the cost `known` of some assignment.
 
     Sweeps visit variables in the order of `sequence`, and back. Ends if a sweep gains little, or if stopped:
     `should_stop` is asked at each variable.
     """
     passing = _Passing(sizes, factors, sequence, known)
     best, values = np.inf, passing.guess()
-    stopped = False
     for _ in range(_MOST_SWEEPS):
         before = passing.least
-        for direction, ordered in enumerate((sequence, sequence[::-1])):
-            for variable in ordered:
-                if stopped := should_stop():
-                    break
-                passing.visit(variable, direction)
+        stopped = not passing.sweep(should_stop)
         guess = passing.guess()
         total = sum([float(table[tuple([guess[variable] for variable in scope])]) for scope, table in factors])
         if total < best:
@@ -71,8 +67,9 @@ def relaxed(
 
 
 class _Side(NamedTuple):
-    """A table as seen by one of its variables: the axes of the `others`; the `shape` that broadcasts its own costs;
-    whether it has variables that come after this one in a sweep forwards, and in one backwards.
+    """A table as seen by one of its variables. `others`: the axes of the other variables; `shape`: to which the
+    variable's own table is reshaped to broadcast; `has_ahead`: whether another variable of the table comes later in a
+    sweep forwards, and in a sweep backwards.
     """
 
     table: Table
@@ -83,7 +80,7 @@ class _Side(NamedTuple):
 
 
 class _Passing:
-    """`least`: the bound so far; `proven`: the bound less possible rounding errors."""
+    """The tables while costs move between them. `least`: the bound so far; `proven`: less possible rounding errors."""
 
     def __init__(self, sizes: Sequence[int], factors: Sequence[Factor], sequence: Sequence[int], known: float) -> None:
         self._known = known
@@ -114,11 +111,20 @@ class _Passing:
 
     @property
     def _lost(self) -> float:
-        """Bound of rounding errors: no result is above twice the known cost; a choice has one entry of each table."""
+        """Bound of rounding errors: results are at most twice the known cost; an assignment has one entry a table."""
         return self._roundings * _EPSILON * self._known
 
-    def visit(self, variable: int, direction: int) -> None:
-        """`direction`: of the sweep; 0: forwards, 1: backwards."""
+    def sweep(self, should_stop: ShouldStop) -> bool:
+        """Visit all variables forwards, then backwards. Returns False if stopped."""
+        for direction, ordered in enumerate((self._sequence, self._sequence[::-1])):
+            for variable in ordered:
+                if should_stop():
+                    return False
+                self._visit(variable, direction)
+        return True
+
+    def _visit(self, variable: int, direction: int) -> None:
+        """Move costs by way of a variable's own table. `direction` of the sweep: 0 forwards, 1 backwards."""
         own, sides = self._own[variable], self._sides[variable]
         for side in sides:
             moved = np.minimum.reduce(side.table, side.others)

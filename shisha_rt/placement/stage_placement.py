@@ -12,9 +12,9 @@ from shisha_rt.outcome import Outcome
 class StagePlacement:
     """`devices` (operators,): names of their devices, in the graph's order.
 
-    `segments_s`: seconds of each segment (`placement.segment_times`); they add up to `cost_s`. `outcome` is of this
-    placement: also `feasible` if a better one was rejected because of the margin. `breaks`: indices of the operators at
-    which another run of layers, and so another segment, begins.
+    `segments_s`: seconds of each segment (`placement.segment_times`); they add up to `cost_s`. `outcome` describes this
+    placement: it is `feasible` also if a better one was rejected because of the margin. `breaks`: indices of the
+    operators at which another run of layers, and so another segment, begins.
     """
 
     devices: tuple[str, ...]
@@ -26,7 +26,7 @@ class StagePlacement:
 
     @property
     def segments(self) -> list[tuple[str, int]]:
-        """(segments,): the device of each, and how many operators it has."""
+        """(segments,): the device of each segment, and its number of operators."""
         starts = [0, *self.breaks, len(self.devices)]
         runs = (self.devices[start:end] for start, end in pairwise(starts))
         return [(device, len(list(same))) for run in runs for device, same in groupby(run)]

@@ -42,8 +42,8 @@ class Stage:
     or none is chosen yet. It is left out of comparisons, as it follows from the layers, the places and the current
     costs on their devices.
 
-    `split`: of a shard, whose work is the split layers; or of a join, whose work begins with the split layers and may
-    go on behind them.
+    `split`: set if the stage is a shard, whose work is the split layers, or a join, whose work begins with the split
+    layers and may have further layers.
 
     `engine`: computes the stage, if its places have no devices. Only the default engine computes stages of a cut
     network.
@@ -103,14 +103,14 @@ class Stage:
     def __str__(self) -> str:
         on = ", ".join(map(team_name, self.teams))
         runs = ",".join(f"{first}-{last}" for first, last in self.work)
-        said = [f"{on}: {runs}"]
+        words = [f"{on}: {runs}"]
         if self.split is not None:
-            said.append(str(self.split))
+            words.append(str(self.split))
         if self.engine != DEFAULT_ENGINE:
-            said.append(self.engine)
+            words.append(self.engine)
         if self.batch > 1:
-            said.append(f"x{self.batch}")
-        return " ".join(said)
+            words.append(f"x{self.batch}")
+        return " ".join(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Stages, each listed behind all stages that it is `after`. Unused places are not listed."""
+    """Stages, each listed later than all stages that it is `after`. Unused places are not listed."""
 
     stages: tuple[Stage, ...]
 
@@ -179,7 +179,7 @@ class Plan:
         pools: dict[frozenset[Team], list[int]] = {}
         for index, stage in enumerate(self.stages):
             pools.setdefault(frozenset(stage.teams), []).append(index)
-        return tuple(Pool(self.stages[of[0]].teams, tuple(of)) for of in pools.values())
+        return tuple(Pool(self.stages[indices[0]].teams, tuple(indices)) for indices in pools.values())
 
     @property
     def followers(self) -> tuple[tuple[int, ...], ...]:
@@ -211,12 +211,12 @@ class Plan:
         return tuple(map(tuple, works.values()))
 
     def stages_of(self, layer_count: int) -> tuple[tuple[int, ...], ...]:
-        """(layers,): the stages that have each layer: one, unless it is split."""
-        of: list[list[int]] = [[] for _ in range(layer_count)]
+        """(layers,): the stages that have each layer: one, unless the layer is split."""
+        stages: list[list[int]] = [[] for _ in range(layer_count)]
         for index, stage in enumerate(self.stages):
             for layer in stage.layers:
-                of[layer].append(index)
-        return tuple(map(tuple, of))
+                stages[layer].append(index)
+        return tuple(map(tuple, stages))
 
     def joins(self, stage: int) -> bool:
         """Whether a stage (index) joins shards."""
@@ -224,7 +224,7 @@ class Plan:
         return split is not None and split.joins
 
     def made_by(self, layer_count: int) -> tuple[tuple[int, ...], ...]:
-        """(layers,): the stages that must be done to have each layer's results; of a split one, its join or shards."""
+        """(layers,): the stages that must be done to have each layer's results: of a split layer its join or shards."""
         return tuple(
             of_layer[-1:] if of_layer and self.joins(of_layer[-1]) else of_layer
             for of_layer in self.stages_of(layer_count)

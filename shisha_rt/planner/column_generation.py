@@ -25,7 +25,7 @@ from shisha_rt.plan.plan import Plan, Stage, behind
 from shisha_rt.planner.chains import TOLERANCE
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.linear import maximize
-from shisha_rt.planner.place_classes import Wide, wide_space
+from shisha_rt.planner.place_classes import ClassCosts, class_costs
 from shisha_rt.planner.prices import NEAR, Bounded, Cuts, bound
 from shisha_rt.planner.solution import PlanSolution
 
@@ -44,20 +44,20 @@ def wide_plan(costs: Costs, goal: Goal) -> PlanSolution | None:
     """
     if costs.teams or not costs.mixed:
         return None
-    wide = wide_space(costs)
-    bounded = bound(wide, goal.most_stages, goal.should_stop)
+    space = class_costs(costs)
+    bounded = bound(space, goal.most_stages, goal.should_stop)
     if bounded is None:
         return None
-    tried = [dealt(wide, cuts) for cuts in _best_cuts(wide, bounded, goal)]
+    tried = [dealt(space, cuts) for cuts in _best_cuts(space, bounded, goal)]
     most = max((deal.per_s for deal in tried), default=0.0)
     if not most:
         return None
     best = next(deal for deal in tried if deal.per_s >= most * (1 - _FEWER_STAGES))
     return PlanSolution(
-        _plan(wide, best),
+        _plan(space, best),
         Outcome.FEASIBLE,
         _ROUNDED_DOWN / bounded.most_per_s,
-        statistics={"kinds": len(wide.model.kinds), "cells": 0, "probes": len(bounded.routes)},
+        statistics={"kinds": len(space.model.kinds), "cells": 0, "probes": len(bounded.routes)},
         space=SPACE,
         is_partial=True,
     )
@@ -79,7 +79,7 @@ def wider(costs: Costs, plan_solution: PlanSolution, goal: Goal) -> PlanSolution
     return replace(best.answered(best.plan, best_s, lower_s, 2 * TOLERANCE), space=SPACE)
 
 
-def _best_cuts(wide: Wide, bounded: Bounded, goal: Goal) -> list[Cuts]:
+def _best_cuts(space: ClassCosts, bounded: Bounded, goal: Goal) -> list[Cuts]:
     """Return the best cuts for each number of stages, among those of `bounded.routes` and their neighbours.
 
     Cuts with more stages are kept only if they are faster than the best with fewer.
@@ -88,10 +88,10 @@ def _best_cuts(wide: Wide, bounded: Bounded, goal: Goal) -> list[Cuts]:
 
     def tried(cuts: Cuts) -> float:
         if cuts not in known:
-            known[cuts] = shares_of(wide, cuts).per_s
+            known[cuts] = shares_of(space, cuts).per_s
         return known[cuts]
 
-    most = goal.most_stages or wide.positions
+    most = goal.most_stages or space.positions
     for route in bounded.routes:
         if len(route.cuts) - 1 <= most:
             tried(route.cuts)
@@ -101,7 +101,7 @@ def _best_cuts(wide: Wide, bounded: Bounded, goal: Goal) -> list[Cuts]:
     while len(known) < _MOST_TRIED and max(known.values(), default=0.0) < enough:
         before = len(known)
         for best in _fronts(known)[::-1]:
-            for cuts in _near(best, wide.positions):
+            for cuts in _near(best, space.positions):
                 if goal.should_stop() or len(known) >= _MOST_TRIED:
                     break
                 if len(cuts) - 1 <= most:
@@ -135,15 +135,15 @@ def _near(cuts: Cuts, positions: int) -> Iterator[Cuts]:
             yield (0, *sorted({*inner, (begin + end) // 2}), positions - 1)
 
 
-def _plan(wide: Wide, dealt_shares: Dealt) -> Plan:
+def _plan(space: ClassCosts, dealt_shares: Dealt) -> Plan:
     """The plan of `dealt_shares`; each stage lists its fastest teams first."""
     class_of = {
-        place: number for number, place_class in enumerate(wide.classes) for host in place_class.hosts for place in host
+        place: number for number, members in enumerate(space.classes) for host in members.hosts for place in host
     }
-    names, starts = wide.model.costs.places, wide.model.starts
+    names, starts = space.model.costs.places, space.model.starts
     stages = []
     for index, (span, places) in enumerate(zip(pairwise(dealt_shares.cuts), dealt_shares.places, strict=True)):
-        ordered = sorted(places, key=lambda place: (wide.seconds[class_of[place]][span], place))
+        ordered = sorted(places, key=lambda place: (space.seconds[class_of[place]][span], place))
         work = ((starts[span[0]], starts[span[1]] - 1),)
         stages.append(Stage(work, tuple((names[place].name,) for place in ordered), behind(index)))
     return Plan(tuple(stages))
@@ -164,13 +164,13 @@ class Dealt(NamedTuple):
     per_s: float
 
 
-def shares_of(wide: Wide, cuts: Cuts) -> Shares:
+def shares_of(space: ClassCosts, cuts: Cuts) -> Shares:
     """Solve the linear program of one set of cuts."""
     spans = list(pairwise(cuts))
-    seconds = np.array([[wide.counted_s[number][span] for span in spans] for number in range(len(wide.classes))])
+    seconds = np.array([[space.counted_s[number][span] for span in spans] for number in range(len(space.classes))])
     able = np.argwhere(np.isfinite(seconds))
-    counts = np.array([place_class.count for place_class in wide.classes], float)
-    classes, ways = len(wide.classes), len(wide.links)
+    counts = np.array([place_class.count for place_class in space.classes], float)
+    classes, ways = len(space.classes), len(space.links)
     # A column for each (class, stage), the share of the class that computes it, and one for the chain's throughput.
     full = counts[able[:, 0]] / seconds[able[:, 0], able[:, 1]]
     if set(able[:, 1].tolist()) != set(range(len(spans))):
@@ -179,8 +179,8 @@ def shares_of(wide: Wide, cuts: Cuts) -> Shares:
     use = np.zeros((classes + ways + len(spans), len(able) + 1))
     use[able[:, 0], np.arange(len(able))] = 1.0
     for column, (number, stage) in enumerate(able.tolist()):
-        for way in wide.classes[number].ways:
-            use[classes + way, column] = full[column] * wide.link_s[way][spans[stage]] / wide.links[way]
+        for way in space.classes[number].link_rows:
+            use[classes + way, column] = full[column] * space.link_s[way][spans[stage]] / space.links[way]
         use[classes + ways + stage, column] = -full[column] / unit
     use[classes + ways :, -1] = 1.0
     gain = np.zeros(len(able) + 1)
@@ -198,13 +198,13 @@ def shares_of(wide: Wide, cuts: Cuts) -> Shares:
     return Shares(solved.value * unit, frames)
 
 
-def dealt(wide: Wide, cuts: Cuts) -> Dealt:
+def dealt(space: ClassCosts, cuts: Cuts) -> Dealt:
     """Round the program's shares to whole places, links overloaded by none or by up to one place; the better of both.
 
     Frames are dealt in proportion to places' speeds, so an overloaded link slows all places down.
     """
-    shares = shares_of(wide, cuts)
-    ways = (_Deal(wide, cuts, has_room).dealt(shares) for has_room in (_within, _not_full))
+    shares = shares_of(space, cuts)
+    ways = (_Deal(space, cuts, has_room).dealt(shares) for has_room in (_within, _not_full))
     return max(ways, key=lambda deal: deal.per_s)
 
 
@@ -220,23 +220,21 @@ def _not_full(used: Floats, more: Floats) -> Bools:
 class _Deal:
     """Places being handed out, each on a host whose link has room for it."""
 
-    def __init__(self, wide: Wide, cuts: Cuts, has_room: Callable[[Floats, Floats], Bools]) -> None:
-        self._wide = wide
+    def __init__(self, space: ClassCosts, cuts: Cuts, has_room: Callable[[Floats, Floats], Bools]) -> None:
+        self._space = space
         self._cuts = cuts
         self._spans = list(pairwise(cuts))
         self._has_room = has_room
         # In turns over the hosts, so that their links fill evenly; taken from the end.
-        self._left = [[at for turn in _turns(place_class.hosts) for at in turn][::-1] for place_class in wide.classes]
-        hosts = {
-            place_class.group: len(place_class.hosts) for place_class in wide.classes if place_class.group is not None
-        }
+        self._left = [[at for turn in _turns(members.hosts) for at in turn][::-1] for members in space.classes]
+        hosts = {members.group: len(members.hosts) for members in space.classes if members.group is not None}
         self._busy = {group: np.zeros((count, 2, len(self._spans))) for group, count in hosts.items()}
         self._per_s = np.zeros(len(self._spans))
         self._places: list[list[int]] = [[] for _ in self._spans]
 
     def dealt(self, shares: Shares) -> Dealt:
         """First deal what the program says; then the slowest stage gets one more place, as long as any is of use."""
-        seconds, classes = self._wide.counted_s, range(len(self._wide.classes))
+        seconds, classes = self._space.counted_s, range(len(self._space.classes))
         for number in classes:
             for stage, span in enumerate(self._spans):
                 if shares.frames[number, stage] > 0:
@@ -253,12 +251,12 @@ class _Deal:
 
     def _take(self, number: int, stage: int) -> bool:
         """Give a stage a place of a class, on a host whose link has room; False if there is none."""
-        left, span, group = self._left[number], self._spans[stage], self._wide.classes[number].group
+        left, span, group = self._left[number], self._spans[stage], self._space.classes[number].group
         if not left:
             return False
-        rate, at = 1 / self._wide.counted_s[number][span], len(left) - 1
+        rate, at = 1 / self._space.counted_s[number][span], len(left) - 1
         if group is not None:
-            need = rate * self._wide.link_s[2 * group : 2 * group + 2, *span]
+            need = rate * self._space.link_s[2 * group : 2 * group + 2, *span]
             open_hosts = np.all(self._has_room(self._busy[group].sum(axis=2), need), axis=1)
             while at >= 0 and not open_hosts[left[at][0]]:
                 at -= 1

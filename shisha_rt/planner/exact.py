@@ -24,7 +24,7 @@ import numpy as np
 
 from shisha_rt.arrays import Floats, Ints
 from shisha_rt.costs.costs import Costs, why_infeasible
-from shisha_rt.costs.team_costs import team_costs
+from shisha_rt.costs.team_costs import plan_period_s
 from shisha_rt.outcome import Outcome, ShouldStop
 from shisha_rt.planner.best_chain import best_chain
 from shisha_rt.planner.chains import TOLERANCE, StageSeconds, chains, computing_s, place_seconds, team_kinds
@@ -71,10 +71,7 @@ def exact_plan(costs: Costs, goal: Goal = Goal()) -> PlanSolution:  # noqa: B008
     if not costs.batches or costs.link_of or goal.objective == "latency":
         return one_by_one
     shared = best_chain(costs, replace(goal, latency_states=0))
-    value_s, shared_s = (
-        math.inf if plan is None else team_costs(costs).rate(plan).bottleneck_s
-        for plan in (one_by_one.plan, shared.plan)
-    )
+    value_s, shared_s = plan_period_s(costs, one_by_one.plan), plan_period_s(costs, shared.plan)
     if one_by_one.plan is None or shared_s < value_s * (1 - TOLERANCE):
         return one_by_one if shared.outcome is Outcome.INFEASIBLE else shared
     lower_s = shared.lower_bound_s

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import HANDOVER_S, Costs, why_no_other_order
-from shisha_rt.costs.team_costs import team_costs
+from shisha_rt.costs.team_costs import plan_period_s, team_costs
 from shisha_rt.model.spans import layers_in_words
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
@@ -206,9 +206,9 @@ class GuidedTuner:
         if not self._has_copies or all(plan.is_plain for plan, _ in trials.done):
             return None
         without = exact_plan(self.costs, Goal(most_stages=self.goal.most_stages, most_cells=_MOST_PLAIN_CELLS))
-        told_s = math.inf if without.plan is None else team_costs(self.costs).rate(without.plan).bottleneck_s
+        predicted_s = plan_period_s(self.costs, without.plan)
         return self._if_worth_it(
-            trials, without.plan, told_s, " by costs not corrected, the best without copies", without.lower_bound_s
+            trials, without.plan, predicted_s, " by costs not corrected, the best without copies", without.lower_bound_s
         )
 
     def _branches(self, trials: Trials, believed: Learnt) -> Proposal | None:

@@ -1,8 +1,8 @@
-"""Very many places in few classes, and the seconds that a stage needs of each class's places and of their hosts' links.
+"""Very many places in few classes, and the seconds that a stage takes of a class's places and of their hosts' links.
 
-Places of a class have the same times and memory, and are on hosts that nothing tells apart: with equal links, and as
-many places of each class. These hosts are a group, and their links count as one limit: if places are used evenly, each
-host carries an equal share.
+Places of a class have the same times and memory, and their hosts are interchangeable: they have equal links, and the
+same number of places of each class. Such hosts are a group, and their links count as one limit: if places are used
+evenly, each host carries an equal share.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from shisha_rt.planner.kinds import StageCosts, stage_costs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AlikePlaces:
-    """`hosts`: the places (indices) of the class on each of its hosts; `group`: the hosts' group, None without links.
+class ClassOfPlaces:
+    """A class of places. `hosts`: its places (indices) on each host; `group`: the hosts' group.
 
-    Places of the daemon's own host are one class for each kind, without a group.
+    The places of one kind on the daemon's own host, which has no link, are a class with `group` None.
     """
 
     hosts: tuple[tuple[int, ...], ...]
@@ -35,25 +35,26 @@ class AlikePlaces:
         return sum(map(len, self.hosts))
 
     @property
-    def ways(self) -> tuple[int, ...]:
-        """Rows of `Wide.link_s`: there and back; none without links."""
+    def link_rows(self) -> tuple[int, ...]:
+        """The group's rows of `ClassCosts.link_s`: there and back; none without links."""
         return () if self.group is None else (2 * self.group, 2 * self.group + 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Wide:
-    """`seconds` (classes, positions, positions): seconds a frame that a place is busy with a stage, by begin and end;
-    inf if it cannot run it. Behind a link, the longest of transfer there, computing and transfer back.
+class ClassCosts:
+    """`seconds` (classes, positions, positions): seconds a frame that a place is busy with the stage from one position
+    to another; inf if the place cannot run the stage. Behind a link it is the longest of transfer there, computing and
+    transfer back.
 
-    `counted_s`: the same for linear programs, where a stage that takes no time counts as taking a billionth of the
-    shortest other: else one place would have infinitely many frames.
+    `counted_s`: `seconds` for linear programs: a stage that takes no time counts a billionth of the shortest positive
+    time, as otherwise a place could serve infinitely many frames.
 
     `link_s` (2 x groups, positions, positions): seconds a frame that a stage keeps a link of the group busy; rows
     alternate between there and back. `links` (2 x groups,): number of links.
     """
 
     model: StageCosts
-    classes: tuple[AlikePlaces, ...]
+    classes: tuple[ClassOfPlaces, ...]
     seconds: Floats
     counted_s: Floats
     link_s: Floats
@@ -64,8 +65,8 @@ class Wide:
         return self.model.groups + 1
 
 
-def wide_space(costs: Costs) -> Wide:
-    """Put all places of `costs` into classes: further work grows with classes only."""
+def class_costs(costs: Costs) -> ClassCosts:
+    """Put all places of `costs` into classes, so that planning takes time by classes instead of places."""
     model, kinds = stage_costs(costs), kinds_of(costs)
     links = {link.host: link for link in costs.links}
     kind_of = {place: kind for kind, places in enumerate(kinds) for place in places}
@@ -84,7 +85,7 @@ def wide_space(costs: Costs) -> Wide:
             group_of.append(group)
         for kind, places in by_kind.items():
             members.setdefault((kind, group), []).append(tuple(places))
-    classes = tuple(AlikePlaces(tuple(of_hosts), group) for (_, group), of_hosts in members.items())
+    classes = tuple(ClassOfPlaces(tuple(of_hosts), group) for (_, group), of_hosts in members.items())
     number_of = {kind.places[0]: number for number, kind in enumerate(model.kinds)}
     seconds = seconds_of(model, [TeamKind(number_of[kinds[kind][0]], 1) for kind, _ in members]).busy_s
     there, back = costs.crossings.between(model.starts)
@@ -94,4 +95,4 @@ def wide_space(costs: Costs) -> Wide:
     least_s = seconds.min(where=seconds > 0, initial=np.inf)
     counted_s = np.maximum(seconds, 1e-9 * least_s if np.isfinite(least_s) else 1.0)
     hosts = np.bincount(group_of, minlength=len(groups)).astype(float)
-    return Wide(model, classes, seconds, counted_s, link_s, np.repeat(hosts, 2))
+    return ClassCosts(model, classes, seconds, counted_s, link_s, np.repeat(hosts, 2))

@@ -24,7 +24,7 @@ from shisha_rt.arrays import Floats
 from shisha_rt.outcome import ShouldStop
 from shisha_rt.planner.chains import TOLERANCE
 from shisha_rt.planner.linear import maximize
-from shisha_rt.planner.place_classes import Wide
+from shisha_rt.planner.place_classes import ClassCosts
 
 NEAR: Final = 1e-4
 """Relative gap between the bound and the program's value at which the search ends."""
@@ -49,22 +49,22 @@ class Bounded:
     routes: tuple[Route, ...]
 
 
-def bound(wide: Wide, most_stages: int | None, should_stop: ShouldStop) -> Bounded | None:
+def bound(space: ClassCosts, most_stages: int | None, should_stop: ShouldStop) -> Bounded | None:
     """Bound the frames a second of all chains by pricing places; None if no chain can run the network."""
-    limit = np.array([*(float(place_class.count) for place_class in wide.classes), *wide.links.tolist()])
-    classes = len(wide.classes)
+    limit = np.array([*(float(place_class.count) for place_class in space.classes), *space.links.tolist()])
+    classes = len(space.classes)
     routes: dict[Route, Floats] = {}
-    finite = np.where(np.isfinite(wide.seconds), wide.seconds, 0.0)
+    finite = np.where(np.isfinite(space.seconds), space.seconds, 0.0)
     per_s = 1 / np.maximum(finite.sum(axis=(1, 2)), 1e-30)
     start = np.concatenate([per_s, np.zeros(len(limit) - classes)])
     for chosen in range(classes):  # begin with a chain for each class that prefers this class
         prices = start.copy()
         prices[:classes] *= 1e3
         prices[chosen] = start[chosen]
-        path = cheapest(wide, prices, most_stages)
+        path = cheapest(space, prices, most_stages)
         if path is None:
             return None
-        routes[path[1]] = _use(wide, path[1])
+        routes[path[1]] = _use(space, path[1])
     most, best = np.inf, start
     while len(routes) < _MOST_COLUMNS and not should_stop():
         use = np.stack(list(routes.values()), axis=1)
@@ -75,13 +75,13 @@ def bound(wide: Wide, most_stages: int | None, should_stop: ShouldStop) -> Bound
         # First halfway between the best prices and the newest, as those of a program with few columns mislead.
         for weight in (0.5, 1.0) if np.isfinite(most) else (1.0,):
             tried = weight * prices + (1 - weight) * best
-            path = cheapest(wide, tried, most_stages)
+            path = cheapest(space, tried, most_stages)
             if path is None or not path[0]:
                 continue
             if (worth := float(tried @ limit) / path[0]) < most:
                 most, best = worth, tried / (tried @ limit)
             if path[1] not in routes:
-                routes[path[1]] = _use(wide, path[1])
+                routes[path[1]] = _use(space, path[1])
                 added = True
                 break
         if most <= solved.value * (1 + NEAR) or not added:
@@ -89,27 +89,27 @@ def bound(wide: Wide, most_stages: int | None, should_stop: ShouldStop) -> Bound
     return Bounded(float(most), tuple(routes))
 
 
-def cheapest(wide: Wide, prices: Floats, most_stages: int | None) -> tuple[float, Route] | None:
+def cheapest(space: ClassCosts, prices: Floats, most_stages: int | None) -> tuple[float, Route] | None:
     """The least cost of a frame at `prices` (classes + links,), and its chain; None if there is no chain."""
-    classes = len(wide.classes)
-    cost = np.full((wide.positions, wide.positions), np.inf)
+    classes = len(space.classes)
+    cost = np.full((space.positions, space.positions), np.inf)
     chosen = np.zeros(cost.shape, np.int64)
-    for number, place_class in enumerate(wide.classes):
+    for number, place_class in enumerate(space.classes):
         priced = np.full(cost.shape, np.inf)
-        np.multiply(prices[number], wide.seconds[number], out=priced, where=np.isfinite(wide.seconds[number]))
-        for way in place_class.ways:
+        np.multiply(prices[number], space.seconds[number], out=priced, where=np.isfinite(space.seconds[number]))
+        for way in place_class.link_rows:
             if prices[classes + way]:
-                priced = priced + prices[classes + way] * wide.link_s[way]
+                priced = priced + prices[classes + way] * space.link_s[way]
         chosen[priced < cost] = number
         np.minimum(cost, priced, out=cost)
-    limited = most_stages is not None and most_stages < wide.positions - 1
-    to = np.full(wide.positions, np.inf)
+    limited = most_stages is not None and most_stages < space.positions - 1
+    to = np.full(space.positions, np.inf)
     to[0] = 0.0
     layers, came = [to], []
     for _ in range(most_stages if limited and most_stages is not None else 1):
         now = layers[-1].copy()
-        begin_of = np.full(wide.positions, -1)
-        for end in range(1, wide.positions):
+        begin_of = np.full(space.positions, -1)
+        for end in range(1, space.positions):
             source = layers[-1] if limited else now
             costs_to = source[:end] + cost[:end, end]
             begin = int(costs_to.argmin())
@@ -119,7 +119,7 @@ def cheapest(wide: Wide, prices: Floats, most_stages: int | None) -> tuple[float
         came.append(begin_of)
     if not np.isfinite(layers[-1][-1]):
         return None
-    cuts, end, layer = [wide.positions - 1], wide.positions - 1, len(came) - 1
+    cuts, end, layer = [space.positions - 1], space.positions - 1, len(came) - 1
     while end:
         while came[layer][end] < 0:
             layer -= 1
@@ -130,13 +130,13 @@ def cheapest(wide: Wide, prices: Floats, most_stages: int | None) -> tuple[float
     return float(layers[-1][-1]), Route(tuple(cuts), tuple(int(chosen[span]) for span in pairwise(cuts)))
 
 
-def _use(wide: Wide, route: Route) -> Floats:
+def _use(space: ClassCosts, route: Route) -> Floats:
     """(classes + links,): seconds of places and links that a frame uses on a route."""
-    used = np.zeros(len(wide.classes) + len(wide.links))
+    used = np.zeros(len(space.classes) + len(space.links))
     for span, number in zip(pairwise(route.cuts), route.classes, strict=True):
-        used[number] += wide.counted_s[number][span]
-        for way in wide.classes[number].ways:
-            used[len(wide.classes) + way] += wide.link_s[way][span]
+        used[number] += space.counted_s[number][span]
+        for way in space.classes[number].link_rows:
+            used[len(space.classes) + way] += space.link_s[way][span]
     return used
 
 

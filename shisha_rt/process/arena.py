@@ -3,9 +3,9 @@
 A memfd has no name, so nothing is left to clean up: it is gone with the last process that holds it. Workers inherit its
 descriptor. A slot holds every tensor of one frame that crosses a cut (see `layout`).
 
-The board has one record for each place. It says when the place's worker last showed a sign of life, which frame it is
-computing and since when, and until when it waits because its place is emulated. For the worker to read, it has the
-present speeds of the place and of each of its devices. It stays readable after the worker's death: that is its purpose.
+The board has one record for each place: the time of the worker's last heartbeat, which frame the worker is computing
+and since when, and until when it waits because its place is emulated; and, for the worker to read, the present speeds
+of the place and of each of its devices. The board stays readable after a worker's death: that is its purpose.
 Fields are aligned 64-bit words, each written by one process only: speeds by the daemon, all others by the worker.
 """
 
@@ -47,7 +47,7 @@ class NoRoom(ValueError):
 class Arena:
     """A mapping of the shared memory; the same class serves the daemon, which creates it, and its workers.
 
-    `layouts`: one for each shape of the model; `layout` is the first. Raises Failure where the memory is not to be had.
+    `layouts`: one for each shape of the model; `layout` is the first. Raises Failure if the memory is not available.
     """
 
     def __init__(self, fd: int, layouts: Sequence[Layout], slot_count: int, place_count: int) -> None:
@@ -165,7 +165,7 @@ class Arena:
     # --- the board --------------------------------------------------------------------------------------------
 
     def clear_sign(self, place: int, now_ns: int) -> None:
-        """Daemon: a new worker is about to start on this place; it has the usual time limit to give a first sign.
+        """Daemon: note that a new worker is about to start on this place; it has the usual time for a first heartbeat.
 
         Speeds stay: they belong to the place and its devices, and not to a worker.
         """

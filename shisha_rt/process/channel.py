@@ -2,17 +2,18 @@
 
 They keep messages apart and in order, and show when the other end is gone. The pair has no name: nothing to bind, to
 guess or to clean up. Each incarnation has its own pair, so a message for a dead worker can never reach its successor. A
-client's direct line (`daemon/front/lines.py`) is the same, but for a name at which it is asked for.
+client's direct line (`daemon/front/lines.py`) is such a pair too, which the client asks for at a named socket.
 (With ZeroMQ, whose input and output threads compete with the stages for the cores, the same messages cost about 150 us
 more CPU for each frame.)
 
-A message may have any size up to `LARGEST_BYTES`. A small one is a datagram as it is. A datagram larger than the
-socket's buffer is refused, and one larger than the reader's is silently cut. So a larger message is put into a memfd,
-and the datagram is its size, with the memfd's descriptor beside it. The memfd is sealed, so that the reader reads what
-it has checked. A small message may have a descriptor of its own beside it; a size of 0 then precedes it.
+A message may have any size up to `LARGEST_BYTES`. A small message is sent as one datagram. The kernel refuses a
+datagram larger than the socket's buffer, and silently truncates one larger than the reader's buffer. So a large message
+is put into a memfd; the datagram has its size, and the memfd's descriptor as ancillary data ("beside" it). The memfd is
+sealed, so that its content cannot change after the reader has checked it. A small message may carry a descriptor too;
+a size of 0 then precedes the message in the datagram.
 
-A process may also give signs of life on its line (`Channel.beat`), at any time and from any thread. The other end
-counts them, and passes none on.
+A process may also send heartbeats on its line (`Channel.beat`), at any time and from any thread. The receiving end
+counts heartbeats and does not return them as messages.
 """
 
 from __future__ import annotations
@@ -43,16 +44,16 @@ _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | f
 _FD_BYTES: Final = array.array("i").itemsize
 _ONE_FD: Final = socket.CMSG_LEN(_FD_BYTES)  # CMSG_SPACE would have room for two
 # Plain numbers: the socket module's own take a microsecond to combine.
-_CUT: Final = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
-_WAITING: Final = int(socket.MSG_CMSG_CLOEXEC)
-_NOW: Final = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
-_PEEKED: Final = int(_NOW | socket.MSG_PEEK)
-_LOST: Final = int(socket.MSG_CTRUNC)
-_LATER: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ETOOMANYREFS})
-"""What the system lacks for a large message now may be there again later."""
+_TRUNCATED: Final = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
+_BLOCKING: Final = int(socket.MSG_CMSG_CLOEXEC)
+_NONBLOCKING: Final = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
+_PEEKING: Final = int(_NONBLOCKING | socket.MSG_PEEK)
+_NO_DESCRIPTOR: Final = int(socket.MSG_CTRUNC)
+_SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ETOOMANYREFS})
+"""Shortages of memory or descriptors, which may have passed when the message is tried again."""
 GONE: Final = "the other end is gone"
 BEAT: Final = b"\xc1"
-"""A sign of life. No message is this byte alone, as msgpack does not use it."""
+"""A heartbeat. No message is this byte alone, as msgpack does not use it."""
 BEAT_EVERY_S: Final = 1.0
 _BEATS_AT_ONCE: Final = 64
 
@@ -62,8 +63,8 @@ class ChannelBroken(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Large:
-    """A message in a sealed memfd, or a `small` one with any descriptor beside it. `fd` is ours to close."""
+class _WithDescriptor:
+    """A message in a sealed memfd, or a `small` message with a descriptor of its sender's choice. It owns `fd`."""
 
     fd: int
     size_bytes: int
@@ -76,14 +77,15 @@ class _Large:
 
 class Channel:
     """One end of a line, used by one thread. It is `open` until it breaks or the other end is found to be gone; after
-    that nothing is sent.
+    that nothing is sent, but what the other end had sent before can still be received.
 
-    What the other end had sent before can still be received. `beats`: how many signs of life it has given.
-    `largest_bytes`: of a message to receive; a larger one breaks the channel. `most_unread_bytes`: of large messages
-    that `try_send` has sent and the other end may leave unread; the socket's buffer counts only their descriptors.
-    `lacks`: whether the last `try_send` failed as the system lacks something, which no descriptor signals the end of.
-    `peeks`: `take` leaves a message unread, and sets `lacks_descriptor`, while this process may not have the message's
-    descriptor; at one more system call a message. Without, such a message is lost and breaks the channel.
+    `largest_bytes`: a larger message breaks the channel when it is received. `most_unread_bytes`: how much of the large
+    messages sent by `try_send` the other end may leave unread; the socket's own limit counts only their descriptors.
+    `beats`: number of heartbeats received. `lacks`: whether the last `try_send` failed for want of memory or
+    descriptors; polling the socket does not tell when there are some again.
+    `peeks`: what `take` does with a message whose descriptor this process has no room for. If set, `take` leaves the
+    message in the socket and sets `lacks_descriptor`, which costs one more system call for each message; if not, the
+    message is lost and the channel breaks.
     """
 
     def __init__(
@@ -92,11 +94,11 @@ class Channel:
         self._end = end
         self._largest_bytes = largest_bytes
         self._most_unread_bytes = most_unread_bytes
-        self._unread_bytes = 0  # of large messages, since all were last seen to be read
+        self._unread_bytes = 0  # large messages sent since the other end was last seen to have read everything
         self._buffer = bytearray(SMALL_BYTES)
         self._buffers = [self._buffer]
         self._view = memoryview(self._buffer)
-        self._waiting: deque[bytes | _Large] = deque()
+        self._waiting: deque[bytes | _WithDescriptor] = deque()
         self._waiting_bytes = 0
         self._reason = GONE
         self._beside: deque[int] = deque()
@@ -114,14 +116,14 @@ class Channel:
 
     @classmethod
     def inherited(cls, fd: int) -> Channel:
-        """A child's end. Sending may block: a daemon that does not read has no time for more messages."""
+        """A child's end. Sending blocks while the socket's buffer is full: the daemon has no time for more messages."""
         end = socket.socket(fileno=fd)
         end.setblocking(True)
         return cls(end)
 
     @classmethod
     def of_loop(cls, fd: int) -> Channel:
-        """The end of a child that has a loop, which never blocks."""
+        """The end of a child that has an event loop. Sending never blocks."""
         channel = cls.inherited(fd)
         channel._end.setblocking(False)
         return channel
@@ -132,10 +134,10 @@ class Channel:
     # --- sending ----------------------------------------------------------------------------------------------
 
     def send(self, data: bytes, beside: int | None = None) -> None:
-        """Send a message. If the socket's buffer is full it is queued, in order, until `flush` or the next message.
+        """Send a message. If the socket's buffer is full, queue the message until `flush` or the next `send`.
 
-        `beside`: a descriptor that goes with a small message; it is duplicated, and stays the caller's. Raises
-        ChannelBroken.
+        `beside`: a descriptor to send with a small message; it is duplicated, and the caller still has to close it.
+        Raises ChannelBroken.
         """
         if beside is not None:
             self._send_beside(data, beside)
@@ -151,42 +153,39 @@ class Channel:
             raise self._not_sent(error) from None
 
     def try_send(self, data: bytes) -> bool:
-        """Send a message at once; False, and nothing is queued, if that is not possible now. Raises ChannelBroken.
+        """Send a message without queueing. Returns False if that is not possible now. Raises ChannelBroken.
 
-        Not to be mixed with `send`, whose queued messages it would overtake.
+        Do not use `send` on the same channel: `try_send` would overtake the messages that `send` has queued.
         """
         if not self.open:
             raise ChannelBroken(self._reason)
-        message: bytes | _Large = data
+        message: bytes | _WithDescriptor = data
         self.lacks = False
         try:
             if not 0 < len(data) <= SMALL_BYTES:
                 if not self._may_leave_unread(len(data)):
                     return False
-                message = _Large(_memfd(data), len(data))
-            self._hand_over(message)
+                message = _WithDescriptor(_memfd(data), len(data))
+            self._transmit(message)
         except OSError as error:
-            self.lacks = error.errno in _LATER
+            self.lacks = error.errno in _SHORTAGES
             if isinstance(error, BlockingIOError) or self.lacks:
                 return False
             raise self._not_sent(error) from None
         finally:
             _close([message])
-        if isinstance(message, _Large):
+        if isinstance(message, _WithDescriptor):
             self._unread_bytes += message.size_bytes
         return True
 
     def _may_leave_unread(self, size_bytes: int) -> bool:
-        """Whether the other end may have one more large message of `size_bytes` to read. One alone may have any size.
-
-        Raises OSError.
-        """
+        """Whether `most_unread_bytes` allows another large message. A single one may have any size. Raises OSError."""
         is_too_much = self._unread_bytes + size_bytes > self._most_unread_bytes
-        if is_too_much and not queued_bytes(self.fileno(), termios.TIOCOUTQ):  # all has been read meanwhile
+        if is_too_much and not queued_bytes(self.fileno(), termios.TIOCOUTQ):  # the other end has read everything
             self._unread_bytes = 0
         return not self._unread_bytes or self._unread_bytes + size_bytes <= self._most_unread_bytes
 
-    def _hand_over(self, message: bytes | _Large) -> None:
+    def _transmit(self, message: bytes | _WithDescriptor) -> None:
         """Raises OSError."""
         if isinstance(message, bytes):
             self._end.send(message)
@@ -194,7 +193,7 @@ class Channel:
             self._end.sendmsg([_SIZE.pack(message.size_bytes), message.small], [message.beside])
 
     def beat(self) -> bool:
-        """Give a sign of life, unless the socket's buffer is full. Returns False if the other end is gone."""
+        """Send a heartbeat, unless the socket's buffer is full. Returns False if the other end is gone."""
         try:
             self._end.send(BEAT, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -215,7 +214,7 @@ class Channel:
         while self._waiting:
             message = self._waiting[0]
             try:
-                self._hand_over(message)
+                self._transmit(message)
             except BlockingIOError:
                 return
             except OSError as error:
@@ -229,27 +228,27 @@ class Channel:
         if self._waiting_bytes > MAX_WAITING_BYTES:
             raise self._broken(f"the other end does not read, and {self._waiting_bytes} bytes wait for it")
         small = 0 < len(data) <= SMALL_BYTES  # an empty datagram would mean the end
-        self._put_off(data if small else self._large(data))
+        self._put_off(data if small else self._in_memfd(data))
         self.flush()
 
     def _send_beside(self, data: bytes, beside: int) -> None:
         assert 0 < len(data) <= SMALL_BYTES - _SIZE.size
         self.flush()
         try:
-            self._put_off(_Large(os.dup(beside), 0, data))
+            self._put_off(_WithDescriptor(os.dup(beside), 0, data))
         except OSError as error:
             raise self._broken(f"no descriptor for a message: {error.strerror}") from None
         self.flush()
 
-    def _put_off(self, message: bytes | _Large) -> None:
+    def _put_off(self, message: bytes | _WithDescriptor) -> None:
         self._waiting.append(message)
         self._waiting_bytes += _waiting_bytes(message)
 
-    def _large(self, data: bytes) -> _Large:
+    def _in_memfd(self, data: bytes) -> _WithDescriptor:
         if len(data) > LARGEST_BYTES:
             raise self._broken(f"a message of {len(data)} bytes, expected at most {LARGEST_BYTES}")
         try:
-            return _Large(_memfd(data), len(data))
+            return _WithDescriptor(_memfd(data), len(data))
         except OSError as error:
             raise self._broken(f"no memory for a message of {len(data)} bytes: {error.strerror}") from None
 
@@ -261,60 +260,61 @@ class Channel:
 
     @property
     def has_beside(self) -> bool:
-        """Whether a message has come with a descriptor that was not taken yet."""
+        """Whether a received descriptor waits for `take_beside`."""
         return bool(self._beside)
 
     def take_beside(self) -> int:
-        """The descriptor that came beside the message just received, the caller's to close. Raises ChannelBroken."""
+        """The descriptor that came with the last message; the caller has to close it. Raises ChannelBroken."""
         if not self._beside:
             raise self._broken("a message came without its descriptor")
         return self._beside.popleft()
 
     def receive(self) -> Iterator[bytes]:
-        """Yield the messages that have come. Raises ChannelBroken for a malformed datagram."""
+        """Yield messages as `take` does, until it returns None. Raises ChannelBroken for a malformed datagram."""
         while (data := self.take()) is not None:
             yield data
 
     def take(self) -> bytes | None:
-        """The next message, or None if none has come. Raises ChannelBroken for a malformed datagram.
+        """Receive the next message; None if there is none. Raises ChannelBroken for a malformed datagram.
 
-        None also after many signs of life: whoever gives them without pause must not hold the caller.
+        Also returns None after `_BEATS_AT_ONCE` heartbeats, so that a peer that sends nothing else cannot hold up the
+        caller.
         """
-        flags = _PEEKED if self.peeks else _NOW
+        flags = _PEEKING if self.peeks else _NONBLOCKING
         self.lacks_descriptor = False
         for _ in range(_BEATS_AT_ONCE):
             try:
-                size, beside, said, _ = self._end.recvmsg_into(self._buffers, _ONE_FD, flags)
+                size, beside, flags_set, _ = self._end.recvmsg_into(self._buffers, _ONE_FD, flags)
             except BlockingIOError:
                 return None
-            except ConnectionResetError:  # the other end went with unread messages; its own are still there
+            except ConnectionResetError:  # the other end closed without reading all; what it sent is still here
                 continue
             if self.peeks:
-                if said & _LOST and not beside:
+                if flags_set & _NO_DESCRIPTOR and not beside:
                     self.lacks_descriptor = True
                     return None
-                self._end.recv(1, _NOW)  # what has just been read
-            data = self._message(size, beside, said)
+                self._end.recv(1, _NONBLOCKING)  # discards the datagram that was peeked at
+            data = self._message(size, beside, flags_set)
             if data is not BEAT:
                 return data
         return None
 
     def wait(self) -> bytes:
-        """Wait for the next message; a child's end only. Raises EOFError if the other end is gone, ChannelBroken."""
+        """Wait for a message, on a channel that blocks. Raises EOFError if the other end is gone; ChannelBroken."""
         while True:
             try:
-                size, beside, said, _ = self._end.recvmsg_into(self._buffers, _ONE_FD, _WAITING)
+                size, beside, flags_set, _ = self._end.recvmsg_into(self._buffers, _ONE_FD, _BLOCKING)
             except ConnectionResetError:
                 continue
-            data = self._message(size, beside, said)
+            data = self._message(size, beside, flags_set)
             if data is None:
                 raise EOFError
             if data is not BEAT:
                 return data
 
-    def _message(self, size: int, beside: Sequence[tuple[int, int, Any]], said: int) -> bytes | None:
-        """The message that a datagram holds or refers to, or BEAT; None at the end of all messages."""
-        if not beside and not said & _CUT:
+    def _message(self, size: int, beside: Sequence[tuple[int, int, Any]], flags_set: int) -> bytes | None:
+        """The message in a datagram or in the datagram's memfd, or BEAT; None if the other end is gone."""
+        if not beside and not flags_set & _TRUNCATED:
             if size == 1 and self._buffer[0] == BEAT[0]:
                 self.beats += 1
                 return BEAT
@@ -324,8 +324,8 @@ class Channel:
             return None
         fds = _descriptors(beside)
         try:
-            if said & _CUT or len(fds) != 1:
-                raise ValueError("it was cut, or had other than one descriptor")
+            if flags_set & _TRUNCATED or len(fds) != 1:
+                raise ValueError("it was truncated, or had no single descriptor")
             if size > _SIZE.size:
                 self._beside.append(os.dup(fds[0]))
                 return self._view[_SIZE.size : size].tobytes()
@@ -363,13 +363,13 @@ class Channel:
         self.close()
 
 
-def _waiting_bytes(message: bytes | _Large) -> int:
+def _waiting_bytes(message: bytes | _WithDescriptor) -> int:
     return _ENTRY_BYTES + (len(message) if isinstance(message, bytes) else message.size_bytes)
 
 
-def _close(messages: Iterable[bytes | _Large]) -> None:
+def _close(messages: Iterable[bytes | _WithDescriptor]) -> None:
     for message in messages:
-        if isinstance(message, _Large):
+        if isinstance(message, _WithDescriptor):
             os.close(message.fd)
 
 

@@ -21,7 +21,7 @@ from shisha_rt.process.readable import await_ready
 _OWN_FAULT: Final = f"{Failure.__module__}.{Failure.__qualname__}: "
 """Start of a traceback's last line if the job raised a Failure, whose message says what is wrong."""
 _OF_SYSTEM: Final = re.compile(r"\w+: \[Errno (\d+)\]")
-"""The same if an OSError has ended it."""
+"""Start of a traceback's last line if the job raised an OSError."""
 _LOOK_EVERY_S: Final = 0.25
 _PIPE_BYTES: Final = 1 << 16
 
@@ -58,12 +58,12 @@ def run_job(
     hear: Callable[[bytes], None] | None = None,
     limit_s: float | None = None,
 ) -> bytes:
-    """Run `python -m MODULE ARGUMENTS` to its end; it reads `given`, and each line that it writes is passed to `hear`.
+    """Run `python -m MODULE ARGUMENTS` to its end. The job reads `given`; `hear` gets each line that the job writes.
 
-    Returns the last of these lines, or b"". Raises JobFailed, with `failed` and the last line of its standard error or
-    the signal, if it fails, does not end within `limit_s` seconds, or hangs: is stopped for `SILENCE_S`, or silent for
-    `JOB_SILENCE_S`. Any other exception meanwhile (at an interrupt, or from `hear`) ends the job, too, and so does the
-    end of this process.
+    Returns the last of these lines, or b"". Raises JobFailed if the job fails, does not end within `limit_s` seconds,
+    or hangs (is stopped for `SILENCE_S`, or silent for `JOB_SILENCE_S`); the message has `failed` and the last line of
+    the job's standard error, or the signal. Any other exception meanwhile (at an interrupt, or from `hear`) ends the
+    job, too, and so does the end of this process.
     """
     said: deque[bytes] = deque(maxlen=1)
 

@@ -22,9 +22,9 @@ _Copying: TypeAlias = Callable[[int, Sequence[memoryview], int], int]
 
 
 class LentPiece(msgspec.Struct, frozen=True, array_like=True):
-    """The tensor `tensor` of a frame, in the lent region that the daemon numbers `region`.
+    """Where a tensor of a frame is in lent memory. `region`: the daemon's number of the region.
 
-    `size_bytes`: for an output, the most bytes that it may have there.
+    `size_bytes`: of an output the most that it may have.
     """
 
     tensor: str
@@ -72,7 +72,7 @@ def write_lent(pieces: Sequence[LentPiece], fds: Mapping[int, int], arena: Arena
 
 
 def _copy(system_call: _Copying, piece: LentPiece, fds: Mapping[int, int], data: memoryview, done: str) -> None:
-    """Copy a piece. A region lies in memory: the kernel copies less than it is asked to only if memory runs out."""
+    """Copy a piece. As a region is in memory, the kernel copies less than asked for only if memory runs out."""
     at = 0
     try:
         while at < data.nbytes:

@@ -83,7 +83,7 @@ def serve_on_loop(serve: Callable[[Channel], Coroutine[Any, Any, None]]) -> None
 
 
 def show_life(channel: Channel) -> None:
-    """Give signs of life from now on, from a thread of its own: see `process.pulse`.
+    """Send heartbeats from now on, from a thread of its own: see `process.pulse`.
 
     Exits with a line if no thread can be started.
     """

@@ -1,8 +1,8 @@
 """Whether a child process hangs: one rule for all but workers that are ready, which sign the board
 (`daemon/fleet/watch.py`).
 
-A child with a line to its parent gives a sign of life every second, from a thread of its own. It is also alive while it
-computes, or wants to: a solver may hold the interpreter's lock for long, and a child that starts gives no signs yet. A
+A child with a line to its parent sends a heartbeat every second, from a thread of its own. It is also alive while it
+computes, or wants to: a solver may hold the interpreter's lock for long, and a child that starts sends none yet. A
 child that does none of this for `SILENCE_S` hangs. A job has no line, and may wait for processes of its own that run at
 the lowest priority. It hangs if it is silent for `JOB_SILENCE_S`, or is stopped.
 
@@ -43,10 +43,10 @@ class Pulse:
         self.silent_s = 0.0
 
     def look(self, beats: int = 0) -> str | None:
-        """Why the child counts as hung, or None. `beats`: how many signs of life have come on its line so far.
+        """Why the child counts as hung, or None. `beats`: number of heartbeats received on its line so far.
 
-        Each look takes the CPU time in, not only the one after `silence_s`: what the child computed before it hung
-        would count as a sign of life then, and double the time.
+        Each look reads the CPU time, not only the one after `silence_s`: otherwise what the child computed before it
+        hung would count as a sign of life at that look, and double the time.
         """
         now_s = time.monotonic()
         self.silent_s += min(now_s - self._look_s, _SEEN_S)

@@ -65,12 +65,12 @@ class AccessList:
 
 
 def token_hash(token: str) -> str:
-    """The hash of a token that the list stores. Plain is enough, as a token is 256 random bits, not to be guessed."""
+    """The hash of a token that the list stores. A token is 256 random bits, so the hash needs no salt or stretching."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def is_curve_key(text: str) -> bool:
-    """Whether the text is a CURVE key, public or secret, in Z85. libzmq decodes no group of digits above 2**32 - 1."""
+    """Whether the text is a CURVE key, public or secret, in Z85, of which libzmq can decode every group of digits."""
     if len(text) != _KEY_DIGITS or not set(text) <= set(_Z85):
         return False
     digits = [_Z85.index(digit) for digit in text]
@@ -107,13 +107,13 @@ def _check(user: User, where: str) -> None:
         raise BadInput(f'{where}.unix_user = "": expected the name of a user of this host', Error.WRONG_VALUE)
     if (user.public_key, user.token_sha256, user.unix_user) == (None, None, None):
         raise BadInput(
-            f"{where} {shown(user.name)}: nobody comes as it; expected public_key, token_sha256 or unix_user",
+            f"{where} {shown(user.name)}: nothing identifies this user; expected public_key, token_sha256 or unix_user",
             Error.WRONG_VALUE,
         )
 
 
 def _check_unlike(users: Sequence[User], source: str) -> None:
-    """Refuse users that share an identifier: it would be ambiguous which of them a caller is."""
+    """Raises BadInput if two users share an identifier, which could not tell which of them a caller is."""
     for field in ("name", "public_key", "token_sha256", "unix_user"):
         first: dict[str, int] = {}
         for index, user in enumerate(users):

@@ -171,7 +171,7 @@ class FrameTensors:
     def _wanted(
         self, lender: Lender, outputs: Sequence[str], lent: LentTensors, frames: int
     ) -> tuple[RequestedOutput, ...]:
-        """Return the requested outputs; all are named if any has been given lent memory."""
+        """The requested outputs, large ones in lent memory if some is free; if any is, all outputs are named."""
         for name in outputs or self._large:
             if name in self._large:
                 tensor = self._large[name]
@@ -245,7 +245,7 @@ def _checked(array: Array, tensor: Tensor) -> Array:
 
 
 def raw_bytes(array: Array) -> memoryview:
-    """The bytes of an array of any shape (scalar and empty, too) in C order; without a copy if they are so already."""
+    """The bytes of an array of any shape (scalar and empty, too) in C order; not copied if the array is in C order."""
     return np.asarray(array, order="C").reshape(-1).view(np.uint8).data
 
 
@@ -294,9 +294,9 @@ def _raw_array(tensor: TensorHeader, part: Buffer | None) -> Array:
 
 def _lent_array(tensor: TensorHeader, room: tuple[TensorData, Array] | None) -> Array:
     if room is None:
-        raise ValueError("an output was not to go to a region")
+        raise ValueError("an output is in a region, and was not asked for there")
     place, array = room
     if (tensor.parameters, tensor.shape, tensor.datatype) != (place, array.shape, NAME_OF[array.dtype]):
-        raise ValueError("an output is not where it was to go, or not what it was to be")
+        raise ValueError("an output is not where it was asked for, or has another shape or datatype")
     array.flags.writeable = False
     return array

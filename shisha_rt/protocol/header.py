@@ -61,7 +61,7 @@ class WantedAs(TensorData, frozen=True, omit_defaults=True):
 
 
 class RequestedOutput(Struct, frozen=True, omit_defaults=True):
-    """An output that the request asks for, and how it wants it."""
+    """An output that the request asks for, and where the output is to go."""
 
     name: str
     parameters: WantedAs | None = None
@@ -141,7 +141,7 @@ class ErrorBody(Struct, frozen=True):
 
 
 class AnswerHead(Struct, frozen=True):
-    """Enough of every answer to find its request. `moved`: no answer, but the news that another daemon takes over."""
+    """Enough of every answer to find its request. `moved`: not an answer: the notice that another daemon takes over."""
 
     id: str | None
     error: ErrorBody | None = None

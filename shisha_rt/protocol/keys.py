@@ -1,4 +1,4 @@
-"""CURVE keys: pairs made, written to files and read from them, in the form of pyzmq's and CZMQ's certificates.
+"""CURVE keys: generate pairs, write them to files and read them, in the form of pyzmq's and CZMQ's certificates.
 
 NAME.key has the public key, NAME.key_secret both; keys are written in Z85, 40 characters each. Shell.
 """
@@ -99,7 +99,7 @@ def read_public(path: Path) -> str:
 
 
 def _read(path: Path) -> tuple[dict[str, str], os.stat_result]:
-    """The keys of a file, and who may read that."""
+    """The keys in a file, "public" and perhaps "secret", and the file's status. Raises BadInput."""
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())  # of the opened file, even if the path has been replaced

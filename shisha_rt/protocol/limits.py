@@ -26,7 +26,7 @@ MAX_ALPHA: Final = 1_000_000
 REFUSED_BYTES: Final = 1 << 20
 """A part that exceeds the limit by at most this is read and refused; a larger one closes its connection unread."""
 MAX_EVENTS: Final = 10_000
-"""The most events in one answer; if it has fewer than there are, go on from its `next`."""
+"""The most events in one answer. A client that wants further events asks again, from the answer's `next` on."""
 
 
 @dataclass(frozen=True, slots=True)

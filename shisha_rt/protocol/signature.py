@@ -1,4 +1,4 @@
-"""What a model takes and gives, and what of a request is held against that: names, datatypes and shapes. Pure."""
+"""A model's inputs and outputs, and the check of a request's names, datatypes and shapes against them. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from shisha_rt.errors import Error
 from shisha_rt.model.graph import Graph, Tensor
 from shisha_rt.model.input_sizes import shapes_in_words
-from shisha_rt.protocol.exceptions import error_for
+from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.header import DescribedTensor
 
 
@@ -20,12 +20,12 @@ from shisha_rt.protocol.header import DescribedTensor
 class Signature:
     """A model's inputs and outputs, in the model's own order.
 
-    `shapes`: if the model is served in several shapes (layouts), its inputs in each, in the order of layouts. Axes of
-    `inputs` and `outputs` whose size is not the same in all are open. `usual`: name, shape, datatype and bytes of each
-    input in nearly every request; None if there are several shapes. `sizes`: in bytes, ordered as in `each`.
+    `shapes`: if the model is served in several shapes (layouts), its inputs in each layout. An axis of `inputs` and
+    `outputs` whose size differs between layouts is open. `usual`: name, shape, datatype and bytes of each input in
+    nearly every request; None if there are several layouts. `sizes` (layouts, inputs): bytes.
 
-    `most_frames`: the most frames in one request, whose tensors have them one after the other along the first axis;
-    `one_frame`: why it is 1, if there is a reason.
+    `most_frames`: the most frames in a request; its tensors have them one after the other along the first axis.
+    `one_frame`: the reason why `most_frames` is 1, if there is one.
     """
 
     model_name: str
@@ -50,7 +50,7 @@ class Signature:
     def of(
         cls, model_name: str, graphs: Sequence[Graph], most_frames: int = 1, one_frame: str = "", version: str = "1"
     ) -> Signature:
-        """Signature of a model. `graphs`: one for each shape in which the model is served."""
+        """Signature of a model. `graphs`: the model's graph in each layout."""
         inputs, outputs = (
             tuple(starmap(_in_all, zip(*ends, strict=True)))
             for ends in ([graph.inputs for graph in graphs], [graph.outputs for graph in graphs])
@@ -60,20 +60,20 @@ class Signature:
 
     @property
     def each(self) -> tuple[tuple[Tensor, ...], ...]:
-        """The inputs in each shape, also if there is only one."""
+        """The inputs in each layout, of which there is at least one."""
         return self.shapes or (self.inputs,)
 
     def number_of(self, shapes: Sequence[tuple[int, ...]]) -> int | None:
-        """The layout in which the inputs have `shapes`, in the model's order; None if there is none."""
+        """The layout whose inputs have exactly `shapes`, given in the model's order; None if there is none."""
         for number, inputs in enumerate(self.each):
             if all(tensor.shape == shape for tensor, shape in zip(inputs, shapes, strict=True)):
                 return number
         return None
 
     def layout_of(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int]:
-        """The layout that inputs of these `shapes` fit, and how many frames they hold. `shapes`: in the sender's order.
+        """The layout that inputs of these `shapes`, in the sender's order, fit, and the number of frames in them.
 
-        Raises `InvalidArgument` if they fit none, or hold too many frames.
+        Raises `InvalidArgument` if the shapes fit no layout, or hold too many frames.
         """
         layout = self.number_of([shapes[tensor.name] for tensor in self.inputs])
         if layout is not None:
@@ -83,15 +83,18 @@ class Signature:
             if len(counts) == 1 and (frames := counts.pop()) > 1:
                 self._check_frames(frames)
                 return layout, frames
+        raise self._not_served(shapes)
+
+    def _not_served(self, shapes: Mapping[str, tuple[int, ...]]) -> ShishaError:
         expected = {tensor.name: list(tensor.shape) for tensor in self.inputs if not tensor.open_axes}
         for i, (name, shape) in enumerate(shapes.items()):
             if list(shape) != expected.get(name, list(shape)):
                 where = tensor_at("inputs", i, name)
-                raise error_for(Error.WRONG_SHAPE, f"{where}: shape {as_sent(list(shape))}; expected {expected[name]}")
+                return error_for(Error.WRONG_SHAPE, f"{where}: shape {as_sent(list(shape))}; expected {expected[name]}")
         given = as_sent(shapes_in_words({tensor.name: shapes[tensor.name] for tensor in self.inputs}))
         served = ", ".join(shapes_in_words({tensor.name: tensor.shape for tensor in tensors}) for tensors in self.each)
-        unserved = f"inputs: shapes {given} are not served; expected one of {_plain(served)}"
-        raise error_for(Error.WRONG_SHAPE, unserved)
+        message = f"inputs: shapes {given} are not served; expected one of {_plain(served)}"
+        return error_for(Error.WRONG_SHAPE, message)
 
     def _check_frames(self, frames: int) -> None:
         if self.most_frames == 1:
@@ -104,18 +107,19 @@ class Signature:
 
     @property
     def has_batches(self) -> bool:
-        """Whether requests may have several frames, and the first axis of every tensor counts only frames."""
+        """Whether requests may have several frames, and every tensor's first axis is the batch axis, and only that."""
         return self.most_frames > 1 and all(tensor.shape[:1] == (1,) for tensor in (*self.inputs, *self.outputs))
 
 
 def _frames(shape: tuple[int, ...], given: tuple[int, ...]) -> int:
-    """How many tensors of `shape` one of shape `given` holds along its first axis; 0 if no whole number of them."""
+    """The number of frames of `shape` along the first axis of a tensor of shape `given`; 0 if not a whole number."""
     if not shape or len(shape) != len(given) or shape[1:] != given[1:] or not shape[0] or given[0] % shape[0]:
         return 0
     return given[0] // shape[0]
 
 
 def _in_all(first: Tensor, *others: Tensor) -> Tensor:
+    """A tensor of all layouts: axes whose sizes differ are open."""
     differ = {axis for axis, size in enumerate(first.shape) if any(other.shape[axis] != size for other in others)}
     return msgspec.structs.replace(
         first, open_axes=tuple(sorted(differ.union(first.open_axes, *(other.open_axes for other in others))))
@@ -155,7 +159,7 @@ def arrange(headers: Sequence[DescribedTensor], signature: Signature) -> tuple[i
 
 
 def check_outputs(names: Sequence[str], signature: Signature) -> tuple[str, ...]:
-    """Return `names`, if each is an output's and none is there twice. Raises `InvalidArgument`."""
+    """Return `names`. Raises `InvalidArgument` unless each is the name of an output and none is repeated."""
     for i, name in enumerate(names):
         if name not in signature.output_names:
             expected = _names(signature.output_names)

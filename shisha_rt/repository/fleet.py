@@ -1,6 +1,6 @@
-"""The daemons of several models: started, taken over, watched and started again, on the places that the dealer deals.
+"""The daemons of several models: start, take over, watch and restart them, on the places that the dealer deals.
 
-If the host process dies its daemons go on. The next host process at the same address takes them over.
+If the host process dies, its daemons go on serving. The next host process at the same address takes them over.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ log = logging.getLogger(__name__)
 
 ENDS_WITHIN_S: Final = 40.0
 _MOST_FAILURES: Final = 5
-"""A model is given up after so many deaths of its daemon in a row without serving for `_SERVED_S` in between."""
+"""A model is given up after this many deaths of its daemon in a row, without serving for `_SERVED_S` in between."""
 _SERVED_S: Final = 10.0
 _FIRST_DELAY_S: Final = 0.5
 _LEAST_APART_S: Final = 0.1
-"""Between two looks at a load. What a daemon that stood still for a while was asked meanwhile it answers at once."""
+"""A load is not derived from two reports closer than this: a daemon that stood still answers several at once."""
 _OUT: Final = PlacePhase.OUT.name.lower()
 """State, in a daemon's status, of a place that has no worker and gets none."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenLoad:
-    """A daemon's load as reported at `at_s`: seconds of computing and number of frames refused, since it began."""
+    """What a daemon reported at `at_s`: seconds of computing, and number of frames refused, since it began."""
 
     at_s: float
     busy_s: float
@@ -49,14 +49,18 @@ class SeenLoad:
 
 @dataclass(slots=True, eq=False)
 class ServedModel:
-    """`daemon`: requests go to it; `coming`: a different version's daemon, which takes over once it serves.
+    """A model, its daemons, and what they have reported.
 
-    `leaving`: replaced daemons, and since when nothing has been in flight there (inf: something is, or that is unknown;
-    -inf: the daemon is being ended). `previous`: the version before's. `shadow`: how many frames `coming` computes
-    beside `daemon` before it takes over; `shadowed`: the result. `then`: called at the end of loading with what went
-    wrong, or None if the model serves. `is_unloaded`: it has no daemon, and gets none; `failed`: because it was given
-    up, and no answer to a load has said so. `kept`: what the entry is again if a client cannot load it; None: the model
-    is forgotten then.
+    - `daemon`: where requests go; `coming`: the daemon of another version, which takes over once it serves; `previous`:
+      the daemon of the version before.
+    - `leaving`: replaced daemons, each with the time since which it has had nothing in flight (inf: it has something,
+      or that is unknown; -inf: it is being ended).
+    - `shadow`: how many frames `coming` computes beside `daemon` before it takes over; `shadowed`: the result.
+    - `then`: called when loading ends, with what went wrong, or None if the model serves.
+    - `is_unloaded`: the model has no daemon and gets none; `failed`: as it was given up, which no client was told.
+    - `kept`: the entry to go back to if a load fails; None: the model is then forgotten.
+    - `reason`: why the model does not serve; `again_at_s`: when its daemon is to be started again, inf if not.
+    - `said`, `statistics`: what the daemon answered last to `status` and `model_statistics`.
     """
 
     entry: ModelEntry
@@ -85,7 +89,7 @@ class ServedModel:
 
     @property
     def ready(self) -> bool:
-        """Whether a request would be computed now: the daemon answers, and has said that its plan can run."""
+        """Whether a request would be computed now: the daemon answers, and its last status says that it can run."""
         serving = self.serving
         return serving is not None and not serving.is_silent and bool(self.said.get("ready", True))
 
@@ -103,7 +107,7 @@ class ServedModel:
         return [daemon for daemon in (self.daemon, self.coming, *self.leaving) if daemon is not None]
 
     def forget_daemon(self) -> None:
-        """Forget what the daemon has said, as it serves no more."""
+        """Forget what the daemon has reported: it does not serve any more."""
         self.said, self.statistics, self.seen = {}, (), None
 
     def tell(self, trouble: str | None) -> None:
@@ -114,10 +118,9 @@ class ServedModel:
 
 
 class Fleet:
-    """`models`: by name, those that are unloaded, too.
+    """`models`: by name, including unloaded ones. `start`: options for starting daemons. `stopping`: start no more.
 
-    `changed`: called when a model comes, is loaded or unloaded, or another version serves.
-    `start`: as the daemons are to be started. `stopping`: no daemon is started any more.
+    `changed`: called when a model is added, loaded or unloaded, or another version of it serves.
     """
 
     def __init__(self, share: HostShare, home: Home, start: StartOptions, changed: Callable[[], None]) -> None:
@@ -127,7 +130,7 @@ class Fleet:
         self.stopping = False
         self._share = share
         self._home = home
-        self._as_asked = start
+        self._start_options = start
         self._changed = changed
         self._dealer = de.Dealer([*self._allowed])
         self._not_moved: list[de.NotMoved] = []
@@ -141,13 +144,13 @@ class Fleet:
 
     @property
     def shared(self) -> Mapping[str, list[str]]:
-        """The places that several models have, with the names of these."""
+        """The places that several models share, each with the names of these models."""
         return self._dealer.shared
 
     # --- daemons ----------------------------------------------------------------------------------------------
 
     def begin(self, entries: Sequence[ModelEntry]) -> None:
-        """Take over the daemons that a host process that died has left, as far as they fit, and start the others."""
+        """Take over daemons that a dead host process has left, if one fits the model's entry; start all others."""
         left = list(left_daemons(self._home.folder))
         self._numbers = itertools.count(1 + max((record.number for record in left), default=0))
         for entry in entries:
@@ -161,17 +164,18 @@ class Fleet:
                 self.deal(de.ModelCame(served.entry.name, served.entry.terms))
 
     def _adopt(self, served: ServedModel, record: Any) -> bool:
-        """Adopt the daemon of this record, which a host process that died has left; False if it has ended."""
+        """Take over the daemon of this record, left by a dead host process; False if it has ended."""
         daemon = ModelDaemon(served.entry, record.number, self._home)
         try:
             daemon.adopt(record)
         except OSError:
             return False
         served.daemon = daemon
-        daemon.ask("status", lambda said: self._found(served, daemon, said))
+        daemon.ask("status", lambda said: self._adopted(served, daemon, said))
         return True
 
-    def _found(self, served: ServedModel, daemon: ModelDaemon, said: Fields) -> None:
+    def _adopted(self, served: ServedModel, daemon: ModelDaemon, said: Fields) -> None:
+        """Tell the dealer the places of a daemon that was taken over; end the daemon if the machine has others now."""
         if "status" not in said:
             return  # it has just ended
         known = {place["name"]: tuple(place["cores"]) for place in said["status"]["places"]}
@@ -192,7 +196,7 @@ class Fleet:
                 served.again_at_s = math.inf
                 if name in self._dealer.models:
                     self._start(served, tuple(self.places_of(name)))
-                else:  # a daemon that was taken over, and ended before it had told its places
+                else:  # its daemon was taken over, but ended before it reported its places
                     self.deal(de.ModelCame(name, served.entry.terms))
             if served.serving is not None and now_s > served.ready_s + _SERVED_S:
                 served.failures = 0
@@ -208,13 +212,13 @@ class Fleet:
             self._put_off(served, "no process could be started for it", time.monotonic())
 
     def started(self, entry: ModelEntry, places: tuple[str, ...]) -> ModelDaemon | None:
-        """A new daemon on these places, which is being started; None if no process could be started."""
+        """Start a daemon on these places; None if no process could be started."""
         spare = frozenset(place.name for place in self.machine.places) - {*places}
         daemon = ModelDaemon(entry, next(self._numbers), self._home)
         machine: Machine = replace(self.machine, spare=spare)
         leases = None if self._share.leases.fault else self._share.leases.folder
         try:
-            daemon.start(machine, leases, self._as_asked)
+            daemon.start(machine, leases, self._start_options)
         except OSError as error:
             log.warning("%s: %s", entry.name, error)
             return None
@@ -237,7 +241,7 @@ class Fleet:
         self._changed()
 
     def ended(self, served: ServedModel, ended: DaemonEnded, now_s: float) -> None:
-        """Note that the model's daemon has ended; it is started again after a delay, unless that is of no use."""
+        """Note that the model's daemon has ended. Start it again after a delay, unless it refused to start at all."""
         served.daemon = None
         if not served.is_unloaded and not self.stopping:
             served.failures = _MOST_FAILURES if ended.refused else served.failures
@@ -276,12 +280,12 @@ class Fleet:
         return [] if dealt is None else sorted(dealt.has)
 
     def staying_places(self, model: str) -> tuple[str, ...]:
-        """Those that are not being released."""
+        """Names of the places that are dealt to a model and not being released."""
         dealt = self._dealer.models[model]
         return tuple(sorted(dealt.has - dealt.releasing))
 
     def look_at_host(self, now_s: float, processes: Callable[[], tuple[Iterable[int], Iterable[int]]]) -> None:
-        """Called periodically: have models leave the places that the host does not allow any more, and deal new ones.
+        """Called periodically: take places from models if the host does not allow them any more, and deal new ones.
 
         `processes`: as for `HostShare.look`.
         """
@@ -294,7 +298,7 @@ class Fleet:
             self.deal(de.PlacesAllowed(tuple(self._allowed)))
 
     def _is_in_use(self, place: str) -> bool:
-        """Whether a daemon has the place, or may have it: one that has been replaced, or is to take over."""
+        """Whether a daemon has the place, or may have it, as daemons that were replaced or are to take over may."""
         others = any(served.leaving or served.coming is not None for served in self.models.values())
         return others or any(place in dealt.all for dealt in self._dealer.models.values())
 
@@ -308,7 +312,7 @@ class Fleet:
     def _heard(self, served: ServedModel, daemon: ModelDaemon, said: Fields) -> None:
         """Derive a daemon's load from its status, and report it to the dealer."""
         if "status" not in said or daemon is not served.serving or served.entry.name not in self._dealer.models:
-            return  # it has just ended, another has taken over from it, or it is not to be taken over
+            return  # the daemon has just ended, was replaced, or was not taken over
         served.said = status = said["status"]
         frames = status["frames"]
         seen = SeenLoad(time.monotonic(), frames["busy_s"], frames["answered"].get(Code.RESOURCE_EXHAUSTED.value, 0))
@@ -324,7 +328,7 @@ class Fleet:
         self._tell_crowded(daemon)
 
     def _tell_crowded(self, daemon: ModelDaemon) -> None:
-        """Report where other models compute too, so that the tuner does not mistake that for a slow machine."""
+        """Tell the daemon on which places other models compute too, lest its tuner take the machine for slow."""
         crowded = self._dealer.crowded(daemon.entry.name)
         if daemon.ready and crowded != daemon.crowded:
             daemon.crowded = crowded
@@ -350,14 +354,14 @@ class Fleet:
     def _move(self, model: str, place: str, done: de.PlaceTaken | de.PlaceGivenBack) -> None:
         served, taken = self.models[model], isinstance(done, de.PlaceTaken)
         daemon = None if served.coming is not None else served.serving
-        if daemon is None:  # it is not there, or is about to be another
+        if daemon is None:  # there is none, or another is about to take over
             self._not_moved.append(de.NotMoved(model, place))
             return
 
         def then(said: Fields) -> None:
             dealt = self._dealer.models.get(model)
             if dealt is None or place not in (dealt.taking if taken else dealt.releasing):
-                return  # the move has been ended meanwhile
+                return  # `end_moves` has ended the move meanwhile
             if refusal(said) is not None or said.get("state") != ("up" if taken else "down"):
                 self._not_moved.append(de.NotMoved(model, place))  # it may be tried again, but not at once
                 return
@@ -368,7 +372,7 @@ class Fleet:
         daemon.ask("place_set", then, place=place, **({"up": True} if taken else {"down": True}))
 
     def end_moves(self, model: str) -> None:
-        """The daemon that was to move places is gone, or is about to be replaced by one on the places that stay."""
+        """End the moves of a daemon that is gone, or about to be replaced by a daemon on the places that stay."""
         dealt = self._dealer.models.get(model)
         if dealt is not None:
             for place in sorted(dealt.taking):
@@ -377,8 +381,8 @@ class Fleet:
                 self.deal(de.PlaceGivenBack(model, place))
 
     def _compare_places(self, daemon: ModelDaemon, status: Fields) -> None:
-        """Tell the dealer which places the daemon has given up, or has again. Have the daemon give up others that the
-        dealer has not dealt to it, as after a move that has been ended.
+        """Tell the dealer which places the daemon has given up, or has again. Take down places that the daemon has and
+        the dealer has not dealt to it, as after a move that `end_moves` has ended.
         """
         model = daemon.entry.name
         dealt = self._dealer.models[model]

@@ -33,16 +33,16 @@ from shisha_rt.protocol.request import RequestRoute, read_operation, read_route
 LIMITS: Final = Limits()
 """Limits of messages, whichever model they are for."""
 _HELD_BYTES: Final = 96 << 20
-"""Most bytes of one client's requests that are held for one daemon: while its socket accepts no more, or until the old
-one has answered what it has.
+"""The most bytes of a client's requests that are held for a daemon: while the daemon's socket accepts no more, or until
+the daemon that it replaces has answered that client's requests.
 """
 _ANSWERS_PER_TURN: Final = 32
 _PUSH_S_PER_LINE: Final = 1e-4
-"""Time between attempts to send what is held, for each line that holds any; an attempt takes a twentieth of it."""
+"""Pause between attempts to send what is held, per line that holds something; an attempt takes a twentieth of it."""
 _UNUSED_S: Final = 600.0
 _LOOK_S: Final = 10.0
 _MOST_LINES: Final = 768
-"""Of clients that have gone, too, as nothing tells of that. A ZeroMQ context has 1,023 sockets."""
+"""These include lines of clients that have gone, which the front cannot see. A ZeroMQ context has 1,023 sockets."""
 _SPARE_DESCRIPTORS: Final = 32
 
 
@@ -65,7 +65,7 @@ class Line:
 
 
 class Front(PublicSocket):
-    """`leads`: returns the endpoint of a model's present daemon; raises `ShishaError` if there is none."""
+    """`endpoint_of`: returns the endpoint of a model's present daemon; raises `ShishaError` if there is none."""
 
     def __init__(
         self,
@@ -74,11 +74,11 @@ class Front(PublicSocket):
         count: Callable[[str], None],
         security: Security | None,
         poller: Poller,
-        leads: Callable[[str], str],
+        endpoint_of: Callable[[str], str],
     ) -> None:
         self._context = context
         self._poller = poller
-        self._leads = leads
+        self._endpoint_of = endpoint_of
         self._lines: dict[tuple[Hashable, str], Line] = {}
         self._holding: set[Line] = set()  # lines with something held
         self._look_s = self._push_s = 0.0
@@ -107,14 +107,10 @@ class Front(PublicSocket):
             self.refuse(message, error)
 
     def _forward(self, message: Message, route: RequestRoute, model: str, now_s: float) -> None:
-        endpoint, line = self._leads(model), self._lines.get((message.client, model))
+        endpoint, line = self._endpoint_of(model), self._lines.get((message.client, model))
         if line is not None and line.endpoint != endpoint:
-            if line.in_flight and _is_for(line, message, route):
-                self._send(line, route, message)
-                return
             if line.in_flight:
-                self._hold(line, sum(map(len, message.payload)))
-                line.after.append((message, route))
+                self._forward_later(line, message, route)
                 return
             self._end(line)
             line = None
@@ -125,6 +121,14 @@ class Front(PublicSocket):
             raise error_for(Error.ID_IN_USE, reason)
         line.used_s = now_s
         self._send(line, route, message)
+
+    def _forward_later(self, line: Line, message: Message, route: RequestRoute) -> None:
+        """Hold a request until the replaced daemon of the line has answered. A cancel of a frame there is sent now."""
+        if _is_for(line, message, route):
+            self._send(line, route, message)
+        else:
+            self._hold(line, sum(map(len, message.payload)))
+            line.after.append((message, route))
 
     def _send(self, line: Line, route: RequestRoute, message: Message) -> None:
         if line.held or not _sent(line, message.payload):
@@ -150,7 +154,7 @@ class Front(PublicSocket):
         socket.setsockopt(zmq.RCVHWM, queued_messages(self.limits.max_message_bytes))
         socket.connect(endpoint)
         line = self._lines[client, model] = Line(client, model, endpoint, socket, now_s)
-        self._poller.watch_socket(socket, lambda: self._return(line))
+        self._poller.watch_socket(socket, lambda: self._pass_answers(line))
         return line
 
     def _make_room(self) -> None:
@@ -161,10 +165,10 @@ class Front(PublicSocket):
         if unused:
             self._end(min(unused, key=lambda line: line.used_s))
         elif len(self._lines) >= _MOST_LINES:
-            had = f"requests of {len(self._lines)} clients are forwarded: as many as can be"
-            raise error_for(Error.TOO_MANY_CALLERS, had)
+            reason = f"requests of {len(self._lines)} clients are forwarded: as many as can be"
+            raise error_for(Error.TOO_MANY_CALLERS, reason)
 
-    def _return(self, line: Line) -> Iterator[object]:
+    def _pass_answers(self, line: Line) -> Iterator[object]:
         """Pass a daemon's answers on to their client, then send what was held."""
         for _ in range(_ANSWERS_PER_TURN):
             try:
@@ -172,7 +176,7 @@ class Front(PublicSocket):
             except zmq.Again:
                 break
             parts = [frame.buffer for frame in frames]
-            with contextlib.suppress(Exception):  # our own daemon keeps to the protocol; drop whatever does not
+            with contextlib.suppress(Exception):  # our own daemon follows the protocol; drop all that does not
                 request_id = decode_head(parts[0]).id or ""
                 envelope = line.in_flight.pop(request_id, None)
                 if envelope is not None:
@@ -197,13 +201,13 @@ class Front(PublicSocket):
             self._holding.discard(line)
 
     def _go_on(self, line: Line) -> None:
-        """Close a line whose daemon has answered everything, and forward what waited for that to the new daemon."""
+        """Close a line whose daemon has answered everything, and forward to the new daemon what has waited for that."""
         self._end(line)
         for message, route in line.after:
             self.forward(message, route, line.model, line.used_s)
 
     def daemon_gone(self, endpoint: str, reason: str) -> None:
-        """Answer each request in flight at a daemon that has ended with an error, and close its lines."""
+        """Answer with an error each request that a daemon had in flight when it ended, and close its lines."""
         for line in [line for line in self._lines.values() if line.endpoint == endpoint]:
             for request_id, envelope in line.in_flight.items():
                 error = error_for(Error.MODEL_GONE, reason, request_id)

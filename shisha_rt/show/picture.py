@@ -14,7 +14,7 @@ from itertools import accumulate, chain, cycle, islice, repeat
 from string import ascii_lowercase
 from typing import Final
 
-from shisha_rt.model.spans import layers_in_words
+from shisha_rt.model.spans import layers_in_words, runs_of
 from shisha_rt.plan.engine import DEFAULT_ENGINE
 from shisha_rt.plan.plan import Stage, Team, behind, team_name
 
@@ -102,13 +102,10 @@ def teams_in_words(teams: Sequence[Team]) -> str:
 
 def after_in_words(after: Sequence[int]) -> str:
     """`after 0, 2`, `after 1-3, 5`; `input` for a stage that needs nothing else."""
-    runs: list[list[int]] = []
-    for number in sorted(after):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    numbers = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+    numbers = ", ".join(
+        f"{first}-{last}" if last - first > 1 else ", ".join(map(str, range(first, last + 1)))
+        for first, last in runs_of(sorted(after))
+    )
     return f"after {numbers}" if numbers else "input"
 
 

@@ -1,6 +1,6 @@
 """A systemd unit for `serve`, as text. Pure.
 
-The unit forbids everything without which the daemon was seen to run; docs/install.md says what stays allowed and why.
+The unit forbids everything that the daemon does not need to run; docs/install.md says what stays allowed and why.
 """
 
 from __future__ import annotations
@@ -49,12 +49,13 @@ _CLOSED_TO_A_SYSTEM_SERVICE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """`command`: with absolute paths. `user`: who runs it; None: a dynamic user of systemd's.
+    """`about`: for the unit's description. `command`: with absolute paths; `made_by`: the command that makes the unit.
+    `user`: who runs the daemon; None: a dynamic user, made by systemd.
 
     `sockets`: UNIX sockets that the daemon listens at. `generates_code`: an engine writes machine code as it runs.
-    `reads_again`: the daemon reads files again on SIGHUP; else SIGHUP ends it. `for_user`: for a user's own
-    service manager instead of the host's. `leases`: folder of core leases, which other daemons write to as well.
-    `reads`: programs and files that it needs.
+    `reads_again`: the daemon reads files again on SIGHUP; else SIGHUP ends it. `for_user`: for a user's own service
+    manager instead of the host's. `leases`: folder of core leases, which other daemons write to as well. `reads`: files
+    that the daemon reads, and programs that it runs.
     """
 
     name: str
@@ -130,10 +131,10 @@ class Unit:
         """
         if self.for_user or self.leases is None:
             return []
-        made = _command(["/bin/mkdir", "-p", "-m", "1777", str(self.leases)])
+        mkdir = _command(["/bin/mkdir", "-p", "-m", "1777", str(self.leases)])
         return [
             "# Folders below /run are gone after a reboot; this one is for daemons of all users",
-            f"ExecStartPre=+{made}",
+            f"ExecStartPre=+{mkdir}",
         ]
 
     def _identity(self) -> list[str]:

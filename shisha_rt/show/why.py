@@ -1,4 +1,4 @@
-"""What a frame waited for, in words: for `status --why` and the page."""
+"""What took a frame's time, in words: for `status --why` and the page."""
 
 from __future__ import annotations
 
@@ -65,4 +65,4 @@ _WORDS: Final = {
     "copy_out": ("copying its outputs", "its outputs were copied out"),
     "order": ("waiting for earlier frames of its stream", "waiting for earlier frames of its stream"),
 }
-"""By what a step is: what most of a frame's time went to, and a line."""
+"""For each kind of step: what the headline says if the step took longest, and the step's own line."""

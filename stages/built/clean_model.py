@@ -34,10 +34,10 @@ from stages.engines.session import Ends
 
 @dataclass(frozen=True, eq=False)
 class CleanModel:
-    """A graph as a model, mostly a cleaned one as `Model.save` left it.
+    """A graph and its ONNX model, usually the cleaned model that `Model.save` wrote.
 
-    `proto`: its nodes and weights, large ones in files of `folder`, in which are also its scales (`scales_file`), if it
-    has any. `partial`: tensors that are partial sums, to be added to other shards'.
+    `proto`: the nodes and weights; large weights are in files of `folder`, as are the scales for int8, if any
+    (`scales_file`). `partial`: tensors that are partial sums, to be added to other shards'.
     """
 
     folder: Path
@@ -57,7 +57,7 @@ class CleanModel:
         return {constant.name: constant for constant in self.proto.graph.initializer}
 
     def of_frames(self, count: int) -> CleanModel:
-        """The same for batches of `count` frames; right only if the operators keep frames apart (`model.batches`)."""
+        """The model for batches of `count` frames. The operators must keep frames apart (`model/batches.py`)."""
         followed = follow_batch(self.graph, integers_of(self.proto.graph))
         proto = deepcopy(self.proto)
         shapes = {name: tensor.shape for name, tensor in self.graph.tensors.items()}
@@ -86,9 +86,9 @@ class CleanModel:
         return read_scales(self.folder, self.scales_file) or {}
 
     def cut(self, segment: Segment) -> onnx.ModelProto:
-        """The segment's operators, from its inputs to its outputs; large weights are external data in `folder`.
+        """The segment as a model; large weights are external data in `folder`.
 
-        A tensor whose shape depends on the data has no shape there.
+        An input or output whose shape depends on the data has no shape.
         """
         nodes = self.proto.graph.node[segment.first : segment.last + 1]
         read = dict.fromkeys(name for node in nodes for name in reads(node))
@@ -120,23 +120,23 @@ class CleanModel:
         return replace(self, graph=graph, proto=self.model_of(onnx.GraphProto(node=nodes, initializer=weights)))
 
     def model_of(self, graph: onnx.GraphProto) -> onnx.ModelProto:
-        """A model of this one's versions."""
+        """`graph` as a model of the same IR and opset versions."""
         return onnx.ModelProto(ir_version=self.proto.ir_version, opset_import=self.proto.opset_import, graph=graph)
 
     def with_weights(self, cut: onnx.ModelProto) -> onnx.ModelProto:
         """The cut with all weights embedded. Serialising it fails beyond 2 GiB, protobuf's limit."""
-        embedding = deepcopy(cut)
-        for constant in embedding.graph.initializer:
+        embedded = deepcopy(cut)
+        for constant in embedded.graph.initializer:
             if constant.data_location == onnx.TensorProto.EXTERNAL:
                 constant.CopyFrom(numpy_helper.from_array(self.array(constant.name), constant.name))
-        return embedding
+        return embedded
 
     def weight_bytes(self, segment: Segment) -> int:
         """Bytes of all constants that the segment reads, each counted once."""
         return weight_bytes(self.graph, segment.first, segment.last)
 
     def array(self, name: str) -> npt.NDArray[Any]:
-        """A constant's values, read-only; mapped if external: the library would read the whole file."""
+        """A constant's values, read-only. External values are mapped, as `onnx` would read their whole file."""
         constant = self.constants[name]
         if constant.data_location != onnx.TensorProto.EXTERNAL:
             return numpy_helper.to_array(constant)
@@ -147,9 +147,8 @@ class CleanModel:
 
 
 def value_info(tensor: Tensor, shape: Sequence[int | str] | None = None) -> onnx.ValueInfoProto:
-    """The tensor's description, of its own shape or another, or of none if its shape depends on the data.
-
-    An engine would warn each time that it meets a different shape from the described one.
+    """The tensor's description, with `shape` or else its own; without any if its own depends on the data: an engine
+    would warn of each tensor whose shape differs from the description.
     """
     element = helper.np_dtype_to_tensor_dtype(NUMPY_OF[tensor.datatype])
     own_shape = None if tensor.open_axes else tensor.shape

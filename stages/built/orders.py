@@ -45,9 +45,9 @@ class CompiledStages:
         segments = [shape.segment(order.work, threads) for shape in self._shapes]
 
         def together() -> Iterator[Together]:
-            for shape, segment in zip(self._shapes, segments, strict=True):
-                many = shape.segment_of_many(order.work, threads)
-                yield Together(segment, shape.batch_axes, dict.fromkeys(range(2, order.batch + 1), many))
+            for shape, index, segment in zip(self._shapes, self._indexes, segments, strict=True):
+                many = shape.segment(order.work, threads, index.batch_axes)
+                yield Together(segment, index.batch_axes, dict.fromkeys(range(2, order.batch + 1), many))
 
         return BuiltStage(segments) if order.batch == 1 else batched_stage(segments, together)
 

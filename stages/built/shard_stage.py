@@ -1,7 +1,7 @@
 """A stage that has a shard of a layer, or joins shards: it computes on slices of the tensors in a slot.
 
-A contiguous slice is bound in place, so that shards of channels are put together without a copy. Any other slice (rows
-of several channels; several images) is copied to or from memory of the stage's own.
+A contiguous slice is bound in place, so that shards of channels need no copy to be joined. Any other slice (rows of
+several channels; several images) is copied to or from a buffer of the stage.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stages.engines.session import Array, Bound, CpuClock, EngineSession
 
 
 class ShardStage(EngineSession):
-    """A session on pieces of tensors: `reads` and `makes`, each under the name that it has in `inner`.
+    """A session, `inner`, whose inputs and outputs are pieces of tensors: `reads` and `makes`.
 
     `block`: channels in a block of a tensor in the blocked format.
     """
@@ -36,41 +36,42 @@ class ShardStage(EngineSession):
         return self._inner.apart()
 
     def bind(self, arrays: Mapping[str, Array]) -> Bound:
-        """Bind the whole tensors that it has pieces of, by name."""
+        """Bind the stage. `arrays`: the whole tensors of which it reads or makes pieces, by name."""
         pieces: dict[str, Array] = {}
-        before = [copy for piece in self._reads for copy in self._place(pieces, arrays[piece.name], piece)]
-        after = [(to, here) for piece in self._makes for here, to in self._place(pieces, arrays[piece.name], piece)]
+        copies_in = [copy for piece in self._reads for copy in self._bind_piece(pieces, arrays[piece.name], piece)]
+        copies_out = [copy for piece in self._makes for copy in self._bind_piece(pieces, arrays[piece.name], piece)]
         inner = self._inner.bind(pieces)
 
         def compute(cpu_clock: CpuClock) -> tuple[float, ...]:
-            for to, here in before:
-                to[...] = here
+            for own, whole in copies_in:
+                own[...] = whole
             seconds = inner(cpu_clock)
-            for to, here in after:
-                to[...] = here
+            for own, whole in copies_out:
+                whole[...] = own
             return seconds
 
         return compute
 
-    def _place(self, pieces: dict[str, Array], room: Array, piece: Excerpt) -> list[tuple[Array, Array]]:
-        """Add to `pieces` what `inner` binds for `piece`; return (own array, view of `room`) if it is copied."""
-        part_room = piece_of(room, piece)
-        if part_room.flags.c_contiguous:
-            pieces[piece.name] = part_room
+    def _bind_piece(self, pieces: dict[str, Array], whole: Array, piece: Excerpt) -> list[tuple[Array, Array]]:
+        """Add to `pieces` the array that `inner` binds for `piece`. If the piece has to be copied, that is a buffer of
+        the stage's own, returned with the view of `whole` that it is a copy of.
+        """
+        view = piece_of(whole, piece)
+        if view.flags.c_contiguous:
+            pieces[piece.name] = view
             return []
-        own = self._own.setdefault(piece.name, np.empty(part_room.shape, part_room.dtype))
+        own = self._own.setdefault(piece.name, np.empty(view.shape, view.dtype))
         pieces[piece.name] = own
         if piece.blocked:
-            return [(_unfolded(own, self._block), _unfolded_piece(room, piece, self._block))]
-        return [(own, part_room)]
+            return [(_unfolded(own, self._block), _unfolded_piece(whole, piece, self._block))]
+        return [(own, view)]
 
 
 def piece_of(array: Array, piece: Excerpt) -> Array:
-    """A view of the piece. Of a blocked tensor the shape is always right, the bytes only if the view is contiguous."""
+    """A view of the piece. The view of a blocked tensor has the piece's shape, and its bytes only if contiguous."""
     if piece.slice is None:
         return array
-    whole = (slice(None),) * piece.slice.axis
-    return array[(*whole, slice(piece.slice.first, piece.slice.end))]
+    return array[(*(slice(None),) * piece.slice.axis, slice(piece.slice.first, piece.slice.end))]
 
 
 def _unfolded(array: Array, block: int) -> Array:

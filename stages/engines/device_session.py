@@ -1,9 +1,9 @@
-"""Builds a segment of the cleaned model as a session of its device's engine, in the device's precision.
+"""Segments of the cleaned model as sessions of their device's engine, in the device's precision.
 
-In fp32 the engine optimises the segment for itself. In bf16 on ONNX Runtime nodes that round every value are added, as
-its own kernels compute in float32. In int8 the segment computes integers, and is not optimised. Unlike a segment of the
-engine's own graph of the model, such a session has private copies of its weights, in the form that its kernels need; in
-exchange it may begin and end anywhere.
+In fp32 the engine optimises each segment by itself. In bf16 on ONNX Runtime, whose kernels compute in float32, nodes
+are added that round every value. In int8 a segment computes integers, and is not optimised. Unlike a segment of the
+engine's own graph of the model, such a segment may begin and end anywhere; but its session has private copies of its
+weights, in the form that the engine's kernels need.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stages.engines.session import ONE_THREAD, EngineSession, Threads
 
 
 def build_session(model: CleanModel, segment: Segment, device: Device, threads: Threads = ONE_THREAD) -> EngineSession:
-    """A session of the segment on these threads, which inherit the niceness of the one that builds and first runs it.
+    """A session of the segment on `threads`, which inherit the niceness of the thread that builds and first runs it.
 
     Raises Failure if the device's engine is not installed or the processor does not have the precision, and ValueError
     for an operator that cannot be computed in the device's precision.
@@ -45,16 +45,16 @@ def build_session(model: CleanModel, segment: Segment, device: Device, threads: 
 
 
 def device_model(model: CleanModel, segment: Segment, device: Device) -> onnx.ModelProto:
-    """The model of that session, with its weights embedded, to be run elsewhere. Raises ValueError as above.
+    """The model that `build_session` opens, with its weights embedded, to be run elsewhere.
 
-    Serialising it fails beyond 2 GiB, protobuf's limit.
+    Serialising the model fails beyond 2 GiB, protobuf's limit. Raises ValueError as `build_session` does.
     """
     cut = model.cut(segment) if _is_openvino(device) else _ort_model(model, segment, device.precision)
     return model.with_weights(cut)
 
 
 def _ort_model(model: CleanModel, segment: Segment, precision: Precision) -> onnx.ModelProto:
-    """The model of a session of ONNX Runtime. In fp32 its weights may be in the model's folder."""
+    """The model that ONNX Runtime opens. In fp32 large weights stay in files of the model's folder."""
     cut = model.cut(segment)
     if precision == "fp32":
         return cut
@@ -69,10 +69,10 @@ def _is_openvino(device: Device) -> bool:
 
 
 def load_engines(engines: Iterable[EngineName]) -> None:
-    """Load engines; to be called before the process is pinned.
+    """Load engines. Call this before the process is pinned: OpenVINO has at most as many threads as there are usable
+    cores when it is loaded.
 
-    OpenVINO's threads are limited to the number of cores that are usable at that moment. An engine that is not
-    installed is reported later, when it is to build a session.
+    Ignores an engine that is not installed; `build_session` raises Failure for it.
     """
     if any(map(is_openvino, engines)):
         with contextlib.suppress(Failure):

@@ -31,9 +31,9 @@ def untimed() -> float:
 class Threads:
     """The `count` threads that an engine computes with, of which one is the caller's.
 
-    `cores`: for all threads, the caller's first; none: the other threads run wherever the process may when they are
-    started. They inherit the niceness of the thread that starts them. `spin`: threads without work busy-wait for a
-    while before they sleep, as ONNX Runtime's can.
+    `cores`: a core for each thread, the caller's first; if empty, the other threads may run on the cores that the
+    process may use when they are started. Threads inherit the niceness of the thread that starts them. `spin`: threads
+    without work busy-wait for a while before they sleep, as ONNX Runtime's can.
     """
 
     count: int = 1

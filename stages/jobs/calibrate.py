@@ -102,7 +102,7 @@ def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrat
             segments = [model.segment((span,), threads) for span in job.spans]
             timers = [Timer(segment.on_slot(arena, _SLOT), segment.frame_bytes, cpu_clock) for segment in segments]
         else:
-            segments = [model.segment_of_many((span,), threads) for span in job.spans]
+            segments = [model.segment((span,), threads, index.batch_axes) for span in job.spans]
             timers = [_timer_of_many(segment, arena, job.frames, cpu_clock) for segment in segments]
         before = cpu_use(job)
         given_up = not run_rounds([timer.run for timer in timers], job, tell, Waiting() if job.undisturbed else None)

@@ -108,7 +108,8 @@ class _Shape:
             whole = segment = model.segment(work, threads)
 
             def together() -> Together:
-                return Together(segment, index.batch_axes, {asked.job.batch: model.segment_of_many(work, threads)})
+                many = model.segment(work, threads, index.batch_axes)
+                return Together(segment, index.batch_axes, {asked.job.batch: many})
         else:
             whole = network = WholeOnOpenVino(model_folder, index, threads, 0, asked.engine)
 

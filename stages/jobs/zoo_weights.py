@@ -1,9 +1,9 @@
 """Give a zoo network weights that make its answers depend on its input: `python -m stages.jobs.zoo_weights DST < SRC`.
 
-Random weights alone prove nothing: with He's scale alone ResNet-50, ShuffleNet and DenseNet-121 give (nearly) the same
-answer to any input. So the network runs once, operator by operator, on one seeded input, and each operator's weights
-are set from its actual inputs and outputs, before the next one runs. Embeddings are normal with unit variance. The
-random generator is seeded with the file's name, so a network is the same wherever it is built.
+A test of answers needs more than random weights: with He's scale alone, ResNet-50, ShuffleNet and DenseNet-121 give
+(nearly) the same answer to any input. So the network runs once, operator by operator, on one seeded input, and each
+operator's weights are set from its actual inputs and outputs before the next one runs. Embeddings are normal with unit
+variance. The random generator is seeded with the file's name, so a network is the same wherever it is built.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PASS_A_FACTOR_ON: Final = frozenset(
     {"AveragePool", "Dropout", "Flatten", "GlobalAveragePool", "LeakyRelu", "MaxPool", "Relu", "Reshape"}
 )
 _MIN_STD: Final = 1e-6  # a channel without any variance is left as it is
-_IR_VERSION: Final = 8  # this package may be newer than the engine
+_IR_VERSION: Final = 8  # the `onnx` package's own may be too new for the engine
 
 
 def build(topology: onnx.ModelProto, target: Path) -> None:
@@ -54,8 +54,8 @@ def build(topology: onnx.ModelProto, target: Path) -> None:
 class _Calibration:
     """One pass over the operators, in order.
 
-    `weights`: the constants set so far; `values`: the run-time tensors that are still to be read; `heads`: the heavy
-    operators that make the outputs, by the tensor whose spread they determine: the output, or its logits.
+    `_weights`: the constants set so far; `_values`: the run-time tensors that are still to be read; `_heads`: the heavy
+    operator behind each output, by the tensor whose spread it determines (the output, or the logits before a Softmax).
     """
 
     def __init__(
@@ -90,10 +90,7 @@ class _Calibration:
         return self._weights
 
     def _find_heads(self, outputs: Iterable[str]) -> dict[str, onnx.NodeProto]:
-        """Find the heavy operators that make the outputs.
-
-        An output that is normalised, or a sum, keeps its spread and has no head.
-        """
+        """Find the heavy operators that make the outputs. An output that is normalised, or a sum, has none."""
         heads = {}
         for output in outputs:
             node = self._producers[output]
@@ -208,7 +205,7 @@ class _Calibration:
 def _patchwork(rng: np.random.Generator, shape: Sequence[int]) -> Array:
     """A (batch, channels, height, width) picture of zero mean and unit variance: tiles, each with its own noise level.
 
-    On noise alone the network would be blind to means, and a smooth picture would drive its answers to extremes.
+    Weights set on noise alone would make a network that ignores means, and on a smooth picture one of extreme answers.
     """
     *channels, height, width = shape
     tiles = (*channels, -(-height // _TILE), -(-width // _TILE))

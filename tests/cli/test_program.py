@@ -157,7 +157,7 @@ class TestWhatIsRefused:
         assert "no program of shisha-rt's" in run(*at, tmp_path / "mine.py").complaint_of(Error.WRONG_OPTION)
         assert (tmp_path / "mine.py").read_text() == "print('mine')\n"
         (tmp_path / "other.parts").mkdir()
-        assert "other.parts is there, and" in run(*at, tmp_path / "other.py").complaint_of(Error.WRONG_OPTION)
+        assert "other.parts exists without" in run(*at, tmp_path / "other.py").complaint_of(Error.WRONG_OPTION)
 
     @pytest.mark.parametrize(
         ("machine", "fault"),

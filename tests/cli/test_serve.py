@@ -212,9 +212,9 @@ class TestDaemonFile:
     @pytest.mark.parametrize(
         ("content", "expected"),
         [
-            (None, "No such file"),
-            (b"\xff\xfe", "it is not UTF-8 text"),
-            (b"x = [", "Invalid value"),
+            (None, "cannot be read ("),
+            (b"\xff\xfe", "not UTF-8 text"),
+            (b"x = [", "not TOML: Invalid value"),
             (b'model = "m.onnx"\nbogus = 1\n', "bogus = 1: unknown key"),
             (b"model = 3\n", "model = 3: expected text"),
             (b'machine = "demo"\n', "model"),

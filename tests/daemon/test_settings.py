@@ -69,7 +69,8 @@ def test_shipped_and_zoo_names_stay_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("model = ", "expected TOML"),
+        ("model = ", "not TOML"),
+        ("x = " + 100_000 * "[", "nested too deeply"),
         ("", "model is missing"),
         ("model = 3", "model = 3: expected text"),
         ('model = "a"\n[[shape]]\nx = [1, 0]', "shape[0].x[1] = 0"),
@@ -92,7 +93,7 @@ def test_a_missing_file_and_one_that_is_no_text(tmp_path: Path) -> None:
     with raised(BadInput, Error.UNREADABLE_FILE, match="No such file"):
         read_settings(tmp_path / "none.toml")
     (tmp_path / "daemon.toml").write_bytes(b"\xff\xfe")
-    with raised(BadInput, Error.UNREADABLE_FILE, match="not UTF-8"):
+    with raised(BadInput, Error.MALFORMED_FILE, match="not UTF-8"):
         read_settings(tmp_path / "daemon.toml")
 
 

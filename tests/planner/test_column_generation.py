@@ -21,7 +21,7 @@ from shisha_rt.planner.column_generation import SPACE, _near, wide_plan
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.linear import maximize
-from shisha_rt.planner.place_classes import Wide, wide_space
+from shisha_rt.planner.place_classes import ClassCosts, class_costs
 from shisha_rt.planner.prices import Route
 from tests.planner.evaluators import costs_of
 
@@ -64,9 +64,9 @@ def test_what_a_route_uses_is_summed_once(monkeypatch: pytest.MonkeyPatch) -> No
     """With all routes in each round, hundreds of rounds over dozens of classes took most of a planner's minute."""
     summed = []
 
-    def counted(wide: Wide, route: Route) -> Floats:
+    def counted(space: ClassCosts, route: Route) -> Floats:
         summed.append(route)
-        return used(wide, route)
+        return used(space, route)
 
     used = prices._use
     monkeypatch.setattr(prices, "_use", counted)
@@ -185,13 +185,13 @@ def on_hosts(places: int, bytes_per_s: float) -> Costs:
 
 
 def test_places_behind_links_are_busy_for_the_longest_of_three() -> None:
-    wide = wide_space(on_hosts(4, 1001.0))
-    assert sorted(place_class.count for place_class in wide.classes) == [1, 12]
-    remote = next(number for number, place_class in enumerate(wide.classes) if place_class.group is not None)
-    assert wide.seconds[remote][0, 3] == 3
-    assert wide.seconds[remote][2, 3] == pytest.approx(0.5 + 1000 / 1001)
-    assert wide.link_s[:, 0, 3].tolist() == [100 / 1001, 1]
-    assert wide.links.tolist() == [3, 3]
+    space = class_costs(on_hosts(4, 1001.0))
+    assert sorted(place_class.count for place_class in space.classes) == [1, 12]
+    remote = next(number for number, place_class in enumerate(space.classes) if place_class.group is not None)
+    assert space.seconds[remote][0, 3] == 3
+    assert space.seconds[remote][2, 3] == pytest.approx(0.5 + 1000 / 1001)
+    assert space.link_s[:, 0, 3].tolist() == [100 / 1001, 1]
+    assert space.links.tolist() == [3, 3]
 
 
 @pytest.mark.parametrize(("bytes_per_s", "most", "places"), [(1001.0, 3 + 1 / 3, 3), (500.5, 1.5 + 1 / 3, 2)])

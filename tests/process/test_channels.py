@@ -475,7 +475,7 @@ def test_a_large_message_that_cannot_be_taken_in_is_not_lost_in_silence(
     ours, other = ends
     other.send(bytes(40_000))
     no_more_descriptors()
-    with pytest.raises(ChannelBroken, match="it was cut"):
+    with pytest.raises(ChannelBroken, match="it was truncated"):
         list(ours.receive())
     assert not ours.open
 

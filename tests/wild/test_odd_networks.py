@@ -135,7 +135,7 @@ def check_together(compiled: Compiled, frames: Sequence[Arrays], work: Sequence[
     index = compiled.index
     if why_not_together(work, index.mixing, index.tied):
         return False
-    segment = OptimisedModel(compiled.engine_folder, index).segment_of_many(work)
+    segment = OptimisedModel(compiled.engine_folder, index).segment(work, axes=index.batch_axes)
     ends = segment.ends
 
     def run(inputs: Sequence[Arrays]) -> list[Arrays]:

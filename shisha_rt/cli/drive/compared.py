@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -113,11 +113,6 @@ class MeasuredSides:
     leased: tuple[int, ...] = ()
 
 
-class _Side(Protocol):
-    def rate_fps(self, seconds: float) -> float: ...
-    def latency_s(self, seconds: float) -> float: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A model's comparison with `options`. `path`: its file."""
@@ -166,7 +161,7 @@ class Comparison:
             daemon = _Daemon(client, frames, self)
             daemon.tune(self.options.tune, say)
             state = daemon.come_to_rest(say)
-            sides: dict[str, _Side] = {DAEMON: daemon}
+            sides: dict[str, _Daemon | _Engine] = {DAEMON: daemon}
             reasons: dict[str, str] = {}
             for engine, name in self.engines.items():
                 if engine.startswith(_OPENVINO) and importlib.util.find_spec(_OPENVINO) is None:
@@ -193,7 +188,7 @@ class Comparison:
         return read_cpu_use(self.cores, family(os.getpid()), time.monotonic())
 
     def _in_turns(
-        self, sides: Mapping[str, _Side], reasons: dict[str, str], say: Callable[[str], None]
+        self, sides: Mapping[str, _Daemon | _Engine], reasons: dict[str, str], say: Callable[[str], None]
     ) -> list[MeasuredSide]:
         """Measure the sides in turns. `reasons`: why sides cannot be measured; more may be added here."""
         rates_fps: dict[str, list[float]] = {name: [] for name in sides}

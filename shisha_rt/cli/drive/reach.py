@@ -10,14 +10,14 @@ from shisha_rt.client import Client, InvalidArgument, ShishaError
 from shisha_rt.errors import BadInput, Error, Failure
 
 REACH_S: Final = 5.0
-"""A daemon that runs on this machine answers at once."""
+"""How long a command waits for an answer: plenty, as a daemon on this machine answers at once."""
 
 
 @contextlib.contextmanager
 def plainly(*, sends_random: bool = False) -> Iterator[None]:
-    """Turn errors of the client into the command's own errors: one line, which says what to do.
+    """Context that turns errors of the client into errors of the command: one line, which says what to do.
 
-    `sends_random`: the frames are made up.
+    `sends_random`: the frames have random values.
     """
     try:
         yield
@@ -28,12 +28,12 @@ def plainly(*, sends_random: bool = False) -> Iterator[None]:
 
 
 def on_random(error: ShishaError) -> str:
-    """What to add to the error of a random frame: '' unless the network itself may not take its values."""
+    """A hint to append to the error of a frame of random values: '' unless the values may be the cause."""
     return "; the inputs were random, and --input sends others" if error.kind == Error.TASK_FAILED else ""
 
 
 def events_from(client: Client, since: int = 0) -> Iterator[dict[str, Any]]:
-    """A daemon's events so far, of which an answer may have only a part."""
+    """Yield all events of a daemon from number `since` on; many events come in several answers."""
     while (page := client.events(since))["events"]:
         yield from page["events"]
         since = page["next"]

@@ -64,8 +64,8 @@ class FrameArrived(Event, frozen=True, gc=False):
 
     `lent_in`: some inputs lie in memory that its client lends; `lent_out`: some outputs are to be written there.
     `shape`: number of its shape among the model's; a batch has frames of one shape. `priority`: 1 is the most urgent.
-    `frames`: how many frames its request has, which are admitted or refused together; 0 for all but the first of them,
-    whose events come at once if the first was admitted.
+    `frames`: the number of frames in the request, which are admitted or refused together, with the first of them; 0 for
+    the others, whose events follow at once if the first was admitted.
     """
 
     frame: int
@@ -122,7 +122,7 @@ class WorkerGone(Event, frozen=True):
 
 
 class WorkerHung(Event, frozen=True):
-    """The worker shows no sign of life, or takes no messages. It is not dead and may still write: it must be killed."""
+    """The worker sends no heartbeats, or takes no messages. It is not dead and may still write: it must be killed."""
 
     incarnation: int
     reason: str
@@ -152,10 +152,10 @@ class PlanProposed(Event, frozen=True):
     `under`: the epoch that was live when it was made (None: none). If another one is live when its turn comes, the
     proposal is out of date, and dropped, unless a client made it.
 
-    `superseded`: whether the plan that it supersedes stays loaded. `Lead` says which of the two new frames use, until
-    one is let go (`LetGo`), a place is lost, or somebody proposes another plan. Of two that are compared they then use
-    the one that can run, or the older one; and a plan to be compared is dropped if another one is proposed before it is
-    live.
+    `superseded`: whether the plan that it supersedes stays loaded. If so, `Lead` says which of the two plans new frames
+    use, until one is let go (`LetGo`), a place is lost, or somebody proposes another plan. Then new frames use, of two
+    plans that are compared, the one that can run, or else the older one. A plan to be compared is dropped if another is
+    proposed before it is live.
     """
 
     owner: Owner

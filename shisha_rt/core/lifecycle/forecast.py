@@ -1,15 +1,15 @@
-"""When a frame that comes now will be answered, and whether that is within the target.
+"""When a frame that arrives now will be answered, and whether that is within the target.
 
 A frame takes at least the sum of its stages' times. With `n` frames ahead it takes at least `n + 1/2` times the slowest
 pool's time for each frame, as the first of them is half done on average. Both use recent measurements of the live plan.
-What this leaves out (messages, the daemon's loop, unlike teams, batches, cores that others use too) is learned: after
-each answer, stochastic approximation (Robbins and Monro, 1951) updates a high quantile of what frames took beyond their
-prediction. Deviations of several frames' times cancel in part: that of a sum of `n` grows as the root of `n`, so the
-margin does.
+What this leaves out (messages, the daemon's loop, unlike teams, batches, cores that others use too) is learned as a
+margin: after each answer, stochastic approximation (Robbins and Monro, 1951) updates a high quantile of the time that
+frames took beyond their prediction. The standard deviation of a sum of `n` times grows with the root of `n`, and so
+does the margin.
 
-The cost of refusing a frame depends on the queue. If it is long, workers have enough to do without the frame, so nearly
-all accepted frames should be in time. If it is short, a worker would soon be idle, so the frame is accepted if it is
-likely to be in time. A frame that need not wait is never refused, unless no frame can meet the target.
+The cost of refusing a frame depends on the queue. If the queue is long, workers have enough to do without the frame, so
+nearly all accepted frames should be in time. If the queue is short, a worker would soon be idle, so the frame is
+accepted if it is likely to be in time. A frame that need not wait is refused only if no frame can meet the target.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from shisha_rt.core.lifecycle.records import Epoch
 _SHORT, _LONG = 0, 1
 _QUANTILES: Final = (0.8, 0.97)
 _SHORT_QUEUE: Final = 2.0
-"""A queue is short if the prediction is at most so many times a frame's stages' times: about one frame is ahead."""
+"""The queue is short if the prediction is at most this multiple of the frame's own time: about one frame is ahead."""
 _NO_QUEUE: Final = 1.1
-"""There is no queue up to so many times: teams differ a little."""
+"""There is no queue up to this multiple of the frame's own time: above 1, as teams differ a little."""
 _STEP: Final = 0.05
 _LOOK_S: Final = 0.05
+"""Measurements of the live plan are read again after this time."""
 _LEAST, _MOST = -0.5, 20.0
+"""Limits of the margins."""
 
 
 class Forecast:
@@ -40,13 +42,13 @@ class Forecast:
         self._looked_s = -math.inf
 
     def predicted_s(self, ahead: int, epoch: Epoch | None, now_s: float) -> float:
-        """Seconds until a frame with `ahead` frames before it is answered, without margin; 0 while nothing is known."""
+        """Seconds until a frame behind `ahead` others is answered, without margin; 0 while nothing is known."""
         if epoch is not None and now_s - self._looked_s >= _LOOK_S:
             self._look(epoch, now_s)
         return max(self._frame_s, (ahead + 0.5) * self._period_s)
 
     def at_most_s(self, predicted_s: float) -> float:
-        """Seconds that a frame with this prediction stays within, at the quantile for its queue's length."""
+        """The prediction with its margin: the quantile, by the queue's length, of the seconds until the answer."""
         margin = self._margins[_SHORT if predicted_s <= _SHORT_QUEUE * self._frame_s else _LONG]
         return predicted_s + margin * math.sqrt(predicted_s * self._frame_s)
 

@@ -41,8 +41,8 @@ _DRAINING: Final = Error.DRAINING, "the daemon is draining and admits no more fr
 class Frames:
     """`stranded`: the frames whose epoch has lost a stage. `replayed`: how many parts were lost and ran again.
 
-    `slots_a_frame`: slots used without batches; with a plan whose largest batch has n frames, n times as many. Slots
-    that were never used occupy no memory, as none of their pages has been written.
+    `slots_a_frame`: the number of slots in use with a plan without batches; with a largest batch of n frames it is n
+    times as many. Slots that were never used occupy no memory, as none of their pages has been written.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Frames:
     def _foresee(self, event: ev.FrameArrived, now: float) -> tuple[float, tuple[Error, str] | None]:
         """Return the seconds predicted for the frame, and the reason to refuse it if it would be late.
 
-        A frame that meets no other is not refused: else nobody would notice when the target can be met again.
+        A frame without others before it is not refused: otherwise the target might be met again, and no frame show it.
         """
         if not self.streams.undelivered:
             return self._forecast.predicted_s(0, self._epochs.newest, now), None
@@ -193,7 +193,7 @@ class Frames:
         self.stranded.add(frame.number)
 
     def part_done(self, event: ev.PartDone, now: float) -> None:
-        """Pass the frames of a run on to their next stages, or answer them. Stale replies are counted alone."""
+        """Pass the frames of a run on to their next stages, or answer them. Stale replies are only counted."""
         frames = self._dealing.take_back(event.descriptor, now, event.service_s)
         if frames is None:
             self.stale_replies += 1
@@ -240,7 +240,7 @@ class Frames:
         self._answer(frame)
 
     def part_failed(self, event: ev.PartFailed, now: float) -> None:
-        """Answer the frame of a failed run with its error. Of several frames in a run each is run alone again."""
+        """Answer the frame of a failed run with its error. If the run had several frames, run each again alone."""
         part = event.descriptor
         place = self._dealing.place_of(part)
         frames = self._dealing.take_back(part, now)
@@ -321,7 +321,7 @@ class Frames:
             self._abandon(self.by_number[number], Error.DEADLINE_PASSED, "the frame's deadline has passed")
 
     def give_up(self, now: float) -> None:
-        """Answer all frames with an error if no frame can be computed, and that has been so for too long."""
+        """Answer all frames with an error if none could be computed for too long."""
         if self.outage.look(now) and self.outage.refusal is not None:
             for frame in list(self.by_number.values()):
                 if not frame.decided:

@@ -1,6 +1,7 @@
-"""Whether frames can be computed at all: if workers die for so long that none can be, frames do not wait for ever.
+"""The outage of a live plan whose workers keep dying: after a while, frames are refused instead of waiting for ever.
 
-An outage begins when a worker dies and the live plan has a stage without any, and lasts until each has one again.
+An outage begins when a worker's death leaves a stage of the live plan without any worker. It lasts until each stage has
+a worker again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from shisha_rt.errors import Error
 
 
 class Outage:
-    """`refusal`: what frames are answered with; None unless the outage has become too long."""
+    """`refusal`: the error with which frames are answered; None unless the outage has become too long."""
 
     def __init__(self, places: Places, epochs: Epochs, policy: Policy) -> None:
         self.refusal: tuple[Error, str] | None = None
@@ -30,20 +31,20 @@ class Outage:
 
     @property
     def wake_s(self) -> float:
-        """When the outage becomes too long; inf if more workers must die first, as each death is looked at."""
+        """When to look again, as the outage becomes too long; inf if more workers must die first, or it already is."""
         many = self._places.deaths >= self._deaths_before + self._policy.outage_deaths
         return self._began_s + self._policy.outage_s if many and self.refusal is None else math.inf
 
-    def look(self, now: float) -> bool:
-        """Whether the outage becomes too long now."""
-        if not self.lasts and self._places.deaths == self._deaths_before:
-            return False  # nearly always
+    def look(self, now_s: float) -> bool:
+        """Let the outage begin, go on or end; return whether it becomes too long now. To be called after each death."""
+        if not self.lasts and self._places.deaths == self._deaths_before:  # the common case, first for speed
+            return False
         if self._epochs.can_run or self._epochs.newest is None:
             self.refusal, self._began_s, self._deaths_before = None, math.inf, self._places.deaths
             return False
-        self._began_s = min(self._began_s, now)
-        if now < self.wake_s:
+        self._began_s = min(self._began_s, now_s)
+        if now_s < self.wake_s:
             return False
-        lasts_s, last = now - self._began_s, self._places.last_error
+        lasts_s, last = now_s - self._began_s, self._places.last_error
         self.refusal = Error.NO_WORKER, f"no worker has come up for {lasts_s:.0f} s; the last one, on {last}"
         return True

@@ -28,8 +28,8 @@ class Frame(Struct, eq=False):
     lends. `shape`: number of its shape among the model's. `arrived_s`: when it came; `predicted_s`: the seconds that
     were predicted for it then, 0 without a target.
 
-    `suspected`: the stage at which it was in a batch that ended a worker or raised, as it is not known by which frame.
-    Until it has passed that stage it runs alone, on `died_on`.
+    `suspected`: the stage at which a batch with this frame ended a worker or raised; which of its frames did so is not
+    known. Until the frame has passed that stage it runs alone, on `died_on`.
     """
 
     number: int
@@ -70,8 +70,8 @@ class Frame(Struct, eq=False):
 
 @dataclass(slots=True, eq=False)
 class ClientState:
-    """One client: its undelivered frames, the bytes of those that wait for a slot, and the streams that it is owed
-    answers in.
+    """One client: its undelivered frames, the bytes of those that wait for a slot, and its streams with undelivered
+    frames.
     """
 
     key: Hashable
@@ -145,8 +145,8 @@ class Epoch:
     stages that need only the input; `last`: stages that no other comes after. `service_s` (stages,): moving average of
     the seconds for each frame, by lead; `quick_s` (stages,): a lead with at most this time counts as one of the
     fastest. `run_times` (stages,): what runs of stages with batches take. `batches` (stages,): batch
-    sizes. `moved_s`: when a part of it was last done, or it was superseded, if that was later. `overdue`: that was so
-    long ago that its frames have to start anew.
+    sizes. `moved_s`: when a part of it was last done, or it was superseded, if that was later. `overdue`: `moved_s` is
+    so long ago that its frames have to start anew.
     """
 
     number: int

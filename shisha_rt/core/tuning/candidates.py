@@ -99,11 +99,7 @@ def _shapes(machine: Machine, available: Collection[str]) -> Iterator[tuple[Team
     if not places:
         return
     yield tuple((place.name,) for place in places)
-    kinds: dict[object, list[str]] = {}
-    for place in places:
-        if not (machine.is_emulated(place) or place.shared or place.remote):
-            kinds.setdefault(machine.kind_of(place), []).append(place.name)
-    alike = max(kinds.values(), key=len, default=[])
+    alike = max(machine.alike(places), key=len, default=[])
     if len(alike) < 2:
         return
     yield (tuple(alike),)

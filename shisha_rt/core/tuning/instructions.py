@@ -45,7 +45,7 @@ class Keep(Decision, frozen=True):
 
 
 class CountTrial(Decision, frozen=True):
-    """Count a trial. `moves`: from the plan tried before; 0 for the first plan of a search."""
+    """Count a trial. `moves`: layers moved since the plan tried before; 0 for the first plan of a search."""
 
     verdict: str
     moves: int
@@ -58,11 +58,11 @@ class CountSolve(Decision, frozen=True):
 
 
 Decided: TypeAlias = Event | Decision
-"""What tuning and placing return: proposals, and what else is for the lifecycle, and decisions."""
+"""What tuning and placing return: proposals and other events for the lifecycle, and decisions for the daemon."""
 
 
 class PlanningOutbox:
-    """A planning core's decisions so far, and `now_s`, the time of the event that it handles."""
+    """What a planning core has decided while it handles one event, and `now_s`, the time of that event."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -81,7 +81,7 @@ class PlanningOutbox:
         ticket: Ticket = None,
         superseded: Superseded = Superseded.RETIRES,
     ) -> int:
-        """Propose a plan; return the proposal's number. Arguments are as in `PlanProposed`."""
+        """Propose a plan; return the proposal's number. Parameters are as in `PlanProposed`."""
         number = self.next_number()
         self.decide(PlanProposed(owner, number, plan, under, superseded, ticket))
         return number

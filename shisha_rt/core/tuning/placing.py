@@ -27,7 +27,7 @@ from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.core.tuning.device_ratios import DeviceRatios
 from shisha_rt.core.tuning.greedy_placement import GreedyPlacement
 from shisha_rt.core.tuning.instructions import CountSolve, Decided, PlanningOutbox, TellPlacer
-from shisha_rt.core.tuning.state import Searching, Serving
+from shisha_rt.core.tuning.state import Serving
 from shisha_rt.placement.stage_placement import StagePlacement
 from shisha_rt.plan.plan import Plan
 
@@ -76,13 +76,14 @@ class Placing:
     """Has the placer's process place the operators of proposed plans, and of the live plan anew.
 
     `known`: the live plan's epoch, and the predictions for it; None if it was placed at once, without the placer.
+    `is_tuned`: whether a search runs now, which must not be disturbed.
     """
 
-    def __init__(self, serving: Serving, tuner: Searching, solver: str, at_once: GreedyPlacement) -> None:
+    def __init__(self, serving: Serving, is_tuned: Callable[[], bool], solver: str, at_once: GreedyPlacement) -> None:
         self.solver = solver
         self.known: tuple[int, Predicted] | None = None
         self._serving = serving
-        self._tuner = tuner
+        self._is_tuned = is_tuned
         self._at_once = at_once
         self._ratios = DeviceRatios()
         self._version = 0  # of the ratios
@@ -233,7 +234,7 @@ class Placing:
             if len(self._taken_s[index]) == FRAMES:
                 self._observe(index, stage.team_name, [median(s) for s in zip(*self._taken_s[index], strict=True)])
                 self._taken_s[index].clear()
-        if not rested or self._tuner.searching:
+        if not rested or self._is_tuned():
             return
         self._give_chances(live[1])
         if self.known[1].version != self._version:
@@ -297,7 +298,7 @@ class Placing:
             else:
                 self._propose_anew(plan, live[0])
             return
-        if self._tuner.searching:
+        if self._is_tuned():
             return
         epoch, old = self.known
         pairs = list(zip(new.stages, old.stages, strict=True))

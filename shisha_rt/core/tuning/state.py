@@ -1,4 +1,4 @@
-"""What planning asks of the lifecycle, what it proposes plans for, and what the tuner can be doing."""
+"""States of tuning, purposes of its proposals, and what tuning and placing may ask of the lifecycle."""
 
 from __future__ import annotations
 
@@ -28,19 +28,12 @@ class Serving(Protocol):
     def proposals(self) -> Collection[PlanProposed]: ...
 
 
-class Searching(Protocol):
-    """What placing may ask of tuning: whether it searches, and must not be disturbed."""
-
-    @property
-    def searching(self) -> bool: ...
-
-
 ATTEMPTS: Final = 3
-"""Attempts to make a plan live, before it counts as one that cannot run."""
+"""How often the daemon tries to make a plan live before the plan counts as one that cannot run."""
 
 
 class Purpose(Enum):
-    """What tuning proposes a plan for."""
+    """Why tuning proposes a plan."""
 
     TRIAL = "to be measured"
     STAY = "the best of a search, to stay"
@@ -70,10 +63,10 @@ class Profiles(Enum):
 
 
 class State(Enum):
-    """What the tuner is doing. `shisha_tuner_state` has these names, and `WAITING`.
+    """What the tuner is doing. The metric `shisha_tuner_state` has these values, and `WAITING`.
 
-    PROFILING: a search that needs costs waits for them. NO_COSTS: they are not to be had, so no search begins.
-    COMPARING: candidates are compared, or will be as soon as their load comes.
+    PROFILING: a search waits for the costs that it needs. NO_COSTS: costs cannot be measured, so no search begins.
+    COMPARING: candidates are compared, or will be as soon as there is load.
     """
 
     OFF = "off"

@@ -33,7 +33,7 @@ _TELL_EVERY_S: Final = 10.0
 
 
 class PreparerLink:
-    """Call `ask`, `wait`, then `watch` for the plans made ahead, with `look` periodically; `close` in any case."""
+    """Call `ask`, `wait`, `watch` (for the plans made ahead), then `look` periodically; in any case `close`."""
 
     def __init__(self) -> None:
         self._poller: Poller | None = None
@@ -46,9 +46,9 @@ class PreparerLink:
             self._channel.send(TO_PREPARER.encode(asked))
 
     def wait(self, tell: Callable[[str], None]) -> PreparedModel:
-        """Wait for the prepared model. Raises what `prepare` raises there; Failure if the process dies or hangs.
+        """Wait for the prepared model. Raises what `prepare` raises in the process; Failure if it dies or hangs.
 
-        `tell` is called with each step, and again and again while a step takes long.
+        `tell` is called with each step, and every `_TELL_EVERY_S` while a step lasts.
         """
         at = "loading"
         while True:
@@ -79,7 +79,7 @@ class PreparerLink:
         poller.watch(self._child.pidfd, self._gone)
 
     def look(self) -> None:
-        """Kill the process if it hangs: its plans are then made when they are wanted."""
+        """Kill the process if it hangs: without its plans ahead, plans are made when they are wanted."""
         if not self._closed and self._pulse.look(self._channel.beats) is not None:
             self._child.kill()
 
@@ -87,12 +87,12 @@ class PreparerLink:
         assert self._poller is not None
         with contextlib.suppress(ChannelBroken):
             data = self._channel.take()
-            if data is None and self._channel.open:  # it was a sign of life
+            if data is None and self._channel.open:  # a heartbeat
                 return
             if data is not None and isinstance(message := FROM_PREPARER.decode(data), PlansAhead):
                 yield PlannedAhead(message.plans)
         self._poller.unwatch(self._channel.fileno())
-        self._child.terminate()  # it has no more to do; the loop does not wait for its end
+        self._child.terminate()  # the process has nothing more to do; the loop does not wait for its end
 
     def _gone(self) -> Iterator[object]:
         self.close()

@@ -80,8 +80,9 @@ class EndHttp(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class HttpCounted(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Counts since the last such message: HTTP requests by status, refused callers by reason, gRPC requests by code;
-    and frames that were turned away in the daemon's stead, as it was full.
+    """Counts since the last such message: HTTP requests by status, refused callers by reason, gRPC requests by code.
+
+    `turned_away`: frames that the HTTP process refused by itself, as the daemon was full.
     """
 
     by_status: dict[int, int]

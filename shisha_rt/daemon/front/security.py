@@ -1,15 +1,16 @@
 """Identity of clients by keys: CURVE on the public socket, and a ZAP handler for it.
 
-ZeroMQ asks the handler (ZAP, RFC 27) at each handshake only. So the allow-list is checked for each message, too, by the
-User-Id that libzmq keeps with a connection. Ours is the key and a number that no other connection has, so it tells
-which connection a message came by. Everything of a client (its requests, answers, streams, lent memory) belongs to its
-connection, and not to its routing id: libzmq (4.3.5) lets clients choose that, even one like those that it makes.
+ZeroMQ asks the handler (ZAP, RFC 27) only at handshakes. So the allow-list is checked for each message as well, by the
+User-Id that libzmq keeps with a connection. Our handler makes it of the key and a unique number, so it identifies the
+connection by which a message came. Everything of a client (its requests, answers, streams, lent memory) belongs to its
+connection, and not to its routing id: libzmq (4.3.5) lets clients choose a routing id, even one of the generated form.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -31,30 +32,30 @@ _HANDSHAKES_PER_TURN: Final = 8
 _REQUEST_PARTS: Final = 7
 _KEY_BYTES: Final = 32
 _ROUTING_ID_BYTES: Final = 5
-"""Length of routing ids that libzmq makes: a zero byte, and a number."""
+"""Length of the routing ids that libzmq generates: a zero byte, and a number."""
 _NOW: Final = int(zmq.DONTWAIT)
 
 
 class Refusals:
-    """Counter and log of refused connections: one line a second for each reason, however many come.
+    """Counter and log of refused connections: at most a line every `_LINE_EVERY_S` for each reason.
 
     `count` is called with the reason of each.
     """
 
     def __init__(self, count: Callable[[str], None]) -> None:
         self._count = count
-        self._told_s: dict[str, float] = {}
-        self._untold: dict[str, int] = {}
+        self._logged_s: dict[str, float] = {}
+        self._unlogged: Counter[str] = Counter()
 
     def add(self, reason: str, what: str) -> None:
-        """Count a refusal; log the first of its reason, then one line in a while with how many there were."""
+        """Count a refusal; log it unless its reason was logged just now: the next line then has their number."""
         self._count(reason)
         now_s = time.monotonic()
-        if now_s < self._told_s.get(reason, 0.0) + _LINE_EVERY_S:
-            self._untold[reason] = self._untold.get(reason, 0) + 1
+        if now_s < self._logged_s.get(reason, 0.0) + _LINE_EVERY_S:
+            self._unlogged[reason] += 1
             return
-        self._told_s[reason] = now_s
-        more = self._untold.pop(reason, 0)
+        self._logged_s[reason] = now_s
+        more = self._unlogged.pop(reason, 0)
         log.warning("refused: %s%s", what, f" (and {more} more like it before)" if more else "")
 
 
@@ -77,7 +78,7 @@ class Security:
         return self.users.of_key(public_key) or self._inner.of_key(public_key)
 
     def guard(self, context: zmq.Context[zmq.Socket[bytes]], public: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
-        """Secure `public`, before it is bound. Returns the ZAP socket: call `receive` when it can be read."""
+        """Secure `public`, which is not bound yet. Returns the ZAP socket: call `receive` when it can be read."""
         self._zap = context.socket(zmq.REP)
         self._zap.setsockopt(zmq.LINGER, 0)
         self._zap.bind(_ZAP_ENDPOINT)

@@ -14,7 +14,7 @@ from shisha_rt.protocol.exceptions import ShishaError, Unavailable, error_for, m
 from shisha_rt.protocol.signature import Signature
 
 PATIENCE_S: Final = 5.0
-"""Timeout for the daemon's answers, which come at once; a daemon that is not there may be back soon."""
+"""Timeout for the daemon's answers: a daemon answers at once, and one that is being restarted may be back in time."""
 _LOADS_WITHIN_S: Final = 600.0
 """Timeout of a load, as the model may have to be compiled first."""
 _EXTENSIONS: Final = (
@@ -35,7 +35,7 @@ _NO_PATH: Final[Path] = {}
 
 
 class About:
-    """The answers, as plain values with the protocol's own names."""
+    """The answers, as plain values under the protocol's names."""
 
     def __init__(self, app_state: AppState) -> None:
         self._app_state = app_state
@@ -78,8 +78,8 @@ class About:
 
     async def index(self, *, only_ready: bool) -> list[dict[str, Any]]:
         """The repository: all models, or those that are ready."""
-        said = await self._app_state.client.call("repository_index", ready=only_ready, timeout_s=PATIENCE_S)
-        models: list[dict[str, Any]] = said["models"]
+        answer = await self._app_state.client.call("repository_index", ready=only_ready, timeout_s=PATIENCE_S)
+        models: list[dict[str, Any]] = answer["models"]
         return models
 
     async def change(
@@ -87,7 +87,7 @@ class About:
     ) -> dict[str, Any]:
         """Load or unload a model; return its shadow's result, if any.
 
-        Raises `PermissionDenied` for non-operators, and `InvalidArgument` for a parameter that would not be heeded,
+        Raises `PermissionDenied` for non-operators, and `InvalidArgument` for a parameter that would have no effect,
         such as Triton's `config` and `file:...`.
         """
         if not caller.permission.may(op):
@@ -102,16 +102,16 @@ class About:
         return {key: value for key, value in answer.items() if key == "shadow"}
 
     async def _health(self, op: str, field: str, path: Path = _NO_PATH) -> bool:
-        """A field of a health answer; False if the daemon does not answer, or with an error."""
+        """A field of a health answer; False if the daemon does not answer, or answers with an error."""
         try:
             return bool((await self._ask(op, path))[field])
         except ShishaError:
             return False
 
     async def _described(self, path: Path) -> tuple[dict[str, Any], Signature]:
-        """The metadata of the model that serves now, and its signature. Raises `NotFound` and `Unavailable`.
+        """The metadata of the model's version that serves now, and its signature. Raises `NotFound` and `Unavailable`.
 
-        What is known of the model beforehand may be of a version that serves no longer.
+        The client's signature from before may be of a version that does not serve any more, so it is read once more.
         """
         client, _ = await self._app_state.model_of(path, PATIENCE_S)
         metadata = await client.call("model_metadata", timeout_s=PATIENCE_S)
@@ -124,7 +124,7 @@ class About:
 
 
 def _config(signature: Signature, platform: str) -> dict[str, Any]:
-    """In Triton's form: tensors without their first axis, if requests may have several frames, which it counts."""
+    """The configuration in Triton's form: if requests may have several frames, tensors are without their batch axis."""
     first = 1 if signature.has_batches else 0
     return {
         "name": signature.model_name,
@@ -142,6 +142,5 @@ def _config(signature: Signature, platform: str) -> dict[str, Any]:
 
 
 def _tensor(tensor: Tensor, first: int) -> dict[str, object]:
-    """A tensor from its axis `first` on, with -1 for each size that varies. No model here has BYTES (TYPE_STRING)."""
-    dims = [-1 if axis in tensor.open_axes else size for axis, size in enumerate(tensor.shape)]
-    return {"name": tensor.name, "data_type": f"TYPE_{tensor.datatype}", "dims": dims[first:]}
+    """A tensor from its axis `first` on; -1: the size varies. No model here has BYTES, which would be TYPE_STRING."""
+    return {"name": tensor.name, "data_type": f"TYPE_{tensor.datatype}", "dims": tensor.sizes[first:]}

@@ -1,7 +1,7 @@
-"""The body of a request as it comes: decompressed, and limited in size and time.
+"""The body of a request, read piece by piece: decompressed, and limited in size and time.
 
-Only what the reader asks for is buffered: more is read only when that has been consumed, and a compressed body is
-decompressed no further than to its expected size, so that a decompression bomb does no harm.
+A piece is read from the connection only when the one before has been consumed, and a compressed body is decompressed
+only as far as the reader asks for, so that a decompression bomb does no harm.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ SLOWEST_BYTES_PER_S: Final = 100_000
 _WINDOW_OF: Final = {b"gzip": 31, b"x-gzip": 31, b"deflate": 47}  # zlib's wbits: 15 + 16: gzip; 15 + 32: either
 _PIECE_BYTES: Final = 256 << 10
 _MOST_PACKED_BYTES: Final = 64 << 10
-"""A packed body may have so much beyond what it unpacks to: packed data may be endless and unpack to nothing."""
+"""How much larger a compressed body may be than its content: without a limit it could go on and unpack to nothing."""
 _STRETCH_BYTES: Final = 2 << 20
-"""The most that is read straight into its destination at a time: a caller that stops is noticed within the time limit
-for this much.
+"""The most that is read directly into its destination at a time. The time limit counts all of it beforehand, so the
+less it is, the sooner a stalled caller is noticed.
 """
 
 
@@ -43,7 +43,8 @@ class HungUp(Exception):
 class Body:
     """`encoding`: Content-Encoding; `size_bytes`: Content-Length. Raises HttpFault for an unknown encoding.
 
-    A caller has `patience_s`, and time for what it sends at `SLOWEST_BYTES_PER_S`; reading raises HttpFault after that.
+    Reading raises HttpFault for a body that takes longer than `patience_s` and its size / `SLOWEST_BYTES_PER_S`, and
+    HungUp if the caller has disconnected.
     """
 
     def __init__(
@@ -69,14 +70,14 @@ class Body:
         return self._packed is not None
 
     async def whole(self, most_bytes: int, reserve: Callable[[int], None] | None = None) -> bytearray:
-        """The rest of the body. `reserve` is called with the size of each piece first. Raises HttpFault."""
+        """The rest of the body. `reserve` is called with the size of each piece before it is kept. Raises HttpFault."""
         plain = bytearray()
         while piece := await self._next(most_bytes + 1 - len(plain)):
             if reserve is not None:
                 reserve(len(piece))
             plain += piece
             if len(plain) > most_bytes:
-                raise HttpFault(413, f"the body has more than {most_bytes} bytes; expected at most so many")
+                raise HttpFault(413, f"the body is too large; expected at most {most_bytes} bytes")
         return plain
 
     async def exactly(self, size_bytes: int) -> bytes | bytearray | memoryview:
@@ -111,7 +112,7 @@ class Body:
         if self._packed is None and not self._piece and self._read_bytes == self._size_bytes:
             return
         if await self._next(1):
-            raise HttpFault(400, "the body goes on; expected as many bytes as its header says")
+            raise HttpFault(400, "the body is too long; expected as many bytes as its header says")
 
     async def _next(self, most_bytes: int) -> bytes | memoryview:
         """The next piece, at most `most_bytes`; empty if the body has ended."""
@@ -126,22 +127,22 @@ class Body:
                 return unpacked
             if not self._more:
                 if self._packed is not None and not self._packed.eof:
-                    raise HttpFault(400, "the packed body ends too early; expected what Content-Encoding says")
+                    raise HttpFault(400, "the compressed body ends too early; expected what Content-Encoding says")
                 return b""
             self._piece = await self._in_time(self._source.read(), 0)
             self._read_bytes += len(self._piece)
             self._more = bool(self._piece)
             if self.is_packed and self._read_bytes > self._unpacked_bytes + len(self._piece) + _MOST_PACKED_BYTES:
-                raise HttpFault(400, "the packed body is larger than what it unpacks to; expected it smaller")
+                raise HttpFault(400, "the compressed body is larger than its content; expected it smaller")
 
     def _unpack(self, packed: _Decompress, most_bytes: int) -> bytes:
         ended, data, self._piece = packed.eof, packed.unconsumed_tail + self._piece, b""
         try:
             unpacked = b"" if ended else packed.decompress(data, most_bytes)
         except zlib.error:
-            raise HttpFault(400, "the body cannot be unpacked; expected what Content-Encoding says") from None
+            raise HttpFault(400, "the body cannot be decompressed; expected what Content-Encoding says") from None
         if packed.unused_data or (ended and data):
-            raise HttpFault(400, "the body goes on behind what is packed; expected one packed piece")
+            raise HttpFault(400, "the body goes on after its compressed data; expected nothing after it")
         self._unpacked_bytes += len(unpacked)
         return unpacked
 

@@ -1,10 +1,10 @@
-"""TOML text into records, with one line (BadInput) for whatever is wrong with a file."""
+"""TOML files as records or dictionaries, with one line (BadInput) for whatever is wrong with a file."""
 
 from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from shisha_rt.checked import convert
 from shisha_rt.errors import BadInput, Error
@@ -24,12 +24,16 @@ def read_text(path: Path, what: str) -> str:
         ) from None
 
 
-def parse_toml(content: str, record: type[T], source: str, what: str) -> T:
-    """TOML text as a `record` (a msgspec.Struct); `source` names it in messages. Raises BadInput."""
+def toml_table(content: str, source: str, what: str) -> dict[str, Any]:
+    """TOML text as a dictionary; `source` and `what` (see `read_text`) are for messages. Raises BadInput."""
     try:
-        raw = tomllib.loads(content)
+        return tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{source}: not TOML: {error}", Error.MALFORMED_FILE) from None
     except RecursionError:
         raise BadInput(f"{source}: nested too deeply, expected a TOML {what}", Error.MALFORMED_FILE) from None
-    return convert(raw, record, source)
+
+
+def parse_toml(content: str, record: type[T], source: str, what: str) -> T:
+    """TOML text as a `record` (a msgspec.Struct); else as `toml_table`. Raises BadInput."""
+    return convert(toml_table(content, source, what), record, source)

@@ -1,6 +1,6 @@
-"""Energy that this host draws, by the counters of its kernel (powercap: RAPL on x86), if this process may read them.
+"""Energy that this host draws, by the kernel's counters (powercap: RAPL on x86), if this process may read them.
 
-They count whole packages, with all programs and idle time: the host's energy, not a plan's.
+The counters are of whole packages, with all programs and idle time: the host's energy, not a plan's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _WHOLE: Final = re.compile(r"[^:]+-rapl:\d+")
 
 
 class EnergyCounters:
-    """Joules by package since construction. `fault`: why counters are missing, in words; empty if none is."""
+    """`joules`: by package, since construction. `fault`: why counters are missing, in words; empty if none is."""
 
     def __init__(self, folder: Path = _POWERCAP) -> None:
         self.joules: dict[str, float] = {}
@@ -37,7 +37,7 @@ class EnergyCounters:
             self._zones[name], self.joules[name] = (zone / "energy_uj", range_uj), 0.0
 
     def look(self) -> Mapping[str, float]:
-        """Read the counters, which wrap around at their range. The sum of one that fails to be read stays as it is."""
+        """Read the counters, which wrap around at their range. A counter that cannot be read now adds nothing."""
         for name, (path, range_uj) in self._zones.items():
             try:
                 now_uj = int(path.read_text())

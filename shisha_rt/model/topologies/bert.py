@@ -40,7 +40,7 @@ class _Size:
 
 
 def bert() -> onnx.ModelProto:
-    """BERT-small: 4 layers, hidden 512, feed-forward 2048; (1, sequence) three times to logits (1, 2)."""
+    """BERT-small: 4 layers, hidden 512, feed-forward 2048; three inputs (1, sequence), logits (1, 2)."""
     size = _Size(layers=4, width=512, inner_width=2048, vocabulary=30522)
     net = Network("bert")
     tokens, seen, types = (
@@ -57,7 +57,7 @@ def bert() -> onnx.ModelProto:
 
 
 def roberta() -> onnx.ModelProto:
-    """RoBERTa-base: 12 layers, hidden 768, feed-forward 3072; token numbers (1, sequence) to logits (1, 2)."""
+    """RoBERTa-base: 12 layers, hidden 768, feed-forward 3072; input of token ids (1, sequence), logits (1, 2)."""
     size = _Size(layers=12, width=768, inner_width=3072, vocabulary=50265)
     net = Network("roberta")
     tokens = net.input("input_ids", _TOKENS, TensorProto.INT64)

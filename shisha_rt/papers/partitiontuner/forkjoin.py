@@ -2,15 +2,15 @@
 
 For graphs of few nodes, schedules without barriers over any assignment and order are searched, too (`unbarred`).
 
-Schedules are those of `schedule`: branches of a level that are on one device each run at the same time if their devices
-differ; all else runs in sequence; what follows a level waits for all of it. Minimising the makespan is NP-hard even for
-parallel single operators. Here each branch of a level is either in the lane of a device or in sequence. Of all such
-choices the Pareto-optimal ones over the lanes' sums are kept, up to a limit.
+Schedules are those of `schedule`. Branches of a level run at the same time if each is on a single device and these
+devices differ; everything else runs in sequence, and what follows a level waits for all of it. Minimising the makespan
+is NP-hard even for parallel single operators. Here each branch of a level is either in the lane of a device or in
+sequence. Of all such choices those whose sums over the lanes are Pareto-optimal are kept, up to a limit.
 
 The result is optimal if branches are independent: no transfer into or out of a branch costs anything, and no group
-extends beyond one. Otherwise such transfers are left out, and each node of such a group counts with its share of the
-group's time: this relaxation never costs more, so its least makespan is a lower bound. The schedule is the better one
-of the relaxation's assignment and that of the least sum, improved by moving whole branches as long as that gains.
+extends beyond one branch. Otherwise such transfers are left out, and each node of such a group counts with its share of
+the group's time: this relaxation never costs more, so its least makespan is a lower bound. The schedule is that of the
+relaxation's assignment or of the least sum's, whichever is shorter, improved by moving whole branches while that helps.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from shisha_rt.placement.solution import ANY_ORDER_BOUND, PlacementSolution
 _MOST_CHOICES: Final = 256
 """Most choices kept for a level."""
 _OF_THE_TIME: Final = 0.5
-"""Fraction of the time that is left for the least sum, and then for the bound; moving branches has the rest."""
+"""The least sum takes at most this fraction of the time, then the bound the same fraction of the rest."""
 
 
 def forkjoin(problem: Problem, left_s: LeftSeconds = forever) -> PlacementSolution:
     """The best schedule found, with barriers or, for few nodes, without; `lower_bound_s` is a bound of the makespan.
 
-    For few nodes (`can_be_tried`) the bound holds for any schedule. For more it holds for schedules with barriers, and
-    that for any schedule is among the statistics.
+    For few nodes (`can_be_tried`) the bound holds for any schedule, for more nodes only for schedules with barriers;
+    the statistics have a bound for any schedule in both cases.
     """
     if not can_be_tried(problem):
         return replace(fork_join_blocks(problem, left_s), statistics={ANY_ORDER_BOUND: any_order_bound_s(problem)})
@@ -77,11 +77,10 @@ def fork_join_blocks(problem: Problem, left_s: LeftSeconds = forever) -> Placeme
 
 
 def _answered(assignment: tuple[int, ...] | None, schedule: Schedule, bound_s: float, reason: str) -> PlacementSolution:
-    """`reason`: why it is not proven, if it is not."""
-    proven = schedule.makespan_s <= bound_s * (1 + PROVEN)
-    outcome = Outcome.OPTIMAL if proven else Outcome.FEASIBLE
-    why = None if proven else reason
-    return PlacementSolution(assignment, outcome, bound_s, why, schedule=schedule, bounds="makespan")
+    """The schedule as a solution. `reason`: why the schedule is not proven to be optimal, if it is not."""
+    if schedule.makespan_s <= bound_s * (1 + PROVEN):
+        return PlacementSolution(assignment, Outcome.OPTIMAL, bound_s, schedule=schedule, bounds="makespan")
+    return PlacementSolution(assignment, Outcome.FEASIBLE, bound_s, reason, schedule=schedule, bounds="makespan")
 
 
 def _part(left_s: LeftSeconds) -> LeftSeconds:
@@ -102,24 +101,26 @@ def _branches(items: Items) -> Iterator[tuple[int, ...]]:
 def _moved(problem: Problem, items: Items, assignment: tuple[int, ...], should_stop: ShouldStop) -> tuple[int, ...]:
     """Local search: move one whole branch at a time to another device, until no such move shortens the makespan."""
     best, best_s = assignment, schedule_of(problem, assignment, items).makespan_s
-    parallel = list(_branches(items))
+    moves = [
+        (nodes, device)
+        for nodes in _branches(items)
+        for device in range(len(problem.devices))
+        if all(device in problem.devices_of[node] for node in nodes)
+    ]
     gained = True
     while gained:
         gained = False
-        for nodes in parallel:
-            for device in range(len(problem.devices)):
-                if should_stop():
-                    return best
-                if any(device not in problem.devices_of[node] for node in nodes):
-                    continue
-                moved = list(best)
-                for node in nodes:
-                    moved[node] = device
-                if cost(problem, moved).total_s == math.inf:
-                    continue
-                makespan_s = schedule_of(problem, moved, items).makespan_s
-                if makespan_s < best_s:
-                    best, best_s, gained = tuple(moved), makespan_s, True
+        for nodes, device in moves:
+            if should_stop():
+                return best
+            moved = list(best)
+            for node in nodes:
+                moved[node] = device
+            if cost(problem, moved).total_s == math.inf:
+                continue
+            makespan_s = schedule_of(problem, moved, items).makespan_s
+            if makespan_s < best_s:
+                best, best_s, gained = tuple(moved), makespan_s, True
     return best
 
 
@@ -144,16 +145,16 @@ class _Relaxed:
         own = [item for item in items if not isinstance(item, Level)]
         levels = [item for item in items if isinstance(item, Level)]
         scopes = [set(own), *(set(nodes_of(branch)) for level in levels for branch in level.branches)]
-        within: list[list[Group]] = [[] for _ in scopes]
+        groups_of: list[list[Group]] = [[] for _ in scopes]
         for group in groups:
-            for scope, solved in zip(scopes, within, strict=True):
+            for scope, of_scope in zip(scopes, groups_of, strict=True):
                 members = [node for node in group.nodes if node in scope]
                 if len(members) == len(group.nodes):
-                    solved.append(group)
+                    of_scope.append(group)
                 else:
-                    solved += [Group((n,), group.device, float(self._share_s[n, group.device])) for n in members]
-        parts = [self._least_sum(own, within[0])] if own else []
-        inner = iter(within[1:])
+                    of_scope += [Group((n,), group.device, float(self._share_s[n, group.device])) for n in members]
+        parts = [self._least_sum(own, groups_of[0])] if own else []
+        inner = iter(groups_of[1:])
         parts += [self._least_of_level(level, [next(inner) for _ in level.branches]) for level in levels]
         devices = {node: device for branch in parts for node, device in branch.devices.items()}
         return _Least(math.fsum(branch.bound_s for branch in parts), devices)
@@ -178,7 +179,7 @@ class _Relaxed:
         )
 
     def _least_of_level(self, level: Level, groups: Sequence[Sequence[Group]]) -> _Least:
-        """Relaxed least time of a level. Of its table, column 0 is in sequence, column 1 + d the lane of device d."""
+        """Relaxed least time of a level. Column 0 of `seconds`: in sequence; column 1 + d: in the lane of device d."""
         devices = range(len(self._problem.devices))
         branches = [tuple(nodes_of(branch)) for branch in level.branches]
         apart = [self.least(branch, group) for branch, group in zip(level.branches, groups, strict=True)]
@@ -200,10 +201,10 @@ class _Relaxed:
 
 
 def _overlapped(seconds: Floats) -> tuple[float, tuple[int, ...]]:
-    """A lower bound of a level's time, and the column of each branch that attains it, or nearly so if there are too
-    many choices.
+    """A lower bound of a level's time, and each branch's column in the choice that attains the bound, or comes near it
+    if there are too many choices.
 
-    `seconds` is (branches, columns). The time is the sum of the first column and the largest sum of any other.
+    `seconds` is (branches, columns). A choice takes the sum in the first column plus the largest sum of another column.
     """
     order = np.argsort(-seconds.min(axis=1), kind="stable")
     known_s = float(seconds[:, 0].sum())
@@ -227,8 +228,8 @@ def _overlapped(seconds: Floats) -> tuple[float, tuple[int, ...]]:
 
 
 def _unbettered(sums: Floats, known_s: float) -> list[int]:
-    """Pareto-optimal rows whose total does not exceed `known_s`, the best ones first; at most one more than the limit,
-    which says that the limit was passed.
+    """Pareto-optimal rows whose total does not exceed `known_s`, the best ones first. More than `_MOST_CHOICES` are cut
+    to one more than that, by which the caller sees that there were more.
     """
     totals_s = sums[:, 0] + sums[:, 1:].max(axis=1)
     kept: list[int] = []

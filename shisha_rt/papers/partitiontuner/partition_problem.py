@@ -1,8 +1,9 @@
 """Placement problems of a network over places that are one processor each: the paper's, and ours.
 
-In PartitionTuner (Table 1), the cost of an operator or a group is that of a partition of its own, with all that it
-moves in and out; nothing is paid between operators. With such fixed costs the least sum can be found branch by branch.
-In our problem computing and moving are apart: a tensor costs only if it goes to another place, hand-over included.
+In PartitionTuner (Table 1), an operator or a group costs as much as if it were a partition by itself, including all
+transfers in and out; nothing is paid between operators. With such fixed costs the least sum can be found branch by
+branch. In our problem computing and moving are apart: a tensor costs a transfer, with its hand-over, only if it goes to
+another place.
 """
 
 from __future__ import annotations

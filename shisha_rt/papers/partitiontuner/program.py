@@ -30,7 +30,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.process.job import run_job
 
 _SUFFIX: Final = ".py"
-_FILE_ENDS_BYTES: Final = 2**31 - 2**20
+_MOST_WEIGHT_BYTES: Final = 2**31 - 2**20
 """Protobuf's limit of 2 GiB, less room for the operators."""
 
 _USUAL: Final = Device("onnxruntime", "", "onnxruntime", memory="", precision="fp32")
@@ -38,7 +38,7 @@ _USUAL: Final = Device("onnxruntime", "", "onnxruntime", memory="", precision="f
 
 
 def check_program_file(path: Path) -> None:
-    """Raises BadInput unless a program may be written there: the file is a program of shisha-rt, or does not exist."""
+    """Raises BadInput unless a program may be written to `path`, as a new file or in place of an earlier program."""
     if path.suffix != _SUFFIX or not path.stem:
         raise BadInput(f"--program {path}: expected a name that ends in {_SUFFIX}", Error.WRONG_OPTION)
     try:
@@ -48,16 +48,16 @@ def check_program_file(path: Path) -> None:
         parts = _parts_folder(path)
         if parts.exists():
             raise BadInput(
-                f"--program {path}: {parts} is there, and no program beside it; expected no such", Error.WRONG_OPTION
+                f"--program {path}: {parts} exists without its program; expected neither or both", Error.WRONG_OPTION
             ) from None
     except OSError as error:
         raise BadInput(
-            f"--program {path}: cannot be read ({error.strerror}), expected a program or none", Error.UNREADABLE_FILE
+            f"--program {path}: cannot be read ({error.strerror}), expected a program or no file", Error.UNREADABLE_FILE
         ) from None
     else:
         if not is_ours:
             raise BadInput(
-                f"--program {path}: is there, and no program of shisha-rt's; expected another name", Error.WRONG_OPTION
+                f"--program {path}: exists, and is no program of shisha-rt's; expected another name", Error.WRONG_OPTION
             )
     try:
         tempfile.TemporaryFile(dir=path.parent).close()
@@ -75,7 +75,7 @@ def check_program_machine(machine: Machine) -> None:
     ):
         if has:
             raise BadInput(
-                f"--program: {machine.source} {what}, which a program does not emulate; expected none",
+                f"--program: {machine.source} {what}; expected a machine without, as a program does not emulate that",
                 Error.WRONG_OPTION,
             )
 
@@ -107,10 +107,10 @@ def check_part_sizes(graph: Graph, parts: Sequence[ProgramPart]) -> None:
         operators = graph.operators[part.first : part.last + 1]
         read = {name for operator in operators for name in operator.inputs if name in graph.constants}
         size_bytes = sum(graph.constants[name].size_bytes for name in read)
-        if size_bytes > _FILE_ENDS_BYTES:
+        if size_bytes > _MOST_WEIGHT_BYTES:
             raise BadInput(
                 f"--program: {part.file} would have {size_bytes / 2**30:.1f} GiB of weights, expected partitions of "
-                "less than 2 GiB, where an ONNX file ends",
+                "less than 2 GiB, the most that an ONNX file can hold",
                 Error.WRONG_OPTION,
             )
 
@@ -121,7 +121,7 @@ def _parts_folder(path: Path) -> Path:
 
 def _not_written(path: Path, error: OSError) -> BadInput:
     return BadInput(
-        f"--program {path}: cannot be written ({error.strerror or error}), expected a folder that may be",
+        f"--program {path}: cannot be written ({error.strerror or error}), expected a folder that may be written",
         Error.UNWRITABLE_FILE,
     )
 
@@ -161,7 +161,7 @@ def _program(ready: ModelOnMachine, scheme_plan: SchemePlan) -> tuple[Program, t
                 tuple(files),
                 after=_waited_for(before, plan, number),
                 beside=_beside(before, number),
-                operators=tuple((_called(graph, first), _called(graph, last)) for first, last in runs[number]),
+                operators=tuple((_name_of(graph, first), _name_of(graph, last)) for first, last in runs[number]),
                 told_s=scheme_plan.foretold.stage_s[number],
             )
         )
@@ -182,32 +182,34 @@ def _program(ready: ModelOnMachine, scheme_plan: SchemePlan) -> tuple[Program, t
 
 def _processor(machine: Machine, place: Place, device: Device) -> Processor:
     threads = device.threads_on(place.threads)
-    emulated = machine.is_emulated(place) or device.described
+    emulated = machine.is_emulated(place, [device])
     return Processor(place.name, place.cores, threads, place.speed, device, emulated=emulated)
 
 
-def _called(graph: Graph, operator: int) -> str:
+def _name_of(graph: Graph, operator: int) -> str:
     node = graph.operators[operator]
     return node.name or f"{node.op_type} {operator}"
 
 
 def stages_before(graph: Graph, plan: Plan, runs: Sequence[Sequence[Span]]) -> list[frozenset[int]]:
-    """(stages,): all stages that have ended when each begins, as a place runs its stages in their order.
+    """(stages,): all stages that must end before each begins. A place runs its stages in the plan's order.
 
-    Makers of a stage's inputs are added, even if the plan does not name them: the plan is right for the engine's
-    optimised graph, which may lack an operator of the cleaned one. Raises Failure if a maker is a later stage.
+    Beside the stages that the plan names (`after`) these are all producers of the stage's inputs: the plan was made for
+    the engine's optimised graph, which may lack an operator of the cleaned graph. Raises Failure if a producer is a
+    later stage.
     """
     stage_of = {at: number for number, run in enumerate(runs) for first, last in run for at in range(first, last + 1)}
     before: list[frozenset[int]] = []
     for number, stage in enumerate(plan.stages):
         read, _ = ends_of(graph, runs[number])
-        makers = {stage_of[graph.producer[name]] for name in read if name in graph.producer}
-        if any(maker >= number for maker in makers):
+        producers = {stage_of[graph.producer[name]] for name in read if name in graph.producer}
+        if any(producer >= number for producer in producers):
             raise Failure(
-                f"stage {number} reads what a later one makes: no program can be written of this plan", Error.PLAN_UNFIT
+                f"stage {number} reads a tensor that a later stage makes: no program can be written of this plan",
+                Error.PLAN_UNFIT,
             )
-        straight = makers | set(stage.after) | set(_earlier(plan, number))
-        before.append(frozenset(straight).union(*(before[source] for source in straight)))
+        direct = producers | set(stage.after) | set(_earlier(plan, number))
+        before.append(frozenset(direct).union(*(before[source] for source in direct)))
     return before
 
 
@@ -217,14 +219,14 @@ def _earlier(plan: Plan, number: int) -> list[int]:
 
 
 def _waited_for(before: Sequence[frozenset[int]], plan: Plan, number: int) -> tuple[str, ...]:
-    """Stages to wait for: the last of each other place, unless the stage before on the same place did."""
+    """Names of the stages to wait for: the last on each other place, unless this place has waited for it before."""
     own = _earlier(plan, number)
     new = before[number].difference(own, *(before[stage] for stage in own))
     return tuple(f"p{stage}" for stage in sorted({plan.stages[stage].place: stage for stage in sorted(new)}.values()))
 
 
 def _beside(before: Sequence[frozenset[int]], number: int) -> tuple[str, ...]:
-    """The stages that may overlap with this one: neither waits for the other."""
+    """Names of the stages that may run at the same time: neither waits for the other."""
     return tuple(
         f"p{other}"
         for other in range(len(before))

@@ -81,12 +81,12 @@ class Host:
         return tuple(f"{self.name}.{number}" for number in range(self.kind.places))
 
 
-def cluster(hosts: int, seed: int = 0, kinds: Sequence[HostKind] = HOST_KINDS) -> tuple[Host, ...]:
+def cluster(hosts: int, seed: int = 0) -> tuple[Host, ...]:
     """Draw a cluster of `hosts` hosts. With the same seed, a smaller cluster is the beginning of a larger one."""
     rng = random.Random(seed)
     layers_of = []
     for number in range(hosts):
-        (kind,) = rng.choices(kinds, [kind.share for kind in kinds])
+        (kind,) = rng.choices(HOST_KINDS, [kind.share for kind in HOST_KINDS])
         (link,) = rng.choices([link for link, _ in kind.links], [share for _, share in kind.links])
         layers_of.append(Host(f"{kind.name}{number}", kind, rng.choice(GENERATIONS), link))
     return tuple(layers_of)

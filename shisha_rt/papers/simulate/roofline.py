@@ -5,7 +5,7 @@ of its input as a column and only moves bytes, and GEMM. Each takes the longer o
 bytes / bandwidth (the roofline). Light operators (Relu, pooling, ...) take no time, as in the paper.
 
 Costs that add up over layers cannot depend on what else uses a memory. So a memory's bandwidth is divided among all its
-places, as if all were always busy: while other places of its memory are idle, a place would really be faster.
+places, as if all were always busy; a real place is faster while other places of its memory are idle.
 """
 
 from __future__ import annotations

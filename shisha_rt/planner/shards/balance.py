@@ -1,8 +1,8 @@
-"""The exact best begins and ends of stages in a chain over pieces, for a given order of teams.
+"""The optimal boundaries of the stages of a chain over pieces, for a given order of teams, by dynamic programming.
 
-A stage here may begin and end within split layers: in the plan it becomes several, one for each shard and one for the
-whole layers between, and takes the sum of their times. Among the positions of the least bottleneck, those that part the
-fewest layers are chosen.
+A stage here may begin and end within split layers: in the plan it becomes several stages, one for each shard and one
+for the whole layers between, and takes the sum of their times. Among the boundaries of the least bottleneck, those that
+split the fewest layers are chosen.
 """
 
 from __future__ import annotations
@@ -28,50 +28,52 @@ Teams: TypeAlias = tuple[Team, ...]
 
 
 def balanced(costs: Costs, pieces: Sequence[Piece], order: Sequence[Teams]) -> tuple[float, Plan | None]:
-    """The plan of the best chain over pieces with stages on these teams, in this order, and its seconds a frame.
+    """Seconds a frame and plan of the best chain over pieces on these teams, in this order; (inf, None) if none.
 
-    A join is on the teams of the last shard or of the layers behind. Teams that are of no use are left out. None: there
-    is no chain.
+    A join runs on the teams of the last shard or of the next whole layers. Teams that do not make the chain faster are
+    left out.
     """
     predicted, pieces = team_costs(costs), with_joins(pieces)
     kinds = [(predicted.kind_of[teams[0][0]], len(teams[0]), len(teams)) for teams in order]
-    room = _Room.of(costs, pieces)
+    positions = _Positions.of(costs, pieces)
     stages_s = {
-        (kind, size, copies): room.stages_s(costs, predicted.time_s.get((kind, size)), order[number][0][0]) / copies
+        (kind, size, copies): positions.stages_s(costs, predicted.time_s.get((kind, size)), order[number][0][0])
+        / copies
         for number, (kind, size, copies) in enumerate(kinds)
     }
     periods_s = [stages_s[key] for key in kinds]
     least_s = float(_forward(periods_s, lambda before, next_s: np.maximum(before[:, None], next_s))[-1][-1])
     if math.isinf(least_s):
         return least_s, None
-    # One more parted layer outweighs all seconds.
-    part_s = 2 * (least_s or 1.0) * len(order) * room.inside[:, None]
+    # The penalty of one more boundary within a layer exceeds the seconds of all stages.
+    part_s = 2 * (least_s or 1.0) * len(order) * positions.inside[:, None]
     costing = [np.where(of_team <= least_s * _AS_GOOD, of_team + part_s, np.inf) for of_team in periods_s]
-    to = _forward(costing, lambda before, next_s: before[:, None] + next_s)
+    best = _forward(costing, lambda before, next_s: before[:, None] + next_s)
     end = len(pieces)
     stages = []
     for number in range(len(order) - 1, -1, -1):
-        if to[number + 1][end] < to[number][end]:
-            begin = int((to[number] + costing[number][:, end]).argmin())
+        if best[number + 1][end] < best[number][end]:
+            begin = int((best[number] + costing[number][:, end]).argmin())
             stages.append((begin, end - 1, order[number]))
             end = begin
     return least_s, unrefined(pieces, Plan.chain(reversed(stages)))
 
 
-def _forward(stages_s: Sequence[Floats], together: Callable[[Floats, Floats], Floats]) -> list[Floats]:
+def _forward(stages_s: Sequence[Floats], combine: Callable[[Floats, Floats], Floats]) -> list[Floats]:
     """(teams + 1,) of (positions,): entry n has the least value up to each position with the first n teams."""
-    to = [np.full(len(stages_s[0]), np.inf)]
-    to[0][0] = 0.0
-    for of_stage in stages_s:
-        to.append(np.minimum(to[-1], together(to[-1], of_stage).min(axis=0)))
-    return to
+    best = [np.full(len(stages_s[0]), np.inf)]
+    best[0][0] = 0.0
+    for stage_s in stages_s:
+        best.append(np.minimum(best[-1], combine(best[-1], stage_s).min(axis=0)))
+    return best
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Room:
-    """(positions,) each. `inside`: whether the position parts split layers; `joins`: shards from their join.
+class _Positions:
+    """The positions between pieces; all arrays are (positions,).
 
-    `behind` and `before`: the nearest position that parts none, at or after this one, and at or before it.
+    `inside`: whether the position is within split layers; `joins`: whether it is between their shards and the join.
+    `behind`, `before`: the nearest position that is not within split layers, at or after this one, at or before it.
     """
 
     pieces: Sequence[Piece]
@@ -81,7 +83,7 @@ class _Room:
     before: Ints
 
     @classmethod
-    def of(cls, costs: Costs, pieces: Sequence[Piece]) -> _Room:
+    def of(cls, costs: Costs, pieces: Sequence[Piece]) -> _Positions:
         positions = np.arange(len(pieces) + 1)
         inside = np.array([is_inside(pieces, position) for position in positions.tolist()])
         behind = np.minimum.accumulate(np.where(inside, len(pieces), positions)[::-1])[::-1]
@@ -89,7 +91,7 @@ class _Room:
         return cls(pieces, inside, joins, behind, np.maximum.accumulate(np.where(inside, 0, positions)))
 
     def stages_s(self, costs: Costs, layers_s: Floats | None, lead: str) -> Floats:
-        """(positions, positions): seconds of the stage between two positions, from layers' `layers_s`; inf: none."""
+        """(positions, positions): seconds of the stage between two positions, by `layers_s`; inf if it cannot be."""
         positions = len(self.inside)
         if layers_s is None:
             return np.full((positions, positions), np.inf)
@@ -104,7 +106,7 @@ class _Room:
         part_s = (fixed * (costs.splits.overhead_s + entry_s))[self.before]
         totals = self._add_up(
             head=np.where(self.joins, 0.0, part_s + shards_s[self.behind] - shards_s) + join_s[self.behind] - join_s,
-            # All units without their join are no shard.
+            # No shard has all units of its layers but not their join.
             tail=np.where(self.joins, np.inf, part_s + shards_s - shards_s[self.before]),
             between=part_s[:, None] + shards_s - shards_s[:, None],
             entry=entry_s,
@@ -118,7 +120,7 @@ class _Room:
         return np.where(able, totals, np.inf)
 
     def _bytes(self, costs: Costs) -> Floats:
-        """(positions, positions): bytes that a stage holds; shards of rows hold all weights of their layers."""
+        """(positions, positions): bytes that a stage holds; a shard along "rows" holds all weights of its layers."""
         whole = np.array([*(costs.weight_bytes(piece.first, piece.last) for piece in self.pieces), 0.0])
         rows = np.array(
             [*(piece.splittable is not None and piece.splittable.axis == "rows" for piece in self.pieces), False]
@@ -141,7 +143,7 @@ class _Room:
     def _add_up(self, *, head: Floats, tail: Floats, between: Floats, entry: Floats, sums: Floats) -> Floats:
         """(positions, positions): the sum of a shard at the begin, whole layers with their entry, a shard at the end.
 
-        Or `between`, if both positions part the same layers.
+        `between` where both positions are within the same split layers.
         """
         first, last = self.behind[:, None], self.before
         middle = np.where(first < last, entry[first] + sums[last] - sums[first], 0.0)

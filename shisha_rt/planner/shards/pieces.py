@@ -1,10 +1,10 @@
 """Layers cut into pieces, so that a chain over pieces is a plan with splits: a cut inside a layer makes shards of it.
 
 A place that has layers and then some pieces of the next one has two stages: these layers, and its shard. The place with
-the layer's last pieces and the layers behind it has two as well: its shard, and the rest. Stages on one place are a
-pool, whose times add up as the pieces' do. The overhead of each further shard is charged at its entry; that of the
-first one as a part of its own is left out. So by its costs a chain over pieces never takes longer than the plan that
-it stands for, but for a join's part of the time: pieces share it, and in the plan one place has it.
+the layer's last pieces and the layers after it has two as well: its shard, and the rest. Stages on one place are a
+pool, whose times add up as the pieces' do. The overhead of each shard but the first is charged at the shard's entry;
+the first shard's is left out. So, by its costs, a chain over pieces never takes longer than the plan that it stands
+for, except for a join's part of the time: pieces share it, and in the plan one place has it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shisha_rt.plan.plan import Plan, Stage, Team
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A whole layer; or of the layers of `splittable`, the units `begin` to `end` (exclusive), or the join: no units.
+    """A whole layer; or units `begin` to `end` (exclusive) of the layers of `splittable`; without units it is the join.
 
     `join_part`: the part of the layers' time that is in a piece for the join; 0 if there is none.
     """
@@ -64,9 +64,9 @@ class WholeRun:
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """Shards of layers, as (units, teams). `joiners`: teams of the join if no run follows; empty: those of the last.
+    """Shards of layers, as (units, teams). `joiners`: teams of the join; empty: those of the last shard.
 
-    `joins_there`: they are its teams even if a run follows, which has the join only if it is on them.
+    A run that follows begins with the join, on the run's own teams; if `joins_there`, only a run on `joiners` does.
     """
 
     splittable: Splittable
@@ -78,7 +78,7 @@ class Shards:
     def on_places(
         cls, splittable: Splittable, places: Iterable[str], units: Iterable[int], joiners: tuple[Team, ...] = ()
     ) -> Shards:
-        """Shards of `units` (places,), without those of none; the one that is no multiple of a block comes last."""
+        """Shards of `units` (places,), except where that is 0. The shard that is no multiple of a block comes last."""
         shares = sorted(zip(units, places, strict=True), key=lambda share: share[0] % splittable.block)
         return cls(splittable, tuple((count, ((place,),)) for count, place in shares if count), joiners)
 
@@ -125,7 +125,7 @@ def with_joins(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
 
 
 def is_inside(pieces: Sequence[Piece], position: int) -> bool:
-    """Whether the position before a piece (its index) parts split layers."""
+    """Whether the position before the piece of that index is within split layers."""
     return 0 < position < len(pieces) and pieces[position].begin > 0
 
 
@@ -213,9 +213,8 @@ def _joined(items: Iterable[Item]) -> list[Item]:
 
 
 def assembled(items: Iterable[Item]) -> Plan:
-    """The plan of runs and splits one behind the other.
-
-    A join begins the run that follows; if none follows that has it (see `Shards`), the join is a stage of its own.
+    """The plan of a sequence of runs and splits. A join is part of the run that follows, or, if that cannot have it
+    (see `Shards`) or no run follows, a stage of its own.
     """
     stages: list[Stage] = []
     behind: tuple[int, ...] = ()

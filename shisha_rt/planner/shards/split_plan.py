@@ -1,13 +1,13 @@
 """The best plan with layers split: the best chain over pieces of layers, its shares then chosen exactly.
 
 Layers that take long, or that no place has the memory for, are cut into pieces, and `exact_plan` finds the best chain
-over these. That gives the order of teams; `balanced` then finds the shares in single blocks, and the joins. With few
-places, it tries all orders. For latency see `quickest_split`.
+over these. That gives the order of teams; `balanced` then finds the joins, and the shares in blocks, the smallest steps
+in which units can be shared. With few places all orders are tried. For latency see `quickest_split`.
 
 The lower bound holds for chains with the named layers split in any shares, each along any axis. Pieces are coarser than
 shares, but moving a boundary to the next piece makes a stage longer by at most a piece: so the bound of chains over
-pieces, less the longest piece, is a bound for any shares. A join's part of the time is on one place, not shared as the
-pieces are, so the bound is lowered by the largest such part. Splits without gain are not made.
+pieces, less the longest piece, is a bound for any shares. The join is computed on one place, not shared as the pieces
+are, so the bound is lowered by the largest join's part of the time. A layer is split only if that gains something.
 
 Places of other hosts have no shards: layers are split over this host's places, if that is better than all hosts' places
 without splits. A bound would then hold for this host alone, so none is returned.
@@ -25,11 +25,11 @@ import numpy as np
 
 from shisha_rt.costs.alike import among, kinds_of
 from shisha_rt.costs.costs import HANDOVER_S, Costs, stage_bytes
-from shisha_rt.costs.team_costs import TeamCosts, team_costs
+from shisha_rt.costs.team_costs import TeamCosts, plan_period_s, team_costs
 from shisha_rt.model.spans import spans_listed
 from shisha_rt.model.split import MOST_SUMMED, Splittable
 from shisha_rt.outcome import Outcome
-from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.plan import Plan
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.shards.balance import Teams, balanced
@@ -41,19 +41,19 @@ from shisha_rt.planner.solution import PlanSolution
 _MOST_PIECES: Final = 16
 """Pieces of a layer, before the best chain is known."""
 _MOST_POSITIONS: Final = 180
-"""Whole layers and pieces in all: the work of planners grows with their number."""
+"""Whole layers and pieces together: planning time grows with their number."""
 _MOST_FINE_PIECES: Final = 256
 _MOST_FINE_POSITIONS: Final = 640
-"""Both limits when the order of teams and the layers to split are known (`_in_fine_pieces`)."""
+"""The same two limits, for when the order of teams and the layers to split are known (`_in_fine_pieces`)."""
 _LEAST_SHARE: Final = 1 / 64
 """A layer is worth splitting only if it takes at least this share of the slowest stage's time."""
 _MOST_ORDERS: Final = 24
 _MOST_SHIFTED: Final = 8
 """Most shards of a split whose shares are changed to allow for its join: all pairs of shards are tried."""
 _MOST_OTHERS: Final = 8
-"""Most axes tried beside the most promising one of each layer: first of the layers split along that one."""
+"""How many splits along axes other than the most promising are tried."""
 _GAIN: Final = 1e-9
-"""Relative: less is rounding."""
+"""Relative gain below which a difference is only rounding."""
 
 
 def split_plan(
@@ -63,20 +63,20 @@ def split_plan(
     *,
     handover_s: float = HANDOVER_S,
 ) -> PlanSolution:
-    """Return a better plan with layers split, as `costs` say that they can be; else `whole`, the plan of `exact_plan`.
+    """Return a better plan with layers split as `costs` allow; if there is none, `whole`, the answer of `exact_plan`.
 
-    `most_stages` of `goal`: limits the places (or teams) that serve a frame, as a place's shards and its other layers
-    count as one. `handover_s`: from one stage to the next; a split for latency has to gain more than its hand-overs.
+    `most_stages` of `goal` limits the teams that serve a frame: a team's shards and other layers count as one stage.
+    `handover_s`: from one stage to the next; a split for latency has to gain more than its hand-overs take.
 
-    If latency is the objective and no plan without splits can run, the answer is the one of the best throughput.
+    If latency is the objective and no plan without splits can run, the answer is the plan of the best throughput.
     """
     if not costs.splits.splittables or goal.objective == "energy":  # a split saves no energy
         return whole
-    # Some rows of several layers would be computed twice, and costs do not know how many.
+    # Shards along the rows of several layers compute some rows twice, and `costs` do not say how many.
     splittables = tuple(
         splittable
         for splittable in costs.splits.splittables
-        if splittable.axis != "rows" or _is_group(costs, splittable)
+        if splittable.axis != "rows" or _is_uncut(costs, splittable)
     )
     costs = replace(costs, splits=replace(costs.splits, splittables=splittables))
     if len(costs.far) == len(costs.places):
@@ -100,7 +100,7 @@ def _of_least_latency(
     starts = list(_on_single_places(predicted, whole_plan))
     plans = [quickest_split(predicted, start, handover_s) for start in starts]
     split = [plan for plan in plans if plan.splits and len(plan.places) <= (goal.most_stages or len(costs.places))]
-    # Chains of equal latency may have needless stages, whose hand-overs are no reason to split.
+    # A whole plan may have needless stages: a split that only saves their hand-overs is no gain.
     without_s = min(alone_s(predicted, plan, handover_s) for plan in (whole_plan, *starts))
     best = min(split, key=lambda plan: alone_s(predicted, plan, handover_s), default=whole_plan)
     # A bound for plans without splits does not hold for plans with splits.
@@ -120,14 +120,14 @@ def plan_that_fits(costs: Costs, goal: Goal) -> PlanSolution:
     return split_plan(costs, whole, goal) if whole.outcome is Outcome.INFEASIBLE else whole
 
 
-def _is_group(costs: Costs, splittable: Splittable) -> bool:
+def _is_uncut(costs: Costs, splittable: Splittable) -> bool:
     """Whether there is no legal cut between the layers of a splittable."""
     return bool(np.isnan(costs.transfer_s[splittable.first : splittable.last]).all())
 
 
 def _on_single_places(predicted: TeamCosts, chain: Plan) -> Iterator[Plan]:
-    """Yield plans that `quickest_split` can start from: all layers on the quickest place; and the chain without copies,
-    if the quickest team of each stage is a single place.
+    """Yield plans for `quickest_split` to start from: all layers on the quickest place; and the chain with only the
+    quickest team of each stage, if these are single places.
     """
     last = len(predicted.costs.layers) - 1
     plans = [Plan.of([(0, last, place.name)]) for place in predicted.costs.places]
@@ -143,22 +143,23 @@ def _on_single_places(predicted: TeamCosts, chain: Plan) -> Iterator[Plan]:
 def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
     """The plan of the best throughput, on this host's places if it has splits; `whole` if none is better.
 
-    A layer is split along its most promising axis; then others are tried in turn, and kept if they are faster.
+    Each layer is split along its most promising axis first; then other axes are tried in turn, and kept if faster.
     """
-    whole_s = _period_s(costs, whole.plan)  # it may be on other hosts' places, too
+    whole_s = plan_period_s(costs, whole.plan)  # before `costs` lose the other hosts' places, which `whole` may use
     if costs.far:
         near = [place.name for place in costs.places if not place.host]
         costs = replace(among(costs, near, [1.0] * len(near)), tensors=())
 
-    def period_s(solution: PlanSolution) -> float:
-        return whole_s if solution.plan is whole.plan else _period_s(costs, solution.plan)
+    def seconds_of(solution: PlanSolution) -> float:
+        return whole_s if solution.plan is whole.plan else plan_period_s(costs, solution.plan)
 
     counts = _counts(costs, whole_s)
     if not counts:
         return whole
     others = [other for other in costs.splits.splittables if any(_may_add_to(axis, other) for axis in counts)]
     best = first = _along(costs, counts, whole, whole_s, goal, others)
-    seconds, split = _least_seconds(costs), set() if first.plan is None else split_spans(first.plan)
+    seconds = _least_seconds(costs)
+    split = set() if first.plan is None else split_spans(first.plan)
     others.sort(key=lambda other: (other.span not in split, -_span_s(seconds, other)))
     for other in others[:_MOST_OTHERS]:
         if goal.should_stop() or first.outcome is Outcome.OPTIMAL:
@@ -168,18 +169,18 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
             other: min(_MOST_PIECES, other.blocks),
         }
         solution = _along(costs, tried, whole, whole_s, goal)
-        if period_s(solution) < (1 - _GAIN) * period_s(best):
+        if seconds_of(solution) < (1 - _GAIN) * seconds_of(best):
             best, counts = solution, tried
     if best is first or best.plan is None:
         return best
-    # Only the first bound allows for all axes, of the layers that its space names.
+    # Only the first bound allows for all axes, and only for the layers that its space names.
     bound_s = first.lower_bound_s if first.space == best.space else None
-    return best.answered(best.plan, period_s(best), bound_s, _GAIN)
+    return best.answered(best.plan, seconds_of(best), bound_s, _GAIN)
 
 
 def _may_add_to(splittable: Splittable, other: Splittable) -> bool:
-    """Whether plans with another axis of the same layers may be faster: not if this one allows the same shares without
-    a join.
+    """Whether splitting the same layers along `other`'s axis may be faster than along `splittable`'s: not if the latter
+    allows the same shares, and without a join.
     """
     same_shares = other.block * splittable.units % (other.units * splittable.block) == 0
     as_good = same_shares and not (splittable.joined or splittable.axis == "rows" or other.join_part)
@@ -194,7 +195,8 @@ def _along(
     goal: Goal,
     others: Sequence[Splittable] = (),
 ) -> PlanSolution:
-    """The fastest plan with layers cut into `counts` pieces first; `whole`, which takes `whole_s`, if none is faster.
+    """The fastest plan with layers split. `counts`: into how many pieces each splittable is cut to find the order of
+    teams. If no plan is faster than `whole`, which takes `whole_s`, the answer is `whole`'s plan.
 
     The lower bound allows for the axes of `others`, too.
     """
@@ -213,9 +215,11 @@ def _along(
     unused = costs.places if goal.most_stages is None else ()
     plans = [_with_best_joins(costs, plan, [place.name for place in unused]) for plan in plans]
     plan = min(
-        filter(_can_be_summed(costs), (*plans, *spread_plans)), key=lambda plan: _period_s(costs, plan), default=None
+        filter(_can_be_summed(costs), (*plans, *spread_plans)),
+        key=lambda plan: plan_period_s(costs, plan),
+        default=None,
     )
-    plan_s = _period_s(costs, plan)
+    plan_s = plan_period_s(costs, plan)
     if plan_s >= (1 - _GAIN) * whole_s:
         plan, plan_s = whole.plan, whole_s
     split = f"layers {spans_listed(sorted(splittable.span for splittable in counts))} split"
@@ -223,7 +227,7 @@ def _along(
         return (
             replace(whole, reason=f"{whole.reason}; no plan with {split} was found either") if whole.reason else whole
         )
-    if plan in spread_plans:  # no chain over pieces: nothing is proven of it
+    if plan in spread_plans:  # not a chain over pieces, so the bound does not hold
         return replace(chain.answered(plan, plan_s, None, _GAIN), reason=None, space=f"plans with {split}")
     bound_s = _bound_s(costs, chain.lower_bound_s, (*counts, *others), _longest_s(fine, pieces, counts, others))
     return replace(chain.answered(plan, plan_s, bound_s, _GAIN), space=f"{chain.space}, {split} in any shares")
@@ -233,7 +237,7 @@ def _bound_s(
     costs: Costs, chain_bound_s: float | None, splittables: Iterable[Splittable], longest_piece_s: float
 ) -> float | None:
     """Lower bound for any shares, from that of chains over pieces (see the module); None: there is none."""
-    if chain_bound_s is None or costs.splits.shard_times:  # pieces do not have these times
+    if chain_bound_s is None or costs.splits.shard_times:  # measured times of shards, which pieces do not have
         return None
     least_part = costs.splits.least_scale * (1 - max(splittable.join_part for splittable in splittables))
     return max(0.0, least_part * chain_bound_s - longest_piece_s)
@@ -253,14 +257,14 @@ def _balanced_plans(
 
 
 def _with_best_joins(costs: Costs, plan: Plan, places: Iterable[str]) -> Plan:
-    """The plan with each join that is a stage of its own where that is fastest, and shares that allow for it there: on
-    a stage's teams, or on a place of `places` that the plan leaves unused.
+    """The plan with each join that is a stage of its own where it is fastest: on the teams of some stage, or on one of
+    `places` that the plan does not use. Shares are adapted to the join.
     """
     for splittable in costs.splits.splittables:
         joins = [
             at
             for at, stage in enumerate(plan.stages)
-            if _is_along(stage, splittable) and stage.split and stage.split.joins
+            if stage.split is not None and stage.split.along == splittable.along and stage.split.joins
         ]
         if not joins or not splittable.join_part:
             continue
@@ -273,20 +277,16 @@ def _with_best_joins(costs: Costs, plan: Plan, places: Iterable[str]) -> Plan:
             for teams in dict.fromkeys([*(other.teams for other in plan.stages), *unused.values()]):
                 joined = replace(stage, teams=teams)
                 tried.append(Plan((*plan.stages[:at], joined, *plan.stages[at + 1 :])))
-        plan = min((_shifted(costs, joined, splittable) for joined in tried), key=lambda plan: _period_s(costs, plan))
+        plan = min(
+            (_shifted(costs, joined, splittable) for joined in tried), key=lambda plan: plan_period_s(costs, plan)
+        )
     return plan
-
-
-def _is_along(stage: Stage, splittable: Splittable) -> bool:
-    return stage.split is not None and stage.split.along == splittable.along
 
 
 def _shifted(costs: Costs, plan: Plan, splittable: Splittable) -> Plan:
     """Move blocks between two shards of a split as long as that is faster: many at once, then fewer."""
-    best_s = _period_s(costs, plan)
-    (shares,) = {
-        stage.split.shares for stage in plan.stages if stage.split is not None and _is_along(stage, splittable)
-    }
+    best_s = plan_period_s(costs, plan)
+    (shares,) = {stage.split.shares for stage in plan.stages if stage.split and stage.split.along == splittable.along}
     step = 1 << (max(shares) // splittable.block).bit_length()
     while step and len(shares) <= _MOST_SHIFTED:
         moved: list[tuple[float, Plan, tuple[int, ...]]] = []
@@ -295,7 +295,7 @@ def _shifted(costs: Costs, plan: Plan, splittable: Splittable) -> Plan:
             if shares[giver] > units:
                 others = tuple(share - units * (at == giver) + units * (at == taker) for at, share in enumerate(shares))
                 with_others = _with_shares(plan, splittable, others)
-                moved.append((_period_s(costs, with_others), with_others, others))
+                moved.append((plan_period_s(costs, with_others), with_others, others))
         least_s, fastest, others = min(moved, key=lambda move: move[0], default=(math.inf, plan, shares))
         if least_s < (1 - _GAIN) * best_s:
             best_s, plan, shares = least_s, fastest, others
@@ -308,7 +308,7 @@ def _with_shares(plan: Plan, splittable: Splittable, shares: tuple[int, ...]) ->
     return Plan(
         tuple(
             replace(stage, split=replace(stage.split, shares=shares))
-            if stage.split and _is_along(stage, splittable)
+            if stage.split and stage.split.along == splittable.along
             else stage
             for stage in plan.stages
         )
@@ -319,10 +319,6 @@ def _has_room(costs: Costs, splittable: Splittable) -> bool:
     """Whether some place has the memory for all layers of a splittable, unsplit."""
     needed = stage_bytes(costs, *splittable.span)
     return any(needed <= place.room_bytes for place in costs.places)
-
-
-def _period_s(costs: Costs, plan: Plan | None) -> float:
-    return math.inf if plan is None else team_costs(costs).rate(plan).bottleneck_s
 
 
 def _counts(costs: Costs, whole_s: float) -> dict[Splittable, int]:
@@ -373,7 +369,7 @@ def _span_s(seconds: Sequence[float], splittable: Splittable) -> float:
 
 
 def _orders(costs: Costs) -> Iterator[tuple[Teams, ...]]:
-    """Yield all orders of all places that differ by kind; none if there are more than `_MOST_ORDERS`."""
+    """Yield all orders of all places, up to exchanges within a kind; none if there are more than `_MOST_ORDERS`."""
     kinds = kinds_of(costs)
     different = math.factorial(len(costs.places)) // math.prod(math.factorial(len(kind)) for kind in kinds)
     if different > _MOST_ORDERS:
@@ -384,17 +380,17 @@ def _orders(costs: Costs) -> Iterator[tuple[Teams, ...]]:
 
 
 def _distinct_orders(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield the different orders of kinds with so many places each."""
+    """Yield the distinct orders of a multiset of kinds, with `counts[kind]` places of each."""
     if not any(counts):
         yield ()
     for kind, count in enumerate(counts):
         if count:
-            for behind in _distinct_orders([*counts[:kind], count - 1, *counts[kind + 1 :]]):
-                yield (kind, *behind)
+            for rest in _distinct_orders([*counts[:kind], count - 1, *counts[kind + 1 :]]):
+                yield (kind, *rest)
 
 
 def _in_fine_pieces(costs: Costs, plan: Plan, order: Sequence[Teams]) -> Iterator[Plan]:
-    """Yield the plan with the same layers split, in pieces of single blocks, or as fine as the limits allow."""
+    """Yield the best plan with the same layers split, in pieces of a block, or as fine as the limits allow, if any."""
     chosen = {stage.split.along for stage in plan.stages if stage.split is not None}
     splittables = [splittable for splittable in costs.splits.splittables if splittable.along in chosen]
     if not splittables:
@@ -407,7 +403,7 @@ def _in_fine_pieces(costs: Costs, plan: Plan, order: Sequence[Teams]) -> Iterato
 
 
 def _can_be_summed(costs: Costs) -> Callable[[Plan], bool]:
-    """Whether no split of a plan has more partial sums than there are buffers for."""
+    """A check that no split of a plan has more partial sums than there are buffers for."""
     summed = {splittable.along for splittable in costs.splits.splittables if splittable.summed}
 
     def check(plan: Plan) -> bool:
@@ -420,7 +416,7 @@ def _can_be_summed(costs: Costs) -> Callable[[Plan], bool]:
 def _longest_s(
     fine: Costs, pieces: Sequence[Piece], counts: Mapping[Splittable, int], others: Sequence[Splittable]
 ) -> float:
-    """The longest time, on any place, of a piece that could be cut finer, or elsewhere along one of `others`."""
+    """The longest seconds, on any place, of a piece that can be cut finer or, as `others` allow, along another axis."""
     spans = {other.span for other in others}
     coarse = [
         piece.splittable is not None

@@ -1,4 +1,4 @@
-"""Takes a compiled model apart, once for all workers (see `parts`)."""
+"""A compiled model taken apart into serialised pieces, once for all workers (`parts.py`)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from stages.engines.onnxruntime.parts import ConstantPart, NodePart, Parts
 
 
 def take_apart(model: onnx.ModelProto, index: ModelIndex) -> Parts:
-    """`model` has no values of weights, except for the few that are embedded.
+    """Serialise each node, constant and tensor description of `model` by itself, to be merged into segments.
 
-    If it leaves sizes of its inputs open (`without_sizes`), so do its parts.
+    `model` lacks the values of its weights, except for the few that are embedded. If `model` leaves the sizes of its
+    inputs open (`without_sizes`), so do its parts.
     """
     graph = model.graph
     unsized = any(dim.dim_param for value in graph.input for dim in value.type.tensor_type.shape.dim)
@@ -46,10 +47,10 @@ def take_apart(model: onnx.ModelProto, index: ModelIndex) -> Parts:
 
 
 def without_sizes(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    """The model with its inputs' sizes left open, equal ones under one name; None if it has no control flow.
+    """The model with its inputs' and outputs' sizes left open, equal sizes under one name; None without control flow.
 
-    A branch that is never taken need not fit the inputs' sizes. The engine refuses it once it finds that out, which it
-    does for fixed sizes only.
+    A branch that is never taken need not fit the inputs' sizes. The engine refuses a model with such a branch only if
+    the sizes are fixed.
     """
     if not any(True for node in model.graph.node for _ in subgraphs(node)):
         return None
@@ -68,17 +69,17 @@ def _named_sizes(spec: Tensor) -> list[int | str] | None:
 
 
 def _named(tensors: Iterable[str]) -> tuple[str, ...]:
-    """The names without empty ones, which mean that an optional input or output is missing."""
+    """The names that are not empty: an empty name stands for an optional input or output that is not used."""
     return tuple(filter(None, tensors))
 
 
 def _part(graph: onnx.GraphProto) -> bytes:
-    """A serialised model with only these fields of its graph, to be merged with others."""
+    """A serialised model whose graph has only the given fields. Serialised models are merged by concatenation."""
     return bytes(onnx.ModelProto(graph=graph).SerializeToString())
 
 
 def _of_many(spec: Tensor, axis: int) -> onnx.ValueInfoProto:
-    """The description for any number of frames; the engine takes axes of equal names to be of equal size."""
+    """The tensor's description with an open batch axis; the engine takes axes of equal names to be of equal size."""
     return value_info(
         spec, [f"{size} frames" if position == axis else size for position, size in enumerate(spec.shape)]
     )

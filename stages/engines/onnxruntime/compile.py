@@ -4,9 +4,10 @@ Weights are reordered and prepacked into one file that all workers map: a stage 
 computes bit for bit what the whole optimised graph computes. The result depends on the processor and on the engine's
 version, and must not be used with others.
 
-The engine may crash on a model in that form (`align` mends the known causes), so there are other forms
-(`model_index.Form`): the optimised graph with weights that each session packs for itself, and the cleaned graph, of
-which each session optimises its own cut, or runs it as it stands. Only a run shows which forms the engine can run.
+The engine may crash on a model in that form (`align` mends the known causes), so there are other forms (`Form` in
+`model/index.py`): the optimised graph with weights that each session packs by itself ("external"), and the cleaned
+graph, of which each session optimises its own cut ("as_is") or runs it as it is ("unoptimised"). Only a run shows which
+forms the engine can run.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ _AS_READ: Final[tuple[Form, ...]] = ("as_is", "unoptimised")
 
 
 def compile_into(model_folder: Path, target: Path, form: Form) -> None:
-    """Bring `model_folder`'s cleaned model into `form` in `target`: graph, weights, parts, index of its cuts."""
+    """Write the cleaned model of `model_folder` in `form` to `target`: graph, weights, parts, index of its cuts."""
     graph = read_clean(model_folder)
     layers = group_layers(graph)
-    whole = _whole_numbers(model_folder / CLEAN_FILE, graph)
-    inputs = tuple(structs.replace(tensor, made_up=whole.get(tensor.name, 0)) for tensor in graph.inputs)
+    needed = _needed_values(model_folder / CLEAN_FILE, graph)
+    inputs = tuple(structs.replace(tensor, made_up=needed.get(tensor.name, 0)) for tensor in graph.inputs)
     cut_graph, node_layers = graph, layer_of_operator(layers)
     if form in _AS_READ:
         _link(model_folder, target)
@@ -75,8 +76,8 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
     write_parts(take_apart(optimised, index), target)
 
 
-def _whole_numbers(file: Path, graph: Graph) -> dict[str, int]:
-    """Values of inputs with which the model runs; empty if it runs on the usual made-up ones."""
+def _needed_values(file: Path, graph: Graph) -> dict[str, int]:
+    """Values that inputs need for the model to run; empty if it runs on the usual made-up values."""
     compared = compared_values(onnx.load(str(file), load_external_data=False).graph)
     if not compared:
         return {}
@@ -143,12 +144,12 @@ def _specs(optimised: onnx.ModelProto, graph: Graph, inputs: Sequence[Tensor], f
     """
     exposed = onnx.ModelProto()
     exposed.CopyFrom(optimised)
-    shown = {value.name for value in exposed.graph.output}
+    outputs = {value.name for value in exposed.graph.output}
     exposed.graph.output.extend(
         onnx.ValueInfoProto(name=name)
         for node in exposed.graph.node
         for name in node.output
-        if name and name not in shown
+        if name and name not in outputs
     )
     session = open_session(exposed.SerializeToString(), as_built_options(folder))
     names = [value.name for value in session.get_outputs()]

@@ -1,14 +1,15 @@
-"""A stage as ONNX Runtime runs it: a cut of the graph that was compiled for it.
+"""A stage as an ONNX Runtime session: a segment, cut out of the graph that was compiled for ONNX Runtime.
 
-Weights stay in the file that every worker maps, so a cut is only a few hundred nodes, which have been serialised
-beforehand (see `parts`). So a build holds the interpreter lock, without which no frame can start, for microseconds
-instead of milliseconds.
+Weights stay in the file that every worker maps, so a segment is only a few hundred nodes, which were serialised when
+the model was compiled (`parts.py`). So building one holds the interpreter lock, which frames need to start, for
+microseconds instead of milliseconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final, TypeAlias
 
 from shisha_rt.model.index import ModelIndex
 from shisha_rt.model.spans import Span
@@ -17,28 +18,25 @@ from stages.engines.onnxruntime.parts import Boundaries, read_parts
 from stages.engines.onnxruntime.session import OrtSession
 from stages.engines.session import ONE_THREAD, Ends, Threads
 
+Axes: TypeAlias = Mapping[str, int]
+_NO_AXES: Final[Axes] = {}
+
 
 class OptimisedModel:
-    """The whole graph (without weight values), from which segments are cut. In form "as_is" each cut is optimised."""
+    """The whole graph, without weights' values. Segments of a graph in form "as_is" are optimised when built."""
 
     def __init__(self, folder: Path, index: ModelIndex) -> None:
         self._folder = str(folder)
         self._parts = read_parts(folder)
         self._specs = {spec.name: spec for spec in index.tensors}
         self._options = optimising_options if index.form == "as_is" else as_built_options
-        self.batch_axes = index.batch_axes
         self._boundaries = Boundaries(self._parts, [spec.name for spec in index.outputs])
 
-    def segment(self, work: Sequence[Span], threads: Threads = ONE_THREAD) -> OrtSession:
-        """Build one or more runs of layers as one session."""
-        return self._session(work, {}, threads)
+    def segment(self, work: Sequence[Span], threads: Threads = ONE_THREAD, axes: Axes = _NO_AXES) -> OrtSession:
+        """Build a session of one or more runs of layers.
 
-    def segment_of_many(self, work: Sequence[Span], threads: Threads = ONE_THREAD) -> OrtSession:
-        """The same for batches of any size, of layers that allow it (see `model.batches`)."""
-        return self._session(work, self.batch_axes, threads)
-
-    def _session(self, work: Sequence[Span], axes: Mapping[str, int], threads: Threads) -> OrtSession:
-        """`axes`: of frames, by tensor, if the session computes batches."""
+        `axes`: `batch_axes` of the index, for batches of any size, which the layers must allow (`model/batches.py`).
+        """
         parts = self._parts
         here = self._boundaries.nodes(work)
         read = dict.fromkeys(name for node in here for name in node.reads)

@@ -28,7 +28,7 @@ class OrtSession(EngineSession):
         self._open_outputs = [(i, spec) for i, spec in enumerate(ends.outputs) if spec.open_axes]
 
     def bind(self, arrays: Mapping[str, Array]) -> Bound:
-        """As `EngineSession`; an output of no array is made in the engine's memory."""
+        """As `EngineSession.bind`. An output without an array in `arrays` is made in the engine's memory."""
         binding, run = self._binding(arrays), self._session.run_with_iobinding
 
         def compute(_: CpuClock, _kept: object = arrays) -> tuple[float, ...]:
@@ -53,7 +53,7 @@ class OrtSession(EngineSession):
         return compute
 
     def apart(self) -> Bound:
-        """Runs on the values with which the operators run, as they may fail on some."""
+        """As `EngineSession.apart`, on made-up values that the operators accept: on others they may fail."""
 
         def compute(_: CpuClock) -> tuple[float, ...]:
             self._run_on_something(None)

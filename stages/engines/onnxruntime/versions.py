@@ -1,4 +1,4 @@
-"""Which versions of ONNX this ONNX Runtime accepts. It has no list of them, so models are loaded to find out."""
+"""Which versions of ONNX this ONNX Runtime accepts. The engine has no list of them, so models are loaded on trial."""
 
 from __future__ import annotations
 

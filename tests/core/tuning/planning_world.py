@@ -98,7 +98,9 @@ class World:
         warm_up = rng.choice((0, 1, 2))
         self.tuning = Tuning(self.lifecycle, choice, options, warm_up)
         at_once = GreedyPlacement(dict.fromkeys(self.devices, COSTS), operators_of)
-        placing = Placing(self.lifecycle, self.tuning, "exact", at_once) if rules.devices else None
+        placing = None
+        if rules.devices:
+            placing = Placing(self.lifecycle, lambda: self.tuning.searching, "exact", at_once)
         for part in (self.lifecycle.epochs, choice, self.tuning, self.tuning.course, self.tuning.searches, placing):
             if broken is not None and issubclass(broken, type(part)):
                 part.__class__ = broken

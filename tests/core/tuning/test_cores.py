@@ -40,7 +40,7 @@ class Daemon:
         rules = PlanRules(3, tuple(DEVICES), None, OPERATORS, DEVICES)
         lifecycle = Lifecycle(rules, 2, Policy())
         tuning = Tuning(lifecycle, Choice(MACHINE, rules, [2.0, 1.0, 3.0], BestPlans({})), None, 0)
-        self.cores = Cores(lifecycle, tuning, Placing(lifecycle, tuning, "exact", AT_ONCE))
+        self.cores = Cores(lifecycle, tuning, Placing(lifecycle, lambda: tuning.searching, "exact", AT_ONCE))
         self.said: list[Outward] = []
         self.now_s = 0.0
         self.post(le.Tick())

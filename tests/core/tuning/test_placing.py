@@ -77,7 +77,7 @@ class World:
         self.beside = None
         self.proposals: tuple[PlanProposed, ...] = ()
         self.available: tuple[str, ...] = ("left", "right")
-        self.placing = Placing(self, self, "exact", AT_ONCE)
+        self.placing = Placing(self, lambda: self.searching, "exact", AT_ONCE)
         self._proposals = 0
 
     def post(self, event: ev.Heard) -> None:

@@ -663,6 +663,41 @@ def own_functions_with_defaults() -> onnx.ModelProto:
     return image_to({"y": (FLOAT, FEATURES)}, net, domains=["mine"], functions=functions)
 
 
+def own_functions_that_pass_attributes_on() -> onnx.ModelProto:
+    """Through two functions, in a branch of one: what their caller leaves out has the default of the innermost."""
+    net = Sketch()
+    net.conv("x", "stem", (3, 4))
+    for value, name in ((None, "left"), (0.125, "given")):
+        given = {} if value is None else {"steepest": value}
+        net.add("Choose", ["stem"], name, domain="mine", **given)
+    net.conv(net.add("Sub", ["left", "given"], "apart"), "y")
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
+
+    def passing(op_type: str, attribute: str, passed: str, domain: str = "mine") -> onnx.NodeProto:
+        node = make_node(op_type, ["i"], ["t"], domain=domain)
+        node.attribute.add(name=attribute, ref_attr_name=passed, type=onnx.AttributeProto.FLOAT)
+        return node
+
+    branches = {
+        "then_branch": inner([passing("Pass", "steep", "steepest")], {"t": (FLOAT, None)}),
+        "else_branch": inner([make_node("Neg", ["i"], ["t"])], {"t": (FLOAT, None)}),
+    }
+    zero = numpy_helper.from_array(np.array(0, np.float32))
+    choice = [
+        make_node("ReduceMax", ["i"], ["most"], keepdims=0),
+        make_node("Constant", [], ["zero"], value=zero),
+        make_node("Greater", ["most", "zero"], ["is_positive"]),
+        make_node("If", ["is_positive"], ["o"], **branches),
+    ]
+    leaky, default = passing("LeakyRelu", "alpha", "slope", ""), [helper.make_attribute("slope", 0.5)]
+    functions = [
+        helper.make_function("mine", "Leaky", ["i"], ["t"], [leaky], opsets, attribute_protos=default),
+        helper.make_function("mine", "Pass", ["i"], ["t"], [passing("Leaky", "slope", "steep")], opsets, ["steep"]),
+        helper.make_function("mine", "Choose", ["i"], ["o"], choice, opsets, ["steepest"]),
+    ]
+    return image_to({"y": (FLOAT, FEATURES)}, net, domains=["mine"], functions=functions)
+
+
 def wrong_shapes() -> onnx.ModelProto:
     """What the file says of inner tensors and of the output is of another size than what comes out."""
     net = Sketch()
@@ -976,7 +1011,7 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
             output_read_on, straight_through, one_result_twice, five_outputs, weights_as_inputs, all_activations,
             numbers_and_truths_cross, one_and_three_dimensions, resized_positions, outputs_that_shapes_tell,
             own_functions_of_another_opset, own_functions_with_defaults, channels_last, halves_alone, signed_integers,
-            attention,
+            attention, own_functions_that_pass_attributes_on,
         )
     }
 )  # fmt: skip

@@ -292,6 +292,25 @@ def loop_of_a_computed_number() -> onnx.ModelProto:
     return image_to({"y": (FLOAT, FEATURES), "means": (FLOAT, ["n"])}, net)
 
 
+def loop_that_may_not_run() -> onnx.ModelProto:
+    """As its caller says. What it stacks has then no rows, of as many columns as its body states."""
+    net = Sketch()
+    net.stem()
+    body = inner(
+        [make_node("Reshape", ["trip", "list"], ["first"]), make_node("Add", ["first", "list"], ["most"]),
+         make_node("Add", ["most", "list"], ["end"]), make_node("Slice", ["sum", "first", "end"], ["row"]),
+         make_node("Add", ["sum", "halves"], ["next"]), make_node("Identity", ["goes_on"], ["on"])],
+        {"on": (BOOL, []), "next": (FLOAT, [4]), "row": (FLOAT, [2])},
+        reads={"trip": (INT64, []), "goes_on": (BOOL, []), "sum": (FLOAT, [4])},
+    )  # fmt: skip
+    net.number("list", [1])
+    net.number("halves", [0.5] * 4, np.float32)
+    net.add("Loop", ["trips", "", net.number("none", [0] * 4, np.float32)], "last", "rows", body=body)
+    net.conv("features", "y")
+    outputs: dict[str, tuple[int, Dims]] = {"y": (FLOAT, FEATURES), "last": (FLOAT, None), "rows": (FLOAT, None)}
+    return net.model({"x": (FLOAT, IMAGE), "trips": (INT64, [])}, outputs)
+
+
 def scan() -> onnx.ModelProto:
     """Over rows, with a state; it reads a weight of outside."""
     net = Sketch()
@@ -1011,7 +1030,7 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
             output_read_on, straight_through, one_result_twice, five_outputs, weights_as_inputs, all_activations,
             numbers_and_truths_cross, one_and_three_dimensions, resized_positions, outputs_that_shapes_tell,
             own_functions_of_another_opset, own_functions_with_defaults, channels_last, halves_alone, signed_integers,
-            attention, own_functions_that_pass_attributes_on,
+            attention, own_functions_that_pass_attributes_on, loop_that_may_not_run,
         )
     }
 )  # fmt: skip

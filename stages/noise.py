@@ -24,6 +24,7 @@ _CHANGES: Final[tuple[Callable[[Array], Array], ...]] = (
     # Halves, as of thresholds, which rounding may move to either side; integers of 1.
     lambda values: np.full_like(values, 0.5 if values.dtype.kind == "f" else 1),
 )
+_OF_ONES: Final = 2
 _MOVED: Final = 2.0**-16
 """Largest relative change of each float: about what rounding adds up to over the layers of a network."""
 _MOVED_ULPS: Final = 2
@@ -67,10 +68,11 @@ def run_on_something(
 
 def run_on_frame(run: Callable[[dict[str, Array]], _Result], tensors: Sequence[Tensor], seed: int) -> _Result:
     """As `run_on_something`, on a frame of this number: integers, which may be indices, are zeros and ones if `run` can
-    have them; all are 0 in frame 0.
+    have them; all are 0 in frame 0, and 1 in frame 2, as in masks that hide nothing.
     """
     generator = np.random.default_rng(seed)
-    drawn = {spec.name: generator.integers(0, 2, spec.shape) for spec in tensors if seed and not spec.made_up}
+    least = int(seed == _OF_ONES)
+    drawn = {spec.name: generator.integers(least, 2, spec.shape) for spec in tensors if seed and not spec.made_up}
     dtypes = {spec.name: NUMPY_OF[spec.datatype] for spec in tensors}
     few = {
         name: values.astype(dtypes[name])

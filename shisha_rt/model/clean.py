@@ -7,8 +7,9 @@ layers (`model.layers`), and within a layer in the file's order. So a layer is a
 still topological.
 
 The trade-offs: a constant resized image, and others that ONNX's reference computes otherwise than ONNX Runtime, stay
-operators; int8 models keep QuantizeLinear and DequantizeLinear on constants, although these could be folded, because
-engines recognise integer kernels by them; and each reader has a DequantizeLinear of its own.
+operators, as most do on infinities, nan and -0.0; int8 models keep QuantizeLinear and DequantizeLinear on constants,
+although these could be folded, because engines recognise integer kernels by them; and each reader has a
+DequantizeLinear of its own.
 """
 
 from __future__ import annotations
@@ -49,9 +50,18 @@ _RANDOM: Final = frozenset(
 # ONNX's reference, which folds, computes some cases of these otherwise than ONNX Runtime, which would run the file.
 _COMPUTED_OTHERWISE: Final = frozenset(
     (
-        *("Attention", "AveragePool", "BatchNormalization", "ConvTranspose", "GridSample", "Hardmax", "LRN"),
-        *("LogSoftmax", "LpNormalization", "LpPool", "MaxPool", "MaxUnpool", "ReduceSumSquare", "Resize", "RoiAlign"),
-        *("Softmax", "Upsample"),
+        *("AffineGrid", "Attention", "AveragePool", "BatchNormalization", "ConvTranspose", "GRU", "GridSample"),
+        *("Hardmax", "LRN", "LSTM", "LogSoftmax", "LpNormalization", "LpPool", "MaxPool", "MaxUnpool", "RNN"),
+        *("ReduceSumSquare", "Resize", "RoiAlign", "Softmax", "Upsample"),
+    )
+)
+# On infinities, nan and -0.0 both agree only in what moves values, or computes as IEEE 754 says.
+_ALIKE_ON_ANY_VALUE: Final = frozenset(
+    (
+        *("Abs", "Add", "Cast", "CastLike", "Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Div"),
+        *("Equal", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual"),
+        *("Identity", "IsInf", "IsNaN", "Less", "LessOrEqual", "Mul", "Neg", "Pad", "Reshape", "Slice"),
+        *("SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"),
     )
 )
 _STATES_AT: Final = MappingProxyType({"GRU": (5,), "LSTM": (5, 6), "RNN": (5,)})
@@ -159,22 +169,32 @@ def _shape_or_size(node: onnx.NodeProto, shape: Shape) -> Array:
 
 
 def _evaluate(node: onnx.NodeProto, net: Net) -> list[Array] | None:
-    """The node's outputs from its constant inputs, or None if onnx has no working reference or they are no tensors."""
+    """The node's outputs from its constant inputs.
+
+    None if onnx has no working reference, or one that may compute them otherwise, or if they are no tensors.
+    """
     names = [name for name in dict.fromkeys(node.input) if name]
+    inputs = {name: numpy_helper.to_array(net.constants[name]) for name in names}
     model = one_operator(node, [declared(net.constants[name]) for name in names], net.opsets)
     from onnx.reference import ReferenceEvaluator  # slow to import, and most models do not need it
 
     try:
         with np.errstate(all="ignore"):
-            values = ReferenceEvaluator(model).run(
-                None, {name: numpy_helper.to_array(net.constants[name]) for name in names}
-            )
+            values = ReferenceEvaluator(model).run(None, inputs)
     except Exception:  # the evaluator raises whatever its operators do; left alone, the node runs in the engine
         return None
     if not all(isinstance(value, np.ndarray | np.generic) for value in values):  # a sequence is a list
         return None
+    if node.op_type not in _ALIKE_ON_ANY_VALUE and any(map(_has_odd_values, (*inputs.values(), *values))):
+        return None
     replaced = iter(values)
     return [np.asarray(next(replaced)) if name else np.empty(0) for name in node.output]
+
+
+def _has_odd_values(array: Array) -> bool:
+    """Whether there is an infinity, nan or -0.0 among floats."""
+    is_float = array.dtype.kind in "fV"  # bfloat16 is of kind V
+    return is_float and not bool((np.isfinite(array) & ((array != 0) | ~np.signbit(array))).all())
 
 
 def _remove_pass_through(net: Net) -> None:

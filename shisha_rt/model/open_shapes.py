@@ -29,11 +29,15 @@ _BY_VALUES: Final = frozenset(
 _BY_VALUE_OF: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
     {
         **dict.fromkeys(("ConstantOfShape", "BlackmanWindow", "HammingWindow", "HannWindow"), (0,)),
-        **dict.fromkeys(("AffineGrid", "CenterCropPad", "DFT", "Expand", "OneHot", "Reshape", "Split"), (1,)),
+        **dict.fromkeys(("AffineGrid", "CenterCropPad", "Expand", "ExpandDims", "OneHot", "Reshape", "Split"), (1,)),
         **dict.fromkeys(("Squeeze", "Tile", "TopK", "Unsqueeze", "Upsample"), (1,)),
         **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax"), (1,)),
         **dict.fromkeys(("ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"), (1,)),
         "Col2Im": (1, 2),
+        "ConvTransposeWithDynamicPads": (2,),
+        "CropAndResize": (3,),
+        "DFT": (1, 2),
+        "GroupQueryAttention": (6,),
         "MaxUnpool": (2,),
         "MelWeightMatrix": (0, 1),
         "Pad": (1, 3),

@@ -239,6 +239,38 @@ def test_what_the_reference_computes_otherwise_is_left_to_the_engine(
     assert op_types(cleaned(model)) == [op_type, "Cast", "Add"]
 
 
+ODD = {"k": np.array([[np.nan, 1, -0.0, np.inf, -1]], np.float32)}
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        make_node("ReduceMax", ["k"], ["c"], axes=[1]),
+        make_node("ReduceMin", ["k"], ["c"], axes=[1]),
+        make_node("Relu", ["k"], ["c"]),
+        make_node("Max", ["k", "k"], ["c"]),
+        make_node("PRelu", ["k", "k"], ["c"]),
+        make_node("LayerNormalization", ["k", "k"], ["c"]),
+    ],
+    ids=lambda node: str(node.op_type),
+)
+def test_operators_on_odd_constants_are_left_to_the_engine(node: onnx.NodeProto) -> None:
+    """The reference hands on nan where the engine passes over it, and has another sign of zero."""
+    nodes = [node, make_node("Div", ["x", "c"], ["y"])]
+    assert op_types(cleaned(network(nodes, {"x": [1, 5]}, {"y": [1, 5]}, ODD))) == [node.op_type, "Div"]
+
+
+def test_masks_of_odd_constants_are_folded() -> None:
+    nodes = [
+        make_node("Neg", ["k"], ["turned"]),
+        make_node("IsNaN", ["turned"], ["is_nan"]),
+        make_node("Where", ["is_nan", "k", "turned"], ["chosen"]),
+        make_node("Concat", ["chosen", "k"], ["long"], axis=0),
+        make_node("Div", ["x", "long"], ["y"]),
+    ]
+    assert op_types(cleaned(network(nodes, {"x": [2, 5]}, {"y": [2, 5]}, ODD))) == ["Div"]
+
+
 def test_constant_attention_is_left_to_the_engine() -> None:
     """Its products before the mask differ."""
     shape = [2, 3, 4, 18]

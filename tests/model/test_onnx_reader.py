@@ -578,6 +578,21 @@ def test_functions_that_stand_for_more_than_memory_holds_are_refused(tmp_path: P
     assert len(read_model(write(model, tmp_path)).graph.operators) == 8
 
 
+def test_functions_that_call_themselves_are_refused(tmp_path: Path) -> None:
+    """Each call leaves out another attribute, which would be a function of its own: 2 ** 30 of them."""
+    names = [f"a{number}" for number in range(30)]
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    body = [make_node("f", ["x"], ["y"], domain="own") for _ in names]
+    for node, left_out in zip(body, names, strict=True):
+        for name in names:
+            if name != left_out:
+                node.attribute.add(name=name, ref_attr_name=name, type=onnx.AttributeProto.FLOAT)
+    model = network([make_node("f", ["x"], ["y"], domain="own", a0=0.5)], {"x": [1]}, {"y": [1]})
+    model.opset_import.append(imports[1])
+    model.functions.append(helper.make_function("own", "f", ["x"], ["y"], body, imports, names))
+    assert "call themselves" in refusal(write(model, tmp_path))
+
+
 def with_function(op: str, version: int) -> onnx.ModelProto:
     """Of opset 17, with a function of another one."""
     body, imports = [make_node(op, ["i"], ["o"])], [helper.make_opsetid("", version)]

@@ -110,6 +110,39 @@ def test_topk_is_open_where_its_number_is_computed(how_many: str, open_axes: tup
     assert graph.outputs[0].open_axes == open_axes
 
 
+@pytest.mark.parametrize(
+    "node",
+    [
+        make_node("ExpandDims", ["x", "number"], ["y"], domain="com.microsoft"),
+        make_node("ConvTransposeWithDynamicPads", ["images", "filters", "numbers"], ["y"], domain="com.microsoft"),
+        make_node("CropAndResize", ["images", "box", "first", "sizes"], ["y"], domain="com.microsoft"),
+        make_node("DFT", ["signals", "", "axis"], ["y"], onesided=1),
+    ],
+    ids=lambda node: str(node.op_type),
+)
+def test_sizes_that_a_computed_value_decides_are_open(node: onnx.NodeProto, tmp_path: Path) -> None:
+    """They were taken for those of made-up values, and other frames failed."""
+    nodes = [
+        make_node("ReduceMax", ["x"], ["most"], keepdims=0),
+        make_node("Cast", ["most"], ["number"], to=TensorProto.INT32),
+        make_node("Cast", ["most"], ["axis"], to=TensorProto.INT64),
+        make_node("Expand", ["axis", "four"], ["numbers"]),
+        make_node("Expand", ["number", "two"], ["sizes"]),
+        make_node("Reshape", ["x", "image"], ["images"]),
+        make_node("Reshape", ["x", "signal"], ["signals"]),
+        node,
+    ]
+    weights = {
+        "filters": weight(1, 1, 3, 3),
+        "box": np.array([[0, 0, 1, 1]], np.float32),
+        "first": np.zeros(1, np.int32),
+    }
+    shapes = {"image": np.array([1, 1, 4, 4]), "signal": np.array([1, 4, 4, 1])}
+    shapes |= {"four": np.array([4]), "two": np.array([2])}
+    model = network(nodes, {"x": [1, 16]}, {"y": None}, weights | shapes, opset=20)
+    assert read_model(write(model, tmp_path)).graph.outputs[0].open_axes
+
+
 def test_what_the_engine_cannot_run_is_told_in_a_line(tmp_path: Path) -> None:
     """Inference finds a contradiction, and so does the engine."""
     nodes = [make_node("Add", ["x", "three"], ["y"])]

@@ -12,7 +12,7 @@ import msgspec
 import onnx
 import psutil
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from shisha_rt.costs.engine_trials import EnginesTried, usable, why_not
 from shisha_rt.errors import Failure
@@ -28,6 +28,7 @@ from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.zoo import zoo_path
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.job import how_ended
+from stages.engines.onnxruntime.versions import newest_taken
 from stages.jobs import one_engine
 from stages.jobs.try_engines import _Process, try_engines
 from tests.model.int8 import qdq_network
@@ -40,6 +41,7 @@ from tests.stages.test_segments import residual
 from tests.wild.odd_networks import SERVED, thresholds_as_inputs
 
 EXACT = installed_engines()
+WINDOWED = 25  # the first opset whose attention may look at some of the keys alone
 
 
 def job_of(compiled: Compiled, threads: int = 1, **changed: Any) -> EnginesJob:
@@ -277,6 +279,18 @@ def test_integers_that_an_engine_saturates_are_not_for_it(tmp_path: Path, monkey
     trials = tried(job_of(compiled_tiny(qdq_network(), tmp_path)))
     assert usable(trials) == ("onnxruntime",)
     assert "answers differ by" in why_not(trials.engines[1])
+
+
+@WITHOUT_OPENVINO
+@pytest.mark.skipif(newest_taken().opsets[""] < WINDOWED, reason="ONNX Runtime has no attention over a window")
+def test_an_engine_is_tried_with_masks_that_hide_nothing(tmp_path: Path) -> None:
+    """With masks that hide what is looked for every answer is 0; this engine passes over the window."""
+    attention = helper.make_node("Attention", ["q", "k", "v", "mask"], ["y"], is_causal=1, left_window_size=2)
+    shapes = {"q": [1, 3, 4, 8], "k": [1, 3, 6, 8], "v": [1, 3, 6, 8], "mask": [6]}
+    model = network([attention], shapes, {"y": [1, 3, 4, 8]}, opset=WINDOWED)
+    model.graph.input[3].type.tensor_type.elem_type = TensorProto.BOOL
+    trials = tried(job_of(compiled_tiny(model, tmp_path)))
+    assert usable(trials) == ("onnxruntime",)
 
 
 @REAL

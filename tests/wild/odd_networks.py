@@ -292,6 +292,25 @@ def loop_of_a_computed_number() -> onnx.ModelProto:
     return image_to({"y": (FLOAT, FEATURES), "means": (FLOAT, ["n"])}, net)
 
 
+def loop_that_may_not_run() -> onnx.ModelProto:
+    """As its caller says. What it stacks has then no rows, of as many columns as its body states."""
+    net = Sketch()
+    net.stem()
+    body = inner(
+        [make_node("Reshape", ["trip", "list"], ["first"]), make_node("Add", ["first", "list"], ["most"]),
+         make_node("Add", ["most", "list"], ["end"]), make_node("Slice", ["sum", "first", "end"], ["row"]),
+         make_node("Add", ["sum", "halves"], ["next"]), make_node("Identity", ["goes_on"], ["on"])],
+        {"on": (BOOL, []), "next": (FLOAT, [4]), "row": (FLOAT, [2])},
+        reads={"trip": (INT64, []), "goes_on": (BOOL, []), "sum": (FLOAT, [4])},
+    )  # fmt: skip
+    net.number("list", [1])
+    net.number("halves", [0.5] * 4, np.float32)
+    net.add("Loop", ["trips", "", net.number("none", [0] * 4, np.float32)], "last", "rows", body=body)
+    net.conv("features", "y")
+    outputs: dict[str, tuple[int, Dims]] = {"y": (FLOAT, FEATURES), "last": (FLOAT, None), "rows": (FLOAT, None)}
+    return net.model({"x": (FLOAT, IMAGE), "trips": (INT64, [])}, outputs)
+
+
 def scan() -> onnx.ModelProto:
     """Over rows, with a state; it reads a weight of outside."""
     net = Sketch()
@@ -663,6 +682,41 @@ def own_functions_with_defaults() -> onnx.ModelProto:
     return image_to({"y": (FLOAT, FEATURES)}, net, domains=["mine"], functions=functions)
 
 
+def own_functions_that_pass_attributes_on() -> onnx.ModelProto:
+    """Through two functions, in a branch of one: what their caller leaves out has the default of the innermost."""
+    net = Sketch()
+    net.conv("x", "stem", (3, 4))
+    for value, name in ((None, "left"), (0.125, "given")):
+        given = {} if value is None else {"steepest": value}
+        net.add("Choose", ["stem"], name, domain="mine", **given)
+    net.conv(net.add("Sub", ["left", "given"], "apart"), "y")
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
+
+    def passing(op_type: str, attribute: str, passed: str, domain: str = "mine") -> onnx.NodeProto:
+        node = make_node(op_type, ["i"], ["t"], domain=domain)
+        node.attribute.add(name=attribute, ref_attr_name=passed, type=onnx.AttributeProto.FLOAT)
+        return node
+
+    branches = {
+        "then_branch": inner([passing("Pass", "steep", "steepest")], {"t": (FLOAT, None)}),
+        "else_branch": inner([make_node("Neg", ["i"], ["t"])], {"t": (FLOAT, None)}),
+    }
+    zero = numpy_helper.from_array(np.array(0, np.float32))
+    choice = [
+        make_node("ReduceMax", ["i"], ["most"], keepdims=0),
+        make_node("Constant", [], ["zero"], value=zero),
+        make_node("Greater", ["most", "zero"], ["is_positive"]),
+        make_node("If", ["is_positive"], ["o"], **branches),
+    ]
+    leaky, default = passing("LeakyRelu", "alpha", "slope", ""), [helper.make_attribute("slope", 0.5)]
+    functions = [
+        helper.make_function("mine", "Leaky", ["i"], ["t"], [leaky], opsets, attribute_protos=default),
+        helper.make_function("mine", "Pass", ["i"], ["t"], [passing("Leaky", "slope", "steep")], opsets, ["steep"]),
+        helper.make_function("mine", "Choose", ["i"], ["o"], choice, opsets, ["steepest"]),
+    ]
+    return image_to({"y": (FLOAT, FEATURES)}, net, domains=["mine"], functions=functions)
+
+
 def wrong_shapes() -> onnx.ModelProto:
     """What the file says of inner tensors and of the output is of another size than what comes out."""
     net = Sketch()
@@ -976,7 +1030,7 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
             output_read_on, straight_through, one_result_twice, five_outputs, weights_as_inputs, all_activations,
             numbers_and_truths_cross, one_and_three_dimensions, resized_positions, outputs_that_shapes_tell,
             own_functions_of_another_opset, own_functions_with_defaults, channels_last, halves_alone, signed_integers,
-            attention,
+            attention, own_functions_that_pass_attributes_on, loop_that_may_not_run,
         )
     }
 )  # fmt: skip

@@ -7,8 +7,10 @@ does it know the defaults of a function's attributes, so that calls are given th
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import lru_cache
-from typing import Final
+from graphlib import CycleError, TopologicalSorter
+from typing import Final, TypeAlias
 
 import onnx
 import onnx.inliner
@@ -18,6 +20,9 @@ from onnx import helper
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.net import one_operator
 from shisha_rt.model.subgraphs import all_nodes
+
+_Name: TypeAlias = tuple[str, str, str]
+"""Domain, type and overload of an operator, or of the function that it calls."""
 
 _MOST_OPERATORS: Final = 100_000  # after functions are inlined; the largest networks have some thousands
 _MESSAGE_LIMIT: Final = 200  # characters of a message of ONNX's
@@ -47,13 +52,47 @@ def without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _state_defaults(model: onnx.ModelProto) -> None:
-    """Give each call of a function the defaults of the attributes that it leaves out, in place."""
-    defaults = {(each.domain, each.name, each.overload): each.attribute_proto for each in model.functions}
-    for nodes in (model.graph.node, *(function.node for function in model.functions)):
-        for node in all_nodes(nodes):
+    """Give each call of a function the defaults of the attributes that it leaves out, in place.
+
+    A function may pass on to another one what its own call leaves out, and has no default for: such a call is of a copy
+    that leaves it out, too, so that the other one's default holds.
+    """
+    functions = {(each.domain, each.name, each.overload): each for each in model.functions}
+    pending = [model.graph.node, *(function.node for function in model.functions)]
+    while pending:
+        for node in all_nodes(pending.pop()):
+            called = functions.get(_called(node))
+            if called is None:
+                continue
             given = {attribute.name for attribute in node.attribute}
-            left_out = defaults.get((node.domain, node.op_type, node.overload), ())
-            node.attribute.extend(default for default in left_out if default.name not in given)
+            node.attribute.extend(default for default in called.attribute_proto if default.name not in given)
+            left_out = _passed_on(called, functions).difference(attribute.name for attribute in node.attribute)
+            if not left_out:
+                continue
+            node.overload = f"{node.overload} without {sorted(left_out)}"
+            if _called(node) not in functions:
+                functions[_called(node)] = copy = model.functions.add()
+                _copy_without(called, left_out, copy)
+                copy.overload = node.overload
+                pending.append(copy.node)
+
+
+def _called(node: onnx.NodeProto) -> _Name:
+    return node.domain, node.op_type, node.overload
+
+
+def _passed_on(function: onnx.FunctionProto, functions: Container[_Name]) -> set[str]:
+    """The attributes of a function that it passes on to others of `functions`."""
+    calls = (node for node in all_nodes(function.node) if _called(node) in functions)
+    return {attribute.ref_attr_name for node in calls for attribute in node.attribute if attribute.ref_attr_name}
+
+
+def _copy_without(function: onnx.FunctionProto, left_out: Container[str], copy: onnx.FunctionProto) -> None:
+    """Make `copy` the function whose operators leave out the attributes that they would have of `left_out`."""
+    copy.CopyFrom(function)
+    for node in all_nodes(copy.node):
+        for attribute in [each for each in node.attribute if each.ref_attr_name in left_out]:
+            node.attribute.remove(attribute)
 
 
 def _unsupported(message: str) -> BadInput:
@@ -125,21 +164,19 @@ def _plain(domain: str) -> str:
 def _count_without_functions(model: onnx.ModelProto) -> int:
     """The number of operators after functions are inlined; beyond `_MOST_OPERATORS` some larger number.
 
-    A few functions that each call the next one twice can stand for more operators than any memory holds.
+    A few functions that each call the next one twice can stand for more operators than any memory holds. Raises
+    BadInput for functions that call themselves.
     """
-    bodies = {
-        (function.domain, function.name): [(n.domain, n.op_type) for n in all_nodes(function.node)]
-        for function in model.functions
-    }
-    sizes = dict.fromkeys(bodies, 1)
-    for _ in bodies:  # calls nest at most this deep; the inliner refuses recursion
-        last = sizes
-        sizes = {
-            name: min(sum(last.get(called, 1) for called in body), _MOST_OPERATORS + 1) for name, body in bodies.items()
-        }
-        if sizes == last:
-            break
-    return sum(sizes.get((node.domain, node.op_type), 1) for node in all_nodes(model.graph.node))
+    bodies = {(each.domain, each.name, each.overload): each.node for each in model.functions}
+    calls = {name: [*map(_called, all_nodes(body))] for name, body in bodies.items()}
+    sizes: dict[_Name, int] = {}
+    try:
+        for name in TopologicalSorter(calls).static_order():  # what is called comes first
+            written_out = sum(sizes[called] for called in calls[name]) if name in calls else 1
+            sizes[name] = min(written_out, _MOST_OPERATORS + 1)
+    except CycleError:
+        raise _unsupported("its functions call themselves; expected calls that end") from None
+    return sum(sizes.get(_called(node), 1) for node in all_nodes(model.graph.node))
 
 
 def said_by_onnx(error: Exception) -> str:

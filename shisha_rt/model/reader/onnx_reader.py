@@ -34,7 +34,7 @@ from shisha_rt.model.reader.open_dims import SettledDim, forget_other_shapes, ru
 from shisha_rt.model.reader.size_guesses import sizes_that_run
 from shisha_rt.model.subgraphs import all_graphs, all_nodes, reads, subgraphs
 
-CLEANER_VERSION: Final = 9  # raise it when `clean` would give another model for the same file
+CLEANER_VERSION: Final = 13  # raise it when `clean` would give another model for the same file
 CLEAN_FILE: Final = "clean.onnx"
 _PROTOBUF_LIMIT_BYTES: Final = 1 << 31
 _OLDEST_OPSET: Final = 7  # the oldest that engines promise to run

@@ -18,7 +18,7 @@ import onnx
 from shisha_rt.errors import BadInput, Error, about
 from shisha_rt.model.default_dims import default_dims
 from shisha_rt.model.input_sizes import LARGEST_SIZE, InputSizes
-from shisha_rt.model.subgraphs import all_graphs
+from shisha_rt.model.subgraphs import subgraphs
 
 _NO_NAMES: Final = frozenset({"", "?", "-1", "None", "none", "unk", "unknown", "*"})
 _MOST_LISTED: Final = 12
@@ -90,16 +90,20 @@ def sized_names(graph: onnx.GraphProto) -> tuple[set[str], set[str]]:
     return {value.name for value in values}, {name for value in values for name in _names(value) if name}
 
 
-def forget_other_shapes(model: onnx.GraphProto) -> None:
+def forget_other_shapes(graph: onnx.GraphProto, kept: int = 0) -> None:
     """Delete the shapes that the file states for other tensors: they may be for different sizes, or wrong.
 
-    Inference finds them again.
+    Inference finds them again. The last `kept` outputs of the graph keep theirs: an engine goes by what a Loop's body
+    states of those that it stacks if it does not run once.
     """
-    for graph in all_graphs(model):
-        del graph.value_info[:]
-        for value in graph.output:
-            if value.type.WhichOneof("value") == "tensor_type":
-                value.type.tensor_type.ClearField("shape")
+    del graph.value_info[:]
+    for value in graph.output[: len(graph.output) - kept]:
+        if value.type.WhichOneof("value") == "tensor_type":
+            value.type.tensor_type.ClearField("shape")
+    for node in graph.node:
+        stacked = len(node.output) - len(node.input[2:]) if node.op_type == "Loop" and not node.domain else 0
+        for inner in subgraphs(node):
+            forget_other_shapes(inner, max(0, stacked))
 
 
 def _check_open_shapes(inputs: Sequence[onnx.ValueInfoProto], sizes: InputSizes) -> None:

@@ -84,6 +84,8 @@ _LOOKED_S: Final = 1e-3
 _LONGEST_WAIT_S: Final = 3600.0
 """Of one wait for a message, which is in whole milliseconds: a call with a longer timeout waits again."""
 _DESCRIPTORS: Final = 4  # of a connection: its sockets and the watch
+_LINE_DESCRIPTORS: Final = 4
+"""Of a direct line: itself, a region's connection and memory, and a large message, which ZeroMQ needs none for."""
 _LOST: Final = "the connection to {} was lost with the request under way; it may have been run"
 # Plain numbers, as combining enum members takes longer than the call.
 _EVENTS: Final = int(zmq.EVENTS)
@@ -277,10 +279,15 @@ class Link:
         return may_ask or self._asked is not None
 
     def advance_line(self, wait_s: float = 0.0) -> None:
-        """Ask for a direct line, unless one has been asked for, and wait up to `wait_s` for the answer."""
+        """Ask for a direct line, unless one has been asked for, and wait up to `wait_s` for the answer.
+
+        Not while this process is so short of descriptors that large messages could not be sent by it.
+        """
         path = self.conversation.local_socket
         assert path is not None
         try:
+            if self._asked is None and not are_descriptors_left(_LINE_DESCRIPTORS):
+                raise OSError(errno.EMFILE, "too few for a line")
             asked = self._asked = self._asked or Question(path, b'{"op":"line"}')
             if not asked.has_answer(wait_s):
                 return

@@ -219,12 +219,20 @@ def test_a_line_that_was_refused_is_asked_for_again(daemon: DaemonProcess, monke
             client.infer(frame_of(0))
         client.infer(frame_of(0))
         assert link.line_descriptor is None
+        overtaken: list[bool] = []
+        advance = link.advance_line
+
+        def noted(wait_s: float) -> None:
+            overtaken.append(link.conversation.has_frames)
+            advance(wait_s)
+
+        monkeypatch.setattr(link, "advance_line", noted)
         with client.stream(in_flight=2) as stream:
             for number, answer in enumerate(stream.run(map(frame_of, range(10)))):
                 link._ask_line_s = 0.0
                 assert np.array_equal(answer.output, frame_of(number))
-                assert link.line_descriptor is None
         client.infer(frame_of(1))
+        assert not any(overtaken)
         assert link.line_descriptor is not None
 
 

@@ -18,6 +18,8 @@ subtleties of ZeroMQ are handled here:
 - If an address serves several models, it refers clients to each model's own daemon (`follow`). A client that loses
   that daemon, or is sent away by it, connects to the public address again. Either way it gets new sockets.
 - A refused handshake is tried again by later calls.
+- A socket whose watch is closed first, as the garbage collector may do, makes libzmq's thread wait for the watch for
+  good, and with it all sockets of the process: so also a client that nobody closes has its sockets closed in order.
 - A forked child has the sockets, but not the threads behind them: a call there would never end, and would be about the
   parent's requests and memory. So a client works only in the process that made it.
 Shell.
@@ -34,6 +36,7 @@ import resource
 import socket
 import time
 import uuid
+import weakref
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias, cast
 
@@ -168,6 +171,7 @@ class Link:
     def _connect(self, endpoint: str) -> None:
         """Make the sockets and connect them; raises InvalidArgument for an invalid address, ResourceExhausted."""
         self.socket, self.watch = self._sockets(endpoint)
+        self._end_sockets = weakref.finalize(self, _close, self._process, self.socket, self.watch)
         self.at = endpoint
         self.connected = self._is_accepted = False
         self._unanswered = 0  # how often a probe was due with the one before unanswered, and nothing else heard
@@ -228,7 +232,7 @@ class Link:
         """Connect anew; without the descriptors for that, `drain` tries it again later."""
         self.conversation.lose("the client turned to another connection")
         self._close_line()
-        ours, watch, was_at = self.socket, self.watch, self.at
+        end_sockets, was_at = self._end_sockets, self.at
         try:
             self._connect(endpoint)
         except ResourceExhausted:
@@ -237,7 +241,7 @@ class Link:
             return
         if endpoint != was_at:
             self._barred = _Barred(endpoint, self._keys)
-        _close(ours, watch)
+        end_sockets()
         self.turns += 1
 
     @property
@@ -256,7 +260,7 @@ class Link:
     def close(self) -> None:
         if not self.closed:
             self._close_line()
-            _close(self.socket, self.watch)
+            self._end_sockets()
             if self.memory is not None:
                 self.memory.forget()
 
@@ -597,10 +601,12 @@ def _why_not_near(endpoint: str) -> Exception | None:
     return None
 
 
-def _close(ours: zmq.Socket[bytes], watch: zmq.Socket[bytes]) -> None:
-    ours.disable_monitor()
-    watch.close()
-    ours.close()
+def _close(process: int, ours: zmq.Socket[bytes], watch: zmq.Socket[bytes]) -> None:
+    """Close a link's sockets, also if nobody has closed the link, in the process that made them."""
+    if os.getpid() == process and not ours.closed:
+        ours.disable_monitor()
+        watch.close()
+        ours.close()
 
 
 def _too_many_open(wanting: str, context: Context | None = None) -> ShishaError:

@@ -162,6 +162,7 @@ class Link:
         self._looked_s = 0.0
         self._silence_s = silence_s
         self._has_said = False
+        self._is_closed = False
         self._process = os.getpid()
         self._barred = _Barred(endpoint, self._keys)
         self._line: Channel | None = None
@@ -247,7 +248,7 @@ class Link:
     @property
     def closed(self) -> bool:
         """Whether it is closed, or another process's, from which this one was forked."""
-        return bool(self.socket.closed) or os.getpid() != self._process
+        return self._is_closed or bool(self.socket.closed) or os.getpid() != self._process
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
@@ -259,17 +260,19 @@ class Link:
 
     def close(self) -> None:
         if not self.closed:
+            self._is_closed = True  # first, so that it is closed also if Ctrl-C comes in between
             self._close_line()
             self._end_sockets()
             if self.memory is not None:
                 self.memory.forget()
 
     def _close_line(self) -> None:
-        if self._asked is not None:
-            self._asked.end.close()
-        if self._line is not None:
-            self._line.shut_down()
+        asked, line = self._asked, self._line
         self._asked = self._line = None
+        if asked is not None:
+            asked.end.close()
+        if line is not None:
+            line.shut_down()
 
     @property
     def awaits_line(self) -> bool:
@@ -414,7 +417,7 @@ class Link:
         """Read all messages and connection events; return the outcomes that they settle. Replace the socket if due."""
         if self.closed:
             # Not in a forked child: it would end the parent's memory.
-            return self.conversation.lose("the client was closed") if self.socket.closed else []
+            return self.conversation.lose("the client was closed") if os.getpid() == self._process else []
         settled = self._read_all()
         self._looked_s = time.monotonic()
         while can_be_read(self.watch):

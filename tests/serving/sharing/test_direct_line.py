@@ -14,7 +14,15 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from shisha_rt.client import Answer, AsyncClient, Client, ResourceExhausted, ShishaError, Unavailable
+from shisha_rt.client import (
+    Answer,
+    AsyncClient,
+    Client,
+    FailedPrecondition,
+    ResourceExhausted,
+    ShishaError,
+    Unavailable,
+)
 from shisha_rt.client.local_socket import take_line
 from shisha_rt.errors import Error
 from shisha_rt.process.channel import Channel
@@ -234,6 +242,23 @@ def test_a_line_that_was_refused_is_asked_for_again(daemon: DaemonProcess, monke
         client.infer(frame_of(1))
         assert not any(overtaken)
         assert link.line_descriptor is not None
+
+
+def test_a_client_left_half_closed_by_ctrl_c_is_closed(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    shut_down = Channel.shut_down
+
+    def interrupted(line: Channel) -> None:
+        shut_down(line)
+        raise KeyboardInterrupt
+
+    client = Client(daemon.endpoint, timeout_s=0.5)
+    client.infer(frame_of(0), timeout_s=PATIENCE_S)
+    with monkeypatch.context() as patch:
+        patch.setattr(Channel, "shut_down", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            client.close()
+    with raised(FailedPrecondition, Error.CLIENT_MISUSED):
+        client.infer(frame_of(1))
 
 
 def test_where_no_socket_is_there_is_no_line(daemon: DaemonProcess, sent_by_zeromq: list[object]) -> None:

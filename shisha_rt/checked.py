@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum, EnumType
 from types import UnionType
-from typing import Annotated, Any, Final, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -207,7 +207,7 @@ def _options(of: Any) -> list[Any]:
     """What a type may be: the members of a union, without bounds."""
     if get_origin(of) is Annotated:
         return _options(get_args(of)[0])
-    if isinstance(of, UnionType):
+    if get_origin(of) in (UnionType, Union):  # the latter where a member is no class
         return [option for member in get_args(of) for option in _options(member)]
     return [of]
 

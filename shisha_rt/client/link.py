@@ -18,6 +18,8 @@ subtleties of ZeroMQ are handled here:
 - If an address serves several models, it refers clients to each model's own daemon (`follow`). A client that loses
   that daemon, or is sent away by it, connects to the public address again. Either way it gets new sockets.
 - A refused handshake is tried again by later calls.
+- A socket whose watch is closed first, as the garbage collector may do, makes libzmq's thread wait for the watch for
+  good, and with it all sockets of the process: so also a client that nobody closes has its sockets closed in order.
 - A forked child has the sockets, but not the threads behind them: a call there would never end, and would be about the
   parent's requests and memory. So a client works only in the process that made it.
 Shell.
@@ -34,6 +36,7 @@ import resource
 import socket
 import time
 import uuid
+import weakref
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias, cast
 
@@ -84,6 +87,8 @@ _LOOKED_S: Final = 1e-3
 _LONGEST_WAIT_S: Final = 3600.0
 """Of one wait for a message, which is in whole milliseconds: a call with a longer timeout waits again."""
 _DESCRIPTORS: Final = 4  # of a connection: its sockets and the watch
+_LINE_DESCRIPTORS: Final = 4
+"""Of a direct line: itself, a region's connection and memory, and a large message, which ZeroMQ needs none for."""
 _LOST: Final = "the connection to {} was lost with the request under way; it may have been run"
 # Plain numbers, as combining enum members takes longer than the call.
 _EVENTS: Final = int(zmq.EVENTS)
@@ -157,6 +162,7 @@ class Link:
         self._looked_s = 0.0
         self._silence_s = silence_s
         self._has_said = False
+        self._is_closed = False
         self._process = os.getpid()
         self._barred = _Barred(endpoint, self._keys)
         self._line: Channel | None = None
@@ -166,6 +172,7 @@ class Link:
     def _connect(self, endpoint: str) -> None:
         """Make the sockets and connect them; raises InvalidArgument for an invalid address, ResourceExhausted."""
         self.socket, self.watch = self._sockets(endpoint)
+        self._end_sockets = weakref.finalize(self, _close, self._process, self.socket, self.watch)
         self.at = endpoint
         self.connected = self._is_accepted = False
         self._unanswered = 0  # how often a probe was due with the one before unanswered, and nothing else heard
@@ -226,7 +233,7 @@ class Link:
         """Connect anew; without the descriptors for that, `drain` tries it again later."""
         self.conversation.lose("the client turned to another connection")
         self._close_line()
-        ours, watch, was_at = self.socket, self.watch, self.at
+        end_sockets, was_at = self._end_sockets, self.at
         try:
             self._connect(endpoint)
         except ResourceExhausted:
@@ -235,13 +242,13 @@ class Link:
             return
         if endpoint != was_at:
             self._barred = _Barred(endpoint, self._keys)
-        _close(ours, watch)
+        end_sockets()
         self.turns += 1
 
     @property
     def closed(self) -> bool:
         """Whether it is closed, or another process's, from which this one was forked."""
-        return bool(self.socket.closed) or os.getpid() != self._process
+        return self._is_closed or bool(self.socket.closed) or os.getpid() != self._process
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
@@ -253,17 +260,19 @@ class Link:
 
     def close(self) -> None:
         if not self.closed:
+            self._is_closed = True  # first, so that it is closed also if Ctrl-C comes in between
             self._close_line()
-            _close(self.socket, self.watch)
+            self._end_sockets()
             if self.memory is not None:
                 self.memory.forget()
 
     def _close_line(self) -> None:
-        if self._asked is not None:
-            self._asked.end.close()
-        if self._line is not None:
-            self._line.shut_down()
+        asked, line = self._asked, self._line
         self._asked = self._line = None
+        if asked is not None:
+            asked.end.close()
+        if line is not None:
+            line.shut_down()
 
     @property
     def awaits_line(self) -> bool:
@@ -277,10 +286,15 @@ class Link:
         return may_ask or self._asked is not None
 
     def advance_line(self, wait_s: float = 0.0) -> None:
-        """Ask for a direct line, unless one has been asked for, and wait up to `wait_s` for the answer."""
+        """Ask for a direct line, unless one has been asked for, and wait up to `wait_s` for the answer.
+
+        Not while this process is so short of descriptors that large messages could not be sent by it.
+        """
         path = self.conversation.local_socket
         assert path is not None
         try:
+            if self._asked is None and not are_descriptors_left(_LINE_DESCRIPTORS):
+                raise OSError(errno.EMFILE, "too few for a line")
             asked = self._asked = self._asked or Question(path, b'{"op":"line"}')
             if not asked.has_answer(wait_s):
                 return
@@ -403,7 +417,7 @@ class Link:
         """Read all messages and connection events; return the outcomes that they settle. Replace the socket if due."""
         if self.closed:
             # Not in a forked child: it would end the parent's memory.
-            return self.conversation.lose("the client was closed") if self.socket.closed else []
+            return self.conversation.lose("the client was closed") if os.getpid() == self._process else []
         settled = self._read_all()
         self._looked_s = time.monotonic()
         while can_be_read(self.watch):
@@ -590,10 +604,12 @@ def _why_not_near(endpoint: str) -> Exception | None:
     return None
 
 
-def _close(ours: zmq.Socket[bytes], watch: zmq.Socket[bytes]) -> None:
-    ours.disable_monitor()
-    watch.close()
-    ours.close()
+def _close(process: int, ours: zmq.Socket[bytes], watch: zmq.Socket[bytes]) -> None:
+    """Close a link's sockets, also if nobody has closed the link, in the process that made them."""
+    if os.getpid() == process and not ours.closed:
+        ours.disable_monitor()
+        watch.close()
+        ours.close()
 
 
 def _too_many_open(wanting: str, context: Context | None = None) -> ShishaError:

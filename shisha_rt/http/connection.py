@@ -223,7 +223,7 @@ class HttpConnection(asyncio.BufferedProtocol):
                 self._pause_reading()
                 self._end_patience()  # we do not read: the caller may not be able to send the rest
         if self._in_head and self._head_bytes > _HEAD_BYTES:
-            self._refuse(HttpFault(431, f"the head of the request has more than {_HEAD_BYTES} bytes"))
+            self._refuse(_head_too_large())
         elif not self._in_head and self._between_bytes > _BETWEEN_BYTES:
             self._refuse(HttpFault(431, "the trailer of the request is too long"))
 
@@ -281,6 +281,10 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _fault_of_head(self) -> HttpFault | None:
         """What the parser lets pass, and a server may not (RFC 9112, sections 2.5, 3.2 and 6.1)."""
         version = self._parser.get_http_version()
+        line_bytes = len(self._parser.get_method()) + len(self._url) + len("  HTTP/1.1\r\n")
+        # Not what was read: that counts the start of the body, and not what came with the request before.
+        if line_bytes + sum(len(name) + len(value) + len(": \r\n") for name, value in self._headers) + 2 > _HEAD_BYTES:
+            return _head_too_large()
         if version not in _VERSIONS:
             return HttpFault(505, f"HTTP/{version}; expected HTTP/1.1")
         hosts = sum(name == b"host" for name, _ in self._headers)
@@ -482,6 +486,10 @@ class HttpConnection(asyncio.BufferedProtocol):
             self.transport.abort()
         else:
             self._unread = self.loop.call_later(self.connections.unread_s, self._look_at_unread, left_bytes)
+
+
+def _head_too_large() -> HttpFault:
+    return HttpFault(431, f"the head of the request has more than {_HEAD_BYTES} bytes")
 
 
 def _without_upgrades(connection: bytes) -> bytes:

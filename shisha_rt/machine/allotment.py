@@ -51,7 +51,7 @@ class CpuLimits:
         """How many cores can be kept full."""
         if self.quota_cores is None or not self.is_limited:
             return len(self.cores)
-        return max(1, math.floor(self.quota_cores - DAEMON_SHARE_CORES))
+        return max(1, math.floor(round(self.quota_cores - DAEMON_SHARE_CORES, 6)))  # 16.15 - 0.15 is below 16
 
     @property
     def is_throttled(self) -> bool:

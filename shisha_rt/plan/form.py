@@ -20,7 +20,7 @@ import msgspec
 
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Split, as_axis
-from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine
+from shisha_rt.plan.engine import DEFAULT_ENGINE, as_stage_engine
 from shisha_rt.plan.plan import MOST_BATCH, Plan, Stage, Team, behind
 
 _Layer = Annotated[int, msgspec.Meta(ge=0)]
@@ -57,13 +57,15 @@ class WrittenStage(msgspec.Struct, frozen=True):
     layers: Annotated[tuple[tuple[_Layer, _Layer], ...], msgspec.Meta(min_length=1)] | None = None
     after: tuple[_Layer, ...] | None = None
     split: WrittenSplit | None = None
-    engine: StageEngine | None = None
+    engine: str | None = None
     batch: Annotated[int, msgspec.Meta(ge=1, le=MOST_BATCH)] | None = None
 
     def __post_init__(self) -> None:
         ends = self.first is not None, self.last is not None
         if ends != ((True, True) if self.layers is None else (False, False)):
             raise ValueError("expected either `first` and `last`, or `layers`, to say its layers")
+        if self.engine is not None:
+            as_stage_engine(self.engine)
 
     @property
     def work(self) -> tuple[Span, ...]:
@@ -87,7 +89,8 @@ def read(stages: Iterable[WrittenStage]) -> Plan:
             carried = stage.split
             split = Split((carried.first, carried.last), as_axis(carried.axis), carried.shares, parts[carried])
             parts[carried] += 1
-        engine, batch = stage.engine or DEFAULT_ENGINE, stage.batch or 1
+        engine = DEFAULT_ENGINE if stage.engine is None else as_stage_engine(stage.engine)
+        batch = stage.batch or 1
         stage_forms.append(Stage(stage.work, stage.teams, after, split=split, engine=engine, batch=batch))
     return Plan(tuple(stage_forms))
 

@@ -390,8 +390,12 @@ class Conversation:
                 raise ValueError("unknown datatype")
             self.signature = metadata.signature()
             return []
-        instance = fields.get("instance") if op in (_SERVER_METADATA, _PROBE) else None
-        if instance is None or instance == self.instance:
+        if op not in (_SERVER_METADATA, _PROBE):
+            return []
+        instance = fields.get("instance")
+        if not isinstance(instance, str):  # without, it would be asked again and again
+            raise ValueError("the daemon does not say which it is")
+        if instance == self.instance:
             return []
         changed = self.instance is not None
         lost = self.lose("the daemon was restarted while it had the request; it may have been run") if changed else []

@@ -636,6 +636,23 @@ def test_a_closed_client_says_so(client_of: Connect) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+def test_clients_that_nobody_closes_leave_the_process_able_to_connect() -> None:
+    """Their sockets were closed in any order, upon which libzmq's thread waited for good: for all later clients."""
+    program = """
+import sys
+from shisha_rt.client import Client
+for _ in range(300):
+    Client(sys.argv[1])
+with Client(sys.argv[1], timeout_s=10) as client:
+    assert client.live()
+unclosed = Client(sys.argv[1])
+"""
+    with Gateway() as gateway:
+        command = [sys.executable, "-c", program, gateway.endpoint]
+        ended = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 def test_a_forked_child_needs_a_client_of_its_own(client_of: Connect) -> None:
     with Gateway(echo) as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
         client.infer(frame_of(1))

@@ -321,6 +321,29 @@ def test_a_fault_is_an_answer_and_a_full_house_is_said() -> None:
     talk(fails, caller)
 
 
+MOST_OF_A_HEAD = 64 << 10
+
+
+def head_of(size_bytes: int) -> bytes:
+    """A request without a body whose head has so many bytes, in several headers."""
+    begun = b"GET /sized HTTP/1.1\r\n" + HOST + b"".join(b"X-%d: %b\r\n" % (n, b"x" * 1000) for n in range(60))
+    return begun + b"X: " + b"x" * (size_bytes - len(begun) - len(b"X: \r\n\r\n")) + b"\r\n\r\n"
+
+
+@pytest.mark.parametrize("before", [b"", b"GET / HTTP/1.1\r\n" + HOST + b"X: " + b"x" * 7000 + b"\r\n\r\n"])
+@pytest.mark.parametrize(("size_bytes", "status"), [(MOST_OF_A_HEAD, 200), (MOST_OF_A_HEAD + 1, 431)])
+def test_a_head_has_the_limit_and_not_a_byte_more(before: bytes, size_bytes: int, status: int) -> None:
+    """Whatever of it comes with the request before it."""
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: HttpConnections) -> None:
+        writer.write(before + head_of(size_bytes))
+        if before:
+            assert (await answer_of(reader))[0] == 200
+        assert (await answer_of(reader))[0] == status
+
+    talk(_echo, caller)
+
+
 REFUSED = [
     (b"\x00\x01\r\n\r\n", 400),
     (b"CONNECT a:1 HTTP/1.1\r\n" + HOST + b"\r\n", 400),

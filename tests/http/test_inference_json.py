@@ -101,6 +101,7 @@ def test_as_many_inputs_as_a_model_may_have() -> None:
 def test_what_triton_calls_otherwise() -> None:
     for parameters, expected in [
         ({"timeout": 1_500_000, "sequence_id": 9, "sequence_start": True}, (1.5, "sequence-9")),
+        ({"sequence_id": 2**64 - 1}, (None, f"sequence-{2**64 - 1}")),
         ({"timeout": 10**18, "sequence_id": "cam"}, (86_400.0, "sequence-cam")),
         ({"timeout": 0, "sequence_id": 0, "deadline_ms": 0}, (0.0, None)),
         ({"stream": "s", "sequence_id": 9}, (None, "s")),

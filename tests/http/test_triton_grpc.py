@@ -10,6 +10,7 @@ import os
 import queue
 import signal
 import socket
+import struct
 import uuid
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -500,6 +501,76 @@ def test_answers_that_are_not_read_are_counted_and_their_connection_is_cut_off(
             await stub.ModelInfer(request)
             writer.close()
             assert len(open_descriptors()) <= before
+
+    asyncio.run(run())
+
+
+_SETTINGS, _PING, _WINDOW_UPDATE = 4, 6, 8
+
+
+async def sent_of_a_request(port: int, size_bytes: int) -> int:
+    """How many bytes of a `ModelInfer` of that size a server lets a caller send that obeys its flow control.
+
+    Counted until the server has acknowledged settings often enough without taking more.
+    """
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    settings = bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
+    empty = called("ModelInfer", 1, b"")
+    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings + empty[: -9 - 5])
+    connection = stream = first = 65535
+    begin, sent_bytes, quiet = b"\0" + size_bytes.to_bytes(4, "big"), 0, 0
+    while quiet < 20:
+        fits = min(connection, stream, 16384, size_bytes - sent_bytes)
+        if fits > 0:
+            piece = (begin + bytes(fits))[:fits] if not sent_bytes else bytes(fits)
+            writer.write(fits.to_bytes(3, "big") + bytes([0, 0, 0, 0, 0, 1]) + piece)
+            sent_bytes, connection, stream, quiet = sent_bytes + fits, connection - fits, stream - fits, 0
+            continue
+        quiet += 1
+        writer.write(settings)
+        acknowledged = False
+        while not acknowledged:
+            head = await reader.readexactly(9)
+            said = await reader.readexactly(int.from_bytes(head[:3], "big"))
+            kind, is_acknowledgement, number = head[3], head[4], int.from_bytes(head[5:], "big")
+            acknowledged = kind == _SETTINGS and bool(is_acknowledgement)
+            if kind == _WINDOW_UPDATE and number:
+                stream += int.from_bytes(said, "big")
+            elif kind == _WINDOW_UPDATE:
+                connection += int.from_bytes(said, "big")
+            elif kind == _SETTINGS and not is_acknowledgement:
+                before, first = first, dict(struct.iter_unpack(">HI", said)).get(4, first)
+                stream += first - before
+                writer.write(settings[:4] + b"\1" + settings[5:])
+            elif kind == _PING and not is_acknowledgement:  # by which it measures the connection
+                writer.write(head[:4] + b"\1" + head[5:] + said)
+    writer.close()
+    return sent_bytes
+
+
+def test_what_is_not_received_yet_is_taken_from_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only as many requests are received at once as there is room for; gRPC itself takes little of all others."""
+    monkeypatch.setattr(service, "_MOST_RECEIVED", 1)
+    size_bytes = 4_000_000
+
+    async def run() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as held:
+            port = held.getsockname()[1]
+        app_state = AppState(
+            ServeHttp("tcp://127.0.0.1:1", (), grpc=(GrpcListener(f"127.0.0.1:{port}", beyond=False),))
+        )
+        listens = asyncio.Event()
+        serving = asyncio.create_task(service.serve_grpc(app_state, Inferences(app_state), listens.set))
+        await listens.wait()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel, asyncio.timeout(PATIENCE_S):
+            received = channel.stream_unary(f"/{SERVICE}/ModelInfer")()  # has the only turn, and nothing is written
+            await received.wait_for_connection()
+            sent = [await sent_of_a_request(port, size_bytes) for _ in range(5)]
+            received.cancel()
+        assert max(sent) <= service._UNRECEIVED_BYTES + 65535
+        app_state.ending.set()
+        await serving
+        await app_state.close()
 
     asyncio.run(run())
 

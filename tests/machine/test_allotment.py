@@ -12,6 +12,15 @@ from tests.wording import says
 FOUR = frozenset(range(4))
 
 
+def test_a_quota_that_is_just_enough_for_one_more_place_gives_it() -> None:
+    """As control groups have it, microseconds of CPU time over those of a period, at any size."""
+    cores = frozenset(range(1000))
+    for places in range(1, 1000):
+        quota = (places * 100_000 + 15_000) / 100_000
+        assert CpuLimits(cores, quota).place_count == places
+        assert CpuLimits(cores, quota - 0.00001).place_count == max(1, places - 1)
+
+
 @pytest.mark.parametrize(
     ("quota", "expected"),
     [(None, 4), (9.0, 4), (4.0, 4), (3.99, 3), (3.15, 3), (3.0, 2), (2.0, 1), (1.0, 1), (0.2, 1)],

@@ -57,6 +57,7 @@ def test_what_is_written_is_read(ready: ModelOnMachine, whole: bool, tmp_path: P
         ('[{"first": 0, "last": 19, "places": ["cpu"]}]', "last one is 11"),
         ("[]", "stages = []"),
         ('[{"first": 0, "last": 11, "places": ["cpu"], "engin": "openvino"}]', "stages[0].engin: no such key"),
+        ('[{"first": 0, "last": 11, "places": ["cpu"], "engine": "tvm"}]', "'tvm'; expected onnxruntime, "),
         (
             '[{"first": 0, "last": 9, "places": ["cpu"]}, {"first": 10, "last": 11, "places": ["npu"]}]',
             "stage 1 is on",

@@ -52,6 +52,15 @@ def introduced() -> Conversation:
     return conversation
 
 
+@pytest.mark.parametrize("fields", [{}, {"instance": None}, {"instance": 5}])
+def test_a_daemon_that_does_not_say_which_it_is_is_none(fields: dict[str, Any]) -> None:
+    """Whoever asked it again and again would never end."""
+    conversation = Conversation()
+    ((_, outcome),) = answer(conversation, send(conversation, conversation.ask("server_metadata")), fields)
+    assert isinstance(outcome, Internal)
+    assert outcome.kind == Error.BROKEN_ANSWER
+
+
 def send(conversation: Conversation, outgoing: Outgoing) -> str:
     conversation.sent(outgoing)
     return outgoing.id

@@ -349,6 +349,7 @@ STAGE = {"first": 0, "last": 3, "places": ["fast0"]}
         ("plan_set", {"stages": [{**STAGE, "places": []}]}, "stages[0].places"),
         ("plan_set", {"stages": [{**STAGE, "places": "fast0"}]}, "stages[0].places"),
         ("plan_set", {"stages": [{**STAGE, "places": [0]}]}, "stages[0].places[0]"),
+        ("plan_set", {"stages": [{**STAGE, "engine": "tvm"}]}, "stages[0]: engine: 'tvm'; expected onnxruntime, "),
         ("place_set", {"speed": 1.0}, "place"),
         ("place_set", {"place": ""}, "place"),
         ("place_set", {"place": "fast\x1b[0m"}, "place"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Hashable
+from typing import Final
 
 from shisha_rt.core.fair_share import is_granted
 from shisha_rt.core.lifecycle.events import FrameArrived
@@ -11,6 +12,8 @@ from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.lifecycle.records import ClientState, Frame, StreamKey, StreamState
 from shisha_rt.core.lifecycle.turns import Turns
 from shisha_rt.errors import Error
+
+LAST_SEQUENCE: Final = 2**63 - 1
 
 
 class Streams:
@@ -49,6 +52,9 @@ class Streams:
             return None
         if stream.ordered and event.sequence is not None and stream.last_sequence is not None:
             expected = stream.last_sequence + 1
+            if expected > LAST_SEQUENCE:
+                none = f"expected none in this stream, as it has had {LAST_SEQUENCE}, the last; expected another stream"
+                return Error.OUT_OF_SEQUENCE, f"sequence is {event.sequence}, {none}"
             if event.sequence != expected:
                 return Error.OUT_OF_SEQUENCE, f"sequence is {event.sequence}, expected {expected} in this stream"
         client, policy = stream.client, self._policy

@@ -43,6 +43,10 @@ _MOST_OF_A_STREAM: Final = 32
 _LEAST_MESSAGE_BYTES: Final = 4 << 20  # gRPC's own default
 _MOST_CONNECTIONS: Final = 512
 _HEAD_BYTES: Final = 64 << 10
+_UNRECEIVED_BYTES: Final = 256 << 10
+"""What gRPC takes of the requests of a connection before they are received: its window for flow control, which must not
+grow by itself (to the whole message, measured) with how fast a connection is.
+"""
 _HANDSHAKE_S: Final = 10
 _PING_S: Final = 30
 """A caller from whom nothing has come for so long is asked whether it is there, and has as long to answer. Of a host
@@ -71,6 +75,8 @@ async def serve_grpc(app_state: AppState, inferences: Inferences, listens: Calla
             ("grpc.max_concurrent_streams", _MOST_CONNECTIONS),
             ("grpc.max_allowed_incoming_connections", _MOST_CONNECTIONS),
             ("grpc.max_metadata_size", _HEAD_BYTES),
+            ("grpc.http2.bdp_probe", 0),
+            ("grpc.http2.lookahead_bytes", _UNRECEIVED_BYTES),
             ("grpc.server_handshake_timeout_ms", _HANDSHAKE_S * 1000),
             ("grpc.keepalive_time_ms", _PING_S * 1000),
             ("grpc.http2.ping_timeout_ms", _PING_S * 1000),

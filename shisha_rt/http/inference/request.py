@@ -93,7 +93,9 @@ class _Output(Struct, frozen=True):
 
 
 class AskedParameters(Struct, frozen=True):
-    """`timeout` (microseconds), `sequence_id` and `priority` are Triton's; its other parameters are ignored."""
+    """`timeout` (microseconds), `sequence_id` (up to 64 bits without a sign) and `priority` are Triton's; its other
+    parameters are ignored.
+    """
 
     binary_data_output: bool = False
     stream: Label | None = None
@@ -101,7 +103,7 @@ class AskedParameters(Struct, frozen=True):
     deadline_ms: DeadlineMs | None = None
     timeout: Count | None = 0
     priority: Priority | None = 0
-    sequence_id: Count | Annotated[str, Meta(max_length=128)] | None = 0
+    sequence_id: Annotated[int, Meta(ge=0)] | Annotated[str, Meta(max_length=128)] | None = 0
 
     @property
     def stream_name(self) -> str | None:

@@ -15,6 +15,7 @@ from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.verify import PlanRules
 from tests.core.lifecycle.driven_lifecycle import ON_B, ONE_STAGE, TWO_STAGES, Daemon, live
 from tests.core.lifecycle.invariants import check
+from tests.wording import says
 
 # --- frames -------------------------------------------------------------------------------------------------------
 
@@ -110,6 +111,17 @@ def test_a_sequence_is_the_previous_plus_one_and_a_refusal_uses_none_up() -> Non
     refusals = daemon.all(do.Refuse)
     assert [(refusal.frame, refusal.kind) for refusal in refusals] == [(refused, Error.OUT_OF_SEQUENCE)]
     assert refusals[0].message == "sequence is 9, expected 8 in this stream"
+
+
+def test_nothing_is_expected_behind_the_last_sequence() -> None:
+    daemon = live(slots=4)
+    last = 2**63 - 1
+    daemon.send("s", sequence=last)
+    refused = daemon.send("s", sequence=last)
+    daemon.send("s")
+    (refusal,) = daemon.all(do.Refuse)
+    assert (refusal.frame, refusal.kind) == (refused, Error.OUT_OF_SEQUENCE)
+    assert refusal.message == says(f"sequence is {last}, expected none … {last}, …")
 
 
 def test_frames_in_flight_and_waiting_bytes_are_bounded() -> None:

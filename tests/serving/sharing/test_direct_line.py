@@ -16,7 +16,15 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from shisha_rt.client import Answer, AsyncClient, Client, ResourceExhausted, ShishaError, Unavailable
+from shisha_rt.client import (
+    Answer,
+    AsyncClient,
+    Client,
+    FailedPrecondition,
+    ResourceExhausted,
+    ShishaError,
+    Unavailable,
+)
 from shisha_rt.client.local_socket import take_line
 from shisha_rt.errors import Error
 from shisha_rt.process.channel import Channel
@@ -248,13 +256,38 @@ def test_a_line_that_was_refused_is_asked_for_again(daemon: DaemonProcess, monke
             client.infer(frame_of(0))
         client.infer(frame_of(0))
         assert link.line_descriptor is None
+        overtaken: list[bool] = []
+        advance = link.advance_line
+
+        def noted(wait_s: float) -> None:
+            overtaken.append(link.conversation.has_frames)
+            advance(wait_s)
+
+        monkeypatch.setattr(link, "advance_line", noted)
         with client.stream(in_flight=2) as stream:
             for number, answer in enumerate(stream.run(map(frame_of, range(10)))):
                 link._ask_line_s = 0.0
                 assert np.array_equal(answer.output, frame_of(number))
-                assert link.line_descriptor is None
         client.infer(frame_of(1))
+        assert not any(overtaken)
         assert link.line_descriptor is not None
+
+
+def test_a_client_left_half_closed_by_ctrl_c_is_closed(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    shut_down = Channel.shut_down
+
+    def interrupted(line: Channel) -> None:
+        shut_down(line)
+        raise KeyboardInterrupt
+
+    client = Client(daemon.endpoint, timeout_s=0.5)
+    client.infer(frame_of(0), timeout_s=PATIENCE_S)
+    with monkeypatch.context() as patch:
+        patch.setattr(Channel, "shut_down", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            client.close()
+    with raised(FailedPrecondition, Error.CLIENT_MISUSED):
+        client.infer(frame_of(1))
 
 
 def test_where_no_socket_is_there_is_no_line(daemon: DaemonProcess, sent_by_zeromq: list[object]) -> None:

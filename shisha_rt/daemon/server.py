@@ -312,14 +312,10 @@ class Daemon:
             for lead, run_s in shell.telemetry.expected_s(epoch.number, epoch.plan).items():
                 expected[lead] = max(run_s * self._status.machine.time_scale, expected.get(lead, 0.0))
         parts = {worker.incarnation: len(worker.out) for worker in lifecycle.places.workers.values()}
-        for event in (
-            *shell.supervisor.look(expected, parts),
-            *self._children.look(),
-            *self.web.link.look(),
-            *self._tracer.look(),
-            *self._far.link.look(),
-        ):
-            self._take(event)
+        for hung in shell.supervisor.look(expected, parts):
+            self._take(hung)
+        for child in (self._children, self.web.link, self._tracer, self._far.link):
+            child.look()
         if self._preparer is not None:
             self._preparer.look()
         if shell.cores.tuning.choice.profiles is Profiles.KNOWN and self._far.links.changed(now_s):
@@ -361,7 +357,7 @@ class Daemon:
 
     def _processes(self) -> tuple[list[int], set[int]]:
         """Pids of this daemon and its children, and pids of clients."""
-        workers = [process.pid for process in self.shell.supervisor.processes.values()]
+        workers = [process.pid for process in self.shell.supervisor.processes.values() if process.pid is not None]
         own, *children = self._beside_workers()
         families = {pid for child in children for pid in family(child)}
         return [own, *workers, *families], self._sharing.pids

@@ -186,8 +186,7 @@ class ModelHost:
         self.fleet.look_at_host(now_s, self._processes)
         for served in self.fleet.models.values():
             self._versions.see_off(served, now_s)
-        for event in self.web.link.look():
-            self._hear(event, now_s)
+        self.web.link.look()
         self.front.look(now_s)
         self._manager.look(
             now_s, lambda: ", ".join(f"{name}: {self._state(s)}" for name, s in self.fleet.models.items())

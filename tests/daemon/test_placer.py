@@ -231,7 +231,8 @@ class Asking:
 
     def until(self, true: Callable[[], bool]) -> None:
         def look() -> None:
-            for event in (*self.poller.poll(0.02), *self.link.look()):
+            self.link.look()
+            for event in self.poller.poll(0.02):
                 match event:
                     case PlacerSaid():
                         self.answers.append(event.message)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import termios
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import psutil
@@ -18,8 +19,6 @@ import zmq
 
 from shisha_rt.core.lifecycle.events import Beside, Descriptor, WorkerGone
 from shisha_rt.core.lifecycle.instructions import RunPart, Shared
-from shisha_rt.daemon import start
-from shisha_rt.daemon.children import preparer_link
 from shisha_rt.daemon.front.addresses import addresses_of
 from shisha_rt.daemon.front.gateway import Reply
 from shisha_rt.daemon.front.requests import AnswerTo, Ticket
@@ -27,16 +26,16 @@ from shisha_rt.daemon.planning import first_cores
 from shisha_rt.daemon.prepare import planned
 from shisha_rt.daemon.prepared import Planning, PreparedModel
 from shisha_rt.daemon.server import Daemon
-from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.daemon.tracing import FrameTrace
-from shisha_rt.errors import Error
+from shisha_rt.errors import Error, Failure
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.host import memory
 from shisha_rt.machine.host.cgroups import ControlGroups
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.messages.worker import Done
+from shisha_rt.process.child import _Servers
 from shisha_rt.process.readable import is_readable, queued_bytes
 from shisha_rt.protocol.header import TensorData, TensorHeader, encode_infer, encode_operation
 from shisha_rt.protocol.operations import PlaceSet
@@ -142,6 +141,52 @@ def test_a_part_counts_once_however_often_its_worker_tells_of_it(daemon: Daemon)
     assert shell.cores.lifecycle.frames.stale_replies == 2
 
 
+def test_a_worker_is_started_beside_the_loop(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop waited for the fork server, whenever a worker had died."""
+    begin, threads = _Servers.start, list[threading.Thread]()
+
+    def start(*order: Any) -> int:
+        threads.append(threading.current_thread())
+        return begin(*order)
+
+    monkeypatch.setattr(_Servers, "start", start)
+
+    def stop_once_live() -> None:
+        if daemon.shell.cores.lifecycle.live is not None:
+            raise Fault
+
+    with pytest.raises(Fault):
+        daemon.run(turn=stop_once_live)
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+def test_a_worker_that_cannot_be_started_ends_the_start_with_the_reason(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "no more processes")
+
+    monkeypatch.setattr(_Servers, "start", refused)
+    with pytest.raises(Failure, match="no more processes"):
+        daemon.run()
+
+
+def test_a_daemon_that_ends_while_its_workers_start_leaves_none(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_start, begin = threading.Event(), _Servers.start
+    monkeypatch.setattr(_Servers, "start", lambda *order: may_start.wait() and begin(*order))
+
+    def fail() -> None:
+        threading.Timer(0.1, may_start.set).start()
+        raise Fault
+
+    with pytest.raises(Fault):
+        daemon.run(turn=fail)
+    assert not any("stages.worker" in child.cmdline() for child in psutil.Process().children())
+
+
 def test_a_worker_that_writes_without_end_is_read_a_page_at_a_time(daemon: Daemon) -> None:
     """All lines at once held the loop up for tens of milliseconds, again and again. A dead worker's are all read."""
     supervisor = daemon.shell.supervisor
@@ -149,9 +194,10 @@ def test_a_worker_that_writes_without_end_is_read_a_page_at_a_time(daemon: Daemo
 
     def write_much() -> None:
         for process in supervisor.processes.values():
-            stderr = process.child.stderr
-            assert stderr is not None
-            before = stderr.fileno()
+            running = process.running
+            if running is None:  # it is being started
+                return
+            before = running.stderr
             reading, writing = os.pipe2(os.O_NONBLOCK)
             os.write(writing, line * lines + b"the last\n")
             supervisor._poller.unwatch(before)
@@ -159,11 +205,11 @@ def test_a_worker_that_writes_without_end_is_read_a_page_at_a_time(daemon: Daemo
             supervisor._poller.watch(before, list)
             os.close(reading)
             os.close(writing)
-            supervisor._read_stderr(process)
+            supervisor._read_stderr(process, before)
             assert queued_bytes(before, termios.FIONREAD) >= len(line) * lines - select.PIPE_BUF
-            process.child.kill()
-            assert is_readable(process.child.pidfd, PATIENCE_S)
-            assert any(isinstance(event, WorkerGone) for event in supervisor._bury(process))
+            running.child.kill()
+            assert is_readable(running.child.pidfd, PATIENCE_S)
+            assert any(isinstance(event, WorkerGone) for event in supervisor._bury(process, running))
             assert process.last_lines[-1] == "the last"
             raise Fault
 
@@ -232,21 +278,3 @@ def test_engines_own_weights_have_half_of_what_the_control_group_leaves(
     write(tmp_path / "fs" / "memory.current", 400_000)
     monkeypatch.setattr(memory, "ControlGroups", lambda: ControlGroups(tmp_path / "own", tmp_path / "fs"))
     assert first_cores(prepared).tuning.choice.spare_bytes == 250_000
-
-
-@pytest.mark.parametrize(("endpoint", "compares"), [("ipc:///{}/own", True), ("tcp://127.0.0.1:0", False)])
-def test_what_compares_two_versions_is_imported_before_it_is_asked_for(
-    endpoint: str, compares: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its first start held up the loop, and all frames, for as long as its imports take. Only host processes ask."""
-    expected: list[str] = []
-
-    def fail() -> None:
-        raise Fault
-
-    monkeypatch.setattr(start, "expect_children", lambda *modules: expected.extend(modules))
-    monkeypatch.setattr(preparer_link, "PreparerLink", fail)
-    asked = SimpleNamespace(settings=Settings("", endpoint=endpoint.format(tmp_path)))
-    with pytest.raises(Fault):
-        start.start_daemon(cast(Any, asked), cast(Any, None), ServiceManager({}), print)
-    assert ("shisha_rt.daemon.children.shadow" in expected) is compares

@@ -47,7 +47,7 @@ from shisha_rt.daemon.front.web import Web
 from shisha_rt.daemon.gauges import Gauges
 from shisha_rt.daemon.host_share import HostShare
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.daemon.loop.signals import Signalled, signals
+from shisha_rt.daemon.loop.signals import Signalled, Signals
 from shisha_rt.daemon.loop.undisturbed import undisturbed
 from shisha_rt.daemon.metrics import MetricsPage
 from shisha_rt.daemon.operations import Operations
@@ -95,7 +95,7 @@ ClosableT = TypeVar("ClosableT", bound=_Closable)
 
 
 class Daemon:
-    """One model on one machine. `run` serves until `stop` is called (SIGTERM and SIGINT call it).
+    """One model on one machine. `run` serves until `stop` is called, by SIGTERM and SIGINT too.
 
     `manager`: the service manager to notify. The daemon owns, and closes: `joined`, the cluster with the places of
     other hosts; `share`, this daemon's share of the host (default: the cores of its machine, no leases).
@@ -112,6 +112,7 @@ class Daemon:
         ready, settings = prepared.ready, prepared.planning.settings
         self._manager = ServiceManager({}) if manager is None else manager
         self._closing, self._stop_at_s = contextlib.ExitStack(), math.inf
+        self._signals = self._own(Signals())
         self._preparer: PreparerLink | None = None
         self._share = self._own(share or HostShare(ready.machine, CoreLeases(None)))
         self._recalibration = Recalibration(prepared.others_ratio)
@@ -189,7 +190,8 @@ class Daemon:
 
         Raises `Failure`, with the root cause, if no plan can be made live at the start.
         """
-        with self._closing, undisturbed(), signals(self._poller, read_again=self._access.path is not None):
+        hears = self._signals.heard(self._poller, read_again=self._access.path is not None)
+        with self._closing, undisturbed(), hears:
             try:
                 self._serve(on_ready, turn)
             finally:  # every client gets an answer, even after an internal error

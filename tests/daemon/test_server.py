@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import select
+import signal
 import termios
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
 
 import msgspec
 import psutil
@@ -19,6 +22,8 @@ import zmq
 
 from shisha_rt.core.lifecycle.events import Beside, Descriptor, WorkerGone
 from shisha_rt.core.lifecycle.instructions import RunPart, Shared
+from shisha_rt.daemon import server, start
+from shisha_rt.daemon.children import preparer_link
 from shisha_rt.daemon.front.addresses import addresses_of
 from shisha_rt.daemon.front.gateway import Reply
 from shisha_rt.daemon.front.requests import AnswerTo, Ticket
@@ -26,6 +31,7 @@ from shisha_rt.daemon.planning import first_cores
 from shisha_rt.daemon.prepare import planned
 from shisha_rt.daemon.prepared import Planning, PreparedModel
 from shisha_rt.daemon.server import Daemon
+from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.daemon.tracing import FrameTrace
 from shisha_rt.errors import Error, Failure
@@ -36,6 +42,7 @@ from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.messages.worker import Done
 from shisha_rt.process.child import _Servers
+from shisha_rt.process.parent import exit_at_signals
 from shisha_rt.process.readable import is_readable, queued_bytes
 from shisha_rt.protocol.header import TensorData, TensorHeader, encode_infer, encode_operation
 from shisha_rt.protocol.operations import PlaceSet
@@ -278,3 +285,33 @@ def test_engines_own_weights_have_half_of_what_the_control_group_leaves(
     write(tmp_path / "fs" / "memory.current", 400_000)
     monkeypatch.setattr(memory, "ControlGroups", lambda: ControlGroups(tmp_path / "own", tmp_path / "fs"))
     assert first_cores(prepared).tuning.choice.spare_bytes == 250_000
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_before_a_daemon_runs_ends_it_in_order(
+    prepared: PreparedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """It raised an exception there, and nobody closed what had been opened."""
+    made: list[Daemon] = []
+
+    class Preparer:
+        ask = watch = look = close = Mock()
+        wait = Mock(return_value=prepared)
+
+    def make(*arguments: Any) -> Daemon:
+        made.append(Daemon(*arguments))
+        os.kill(os.getpid(), number)
+        return made[0]
+
+    monkeypatch.setattr(preparer_link, "PreparerLink", Preparer)
+    monkeypatch.setattr(server, "Daemon", make)
+    socket = tmp_path / "socket"
+    asked = SimpleNamespace(settings=Settings("", endpoint=f"ipc://{socket}", metrics="0"))
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under `nohup`
+    try:
+        with exit_at_signals():
+            start.start_daemon(cast(Any, asked), cast(Any, None), ServiceManager({}), print).run()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert made
+    assert not socket.exists()

@@ -20,7 +20,7 @@ import psutil
 import pytest
 import zmq
 
-from shisha_rt.core.lifecycle.events import Beside, Descriptor, WorkerGone
+from shisha_rt.core.lifecycle.events import Beside, Descriptor, WorkerGone, WorkerHung
 from shisha_rt.core.lifecycle.instructions import RunPart, Shared
 from shisha_rt.daemon import server, start
 from shisha_rt.daemon.children import preparer_link
@@ -35,12 +35,14 @@ from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.daemon.tracing import FrameTrace
 from shisha_rt.errors import Error, Failure
-from shisha_rt.machine.config.machine_file import parse_machine
+from shisha_rt.machine.config.machine_file import load_machine, parse_machine
 from shisha_rt.machine.host import memory
 from shisha_rt.machine.host.cgroups import ControlGroups
 from shisha_rt.machine.host.cores import usable_cores
+from shisha_rt.measure.costs_of_model import layer_costs
 from shisha_rt.measure.make_ready import make_ready
-from shisha_rt.messages.worker import Done
+from shisha_rt.messages.worker import Done, Prepare, ToWorker
+from shisha_rt.placement import placed_costs
 from shisha_rt.process.child import _Servers
 from shisha_rt.process.parent import exit_at_signals
 from shisha_rt.process.readable import is_readable, queued_bytes
@@ -49,6 +51,7 @@ from shisha_rt.protocol.operations import PlaceSet
 from shisha_rt.protocol.request import InferRequest, OpRequest
 from tests.machine.host.trees import write
 from tests.serving.identity_model import frame_of, write_identity_model
+from tests.serving.placed import described, machine_of
 from tests.waiting import PATIENCE_S
 
 
@@ -146,6 +149,37 @@ def test_a_part_counts_once_however_often_its_worker_tells_of_it(daemon: Daemon)
         daemon.run(turn=tell_again_and_again)
     assert counted == [(1, 0.25)] * 3
     assert shell.cores.lifecycle.frames.stale_replies == 2
+
+
+def test_stages_that_are_paced_by_costs_of_devices_are_priced_by_the_placer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop solved each stage's placement when it was prepared: for a large network, for seconds."""
+    device = described(tmp_path, "steady", 300e-6, "*")
+    path = machine_of(tmp_path, left=[device], right=[device])
+    path.write_text(f'timing = "modelled"\n{path.read_text()}')
+    ready = make_ready(write_identity_model(tmp_path), load_machine(str(path)))
+    prepared = planned(ready, Planning(Settings("", strategy="seed")), layer_costs(ready))
+    daemon = Daemon(prepared, addresses_of(Settings("", endpoint="tcp://127.0.0.1:0", metrics="0")))
+    send, sent = daemon.shell.supervisor.link.send, list[Prepare]()
+
+    def fail(*_: object) -> None:
+        raise Fault
+
+    def note(incarnation: int, message: ToWorker, beside: int | None = None) -> WorkerHung | None:
+        sent.extend([message] if isinstance(message, Prepare) else [])
+        return send(incarnation, message, beside)
+
+    def stop_once_live() -> None:
+        if daemon.shell.cores.lifecycle.live is not None:
+            daemon.stop()
+
+    monkeypatch.setattr(placed_costs, "place_stage", fail)
+    monkeypatch.setattr(daemon.shell.supervisor.link, "send", note)
+    daemon.run(turn=stop_once_live)
+    assert sent
+    for order in sent:
+        assert order.modelled_cpu_s == pytest.approx(len(order.placement) * 300e-6)
 
 
 def test_a_worker_is_started_beside_the_loop(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:

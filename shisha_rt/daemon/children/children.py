@@ -64,7 +64,8 @@ class Children:
             folders = str(ready.compiled.model_folder), str(ready.compiled.engine_folder)
             teams = {team_name(team): costs for team, costs in ready.team_costs.items()}
             try:
-                self.placer.start(pm.greeting(*folders, planning.settings.solver, {**ready.operator_costs, **teams}))
+                costs, paces = {**ready.operator_costs, **teams}, ready.machine.timing == "modelled"
+                self.placer.start(pm.greeting(*folders, planning.settings.solver, costs, paces=paces))
             except OSError:
                 self.close()
                 raise

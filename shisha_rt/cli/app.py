@@ -25,7 +25,7 @@ import typer
 from shisha_rt import __version__
 from shisha_rt.cli.grouped_help import GroupedCommand, GroupedCommands
 from shisha_rt.errors import BadInput, Error, Failure
-from shisha_rt.process.parent import exit_at_sigterm
+from shisha_rt.process.parent import exit_at_signals
 
 _NAME = "shisha-rt"
 _PATH_ERRORS: Final = frozenset(
@@ -37,7 +37,7 @@ _EXPECTED_OF_SYSTEM: Final[Mapping[int, str]] = {
     errno.ENOMEM: "expected more memory, or a limit that allows more (ulimit -v)",
 }
 _NO_THREAD: Final = "can't start new thread"  # the message of Python's RuntimeError
-_EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED, _EXIT_TERMINATED = 1, 2, 130, 143
+_EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED = 1, 2, 130
 
 _STATUSES: Final = "Exit status: 0 done; 1 {}; 2 bad input: one line says what, and what was expected."
 _NO_DAEMON: Final = "no daemon answers"
@@ -147,7 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
             stream.reconfigure(errors="replace")  # the encoding may have no character for a box or a bar
     try:
-        with exit_at_sigterm(_EXIT_TERMINATED):
+        with exit_at_signals():
             status = _run(argv)
         sys.stdout.flush()  # here, where a BrokenPipeError is still handled
     except (BadInput, Failure) as error:

@@ -102,16 +102,8 @@ class PreparedModel:
 
     @property
     def pacing(self) -> PacedCosts | None:
-        """The costs that `timing = "modelled"` paces by."""
-        ready = self.ready
-        if ready.machine.timing != "modelled":
-            return None
-        if ready.operator_costs:
-            from shisha_rt.placement.placed_costs import PlacedCosts  # which few daemons need
-
-            graph, layers = ready.compiled.model.graph, ready.compiled.layers
-            return PlacedCosts(graph, layers, ready.machine, ready.operator_costs, ready.team_costs)
-        return None if self.raw is None else LayerCosts(self.raw, ready.machine)
+        """The costs that `timing = "modelled"` paces stages without placements by (see `plan.Stage.paced_s`)."""
+        return None if self.raw is None else LayerCosts(self.raw, self.ready.machine)
 
     @property
     def for_serving(self) -> PreparedModel:

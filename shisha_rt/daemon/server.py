@@ -47,7 +47,7 @@ from shisha_rt.daemon.front.web import Web
 from shisha_rt.daemon.gauges import Gauges
 from shisha_rt.daemon.host_share import HostShare
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.daemon.loop.signals import Signalled, signals
+from shisha_rt.daemon.loop.signals import Signalled, Signals
 from shisha_rt.daemon.loop.undisturbed import undisturbed
 from shisha_rt.daemon.metrics import MetricsPage
 from shisha_rt.daemon.operations import Operations
@@ -88,7 +88,7 @@ _FRAMES_BYTES: Final = 32 << 20  # for the frames of one request and of its answ
 
 
 class Daemon:
-    """One model on one machine. `run` serves until `stop` is called (SIGTERM and SIGINT call it).
+    """One model on one machine. `run` serves until `stop` is called, by SIGTERM and SIGINT too.
 
     `manager`: the service manager to notify. The daemon owns, and closes: `joined`, the cluster with the places of
     other hosts; `share`, this daemon's share of the host (default: the cores of its machine, no leases).
@@ -106,6 +106,7 @@ class Daemon:
         self._manager = ServiceManager({}) if manager is None else manager
         self._closing, self._stop_at_s = ExitStack(), math.inf
         self._own = self._closing.enter_context  # what is owned last is closed first
+        self._signals = self._own(closing(Signals()))
         self._preparer: PreparerLink | None = None
         self._share = self._own(closing(share or HostShare(ready.machine, CoreLeases(None))))
         self._recalibration = Recalibration(prepared.others_ratio)
@@ -182,7 +183,8 @@ class Daemon:
 
         Raises `Failure`, with the root cause, if no plan can be made live at the start.
         """
-        with self._closing, undisturbed(), signals(self._poller, read_again=self._access.path is not None):
+        hears = self._signals.heard(self._poller, read_again=self._access.path is not None)
+        with self._closing, undisturbed(), hears:
             try:
                 self._serve(on_ready, turn)
             finally:  # every client gets an answer, even after an internal error
@@ -305,14 +307,10 @@ class Daemon:
             for lead, run_s in shell.telemetry.expected_s(epoch.number, epoch.plan).items():
                 expected[lead] = max(run_s * self._status.machine.time_scale, expected.get(lead, 0.0))
         parts = {worker.incarnation: len(worker.out) for worker in lifecycle.places.workers.values()}
-        for event in (
-            *shell.supervisor.look(expected, parts),
-            *self._children.look(),
-            *self.web.link.look(),
-            *self._tracer.look(),
-            *self._far.link.look(),
-        ):
-            self._take(event)
+        for hung in shell.supervisor.look(expected, parts):
+            self._take(hung)
+        for child in (self._children, self.web.link, self._tracer, self._far.link):
+            child.look()
         if self._preparer is not None:
             self._preparer.look()
         if shell.cores.tuning.choice.profiles is Profiles.KNOWN and self._far.links.changed(now_s):
@@ -354,7 +352,7 @@ class Daemon:
 
     def _processes(self) -> tuple[list[int], set[int]]:
         """Pids of this daemon and its children, and pids of clients."""
-        workers = [process.pid for process in self.shell.supervisor.processes.values()]
+        workers = [process.pid for process in self.shell.supervisor.processes.values() if process.pid is not None]
         own, *children = self._beside_workers()
         families = {pid for child in children for pid in family(child)}
         return [own, *workers, *families], self._sharing.pids

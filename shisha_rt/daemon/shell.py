@@ -33,7 +33,7 @@ from shisha_rt.daemon.tracing import Tracing
 from shisha_rt.hosts import messages as cm
 from shisha_rt.messages import worker as messages
 from shisha_rt.messages.shadow import NextFrame, ShadowEnds
-from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.plan import Plan, Stage, Team
 from shisha_rt.process.lent import LentPiece
 from shisha_rt.protocol.request import InferRequest
 
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 class Shell:
-    """Does for the cores everything that has side effects. `pacing`: costs that stages are paced by."""
+    """Does for the cores everything that has side effects. `pacing`: as in `PreparedModel`."""
 
     def __init__(
         self,
@@ -409,7 +409,7 @@ class Shell:
         self.supervisor.kill(instruction.incarnation, instruction.reason, level)
 
     def _prepare(self, instruction: do.PrepareStage) -> None:
-        stage, lead = instruction.plan.stages[instruction.stage], instruction.team[0]
+        stage = instruction.plan.stages[instruction.stage]
         filed = self.cores.tuning.choice.filed
         team = [filed.place(name) for name in instruction.team] if len(instruction.team) > 1 else []
         if team:
@@ -418,7 +418,7 @@ class Shell:
             instruction.epoch,
             instruction.stage,
             stage.work,
-            self._modelled_s(lead, stage),
+            self._modelled_s(instruction.team, stage),
             stage.placement,
             cores=tuple(core for place in team for core in place.cores),
             threads=sum(place.threads for place in team),
@@ -428,8 +428,15 @@ class Shell:
         )
         self._send(instruction.incarnation, order)
 
-    def _modelled_s(self, lead: str, stage: Stage) -> float:
-        """CPU seconds of a stage by the machine's modelled timing; a shard takes its share of the split layers."""
+    def _modelled_s(self, team: Team, stage: Stage) -> float:
+        """CPU seconds of a stage by the machine's modelled timing; a shard takes its share of the split layers.
+
+        0 where nothing is modelled, or a stage was placed at once.
+        """
+        lead = team[0]
+        if stage.paced_s:
+            threads = self.cores.tuning.choice.filed.place(lead).threads
+            return threads * stage.paced_s[stage.teams.index(team)]
         if self._pacing is None:
             return 0.0
         whole_s = sum(self._pacing.segment_cpu_s(first, last, lead) for first, last in stage.work)

@@ -43,8 +43,6 @@ def start_daemon(asked: Preparation, share: HostShare, manager: ServiceManager, 
     addresses = addresses_of(settings)
     if addresses.http or addresses.grpc:
         expect_children("shisha_rt.http.process")
-    if settings.endpoint.startswith("ipc://"):  # a host process may ask for it, and the loop would wait for its imports
-        expect_children("shisha_rt.daemon.children.shadow")
     with contextlib.ExitStack() as leaving:
         if settings.ray is None:
             from shisha_rt.daemon.children.preparer_link import PreparerLink

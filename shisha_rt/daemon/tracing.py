@@ -11,7 +11,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -187,10 +187,10 @@ class Tracer:
             self.link.start([settings])
             self.send = self._put
 
-    def look(self) -> Iterator[object]:
+    def look(self) -> None:
         """Called periodically: hand over waiting traces, restart the process if it has died."""
         self._flush()
-        return self.link.look()
+        self.link.look()
 
     def _put(self, traced: FrameTraced) -> None:
         self._waiting.append(msgspec.Raw(tm.FRAME_TRACED.encode(traced)))

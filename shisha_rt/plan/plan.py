@@ -42,6 +42,9 @@ class Stage:
     or none is chosen yet. It is left out of comparisons, as it follows from the layers, the places and the current
     costs on their devices.
 
+    `paced_s`: (teams,) seconds of the placement on each team at full speed, where stages are paced by known costs
+    (`timing = "modelled"`); empty if they are not, or the costs are not known yet. It follows from the placement.
+
     `split`: set if the stage is a shard, whose work is the split layers, or a join, whose work begins with the split
     layers and may have further layers.
 
@@ -55,6 +58,7 @@ class Stage:
     teams: tuple[Team, ...]
     after: tuple[int, ...] = ()
     placement: tuple[str, ...] = field(default=(), compare=False)
+    paced_s: tuple[float, ...] = field(default=(), compare=False)
     split: Split | None = None
     engine: StageEngine = DEFAULT_ENGINE
     batch: int = 1

@@ -3,6 +3,9 @@
 Children are forked by a server that has their modules imported (`process/fork_server.py`). If there is no server, or it
 cannot fork this child, the child is started as a program. Either way it is a child of the calling process.
 
+A start takes tens of milliseconds, longer on a busy host, and as long as an import if the server does one. Who may not
+wait has a thread do it (`begin_child`).
+
 A child is watched by its pidfd, which is readable once the child has ended, and never refers to a different process.
 Modules that run as children call `parent.die_with` first, so that none outlives its parent; for one that does not,
 `ended_by` makes the kernel end it from the start.
@@ -10,12 +13,16 @@ Modules that run as children call `parent.die_with` first, so that none outlives
 
 from __future__ import annotations
 
+import _thread
 import contextlib
+import errno
 import os
+import queue
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import IO, Any, Final, TypeAlias
 
 from shisha_rt.process.channel import Channel
@@ -102,9 +109,88 @@ class Child:
             return self.wait()
         finally:
             os.close(self.pidfd)
-            for pipe in (self.stdin, self.stdout, self.stderr):
-                if pipe is not None:
-                    pipe.close()
+            self._close_pipes()
+
+    def end_soon(self) -> None:
+        """As `end`, but without waiting for the end of the process."""
+        self.kill()
+        if self.returncode is None:
+            _remove(self.pid)
+        os.close(self.pidfd)
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        for pipe in (self.stdin, self.stdout, self.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+class ChildStart:
+    """A child that a thread starts, for a caller that may not wait. `fileno` is readable once that is done, or failed.
+
+    Call either `child`, once, or `drop`.
+    """
+
+    def __init__(self, start: Callable[[], Child]) -> None:
+        """Raises OSError if no descriptor or thread is available."""
+        self._done: Future[Child] = Future()
+        self._fd = os.eventfd(0)
+        try:
+            _starts.ask(start, self._done)
+        except OSError:
+            os.close(self._fd)
+            raise
+        self._done.add_done_callback(lambda _: os.eventfd_write(self._fd, 1))
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def child(self) -> Child:
+        """Return the child; wait for it if it has not started yet. Raises OSError if it could not be started."""
+        try:
+            return self._done.result()
+        finally:
+            os.close(self._fd)
+
+    def drop(self) -> None:
+        """End the child, as soon as it has started, without waiting for that."""
+        self._done.add_done_callback(self._end)
+
+    def _end(self, done: Future[Child]) -> None:
+        os.close(self._fd)
+        if done.exception() is None:
+            done.result().end_soon()
+
+
+class _Starts:
+    """The thread in which children are started. It never ends, as a child ends with the thread that started it."""
+
+    def __init__(self) -> None:
+        self._asked: queue.SimpleQueue[tuple[Callable[[], Child], Future[Child]]] = queue.SimpleQueue()
+        self._runs = False
+
+    def ask(self, start: Callable[[], Child], done: Future[Child]) -> None:
+        """Raises OSError if no thread is available."""
+        if not self._runs:
+            try:
+                threading.Thread(target=self._work, name="starts of children", daemon=True).start()
+            except RuntimeError as error:
+                raise OSError(errno.EAGAIN, str(error)) from None
+            self._runs = True
+        self._asked.put((start, done))
+
+    def _work(self) -> None:
+        while True:
+            start, done = self._asked.get()
+            try:
+                child = start()
+            except BaseException as error:
+                done.set_exception(error)
+            else:
+                done.set_result(child)
+
+
+_starts: Final = _Starts()
 
 
 def _remove(pid: int) -> None:
@@ -115,7 +201,7 @@ def _remove(pid: int) -> None:
     """
     order = os.P_PID, pid, os.WEXITED
     try:
-        threading.Thread(target=os.waitid, args=order, name=f"removal of {pid}", daemon=True).start()
+        _thread.start_new_thread(os.waitid, order)  # `Thread.start` waits until the thread has a core
     except RuntimeError:  # no thread can be started
         os.waitid(*order)
 
@@ -138,8 +224,35 @@ def start_child(
     """
     variables = children_environment() if environment is None else environment
     order = ChildOrder(module, arguments, pass_fds, dict(variables), ended_by)
-    with _inherited(stdin, stdout, stderr) as (theirs, ours):
-        return Child(_servers.start(order, [*theirs, *pass_fds]), ours)
+    return _started(order, pass_fds, stdin, stdout, stderr)
+
+
+def begin_child(module: str, *arguments: str, pass_fds: Sequence[int] = (), stderr: _Stream = None) -> ChildStart:
+    """As `start_child`, but without waiting. The caller may close `pass_fds` at once.
+
+    Raises OSError, and leaves nothing behind, if no descriptor or thread is available.
+    """
+    order = ChildOrder(module, arguments, pass_fds, children_environment(), None)
+    with contextlib.ExitStack() as unless_begun:
+        held = contextlib.ExitStack()
+        unless_begun.callback(held.close)
+        fds = []
+        for fd in pass_fds:
+            fds.append(os.dup(fd))
+            held.callback(os.close, fds[-1])
+
+        def start() -> Child:
+            with held:
+                return _started(order, fds, subprocess.DEVNULL, subprocess.DEVNULL, stderr)
+
+        begun = ChildStart(start)
+        unless_begun.pop_all()
+    return begun
+
+
+def _started(order: ChildOrder, descriptors: Sequence[int], *streams: _Stream) -> Child:
+    with _inherited(*streams) as (theirs, ours):
+        return Child(_servers.start(order, [*theirs, *descriptors]), ours)
 
 
 def start_with_channel(module: str, beside: Sequence[int] = (), stderr: _Stream = None) -> tuple[Child, Channel]:
@@ -152,6 +265,18 @@ def start_with_channel(module: str, beside: Sequence[int] = (), stderr: _Stream 
         with theirs:
             fd = theirs.fileno()
             return start_child(module, str(fd), str(os.getpid()), pass_fds=[fd, *beside], stderr=stderr), channel
+    except OSError:
+        channel.close()
+        raise
+
+
+def begin_with_channel(module: str, beside: Sequence[int] = ()) -> tuple[ChildStart, Channel]:
+    """As `start_with_channel`, but without waiting: what is sent meanwhile reaches the child once it runs."""
+    channel, theirs = Channel.pair()
+    try:
+        with theirs:
+            fd = theirs.fileno()
+            return begin_child(module, str(fd), str(os.getpid()), pass_fds=[fd, *beside]), channel
     except OSError:
         channel.close()
         raise

@@ -99,14 +99,19 @@ def show_life(channel: Channel) -> None:
 
 
 @contextlib.contextmanager
-def exit_at_sigterm(status: int = 0) -> Iterator[None]:
-    """Turn SIGTERM into SystemExit, so that what has been begun is cleaned up: else files of weights would stay."""
+def exit_at_signals(status: int | None = None) -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into SystemExit, so that what has been begun is cleaned up: else files of weights stay.
 
-    def end(_number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(status)
+    `status`: the exit status; None: as a shell reports the signal. SIGHUP stays ignored if it is (`nohup`).
+    """
 
-    before = signal.signal(signal.SIGTERM, end)
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number if status is None else status)
+
+    heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in heard}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

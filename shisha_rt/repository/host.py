@@ -28,7 +28,7 @@ from shisha_rt.daemon.front.sharing import folder_of, make_private, remove_empty
 from shisha_rt.daemon.front.web import Web
 from shisha_rt.daemon.host_share import HostShare
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.daemon.loop.signals import Signalled, signals
+from shisha_rt.daemon.loop.signals import Signalled, Signals
 from shisha_rt.daemon.metrics import COUNTERS, MetricsPage
 from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.settings import Settings
@@ -78,6 +78,7 @@ class ModelHost:
         self._closing = closing = contextlib.ExitStack()
         closing.callback(share.close)
         try:
+            self._signals = closing.enter_context(contextlib.closing(Signals()))
             addresses = addresses_of(settings)
             page = closing.enter_context(contextlib.closing(MetricsPage()))
             page.counters = {n: Counter(n, text, by, registry=None) for n, text, by in COUNTERS if n in _OWN_COUNTERS}
@@ -108,7 +109,7 @@ class ModelHost:
 
     def run(self, on_ready: Callable[[], None]) -> None:
         """Serve. `on_ready` is called once the models that can be served are. Raises `Failure` if none can."""
-        with self._closing, signals(self._poller, read_again=self._access.path is not None):
+        with self._closing, self._signals.heard(self._poller, read_again=self._access.path is not None):
             self.front.listen(self._poller, self.front.receive)
             try:
                 self.fleet.begin(self._entries)
@@ -186,8 +187,7 @@ class ModelHost:
         self.fleet.look_at_host(now_s, self._processes)
         for served in self.fleet.models.values():
             self._versions.see_off(served, now_s)
-        for event in self.web.link.look():
-            self._hear(event, now_s)
+        self.web.link.look()
         self.front.look(now_s)
         self._manager.look(
             now_s, lambda: ", ".join(f"{name}: {self._state(s)}" for name, s in self.fleet.models.items())

@@ -27,7 +27,7 @@ from shisha_rt.daemon.start import expect_daemon, start_daemon
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.machine.host.leases import CoreLeases, keep_folder
 from shisha_rt.process.codec import Codec
-from shisha_rt.process.parent import die_with, exit_at_sigterm, outlive_parent
+from shisha_rt.process.parent import die_with, exit_at_signals, outlive_parent
 
 STARTS_CHILDREN: Final = True
 """A process of this module starts its own fork server: see `process/fork_server.py`."""
@@ -86,7 +86,7 @@ def main() -> int:
 
 
 def _serve(hosted: HostedModel) -> None:
-    with contextlib.ExitStack() as leaving, exit_at_sigterm():
+    with contextlib.ExitStack() as leaving, exit_at_signals(0):
         share = _share(hosted)  # before any child process is started, as children inherit the CPU affinity
         leaving.callback(share.close)
         expect_daemon()

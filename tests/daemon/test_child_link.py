@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,6 +29,7 @@ from shisha_rt.daemon.prepared import Preparation
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.process.channel import Channel
+from shisha_rt.process.child import _Servers, _starts
 from shisha_rt.process.codec import Codec
 from shisha_rt.process.pulse import SILENCE_S, Pulse
 from tests.waiting import until
@@ -94,7 +98,7 @@ class Child:
         self._poller = poller
 
     def look(self) -> None:
-        self._take(self.link.look())
+        self.link.look()
 
     def poll(self) -> Iterator[object]:
         yield from self._poller.poll(0.02)
@@ -237,6 +241,10 @@ def test_what_was_not_sent_yet_is_lost_with_the_process(start: Callable[..., Chi
     assert child.until_heard(1) == ["on"]
 
 
+def has_deaths(child: Child, count: int) -> bool:
+    return len(child.deaths) == count
+
+
 def test_a_process_that_dies_soon_is_followed_after_a_delay_that_doubles(
     start: Callable[..., Child], clock: Clock
 ) -> None:
@@ -249,8 +257,7 @@ def test_a_process_that_dies_soon_is_followed_after_a_delay_that_doubles(
         child.look()
         assert len(child.deaths) == deaths
         clock.now_s += 0.02 * delay_s
-        child.look()
-        assert len(child.deaths) == deaths + 1
+        child.until(partial(has_deaths, child, deaths + 1))
 
 
 def test_a_process_that_had_lived_for_a_while_is_followed_at_once(start: Callable[..., Child], clock: Clock) -> None:
@@ -260,7 +267,74 @@ def test_a_process_that_had_lived_for_a_while_is_followed_at_once(start: Callabl
         clock.now_s += 11
         child.kill()
         child.heard.clear()
-    assert child.deaths == ["killed by signal 9"] * 2
+    child.until(lambda: child.deaths == ["killed by signal 9"] * 2)
+
+
+def not_in_the_main_thread(function: Callable[..., Any]) -> Callable[..., Any]:
+    def called(*arguments: object) -> object:
+        assert threading.current_thread() is not threading.main_thread()
+        return function(*arguments)
+
+    return called
+
+
+def test_the_loop_starts_none_itself(start: Callable[..., Child], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waited for the fork of each, tens of milliseconds, and for the imports of one that was not expected."""
+    first, idle = start(), start(["hello"], idle=True)
+    first.until_heard(1)
+    monkeypatch.setattr(_Servers, "start", not_in_the_main_thread(_Servers.start))
+    idle.link.send("a")
+    assert idle.until_heard(3)[1:] == ["hello", "a"]
+    idle.link.start_soon(["anew"])
+    idle.heard.clear()
+    idle.until(lambda: "anew" in idle.heard)
+    os.kill(int(idle.heard[0]), signal.SIGKILL)
+    idle.until(lambda: bool(idle.deaths))
+    assert not first.deaths
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_one_that_is_stopped_while_it_starts_leaves_nothing(
+    start: Callable[..., Child], monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    may_start, begin = threading.Event(), _Servers.start
+    monkeypatch.setattr(_Servers, "start", lambda *order: may_start.wait() and begin(*order))
+    child = start(idle=True)
+    child.link.send("lost")
+    if again:
+        child.link.start_soon()
+    else:
+        child.link.stop()
+    may_start.set()
+    if again:
+        (pid,) = child.until_heard(1)
+        assert [process.pid for process in psutil.Process().children() if "echo_child" in process.cmdline()] == [pid]
+    else:
+        until(lambda: _starts._asked.empty(), "its start")
+        until(lambda: not any("echo_child" in process.cmdline() for process in psutil.Process().children()), "its end")
+
+
+def test_one_that_cannot_be_started_is_tried_again(
+    start: Callable[..., Child], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child, begin, failures = start(["hello"], idle=True), _Servers.start, [1, 2]
+
+    def refused(*order: Any) -> int:
+        if failures:
+            failures.pop()
+            raise BlockingIOError(errno.EAGAIN, "no more processes")
+        return begin(*order)
+
+    monkeypatch.setattr(_Servers, "start", refused)
+    child.link.send("lost")
+
+    def waited() -> bool:
+        clock.now_s += 1
+        return bool(child.deaths)
+
+    child.until(waited)
+    assert child.deaths == ["it could not be started"]
+    assert child.until_heard(2)[1:] == ["hello"]
 
 
 def test_a_process_that_is_stopped_is_ended_and_followed(start: Callable[..., Child]) -> None:

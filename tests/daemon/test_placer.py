@@ -211,6 +211,35 @@ class TestPlacer:
         assert solves(BOTH, [("far", "cpu_s", 2.0), ("near", "pim", 3.0)]) == 0
 
 
+class TestPacing:
+    PLAN = Plan.chain([(0, 1, ["near", "far"]), (2, 3, ["twin"])])
+
+    def answer(self, graph: Graph, costs: Mapping[str, OperatorCosts], *ratios: tuple[str, str, float]) -> pm.Solved:
+        placer = Placer(graph, index_of(graph), "exact", costs, paces=True)
+        answer = placer.answer(pm.Solve(1, self.PLAN, ratios))
+        assert isinstance(answer, pm.Solved)
+        return answer
+
+    def test_a_stage_is_paced_by_what_its_placement_takes_on_each_team(
+        self, graph: Graph, costs: Mapping[str, OperatorCosts]
+    ) -> None:
+        answer = self.answer(graph, costs)
+        (near_s, far_s), (twin_s,) = answer.paced_s
+        assert [near_s, twin_s] == pytest.approx([stage.cost_s for stage in answer.stages])
+        assert far_s > near_s
+
+    def test_what_devices_take_now_is_no_part_of_it(self, graph: Graph, costs: Mapping[str, OperatorCosts]) -> None:
+        slow = self.answer(graph, costs, ("near", "cpu_s", 1.5), ("near", "pim", 1.5))
+        assert slow.stages[0].cost_s > 1.2 * slow.paced_s[0][0]
+        parts = segments(graph, group_layers(graph)[0].first_operator, slow.stages[0].devices)
+        assert slow.paced_s[0][0] == pytest.approx(sum(segment_times_s(graph, parts, costs["near"])))
+
+    def test_nothing_is_paced_unless_times_are_modelled(self, graph: Graph, costs: Mapping[str, OperatorCosts]) -> None:
+        answer = Placer(graph, index_of(graph), "exact", costs).answer(pm.Solve(1, self.PLAN))
+        assert isinstance(answer, pm.Solved)
+        assert answer.paced_s == ()
+
+
 @dataclass
 class Asking:
     """A placer's process, asked over its link."""
@@ -231,7 +260,8 @@ class Asking:
 
     def until(self, true: Callable[[], bool]) -> None:
         def look() -> None:
-            for event in (*self.poller.poll(0.02), *self.link.look()):
+            self.link.look()
+            for event in self.poller.poll(0.02):
                 match event:
                     case PlacerSaid():
                         self.answers.append(event.message)

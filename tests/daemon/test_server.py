@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
+import signal
 import termios
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import msgspec
 import psutil
 import pytest
 import zmq
 
-from shisha_rt.core.lifecycle.events import Beside, Descriptor, WorkerGone
+from shisha_rt.core.lifecycle.events import Beside, Descriptor, WorkerGone, WorkerHung
 from shisha_rt.core.lifecycle.instructions import RunPart, Shared
-from shisha_rt.daemon import start
+from shisha_rt.daemon import server, start
 from shisha_rt.daemon.children import preparer_link
 from shisha_rt.daemon.front.addresses import addresses_of
 from shisha_rt.daemon.front.gateway import Reply
@@ -30,19 +34,24 @@ from shisha_rt.daemon.server import Daemon
 from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.daemon.tracing import FrameTrace
-from shisha_rt.errors import Error
-from shisha_rt.machine.config.machine_file import parse_machine
+from shisha_rt.errors import Error, Failure
+from shisha_rt.machine.config.machine_file import load_machine, parse_machine
 from shisha_rt.machine.host import memory
 from shisha_rt.machine.host.cgroups import ControlGroups
 from shisha_rt.machine.host.cores import usable_cores
+from shisha_rt.measure.costs_of_model import layer_costs
 from shisha_rt.measure.make_ready import make_ready
-from shisha_rt.messages.worker import Done
+from shisha_rt.messages.worker import Done, Prepare, ToWorker
+from shisha_rt.placement import placed_costs
+from shisha_rt.process.child import _Servers
+from shisha_rt.process.parent import exit_at_signals
 from shisha_rt.process.readable import is_readable, queued_bytes
 from shisha_rt.protocol.header import TensorData, TensorHeader, encode_infer, encode_operation
 from shisha_rt.protocol.operations import PlaceSet
 from shisha_rt.protocol.request import InferRequest, OpRequest
 from tests.machine.host.trees import write
 from tests.serving.identity_model import frame_of, write_identity_model
+from tests.serving.placed import described, machine_of
 from tests.waiting import PATIENCE_S
 
 
@@ -142,6 +151,83 @@ def test_a_part_counts_once_however_often_its_worker_tells_of_it(daemon: Daemon)
     assert shell.cores.lifecycle.frames.stale_replies == 2
 
 
+def test_stages_that_are_paced_by_costs_of_devices_are_priced_by_the_placer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop solved each stage's placement when it was prepared: for a large network, for seconds."""
+    device = described(tmp_path, "steady", 300e-6, "*")
+    path = machine_of(tmp_path, left=[device], right=[device])
+    path.write_text(f'timing = "modelled"\n{path.read_text()}')
+    ready = make_ready(write_identity_model(tmp_path), load_machine(str(path)))
+    prepared = planned(ready, Planning(Settings("", strategy="seed")), layer_costs(ready))
+    daemon = Daemon(prepared, addresses_of(Settings("", endpoint="tcp://127.0.0.1:0", metrics="0")))
+    send, sent = daemon.shell.supervisor.link.send, list[Prepare]()
+
+    def fail(*_: object) -> None:
+        raise Fault
+
+    def note(incarnation: int, message: ToWorker, beside: int | None = None) -> WorkerHung | None:
+        sent.extend([message] if isinstance(message, Prepare) else [])
+        return send(incarnation, message, beside)
+
+    def stop_once_live() -> None:
+        if daemon.shell.cores.lifecycle.live is not None:
+            daemon.stop()
+
+    monkeypatch.setattr(placed_costs, "place_stage", fail)
+    monkeypatch.setattr(daemon.shell.supervisor.link, "send", note)
+    daemon.run(turn=stop_once_live)
+    assert sent
+    for order in sent:
+        assert order.modelled_cpu_s == pytest.approx(len(order.placement) * 300e-6)
+
+
+def test_a_worker_is_started_beside_the_loop(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop waited for the fork server, whenever a worker had died."""
+    begin, threads = _Servers.start, list[threading.Thread]()
+
+    def start(*order: Any) -> int:
+        threads.append(threading.current_thread())
+        return begin(*order)
+
+    monkeypatch.setattr(_Servers, "start", start)
+
+    def stop_once_live() -> None:
+        if daemon.shell.cores.lifecycle.live is not None:
+            raise Fault
+
+    with pytest.raises(Fault):
+        daemon.run(turn=stop_once_live)
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+def test_a_worker_that_cannot_be_started_ends_the_start_with_the_reason(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "no more processes")
+
+    monkeypatch.setattr(_Servers, "start", refused)
+    with pytest.raises(Failure, match="no more processes"):
+        daemon.run()
+
+
+def test_a_daemon_that_ends_while_its_workers_start_leaves_none(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_start, begin = threading.Event(), _Servers.start
+    monkeypatch.setattr(_Servers, "start", lambda *order: may_start.wait() and begin(*order))
+
+    def fail() -> None:
+        threading.Timer(0.1, may_start.set).start()
+        raise Fault
+
+    with pytest.raises(Fault):
+        daemon.run(turn=fail)
+    assert not any("stages.worker" in child.cmdline() for child in psutil.Process().children())
+
+
 def test_a_worker_that_writes_without_end_is_read_a_page_at_a_time(daemon: Daemon) -> None:
     """All lines at once held the loop up for tens of milliseconds, again and again. A dead worker's are all read."""
     supervisor = daemon.shell.supervisor
@@ -149,9 +235,10 @@ def test_a_worker_that_writes_without_end_is_read_a_page_at_a_time(daemon: Daemo
 
     def write_much() -> None:
         for process in supervisor.processes.values():
-            stderr = process.child.stderr
-            assert stderr is not None
-            before = stderr.fileno()
+            running = process.running
+            if running is None:  # it is being started
+                return
+            before = running.stderr
             reading, writing = os.pipe2(os.O_NONBLOCK)
             os.write(writing, line * lines + b"the last\n")
             supervisor._poller.unwatch(before)
@@ -159,11 +246,11 @@ def test_a_worker_that_writes_without_end_is_read_a_page_at_a_time(daemon: Daemo
             supervisor._poller.watch(before, list)
             os.close(reading)
             os.close(writing)
-            supervisor._read_stderr(process)
+            supervisor._read_stderr(process, before)
             assert queued_bytes(before, termios.FIONREAD) >= len(line) * lines - select.PIPE_BUF
-            process.child.kill()
-            assert is_readable(process.child.pidfd, PATIENCE_S)
-            assert any(isinstance(event, WorkerGone) for event in supervisor._bury(process))
+            running.child.kill()
+            assert is_readable(running.child.pidfd, PATIENCE_S)
+            assert any(isinstance(event, WorkerGone) for event in supervisor._bury(process, running))
             assert process.last_lines[-1] == "the last"
             raise Fault
 
@@ -234,19 +321,31 @@ def test_engines_own_weights_have_half_of_what_the_control_group_leaves(
     assert first_cores(prepared).tuning.choice.spare_bytes == 250_000
 
 
-@pytest.mark.parametrize(("endpoint", "compares"), [("ipc:///{}/own", True), ("tcp://127.0.0.1:0", False)])
-def test_what_compares_two_versions_is_imported_before_it_is_asked_for(
-    endpoint: str, compares: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_before_a_daemon_runs_ends_it_in_order(
+    prepared: PreparedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """Its first start held up the loop, and all frames, for as long as its imports take. Only host processes ask."""
-    expected: list[str] = []
+    """It raised an exception there, and nobody closed what had been opened."""
+    made: list[Daemon] = []
 
-    def fail() -> None:
-        raise Fault
+    class Preparer:
+        ask = watch = look = close = Mock()
+        wait = Mock(return_value=prepared)
 
-    monkeypatch.setattr(start, "expect_children", lambda *modules: expected.extend(modules))
-    monkeypatch.setattr(preparer_link, "PreparerLink", fail)
-    asked = SimpleNamespace(settings=Settings("", endpoint=endpoint.format(tmp_path)))
-    with pytest.raises(Fault):
-        start.start_daemon(cast(Any, asked), cast(Any, None), ServiceManager({}), print)
-    assert ("shisha_rt.daemon.children.shadow" in expected) is compares
+    def make(*arguments: Any) -> Daemon:
+        made.append(Daemon(*arguments))
+        os.kill(os.getpid(), number)
+        return made[0]
+
+    monkeypatch.setattr(preparer_link, "PreparerLink", Preparer)
+    monkeypatch.setattr(server, "Daemon", make)
+    socket = tmp_path / "socket"
+    asked = SimpleNamespace(settings=Settings("", endpoint=f"ipc://{socket}", metrics="0"))
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under `nohup`
+    try:
+        with exit_at_signals():
+            start.start_daemon(cast(Any, asked), cast(Any, None), ServiceManager({}), print).run()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert made
+    assert not socket.exists()

@@ -173,7 +173,8 @@ class ChildLine:
         os.kill(self._pid, signal.SIGCONT)
 
     def heard(self) -> Iterable[bytes]:
-        for event in (*self._link.look(), *self._poller.poll(0.001)):
+        self._link.look()
+        for event in self._poller.poll(0.001):
             assert isinstance(event, bytes), event
             yield event
 

@@ -230,18 +230,29 @@ def commands_below(process: psutil.Process) -> list[list[str]]:
     return commands
 
 
-def test_sigterm_before_anything_runs_is_an_orderly_end_too(identity: Path, four_places: Path, tmp_path: Path) -> None:
-    """It ended with -15, and jobs went on without it."""
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    command = serve_command(identity, "--machine", four_places)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+@pytest.mark.parametrize("moment", ["reading", "compiling", "measuring"])
+def test_a_signal_before_anything_runs_is_an_orderly_end_too(
+    hears: None, identity: Path, four_places: Path, tmp_path: Path, number: int, moment: str
+) -> None:
+    """It ended with -15 or -1, and jobs went on without it, or left unfinished files."""
+    cache = tmp_path / "cache"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "XDG_RUNTIME_DIR": str(tmp_path)}
+    command = serve_command(identity, "--machine", four_places, endpoint=f"ipc://{tmp_path}/socket")
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as started:
         starting = psutil.Process(started.pid)
-        until(lambda: any("stages.jobs" in " ".join(command) for command in commands_below(starting)), "a job")
-        jobs = starting.children(recursive=True)
-        started.terminate()
+        reached = {
+            "reading": lambda: any("preparer" in " ".join(command) for command in commands_below(starting)),
+            "compiling": lambda: any(cache.rglob("*unfinished*")),
+            "measuring": lambda: any("stages.jobs" in " ".join(command) for command in commands_below(starting)),
+        }
+        until(reached[moment], moment, every_s=0)
+        below = starting.children(recursive=True)
+        started.send_signal(number)
         try:
-            assert started.wait(PATIENCE_S) == 0
+            assert started.wait(PATIENCE_S) == (130 if number == signal.SIGINT else 0)
         finally:
             started.kill()
-    until(lambda: not any(job.is_running() for job in jobs), "the end of the job")
-    assert not list((tmp_path / "cache").rglob("*unfinished*"))
+    until(lambda: not any(process.is_running() for process in below), "the end of every process")
+    assert not list(cache.rglob("*unfinished*"))
+    assert not (tmp_path / "socket").exists()

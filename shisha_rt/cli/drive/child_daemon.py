@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import FrameType
 from typing import Final
 
 from shisha_rt.errors import BadInput, Error, Failure
@@ -45,7 +44,7 @@ def child_daemon(*arguments: str, endpoint: str = "tcp://127.0.0.1:0") -> Iterat
     the block raises Failure and the daemon has ended, a Failure with the daemon's status and last line replaces it.
     """
     arguments = ("serve", *arguments, "--endpoint", endpoint, "--metrics", "127.0.0.1:0")
-    with _ended_by_signals(), tempfile.TemporaryFile() as stderr:
+    with tempfile.TemporaryFile() as stderr:
         # The kernel sends `ended_by` to the child even if this process is killed.
         child = start_child("shisha_rt", *arguments, stdout=subprocess.PIPE, stderr=stderr, ended_by=signal.SIGTERM)
         try:
@@ -84,19 +83,3 @@ def _first_line(child: Child) -> bytes:
     with selectors.DefaultSelector() as selector:
         selector.register(child.stdout, selectors.EVENT_READ)
         return child.stdout.readline() if selector.select(max(0.0, end_s - time.monotonic())) else b""
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into SystemExit, so that `finally` blocks run before this process ends."""
-
-    def end(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)  # the exit status that a shell reports
-
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    old = {number: signal.signal(number, end) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)

@@ -169,6 +169,8 @@ class Epochs:
             self._end(queued, _How(Ending.REFUSED, "the daemon is stopping"))
         elif faults:
             self._refuse(queued, faults, crashing)
+        elif why := self._why_vain(proposed):
+            self._end(queued, _How(Ending.REFUSED, why, transient=True))
         elif waiting >= self._policy.waiting_plans:
             self._end(queued, _How(Ending.REFUSED, f"{waiting} plans wait already"))
         else:
@@ -176,6 +178,14 @@ class Epochs:
             self.proposals.append(queued)
             if not placed:
                 self._emit(do.PlaceOperators(proposed))
+
+    def _why_vain(self, proposed: ev.PlanProposed) -> str:
+        """Why a client would wait in vain for a plan, as a worker for it does not start; empty if none does so."""
+        if proposed.owner is ev.Owner.CLIENT:
+            for place in map(self._places.by_name.__getitem__, proposed.plan.leads):
+                if place.failed_starts >= self._policy.failed_starts:
+                    return f"the worker on {place.name} does not start: {place.last_error}"
+        return ""
 
     def placed(self, event: ev.PlanPlaced) -> None:
         """Take the placement of a queued plan, or refuse the plan if the placement breaks a rule."""
@@ -395,12 +405,19 @@ class Epochs:
         return True
 
     def worker_gone(self, worker: WorkerState, reason: str) -> None:
-        """Drop the plan that is being prepared if the worker that died was to build a stage of it."""
+        """Drop the plan that is being prepared if the worker that died was to build a stage of it; end proposals of
+        clients that wait for a worker that does not start.
+        """
         self._loading.note_fewer()
         epoch = self.preparing
         if epoch is not None and worker.incarnation in epoch.asked:
             died = f"the worker on {worker.place} died in its preparation: {reason}"
             self._drop(_How(Ending.DROPPED, died, transient=True))
+        elif epoch is not None and (why := self._why_vain(epoch.proposed)):
+            self._drop(_How(Ending.DROPPED, why, transient=True))
+        for queued in list(self.proposals):
+            if why := self._why_vain(queued.proposed):
+                self._end(queued, _How(Ending.DROPPED, why, transient=True))
 
     def tick(self, now: float) -> None:
         """End what took too long: placement, a proposal's wait for its turn, preparation, loading, retiring."""

@@ -177,8 +177,9 @@ class Places:
             return
         place.last_error = event.reason
         self.deaths, self.last_error = self.deaths + 1, f"{place.name}: {event.reason}"
-        if not event.started:  # not the place's fault: tried again later, when the host may be able to
+        if place.phase is PlacePhase.STARTING and not worker.blameless:
             place.failed_starts += 1
+        if not event.started:  # not the place's fault: tried again later, when the host may be able to
             self._put_off(place, now)
             return
         place.restarts += 1
@@ -262,6 +263,7 @@ class Places:
         self.down.discard(name)
         self.leaving.discard(name)
         place.lost_s = None if place.lost_s is None else now
+        place.failed_starts = 0
         place.deaths_s.clear()
         if not self._was_dismissed_lately(place, now):
             place.delay_s = 0.0
@@ -275,7 +277,7 @@ class Places:
         """Let a delayed start be tried at once."""
         self._changed = True
         place = self.by_name[name]
-        place.delay_s = 0.0
+        place.failed_starts, place.delay_s = 0, 0.0
         if place.phase is PlacePhase.RESTARTING:
             place.start_at_s = min(place.start_at_s, now)
 

@@ -25,6 +25,7 @@ class Policy:
     away_s: float = 2.0  # a place without a worker for so long (three times its last start, if longer) is away ...
     away_most_s: float = 10.0  # ... and at the latest after this, as a start on a busy host says little
     crashes_per_stage: int = 2  # worker crashes in preparing a stage, after which no plan with it is prepared
+    failed_starts: int = 2  # starts of a worker in a row that fail, after which no client's plan waits for it
     starts_at_once: int = 8  # workers that start slow each other down: the rest wait for their turn
     deaths_in_window: int = 5  # more than this many ...
     death_window_s: float = 30.0  # ... in this time take a place out of planning

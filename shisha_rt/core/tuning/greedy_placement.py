@@ -2,7 +2,7 @@
 
 All operators of a stage go to the device that takes the least time for all of them. If no device can run them all, the
 operators that the best device cannot run each go to the device that takes the least for that operator alone. Transfers
-of tensors are ignored: a better placement may follow.
+of tensors are ignored: a better placement may follow. Until then stages are paced by what their runs take.
 """
 
 from __future__ import annotations

@@ -26,13 +26,14 @@ class PlaceCosts(msgspec.Struct, frozen=True, array_like=True):
 class Known(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The first message. `model_folder` has the cleaned network, `engine_folder` its index. `solver`: "exact" or "als".
 
-    `place_costs`: by place, or team (`plan.team_name`).
+    `place_costs`: by place, or team (`plan.team_name`). `paces`: whether stages are paced by these costs.
     """
 
     model_folder: str
     engine_folder: str
     solver: str
     place_costs: dict[str, PlaceCosts]
+    paces: bool = False
 
     @property
     def costs(self) -> dict[str, OperatorCosts]:
@@ -53,11 +54,15 @@ ToPlacer: TypeAlias = Known | Solve
 
 
 class Solved(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Placements of all stages. `solve_s`: how long solving took; almost 0 if the solution was cached."""
+    """Placements of all stages. `solve_s`: how long solving took; almost 0 if the solution was cached.
+
+    `paced_s`: (stages, teams), as in `plan.Stage`.
+    """
 
     request: int
     stages: tuple[StagePlacement, ...]
     solve_s: float
+    paced_s: tuple[tuple[float, ...], ...] = ()
 
 
 class NotSolved(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -73,7 +78,9 @@ TO_PLACER: Final[Codec[ToPlacer]] = Codec(ToPlacer)
 FROM_PLACER: Final[Codec[FromPlacer]] = Codec(FromPlacer)
 
 
-def greeting(model_folder: str, engine_folder: str, solver: str, costs: Mapping[str, OperatorCosts]) -> tuple[ToPlacer]:
+def greeting(
+    model_folder: str, engine_folder: str, solver: str, costs: Mapping[str, OperatorCosts], *, paces: bool = False
+) -> tuple[ToPlacer]:
     """What a placer needs before its first request; `costs` are by place, or team (`plan.team_name`)."""
     by_place = {place: PlaceCosts(of.devices, of.time_s.tolist(), of.groups) for place, of in costs.items()}
-    return (Known(model_folder, engine_folder, solver, by_place),)
+    return (Known(model_folder, engine_folder, solver, by_place, paces),)

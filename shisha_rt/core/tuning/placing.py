@@ -183,7 +183,13 @@ class Placing:
 
     def _solved(self, request: _Request, answer: pm.Solved) -> Plan:
         stages = list(zip(request.plan.stages, answer.stages, strict=True))
-        plan = Plan(tuple(replace(stage, placement=solved.devices) for stage, solved in stages))
+        paced_s = answer.paced_s or ((),) * len(stages)
+        plan = Plan(
+            tuple(
+                replace(stage, placement=solved.devices, paced_s=s)
+                for (stage, solved), s in zip(stages, paced_s, strict=True)
+            )
+        )
         self._outbox.decide(CountSolve(self.solver))
         self._outbox.write(
             event_log.PlacementSolved(
@@ -348,8 +354,8 @@ class Placing:
 
 
 def _key(plan: Plan) -> tuple[object, ...]:
-    """Key of a plan with its placements, which the equality of stages ignores."""
-    return tuple((stage, stage.placement) for stage in plan.stages)
+    """Key of a plan with its placements, and what paces these: the equality of stages ignores both."""
+    return tuple((stage, stage.placement, stage.paced_s) for stage in plan.stages)
 
 
 def _in_short(solved: StagePlacement) -> str:

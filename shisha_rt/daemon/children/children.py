@@ -64,7 +64,8 @@ class Children:
             folders = str(ready.compiled.model_folder), str(ready.compiled.engine_folder)
             teams = {team_name(team): costs for team, costs in ready.team_costs.items()}
             try:
-                self.placer.start(pm.greeting(*folders, planning.settings.solver, {**ready.operator_costs, **teams}))
+                costs, paces = {**ready.operator_costs, **teams}, ready.machine.timing == "modelled"
+                self.placer.start(pm.greeting(*folders, planning.settings.solver, costs, paces=paces))
             except OSError:
                 self.close()
                 raise
@@ -110,7 +111,7 @@ class Children:
             choice.latency_s,
         )
         try:
-            self.profiler.start([asked])
+            self.profiler.start_soon([asked])
         except OSError as error:
             yield ev.ProfilerSaid(fm.NotProfiled(f"no process could be started for it: {error.strerror}"))
 
@@ -134,13 +135,13 @@ class Children:
         else:
             self.tuner.send(message)
 
-    def look(self) -> Iterator[object]:
-        """Called periodically; yields the children's events."""
+    def look(self) -> None:
+        """Called periodically."""
         for child in self._all:
-            yield from child.look()
-        yield from self.shadow.look()
+            child.look()
+        self.shadow.look()
         if self._profiled:  # it has no more to do
-            self.profiler.close()
+            self.profiler.stop()
 
     def close(self) -> None:
         for child in self._all:
@@ -169,8 +170,8 @@ class ShadowLink:
         return self._link.on and not self._over
 
     def begin(self, endpoint: str, frames: int, then: Callable[[sm.ShadowEnds], None]) -> None:
-        """Start a comparison; `then` is called once, with its result. Raises OSError if no process is available."""
-        self._link.start([sm.ShadowBegins(endpoint, frames)])
+        """Start a comparison; `then` is called once, with its result. Raises OSError if no descriptor is available."""
+        self._link.start_soon([sm.ShadowBegins(endpoint, frames)])
         self._then, self._over = then, False
 
     def show(self, slot: int, layout: int) -> None:
@@ -208,11 +209,12 @@ class ShadowLink:
             self._over, self.wants_frame = True, False
             self._then(ends)
 
-    def look(self) -> Iterator[object]:
+    def look(self) -> None:
         """Called periodically: end the process if it hangs, or has no more to do."""
         if self._over:
-            self.close()
-        return self._link.look()
+            self.wants_frame = False
+            self._link.stop()
+        self._link.look()
 
     def close(self) -> None:
         self.wants_frame = False

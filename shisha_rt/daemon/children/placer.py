@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Final, cast
 
@@ -28,12 +28,12 @@ from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Split
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.segment_times import segment_times_s
-from shisha_rt.placement.segments import segments
+from shisha_rt.placement.segments import Segment, segments
 from shisha_rt.placement.shard_costs import split_stage_s
 from shisha_rt.placement.solver_names import StageSolver
 from shisha_rt.placement.stage_placement import StagePlacement
 from shisha_rt.placement.stage_problem import place_stage
-from shisha_rt.plan.plan import Stage, team_name
+from shisha_rt.plan.plan import Stage, Team, team_name
 from shisha_rt.process.parent import line_to_parent
 
 KEPT_STAGES: Final = 1024
@@ -46,16 +46,23 @@ Ratios = tuple[tuple[str, float], ...]
 class Placer:
     """Places the operators of stages on the devices of places and teams. `costs`: by the name of a place or team.
 
-    A team's costs hold for all teams of as many like places.
+    A team's costs hold for all teams of as many like places. `paces`: whether stages are paced by them.
     """
 
     def __init__(
-        self, graph: Graph, index: ModelIndex, solver: StageSolver, costs: Mapping[str, OperatorCosts]
+        self,
+        graph: Graph,
+        index: ModelIndex,
+        solver: StageSolver,
+        costs: Mapping[str, OperatorCosts],
+        *,
+        paces: bool = False,
     ) -> None:
         self._graph = graph
         self._index = index
         self._solver = solver
         self._costs = costs
+        self._paces = paces
         self._first_alike = first_alike({name: cost for name, cost in costs.items() if "+" not in name})
         self._known = {_kind(name, self._first_alike): name for name in reversed(list(costs))}
         self._kept = lru_cache(KEPT_STAGES)(self._solve_stage)
@@ -66,18 +73,39 @@ class Placer:
             stages = tuple(
                 self._stage(stage, _of_team(team_name(stage.teams[0]), asked.ratios)) for stage in asked.plan.stages
             )
+            pairs = zip(asked.plan.stages, stages, strict=True)
+            paced_s = tuple(self._paced_s(stage, placed) for stage, placed in pairs) if self._paces else ()
         except BadInput as error:
             return pm.NotSolved(asked.request, str(error))
-        return pm.Solved(asked.request, stages, time.perf_counter() - started_s)
+        return pm.Solved(asked.request, stages, time.perf_counter() - started_s, paced_s)
 
-    def _stage(self, stage: Stage, ratios: Ratios) -> StagePlacement:
-        work, team = stage.work, stage.teams[0]
+    def _known_of(self, team: Team) -> str:
+        """Name of the place or team whose costs hold for a team. Raises BadInput if nothing is known of it."""
         known = self._known.get((self._first_alike[team[0]], len(team)))
         if known is None:
             raise BadInput(
                 f"team {team_name(team)}: nothing is known of what operators cost on {len(team)} places",
                 Error.COSTS_MISSING,
             )
+        return known
+
+    def _paced_s(self, stage: Stage, placed: StagePlacement) -> tuple[float, ...]:
+        """(teams,) seconds of a placed stage, whatever devices take now."""
+        costs_of = map(self._known_of, stage.teams)
+        if stage.split is not None:
+            return tuple(self._split_stage(stage.split, stage.work, known, ()).cost_s for known in costs_of)
+        parts = self._segments(stage.work, placed.devices)
+        return tuple(math.fsum(segment_times_s(self._graph, parts, self._costs[known])) for known in costs_of)
+
+    def _segments(self, work: Sequence[Span], devices: Sequence[str]) -> list[Segment]:
+        """Segments of a placed stage; none spans two runs of layers."""
+        runs, left = [self._index.operators_of(*span) for span in work], iter(devices)
+        return [
+            part for first, last in runs for part in segments(self._graph, first, list(islice(left, last - first + 1)))
+        ]
+
+    def _stage(self, stage: Stage, ratios: Ratios) -> StagePlacement:
+        work, known = stage.work, self._known_of(stage.teams[0])
         if stage.split is not None:
             return self._split_stage(stage.split, work, known, ratios)
         runs = [self._kept(first, last, known, ratios) for first, last in work]
@@ -114,14 +142,11 @@ class Placer:
         self, work: Sequence[Span], runs: Sequence[StagePlacement], costs: OperatorCosts
     ) -> StagePlacement:
         """Combine a stage's runs of layers, each placed by itself; transfers between them are priced once."""
-        starts = [self._index.operators_of(*span)[0] for span in work]
-        parts = [
-            part for first, run in zip(starts, runs, strict=True) for part in segments(self._graph, first, run.devices)
-        ]
-        segments_s = segment_times_s(self._graph, parts, costs)
+        devices = tuple(device for run in runs for device in run.devices)
+        segments_s = segment_times_s(self._graph, self._segments(work, devices), costs)
         cost_s = math.fsum(segments_s)
         return StagePlacement(
-            devices=tuple(device for run in runs for device in run.devices),
+            devices=devices,
             cost_s=cost_s,
             segments_s=segments_s,
             lower_bound_s=cost_s if len(costs.devices) == 1 else None,
@@ -151,7 +176,7 @@ def main(arguments: list[str]) -> int:
         match pm.TO_PLACER.decode(channel.wait()):
             case pm.Known() as known:
                 graph, index = read_clean(Path(known.model_folder)), read_index(Path(known.engine_folder))
-                placer = Placer(graph, index, cast(StageSolver, known.solver), known.costs)
+                placer = Placer(graph, index, cast(StageSolver, known.solver), known.costs, paces=known.paces)
             case pm.Solve() as asked:
                 assert placer is not None  # the greeting is `Known`
                 channel.send(pm.FROM_PLACER.encode(placer.answer(asked)))

@@ -19,7 +19,7 @@ from shisha_rt.daemon.prepared import (
     Refused,
 )
 from shisha_rt.errors import BadInput, Failure
-from shisha_rt.process.parent import exit_at_sigterm, line_to_parent
+from shisha_rt.process.parent import exit_at_signals, line_to_parent
 
 STARTS_CHILDREN: Final = True
 """A process of this module has a fork server of its own: see `process/fork_server.py`."""
@@ -29,7 +29,7 @@ _NICENESS: Final = 10
 
 def main(arguments: list[str]) -> int:
     channel = line_to_parent(arguments)
-    with exit_at_sigterm():
+    with exit_at_signals(0):
         asked = TO_PREPARER.decode(channel.wait())
         level, style = asked.log
         logging.basicConfig(level=level, format=style)

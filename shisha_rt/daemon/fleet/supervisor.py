@@ -1,8 +1,7 @@
 """The worker processes and the channels to them: starts them, watches each by its pidfd, and kills them.
 
 A death is never presumed: a process counts as gone only when its pidfd is readable; until then it may still write to
-its slots. Everything here is called from the daemon's main thread: a worker has the kernel kill it when the *thread*
-that started it ends.
+its slots.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from shisha_rt.messages.worker import (
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.budgets import Budgets
 from shisha_rt.process.channel import GONE, Channel, ChannelBroken
-from shisha_rt.process.child import Child, start_child
+from shisha_rt.process.child import Child, ChildStart, begin_child
 from shisha_rt.process.pulse import SILENCE_S, Pulse
 from shisha_rt.process.stat import wants_core
 
@@ -142,23 +141,32 @@ class WorkerLink:
 
 @dataclass(slots=True)
 class Process:
-    """One incarnation's process, seen by its `pulse` until it is ready, then by its `watch`.
+    """One incarnation, and its process once that has been started: `running`.
 
     `last_lines`: the last lines that it wrote to standard error.
     """
 
     place: str
     incarnation: int
-    child: Child
-    pulse: Pulse
-    watch: Watch
+    start: ChildStart
+    running: Running | None = None
     ready: bool = False
     kill_reason: str | None = None
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=20))
 
     @property
-    def pid(self) -> int:
-        return self.child.pid
+    def pid(self) -> int | None:
+        return None if self.running is None else self.running.child.pid
+
+
+@dataclass(slots=True)
+class Running:
+    """A worker's process, seen by its `pulse` until it is ready, then by its `watch`. `stderr`: our end of its pipe."""
+
+    child: Child
+    stderr: int
+    pulse: Pulse
+    watch: Watch
 
 
 class Supervisor:
@@ -193,7 +201,10 @@ class Supervisor:
         self._last_look_s = time.monotonic()
 
     def start(self, place_name: str, incarnation: int) -> None:
-        """Start a worker. Raises OSError, leaving nothing behind, if a descriptor, process, host or file is missing."""
+        """Begin to start a worker. Raises OSError, leaving nothing behind, if a descriptor, host or file is missing.
+
+        If no process is available, `poller` yields its end.
+        """
         place = self.ready.machine.place(place_name)
         if place.remote and place_name not in self.far.hosts:
             raise OSError(errno.EHOSTUNREACH, "no host has it now")
@@ -203,7 +214,7 @@ class Supervisor:
         try:
             config = self._config(place, incarnation, theirs.fileno())
             fds = (self.arena.fd, theirs.fileno(), config.budget_fd)
-            child = start_child(
+            start = begin_child(
                 "stages.far.relay" if place.remote else "stages.worker",
                 msgspec.json.encode(config).decode(),
                 pass_fds=[fd for fd in fds if fd is not None],
@@ -214,15 +225,36 @@ class Supervisor:
             raise
         finally:
             theirs.close()
-        assert child.stderr is not None
-        os.set_blocking(child.stderr.fileno(), False)
-        pulse = Pulse(child.pid, _FAR_START_S if place.remote else SILENCE_S)
-        watch = Watch(self._patience, functools.partial(wants_core, child.pid))
-        process = self.processes[incarnation] = Process(place_name, incarnation, child, pulse, watch)
+        process = self.processes[incarnation] = Process(place_name, incarnation, start)
         if place.remote:
             self.far.expect(place_name, incarnation, config)
-        self._poller.watch(child.pidfd, functools.partial(self._bury, process))
-        self._poller.watch(child.stderr.fileno(), functools.partial(self._read_stderr, process))
+        self._poller.watch(start.fileno(), functools.partial(self._started, process))
+
+    def _started(self, process: Process) -> Iterator[WorkerGone]:
+        """Watch a worker's process, which runs now. Yields the worker's end if it could not be started."""
+        self._poller.unwatch(process.start.fileno())
+        try:
+            child = process.start.child()
+        except OSError as error:  # out of descriptors or processes
+            self._remove(process)
+            reason = f"it could not be started: {error.strerror}"
+            yield WorkerGone(process.incarnation, None, reason, started=False)
+            return
+        assert child.stderr is not None
+        stderr = child.stderr.fileno()
+        os.set_blocking(stderr, False)
+        silence_s = _FAR_START_S if self.ready.machine.place(process.place).remote else SILENCE_S
+        watch = Watch(self._patience, functools.partial(wants_core, child.pid))
+        process.running = Running(child, stderr, Pulse(child.pid, silence_s), watch)
+        self._poller.watch(child.pidfd, functools.partial(self._bury, process, process.running))
+        self._poller.watch(stderr, functools.partial(self._read_stderr, process, stderr))
+        if process.kill_reason is not None:
+            child.kill()
+
+    def _remove(self, process: Process) -> None:
+        del self.processes[process.incarnation]
+        self.link.close(process.incarnation)
+        self.far.gone(process.incarnation)
 
     def _config(self, place: Place, incarnation: int, channel_fd: int) -> WorkerConfig:
         compiled, machine = self.ready.compiled, self.ready.machine
@@ -260,18 +292,17 @@ class Supervisor:
             return
         if process.kill_reason is None:
             process.kill_reason = reason
-        log.log(level, "killing the worker on %s (pid %d): %s", process.place, process.pid, reason)
-        process.child.kill()
+        log.log(level, "killing the worker on %s (pid %s): %s", process.place, process.pid, reason)
+        if process.running is not None:
+            process.running.child.kill()
 
     def place_of(self, incarnation: int) -> str | None:
         """Return the place of a worker; None for a worker that is gone."""
         process = self.processes.get(incarnation)
         return None if process is None else process.place
 
-    def _read_stderr(self, process: Process, most_bytes: int = select.PIPE_BUF) -> Iterator[object]:
+    def _read_stderr(self, process: Process, stderr: int, most_bytes: int = select.PIPE_BUF) -> Iterator[object]:
         """Log what the worker has written, `most_bytes` of it: it may write faster than the loop may log."""
-        assert process.child.stderr is not None
-        stderr = process.child.stderr.fileno()
         try:
             data = os.read(stderr, most_bytes)
         except BlockingIOError:
@@ -284,20 +315,17 @@ class Supervisor:
                 log.warning("worker on %s: %s", process.place, line)
         return iter(())
 
-    def _bury(self, process: Process) -> Iterator[FromWorker | WorkerHung | WorkerGone]:
+    def _bury(self, process: Process, ended: Running) -> Iterator[FromWorker | WorkerHung | WorkerGone]:
         """Reap a dead process. Yields its last messages, then its end, with the frame that it computed by the board."""
-        child = process.child
-        assert child.stderr is not None
+        child = ended.child
         child.wait()
         yield from self.link.receive(process.incarnation)
-        self._read_stderr(process, _MOST_LEFT_BYTES)
+        self._read_stderr(process, ended.stderr, _MOST_LEFT_BYTES)
         running = self.arena.sign(self._index[process.place]).frame
-        del self.processes[process.incarnation]
-        for fd in (child.pidfd, child.stderr.fileno()):
+        for fd in (child.pidfd, ended.stderr):
             self._poller.unwatch(fd)
         status = child.end()
-        self.link.close(process.incarnation)
-        self.far.gone(process.incarnation)
+        self._remove(process)
         by_itself = status not in (-signal.SIGKILL, FAR_END_GONE)
         reason, crashed = process.kill_reason, process.kill_reason is None and by_itself
         if reason is None:
@@ -327,13 +355,14 @@ class Supervisor:
         self._last_look_s = now_s
         hung = list(self.link.look())
         for process in self.processes.values():
-            if process.kill_reason is None:
+            running = process.running
+            if process.kill_reason is None and running is not None:
                 if process.ready:
                     sign, usual_s = self.arena.sign(self._index[process.place]), expected_s.get(process.place, 0.0)
-                    reason = process.watch.look(sign, now_ns, seen_s, usual_s, parts.get(process.incarnation, 0))
+                    reason = running.watch.look(sign, now_ns, seen_s, usual_s, parts.get(process.incarnation, 0))
                 else:
-                    silent = process.pulse.look() is not None
-                    reason = f"it starts, and has done nothing for {process.pulse.silent_s:.1f} s" if silent else None
+                    silent = running.pulse.look() is not None
+                    reason = f"it starts, and has done nothing for {running.pulse.silent_s:.1f} s" if silent else None
                 if reason is not None:
                     hung.append(WorkerHung(process.incarnation, reason))
         return hung
@@ -347,9 +376,13 @@ class Supervisor:
         """Kill and reap every worker; their last messages are dropped."""
         for process in list(self.processes.values()):
             process.kill_reason = process.kill_reason or "the daemon ends"
-            process.child.kill()
+            if process.running is None:
+                deque(self._started(process), maxlen=0)
+            else:
+                process.running.child.kill()
         for process in list(self.processes.values()):
-            deque(self._bury(process), maxlen=0)
+            assert process.running is not None
+            deque(self._bury(process, process.running), maxlen=0)
 
 
 def _cause(status: int, last_lines: deque[str]) -> str:

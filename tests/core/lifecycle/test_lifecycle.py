@@ -685,6 +685,41 @@ def test_a_worker_that_is_to_be_killed_is_asked_for_nothing() -> None:
     assert [end.ending for end in daemon.all(do.Settled)] == ["live"]
 
 
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_a_client_is_told_why_no_worker_starts_and_waits_no_longer(before: int) -> None:
+    """It heard after two minutes that its plan was not prepared, and not why. `before`: starts that had failed."""
+    daemon = Daemon(places=["a"])
+    daemon.feed(ev.PlanProposed(ev.Owner.DAEMON, 1, ONE_STAGE, under=None))  # is prepared first
+    for _ in range(before):
+        daemon.kill("a", after_s=1.0)
+        daemon.feed(ev.Tick(), after_s=10.0)
+    daemon.propose(ONE_STAGE)
+    for _ in range(2 - before):
+        assert daemon.all(do.Settled) == []
+        daemon.kill("a", after_s=1.0)
+        daemon.feed(ev.Tick(), after_s=10.0)
+    (end,) = daemon.all(do.Settled)
+    assert end.proposed.owner is ev.Owner.CLIENT
+    assert end.reason == "the worker on a does not start: killed"
+    daemon.connect("a")
+    daemon.propose(ONE_STAGE)
+    assert daemon.all(do.Settled) == [end], "it starts again"
+
+
+def test_a_plan_that_is_prepared_waits_no_longer_either() -> None:
+    daemon = Daemon(places=["a", "b"])
+    daemon.propose(TWO_STAGES)
+    daemon.connect("a")
+    daemon.prepare("a")
+    for _ in range(2):
+        assert daemon.all(do.Settled) == []
+        daemon.kill("b")
+        daemon.feed(ev.Tick())
+    (end,) = daemon.all(do.Settled)
+    assert (end.ending, end.transient) == ("dropped", True)
+    assert end.reason == "the worker on b does not start: killed"
+
+
 def test_a_worker_that_does_not_come_up_in_time_is_killed_once() -> None:
     daemon = Daemon(places=["a"])
     daemon.feed(ev.Tick(), after_s=daemon.lifecycle.policy.start_s)

@@ -24,9 +24,9 @@ from shisha_rt.cli.options import (
     check_writable,
     parse_dims,
     parse_shapes,
-    progress,
     size_words,
 )
+from shisha_rt.cli.progress import progress
 from shisha_rt.costs.engine_trials import MOST_APART, ahead, why_not
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.errors import BadInput, Error

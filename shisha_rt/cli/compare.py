@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, check_writable, parse_sizes, progress, takes
+from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, check_writable, parse_sizes, takes
+from shisha_rt.cli.progress import progress
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import pip_install

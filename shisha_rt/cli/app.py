@@ -24,6 +24,7 @@ import typer
 
 from shisha_rt import __version__
 from shisha_rt.cli.grouped_help import GroupedCommand, GroupedCommands
+from shisha_rt.cli.progress import end_progress
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.process.parent import exit_at_signals
 
@@ -162,6 +163,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if str(error) != _NO_THREAD:
             raise
         return _say_error(Failure(f"{error}; {_EXPECTED_OF_SYSTEM[errno.EAGAIN]}"), argv)
+    finally:
+        end_progress()
     return status
 
 

@@ -24,9 +24,9 @@ from shisha_rt.cli.options import (
     check_writable,
     parse_dims,
     parse_shapes,
-    progress,
     size_words,
 )
+from shisha_rt.cli.progress import progress
 from shisha_rt.costs.engine_trials import MOST_APART, ahead, why_not
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.errors import BadInput, Error
@@ -297,7 +297,7 @@ def _times(trial: EngineTrial, tried: EnginesTried) -> str:
     times = []
     for time in trial.times:
         of_one = milliseconds(trial.time_s(time.threads) or 0.0)
-        is_ahead = " (ahead)" if ahead(tried, time.threads) == trial.engine else ""
+        is_ahead = " (fastest)" if ahead(tried, time.threads) == trial.engine else ""
         times.append(f"{of_one} on {counted(time.threads, 'thread')}{is_ahead}")
     if not is_exact(trial.engine):
         return f"{', '.join(times)}; answers change by up to {trial.difference or 0.0:.1e}: only with --precision any"

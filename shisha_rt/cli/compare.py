@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, check_writable, parse_sizes, progress, takes
+from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, check_writable, parse_sizes, takes
+from shisha_rt.cli.progress import progress
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import pip_install
@@ -127,7 +128,7 @@ class Compared:
         }
 
     def in_words(self) -> str:
-        """A table, fastest side first, and the conclusions from it."""
+        """A table, fastest side first, why its figures may be wrong, and the conclusions from them."""
         measured = sorted(self._measured, key=_rate, reverse=True)
         width = max(len(side.name) for side in self.measured.sides)
         lines = [f"{self.model} on {len(self.cores)} core{'s' * (len(self.cores) != 1)}, medians of rounds (and range)"]
@@ -138,7 +139,7 @@ class Compared:
             latency = f"{_short(statistics.median(latencies_ms))} ms ({_range(latencies_ms)})"
             lines.append(f"{side.name:{width}}  {rate:>24}  {latency:>24}")
         lines += [f"{side.name:{width}}  left out: {side.reason}" for side in self.measured.sides if side.reason]
-        return "\n".join([*lines, "", *self._verdict(), *self._in_bfloat16(), *self._doubt()])
+        return "\n".join([*lines, "", *self._doubt(), *self._verdict(), *self._in_bfloat16()])
 
     def _in_bfloat16(self) -> Iterator[str]:
         if self.has_faster:

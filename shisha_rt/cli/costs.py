@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from shisha_rt.cli.layers import layer_table, share_bar, short
-from shisha_rt.cli.options import Dims, Json, Layers, MachineFile, Model, Shapes, parse_sizes, progress, takes
+from shisha_rt.cli.options import Dims, Json, Layers, MachineFile, Model, Shapes, parse_sizes, takes
+from shisha_rt.cli.progress import progress
 from shisha_rt.errors import BadInput
 
 if TYPE_CHECKING:

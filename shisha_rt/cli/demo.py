@@ -27,7 +27,8 @@ from shisha_rt.cli.demo_report import (
     heading,
     tell_end,
 )
-from shisha_rt.cli.options import Json, check_writable, takes, tell_terminal
+from shisha_rt.cli.options import Json, check_writable, takes
+from shisha_rt.cli.progress import tell_terminal
 from shisha_rt.errors import Failure
 from shisha_rt.model.spans import layers_in_words
 from shisha_rt.plan.form import plan_of

@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
-from shisha_rt.cli.options import Dims, Json, Layers, Model, Shapes, parse_sizes, progress
+from shisha_rt.cli.options import Dims, Json, Layers, Model, Shapes, parse_sizes
+from shisha_rt.cli.progress import progress
 
 if TYPE_CHECKING:
     from rich.table import Table

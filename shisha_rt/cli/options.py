@@ -6,12 +6,9 @@ import contextlib
 import functools
 import inspect
 import os
-import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_hints
 
 import typer
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
     from shisha_rt.client import Client
     from shisha_rt.machine.machine import Machine, Place
 
-_AGAIN_S: Final = 10.0
 PLANNING: Final = "Planning"
 """Group of options for users who plan themselves."""
 
@@ -239,35 +235,3 @@ def read_bytes(path: Path, what: str) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror}), expected {what}", Error.UNREADABLE_FILE) from None
-
-
-def tell_terminal(message: str) -> None:
-    """Print what a waiting user may want to know.
-
-    Only at a terminal: elsewhere standard error holds the one line of an error, or nothing.
-    """
-    if sys.stderr.isatty():
-        print(message, file=sys.stderr)
-
-
-def progress(message: str) -> None:
-    """Tell a terminal of a step, and that it still lasts every `_AGAIN_S`, until the next step or the command's end."""
-    tell_terminal(message)
-    if sys.stderr.isatty():
-        _steps().put(message)
-
-
-@functools.cache
-def _steps() -> SimpleQueue[str]:
-    steps: SimpleQueue[str] = SimpleQueue()
-
-    def repeat() -> None:
-        step = steps.get()
-        while True:
-            try:
-                step = steps.get(timeout=_AGAIN_S)
-            except Empty:
-                tell_terminal(f"still {step}")
-
-    threading.Thread(target=repeat, daemon=True).start()
-    return steps

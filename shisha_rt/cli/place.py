@@ -22,13 +22,13 @@ from shisha_rt.cli.options import (
     check_writable,
     parse_sizes,
     place_named,
-    progress,
     read_bytes,
     refuse_given,
     refuse_options,
     takes,
 )
 from shisha_rt.cli.place_split import SplitOptions, place_split
+from shisha_rt.cli.progress import progress
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.duet import DEFAULT_X

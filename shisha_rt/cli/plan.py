@@ -15,18 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from shisha_rt.cli.completion import offer, offer_machines, offer_models
-from shisha_rt.cli.options import (
-    Dims,
-    Json,
-    Shapes,
-    parse_sizes,
-    progress,
-    read_bytes,
-    refuse_given,
-    refuse_options,
-    takes,
-)
+from shisha_rt.cli.options import Dims, Json, Shapes, parse_sizes, read_bytes, refuse_given, refuse_options, takes
 from shisha_rt.cli.plan_order import LayerOrder, check_order, refuse_foreign_order, with_order
+from shisha_rt.cli.progress import progress
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.precision import PERMITTED
 from shisha_rt.model.layer_kinds import LayerKind

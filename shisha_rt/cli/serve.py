@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from shisha_rt.cli.completion import offer, offer_machines, offer_models
-from shisha_rt.cli.options import Dims, Groups, ManyShapes, keyword, parse_dims, parse_shapes, tell_terminal
+from shisha_rt.cli.options import Dims, Groups, ManyShapes, keyword, parse_dims, parse_shapes
+from shisha_rt.cli.progress import tell_terminal
 from shisha_rt.daemon.loop.log_lines import log_lines, write_line
 from shisha_rt.daemon.settings import (
     Settings,

@@ -193,6 +193,10 @@ class ProfilingBegan(Record, frozen=True):
     pass
 
 
+class MeasuringLayers(Record, frozen=True):
+    """Engines have been tried on the whole network, and plans compared: from now on layers are measured."""
+
+
 class ProfilingEnded(Record, frozen=True):
     """`left_out`: how many teams could not be measured, as frames had their cores."""
 

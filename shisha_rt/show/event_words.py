@@ -182,6 +182,7 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     event_log.PlacementRefused: lambda e: f"no other devices for the live plan: {e.reason}",
     event_log.PlacerEnded: lambda e: f"the placer's process died and was started again: {e.reason}",
     event_log.ProfilingBegan: lambda e: "measuring what layers cost, beside the frames",
+    event_log.MeasuringLayers: lambda e: "measuring layers one by one now",
     event_log.ProfilingEnded: _profiled,
     event_log.ProfilingFailed: lambda e: f"what layers cost could not be measured, so nothing is tuned: {e.reason}",
     event_log.ProfilerWaits: _waits,

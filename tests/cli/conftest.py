@@ -14,6 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from shisha_rt.cli import progress
 from shisha_rt.cli.app import main
 from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import write_identity_model
@@ -62,7 +63,9 @@ _KIND_SHOWN: Final = re.compile(r" \[([a-z_]+)\]\n\Z")
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setattr(progress, "_AGAIN_S", 1e6)  # what is said must not hang on how busy the host is
+
     def command(*argv: object) -> Ran:
         status = main([str(word) for word in argv])
         captured = capsys.readouterr()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,7 +17,7 @@ import pytest
 
 from shisha_rt.cli.compare import Compared, CompareOptions
 from shisha_rt.cli.drive import compared as drive
-from shisha_rt.cli.drive.compared import DAEMON, ENGINES, Comparison, MeasuredSide, MeasuredSides, _engine
+from shisha_rt.cli.drive.compared import DAEMON, ENGINES, Comparison, MeasuredSide, MeasuredSides, _Daemon, _engine
 from shisha_rt.client.link import TIMEOUT_S
 from shisha_rt.errors import Error, Failure
 from shisha_rt.machine.config.machine_file import load_machine
@@ -74,14 +77,15 @@ def test_a_daemon_that_is_still_tuned_is_told_of() -> None:
 
 
 def test_a_machine_that_others_use_is_told_of() -> None:
-    in_words = compared((120.0, 110.0, 130.0), others_ratio=0.43).in_words()
-    assert in_words.splitlines()[-1] == says("other programs had 43% of the cores meanwhile: …")
+    """Before the verdict, which may be wrong: who had read that it is the fastest read no further."""
+    _, conclusions = compared((120.0, 110.0, 130.0), others_ratio=0.43).in_words().split("\n\n")
+    assert conclusions.splitlines()[0] == says("other programs had 43% of the cores meanwhile: …")
 
 
 def test_another_daemon_on_the_cores_is_told_of() -> None:
     alone = compared((120.0, 110.0, 130.0))
     beside = replace(alone, measured=replace(alone.measured, leased=(0, 1)))
-    assert beside.in_words().splitlines()[-1] == says("… cores 0, 1: …")
+    assert beside.in_words().split("\n\n")[1].splitlines()[0] == says("… cores 0, 1: …")
     assert (alone.as_object()["leased_by_others"], beside.as_object()["leased_by_others"]) == ([], [0, 1])
 
 
@@ -116,14 +120,15 @@ def test_as_an_object() -> None:
 def test_engines_run_a_network(tmp_path: Path, engine: str) -> None:
     frame = {"x": np.ones(SHAPE, np.float32)}
     with _engine(engine, write_identity_model(tmp_path), frame, sorted(os.sched_getaffinity(0))) as side:
+        side.ask(None)
         assert side.rate_fps(0.05) > 0
         assert 0 < side.latency_s(0.05) < 1
 
 
 def test_an_engine_that_fails_says_why(tmp_path: Path) -> None:
     (tmp_path / "bad.onnx").write_bytes(b"no model")
-    with pytest.raises(Failure, match=r"bad\.onnx"), _engine("ort_threads", tmp_path / "bad.onnx", {}, [0]):
-        pass
+    with _engine("ort_threads", tmp_path / "bad.onnx", {}, [0]) as side, pytest.raises(Failure, match=r"bad\.onnx"):
+        side.ask(None)
 
 
 @pytest.mark.parametrize("seconds", ["0", "inf", "nan", "1e+308"])
@@ -171,6 +176,47 @@ def test_a_daemon_that_takes_long_for_a_frame_is_waited_for(
     monkeypatch.setattr(drive, "Client", connect)
     assert run("compare", tiny_model, "--dim", "N=1").status == 1
     assert waits_s[0] > 2 * TIMEOUT_S
+
+
+class TwoAtOnce:
+    """A daemon's client, and its clock: two places answer a frame each at the same moment, once a second."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.in_flight = 0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def status(self) -> object:
+        return {"places": [{}, {}]}
+
+    def call(self, *_: object, **__: object) -> object:
+        return {"tuner": {"plans": {"throughput": None, "latency": None}}}
+
+    def plan(self) -> object:
+        return {"stages": []}
+
+    def stream(self, in_flight: int) -> AbstractContextManager[TwoAtOnce]:
+        self.in_flight = in_flight
+        return nullcontext(self)
+
+    def run(self, frames: Iterator[object]) -> Iterator[object]:
+        waiting = list(islice(frames, self.in_flight))
+        while waiting:
+            self.now_s += 1.0
+            for _ in range(min(2, len(waiting))):
+                yield waiting.pop()
+                waiting += islice(frames, 1)
+
+
+def test_answers_that_come_together_make_no_daemon_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the time from the first answer of a window to its last, it had 3 frames a second in place of 2."""
+    together: Any = TwoAtOnce()
+    monkeypatch.setattr(drive, "time", together)
+    monkeypatch.setattr(drive, "plan_of", str)
+    daemon = _Daemon(together, [{}], Comparison(CompareOptions("m"), load_machine("this-machine"), tmp_path))
+    assert daemon.rate_fps(2.0) == 2.0
 
 
 @pytest.mark.long

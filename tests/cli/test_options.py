@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from shisha_rt.cli import options
-from shisha_rt.cli.options import parse_dims, parse_shapes, parse_sizes, progress
+from shisha_rt.cli import progress as told
+from shisha_rt.cli.options import parse_dims, parse_shapes, parse_sizes
+from shisha_rt.cli.progress import end_progress, progress
 from shisha_rt.errors import BadInput, Error
 from tests.cli.conftest import Run
 from tests.waiting import until
@@ -62,7 +64,7 @@ def test_a_step_that_lasts_is_told_again(monkeypatch: pytest.MonkeyPatch) -> Non
 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(options, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(told, "_AGAIN_S", 0.01)
 
     def lines() -> list[str]:
         return terminal.getvalue().splitlines()
@@ -73,6 +75,20 @@ def test_a_step_that_lasts_is_told_again(monkeypatch: pytest.MonkeyPatch) -> Non
     until(lambda: lines()[-1] == "still planning")
     said = lines()
     assert "still measuring" not in said[said.index("still planning") :]
+    end_progress()
+
+
+def test_what_is_no_terminal_hears_of_a_step_that_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`check` said nothing for a minute on a busy host, and looked as if it hung."""
+    file = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", file)
+    monkeypatch.setattr(told, "_AGAIN_S", 0.01)
+    progress("measuring")
+    until(lambda: file.getvalue().count("s: measuring\n") > 1)
+    progress("planning")
+    until(lambda: file.getvalue().endswith("s: planning\n"))
+    end_progress()
+    assert all(re.fullmatch(r"for \d+ s: (measuring|planning)", line) for line in file.getvalue().splitlines())
 
 
 def test_most_commands_take_one_shape() -> None:

@@ -63,8 +63,8 @@ _FRAMES: Final = 8
 _IN_FLIGHT: Final = 16
 _MOST_IN_FLIGHT: Final = 128
 """For each place: a run of eight frames to compute, and one to go on with; and for all of them."""
-_SETTLE_S: Final = 1.0
-"""Of a window, before anything is counted."""
+_SETTLE_S: Final = 0.5
+"""From a change of plan until anything is measured: the workers of the plan before end meanwhile."""
 _SWITCH_S: Final = 20.0
 """For which the plan for another kind of load may be built; usually it takes less than half a second."""
 _ANSWER_S: Final = 300.0
@@ -78,6 +78,17 @@ _CUTS_S: Final = 8.0
 """Frames are sent for so long without a search of cuts: the tuner begins one after some seconds of frames, or never."""
 _MEASURING_S: Final = 120.0
 """Longest wait, after the time for tuning, until the daemon has measured its layers, which would slow the engines."""
+_IS_MEASURING: Final[Mapping[str, bool]] = MappingProxyType(
+    {
+        "profiling_began": True,
+        "profiler_died": True,
+        "engines_found": False,
+        "measuring_layers": True,
+        "profiling_ended": False,
+        "profiling_failed": False,
+    }
+)
+"""Kind of event -> whether the daemon measures engines or layers from then on."""
 _SEARCHING: Final = ("profiling", "comparing", "tuning", "settling")
 """States of a tuner that is still searching."""
 _LATENCY_SHARE: Final = 0.5
@@ -163,13 +174,17 @@ class Comparison:
             state = daemon.come_to_rest(say)
             sides: dict[str, _Daemon | _Engine] = {DAEMON: daemon}
             reasons: dict[str, str] = {}
+            say("starting plain engines")
+            engines: dict[str, _Engine] = {}
             for engine, name in self.engines.items():
                 if engine.startswith(_OPENVINO) and importlib.util.find_spec(_OPENVINO) is None:
                     reasons[name] = f"not installed: {pip_install(_OPENVINO)}"
-                    continue
-                say(f"starting {name}")
+                else:
+                    engines[name] = closing.enter_context(_engine(engine, self.path, frames[0], self.cores))
+            for name, started in engines.items():
                 try:
-                    sides[name] = closing.enter_context(_engine(engine, self.path, frames[0], self.cores))
+                    started.ask(None)
+                    sides[name] = started
                 except Failure as error:
                     reasons[name] = str(error)
             before = self._cpu_use()
@@ -242,7 +257,7 @@ class _Daemon:
         the time goes to the search for cuts, which needs layers to be measured, and frames that wait.
         """
         end_s = time.monotonic() + limit_s
-        while time.monotonic() < end_s and self._is_measuring(until="engines_found"):
+        while time.monotonic() < end_s and self._is_measuring():
             say(f"tuning the daemon: trying engines{self._waits()}")
             time.sleep(_EVENTS_S)
         wanted = [objective for objective in OBJECTIVES if self._objective in ("auto", objective)]
@@ -281,7 +296,8 @@ class _Daemon:
     def come_to_rest(self, say: Callable[[str], None]) -> str:
         """End the daemon's background work, which would use the cores in the engines' turns.
 
-        The tuner is paused; what is being measured is waited for, as it is kept. Returns the state of the tuner before.
+        The tuner is paused, so layers that are not being measured yet are not; what is being measured is waited for, as
+        it is kept. Returns the state of the tuner before.
         """
         state = str(self.tuner()["state"])
         self._client.call("tuner_set", pause=True)
@@ -291,12 +307,11 @@ class _Daemon:
             time.sleep(_LOOK_S)
         return state
 
-    def _is_measuring(self, until: str = "profiling_ended") -> bool:
-        """By its events so far. `until`: the event that ends it earlier."""
+    def _is_measuring(self) -> bool:
+        """By its events so far."""
         is_measuring = False
         for event in events_from(self._client):
-            if event["kind"].startswith("profiling_") or event["kind"] == until:
-                is_measuring = event["kind"] == "profiling_began"
+            is_measuring = _IS_MEASURING.get(event["kind"], is_measuring)
         return is_measuring
 
     def tuner(self) -> Mapping[str, Any]:
@@ -311,10 +326,13 @@ class _Daemon:
         if self._objective == "auto" and best is not None:
             self._client.call("tuner_set", objective=objective)
             end_s = time.monotonic() + _SWITCH_S
+            settles_s = 0.0
             while self._plan() != best["plan"]:
                 if time.monotonic() > end_s:
                     raise Failure(f"the best plan for {objective} ({best['plan']}) did not go live in {_SWITCH_S:g} s")
                 time.sleep(_SWITCH_LOOK_S)
+                settles_s = _SETTLE_S
+            time.sleep(settles_s)
         self.plans[objective] = self._plan()
 
     def _plan(self) -> str:
@@ -322,34 +340,31 @@ class _Daemon:
         return str(plan_of(self._client.plan()["stages"]))
 
     def rate_fps(self, seconds: float) -> float:
+        """Send frames for so long. All frames over all of the time until the last is answered, as engines count theirs:
+        a window of some seconds would end between answers, of which several places give several at once.
+        """
         self._serve_for("throughput")
         began_s = time.monotonic()
-        from_s, end_s = began_s + _SETTLE_S, began_s + _SETTLE_S + seconds
-        answered, first_s, last_s = 0, 0.0, 0.0
         with self._client.stream(in_flight=self._in_flight) as stream:
-            for _ in stream.run(_until(end_s, self._frames)):
-                now_s = time.monotonic()
-                if from_s <= now_s < end_s:
-                    first_s = first_s or now_s
-                    answered, last_s = answered + 1, now_s
-        if answered < 2:
-            raise Failure(f"{answered} frames were answered in {seconds:g} s, expected at least two")
-        return (answered - 1) / (last_s - first_s)
+            answered = sum(1 for _ in stream.run(_until(began_s + seconds, self._frames)))
+        return answered / (time.monotonic() - began_s)
 
     def latency_s(self, seconds: float) -> float:
         self._serve_for("latency")
         times_s: list[float] = []
-        from_s = time.monotonic() + _SETTLE_S
-        for frame in _until(from_s + seconds, self._frames):
+        for frame in _until(time.monotonic() + seconds, self._frames):
             sent_s = time.monotonic()
             self._client.infer(frame)
-            if sent_s >= from_s or not times_s:
-                times_s.append(time.monotonic() - sent_s)
-        return statistics.median(times_s[1:] or times_s)
+            times_s.append(time.monotonic() - sent_s)
+        return statistics.median(times_s)
 
 
 def _until(end_s: float, frames: Sequence[Frame]) -> Iterator[Frame]:
-    return itertools.takewhile(lambda _: time.monotonic() < end_s, itertools.cycle(frames))
+    """Yield one frame after the other until then, at least one."""
+    for frame in itertools.cycle(frames):
+        yield frame
+        if time.monotonic() >= end_s:
+            return
 
 
 class _Engine:
@@ -386,7 +401,9 @@ class _Engine:
 
 @contextlib.contextmanager
 def _engine(engine: str, path: Path, frame: Frame, cores: Sequence[int]) -> Iterator[_Engine]:
-    """A plain engine that computes `frame` over and over. Raises Failure if it cannot run the model."""
+    """A plain engine that computes `frame` over and over, once it is ready: `ask(None)` waits for that, and raises
+    Failure if it cannot run the model.
+    """
     with tempfile.NamedTemporaryFile(suffix=".npz") as arrays, tempfile.TemporaryFile() as said:
         np.savez(arrays, *frame.values())  # by position: an input may have any name
         arrays.flush()
@@ -407,8 +424,6 @@ def _engine(engine: str, path: Path, frame: Frame, cores: Sequence[int]) -> Iter
             environment=os.environ,  # as in a program of one's own
         )
         try:
-            started = _Engine(child, said)
-            started.ask(None)
-            yield started
+            yield _Engine(child, said)
         finally:
             child.end()

@@ -242,7 +242,9 @@ class Tuning:
         self._profiling.wait(self._outbox.now_s)
 
     def _let_profile(self) -> None:
-        """Have layers measured once plans have been compared."""
+        """Have layers measured once plans have been compared; not while a client's pause keeps the tuner's own plan."""
+        if self.state is State.PAUSED and self.choice.automatic:
+            return
         now_s, measures_winner = self._outbox.now_s, self.course.then is Then.MEASURE
         if self.contests.running is not None:
             self._profiling.comparing(now_s)
@@ -250,6 +252,7 @@ class Tuning:
         if measures_winner:
             self._profiling.measuring_winner(now_s)
         if self._profiling.begins(now_s, PROFILER_WAITS_S if measures_winner or self.course.compares else 0.0):
+            self._outbox.write(event_log.MeasuringLayers())
             self._outbox.decide(TellProfiler(MeasureLayers()))
 
     def _tuner_said(self, said: ev.TunerSaid) -> None:

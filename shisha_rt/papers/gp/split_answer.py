@@ -13,8 +13,9 @@ from itertools import pairwise
 from time import perf_counter
 from typing import Final
 
-from shisha_rt.cli.options import parse_sizes, place_named, progress
+from shisha_rt.cli.options import parse_sizes, place_named
 from shisha_rt.cli.place_split import SplitOptions
+from shisha_rt.cli.progress import progress
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine

@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from shisha_rt.cli.options import progress
 from shisha_rt.cli.plan import PlanOptions, model_on_machine
+from shisha_rt.cli.progress import progress
 from shisha_rt.errors import Error, Failure
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.outcome import Outcome

@@ -562,6 +562,19 @@ def test_layers_are_measured_soon_where_no_frames_come_to_compare_plans_by() -> 
     assert world.layers_s[0] == pytest.approx(told_s + PROFILER_WAITS_S, abs=0.3)
 
 
+def test_layers_are_not_measured_while_the_tuner_is_paused() -> None:
+    """A pause that ends a comparison had them measured next, which is what whoever pauses wants least."""
+    world = World(OPENVINO_FASTER, tried=None)
+    world.post(ev.ProfilerSaid(EnginesCompared(TRIED)))
+    world.serve(2)
+    world.post(ev.PauseAsked("a client has paused it"))
+    world.serve(30, in_flight=0)
+    assert not world.layers_s
+    world.post(ev.SearchAsked("a client has resumed it"))
+    world.serve(30, in_flight=0)
+    assert len(world.layers_s) == len(world.events("measuring_layers")) == 1
+
+
 def test_layers_wait_until_the_winner_is_measured_and_the_other_load_may_come() -> None:
     """However long that takes: single frames that come then compare plans at once."""
     world = World(lambda stage: 0.1 if stage.engine == "openvino" else 0.2, objective="auto", tried=None)

@@ -11,7 +11,7 @@ const GLYPHS = {
 const BAD = ["worker_gone", "worker_killed", "place_given_up", "place_missed", "part_failed", "plan_refused", "profiling_failed", "host_lost", "model_ended", "model_given_up", "tuner_died", "placer_died", "profiler_died", "http_died", "tracer_died", "cluster_died"];
 const ROUTINE = ["worker_started", "plan_preparing", "placement_solved", "placed_at_once"];
 const GROUPS = {
-  trials: ["trial", "tuning_began", "tuning_ended", "tuning_paused", "tuning_resumed", "drift", "comparison_began", "plans_compared", "comparison_ended", "own_frames_began", "own_frames_ended", "profiling_began", "profiling_ended", "profiling_failed", "profiler_waits", "engines_found"],
+  trials: ["trial", "tuning_began", "tuning_ended", "tuning_paused", "tuning_resumed", "drift", "comparison_began", "plans_compared", "comparison_ended", "own_frames_began", "own_frames_ended", "profiling_began", "measuring_layers", "profiling_ended", "profiling_failed", "profiler_waits", "engines_found"],
   plans: ["plan_live", "plan_refused", "plan_dropped", "replan", "objective_changed", "placement_solved", "placed_at_once", "placement_refused", "plan_preparing"],
   places: ["worker_gone", "worker_killed", "worker_started", "place_given_up", "place_missed", "place_is_back", "place_down", "place_released", "place_up", "place_speed", "device_speed", "device_ratio", "part_failed", "host_came", "host_lost", "link_changed", "places_allotted", "place_dealt", "place_taken_back"],
   daemon: ["ready", "draining", "access_read", "tuner_died", "placer_died", "profiler_died", "http_died", "tracer_died", "cluster_died", "model_starting", "model_serves", "model_shadowed", "model_replaced", "model_ended", "model_given_up", "model_unloaded"],

@@ -174,10 +174,10 @@ def test_a_frame_that_never_ends_hangs_after_what_the_daemon_is_told(tmp_path: P
 
 @pytest.mark.long
 def test_where_the_kernel_has_no_memory_left_it_ends_the_worker_and_that_is_told(tmp_path: Path) -> None:
-    """The limit is more than there is."""
-    options = ("--machine", machine_file(tmp_path, PLACES), "--max-worker-bytes", 1 << 40)
+    """The limit is more than there is. Also where filling the memory takes long, no frame counts as hung."""
+    options = ("--machine", machine_file(tmp_path, PLACES), "--max-worker-bytes", 1 << 40, "--hang-s", PATIENCE_S)
     model = write_poison_model(tmp_path)
-    with memory_group(640 << 20) as group:  # little, so that it runs out before the frame counts as hung
+    with memory_group(640 << 20) as group:
         with group.entered():
             process = DaemonProcess(tmp_path, model, *options, is_program=True)
         with process as daemon:

@@ -171,7 +171,13 @@ class DaemonProcess:
 
     def processes(self) -> list[psutil.Process]:
         """Every living process that descends from this daemon, whoever its parent is by now."""
-        return [process for process in psutil.process_iter() if _environment(process).get(MARK) == self._mark]
+        mark = f"{MARK}={self._mark}\0".encode()
+        living = []
+        for pid in psutil.pids():
+            if mark in _environment(pid):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    living.append(psutil.Process(pid))
+        return living
 
     def running(self, module: str) -> list[psutil.Process]:
         """Those of its processes that run the module."""
@@ -292,11 +298,11 @@ def machine_file(folder: Path, places: Sequence[str]) -> Path:
     return path
 
 
-def _environment(process: psutil.Process) -> dict[str, str]:
+def _environment(pid: int) -> bytes:
     try:
-        return process.environ()
-    except (psutil.Error, OSError):
-        return {}  # gone, a zombie, or somebody else's
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""  # gone, or somebody else's; of a zombie, it is empty
 
 
 def _read(path: Path) -> str:

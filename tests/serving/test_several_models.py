@@ -587,10 +587,14 @@ def test_a_version_whose_model_is_gone_before_it_takes_over_is_refused(
         loading = pool.submit(load)
         until(lambda: daemons() - others, "a daemon that is to take over")
         late = min(daemons() - others)  # its children look like it until they run something else
+        os.kill(late, signal.SIGSTOP)  # else it may have taken over by then
         if how == "killed":
             os.kill(before["pid"], signal.SIGKILL)
+            host.wait_for("times", lambda entry: entry["pid"] != before["pid"], "its death to be noticed")
         else:
             host.control.call("model_unload", model_name="times")
+        with suppress(ProcessLookupError):
+            os.kill(late, signal.SIGCONT)
         loading.result()
     if how == "unloaded":
         host.control.call("model_load", model_name="times")

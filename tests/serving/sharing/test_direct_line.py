@@ -32,7 +32,7 @@ from shisha_rt.protocol.frame_tensors import Array
 from shisha_rt.protocol.multipart import send_parts
 from tests.process.descriptors import descriptors_to_be_had
 from tests.serving.daemon_process import DaemonProcess, machine_file
-from tests.serving.identity_model import SHAPE, frame_of, write_identity_model
+from tests.serving.identity_model import SHAPE, Array, frame_of, write_identity_model
 from tests.waiting import PATIENCE_S, until
 from tests.wording import raised
 

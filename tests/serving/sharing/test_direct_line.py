@@ -28,7 +28,6 @@ from shisha_rt.client import (
 from shisha_rt.client.local_socket import take_line
 from shisha_rt.errors import Error
 from shisha_rt.process.channel import Channel
-from shisha_rt.protocol.frame_tensors import Array
 from shisha_rt.protocol.multipart import send_parts
 from tests.process.descriptors import descriptors_to_be_had
 from tests.serving.daemon_process import DaemonProcess, machine_file

@@ -22,7 +22,6 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from typing import IO, Any, Final, TypeAlias
 
 from shisha_rt.process.channel import Channel
@@ -125,6 +124,10 @@ class Child:
                 pipe.close()
 
 
+_Outcome: TypeAlias = Child | BaseException
+"""What comes of a start: the child, or why there is none."""
+
+
 class ChildStart:
     """A child that a thread starts, for a caller that may not wait. `fileno` is readable once that is done, or failed.
 
@@ -133,44 +136,59 @@ class ChildStart:
 
     def __init__(self, start: Callable[[], Child]) -> None:
         """Raises OSError if no descriptor or thread is available."""
-        self._done: Future[Child] = Future()
+        self._outcome: _Outcome | None = None
+        self._dropped = False
+        self._lock = threading.Lock()
         self._fd = os.eventfd(0)
         try:
             _starts.ask(start, self._done)
         except OSError:
             os.close(self._fd)
             raise
-        self._done.add_done_callback(lambda _: os.eventfd_write(self._fd, 1))
 
     def fileno(self) -> int:
         return self._fd
 
     def child(self) -> Child:
         """Return the child; wait for it if it has not started yet. Raises OSError if it could not be started."""
-        try:
-            return self._done.result()
-        finally:
-            os.close(self._fd)
+        os.read(self._fd, 8)  # the thread writes this last: nobody else uses the descriptor then
+        os.close(self._fd)
+        if not isinstance(self._outcome, Child):
+            assert self._outcome is not None
+            raise self._outcome
+        return self._outcome
 
     def drop(self) -> None:
         """End the child, as soon as it has started, without waiting for that."""
-        self._done.add_done_callback(self._end)
+        with self._lock:
+            self._dropped = True
+            if self._outcome is not None:
+                self._end(self._outcome)
 
-    def _end(self, done: Future[Child]) -> None:
+    def _done(self, outcome: _Outcome) -> None:
+        """Called by the thread: the start has ended."""
+        with self._lock:
+            self._outcome = outcome
+            if self._dropped:
+                self._end(outcome)
+            else:
+                os.eventfd_write(self._fd, 1)
+
+    def _end(self, outcome: _Outcome) -> None:
         os.close(self._fd)
-        if done.exception() is None:
-            done.result().end_soon()
+        if isinstance(outcome, Child):
+            outcome.end_soon()
 
 
 class _Starts:
     """The thread in which children are started. It never ends, as a child ends with the thread that started it."""
 
     def __init__(self) -> None:
-        self._asked: queue.SimpleQueue[tuple[Callable[[], Child], Future[Child]]] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[tuple[Callable[[], Child], Callable[[_Outcome], None]]] = queue.SimpleQueue()
         self._runs = False
 
-    def ask(self, start: Callable[[], Child], done: Future[Child]) -> None:
-        """Raises OSError if no thread is available."""
+    def ask(self, start: Callable[[], Child], done: Callable[[_Outcome], None]) -> None:
+        """Have the thread call `start`, and `done` with what came of it. Raises OSError if no thread is available."""
         if not self._runs:
             try:
                 threading.Thread(target=self._work, name="starts of children", daemon=True).start()
@@ -183,11 +201,10 @@ class _Starts:
         while True:
             start, done = self._asked.get()
             try:
-                child = start()
+                outcome: _Outcome = start()
             except BaseException as error:
-                done.set_exception(error)
-            else:
-                done.set_result(child)
+                outcome = error
+            done(outcome)
 
 
 _starts: Final = _Starts()

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shisha_rt.process.child import Child, fork_server, last_line, start_child
+from shisha_rt.process.child import Child, begin_child, fork_server, last_line, start_child
 from tests.process.descriptors import descriptors_to_be_had, low_descriptors_in_use, open_descriptors
 from tests.waiting import PATIENCE_S, until
 
@@ -63,6 +63,36 @@ def test_ending_a_child_kills_it(module: str) -> None:
     until(lambda: not psutil.pid_exists(child.pid), "its removal")
 
 
+@pytest.mark.parametrize("when", ["at once", "once it runs"])
+def test_a_start_that_is_dropped_leaves_nothing(module: str, when: str) -> None:
+    begin_child(module).child().end()  # begins the thread, and its first use of what it keeps
+    before = open_descriptors()
+    reading, writing = os.pipe()
+    begun = begin_child(module, str(writing), pass_fds=[writing])
+    os.close(writing)
+    if when == "once it runs":
+        assert os.read(reading, 100) == b"inherited"
+        assert select.select([begun.fileno()], [], [], PATIENCE_S)[0]
+    begun.drop()
+    until(lambda: os.read(reading, 100) == b"", "the child's end")  # all that had the pipe are gone
+    os.close(reading)
+    until(lambda: open_descriptors() == before, "its descriptors are closed")
+
+
+def test_who_waits_for_a_start_has_the_child_or_the_reason(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin_child(module).child().end()
+    before = open_descriptors()
+    assert begin_child(module).child().end() == -signal.SIGKILL
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EAGAIN, "no process")
+
+    monkeypatch.setattr("shisha_rt.process.child._servers.start", refuse)
+    with pytest.raises(OSError, match="no process"):
+        begin_child(module).child()
+    assert open_descriptors() == before
+
+
 def test_who_waits_for_a_child_does_not_wait_for_what_is_left_of_it(
     module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,10 +121,10 @@ def test_who_waits_for_a_child_does_not_wait_for_what_is_left_of_it(
 def test_a_child_is_removed_without_a_thread_to_be_had_too(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     child = start_child(module, stdout=subprocess.PIPE)
 
-    def refuse(_thread: threading.Thread) -> None:
+    def refuse(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr("shisha_rt.process.child._thread.start_new_thread", refuse)
     assert child.end() == -signal.SIGKILL
     assert not psutil.pid_exists(child.pid)
 

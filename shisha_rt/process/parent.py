@@ -108,7 +108,7 @@ def exit_at_signals(status: int | None = None) -> Iterator[None]:
     def end(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number if status is None else status)
 
-    heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+    heard = [signal.SIGTERM, *[signal.SIGHUP] * (signal.getsignal(signal.SIGHUP) != signal.SIG_IGN)]
     before = {number: signal.signal(number, end) for number in heard}
     try:
         yield

@@ -251,7 +251,7 @@ def test_models_come_and_go(host: HostProcess, models: Path, tmp_path: Path) -> 
         unloaded = host.entry("three")
         assert (unloaded["state"], unloaded["frames"], unloaded["throughput_fps"]) == ("UNAVAILABLE", None, None)
         assert "three" not in {row["name"] for row in host.control.call("model_statistics")["model_stats"]}
-        until(lambda: not _answers(client), "its end")
+        until(lambda: _is_gone(client), "its end")
         post(host, "/v2/repository/models/three/load", {"parameters": None})
         assert (client.infer(X).output == 3 * X).all()
     host.control.call("model_unload", model_name="three")
@@ -268,12 +268,13 @@ def test_models_come_and_go(host: HostProcess, models: Path, tmp_path: Path) -> 
         host.control.call("model_unload", model_name="nobody")
 
 
-def _answers(client: Client) -> bool:
+def _is_gone(client: Client) -> bool:
+    """Whether the public address answers that the model is gone: no daemon of it is ending any more."""
     try:
         client.infer(X, timeout_s=1.0)
-    except ShishaError:
-        return False
-    return True
+    except ShishaError as error:
+        return error.kind == Error.MODEL_GONE
+    return False
 
 
 @pytest.mark.parametrize("factors", [(5.0,), pytest.param((7.0, 9.0), marks=pytest.mark.long)])

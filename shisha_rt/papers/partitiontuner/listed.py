@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from shisha_rt.outcome import LeftSeconds, forever
 from shisha_rt.papers.partitiontuner.partition_plan import foretold, partition_stage
 from shisha_rt.papers.partitiontuner.partition_problem import apart_problem
 from shisha_rt.papers.partitiontuner.processors import ProcessorCosts
@@ -22,10 +23,10 @@ from shisha_rt.placement.problem import Problem
 from shisha_rt.plan.plan import Plan
 
 
-def listed(costs: ProcessorCosts) -> tuple[Plan, tuple[int, ...]] | None:
+def listed(costs: ProcessorCosts, left_s: LeftSeconds = forever) -> tuple[Plan, tuple[int, ...]] | None:
     """Return a plan, whose stages wait for those that compute their inputs, and the place of each node (nodes,).
 
-    None if no place can run every node.
+    None if no place can run every node. `left_s`: the search stops when no time is left.
     """
     whole_s = [math.fsum(row[place] for row in costs.time_s) for place in range(len(costs.places))]
     home = whole_s.index(min(whole_s))
@@ -41,6 +42,8 @@ def listed(costs: ProcessorCosts) -> tuple[Plan, tuple[int, ...]] | None:
         for piece in sorted(
             _pieces(links, best, home), key=lambda nodes: math.fsum(costs.time_s[n][home] for n in nodes)
         ):
+            if left_s() <= 0:
+                return best_plan, best
             moved = tuple(home if node in piece else place for node, place in enumerate(best))
             plan = _plan(costs, links, moved)
             seconds = foretold(costs, plan).latency_s
@@ -48,6 +51,8 @@ def listed(costs: ProcessorCosts) -> tuple[Plan, tuple[int, ...]] | None:
                 best, best_plan, best_s, gained = moved, plan, seconds, True
     passed = frozenset[int]()
     for node in range(len(costs.spans)):
+        if left_s() <= 0:
+            break
         if all(best[n] == best[node] for n in links.readers[node]):
             continue
         plan = _plan(costs, links, best, passed | {node})

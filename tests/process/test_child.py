@@ -42,12 +42,14 @@ def wait_until_up(child: Child) -> None:
     assert child.stdout.readline() == b"up\n"
 
 
-def none_is_to_be_removed() -> bool:
-    """Whether no child has ended that is not removed yet."""
-    try:
-        return all(child.status() != psutil.STATUS_ZOMBIE for child in psutil.Process().children())
-    except psutil.NoSuchProcess:
-        return False
+def ended_children() -> set[int]:
+    """Children that have ended and are not removed yet. Other tests may have left some."""
+    ended = set()
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):
+            if child.status() == psutil.STATUS_ZOMBIE:
+                ended.add(child.pid)
+    return ended
 
 
 def test_a_child_inherits_what_it_is_passed_and_ends_when_it_is_to(module: str) -> None:
@@ -73,8 +75,9 @@ def test_ending_a_child_kills_it(module: str) -> None:
 
 @pytest.mark.parametrize("when", ["at once", "once it runs"])
 def test_a_start_that_is_dropped_leaves_nothing(module: str, when: str) -> None:
+    ended_before = ended_children()
     begin_child(module).child().end()  # begins the thread, and its first use of what it keeps
-    until(none_is_to_be_removed)
+    until(lambda: ended_children() <= ended_before)
     before = open_descriptors()
     reading, writing = os.pipe()
     begun = begin_child(module, str(writing), pass_fds=[writing])
@@ -85,14 +88,15 @@ def test_a_start_that_is_dropped_leaves_nothing(module: str, when: str) -> None:
     begun.drop()
     until(lambda: os.read(reading, 100) == b"", "the child's end")  # all that had the pipe are gone
     os.close(reading)
-    until(lambda: open_descriptors() == before and none_is_to_be_removed(), "its removal")
+    until(lambda: open_descriptors() == before and ended_children() <= ended_before, "its removal")
 
 
 def test_who_waits_for_a_start_has_the_child_or_the_reason(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended_before = ended_children()
     begin_child(module).child().end()
     before = open_descriptors()
     assert begin_child(module).child().end() == -signal.SIGKILL
-    until(none_is_to_be_removed)
+    until(lambda: ended_children() <= ended_before)
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EAGAIN, "no process")
@@ -177,8 +181,9 @@ def test_a_child_without_descriptors_to_be_had_leaves_nothing(
     if forked:
         monkeypatch.delenv("PYTHONPATH")
         arguments = ["tests.process.forked_child", "waits"]
+        ended_before = ended_children()
         start_child(*arguments).end()  # now there is a server
-    until(none_is_to_be_removed)
+        until(lambda: ended_children() <= ended_before)
     before = open_descriptors()
     children_before = psutil.Process().children()
     for count in range(20):

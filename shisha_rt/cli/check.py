@@ -297,7 +297,7 @@ def _times(trial: EngineTrial, tried: EnginesTried) -> str:
     times = []
     for time in trial.times:
         of_one = milliseconds(trial.time_s(time.threads) or 0.0)
-        is_ahead = " (fastest)" if ahead(tried, time.threads) == trial.engine else ""
+        is_ahead = " (best)" if ahead(tried, time.threads) == trial.engine else ""
         times.append(f"{of_one} on {counted(time.threads, 'thread')}{is_ahead}")
     if not is_exact(trial.engine):
         return f"{', '.join(times)}; answers change by up to {trial.difference or 0.0:.1e}: only with --precision any"

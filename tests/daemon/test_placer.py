@@ -39,6 +39,7 @@ from shisha_rt.placement.solver_names import StageSolver
 from shisha_rt.placement.stage_placement import StagePlacement
 from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.plan.plan import Plan, Stage
+from tests.commands import command_of
 from tests.model.networks import network, weight, write
 from tests.waiting import until
 from tests.wording import raised
@@ -315,8 +316,8 @@ class TestTheProcess:
 
     def test_a_killed_process_is_followed_by_one_that_knows_as_much(self, process: Asking) -> None:
         before = process.solve(BOTH)
-        living = (child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE)
-        (child,) = (child for child in living if placer_process.__name__ in child.cmdline())
+        children = psutil.Process().children()
+        (child,) = (child for child in children if placer_process.__name__ in command_of(child))
         os.kill(child.pid, signal.SIGKILL)
         process.until(lambda: bool(process.deaths))
         assert process.deaths == ["killed by signal 9"]

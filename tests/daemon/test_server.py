@@ -49,6 +49,7 @@ from shisha_rt.process.readable import is_readable, queued_bytes
 from shisha_rt.protocol.header import TensorData, TensorHeader, encode_infer, encode_operation
 from shisha_rt.protocol.operations import PlaceSet
 from shisha_rt.protocol.request import InferRequest, OpRequest
+from tests.commands import command_of
 from tests.machine.host.trees import write
 from tests.serving.identity_model import frame_of, write_identity_model
 from tests.serving.placed import described, machine_of
@@ -98,7 +99,7 @@ def test_a_fault_of_its_own_is_told_to_whoever_waits(daemon: Daemon) -> None:
     assert [answer.request.id for answer in answers] == [str(number) for number in range(20)]
     assert {answer.error for answer in answers} <= {Error.DRAINING, Error.STOPPED}
     new = [child for child in psutil.Process().children() if child not in before]
-    assert not [child for child in new if "stages.worker" in child.cmdline()]  # nor a zombie: that has no command line
+    assert not [child for child in new if "stages.worker" in command_of(child)]
 
 
 def test_a_fault_in_the_midst_of_an_event_leaves_no_client_without_an_answer(
@@ -225,7 +226,7 @@ def test_a_daemon_that_ends_while_its_workers_start_leaves_none(
 
     with pytest.raises(Fault):
         daemon.run(turn=fail)
-    assert not any("stages.worker" in child.cmdline() for child in psutil.Process().children())
+    assert not any("stages.worker" in command_of(child) for child in psutil.Process().children())
 
 
 def test_a_worker_that_writes_without_end_is_read_a_page_at_a_time(daemon: Daemon) -> None:

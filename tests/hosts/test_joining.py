@@ -21,6 +21,7 @@ from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.machine import Machine, Remote
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.child import start_child
+from tests.commands import command_of
 from tests.wording import raised
 
 pytestmark = pytest.mark.skipif(lacking_ray() is not None, reason="needs Ray: the extra `ray`")
@@ -48,7 +49,7 @@ def test_a_process_that_dies_while_it_joins_is_a_failure_of_one_line() -> None:
     def kill(_line: str) -> None:
         for process in psutil.Process().children():
             with suppress(psutil.NoSuchProcess):  # another test's, which has just ended
-                if PROCESS in process.cmdline():
+                if PROCESS in command_of(process):
                     process.kill()
 
     with socket.create_server(("127.0.0.1", 0)) as silent:  # so that it is still joining by then

@@ -20,6 +20,7 @@ from shisha_rt.hosts.joined import Joined
 from shisha_rt.hosts.model_files import FolderEntry, ModelManifest
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.measure.compile import engine_key
+from tests.commands import command_of
 from tests.serving.daemon_process import DaemonEnded, DaemonProcess, serve_command
 from tests.serving.identity_model import LAYERS, write_identity_model
 from tests.serving.load import PAUSE_S, Load, assert_kept
@@ -68,28 +69,21 @@ def events(daemon: DaemonProcess, kind: str) -> list[dict[str, Any]]:
 
 def actors(cluster: Raylets) -> list[psutil.Process]:
     """The processes in which far ends are started."""
-    return [process for process in _descendants(cluster) if "FarHost" in " ".join(_command(process))]
+    return [process for process in _descendants(cluster) if "FarHost" in " ".join(command_of(process))]
 
 
 def far_ends(cluster: Raylets) -> list[psutil.Process]:
-    return [process for process in _descendants(cluster) if "stages.far.host" in _command(process)]
+    return [process for process in _descendants(cluster) if "stages.far.host" in command_of(process)]
 
 
 def _descendants(cluster: Raylets) -> list[psutil.Process]:
     return psutil.Process(cluster.head.process.pid).children(recursive=True)
 
 
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
-
-
 def cluster_process(daemon: DaemonProcess) -> psutil.Process:
     """The daemon's part in the cluster."""
     (process,) = (
-        child for child in psutil.Process(daemon.pid).children() if "shisha_rt.hosts.process" in _command(child)
+        child for child in psutil.Process(daemon.pid).children() if "shisha_rt.hosts.process" in command_of(child)
     )
     return process
 

@@ -23,6 +23,7 @@ from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.layers import group_layers
 from shisha_rt.model.reader import size_guesses
 from shisha_rt.model.reader.onnx_reader import read_clean, read_model
+from tests.commands import command_of
 from tests.model.networks import network, run, weight, write
 from tests.waiting import until
 from tests.wording import raised
@@ -281,5 +282,5 @@ def test_a_run_that_is_ended_leaves_no_files(tmp_path: Path) -> None:
 def _runs_a_job(pid: int) -> bool:
     """Whether a child of the process is the program that it was started for, and no longer a copy of its parent."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        return any("stages.jobs.one_run" in child.cmdline() for child in psutil.Process(pid).children())
+        return any("stages.jobs.one_run" in command_of(child) for child in psutil.Process(pid).children())
     return False

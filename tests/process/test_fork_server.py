@@ -29,6 +29,7 @@ from shisha_rt.process.child import Child, children_environment, expect_children
 from shisha_rt.process.fork_line import SERVER, ChildOrder
 from shisha_rt.process.fork_server import _fork_server, _place
 from shisha_rt.process.parent import CHILDREN_SCORE, show_life
+from tests.commands import command_of
 from tests.drawn import chunks
 from tests.process.descriptors import open_descriptors
 from tests.waiting import PATIENCE_S, until
@@ -318,7 +319,7 @@ def test_a_process_that_starts_children_has_a_server_of_its_own() -> None:
         try:
             until(lambda: psutil.Process(child.pid).children(), "its server")
             (server,) = psutil.Process(child.pid).children()
-            until(lambda: SERVER in server.cmdline(), "its start")
+            until(lambda: SERVER in command_of(server), "its start")
             until(lambda: _sockets(server) == 1, "it holds its line, and nothing of the child's")
         finally:
             child.end()

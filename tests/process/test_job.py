@@ -13,6 +13,7 @@ import pytest
 
 from shisha_rt.process import job
 from shisha_rt.process.job import JobFailed, how_ended, run_job
+from tests.commands import command_of
 from tests.waiting import PATIENCE_S
 from tests.wording import says
 
@@ -106,8 +107,7 @@ def test_an_interrupt_ends_it_too() -> None:
             run_job("endless", failed="it failed", hear=lambda _: signal.raise_signal(signal.SIGALRM))
     finally:
         signal.signal(signal.SIGALRM, before)
-    alive = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
-    assert not [child for child in alive if "endless" in child.cmdline()]
+    assert not [child for child in psutil.Process().children() if "endless" in command_of(child)]
 
 
 def test_a_job_that_is_stopped_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

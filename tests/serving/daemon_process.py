@@ -22,6 +22,7 @@ import psutil
 
 from shisha_rt.client import Client
 from shisha_rt.process.child import Child
+from tests.commands import command_of
 from tests.serving.daemon_forks import fork_daemon
 from tests.serving.forked_daemon import MARK
 from tests.waiting import PATIENCE_S, until
@@ -181,12 +182,7 @@ class DaemonProcess:
 
     def running(self, module: str) -> list[psutil.Process]:
         """Those of its processes that run the module."""
-        running = []
-        for process in self.processes():
-            with contextlib.suppress(psutil.Error):  # gone, or a zombie
-                if module in process.cmdline():
-                    running.append(process)
-        return running
+        return [process for process in self.processes() if module in command_of(process)]
 
     # --- the end ----------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from shisha_rt.client import Client, Unavailable
 from shisha_rt.errors import Code, Error
 from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.header import InferParameters, TensorHeader, decode_head, encode_infer, encode_operation
+from tests.commands import command_of
 from tests.http.http_caller import HttpCaller
 from tests.serving.daemon_process import PATIENCE_MS, DaemonProcess, complaints_of, leftovers, serve_command
 from tests.serving.identity_model import CHANNELS, NAME, SHAPE, frame_of, write_identity_model
@@ -223,11 +224,7 @@ def _receive(socket: zmq.Socket[bytes]) -> list[bytes]:
 
 
 def commands_below(process: psutil.Process) -> list[list[str]]:
-    commands = []
-    for child in process.children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):  # a zombie is one, too
-            commands.append(child.cmdline())
-    return commands
+    return [command_of(child) for child in process.children(recursive=True)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, pytest.param(signal.SIGINT, marks=pytest.mark.long)])

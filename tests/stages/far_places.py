@@ -24,6 +24,7 @@ from shisha_rt.process.child import Child, start_child
 from shisha_rt.process.fork_line import SERVER
 from shisha_rt.process.layout import layouts_of
 from shisha_rt.process.output_room import OUTPUT_BYTES
+from tests.commands import command_of
 from tests.waiting import PATIENCE_S
 
 
@@ -164,4 +165,4 @@ def put_noise(arena: Arena, compiled: Compiled, slot: int, seed: int) -> None:
 
 def children_of(pid: int) -> list[int]:
     """But for its fork server."""
-    return [child.pid for child in psutil.Process(pid).children() if SERVER not in child.cmdline()]
+    return [child.pid for child in psutil.Process(pid).children() if SERVER not in command_of(child)]

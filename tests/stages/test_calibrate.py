@@ -41,6 +41,7 @@ from shisha_rt.model.spans import groups_of, moved_bytes
 from shisha_rt.model.zoo import zoo_path
 from stages.engines.onnxruntime.parts import PARTS_FILE
 from stages.jobs.calibrate import standing
+from tests.commands import command_of
 from tests.model.networks import network, weight, write
 from tests.stages.test_segments import residual
 from tests.waiting import until
@@ -199,10 +200,9 @@ def at_work(folder: Path) -> list[int]:
     """Processes that run the model in `folder` as neighbours of a calibration."""
     pids = []
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            line = process.cmdline()
-            if "stages.jobs.neighbour" in line and str(folder) in line[-1] and process.status() != psutil.STATUS_ZOMBIE:
-                pids.append(process.pid)
+        line = command_of(process)
+        if "stages.jobs.neighbour" in line and str(folder) in line[-1]:
+            pids.append(process.pid)
     return pids
 
 

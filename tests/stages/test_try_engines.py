@@ -31,6 +31,7 @@ from shisha_rt.process.job import how_ended
 from stages.engines.onnxruntime.versions import newest_taken
 from stages.jobs import one_engine
 from stages.jobs.try_engines import _Process, try_engines
+from tests.commands import command_of
 from tests.model.int8 import qdq_network
 from tests.model.networks import network, odd_network, weight, write
 from tests.processor import X86
@@ -189,7 +190,7 @@ def test_an_engine_that_dies_of_it_costs_no_other_its_figures(tmp_path: Path) ->
 
     def end_the_last(_: Progress) -> None:
         new = [child for child in psutil.Process().children() if child not in before]
-        engines = [child for child in new if "stages.jobs.one_engine" in child.cmdline()]
+        engines = [child for child in new if "stages.jobs.one_engine" in command_of(child)]
         for child in sorted(engines, key=lambda child: child.pid)[1:]:
             child.kill()
 

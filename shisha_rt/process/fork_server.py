@@ -2,9 +2,10 @@
 
 An import costs a third to two thirds of a second of CPU. A fork costs milliseconds, and shares the memory of what was
 imported before it. The server imports each of our modules once, when a child that runs it is requested or expected. It
-forks an intermediate process, which forks the child. Once the child has its order, the intermediate process is killed.
+forks an intermediate process, which forks the child. Once the child has its order, it kills the intermediate process.
 The kernel then gives the orphan to the nearest ancestor that adopts orphans: the requesting process
-(`process/fork_line.py`), as if that had started the child itself.
+(`process/fork_line.py`), as if that had started the child itself. Until then the kernel kills each of them with its
+parent, also one that is stopped.
 
 The server has one thread, as a fork copies no other; modules that it imports must start none (a test checks that). Its
 standard input is the line to the requesting process. When the line ends, the server ends.
@@ -37,12 +38,15 @@ from typing import Any, Final, NoReturn
 
 from shisha_rt.process.child import adopt
 from shisha_rt.process.fork_line import ANSWER, LIMITS, ONCE, READY, SERVER, ChildOrder, ForkLine
-from shisha_rt.process.parent import CHILDREN_SCORE, die_before_others, die_with
+from shisha_rt.process.parent import CHILDREN_SCORE, die_before_others, die_with, outlive_parent
+from shisha_rt.process.readable import is_readable
 from shisha_rt.process.stat import stat_fields
 
 _OURS: Final = ("shisha_rt", "stages")
 _MOST_DESCRIPTORS: Final = 250
 _ORPHANED_LOOK_S: Final = 0.0002
+_SPARE_PATIENCE_S: Final = 2.0
+"""How long a spare child may take to accept its order; one that has been stopped never does."""
 _COMMAND_LINE_FIELD: Final = 45
 """Of `/proc/self/stat`, counted behind the name: the address where the command line begins. Next comes its end."""
 
@@ -107,7 +111,7 @@ def _take(line: socket.socket) -> _Passed | list[str] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Spare:
-    """A child that waits on `line` for its order. `between`: the intermediate process, its parent until that is killed.
+    """A child that waits on `line` for its order. `between`: the intermediate process, its parent, which it kills then.
 
     A byte into the pipe `child_died` makes the intermediate process reap the child, and end.
     """
@@ -118,18 +122,34 @@ class _Spare:
     child_died: int
 
     def give(self, passed: _Passed) -> bool:
-        """Pass on the order: the requesting process then adopts the child. False if the child had died."""
-        alive = True
-        try:
-            socket.send_fds(self.line, [b"!"], passed.fds)
-            os.kill(self.between, signal.SIGKILL)  # a stopped process can still be killed
-        except (BrokenPipeError, ConnectionResetError):
-            alive = False
-            os.write(self.child_died, b"!")
+        """Pass on the order: the requesting process then adopts the child. False if the child had died, or hangs."""
+        accepted = self._send(passed) and _has_ended(self.between)
+        if not accepted:
+            with contextlib.suppress(ProcessLookupError, BrokenPipeError):  # the intermediate process has died, too
+                os.kill(self.pid, signal.SIGKILL)
+                os.write(self.child_died, b"!")
+            if not _has_ended(self.between):
+                os.kill(self.between, signal.SIGKILL)
         self.line.close()
         os.close(self.child_died)
         os.waitpid(self.between, 0)
-        return alive
+        return accepted
+
+    def _send(self, passed: _Passed) -> bool:
+        try:
+            socket.send_fds(self.line, [b"!"], passed.fds)
+        except (BrokenPipeError, ConnectionResetError):
+            return False
+        return True
+
+
+def _has_ended(pid: int) -> bool:
+    """Wait up to `_SPARE_PATIENCE_S` for the end of a child; it remains to be waited for."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        return is_readable(pidfd, _SPARE_PATIENCE_S)
+    finally:
+        os.close(pidfd)
 
 
 class _Server:
@@ -194,8 +214,9 @@ class _Server:
         gc.freeze()  # so that a child's garbage collector does not touch, and so copy, what exists
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         hears_death, child_died = os.pipe()
-        between = _fork_or_not()
+        server, between = os.getpid(), _fork_or_not()
         if between == 0:
+            die_with(server)
             for fd in (self._line.detach(), ours.detach(), child_died, *passing):
                 os.close(fd)
             return _await_order(theirs, hears_death)
@@ -221,6 +242,7 @@ def _await_order(line: socket.socket, hears_death: int) -> _Passed:
         if os.read(hears_death, 1):
             os.waitpid(child, 0)
         os._exit(0)
+    die_with(between)
     os.close(hears_death)
     with line:
         try:
@@ -230,7 +252,9 @@ def _await_order(line: socket.socket, hears_death: int) -> _Passed:
             passed = None
     if not isinstance(passed, _Passed):  # the server has ended
         os._exit(0)
-    while os.getppid() == between:  # which is being killed; there is no event for a new parent
+    outlive_parent()
+    os.kill(between, signal.SIGKILL)
+    while os.getppid() == between:  # there is no event for a new parent
         time.sleep(_ORPHANED_LOOK_S)
     return passed
 

@@ -274,17 +274,35 @@ def test_nobody_waits_for_what_a_new_server_imports(own_server: Callable[[], psu
         assert after["modules"] > meanwhile["modules"] + 100
 
 
-def test_a_spare_child_that_dies_is_replaced(own_server: Callable[[], psutil.Process]) -> None:
+@pytest.fixture
+def spare(own_server: Callable[[], psutil.Process]) -> psutil.Process:
+    """The spare child of a new server."""
     expect_children("stages")
     until(lambda: len(own_server().children(recursive=True)) == 2, "a spare child and the process between")
     (between,) = own_server().children()
-    (spare,) = between.children()
-    spare.kill()
-    until(lambda: spare.status() == psutil.STATUS_ZOMBIE, "the end of the spare child")
+    (child,) = between.children()
+    return child
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_spare_child_that_dies_or_hangs_is_replaced(spare: psutil.Process, number: int) -> None:
+    spare.send_signal(number)
+    until(lambda: spare.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_STOPPED), "the signal")
     with forked("returns") as (child, inherited):
         assert child.pid != spare.pid
         assert inherited["parent"] == os.getpid()
     until(lambda: not spare.is_running(), "the end of the spare child")
+
+
+def test_a_spare_child_that_hangs_ends_with_the_server(
+    spare: psutil.Process, own_server: Callable[[], psutil.Process]
+) -> None:
+    """It stayed for good, as did the process between."""
+    (between,) = own_server().children()
+    for process in (spare, between, own_server()):
+        process.suspend()
+    own_server().kill()
+    until(lambda: not spare.is_running() and not between.is_running(), "the end of both")
 
 
 def test_a_child_whose_server_ends_while_it_is_forked_ends_without_a_word() -> None:

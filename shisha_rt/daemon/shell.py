@@ -350,13 +350,15 @@ class Shell:
         self.requests.collect(ticket, instruction)
         if ticket.trace is not None:
             ticket.trace.collected(begin_s, time.monotonic())
-        if self.cores.comparing:
+        is_compared = self.cores.tuning.wants_answers
+        if is_compared:
             frames = self.cores.lifecycle.frames
             answered = te.FrameAnswered(
                 instruction.epoch, frames.streams.undelivered, instruction.left, frames.kept_out
             )
             self.post(answered, "a frame was computed")
-        if self._alone is not None and self._alone[0] == instruction.frame:
+        is_heard = is_compared or self.cores.measuring
+        if is_heard and self._alone is not None and self._alone[0] == instruction.frame:
             latency_s = self.telemetry.alone_s(ticket, time.monotonic() - self._alone[1])
             self.post(te.FrameAlone(instruction.epoch, latency_s), "a frame was by itself")
 

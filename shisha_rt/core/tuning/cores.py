@@ -37,6 +37,7 @@ class Cores:
             if core is not None:
                 for kind in core.hears:
                     self._heard_by.setdefault(kind, []).append(core.handle)
+        self._measuring = tuning.measuring
         self._handle_frames: Callable[[Any, float], list[Any]] = lifecycle.handle
 
     def handle(self, event: CoreEvent, now_s: float, cause: str = "") -> list[Outward]:
@@ -57,12 +58,7 @@ class Cores:
     @property
     def measuring(self) -> bool:
         """Whether tuning or placing needs the time of each part."""
-        return self.placing is not None or self.tuning.measuring.epoch is not None
-
-    @property
-    def comparing(self) -> bool:
-        """Whether tuning needs an event for each frame that is computed."""
-        return self.tuning.wants_answers
+        return self.placing is not None or self.tuning.measuring.window is not None
 
     def _plan(self, event: Any, now_s: float, cause: str) -> list[Outward]:
         """Pass an event to those of tuning and placing that hear it. What they say to the lifecycle is passed on at

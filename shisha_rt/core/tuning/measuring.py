@@ -34,19 +34,21 @@ WIDE_BAND: Final = 0.03
 
 
 class Measuring:
-    """Measures the live plan, one window at a time. `warm_up`: first frames of each stage, which are skipped."""
+    """Measures the live plan, one window at a time (`window`; None: nothing is measured). `warm_up`: first frames of
+    each stage, which are skipped.
+    """
 
     def __init__(self, serving: Serving, choice: Choice, warm_up: int) -> None:
         self.repeatability = Repeatability()
         self._serving = serving
         self._choice = choice
         self._warm_up = warm_up
-        self._window: Window | None = None
+        self.window: Window | None = None
 
     @property
     def epoch(self) -> int | None:
         """The epoch whose frames are measured; None: nothing is measured."""
-        return None if self._window is None else self._window.epoch
+        return None if self.window is None else self.window.epoch
 
     def begin(self, now_s: float, like: Measurement | None) -> None:
         """Begin to measure the live plan. `like`: the measurement that it will be compared with, if there is one."""
@@ -61,33 +63,33 @@ class Measuring:
         assert live is not None
         alike = [choice.are_alike(stage) for stage in live[1].stages]
         conditions = Conditions(warm_up, machine.time_scale, machine.power_w, choice.target_s)
-        self._window = Window(live, alike, now_s, conditions, like)
+        self.window = Window(live, alike, now_s, conditions, like)
 
     def end(self) -> None:
-        self._window = None
+        self.window = None
 
     def part_taken(self, part: ev.PartTaken, now_s: float) -> Measurement | None:
         """Count a part; if it completes the measurement, end that and return it."""
-        window, judged = self._window, None
+        window, judged = self.window, None
         if window is not None and part.epoch == window.epoch and not self._serving.changing:
             judged = window.add(part.stage, part.place, part.service_s, now_s)
         elif window is not None:
             window.last_s = now_s
         if judged is not None:
-            self._window = None
+            self.window = None
         return judged
 
     def frame_alone(self, alone: ev.FrameAlone) -> None:
-        if self._window is not None and alone.epoch == self._window.epoch:
-            self._window.add_alone(alone.latency_s)
+        if self.window is not None and alone.epoch == self.window.epoch:
+            self.window.add_alone(alone.latency_s)
 
     def periods_passed(self, counted: ev.PeriodsCounted) -> None:
-        if self._window is not None:
-            self._window.periods_passed(counted.periods, counted.throttled)
+        if self.window is not None:
+            self.window.periods_passed(counted.periods, counted.throttled)
 
     def quiet_s(self, now_s: float) -> float:
         """Seconds without a frame to measure; 0 while nothing is being measured."""
-        return 0.0 if self._window is None else now_s - self._window.last_s
+        return 0.0 if self.window is None else now_s - self.window.last_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,10 +57,13 @@ class Tuning:
         self._profiling = ProfilingTurn()
         self._comparing = Comparing(course, self._profiling)
         self._load = LoadResponse(course, self._comparing)
+        self._wants_answers: bool | None = None  # None: to be worked out, as something has changed
 
     def handle(self, event: ev.Heard, now_s: float) -> list[Decided]:
         """Apply one event; the decisions are to be carried out in their order before the next event."""
         self._outbox.now_s = now_s
+        if type(event) not in _OF_EACH_FRAME:
+            self._wants_answers = None
         _APPLY[type(event)](self, event)
         return self._outbox.take()
 
@@ -272,11 +275,14 @@ class Tuning:
         if self.state is State.WATCHING and not part.full:
             return  # slower for each frame than a full batch, so no sign of drift
         measurement = self.measuring.part_taken(part, self._outbox.now_s)
-        if measurement is not None and self.state is State.TUNING:
+        if measurement is None:
+            return
+        self._wants_answers = None
+        if self.state is State.TUNING:
             self.searches.judge(measurement)
-        elif measurement is not None and self.state is State.COMPARING:
+        elif self.state is State.COMPARING:
             self._comparing.measured(measurement)
-        elif measurement is not None:
+        else:
             self._watched(measurement)
 
     def _watched(self, measurement: Measurement) -> None:
@@ -302,7 +308,9 @@ class Tuning:
     def _frame_answered(self, event: ev.FrameAnswered | ev.FrameAlone) -> None:
         if isinstance(event, ev.FrameAlone):
             self.measuring.frame_alone(event)
-        self._comparing.answered(event)
+        if self.wants_answers:
+            self._wants_answers = None
+            self._comparing.answered(event)
 
     def _frames_counted(self, counted: ev.FramesCounted) -> None:
         """Go on with what takes time, and follow the load."""
@@ -352,8 +360,12 @@ class Tuning:
 
     @property
     def wants_answers(self) -> bool:
-        """Whether tuning needs an event for each frame that is computed."""
-        return self.contests.running is not None or self._comparing.awaits_load
+        """Whether tuning needs an event for each frame that is computed: asked for each frame, and worked out anew only
+        after an event that may have changed it.
+        """
+        if self._wants_answers is None:
+            self._wants_answers = self.contests.running is not None or self._comparing.awaits_load
+        return self._wants_answers
 
     @property
     def wants_load(self) -> Objective | None:
@@ -386,6 +398,9 @@ class Tuning:
         """Strategy of the tuner, by its name in `--strategy`; `seed` if the daemon has no tuner."""
         return "seed" if self.options is None else self.options.strategy
 
+
+_OF_EACH_FRAME: Final = frozenset((ev.PartTaken, ev.FrameAlone, ev.FrameAnswered))
+"""Events of which most change nothing but what has been counted."""
 
 _APPLY: Final[Mapping[type, Callable[[Tuning, Any], None]]] = {
     Settled: Tuning._settled,

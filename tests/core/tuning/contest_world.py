@@ -196,7 +196,7 @@ class World:
     def _collected(self, collect: do.Collect) -> list[CoreEvent]:
         events: list[CoreEvent] = []
         frame, epoch = collect.frame, collect.epoch
-        if self.cores.comparing:
+        if self.cores.tuning.wants_answers:
             frames = self.lifecycle.frames
             events.append(ev.FrameAnswered(epoch, frames.streams.undelivered, collect.left, frames.kept_out))
         if frame in self._alone:

@@ -261,8 +261,9 @@ class Dealing:
         self._emit(do.RunPart(part, ready_s, *_copies(frame, stage, epoch), frame.ticket, shared))
 
     def _note_start(self, worker: WorkerState, part: Descriptor, epoch: Epoch, now: float) -> None:
-        known_s = epoch.service_s[part.stage].get(worker.place, 0.0)
-        run_s = epoch.run_times[part.stage].of(worker.place, 1 + len(part.beside)) or known_s
+        run_s, run_times = epoch.service_s[part.stage].get(worker.place, 0.0), epoch.run_times[part.stage]
+        if epoch.batches[part.stage] > 1:
+            run_s = run_times.of(worker.place, 1 + len(part.beside)) or run_s
         worker.refill_s = now + _NEARLY * run_s
 
     def place_of(self, part: Descriptor) -> str:

@@ -540,7 +540,7 @@ class Epochs:
         return ""
 
     def _step(self, epoch: Epoch, action: str) -> None:
-        epoch.phase = self._transitions.step(epoch.number, epoch.phase, action)
+        self._transitions.step(epoch.number, epoch, action)
 
 
 class _Loading:

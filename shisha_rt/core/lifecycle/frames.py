@@ -71,7 +71,7 @@ class Frames:
         self._epochs = dealing.epochs
         self._dealing = dealing
         self._policy = policy
-        self._transitions = Transitions("frame", FRAME, story)
+        self._step = Transitions("frame", FRAME, story).step
         self._emit = emit
 
     def queued(self, epoch: int) -> Mapping[int, int]:
@@ -144,7 +144,7 @@ class Frames:
 
     def _begin(self, frame: Frame, epoch: Epoch, now: float) -> None:
         frame.slot, frame.turn = heappop(self.free_slots), next(self._turns)
-        self._step(frame, "admit")
+        self._step(frame.number, frame, "admit")
         self._emit(do.Fill(frame.number, frame.slot, frame.ticket))
         self._enlist(frame, epoch, now)
 
@@ -179,13 +179,13 @@ class Frames:
         for number in sorted(self.stranded):
             frame = self.by_number[number]
             frame.attempt += 1
-            self._step(frame, "restart")
+            self._step(frame.number, frame, "restart")
             self._enlist(frame, target, now)
         self.stranded.clear()
 
     def _strand(self, frame: Frame) -> None:
         self._dealing.drop(frame)
-        self._step(frame, "strand")
+        self._step(frame.number, frame, "strand")
         self._leave_epoch(frame)
         frame.done.clear()
         if frame.suspected is not None:
@@ -235,7 +235,7 @@ class Frames:
     def _finish(self, frame: Frame, epoch: Epoch, left: int) -> None:
         assert frame.slot is not None
         self._emit(do.Collect(frame.number, frame.slot, epoch.number, len(epoch.last) == 1, frame.ticket, left))
-        self._step(frame, "finish")
+        self._step(frame.number, frame, "finish")
         self._free(frame)
         self._answer(frame)
 
@@ -259,7 +259,7 @@ class Frames:
     def _returned(self, frame: Frame) -> None:
         """Note that a part of a decided frame has come back; with the last one the frame leaves its slot."""
         if not frame.out:
-            self._step(frame, "return")
+            self._step(frame.number, frame, "return")
             self._free(frame)
             if frame.lent_out:
                 self._answer(frame)
@@ -353,9 +353,9 @@ class Frames:
         elif frame.phase is FramePhase.ACTIVE:
             self._dealing.drop(frame)
         if frame.out:
-            self._step(frame, "leave")
+            self._step(frame.number, frame, "leave")
         else:
-            self._step(frame, "decide")
+            self._step(frame.number, frame, "decide")
             self._free(frame)
         frame.error = kind, message
         if frame.answerable:
@@ -393,6 +393,3 @@ class Frames:
         if frame.epoch is not None:
             frame.epoch.frames.discard(frame.number)
             frame.epoch = None
-
-    def _step(self, frame: Frame, action: str) -> None:
-        frame.phase = self._transitions.step(frame.number, frame.phase, action)

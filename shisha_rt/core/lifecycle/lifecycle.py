@@ -75,11 +75,12 @@ class Lifecycle:
 
     def handle(self, event: ev.Event, now_s: float) -> list[Instruction]:
         """Apply one event; the instructions are to be carried out in their order before the next event."""
-        if self.frames.deadlines.are_due(now_s):
+        if self.frames.deadlines.first_s <= now_s:
             self.frames.expire(now_s)
         if self.calm and type(event) in OF_FRAMES:
             self._apply[type(event)](event, now_s)
-            self.frames.admit(now_s)
+            if self.frames.streams.turns.levels:
+                self.frames.admit(now_s)
             if self.places.roomy or self.dealing.wake_s <= now_s:
                 self.dealing.dispatch(now_s)
         else:
@@ -100,7 +101,8 @@ class Lifecycle:
 
     def next_wake_s(self) -> float | None:
         """When `Tick` is due at the latest, if nothing else happens."""
-        deadline_s = self.frames.deadlines.next_s()
+        deadlines = self.frames.deadlines
+        deadline_s = deadlines.next_s() if deadlines.first_s < math.inf else None
         if self.dealing.wake_s < math.inf:
             deadline_s = self.dealing.wake_s if deadline_s is None else min(deadline_s, self.dealing.wake_s)
         if self.calm:
@@ -129,8 +131,8 @@ class Lifecycle:
     @property
     def changing(self) -> bool:
         """Whether frames of another epoch than the live one are still under way."""
-        newest = self.epochs.newest
-        return any(epoch.frames for epoch in self.epochs.live.values() if epoch is not newest)
+        live = self.epochs.live
+        return len(live) > 1 and any(epoch.frames for epoch in live.values() if epoch is not self.epochs.newest)
 
     @property
     def is_whole(self) -> bool:

@@ -323,7 +323,7 @@ class Places:
 
     def _step(self, place: PlaceState, action: str) -> None:
         self._changed = True
-        place.phase = self._transitions.step(place.name, place.phase, action)
+        self._transitions.step(place.name, place, action)
         if place.phase is PlacePhase.OUT:
             self.out.add(place.name)
         else:

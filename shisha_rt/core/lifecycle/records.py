@@ -68,8 +68,7 @@ class Frame(Struct, eq=False):
         return self.phase is FramePhase.GONE or (self.phase is FramePhase.LEAVING and not self.lent_out)
 
 
-@dataclass(slots=True, eq=False)
-class ClientState:
+class ClientState(Struct, eq=False):
     """One client: its undelivered frames, the bytes of those that wait for a slot, and its streams with undelivered
     frames.
     """
@@ -77,29 +76,25 @@ class ClientState:
     key: Hashable
     undelivered: int = 0
     waiting_bytes: int = 0
-    streams: dict[StreamKey, StreamState] = field(default_factory=dict)
+    streams: dict[StreamKey, StreamState] = msgspec.field(default_factory=dict)
 
 
 StreamKey: TypeAlias = tuple[Hashable, str | None, int]
 """(client, name, priority): the name is None for unordered frames; the priority is 0 for ordered ones."""
 
 
-@dataclass(slots=True, eq=False)
-class StreamState:
-    """One stream of a client, or its unordered frames of one priority.
+class StreamState(Struct, eq=False):
+    """One stream of a client, or, if not `ordered`, the client's frames of one priority that are in no stream.
 
     `waiting`: frames without a slot, in the order of acceptance. `order`: ordered frames that are not delivered yet.
     """
 
     key: StreamKey
     client: ClientState
-    waiting: list[Frame] = field(default_factory=list)
-    order: list[int] = field(default_factory=list)
+    waiting: list[Frame] = msgspec.field(default_factory=list)
+    order: list[int] = msgspec.field(default_factory=list)
     last_sequence: int | None = None
-    ordered: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.ordered = self.key[1] is not None
+    ordered: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Hashable
 from typing import Final
 
@@ -37,7 +38,9 @@ class Streams:
         client = self.clients.get(event.client) or ClientState(event.client)
         key = event.client, event.stream, event.priority if event.stream is None else 0
         stream = client.streams.get(key)
-        return StreamState(key, client, last_sequence=self.last_sequences.get(key)) if stream is None else stream
+        if stream is not None:
+            return stream
+        return StreamState(key, client, last_sequence=self.last_sequences.get(key), ordered=event.stream is not None)
 
     @property
     def is_full(self) -> bool:
@@ -128,22 +131,23 @@ class Streams:
 
 
 class Deadlines:
-    """Deadlines by frame number. `most`: beyond twice as many entries, those of decided frames are swept out."""
+    """Deadlines by frame number. `most`: beyond twice as many entries, those of decided frames are swept out.
+
+    `first_s`: the earliest deadline, even if its frame is decided; inf: there is none.
+    """
 
     def __init__(self, most: int, is_decided: Callable[[int], bool]) -> None:
         self._most = most
         self._is_decided = is_decided
         self._heap: list[tuple[float, int]] = []
+        self.first_s = math.inf
 
     def note(self, deadline_s: float, number: int) -> None:
         heapq.heappush(self._heap, (deadline_s, number))
         if len(self._heap) > 2 * self._most:
             self._heap = [entry for entry in self._heap if not self._is_decided(entry[1])]
             heapq.heapify(self._heap)
-
-    def are_due(self, now: float) -> bool:
-        """Whether a deadline has passed, even if its frame is decided."""
-        return bool(self._heap) and self._heap[0][0] <= now
+        self._set_first()
 
     def passed(self, now: float) -> list[int]:
         """The undecided frames whose deadline has passed; each is returned once."""
@@ -152,10 +156,15 @@ class Deadlines:
             _, number = heapq.heappop(self._heap)
             if not self._is_decided(number):
                 passed_numbers.append(number)
+        self._set_first()
         return passed_numbers
 
     def next_s(self) -> float | None:
         """Return the next deadline of an undecided frame; None if there is none."""
         while self._heap and self._is_decided(self._heap[0][1]):
             heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        self._set_first()
+        return self.first_s if self._heap else None
+
+    def _set_first(self) -> None:
+        self.first_s = self._heap[0][0] if self._heap else math.inf

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 
 class _Phase(Enum):
@@ -88,6 +88,10 @@ class UnknownTransition(RuntimeError):
 Phase = TypeVar("Phase", bound=Enum)
 
 
+class _HasPhase(Protocol[Phase]):
+    phase: Phase
+
+
 class Transitions(Generic[Phase]):
     """The transitions of all frames, epochs or places (`kind`). `story`: the last ones of every kind."""
 
@@ -96,11 +100,11 @@ class Transitions(Generic[Phase]):
         self._table = table
         self._story = story
 
-    def step(self, name: object, phase: Phase, action: str) -> Phase:
-        """Return the phase that `action` leads to; append the transition to the story."""
-        after = self._table.get((phase, action))
+    def step(self, name: object, state: _HasPhase[Phase], action: str) -> None:
+        """Put the frame, epoch or place `name` into the phase that `action` leads to; append that to the story."""
+        after = self._table.get((state.phase, action))
         if after is None:
             past = tuple(event for event in self._story if event[:2] == (self._kind, name))
-            raise UnknownTransition(self._kind, name, phase, action, past)
+            raise UnknownTransition(self._kind, name, state.phase, action, past)
         self._story.append((self._kind, name, action, after))
-        return after
+        state.phase = after

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -812,7 +813,7 @@ def test_stop_answers_everything_settles_every_plan_and_starts_no_process() -> N
 def test_an_unknown_transition_raises_with_its_own_story_and_changes_nothing() -> None:
     story: deque[Transition] = deque(("frame", number, "admit", FramePhase.ACTIVE) for number in (1, 12))
     with pytest.raises(UnknownTransition, match=r"frame 1: 'admit' is .* in ACTIVE") as caught:
-        Transitions("frame", FRAME, story).step(1, FramePhase.ACTIVE, "admit")
+        Transitions("frame", FRAME, story).step(1, SimpleNamespace(phase=FramePhase.ACTIVE), "admit")
     assert caught.value.story == (("frame", 1, "admit", FramePhase.ACTIVE),)
     assert len(story) == 2
 
@@ -821,7 +822,7 @@ def test_an_unknown_transition_leaves_the_lifecycle_as_it_was() -> None:
     daemon = live()
     frame = daemon.lifecycle.frames.by_number[daemon.send()]
     with pytest.raises(UnknownTransition):
-        daemon.lifecycle.frames._step(frame, "admit")
+        daemon.lifecycle.frames._step(frame.number, frame, "admit")
     assert frame.phase is FramePhase.ACTIVE
     check(daemon.lifecycle, [])
 

@@ -26,7 +26,8 @@ class _Clients:
 
     def add(self, client: str, priority: int = DEFAULT_PRIORITY, stream: str = "s") -> Frame:
         state = self._clients.setdefault(client, ClientState(client))
-        series = self._streams.setdefault((client, stream), StreamState((client, stream, 0), state))
+        key = client, stream, 0
+        series = self._streams.setdefault((client, stream), StreamState(key, state, ordered=True))
         frame = Frame(self._count, series, 1, None, priority=priority)
         self._count += 1
         self.turns.add(frame)

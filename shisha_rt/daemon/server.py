@@ -178,7 +178,7 @@ class Daemon:
 
     # --- serving ----------------------------------------------------------------------------------------------
 
-    def run(self, on_ready: Callable[[], None] = lambda: None, turn: Callable[[], None] = lambda: None) -> None:
+    def run(self, on_ready: Callable[[], None] = lambda: None, turn: Callable[[], None] | None = None) -> None:
         """Serve. `on_ready` is called once frames can be sent, `turn` after every turn of the loop.
 
         Raises `Failure`, with the root cause, if no plan can be made live at the start.
@@ -210,12 +210,12 @@ class Daemon:
     def _stopping(self) -> bool:
         return self._stop_at_s < math.inf
 
-    def _serve(self, on_ready: Callable[[], None], turn: Callable[[], None]) -> None:
+    def _serve(self, on_ready: Callable[[], None], turn: Callable[[], None] | None) -> None:
         shell, lifecycle, hears = self.shell, self.shell.cores.lifecycle, self._hears
         ready, look_at_s = False, 0.0
         shell.post(Tick(), "start")
         wait_s = 0.0
-        while not (self._stopping and self._is_over()):
+        while self._stop_at_s == math.inf or not self._is_over():
             now_s = time.monotonic()
             if now_s >= look_at_s:  # in a turn without polling, to keep turns short
                 look_at_s = now_s + LOOK_EVERY_S
@@ -224,14 +224,16 @@ class Daemon:
                 for event in self._poller.poll(wait_s):
                     hears[type(event)](event)
                 now_s = time.monotonic()
-            shell.take_back_regions()
+            if shell.requests.regions.left:
+                shell.take_back_regions()
             wake_s = lifecycle.next_wake_s()
             if wake_s is not None and wake_s <= now_s:
                 shell.post(Tick(), "the clock")
                 wake_s = lifecycle.next_wake_s()
             if not ready:
                 ready = self._check_start(on_ready)
-            turn()
+            if turn is not None:
+                turn()
             self.web.full.is_set = lifecycle.frames.streams.is_full
             wake_s = min(look_at_s, self.gateway.tend(now_s), look_at_s if wake_s is None else wake_s)
             wait_s = 0.0 if shell.sweep.some() else max(0.0, wake_s - now_s)
@@ -249,7 +251,7 @@ class Daemon:
         """
         now_s = time.monotonic()
         if self.shell.cores.lifecycle.idle:
-            if self.gateway.outbox.empty:
+            if not self.gateway.outbox.waiting:
                 return True
             self._stop_at_s = min(self._stop_at_s, now_s + _LAST_ANSWERS_S)
         return now_s >= self._stop_at_s

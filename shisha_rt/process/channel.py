@@ -81,8 +81,9 @@ class Channel:
 
     `largest_bytes`: a larger message breaks the channel when it is received. `most_unread_bytes`: how much of the large
     messages sent by `try_send` the other end may leave unread; the socket's own limit counts only their descriptors.
-    `beats`: number of heartbeats received. `lacks`: whether the last `try_send` failed for want of memory or
-    descriptors; polling the socket does not tell when there are some again.
+    `waiting`: messages that are queued; flush them when the socket is writable again, or periodically. `beside`:
+    received descriptors, for `take_beside`. `beats`: number of heartbeats received. `lacks`: whether the last
+    `try_send` failed for want of memory or descriptors; polling the socket does not tell when there are some again.
     `peeks`: what `take` does with a message whose descriptor this process has no room for. If set, `take` leaves the
     message in the socket and sets `lacks_descriptor`, which costs one more system call for each message; if not, the
     message is lost and the channel breaks.
@@ -98,10 +99,10 @@ class Channel:
         self._buffer = bytearray(SMALL_BYTES)
         self._buffers = [self._buffer]
         self._view = memoryview(self._buffer)
-        self._waiting: deque[bytes | _WithDescriptor] = deque()
+        self.waiting: deque[bytes | _WithDescriptor] = deque()
         self._waiting_bytes = 0
         self._reason = GONE
-        self._beside: deque[int] = deque()
+        self.beside: deque[int] = deque()
         self.open = True
         self.lacks = False
         self.peeks = self.lacks_descriptor = False
@@ -142,7 +143,7 @@ class Channel:
         if beside is not None:
             self._send_beside(data, beside)
             return
-        if self._waiting or not self.open or not 0 < len(data) <= SMALL_BYTES:
+        if self.waiting or not self.open or not 0 < len(data) <= SMALL_BYTES:
             self._send_in_turn(data)
             return
         try:
@@ -159,24 +160,29 @@ class Channel:
         """
         if not self.open:
             raise ChannelBroken(self._reason)
-        message: bytes | _WithDescriptor = data
         self.lacks = False
         try:
-            if not 0 < len(data) <= SMALL_BYTES:
-                if not self._may_leave_unread(len(data)):
-                    return False
-                message = _WithDescriptor(_memfd(data), len(data))
-            self._transmit(message)
+            if 0 < len(data) <= SMALL_BYTES:
+                self._end.send(data)
+            elif self._may_leave_unread(len(data)):
+                self._send_large(data)
+            else:
+                return False
         except OSError as error:
             self.lacks = error.errno in _SHORTAGES
             if isinstance(error, BlockingIOError) or self.lacks:
                 return False
             raise self._not_sent(error) from None
+        return True
+
+    def _send_large(self, data: bytes) -> None:
+        """Raises OSError."""
+        message = _WithDescriptor(_memfd(data), len(data))
+        try:
+            self._transmit(message)
         finally:
             _close([message])
-        if isinstance(message, _WithDescriptor):
-            self._unread_bytes += message.size_bytes
-        return True
+        self._unread_bytes += message.size_bytes
 
     def _may_leave_unread(self, size_bytes: int) -> bool:
         """Whether `most_unread_bytes` allows another large message. A single one may have any size. Raises OSError."""
@@ -202,24 +208,19 @@ class Channel:
             return False
         return True
 
-    @property
-    def waiting(self) -> bool:
-        """Whether messages are queued: flush them when the socket is writable again, or periodically."""
-        return bool(self._waiting)
-
     def flush(self) -> None:
         """Send queued messages, as far as the socket's buffer allows. Raises ChannelBroken."""
         if not self.open:
             raise ChannelBroken(self._reason)
-        while self._waiting:
-            message = self._waiting[0]
+        while self.waiting:
+            message = self.waiting[0]
             try:
                 self._transmit(message)
             except BlockingIOError:
                 return
             except OSError as error:
                 raise self._not_sent(error) from None
-            self._waiting.popleft()
+            self.waiting.popleft()
             self._waiting_bytes -= _waiting_bytes(message)
             _close([message])
 
@@ -241,7 +242,7 @@ class Channel:
         self.flush()
 
     def _put_off(self, message: bytes | _WithDescriptor) -> None:
-        self._waiting.append(message)
+        self.waiting.append(message)
         self._waiting_bytes += _waiting_bytes(message)
 
     def _in_memfd(self, data: bytes) -> _WithDescriptor:
@@ -258,16 +259,11 @@ class Channel:
 
     # --- receiving --------------------------------------------------------------------------------------------
 
-    @property
-    def has_beside(self) -> bool:
-        """Whether a received descriptor waits for `take_beside`."""
-        return bool(self._beside)
-
     def take_beside(self) -> int:
         """The descriptor that came with the last message; the caller has to close it. Raises ChannelBroken."""
-        if not self._beside:
+        if not self.beside:
             raise self._broken("a message came without its descriptor")
-        return self._beside.popleft()
+        return self.beside.popleft()
 
     def receive(self) -> Iterator[bytes]:
         """Yield messages as `take` does, until it returns None. Raises ChannelBroken for a malformed datagram."""
@@ -327,7 +323,7 @@ class Channel:
             if flags_set & _TRUNCATED or len(fds) != 1:
                 raise ValueError("it was truncated, or had no single descriptor")
             if size > _SIZE.size:
-                self._beside.append(os.dup(fds[0]))
+                self.beside.append(os.dup(fds[0]))
                 return self._view[_SIZE.size : size].tobytes()
             return _read_memfd(fds[0], self._view[:size].tobytes(), self._largest_bytes)
         except (OSError, ValueError) as error:
@@ -346,10 +342,10 @@ class Channel:
         """Send nothing more, and drop all queued messages; the first reason stays."""
         if self.open:
             self.open, self._reason = False, reason
-        _close(self._waiting)
-        self._waiting.clear()
-        while self._beside:
-            os.close(self._beside.popleft())
+        _close(self.waiting)
+        self.waiting.clear()
+        while self.beside:
+            os.close(self.beside.popleft())
         self._waiting_bytes = 0
 
     def close(self) -> None:

@@ -151,7 +151,7 @@ class ModelHost:
 
     def _is_over(self, now_s: float) -> bool:
         """Whether to end: a signal has asked for it, and forwarded requests are answered or out of time."""
-        return self._stopping and (now_s >= self._stop_at_s or (self.front.idle and self.front.outbox.empty))
+        return self._stopping and (now_s >= self._stop_at_s or (self.front.idle and not self.front.outbox.waiting))
 
     def _hear(self, event: object, now_s: float) -> None:
         match event:

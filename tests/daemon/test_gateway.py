@@ -117,7 +117,7 @@ def test_a_slow_client_keeps_its_answers_in_order_and_holds_up_nobody(peers: Pee
     slow, quick = peers.peer(b"slow"), peers.peer(b"quick")
     for number in range(10):
         peers.outbox.send(b"slow", [b"slow", b"%d" % number])
-    assert not peers.outbox.empty
+    assert peers.outbox.waiting
     peers.outbox.send(b"quick", [b"quick", b"answer"])
     assert quick.recv() == b"answer"
     received: list[int] = []
@@ -127,7 +127,7 @@ def test_a_slow_client_keeps_its_answers_in_order_and_holds_up_nobody(peers: Pee
             received.append(int(slow.recv()))
     assert received == list(range(10))
     peers.outbox.flush(math.inf)
-    assert peers.outbox.empty
+    assert not peers.outbox.waiting
     assert peers.lost == 0
 
 
@@ -163,12 +163,12 @@ def test_an_answer_larger_than_a_clients_room_waits_if_no_other_of_it_does(peers
     while not peers.lost:
         peers.outbox.send(b"slow", [b"slow", bytes(size)])
         sent += 1
-    assert not peers.outbox.empty
+    assert peers.outbox.waiting
     for _ in range(sent - 1):
         while not slow.poll(timeout=1):
             peers.outbox.flush(math.inf)
         assert len(slow.recv()) == size
-    assert peers.outbox.empty
+    assert not peers.outbox.waiting
 
 
 def test_what_waits_is_tried_at_once_after_a_change_and_ever_more_seldom_without(peers: Peers) -> None:
@@ -196,7 +196,7 @@ def test_what_waits_is_tried_at_once_after_a_change_and_ever_more_seldom_without
 def test_a_client_that_left_costs_its_answers_only(peers: Peers) -> None:
     peers.outbox.send(b"nobody", [b"nobody", b"answer"])
     assert peers.lost == 1
-    assert peers.outbox.empty
+    assert not peers.outbox.waiting
 
 
 class Front:

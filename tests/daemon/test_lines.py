@@ -184,7 +184,7 @@ def test_answers_wait_for_a_client_that_reads_late(here: LocalGateway) -> None:
     client, reply = here.arrived[0].reply.client, here.arrived[0].reply
     for number in range(2000):
         here.gateway.outbox.send(client, [str(number).encode() + bytes(1000)])
-    assert not here.gateway.outbox.empty
+    assert here.gateway.outbox.waiting
     got = 0
     while got < 2000:
         (part,) = unpack(line.recv(1 << 16))
@@ -192,7 +192,7 @@ def test_answers_wait_for_a_client_that_reads_late(here: LocalGateway) -> None:
         got += 1
         if got % 50 == 0:
             here.gateway.outbox.flush(float("inf"))
-    assert here.gateway.outbox.empty
+    assert not here.gateway.outbox.waiting
     reply.send_fields({})
     assert read(line)["id"] == "first"
 

@@ -93,7 +93,7 @@ class Lines:
             data = line.take()
         except ChannelBroken:
             data = None
-        if not line.open or line.has_beside:  # closed, or misused: no request brings a descriptor of its own
+        if not line.open or line.beside:  # closed, or misused: no request brings a descriptor of its own
             self._end(fd)
             return None
         if data is None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
 import zmq
@@ -49,7 +49,7 @@ class Outbox:
     direct line is a `Channel`, and is sent its messages over that.
 
     `limit_bytes`: how much may wait for a client if nothing waits for others; for all together, twice as much.
-    `is_open`: whether a client that is a `Connection` is still there.
+    `is_open`: whether a client that is a `Connection` is still there. `waiting`: answers by client, none of them empty.
     """
 
     def __init__(
@@ -63,20 +63,12 @@ class Outbox:
         self._limit_bytes = limit_bytes
         self._undeliverable = undeliverable
         self._is_open = is_open
-        self._waiting: dict[Hashable, deque[Sequence[bytes]]] = {}
+        self.waiting: dict[Hashable, deque[Sequence[bytes]]] = {}
         self._bytes: dict[Hashable, int] = {}
         self._all_bytes = 0
         self._tried_s = self._again_s = -math.inf  # the last try, and the earliest time for the next
         self._unasked_s = LEAST_AGAIN_S  # interval between tries without a change
         self._changed = False  # since the last try
-
-    @property
-    def empty(self) -> bool:
-        return not self._waiting
-
-    @property
-    def clients(self) -> Iterable[Hashable]:
-        return self._waiting.keys()
 
     def is_full(self, client: Hashable) -> bool:
         """Whether the client has left so much unread that not even a short answer could wait for it."""
@@ -84,14 +76,14 @@ class Outbox:
 
     def send(self, client: Hashable, parts: Sequence[bytes]) -> bool:
         """Send now if the client takes it, else keep it; order is kept for each client. False: there is no room."""
-        if client not in self._waiting and self._try(client, parts):
+        if client not in self.waiting and self._try(client, parts):
             return True
         size = _size_bytes(parts)
-        is_first = client not in self._waiting and self._all_bytes < 2 * self._limit_bytes  # waits however large
+        is_first = client not in self.waiting and self._all_bytes < 2 * self._limit_bytes  # waits however large
         if not (is_first or self._has_room(client, size)):
             self._undeliverable()
             return False
-        self._waiting.setdefault(client, deque()).append(parts)
+        self.waiting.setdefault(client, deque()).append(parts)
         self._bytes[client] = self._bytes.get(client, 0) + size
         self._all_bytes += size
         return True
@@ -102,13 +94,13 @@ class Outbox:
 
     def wake_s(self) -> float:
         """When `flush` is due next, if nothing else happens."""
-        if self.empty:
+        if not self.waiting:
             return math.inf
         return self._again_s if self._changed else max(self._again_s, self._tried_s + self._unasked_s)
 
     def flush(self, now_s: float) -> None:
         """Try waiting answers again, as something may have changed, unless they were tried a moment ago."""
-        if self.empty:
+        if not self.waiting:
             return
         if now_s < self._again_s:
             self._changed = True
@@ -120,13 +112,13 @@ class Outbox:
         self._unasked_s = LEAST_AGAIN_S if self._all_bytes < before_bytes else min(UNASKED_S, 2 * self._unasked_s)
 
     def _try_all(self) -> None:
-        for client, queue in list(self._waiting.items()):
+        for client, queue in list(self.waiting.items()):
             while queue and self._try(client, queue[0]):
                 size = _size_bytes(queue.popleft())
                 self._bytes[client] -= size
                 self._all_bytes -= size
             if not queue:
-                del self._waiting[client], self._bytes[client]
+                del self.waiting[client], self._bytes[client]
 
     def _try(self, client: Hashable, parts: Sequence[bytes]) -> bool:
         """Send an answer, or drop it if the client is gone; False if the client's queue is full."""

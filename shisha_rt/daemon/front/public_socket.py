@@ -157,11 +157,11 @@ class PublicSocket:
 
         Returns the time at which to call again if nothing comes before.
         """
-        if self.outbox.empty and self.connections.rest(now_s):
+        if not self.outbox.waiting and self.connections.rest(now_s):
             return self.connections.wake_s()
         self.outbox.flush(now_s)
         self.connections.look(now_s)
-        self.connections.see_off(now_s, lambda: {*self.awaiting(), *self.outbox.clients})
+        self.connections.see_off(now_s, lambda: {*self.awaiting(), *self.outbox.waiting})
         return min(self.outbox.wake_s(), self.connections.wake_s())
 
     def awaiting(self) -> Collection[Hashable]:

@@ -318,11 +318,11 @@ class Shell:
     # --- instructions -----------------------------------------------------------------------------------------
 
     def _send(self, incarnation: int, message: messages.ToWorker) -> None:
-        self._note_hung(self.supervisor.link.send(incarnation, message))
+        if (hung := self.supervisor.link.send(incarnation, message)) is not None:
+            self._note_hung(hung)
 
-    def _note_hung(self, hung: ev.WorkerHung | None) -> None:
-        if hung is not None:
-            self.post(hung, f"worker {hung.incarnation} takes no messages")
+    def _note_hung(self, hung: ev.WorkerHung) -> None:
+        self.post(hung, f"worker {hung.incarnation} takes no messages")
 
     def take_back_regions(self) -> None:
         """Tell workers to close their descriptors of regions that have ended."""
@@ -387,8 +387,9 @@ class Shell:
         ticket: Ticket = frame.ticket
         reads, writes = ticket.reads if frame.reads else (), ticket.writes if frame.writes else ()
         for piece in (*reads, *writes):
-            fd = self.requests.regions.fd(piece.region)
-            self._note_hung(self.supervisor.link.lend(incarnation, piece.region, fd))
+            hung = self.supervisor.link.lend(incarnation, piece.region, self.requests.regions.fd)
+            if hung is not None:
+                self._note_hung(hung)
         return reads, writes
 
     def _start(self, instruction: do.Start) -> None:
@@ -474,8 +475,8 @@ class Shell:
             self.counting.answered(ticket)
             if ticket.trace is not None:
                 self.counting.exemplify(ticket, self.tracing.ended(ticket))
-            if ticket.error is None:
-                self.telemetry.answered(ticket)
+            if ticket.error is None and self.telemetry.mix is not None:
+                self.telemetry.mix.came(ticket.request.layout, ticket.compute_s)
         ticket.answer_to(ticket)
 
 

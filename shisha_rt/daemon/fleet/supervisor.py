@@ -16,7 +16,7 @@ import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -73,13 +73,13 @@ class WorkerLink:
         self._poller.watch(ours.fileno(), functools.partial(self.read, incarnation))
         return theirs
 
-    def lend(self, incarnation: int, region: int, fd: int) -> WorkerHung | None:
+    def lend(self, incarnation: int, region: int, fd_of: Callable[[int], int]) -> WorkerHung | None:
         """Send a worker the descriptor of a client's region, before the first message that names the region."""
         lent = self._lent.get(incarnation)
         if lent is None or region in lent:
             return None
         lent.add(region)
-        return self.send(incarnation, Lend(region), fd)
+        return self.send(incarnation, Lend(region), fd_of(region))
 
     def take_back(self, region: int) -> list[WorkerHung]:
         """Have workers close their descriptors of a region that has ended."""

@@ -111,37 +111,33 @@ class ShapeMix:
 
     A small frame takes a fraction of a large one's time, so a median over both describes neither, and a comparison of
     plans would depend on which frames came. So each time is multiplied by the average frame's time over that of a frame
-    of its shape. Both are sums over all parts of a frame, so their ratio hardly depends on the plan. `count`: of the
-    shapes; with one every ratio is 1.
+    of its shape: by the `ratios` (shapes,), 1 before the first such frame. Both are sums over all parts of a frame, so
+    their ratio hardly depends on the plan. `count`: of the shapes.
     """
 
     def __init__(self, count: int) -> None:
         self._frames = [0] * count
         self._frame_s = [0.0] * count
         self._shares = [0.0] * count
-        self._ratios = [1.0] * count
+        self.ratios = [1.0] * count
 
     def came(self, shape: int, compute_s: float) -> None:
         """A frame of `shape` was answered, whose parts took `compute_s` together."""
-        if len(self._ratios) == 1 or compute_s <= 0:
+        if compute_s <= 0:
             return
         step = 1 / min(_MIX_FRAMES, 1 + sum(self._frames))
         self._shares = [share + step * ((i == shape) - share) for i, share in enumerate(self._shares)]
         self._frames[shape] += 1
         self._frame_s[shape] += (compute_s - self._frame_s[shape]) / min(_MIX_FRAMES, self._frames[shape])
         average_s = sum(share * frame_s for share, frame_s in zip(self._shares, self._frame_s, strict=True))
-        self._ratios = [average_s / frame_s if frame_s else 1.0 for frame_s in self._frame_s]
-
-    def ratio(self, shape: int) -> float:
-        """Factor from times of a frame of `shape` to those of the average frame; 1 before the first such frame."""
-        return self._ratios[shape]
+        self.ratios = [average_s / frame_s if frame_s else 1.0 for frame_s in self._frame_s]
 
 
 class Telemetry:
     """Windows by epoch, stage and the place of a team's lead; an epoch's are dropped when it ends.
 
     `scale`: factor by which all times of the machine are stretched. `power_w`: power of places that compute; empty if
-    unknown. With several `shapes`, times are scaled to the average frame (`ShapeMix`).
+    unknown. With several `shapes`, times are scaled to the average frame by the `mix`; with one there is none.
     """
 
     def __init__(
@@ -150,8 +146,7 @@ class Telemetry:
         self._counting = counting
         self._power_w = power_w
         self._scale = scale
-        self._mix = ShapeMix(shapes)
-        self._has_shapes = shapes > 1
+        self.mix = ShapeMix(shapes) if shapes > 1 else None
         self._windows: dict[tuple[int, int, str], StageWindow] = {}
 
     def took(self, done: Done, place: str, tickets: Sequence[Ticket]) -> tuple[float, tuple[float, ...]]:
@@ -167,7 +162,7 @@ class Telemetry:
             self._counting.count("shisha_pacing_dropped_seconds", place, by=done.dropped_s)
         cpu_s, waited_s = done.cpu_s / frames, done.waited_s / self._scale
         segments_s = done.segments_s if frames == 1 else tuple(seconds / frames for seconds in done.segments_s)
-        ratio = self._mix.ratio(tickets[0].request.layout)
+        ratio = 1.0 if self.mix is None else self.mix.ratios[tickets[0].request.layout]
         for ticket in tickets:
             window.all_s.observe(service_s)
             window.add(service_s * ratio, cpu_s * ratio, waited_s, segments_s)
@@ -179,11 +174,8 @@ class Telemetry:
 
     def alone_s(self, ticket: Ticket, seconds: float) -> float:
         """Scale the `seconds` of a frame by itself to the average frame."""
-        return seconds / self._scale * self._mix.ratio(ticket.request.layout)
-
-    def answered(self, ticket: Ticket) -> None:
-        """Note a frame whose parts have all been computed."""
-        self._mix.came(ticket.request.layout, ticket.compute_s)
+        ratio = 1.0 if self.mix is None else self.mix.ratios[ticket.request.layout]
+        return seconds / self._scale * ratio
 
     def window(self, epoch: int, stage: int, place: str) -> StageWindow:
         window = self._windows.get((epoch, stage, place))
@@ -219,7 +211,7 @@ class Telemetry:
         seconds_of: dict[str, float] = {}
         for stage, windows in zip(plan.stages, self.windows(epoch, plan), strict=True):
             for lead, window in zip(stage.leads, windows, strict=True):
-                least_s = window.warm_s if self._has_shapes else 0.0
+                least_s = 0.0 if self.mix is None else window.warm_s
                 frame_s = max(least_s, window.median_service_s or window.warm_s)
                 seconds_of[lead] = max(seconds_of.get(lead, 0.0), window.most * frame_s)
         return seconds_of

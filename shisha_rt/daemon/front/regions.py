@@ -86,7 +86,8 @@ class Regions:
         """End a region whose connection has ended: no new request may name the region."""
         region.ended = True
         del self._by_token[region.token]
-        self._drop_if_unused(region)
+        if not region.users:
+            self._drop(region)
 
     def check(self, client: Hashable, request: InferRequest) -> None:
         """Raises `ShishaError` unless all pieces that the request names are inside regions of this client, or of none.
@@ -120,11 +121,10 @@ class Regions:
         for piece in pieces:
             region = self._by_number[piece.region]
             region.users -= 1
-            self._drop_if_unused(region)
+            if region.ended and not region.users:
+                self._drop(region)
 
-    def _drop_if_unused(self, region: LentRegion) -> None:
-        if not region.ended or region.users:
-            return
+    def _drop(self, region: LentRegion) -> None:
         os.close(region.fd)
         del self._by_number[region.number]
         self.left.append(region.number)

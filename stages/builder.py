@@ -69,7 +69,7 @@ class Manner(enum.Enum):
 
 
 class Builder:
-    """A thread that builds stages, in the order in which they are asked for."""
+    """A thread that builds stages, in the order in which they are asked for. `undone`: orders that are not finished."""
 
     def __init__(
         self, manner: Manner, build: Callable[[Ordered], Built], finished: Finished, wake: Callable[[], None]
@@ -79,37 +79,37 @@ class Builder:
         self._finished = finished
         self._wake = wake
         self._orders: queue.SimpleQueue[Ordered] = queue.SimpleQueue()
-        self._undone: dict[Ordered, None] = {}  # both threads change it, by atomic operations only
-        self._since = 0.0, 0.0  # when it could start on the first order of `_undone`, and its CPU seconds then
+        self.undone: dict[Ordered, None] = {}  # both threads change it, by atomic operations only
+        self._since = 0.0, 0.0  # when it could start on the first order of `undone`, and its CPU seconds then
         self._thread = threading.Thread(target=self._build_all, name="builder", daemon=True)
         self._thread.start()
 
     def ask(self, prepare: Prepare) -> None:
-        if not self._undone:
+        if not self.undone:
             self._since = time.monotonic(), self.cpu_s
         order = Ordered(prepare)
-        self._undone[order] = None
+        self.undone[order] = None
         self._orders.put(order)
-
-    @property
-    def busy(self) -> bool:
-        return bool(self._undone)
 
     def starves(self, now_s: float, frame_s: float) -> bool:
         """Whether it has long had hardly any CPU time, although frames, each of `frame_s`, leave it some in between."""
         since_s, before_s = self._since
         passed_s = now_s - since_s
-        return self.busy and passed_s > _PATIENCE_S + 4 * frame_s and self.cpu_s - before_s < _HARDLY_ANY * passed_s
+        return (
+            bool(self.undone)
+            and passed_s > _PATIENCE_S + 4 * frame_s
+            and self.cpu_s - before_s < _HARDLY_ANY * passed_s
+        )
 
     def cancel(self, epoch: int) -> None:
         """Build no more stages of a retired epoch: those of the next one would wait for them."""
-        for order in list(self._undone):
+        for order in list(self.undone):
             order.taken_away |= order.prepare.epoch == epoch
 
     def take_away(self) -> list[Prepare]:
         """Cancel all unfinished orders and return them, oldest first, without those that were cancelled before."""
-        orders = [order for order in list(self._undone) if not order.taken_away]
-        self._undone.clear()
+        orders = [order for order in list(self.undone) if not order.taken_away]
+        self.undone.clear()
         for order in orders:
             order.taken_away = True
         return [order.prepare for order in orders]
@@ -129,7 +129,7 @@ class Builder:
             order = self._orders.get()
             if not order.taken_away:
                 self._finished.put((order, self._build(order)))
-            self._undone.pop(order, None)
+            self.undone.pop(order, None)
             self._since = time.monotonic(), time.thread_time()
             self._wake()
 

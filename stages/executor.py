@@ -100,7 +100,7 @@ class Executor:
 
     def forget(self, cores: Collection[int]) -> bool:
         """Stop keeping stages of teams on these cores; False if a team's is being built, or any waits to be taken."""
-        if self._builders[Manner.TEAM].busy or self.has_built:
+        if self._builders[Manner.TEAM].undone or self.has_built:
             return False
         self._kept.forget(lambda content: not {*cores}.isdisjoint(content.cores))
         return True
@@ -158,7 +158,7 @@ class Executor:
     @property
     def builds(self) -> bool:
         """Whether a stage is being built, or is finished and waits to be taken."""
-        return self.has_built or any(builder.busy for builder in self._builders.values())
+        return self.has_built or any(builder.undone for builder in self._builders.values())
 
     def look_after_builders(self) -> None:
         """Called periodically while `building`: if the idle builder starves, the nice one gets its orders."""
@@ -169,7 +169,7 @@ class Executor:
     @property
     def building(self) -> bool:
         """Whether the idle builder is at work, the one that may starve."""
-        return self._idle_builder.busy
+        return bool(self._idle_builder.undone)
 
     def give_way(self) -> None:
         """Before a frame: leave the core to the idle builder for a while, as it runs only when no other thread does."""
@@ -195,7 +195,7 @@ class Executor:
         """
         if not self._is_inline(order):
             return Manner.TEAM
-        at_work = next((manner for manner in (Manner.IDLE, Manner.NICE) if self._builders[manner].busy), None)
+        at_work = next((manner for manner in (Manner.IDLE, Manner.NICE) if self._builders[manner].undone), None)
         return at_work or (Manner.IDLE if self._core.taken_by_frames(time.monotonic()) else Manner.NICE)
 
     def _paced_cpu_s(self, cpu_s: float, segments_s: tuple[float, ...]) -> float:

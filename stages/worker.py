@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -102,7 +103,7 @@ class Worker:
         self._place = EmulatedPlace(
             config.place,
             config.threads,
-            lambda: self._arena.speed(config.place_index),
+            partial(self._arena.speed, config.place_index),
             time_scale=config.time_scale,
             bandwidth_bytes_per_s=config.bandwidth_bytes_per_s,
             budget_fd=config.budget_fd,
@@ -191,11 +192,13 @@ class Worker:
         part = run.part
         self._arena.note_start(self._config.place_index, part.frame, int(now_s * 1e9))
         try:
-            self._copy_lent(run, "reads")
+            if run.reads or run.beside:
+                self._copy_lent(run, "reads")
             demand = self._executor.demand(part)
             started = self._place.start(demand, ready_s, now_s)
             ran = self._executor.run(part, run.layout)
-            self._copy_lent(run, "writes")
+            if run.writes or run.beside:
+                self._copy_lent(run, "writes")
         except Exception as error:
             self._failed(part, error)
             return

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
+from typing import Final
 
 from shisha_rt.process.arena import Arena
 from stages.engines.session import Bound, CpuClock, EngineSession
+
+_IS_PACED: Final = attrgetter("paced")
 
 
 class BuiltStage:
@@ -29,7 +33,7 @@ class BuiltStage:
 
     @property
     def paced(self) -> bool:
-        return any(session.paced for session in self._sessions)
+        return any(map(_IS_PACED, self._sessions))
 
     def warm(self, cpu_clock: CpuClock) -> tuple[float, ...]:
         """Run once on the stage's own memory, so that no frame waits for first allocations; return as `run` does."""

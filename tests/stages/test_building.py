@@ -95,13 +95,13 @@ def test_a_builder_is_as_urgent_as_it_should_be(manner: Manner, nicer: int) -> N
 
     with ThreadPoolExecutor(1) as nice_thread:
         builder = nice_thread.submit(builder_of_nice).result()
-    assert not builder.busy
+    assert not builder.undone
     for epoch in (1, 2):
         builder.ask(Prepare(epoch, 0, ((0, 0),)))
     for epoch in (1, 2):
         assert woken.acquire(timeout=60)
         assert finished.get()[0].prepare.epoch == epoch
-    assert not builder.busy
+    assert not builder.undone
     expected = {
         Manner.IDLE: (os.SCHED_IDLE, min(19, nice + 5)),
         Manner.NICE: (os.SCHED_OTHER, min(19, nice + 5)),
@@ -129,7 +129,7 @@ def test_what_a_builder_does_not_get_on_with_is_taken_from_it() -> None:
     assert not builder.starves(now_s, frame_s=60.0), "frames leave it the core only every so often"
     assert builder.starves(now_s + 60, frame_s=0.01)
     assert builder.take_away() == orders[:2]
-    assert not builder.busy
+    assert not builder.undone
     assert not builder.starves(now_s + 60, frame_s=0.01)
     builder.ask(orders[2])
     may_go_on.set()
@@ -155,12 +155,12 @@ def test_stages_of_an_epoch_that_was_retired_are_not_built_before_those_of_the_n
         builder.ask(order)
     assert begun.wait(60)
     builder.cancel(1)
-    assert builder.busy, "the first is being built"
+    assert builder.undone, "the first is being built"
     may_go_on.set()
     for _ in orders:
         assert woken.acquire(timeout=60)
     assert built == [orders[0], orders[2]]
-    assert not builder.busy
+    assert not builder.undone
 
 
 def test_what_is_cancelled_is_given_to_no_other_builder() -> None:

@@ -77,10 +77,11 @@ class AsyncClient(ConnectedClient):
         """As `Client.infer`.
 
         `caller`: for proxies, on whose behalf the frame is sent: callers take turns and share the daemon's capacity as
-        if each had a connection of its own.
+        if each had a connection of its own. To be reached, the daemon then has the client's own timeout, however long
+        the frame may take.
         """
         patience = self._patience(timeout_s)
-        await self._introduce(patience)
+        await self._introduce(patience if caller is None else self._patience(None))
         terms = FrameTerms(stream, sequence, deadline_s, priority, traceparent, caller)
         outgoing = self._link.conversation.infer(inputs, terms, outputs=outputs, request_id=request_id)
         await self._send(outgoing, patience, copy=False)

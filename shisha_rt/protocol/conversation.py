@@ -314,7 +314,7 @@ class Conversation:
         op, lent = waiting
         self._thaw(lent)
         if op == INFER and result is not None:
-            version = "" if self.signature is None else self.signature.version
+            version = "" if (signature := self.signature) is None else signature.version
             self._is_superseded |= result.model_version not in ("", version)
             try:
                 return [(head.id, answer_of(result, parts[1:], lent.rooms, version))]

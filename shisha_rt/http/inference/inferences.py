@@ -124,7 +124,6 @@ class Inferences:
         The daemon alone decides when a frame is late. Waiting also ends when the caller hangs up, or the connection
         to the daemon is lost; a daemon that cannot be reached is given up before the frame is sent.
         """
-        await client.signature()
         stream = None if asked.parameters.stream_name is None else _stream_of(caller.name, asked.parameters.stream_name)
         return await client.infer(
             frame,

@@ -31,22 +31,30 @@ class Comparing:
         idle = State.COMPARING, State.WATCHING, State.PROFILING, State.NO_COSTS
         return self._course.state in idle and self._course.compares
 
-    def answered(self, event: ev.FrameAnswered | ev.FrameAlone) -> None:
-        """Count a frame for the comparison that runs, or begin one whose load has come."""
+    def answered(self, event: ev.FrameAnswered | ev.FrameAlone) -> bool:
+        """Count a frame for the comparison that runs, or for the load that one awaits, and begin it once that has come.
+
+        To be called while a comparison runs, or `awaits_load`. Return whether more than counts may have changed.
+        """
         course, contests = self._course, self._contests
         if contests.running is not None:
             contests.answered(event)
             self.go_on()
-        elif self.awaits_load and course.then is None and not course.are_pending(Purpose.STAY):
-            objective = contests.load_seen(event, self._outbox.now_s)
-            if objective == "latency" and self._profiling.goes_on:
-                return
-            if objective is not None:
-                course.begin_comparing(objective)
-                contests.begin(objective)
-                self.go_on()
-            elif course.state is State.COMPARING and contests.missed(self._outbox.now_s):
+            return True
+        if course.then is not None or course.are_pending(Purpose.STAY):
+            return False
+        objective = contests.load_seen(event, self._outbox.now_s)
+        if objective is None:
+            gives_up = course.state is State.COMPARING and self.awaits_load and contests.missed(self._outbox.now_s)
+            if gives_up:
                 course.search("frames do not come in a way to compare plans by")
+            return gives_up
+        if objective == "latency" and self._profiling.goes_on:
+            return False
+        course.begin_comparing(objective)
+        contests.begin(objective)
+        self.go_on()
+        return True
 
     def go_on(self) -> None:
         """See to the end of a comparison, if it has come."""

@@ -308,9 +308,8 @@ class Tuning:
     def _frame_answered(self, event: ev.FrameAnswered | ev.FrameAlone) -> None:
         if isinstance(event, ev.FrameAlone):
             self.measuring.frame_alone(event)
-        if self.wants_answers:
+        if self.wants_answers and self._comparing.answered(event):
             self._wants_answers = None
-            self._comparing.answered(event)
 
     def _frames_counted(self, counted: ev.FramesCounted) -> None:
         """Go on with what takes time, and follow the load."""

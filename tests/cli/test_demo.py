@@ -247,7 +247,7 @@ class TestFigure:
         places = {place: "" for plan in plans for place in plan.places}
         for panel in panels:
             own = {name: places[name] for name in [*plan_of(panel[1]).places, "idle"] if name in places}
-            save_pipelines(tmp_path / "x.png", "a title", [panel, panel], own)
+            save_pipelines(tmp_path / "x.png", "a title", [panel], own)
 
     def test_a_file_that_cannot_be_written(self, tmp_path: Path) -> None:
         with pytest.raises(NoFigure, match="Is a directory"):

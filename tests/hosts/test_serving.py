@@ -6,7 +6,6 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -21,12 +20,12 @@ from shisha_rt.hosts.model_files import FolderEntry, ModelManifest
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.measure.compile import engine_key
 from tests.commands import command_of
-from tests.serving.daemon_process import DaemonEnded, DaemonProcess, serve_command
+from tests.serving.daemon_process import DaemonEnded, DaemonProcess
 from tests.serving.identity_model import LAYERS, write_identity_model
 from tests.serving.load import PAUSE_S, Load, assert_kept
 from tests.serving.page import scrape
 from tests.stages.far_places import children_of
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import until
 from tests.wording import raised, says
 
 PLAN: Final = [
@@ -162,12 +161,11 @@ class TestServing:
         assert sorted(event["place"] for event in again) == sorted(2 * FAR)
 
 
-def refusal(*arguments: object) -> str:
-    command = serve_command(*arguments, endpoint="tcp://127.0.0.1:0")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 2, done.stderr
-    assert not done.stdout
-    return done.stderr.strip().splitlines()[-1]
+def refusal(model: Path, *arguments: object) -> str:
+    with pytest.raises(DaemonEnded) as ended:
+        DaemonProcess(model.parent, model, *arguments)
+    assert ended.value.status == 2
+    return ended.value.stderr.strip().splitlines()[-1]
 
 
 class TestRefused:

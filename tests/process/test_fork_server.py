@@ -35,6 +35,7 @@ from tests.process.descriptors import open_descriptors
 from tests.waiting import PATIENCE_S, until
 
 FORKED = "tests.process.forked_child"
+IMPORTS_NUMPY = "shisha_rt.tensors"
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -250,14 +251,14 @@ def own_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], psutil.
 def test_what_is_expected_is_imported_before_it_is_asked_for(own_server: Callable[[], psutil.Process]) -> None:
     with forked("returns") as (_, without):
         pass
-    expect_children("no.such.module", "shisha_rt.no_such_module", "stages.worker")
+    expect_children("no.such.module", "shisha_rt.no_such_module", IMPORTS_NUMPY)
     until(lambda: own_server().children(), "a spare child")
     with forked("returns") as (_, beside):
-        assert beside["modules"] > without["modules"] + 100
+        assert beside["modules"] > without["modules"] + 50
 
 
 def test_nobody_waits_for_what_a_new_server_imports(own_server: Callable[[], psutil.Process]) -> None:
-    expect_children("stages.worker")
+    expect_children(IMPORTS_NUMPY)
     until(lambda: own_server().children(), "a spare child")
     with forked("returns") as (_, before):
         pass
@@ -266,12 +267,12 @@ def test_nobody_waits_for_what_a_new_server_imports(own_server: Callable[[], psu
     until(lambda: gone.status() == psutil.STATUS_ZOMBIE, "the end of the server")
     with forked("returns") as (child, meanwhile):
         assert meanwhile["parent"] == os.getpid()
-        assert meanwhile["modules"] < before["modules"] - 100
+        assert meanwhile["modules"] < before["modules"] - 50
         assert child.wait(PATIENCE_S) == 7
     assert own_server() != gone
     until(lambda: own_server().children(), "a spare child again")
     with forked("returns") as (_, after):
-        assert after["modules"] > meanwhile["modules"] + 100
+        assert after["modules"] > meanwhile["modules"] + 50
 
 
 @pytest.fixture

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import termios
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +37,12 @@ from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.measure.place_class import class_of
 from shisha_rt.measure.profile import known_costs, profile_model
 from shisha_rt.measure.sitting import Sitting, measure
-from shisha_rt.messages.calibration import Calibrated, CalibrationJob, Progress
+from shisha_rt.messages.calibration import Calibrated, CalibrationJob, MeasuringJob, Progress
 from shisha_rt.model.layers import operators_of
 from shisha_rt.model.spans import groups_of, moved_bytes
 from shisha_rt.model.zoo import zoo_path
+from shisha_rt.process.child import Child, start_child
+from shisha_rt.process.job import run_job
 from stages.engines.onnxruntime.parts import PARTS_FILE
 from stages.jobs.calibrate import standing
 from tests.commands import command_of
@@ -76,6 +80,7 @@ def paper_machine(*speeds: float, extra: str = "") -> Machine:
 
 
 _ATTEMPTS = 5
+_ROOM_FOR_ONE_REPORT = 64  # its line has 37 to 57 bytes
 
 
 @contextlib.contextmanager
@@ -95,9 +100,29 @@ def busy(core: int) -> Iterator[None]:
 
 
 def calibrate(job: CalibrationJob) -> list[Progress | Calibrated]:
-    command = [sys.executable, "-m", "stages.jobs.calibrate", msgspec.json.encode(job).decode()]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-    return [decode(line) for line in done.stdout.splitlines()]
+    lines: list[bytes] = []
+    run_job("stages.jobs.calibrate", msgspec.json.encode(job).decode(), failed="it failed", hear=lines.append)
+    return [decode(line) for line in lines]
+
+
+@contextlib.contextmanager
+def between_reports(module: str, job: MeasuringJob) -> Iterator[tuple[Child, Callable[[], list[bytes]]]]:
+    """The process of a job after its first report, and its lines: until they are asked for, the second does not fit."""
+    ours, theirs = os.pipe()
+    with os.fdopen(ours, "rb") as said:
+        with os.fdopen(theirs, "wb", buffering=0) as pipe:
+            filled = fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 4096) - _ROOM_FOR_ONE_REPORT
+            pipe.write(filled * b"\n")
+            child = start_child(module, msgspec.json.encode(job).decode(), stdout=pipe)
+        try:
+            until(lambda: _waiting_bytes(ours) > filled, "the first report")
+            yield child, lambda: said.read().split()
+        finally:
+            child.end()
+
+
+def _waiting_bytes(pipe: int) -> int:
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def job_of(compiled: Compiled, spans: Sequence[tuple[int, int]], threads: int = 1) -> CalibrationJob:
@@ -210,20 +235,15 @@ def at_work(folder: Path) -> list[int]:
 @pytest.mark.parametrize("killed", [False, True])
 def test_neighbours_are_at_work_meanwhile_and_never_longer(of_residual: Compiled, killed: bool) -> None:
     compiled = of_residual
-    budget_s = 60.0 if killed else 2.0
-    job = job_of(compiled, [(0, 0)])
-    job = msgspec.structs.replace(job, neighbours=usable_cores()[1:2], budget_s=budget_s, max_rounds=1 << 40)
-    command = [sys.executable, "-m", "stages.jobs.calibrate", msgspec.json.encode(job).decode()]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        assert isinstance(decode(child.stdout.readline()), Progress)
-        child.send_signal(signal.SIGSTOP)  # it is not to end while one looks
+    job = msgspec.structs.replace(job_of(compiled, [(0, 0)]), neighbours=usable_cores()[1:2])
+    with between_reports("stages.jobs.calibrate", job) as (child, lines):
         (neighbour,) = at_work(compiled.engine_folder)
         if killed:
             child.kill()
         else:
-            child.send_signal(signal.SIGCONT)
-            assert isinstance(decode(child.stdout.readlines()[-1]), Calibrated)
+            *progress, answer = map(decode, lines())
+            assert progress
+            assert isinstance(answer, Calibrated)
     until(lambda: at_work(compiled.engine_folder) == [], f"the end of neighbour {neighbour}")
 
 

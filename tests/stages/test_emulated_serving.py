@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,7 +20,7 @@ from shisha_rt.client import Client
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.machine import Machine, target_s
 from shisha_rt.protocol.exceptions import FailedPrecondition, InvalidArgument
-from tests.serving.daemon_process import DaemonProcess, serve_command
+from tests.serving.daemon_process import DaemonEnded, DaemonProcess
 from tests.serving.identity_model import frame_of, write_identity_model
 from tests.serving.load import Load, assert_kept
 from tests.waiting import PATIENCE_S, until
@@ -229,10 +228,9 @@ def test_a_time_scale_too_small_is_found_when_the_real_time_is_known(identity: P
 
 def refusal(model: Path, machine: Path) -> str:
     """The one line with which `serve` ends."""
-    command = serve_command(model, "--machine", machine)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
-    line = done.stderr.strip().splitlines()[-1]
+    with pytest.raises(DaemonEnded) as ended:
+        DaemonProcess(machine.parent, model, "--machine", machine)
+    assert ended.value.status == 2
+    assert "Traceback" not in ended.value.stderr
+    line = ended.value.stderr.strip().splitlines()[-1]
     return line[line.index(str(machine)) :]

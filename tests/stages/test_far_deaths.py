@@ -7,7 +7,6 @@ import random
 import select
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from shisha_rt.messages.worker import FarConfig
 from shisha_rt.model.zoo import resolve_model
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.channel import ChannelBroken
+from shisha_rt.process.child import start_child
 from tests.stages.far_places import (
     FarPlace,
     arena_of,
@@ -105,11 +105,13 @@ def test_a_far_end_without_its_model_says_so_before_it_listens(compiled: Compile
     with arena_of(compiled) as arena, far_places(compiled, arena) as (place,):
         worker = msgspec.structs.replace(place.config, engine_folders=(str(tmp_path / "nothing"),))
         config = FarConfig(worker, "127.0.0.1", place.hail.public_key, os.getpid())
-        command = [sys.executable, "-m", "stages.far.host", msgspec.json.encode(config).decode()]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert ended.returncode == 1
-        assert ended.stdout == ""
-        (line,) = ended.stderr.splitlines()
+        order, pipe = msgspec.json.encode(config).decode(), subprocess.PIPE
+        place.far = start_child("stages.far.host", order, stdout=pipe, stderr=pipe)
+        assert place.far.stdout is not None
+        assert place.far.stderr is not None
+        assert place.far.wait(PATIENCE_S) == 1
+        assert place.far.stdout.read() == b""
+        (line,) = place.far.stderr.read().decode().splitlines()
         assert line.startswith("the far end of far0: ")
         assert str(tmp_path) in line
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +23,7 @@ from shisha_rt.messages import worker as messages
 from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed, WorkerConfig
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.channel import Channel
+from shisha_rt.process.child import start_child
 from stages.built.batched import BatchedStage, Together
 from stages.built.stage import BuiltStage
 from stages.emulate.place import EmulatedPlace
@@ -191,14 +190,14 @@ def worker(
         model_folders=(str(model_folder or compiled.model_folder),),
         devices=tuple(devices),
     )
-    command = [sys.executable, "-m", "stages.worker", msgspec.json.encode(config).decode()]
-    with subprocess.Popen(command, pass_fds=[theirs.fileno(), arena.fd]) as process:
-        theirs.close()
-        try:
-            yield ours, process.pid
-        finally:
-            process.kill()
-            ours.close()
+    with theirs:
+        order = msgspec.json.encode(config).decode()
+        process = start_child("stages.worker", order, pass_fds=[theirs.fileno(), arena.fd])
+    try:
+        yield ours, process.pid
+    finally:
+        process.end()
+        ours.close()
 
 
 def said(channel: Channel) -> messages.FromWorker:

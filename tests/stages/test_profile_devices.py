@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,8 +16,9 @@ from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages.calibration import Progress
 from shisha_rt.messages.device_profiling import DeviceProfilingJob, Profiled
 from shisha_rt.placement.device_profile import Run, device_times, runs_to_profile
+from shisha_rt.process.job import run_job
 from tests.model.networks import odd_network, write
-from tests.stages.test_calibrate import at_work
+from tests.stages.test_calibrate import at_work, between_reports
 from tests.stages.test_segments import residual
 from tests.waiting import until
 
@@ -44,18 +43,15 @@ def job_of(compiled: Compiled, devices: tuple[Device, ...], threads: int = 1) ->
     )
 
 
-def command(job: DeviceProfilingJob) -> list[str]:
-    return [sys.executable, "-m", "stages.jobs.profile_devices", msgspec.json.encode(job).decode()]
-
-
 def decode(line: bytes) -> Progress | Profiled:
     return msgspec.json.decode(line, type=Progress | Profiled)
 
 
 def profile(job: DeviceProfilingJob) -> tuple[list[float], Profiled]:
     """The ratios of the progress, and the answer."""
-    done = subprocess.run(command(job), stdout=subprocess.PIPE, check=True)
-    *lines, last = map(decode, done.stdout.splitlines())
+    said: list[bytes] = []
+    run_job("stages.jobs.profile_devices", msgspec.json.encode(job).decode(), failed="it failed", hear=said.append)
+    *lines, last = map(decode, said)
     assert isinstance(last, Profiled)
     return [line.done_ratio for line in lines if isinstance(line, Progress)], last
 
@@ -115,15 +111,10 @@ def test_two_threads(tmp_path: Path) -> None:
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
 def test_neighbours_run_the_cleaned_model_meanwhile(tmp_path: Path) -> None:
     compiled = compile_model(residual(tmp_path), plain="heavy")
-    job = msgspec.structs.replace(
-        job_of(compiled, (SERIAL,)),
-        neighbours=usable_cores()[1:2],
-        budget_s=60.0,
-        max_rounds=2000,  # no pipe holds the lines of so many: it goes on while one looks
-    )
-    with subprocess.Popen(command(job), stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        assert isinstance(decode(child.stdout.readline()), Progress)
+    job = msgspec.structs.replace(job_of(compiled, (SERIAL,)), neighbours=usable_cores()[1:2])
+    with between_reports("stages.jobs.profile_devices", job) as (_, lines):
         (neighbour,) = at_work(compiled.model_folder)
-        assert isinstance(decode(child.stdout.readlines()[-1]), Profiled)
+        *progress, answer = map(decode, lines())
+        assert progress
+        assert isinstance(answer, Profiled)
     until(lambda: at_work(compiled.model_folder) == [], f"the end of neighbour {neighbour}")

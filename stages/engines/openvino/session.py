@@ -10,6 +10,7 @@ is an extra, and imported only when a device needs it.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import lru_cache
@@ -25,6 +26,8 @@ from stages.engines.openvino.threads import THREADS, stay_where_put
 from stages.engines.session import Array, Bound, CpuClock, Ends, EngineSession, Threads
 from stages.memory_limit import is_for_memory
 
+_CONVERTER: Final = "openvino.tools.ovc"
+"""Converts other frameworks' models. The engine imports it if it can, which is half of its import and 14 MB."""
 _PRECISIONS: Final[dict[Precision, str]] = {"fp32": "f32", "bf16": "bf16"}
 
 
@@ -100,6 +103,7 @@ def shared_tensor(array: Array) -> Any:
 def _core() -> Any:
     """The process's only `openvino.Core`: each further one would load the plugin and start threads again."""
     stay_where_put()
+    sys.modules.setdefault(_CONVERTER, None)  # type: ignore[arg-type]  # then it cannot be imported
     try:
         import openvino
     except ImportError as error:

@@ -77,7 +77,9 @@ def test_the_figures_add_up(identity: Path, two_places: Path, tmp_path: Path) ->
         assert statistics["inference_stats"]["fail"]["count"] == LATE
 
 
-def test_what_is_answered_is_not_in_flight_and_a_killed_worker_is_counted(identity: Path, two_places: Path, tmp_path: Path) -> None:
+def test_what_is_answered_is_not_in_flight_and_a_killed_worker_is_counted(
+    identity: Path, two_places: Path, tmp_path: Path
+) -> None:
     with DaemonProcess(tmp_path, identity, "--machine", two_places) as daemon:
         for _ in range(10):
             with daemon.control.stream() as stream:

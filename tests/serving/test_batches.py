@@ -50,7 +50,7 @@ def in_batches(plan: Plan, rng: random.Random) -> Plan:
     return Plan(tuple(replace(stage, batch=rng.choice((1, 2, 3, 5, MOST))) for stage in plan.stages))
 
 
-@pytest.mark.parametrize(("count", "kill_every"), [(10, 4), pytest.param(400, 25, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("count", "kill_every"), [(12, 6), pytest.param(400, 25, marks=pytest.mark.long)])
 def test_changes_and_deaths_under_load(daemon: DaemonProcess, cuttable: Cuttable, count: int, kill_every: int) -> None:
     """Every answer is its own input, bit for bit, whatever runs it shared; some of its inputs and outputs are lent."""
     rng = random.Random(count)

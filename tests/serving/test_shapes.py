@@ -54,7 +54,7 @@ def frames_by_shape(status: dict[str, Any]) -> dict[tuple[int, ...], int]:
     return {tuple(shape["inputs"]["x"]): shape["frames"] for shape in status["model"]["shapes"]}
 
 
-@pytest.mark.parametrize("count", [10, pytest.param(500, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [12, pytest.param(500, marks=pytest.mark.long)])
 def test_mixed_frames_through_changing_plans_and_deaths(daemon: DaemonProcess, wide: Path, count: int) -> None:
     compiled = compile_shapes(wide, [InputSizes(shapes={"x": shape}) for shape in SHAPES])
     cuttable = Cuttable(len(compiled.layers), compiled.legal_cuts, compiled.needs)

@@ -34,6 +34,8 @@ FOR_DAEMONS: Final = (
     "shisha_rt.repository.host",
     "shisha_rt.repository.hosted",
     "stages.worker",
+    "shisha_rt.machine.config.machine_file",
+    "typer._adapters",
 )
 
 _ENVIRONMENT_FIELD: Final = 47

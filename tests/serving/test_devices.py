@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,13 +17,13 @@ import numpy as np
 import pytest
 
 from shisha_rt.client import Client, InvalidArgument, NotFound
-from tests.serving.daemon_process import DaemonProcess, serve_command
+from tests.serving.daemon_process import DaemonEnded, DaemonProcess, complaints_of
 from tests.serving.identity_model import LAYERS, frame_of, write_identity_model
 from tests.serving.load import Load, assert_kept
 from tests.serving.page import scrape, values
 from tests.serving.placed import described, machine_of, operators, placements, segments, used
 from tests.serving.tuned import await_state, events, tuner
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import until
 from tests.wording import says
 
 HALVES: Final = [
@@ -293,10 +292,10 @@ def test_bad_device_settings_are_refused(
 
 def test_an_operator_that_no_device_can_run(identity: Path, tmp_path: Path) -> None:
     machine = machine_of(tmp_path, left=[described(tmp_path, "convs", 400e-6, "Conv")])
-    command = serve_command(identity, "--machine", machine)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert (done.returncode, done.stdout) == (2, ""), done.stderr
-    assert "operator Relu ('r0'): no device can" in done.stderr.strip().splitlines()[-1]
+    with pytest.raises(DaemonEnded) as ended:
+        DaemonProcess(tmp_path, identity, "--machine", machine)
+    assert ended.value.status == 2
+    assert "operator Relu ('r0'): no device can" in complaints_of(ended.value.stderr)[-1]
 
 
 # --- precision ------------------------------------------------------------------------------------------------

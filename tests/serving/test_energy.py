@@ -11,10 +11,6 @@ import pytest
 
 from shisha_rt.client import Client, FailedPrecondition
 from shisha_rt.errors import Error
-from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.measure import place_class
-from shisha_rt.measure.costs_of_model import layer_costs
-from shisha_rt.measure.make_ready import make_ready
 from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import LAYERS, frame_of, write_identity_model
 from tests.serving.page import scrape, value
@@ -22,7 +18,7 @@ from tests.serving.tuned import await_state, events, tuner
 from tests.waiting import until
 from tests.wording import raised
 
-CHANNELS, SIZE = 128, 24
+CHANNELS, SIZE = 64, 12
 SHAPE = (1, CHANNELS, SIZE, SIZE)
 BIG_W, LITTLE_W = 40.0, 1.0
 
@@ -46,17 +42,9 @@ def machine_of(folder: Path, *, powered: bool = True) -> Path:
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     folder = tmp_path_factory.mktemp("energy")
     model = write_identity_model(folder, channels=CHANNELS, size=SIZE)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-        patched.setattr(
-            place_class, "_BUDGET_S", 1.0
-        )  # places are far apart, and what layers cost is measured elsewhere
-        machine = machine_of(folder)
-        layer_costs(make_ready(model, load_machine(str(machine))))
-        with DaemonProcess(
-            folder, model, "--machine", machine, "--strategy", "guided", "--objective", "energy"
-        ) as process:
-            yield process
+    options = ("--machine", machine_of(folder), "--strategy", "guided", "--objective", "energy", "--fresh")
+    with DaemonProcess(folder, model, *options) as process:
+        yield process
 
 
 def sent(client: Client, frames: int) -> None:

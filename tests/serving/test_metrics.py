@@ -15,6 +15,8 @@ from tests.serving.page import scrape, value, values
 from tests.waiting import until
 
 FRAMES: Final = 50
+FEW: Final = 20
+"""More than are in flight at once."""
 LATE: Final = 3
 QUEUE: Final = "shisha_stage_queue_frames"
 PROMISED: Final = {
@@ -75,18 +77,16 @@ def test_the_figures_add_up(identity: Path, two_places: Path, tmp_path: Path) ->
         assert statistics["inference_stats"]["fail"]["count"] == LATE
 
 
-def test_what_is_answered_is_not_in_flight(identity: Path, two_places: Path, tmp_path: Path) -> None:
+def test_what_is_answered_is_not_in_flight_and_a_killed_worker_is_counted(
+    identity: Path, two_places: Path, tmp_path: Path
+) -> None:
     with DaemonProcess(tmp_path, identity, "--machine", two_places) as daemon:
         for _ in range(10):
             with daemon.control.stream() as stream:
-                assert len(list(stream.run(frame_of(i) for i in range(2 * FRAMES)))) == 2 * FRAMES
+                assert len(list(stream.run(frame_of(i) for i in range(FEW)))) == FEW
             samples = scrape(daemon.metrics)
             assert value(samples, "shisha_frames_in_flight") == 0
             assert not any(values(samples, QUEUE, "stage").values())
-
-
-def test_a_killed_worker_is_counted(identity: Path, two_places: Path, tmp_path: Path) -> None:
-    with DaemonProcess(tmp_path, identity, "--machine", two_places) as daemon:
         pid = daemon.wait_for_workers()["slow0"]
         daemon.kill_worker(pid)
         daemon.wait_for_workers()

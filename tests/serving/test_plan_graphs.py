@@ -55,7 +55,7 @@ def plans(cuttable: Cuttable, rng: random.Random, count: int) -> Iterator[Plan]:
     return (cuttable.random_plan(rng, PLACES) for _ in range(count))
 
 
-@pytest.mark.parametrize("count", [15, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [12, pytest.param(1000, marks=pytest.mark.long)])
 def test_changes_of_every_kind_and_deaths_under_load(
     branching: Path, cuttable: Cuttable, tmp_path: Path, count: int
 ) -> None:

@@ -21,7 +21,7 @@ from benchmarks.rigs.prometheus import HINT, MISSING, Prometheus, prometheus
 from benchmarks.rigs.servers import free_ports
 from tests.serving.daemon_process import DaemonProcess
 from tests.serving.load import Load, assert_kept
-from tests.serving.tuned import await_state, await_trials, events, tuned, tuner, verdicts
+from tests.serving.tuned import await_trials, events, tuned, tuner, verdicts
 from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=HINT)
@@ -61,7 +61,7 @@ class Scraped:
 
 @pytest.fixture(scope="module")
 def scraped(identity: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
-    """A daemon that has been tuned under load and is paused, and the server that has watched it."""
+    """A daemon that is tuned under load, and paused after two trials, and the server that has watched it."""
     folder = tmp_path_factory.mktemp("scraped")
     address = (
         f"127.0.0.1:{free_ports(1)[0]}"  # Prometheus takes 5 s before it asks anybody: it has them while this starts
@@ -71,9 +71,8 @@ def scraped(identity: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         client = daemon.control
         until(lambda: asked.now("shisha_plan_epoch"), "the plan before any trial: none begins without frames")
         with Load(daemon.endpoint) as load:
-            await_trials(client, 1, load)
+            await_trials(client, 2, load)
             await_found(asked, AMID_FRAMES)
-            await_state(client, "watching")
             client.call("tuner_set", pause=True)
         assert_kept(load)
         yield Scraped(daemon, asked, load.sent)

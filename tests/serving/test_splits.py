@@ -59,7 +59,7 @@ def test_the_plans_drawn_split_along_every_axis_there_is_and_pass_the_gate(cutta
     assert any(len(plan.splits) > 1 for plan in plans)
 
 
-@pytest.mark.parametrize(("count", "kill_every"), [(24, 6), pytest.param(400, 25, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("count", "kill_every"), [(12, 6), pytest.param(400, 25, marks=pytest.mark.long)])
 def test_changes_and_deaths_under_load(daemon: DaemonProcess, cuttable: Cuttable, count: int, kill_every: int) -> None:
     """Every answer is its own input, bit for bit, whatever shards it came through."""
     rng = random.Random(count)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import tempfile
 from itertools import count
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -70,8 +71,18 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(dealing.Keeper())
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """All tests of tables are long: where those are left out, what they import is not wanted either."""
+    return (collection_path == kinds.TABLES and config.option.markexpr == "not long") or None
+
+
+def pytest_collection() -> None:
+    gc.disable()  # nearly all that is imported and collected is kept
+
+
 def pytest_collection_finish() -> None:
     """Keep what has been imported and collected out of every collection of garbage: some tests ask for many."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -6,8 +6,8 @@ Tests of the kind `unit` start no process, and are held to that.
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ import pytest
 
 ROOT: Final = Path(__file__).parent.parent
 UNIT: Final = "unit"
-_TABLES: Final = Path(__file__).parent / "benchmarks"
+TABLES: Final = Path(__file__).parent / "benchmarks"
 NEEDS: Final[Mapping[str, str]] = {
     "browser": "Chromium",
     "cluster": "Ray, or hosts in network namespaces",
@@ -53,6 +53,11 @@ _IMPORTS: Final = {  # the first kind whose patterns fit
 }
 
 
+# Looked for, not parsed: that takes each pytest process seconds.
+_IMPORT: Final = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+)?import[ \t]+(\([^)]*\)|[^(\n]+)", re.MULTILINE)
+_NAME: Final = re.compile(r"(?:^|[(,])\s*(?:#.*\s*)*([\w.]+)")
+
+
 def kind_of(item: pytest.Item) -> str:
     kinds = {_FIXTURES[name] for name in getattr(item, "fixturenames", ()) if name in _FIXTURES}
     kinds.add(_kind_of_file(item.path))
@@ -61,12 +66,12 @@ def kind_of(item: pytest.Item) -> str:
 
 def is_of_tables(item: pytest.Item) -> bool:
     """Whether it holds what benchmarks print: tables that change with the benchmarks alone."""
-    return _TABLES in item.path.parents
+    return item.path.is_relative_to(TABLES)
 
 
 @cache
 def _kind_of_file(path: Path) -> str:
-    names = _imports(path)
+    names = imports_of(path)
     for kind, patterns in _IMPORTS.items():
         if any(fnmatchcase(name, pattern) for name in names for pattern in patterns):
             return kind
@@ -74,25 +79,14 @@ def _kind_of_file(path: Path) -> str:
 
 
 @cache
-def _imports(path: Path) -> frozenset[str]:
-    """Dotted names, those of the modules of `tests` that it imports among them."""
+def imports_of(path: Path) -> frozenset[str]:
+    """Dotted names, with those of the modules of `tests` that it imports, and of programs in its texts."""
     names: set[str] = set()
-    for node in _statements(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
-            names.add(node.module)
+    for module, what in _IMPORT.findall(path.read_text(encoding="utf-8")):
+        for name in _NAME.findall(what):
+            names.update((module, f"{module}.{name}") if module else (name,))
     for name in [name for name in names if name.startswith("tests.")]:
         file = ROOT.joinpath(*name.split(".")).with_suffix(".py")
         if file.exists() and file != path:
-            names |= _imports(file)
+            names |= imports_of(file)
     return frozenset(names)
-
-
-def _statements(block: ast.AST) -> Iterator[ast.AST]:
-    """Those within a block, not what they are made of: a tenth of all nodes."""
-    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
-        for node in getattr(block, field, ()):
-            yield node
-            yield from _statements(node)

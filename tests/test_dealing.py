@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from tests.dealing import kept, longest_first, part_of
-from tests.kinds import NEEDS, ROOT, UNIT
+from tests.kinds import NEEDS, ROOT, UNIT, imports_of
 
 
 class Named(NamedTuple):
@@ -33,3 +34,14 @@ def test_a_test_has_one_kind_and_one_of_this_process_starts_no_other(request: py
     assert [kind for kind in NEEDS if request.node.get_closest_marker(kind)] == ["process"], "it imports subprocess"
     assert UNIT in NEEDS
     subprocess.run(["true"], check=True)
+
+
+def test_what_a_file_imports_is_seen_in_each_way_to_write_it(tmp_path: Path) -> None:
+    file = tmp_path / "file.py"
+    file.write_text(
+        "import a.b as c, d\n"
+        "from e import (\n    f as g,  # it is needed\n    h,\n)\n"
+        "def later():\n    from i.j import k, l\n"
+        "PROGRAM = '''\nimport m\n'''\n"
+    )
+    assert imports_of(file) == {"a.b", "d", "e", "e.f", "e.h", "i.j", "i.j.k", "i.j.l", "m"}

@@ -287,7 +287,7 @@ def _settle_header(model: onnx.ModelProto) -> None:
 
 
 def _opset(model: onnx.ModelProto) -> int:
-    return next(opset.version for opset in model.opset_import if not opset.domain)
+    return int(next(opset.version for opset in model.opset_import if not opset.domain))
 
 
 def _check_operators(model: onnx.ModelProto) -> None:

@@ -193,6 +193,11 @@ def _normalised(ends: _Ends, default: int) -> Axes:
     batch = ends.along(0)
     if batch >= ends.operator.integer("axis", default) % len(ends.shape(0)):
         raise MixesFrames("it normalises over the axis of frames")
+    place = len(ends.shape(0)) - batch
+    for position in filter(ends.has, range(1, len(ends.axes))):
+        shape = ends.shape(position)
+        if len(shape) >= place and shape[-place] != 1:
+            raise MixesFrames("a constant differs along the axis of frames")
     return ends.all_outputs(batch)
 
 
@@ -330,8 +335,17 @@ def _gather_elements(ends: _Ends) -> Axes:
     return (batch,)
 
 
+def _pad(ends: _Ends) -> Axes:
+    """As `_same_size`. What is cut off at one end and added at the other moves frames."""
+    rank, pads = len(ends.shape(0)), ends.listed("pads", 1) or ()
+    padded = ends.listed("axes", 3) or range(len(pads) // 2)
+    if any(before and axis % rank == ends.along(0) for axis, before in zip(padded, pads, strict=False)):
+        raise MixesFrames("it adds along the axis of frames")
+    return _same_size(ends)
+
+
 def _same_size(ends: _Ends) -> Axes:
-    """Operators such as Pad and Tile: they may add nothing along the batch axis."""
+    """Operators such as Tile: they may add nothing along the batch axis."""
     batch = ends.along(0)
     if ends.made_shape()[batch] != ends.shape(0)[batch]:
         raise MixesFrames("it adds along the axis of frames")
@@ -346,8 +360,10 @@ def _expand(ends: _Ends) -> Axes:
 
 
 def _quantise(ends: _Ends) -> Axes:
-    batch = ends.along(0)
-    if math.prod(ends.shape(1)) > 1 and batch == ends.operator.integer("axis", 1) % len(ends.shape(0)):
+    """Scales may differ along one other axis; those of blocks have all axes of what is scaled, frames among them."""
+    batch, scales = ends.along(0), ends.shape(1)
+    axis = ends.operator.integer("axis", 1) % len(ends.shape(0))
+    if len(scales) > 1 or (math.prod(scales) > 1 and batch == axis):
         raise MixesFrames("a constant differs along the axis of frames")
     return (batch,)
 
@@ -363,37 +379,37 @@ def _recurrent(ends: _Ends) -> Axes:
 
 
 def _attention(ends: _Ends) -> Axes:
-    """Attention of ONNX: the batch axis is axis 0 of all inputs. A mask is broadcast, and may be one for all frames."""
-    if ends.operator.domain:
-        return _fused_attention(ends)
+    """The batch axis is axis 0 of all inputs but weights. What is added to the products may be one for all frames."""
+    kind = ends.operator.op_type if ends.operator.domain else ""
+    weights, added = _WEIGHTS_AT[kind], _ADDED_AT[kind]
     for position in filter(ends.has, range(len(ends.axes))):
-        if position == _MASK_AT and ends.axes[position] is None:
-            if len(ends.shape(position)) == _MASK_RANK and ends.shape(position)[0] != 1:
+        shape, axis = ends.shape(position), ends.axes[position]
+        if position in weights:
+            if axis is not None:
+                raise MixesFrames(f"{ends.operator.inputs[position]!r} goes with the frame, expected a constant")
+        elif position == added and axis is None:
+            if len(shape) == _ADDED_RANK and shape[0] != 1:
                 raise MixesFrames("a constant differs along the axis of frames")
-        elif ends.along(position) != 0 or (position == _MASK_AT and len(ends.shape(position)) != _MASK_RANK):
+        elif ends.along(position) != 0 or (position == added and len(shape) != _ADDED_RANK):
             raise MixesFrames("frames are along different axes of what it reads")
-    return ends.all_outputs(0)
-
-
-def _fused_attention(ends: _Ends) -> Axes:
-    """Attention of ONNX Runtime: the batch axis is axis 0 of every input that has one."""
-    batched = [position for position, axis in enumerate(ends.axes) if axis is not None]
-    if ends.operator.op_type in ("Attention", "QAttention") and set(batched) - {0, 3}:
-        raise MixesFrames("it keeps a state")
-    if ends.operator.op_type == "Attention" and ends.has(3) and ends.axes[3] is None:
-        raise MixesFrames("its mask is the same for all frames, expected one of each")
-    return _first_axis(replace(ends, batched=sorted({0, *batched})))
+        elif shape[0] != ends.shape(0)[0]:
+            raise MixesFrames("frames of what it reads do not lie beside each other")
+    return _first_axis(replace(ends, batched=_FIRST))
 
 
 def _embedding(ends: _Ends) -> Axes:
-    ends.along(0)
+    for position in filter(ends.has, (0, 1, 7)):
+        ends.along(position)
     if any(ends.axes):
         raise MixesFrames("frames are not along its first axis")
     return ends.all_outputs(0)
 
 
-_MASK_AT: Final = 3
-_MASK_RANK: Final = 4
+_WEIGHTS_AT: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
+    {"": (), "Attention": (1, 2), "MultiHeadAttention": (3,), "QAttention": (1, 2, 3, 4, 6, 7)}
+)
+_ADDED_AT: Final = MappingProxyType({"": 3, "Attention": 5, "MultiHeadAttention": 5, "QAttention": None})
+_ADDED_RANK: Final = 4
 _ALL: Final = slice(None)
 _FIRST: Final = (0,)
 _Rule: TypeAlias = Callable[[_Ends], Axes]
@@ -431,13 +447,13 @@ _BY_TYPES: Final[tuple[tuple[str, _Rule, tuple[int, ...] | slice], ...]] = (
     ("Slice", _slice, _FIRST),
     ("Gather", _gather, _ALL),
     ("GatherElements", _gather_elements, (0, 1)),
-    ("Pad Tile Dropout QLinearLeakyRelu QLinearSigmoid", _same_size, _FIRST),
+    ("Pad", _pad, _FIRST),
+    ("Tile Dropout QLinearLeakyRelu QLinearSigmoid", _same_size, _FIRST),
     ("Expand", _expand, _FIRST),
     ("QuantizeLinear DequantizeLinear", _quantise, _FIRST),
     ("QLinearAdd QLinearMul", _broadcast, (0, 3)),
     ("GRU LSTM RNN", _recurrent, (0, 4, 5, 6)),
-    ("Attention", _attention, _ALL),
-    ("MultiHeadAttention QAttention", _fused_attention, _ALL),
+    ("Attention MultiHeadAttention QAttention", _attention, _ALL),
     ("EmbedLayerNormalization", _embedding, _ALL),
 )
 """Types of operators, their rule, and the positions of the inputs that may have a batch axis."""

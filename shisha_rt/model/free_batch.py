@@ -40,7 +40,8 @@ def free_batch(graph: onnx.GraphProto, reshaped: Mapping[int, int], shapes: Mapp
 
     `shapes`: the shapes of their outputs for one frame. For one frame the results stay the same.
     """
-    taken = {constant.name for constant in graph.initializer}
+    taken = {value.name for value in (*graph.initializer, *graph.input)}
+    taken |= {name for node in graph.node for name in node.output}
     for number, axis in reshaped.items():
         node = graph.node[number]
         shape = open_shape(shapes[node.output[0]], axis)

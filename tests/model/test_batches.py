@@ -19,6 +19,8 @@ Shape = tuple[int, ...]
 Read = tuple[Shape, int | None] | None
 """An input's shape and where its frames are; None instead of an axis: a constant; None alone: absent."""
 ORT_ATTENTION = "com.microsoft.Attention"
+ORT_HEADS = "com.microsoft.MultiHeadAttention"
+ORT_WEIGHTS: tuple[Read, ...] = (((8, 24), None), ((24,), None))
 LSTM_WEIGHTS: tuple[Read, ...] = (((1, 8, 5), None), ((1, 8, 2), None))
 
 
@@ -253,11 +255,21 @@ def axes_made(
         ("GatherElements", [((1, 1, 5), 0), ((1, 1, 5), 1)], (1, 1, 5), {"axis": 2}, {}, None),
         ("Pad", [((1, 3), 0)], (1, 5), {}, {}, 0),
         ("Pad", [((3, 1), 1)], (3, 3), {}, {}, None),
+        ("Pad", [((1, 3), 0)], (1, 5), {"pads": (0, 1, 0, 1)}, {}, 0),
+        ("Pad", [((2, 3), 0)], (2, 3), {"pads": (-1, 0, 1, 0)}, {}, None),
+        ("Pad", [((2, 3), 0), ((4,), None)], (2, 3), {}, {"x1": (1, 0, -1, 0)}, None),
+        ("Pad", [((1, 3), 0), ((2,), None), None, ((1,), None)], (1, 4), {}, {"x1": (1, 0), "x3": (-1,)}, 0),
+        ("Pad", [((2, 3), 0), ((2,), None), None, ((1,), None)], (2, 3), {}, {"x1": (1, -1), "x3": (-2,)}, None),
+        ("Pad", [((2, 3), 0), ((4,), None)], (2, 3), {}, {}, None),
+        ("LayerNormalization", [((2, 3, 4), 0), *2 * [((1, 3, 4), None)]], (2, 3, 4), {}, {}, 0),
+        ("LayerNormalization", [((2, 3, 4), 0), *2 * [((2, 1, 4), None)]], (2, 3, 4), {}, {}, None),
+        ("RMSNormalization", [((3, 1, 4), 1), ((3, 1, 4), None)], (3, 1, 4), {}, {}, 1),
         ("Expand", [((4, 1), 1), ((3,), None)], (2, 4, 1), {}, {}, 2),
         ("Expand", [((1, 4), 0), ((2,), None)], (2, 4), {}, {}, None),
         ("DequantizeLinear", [((1, 4), 0), ((4,), None)], (1, 4), {}, {}, 0),
         ("DequantizeLinear", [((3, 4), 1), ((4,), None)], (3, 4), {"axis": -1}, {}, None),
         ("DequantizeLinear", [((3, 1), 1), ((1,), None)], (3, 1), {}, {}, 1),
+        ("DequantizeLinear", [((1, 8), 0), ((1, 2), None)], (1, 8), {"block_size": 4}, {}, None),
         ("LSTM", [((7, 1, 5), 1), *LSTM_WEIGHTS], (7, 1, 1, 2), {}, {}, 2),
         ("LSTM", [((7, 1, 5), 0), *LSTM_WEIGHTS], (7, 1, 1, 2), {}, {}, None),
         ("LSTM", [((7, 1, 5), 1), *LSTM_WEIGHTS], (7, 1, 1, 2), {"layout": 1}, {}, None),
@@ -280,10 +292,20 @@ def axes_made(
         ("Attention", [*3 * [((1, 4, 8), 0)], None, *2 * [((1, 2, 3, 4), 0)]], (1, 4, 8), {}, {}, 0),
         ("QLinearSoftmax", [((1, 9), 0), *4 * [((), None)]], (1, 9), {"axis": -1}, {}, 0),
         ("QLinearSoftmax", [((1, 9), 0), *4 * [((), None)]], (1, 9), {"axis": 0}, {}, None),
-        ("MultiHeadAttention", [*3 * [((1, 4, 8), 0)], ((24,), None)], (1, 4, 8), {}, {}, 0),
-        ("EmbedLayerNormalization", [((1, 4), 0), ((9, 8), None)], (1, 4, 8), {}, {}, 0),
+        # A frame's ends and starts of two sequences: those of two frames are not the ends of four, and then the starts.
+        (ORT_ATTENTION, [((2, 4, 8), 0), *ORT_WEIGHTS, ((4,), 0)], (2, 4, 8), {}, {}, None),
+        (ORT_ATTENTION, [((1, 4, 8), 0), *ORT_WEIGHTS, None, None, ((1, 2, 4, 4), None)], (1, 4, 8), {}, {}, 0),
+        (ORT_ATTENTION, [((2, 4, 8), 0), *ORT_WEIGHTS, None, None, ((2, 2, 4, 4), None)], (2, 4, 8), {}, {}, None),
+        ("Attention", [*3 * [((2, 4, 8), 0)], ((1, 1, 4, 4), 0)], (2, 4, 8), {}, {}, None),
+        (ORT_HEADS, [*3 * [((1, 4, 8), 0)], ((24,), None)], (1, 4, 8), {}, {}, 0),
+        (ORT_HEADS, [*3 * [((1, 4, 8), 0)], ((24,), 0)], (1, 4, 8), {}, {}, None),
+        (ORT_HEADS, [((1, 4, 8), 0), *2 * [((1, 5, 8), None)]], (1, 4, 8), {}, {}, None),
+        (ORT_HEADS, [*3 * [((1, 4, 8), 0)], None, ((1, 4), None)], (1, 4, 8), {}, {}, None),
+        (ORT_HEADS, [*3 * [((1, 4, 8), 0)], None, ((1, 4), 0)], (1, 4, 8), {}, {}, 0),
+        ("EmbedLayerNormalization", [((1, 4), 0), ((1, 4), None), ((9, 8), None)], (1, 4, 8), {}, {}, None),
+        ("EmbedLayerNormalization", [((1, 4), 0), None, ((9, 8), None)], (1, 4, 8), {}, {}, 0),
         ("EmbedLayerNormalization", [((1, 4), None), ((1, 4), 0)], (1, 4, 8), {}, {}, None),
-        ("EmbedLayerNormalization", [((4, 1), 1), ((9, 8), None)], (4, 1, 8), {}, {}, None),
+        ("EmbedLayerNormalization", [((4, 1), 1), None, ((9, 8), None)], (4, 1, 8), {}, {}, None),
     ],
 )  # fmt: skip
 def test_frames_may_come_along_any_axis(
@@ -397,8 +419,11 @@ def test_a_stage_is_kept_to_one_frame_by_any_of_its_layers() -> None:
 
 
 def test_freed_shapes_fit_any_number_of_frames() -> None:
-    """A shape of one that two Reshapes read, of which one is not of frames, stays for the other."""
-    nodes = [helper.make_node("Reshape", ["x", "s"], ["y"]), helper.make_node("Reshape", ["c", "s"], ["z"])]
+    """A shape of one that two Reshapes read, of which one is not of frames, stays for the other.
+
+    The new shape has the name of no tensor: a network with one of that name could not be run.
+    """
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["y"]), helper.make_node("Reshape", ["c", "s"], ["y:frames"])]
     graph = helper.make_graph(
         nodes,
         "two",
@@ -411,5 +436,5 @@ def test_freed_shapes_fit_any_number_of_frames() -> None:
     )
     assert integers_of(graph) == {"s": (1, 2, 3)}
     free_batch(graph, {0: 0}, {"y": (1, 2, 3)})
-    assert integers_of(graph) == {"s": (1, 2, 3), "y:frames": (-1, 2, 3)}
-    assert [list(node.input) for node in graph.node] == [["x", "y:frames"], ["c", "s"]]
+    assert integers_of(graph) == {"s": (1, 2, 3), "y:frames_1": (-1, 2, 3)}
+    assert [list(node.input) for node in graph.node] == [["x", "y:frames_1"], ["c", "s"]]

@@ -430,6 +430,18 @@ def attention() -> onnx.ModelProto:
     return net.model({"x": (FLOAT, ["batch", 5, 8])}, {"y": (FLOAT, ["batch", 5, 3])}, opset=23)
 
 
+def normalised_before_onnx_had_it() -> onnx.ModelProto:
+    """As ONNX Runtime's optimiser of transformers writes them: in ONNX's domain, in an opset that lacks them."""
+    net = Sketch()
+    scale, shift = net.weight("scale", 8), net.weight("shift", 8)
+    net.product("x", "first", 8, 8)
+    net.add("LayerNormalization", ["first", scale, shift], "centred", axis=-1, epsilon=1e-12)
+    net.product("centred", "second", 8, 8)
+    net.add("SimplifiedLayerNormalization", ["second", scale], "scaled", axis=-1)
+    net.product("scaled", "y", 8, 3)
+    return net.model({"x": (FLOAT, ["batch", 5, 8])}, {"y": (FLOAT, ["batch", 5, 3])}, opset=11)
+
+
 def gru_both_ways() -> onnx.ModelProto:
     net = Sketch()
     net.product("x", "embedded", 6, 4)
@@ -1030,7 +1042,7 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
             output_read_on, straight_through, one_result_twice, five_outputs, weights_as_inputs, all_activations,
             numbers_and_truths_cross, one_and_three_dimensions, resized_positions, outputs_that_shapes_tell,
             own_functions_of_another_opset, own_functions_with_defaults, channels_last, halves_alone, signed_integers,
-            attention, own_functions_that_pass_attributes_on, loop_that_may_not_run,
+            attention, own_functions_that_pass_attributes_on, loop_that_may_not_run, normalised_before_onnx_had_it,
         )
     }
 )  # fmt: skip

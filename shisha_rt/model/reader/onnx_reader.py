@@ -39,6 +39,8 @@ CLEAN_FILE: Final = "clean.onnx"
 _PROTOBUF_LIMIT_BYTES: Final = 1 << 31
 _OLDEST_OPSET: Final = 7  # the oldest that engines promise to run
 _DOMAINS: Final = ("", MICROSOFT)
+_IN_ANY_OPSET: Final = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
+"""Operators that ONNX Runtime has in ONNX's domain whatever the opset, as its tools for transformers write them."""
 _PROSE: Final = ("doc_string", "value")  # protobuf fields of free text; `value` is that of a metadata entry
 
 
@@ -131,9 +133,16 @@ def read_sized_names(path: Path) -> tuple[set[str], set[str]]:
 def _as_checked(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model for the ONNX checker: without large weights, and with a shape for every output.
 
-    The checker demands these shapes, which nothing else needs and some exporters leave out.
+    The checker demands these shapes, which nothing else needs and some exporters leave out. It leaves operators of
+    other domains than ONNX's alone, so those of `_IN_ANY_OPSET` are given one.
     """
     light = without_weights(model)
+    version = _opset(light)
+    for node in all_nodes(light.graph.node):
+        if not node.domain and not onnx.defs.has(node.op_type, version, ""):
+            node.domain = MICROSOFT
+    if all(opset.domain != MICROSOFT for opset in light.opset_import):
+        light.opset_import.add(domain=MICROSOFT, version=1)
     for graph in all_graphs(light.graph):
         for value in graph.output:
             if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
@@ -277,8 +286,12 @@ def _settle_header(model: onnx.ModelProto) -> None:
     model.opset_import.extend(opset for (domain, _), opset in versions.items() if domain in used)
 
 
+def _opset(model: onnx.ModelProto) -> int:
+    return int(next(opset.version for opset in model.opset_import if not opset.domain))
+
+
 def _check_operators(model: onnx.ModelProto) -> None:
-    version = next(opset.version for opset in model.opset_import if not opset.domain)
+    version = _opset(model)
     for node in all_nodes(model.graph.node):
         label = node.name or next((name for name in node.output if name), "")
         what = f"operator {node.op_type} ({label!r})"
@@ -286,7 +299,8 @@ def _check_operators(model: onnx.ModelProto) -> None:
             raise BadInput(
                 f"{what} is of domain {node.domain!r}; expected ai.onnx or com.microsoft", Error.MODEL_UNSUPPORTED
             )
-        if not node.domain and not onnx.defs.has(node.op_type, version, ""):
+        is_known = node.op_type in _IN_ANY_OPSET or onnx.defs.has(node.op_type, version, "")
+        if not node.domain and not is_known:
             raise BadInput(f"{what} is unknown; expected an operator of ONNX opset {version}", Error.MODEL_UNSUPPORTED)
         if node.op_type == "If" and not node.domain:
             for branch in subgraphs(node):

@@ -40,13 +40,16 @@ class ControlGroup:
         return self.folder / "cgroup.procs"
 
     @contextlib.contextmanager
-    def entered(self) -> Iterator[None]:
-        """Context in which this process is in the group; processes started meanwhile stay there."""
-        self.members.write_text(str(os.getpid()))
+    def entered(self, *others: int) -> Iterator[None]:
+        """Context in which this process is in the group, and `others`, by id; what they start meanwhile stays there."""
+        pids = os.getpid(), *others
         try:
+            for pid in pids:
+                self.members.write_text(str(pid))
             yield
         finally:
-            (self._parent / "cgroup.procs").write_text(str(os.getpid()))
+            for pid in pids:
+                (self._parent / "cgroup.procs").write_text(str(pid))
 
     def __enter__(self) -> Self:
         return self

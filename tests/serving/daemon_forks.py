@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -43,6 +44,11 @@ def fork_daemon(arguments: Sequence[str], stderr: int, environment: Mapping[str,
         for fd in (folder, nothing, theirs):
             os.close(fd)
     return Child(pid, (None, os.fdopen(ours, "rb"), None))
+
+
+def forking_pid() -> int:
+    """The process that daemons are forked from: started, if there is none yet."""
+    return _line({**os.environ, forked_daemon.MARK: uuid.uuid4().hex}).server
 
 
 def _line(environment: Mapping[str, str]) -> ForkLine:

@@ -35,7 +35,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_frames_flow_before_anything_is_measured(identity: Path, two_places: Path, tmp_path: Path) -> None:
     """Also when the process that measures is killed; and the next start has nothing to measure."""
     arguments = (identity, "--machine", two_places, *GUIDED, "--batch", 1)  # batches would be compared for long
-    with DaemonProcess(tmp_path, *arguments, is_program=True) as daemon:
+    with DaemonProcess(tmp_path, *arguments) as daemon:
         client = daemon.control
         with Load(daemon.endpoint, pause_s=PAUSE_S) as load:
             load.wait_for_answers(10)

@@ -11,6 +11,7 @@ from benchmarks.rigs.control_group import QuotaGroup
 from shisha_rt.client import FailedPrecondition
 from shisha_rt.machine.host.cores import usable_cores
 from tests.machine.host.control_group import quota_group
+from tests.serving.daemon_forks import forking_pid
 from tests.serving.daemon_process import DaemonProcess
 from tests.serving.load import PAUSE_S, Load, assert_kept
 from tests.serving.page import scrape, standing, value
@@ -30,8 +31,8 @@ def leased(daemon: DaemonProcess) -> set[int]:
 
 
 def within(group: QuotaGroup, folder: Path, model: Path) -> DaemonProcess:
-    with group.entered():
-        return DaemonProcess(folder, model, is_program=True)
+    with group.entered(forking_pid()):
+        return DaemonProcess(folder, model)
 
 
 def folder_in(folder: Path, name: str) -> Path:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,14 @@ from shisha_rt.model.graph import Tensor
 from shisha_rt.protocol.header import InferParameters, TensorHeader, decode_head, encode_infer, encode_operation
 from tests.commands import command_of
 from tests.http.http_caller import HttpCaller
-from tests.serving.daemon_process import PATIENCE_MS, DaemonProcess, complaints_of, leftovers, serve_command
+from tests.serving.daemon_process import (
+    PATIENCE_MS,
+    DaemonEnded,
+    DaemonProcess,
+    complaints_of,
+    leftovers,
+    serve_command,
+)
 from tests.serving.identity_model import CHANNELS, NAME, SHAPE, frame_of, write_identity_model
 from tests.serving.load import PAUSE_S, Load
 from tests.waiting import PATIENCE_S, until
@@ -38,7 +46,7 @@ def test_everything_admitted_is_answered(identity: Path, tmp_path: Path, two_pla
     """
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
     socket.linger = 0
-    with DaemonProcess(tmp_path, identity, "--machine", two_places, is_program=True) as daemon, socket:
+    with DaemonProcess(tmp_path, identity, "--machine", two_places) as daemon, socket:
         socket.connect(daemon.endpoint)
         workers = daemon.wait_for_workers().values()
         daemon.control.metadata()
@@ -178,10 +186,10 @@ def test_no_second_daemon_takes_an_address_before_the_first_is_killed(
     with DaemonProcess(tmp_path, identity, "--machine", two_places, endpoint=endpoint, is_program=True) as first:
         with Load(first.endpoint, pause_s=PAUSE_S) as load:
             load.wait_for_answers(20)
-            _assert_refused(identity, two_places, first.endpoint, first.runtime)
+            _assert_refused(tmp_path, identity, two_places, endpoint=first.endpoint)
             if transport == "tcp":
                 address = first.metrics.removeprefix("http://").removesuffix("/metrics")
-                _assert_refused(identity, two_places, "tcp://127.0.0.1:0", first.runtime, "--metrics", address)
+                _assert_refused(tmp_path, identity, two_places, "--metrics", address)
             load.wait_for_answers(20)
         assert load.faults == []
         assert load.results == load.sent
@@ -203,17 +211,11 @@ def test_no_second_daemon_takes_an_address_before_the_first_is_killed(
         assert leftovers(first.runtime) == []
 
 
-def _assert_refused(model: Path, machine: Path, endpoint: str, runtime: Path, *more: str) -> None:
-    ran = subprocess.run(
-        [*serve_command(model, "--machine", machine, endpoint=endpoint), *more],
-        env={**os.environ, "XDG_RUNTIME_DIR": str(runtime)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert (ran.returncode, ran.stdout) == (2, "")
-    (said,) = complaints_of(ran.stderr)
+def _assert_refused(folder: Path, model: Path, machine: Path, *more: str, endpoint: str = "tcp://127.0.0.1:0") -> None:
+    with pytest.raises(DaemonEnded) as ended:
+        DaemonProcess(folder, model, "--machine", machine, *more, endpoint=endpoint)
+    assert ended.value.status == 2
+    (said,) = complaints_of(ended.value.stderr)
     assert said.startswith("shisha-rt: ")
     assert "expected" in said
 
@@ -227,10 +229,25 @@ def commands_below(process: psutil.Process) -> list[list[str]]:
     return [command_of(child) for child in process.children(recursive=True)]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
-@pytest.mark.parametrize("moment", ["reading", "compiling", "measuring"])
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        ("reading", signal.SIGTERM),
+        ("compiling", signal.SIGHUP),
+        ("measuring", signal.SIGTERM),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (
+                ("reading", signal.SIGHUP),
+                ("compiling", signal.SIGTERM),
+                ("measuring", signal.SIGHUP),
+                *product(("reading", "compiling", "measuring"), (signal.SIGINT,)),
+            )
+        ),
+    ],
+)
 def test_a_signal_before_anything_runs_is_an_orderly_end_too(
-    hears: None, identity: Path, four_places: Path, tmp_path: Path, number: int, moment: str
+    hears: None, identity: Path, four_places: Path, tmp_path: Path, moment: str, number: int
 ) -> None:
     """It ended with -15 or -1, and jobs went on without it, or left unfinished files."""
     cache = tmp_path / "cache"

@@ -161,7 +161,7 @@ def test_more_than_the_line_takes_waits_for_a_stopped_daemon(tmp_path: Path) -> 
             answers = await asyncio.gather(*asked)
             assert all(np.array_equal(answer.output, frame_of(k, shape)) for k, answer in enumerate(answers))
 
-    with DaemonProcess(tmp_path, model, "--machine", machine_file(tmp_path, ["a", "b"]), is_program=True) as daemon:
+    with DaemonProcess(tmp_path, model, "--machine", machine_file(tmp_path, ["a", "b"])) as daemon:
         asyncio.run(main(daemon))
         with Client(daemon.endpoint, timeout_s=PATIENCE_S) as client, client.stream(in_flight=size) as stream:
             client.infer(frame_of(0, shape))
@@ -177,7 +177,7 @@ def test_with_its_line_a_client_loses_its_daemon_and_finds_the_next(tmp_path: Pa
     model, machine = write_identity_model(tmp_path), machine_file(tmp_path, ["a", "b"])
     with Client(endpoint, timeout_s=PATIENCE_S) as client:
         for number in range(2):
-            with DaemonProcess(tmp_path, model, "--machine", machine, endpoint=endpoint, is_program=True) as daemon:
+            with DaemonProcess(tmp_path, model, "--machine", machine, endpoint=endpoint) as daemon:
                 assert isinstance(client.infer(frame_of(number)), Answer)
                 daemon.popen.kill()
                 daemon.popen.wait()

@@ -35,7 +35,7 @@ FOR_DAEMONS: Final = (
     "shisha_rt.repository.hosted",
     "stages.worker",
     "shisha_rt.machine.config.machine_file",
-    "typer._adapters",
+    "pydantic.type_adapter",  # typer imports it with the first value of an option
 )
 
 _ENVIRONMENT_FIELD: Final = 47

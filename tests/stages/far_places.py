@@ -164,5 +164,6 @@ def put_noise(arena: Arena, compiled: Compiled, slot: int, seed: int) -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    """But for its fork server."""
-    return [child.pid for child in psutil.Process(pid).children() if SERVER not in command_of(child)]
+    """Those that live, but for its fork server."""
+    living = {child.pid: command_of(child) for child in psutil.Process(pid).children()}
+    return [child for child, command in living.items() if command and SERVER not in command]

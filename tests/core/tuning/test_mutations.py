@@ -142,15 +142,11 @@ class MeasuresAnyFrame(Tuning):
             measuring._serving = serving
 
 
-class _Idle:
-    searching = False
-
-
 class PlacesAnewWhileTheTunerSearches(Placing):
     """A new placement would spoil its measurements."""
 
     def handle(self, event: ev.Heard, now_s: float) -> list[Decided]:
-        self._tuner = _Idle()
+        self._is_tuned = lambda: False
         return super().handle(event, now_s)
 
 

@@ -23,9 +23,8 @@ check: .venv/.ready
 	$(BIN)/codespell
 	$(BIN)/mypy
 
-# Neighbours in a file share daemons, so files are dealt whole, the longest first: tests/dealing.py. Three processes keep
-# two cores busy, as tests often wait.
-SIDE_BY_SIDE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# Neighbours in a file share daemons, so files are dealt whole, the longest first: tests/dealing.py.
+SIDE_BY_SIDE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: .venv/.ready
 	@$(MAKE) --no-print-directory --jobs=2 check bytecode

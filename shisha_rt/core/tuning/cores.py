@@ -37,7 +37,6 @@ class Cores:
             if core is not None:
                 for kind in core.hears:
                     self._heard_by.setdefault(kind, []).append(core.handle)
-        self._measuring = tuning.measuring
         self._handle_frames: Callable[[Any, float], list[Any]] = lifecycle.handle
 
     def handle(self, event: CoreEvent, now_s: float, cause: str = "") -> list[Outward]:

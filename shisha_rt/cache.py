@@ -15,6 +15,7 @@ import hashlib
 import logging
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -103,15 +104,19 @@ def _locked(target: Path) -> Iterator[None]:
     file = target.parent / f".{target.name}.lock"
     while True:
         has_folder = target.parent.exists()
-        target.parent.mkdir(parents=True, exist_ok=True)
         try:
+            target.parent.mkdir(parents=True, exist_ok=True)
             lock = file.open("wb")
         except FileNotFoundError:  # another process has failed, and has just removed the folder
+            continue
+        except FileExistsError as error:  # likewise, while mkdir looked whether it is a folder
+            if _is_no_folder(error.filename):
+                raise
             continue
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             # A lock file that is removed protects nothing: a third process may hold a new one by now.
-            if not (file.exists() and os.path.samestat(file.stat(), os.fstat(lock.fileno()))):
+            if not _is_at(file, lock.fileno()):
                 continue
             try:
                 yield
@@ -122,6 +127,22 @@ def _locked(target: Path) -> Iterator[None]:
                         target.parent.rmdir()
                 raise
             return
+
+
+def _is_no_folder(path: str) -> bool:
+    """Whether something other than a folder, such as a link to nothing, is there."""
+    try:
+        return not stat.S_ISDIR(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _is_at(file: Path, fd: int) -> bool:
+    """Whether the path still names the open file."""
+    try:
+        return os.path.samestat(file.stat(), os.fstat(fd))
+    except FileNotFoundError:
+        return False
 
 
 def _build_and_rename(target: Path, build: Callable[[Path], None]) -> None:

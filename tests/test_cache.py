@@ -231,3 +231,19 @@ def test_who_waits_for_one_that_fails_is_the_next_to_build_and_nobody_else_meanw
         outcomes = list(pool.map(attempt, range(30)))
     assert len(built) == 20
     assert outcomes.count(False) == 19
+
+
+def test_many_that_fail_at_once_pass_on_their_own_failures_alone(tmp_path: Path) -> None:
+    """Each takes away the lock and its folder while others look for them."""
+
+    def fail(_: Path) -> None:
+        raise Failure("the engine fails")
+
+    def message_of(_: int) -> str:
+        with pytest.raises(Failure) as failure:
+            publish(tmp_path / "deep" / "thing", fail)
+        return str(failure.value)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(message_of, range(300))) == {"the engine fails"}
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))

@@ -144,10 +144,10 @@ def _told_of(web: Web) -> dict[str, list[str]]:
     return {name: at for name, at in (("http", web.urls), ("grpc", web.grpc)) if at}
 
 
-def _what_next(endpoint: str, urls: Sequence[str]) -> str:
-    """Text for a user at a terminal: what can be done with a daemon that is ready."""
+def _what_next(endpoint: str, urls: Sequence[str], model: str | None = None) -> str:
+    """Text for a user at a terminal: what can be done with a daemon that is ready. `model`: one of several."""
     page = ", ".join(f"{url}/" for url in urls) or "none; --http 8000 has one at http://127.0.0.1:8000/"
-    return f"ready\n  page  {page}\n  send  {submit_command(endpoint)}\n  stop  Ctrl-C"
+    return f"ready\n  page  {page}\n  send  {submit_command(endpoint, model)}\n  stop  Ctrl-C"
 
 
 class _StartProgress:
@@ -211,8 +211,9 @@ def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tup
     def announce() -> None:
         line = {"ready": True, "endpoint": host.front.endpoint, "metrics": host.web.metrics_page}
         write_line(sys.stdout, json.dumps(line | _told_of(host.web) | {"models": [*host.fleet.models]}))
+        tell_terminal(_what_next(host.front.endpoint, host.web.urls, next(iter(host.fleet.models))))
 
-    host.run(announce)
+    host.run(announce, _StartProgress(manager).say)
 
 
 def settings_of(options: Mapping[str, Any]) -> Settings:

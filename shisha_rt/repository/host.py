@@ -44,7 +44,7 @@ from shisha_rt.repository.entries import ModelEntry
 from shisha_rt.repository.fleet import ENDS_WITHIN_S, Fleet, ServedModel
 from shisha_rt.repository.front import LIMITS, Front
 from shisha_rt.repository.hosted import StartOptions
-from shisha_rt.repository.model_daemon import LONGEST_SOCKET, DaemonEnded, DaemonReady, Home, ModelDaemon
+from shisha_rt.repository.model_daemon import LONGEST_SOCKET, DaemonEnded, DaemonReady, DaemonStarts, Home, ModelDaemon
 from shisha_rt.repository.versions import Versions, load_failed
 
 log = logging.getLogger(__name__)
@@ -107,8 +107,10 @@ class ModelHost:
 
     # --- serving ----------------------------------------------------------------------------------------------
 
-    def run(self, on_ready: Callable[[], None]) -> None:
-        """Serve. `on_ready` is called once the models that can be served are. Raises `Failure` if none can."""
+    def run(self, on_ready: Callable[[], None], tell: Callable[[str], None]) -> None:
+        """Serve. `tell` is called with the steps of models' starts, and `on_ready` once the models that can be served
+        are. Raises `Failure` if none can.
+        """
         with self._closing, self._signals.heard(self._poller, read_again=self._access.path is not None):
             self.front.listen(self._poller, self.front.receive)
             try:
@@ -116,12 +118,12 @@ class ModelHost:
                 # Only now, as it has to know which leases are those of this host process's own daemons.
                 self.fleet.look_at_host(time.monotonic(), self._processes)
                 self._share.say()
-                self._serve(on_ready)
+                self._serve(on_ready, tell)
             finally:
                 self._end_daemons()
                 self.web.finish(self._refuse_what_comes)
 
-    def _serve(self, on_ready: Callable[[], None]) -> None:
+    def _serve(self, on_ready: Callable[[], None], tell: Callable[[str], None]) -> None:
         ready, look_at_s, wait_s = False, 0.0, 0.0
         while not self._is_over(time.monotonic()):
             now_s = time.monotonic()
@@ -130,7 +132,10 @@ class ModelHost:
                 self._look(now_s)
             else:
                 for event in self._poller.poll(wait_s):
-                    self._hear(event, time.monotonic())
+                    if not isinstance(event, DaemonStarts):
+                        self._hear(event, time.monotonic())
+                    elif not ready:
+                        tell(f"{event.daemon.entry.name}: {event.step}")
             begun = all(served.serving is not None or served.is_unloaded for served in self.fleet.models.values())
             if begun and self.web.listens and not ready:
                 if not any(served.serving for served in self.fleet.models.values()):

@@ -1,18 +1,19 @@
 """`python -m shisha_rt.repository.hosted`: the daemon of one model, started by a host process, which writes a
 `HostedModel` to its standard input.
 
-It prints one JSON line: that it serves, with its metrics page, or why it cannot. Until it serves it ends with the host
-process. From then on it outlives the host process: a later one finds its record, and takes it over or ends it.
+It prints a JSON line for each step of its start, and a last one: that it serves, with its metrics page, or why it
+cannot. Until it serves it ends with the host process. From then on it outlives the host process: a later one finds its
+record, and takes it over or ends it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -80,9 +81,14 @@ def main() -> int:
     try:
         _serve(hosted)
     except (BadInput, Failure) as error:
-        print(json.dumps({"ready": False, "reason": " ".join(str(error).split())}), flush=True)
+        _say({"ready": False, "reason": " ".join(str(error).split())})
         return 1
     return 0
+
+
+def _say(fields: Mapping[str, object]) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the host process has just died; the next one finds the record
+        print(json.dumps(fields), flush=True)
 
 
 def _serve(hosted: HostedModel) -> None:
@@ -91,7 +97,7 @@ def _serve(hosted: HostedModel) -> None:
         leaving.callback(share.close)
         expect_daemon()
         manager = ServiceManager({})
-        daemon = start_daemon(hosted.asked, share, manager, logging.info)
+        daemon = start_daemon(hosted.asked, share, manager, lambda step: _say({"step": step}))
         leaving.pop_all()  # the daemon owns the share now
 
         def announce() -> None:
@@ -100,8 +106,9 @@ def _serve(hosted: HostedModel) -> None:
             )
             outlive_parent()
             keep_folder(hosted.record.parent)  # as long as this process lives
-            with contextlib.suppress(BrokenPipeError):  # the host process has just died; the next finds the record
-                print(json.dumps({"ready": True, "metrics": daemon.web.metrics_page}), flush=True)
+            _say(
+                {"ready": True, "metrics": daemon.web.metrics_page}
+            )  # without a host process the next finds the record
 
         daemon.run(announce)
 

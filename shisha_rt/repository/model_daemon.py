@@ -112,6 +112,14 @@ def refusal(fields: Fields) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
+class DaemonStarts:
+    """`step`: what the daemon does now, until it is ready."""
+
+    daemon: ModelDaemon
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonReady:
     daemon: ModelDaemon
 
@@ -183,7 +191,7 @@ class ModelDaemon:
         assert child.stdin is not None
         with contextlib.suppress(BrokenPipeError), child.stdin as end:
             end.write(HOSTED_MODEL.encode(asked))
-        for pipe, read in ((child.stdout, self._read_line), (child.stderr, self._read_log)):
+        for pipe, read in ((child.stdout, self._read_lines), (child.stderr, self._read_log)):
             assert pipe is not None
             os.set_blocking(pipe.fileno(), False)
             self._poller.watch(pipe.fileno(), partial(read, pipe))
@@ -224,21 +232,22 @@ class ModelDaemon:
             log.warning("%s: the record of its daemon cannot be written: %s", self.entry.name, error)
         self.ask("send_away", lambda _: None)
 
-    def _read_line(self, pipe: IO[bytes]) -> Iterator[DaemonReady]:
+    def _read_lines(self, pipe: IO[bytes]) -> Iterator[DaemonStarts | DaemonReady]:
         data = pipe.read()
         if not data:
             self._poller.unwatch(pipe.fileno())
             return
-        self._said += data
-        if not self._said.endswith(b"\n"):
-            return
-        said = msgspec.json.decode(self._said)
-        if said["ready"]:
-            self.metrics = said["metrics"]
-            self._serve()
-            yield DaemonReady(self)
-        else:
-            self._reason = said["reason"]
+        *lines, self._said = (self._said + data).split(b"\n")
+        for line in lines:
+            said = msgspec.json.decode(line)
+            if "step" in said:
+                yield DaemonStarts(self, said["step"])
+            elif said["ready"]:
+                self.metrics = said["metrics"]
+                self._serve()
+                yield DaemonReady(self)
+            else:
+                self._reason = said["reason"]
 
     def _read_log(self, pipe: IO[bytes]) -> Iterator[object]:
         data = pipe.read()

@@ -12,6 +12,7 @@ import pytest
 
 from shisha_rt.daemon.service_manager import ServiceManager
 from tests.serving.daemon_process import DaemonProcess, machine_file
+from tests.serving.host_process import HostProcess
 from tests.serving.identity_model import write_identity_model
 from tests.waiting import PATIENCE_S
 
@@ -79,6 +80,16 @@ def test_a_daemon_says_how_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert not any(b"NOTIFY_SOCKET" in environment or b"WATCHDOG" in environment for environment in environments)
         daemon.terminate()
         assert systemd.heard_until("STOPPING")[-1] == {"STOPPING": "1"}
+
+
+def test_a_host_process_says_how_its_models_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, systemd: Systemd
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", systemd.address)
+    (tmp_path / "models").mkdir()
+    write_identity_model(tmp_path / "models")
+    with HostProcess(tmp_path, tmp_path / "models", "--machine", machine_file(tmp_path, ["fast0"])):
+        assert {"STATUS": "identity: reading identity.onnx"} in systemd.heard_until("READY")
 
 
 def test_a_loop_that_looks_no_more_says_no_more(systemd: Systemd) -> None:

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -87,6 +88,23 @@ def cluster_process(daemon: DaemonProcess) -> psutil.Process:
     return process
 
 
+def _killed(kind: str, relay: int, cluster: Raylets, rng: random.Random) -> bool:
+    """Kill a process of this kind; False if the one that is chosen was ending, as another of its family had died."""
+    try:
+        if kind == "relay":
+            victims = [relay]
+        elif kind == "actor":
+            victims = [process.pid for process in actors(cluster)]
+        else:
+            ends = [process.pid for process in far_ends(cluster)]
+            victims = ends if kind == "far end" else [child for end in ends for child in children_of(end)]
+        if victims:
+            os.kill(rng.choice(victims), signal.SIGKILL)
+    except (ProcessLookupError, psutil.NoSuchProcess):
+        return False
+    return bool(victims)
+
+
 class TestServing:
     def test_status_says_where_places_are(self, daemon: DaemonProcess, one_node: Raylets) -> None:
         places = {place["name"]: place for place in daemon.control.status()["places"]}
@@ -114,14 +132,7 @@ class TestServing:
             for kill in ("worker", "far end", "actor", "relay"):
                 pids = daemon.wait_for_workers()
                 first.wait_for_answers(20)
-                if kill == "relay":
-                    victim = pids["far1"]
-                elif kill == "actor":
-                    victim = rng.choice(actors(one_node)).pid
-                else:
-                    far_end = rng.choice(far_ends(one_node))
-                    victim = far_end.pid if kill == "far end" else children_of(far_end.pid)[0]
-                os.kill(victim, signal.SIGKILL)
+                until(partial(_killed, kill, pids["far1"], one_node, rng), f"a {kill} that runs")
                 until(lambda pids=pids: daemon.worker_pids() != pids, "a relay's end")  # type: ignore[misc]
                 for load, sent in ((first, first.sent), (second, second.sent)):
                     load.wait_until_answered(sent)

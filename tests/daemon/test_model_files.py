@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import threading
 from collections.abc import Iterator
@@ -51,18 +50,11 @@ def test_a_start_without_its_files_is_refused_until_they_are_back(
     def full(*_: object) -> None:
         raise Failure("the disk is full")
 
-    def refused() -> bool:
-        try:
-            files.need()
-        except FileNotFoundError:
-            return True
-        return False
-
     with monkeypatch.context() as patched:
         patched.setattr("shisha_rt.daemon.model_files.publish", full)
         shutil.rmtree(folder)
-        until(refused, "it is known")
-    until(lambda: not refused(), "they are back")
+        until(lambda: is_missed(files), "it is known")
+    until(lambda: not is_missed(files), "they are back")
     assert (folder / "weights").read_bytes() == b"1"
 
 
@@ -86,8 +78,9 @@ def test_what_cannot_be_put_back_is_logged_once_for_each_folder_and_again_if_it_
             tries.clear()
             for folder in folders:
                 shutil.rmtree(folder)
-            until(lambda: tries.count(folders[1]) > 2, "the third try of both", meanwhile=lambda: look(files))
-        until(lambda: all((folder / "weights").exists() for folder in folders), "their return")
+            until(lambda: tries.count(folders[1]) > 2, "the third try of both", meanwhile=lambda: is_missed(files))
+        until(lambda: not is_missed(files), "their return")
+        assert all((folder / "weights").exists() for folder in folders)
 
     files = ModelFiles(folders)
     for count in 1, 2:
@@ -97,7 +90,10 @@ def test_what_cannot_be_put_back_is_logged_once_for_each_folder_and_again_if_it_
     files.close()
 
 
-def look(files: ModelFiles) -> None:
-    """Have the thread look at once."""
-    with contextlib.suppress(FileNotFoundError):
+def is_missed(files: ModelFiles) -> bool:
+    """Whether a file was missing at the last look. The next look takes place at once."""
+    try:
         files.need()
+    except FileNotFoundError:
+        return True
+    return False

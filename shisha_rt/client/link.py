@@ -308,10 +308,14 @@ class Link:
         self._ask_line_s = time.monotonic() + AGAIN_S
 
     def _set_polled(self) -> None:
-        """What `wait` polls, by whether there is something to send; a line comes last."""
+        """What `wait` polls, by whether there is something to send; a line comes last.
+
+        Beside a line the sockets' descriptors are: to poll a socket itself takes it seven system calls.
+        """
         polled: list[zmq.Socket[bytes] | int] = [self.watch, self.socket]
         if self._line is not None:
-            polled.append(self._line.fileno())
+            polled = [int(self.watch.fileno()), int(self.socket.fileno()), self._line.fileno()]
+        self._is_drained = False
         self._readable = [(each, _POLLIN) for each in polled]
         self._writable = [*self._readable[:-1], (polled[-1], _POLLIN | _POLLOUT)]
 
@@ -395,6 +399,8 @@ class Link:
         if self.closed:
             self._check_process()
             return self.drain()
+        if self._line is not None and not self._is_drained and (settled := self.drain()):
+            return settled
         watched = self._writable if to_send and self.connected and not self._lacks else self._readable
         events = zmq.zmq_poll(watched, math.ceil(min(timeout_s, self.again_in_s, _LONGEST_WAIT_S) * 1e3))
         self._looked_s = time.monotonic()
@@ -402,22 +408,26 @@ class Link:
             return None if self._looked_s < self._again_s else self.drain()
         which: Any
         which, event = events[0]
-        if which is self.watch:
-            return self.drain()
         if which is self.socket:
             return self._read() if event & _POLLIN else []
-        return (self._read_line() if event & ~_POLLOUT else None) or []
+        if self._line is not None and which == self._line.fileno():
+            return (self._read_line() if event & ~_POLLOUT else None) or []
+        return self.drain()
 
     def look(self) -> list[RequestOutcome]:
         """`drain`, to notice a lost connection, if not done just now. Raises FailedPrecondition in a forked child."""
         self._check_process()
-        return [] if time.monotonic() < self._looked_s + _LOOKED_S else self.drain()
+        if time.monotonic() < self._looked_s + _LOOKED_S:
+            return []
+        is_quiet = self._line is not None and self._is_drained and not zmq.zmq_poll(self._readable, 0)
+        return [] if is_quiet else self.drain()
 
     def drain(self) -> list[RequestOutcome]:
         """Read all messages and connection events; return the outcomes that they settle. Replace the socket if due."""
         if self.closed:
             # Not in a forked child: it would end the parent's memory.
             return self.conversation.lose("the client was closed") if os.getpid() == self._process else []
+        self._is_drained = False
         settled = self._read_all()
         self._looked_s = time.monotonic()
         while can_be_read(self.watch):
@@ -432,6 +442,7 @@ class Link:
             if event in _NOT_THERE and not self._barred.is_over:
                 is_first = was_connected or self.at is not self.endpoint
                 self._again_s = min(self._again_s, self._looked_s + (0.0 if is_first else _RECONNECT_S))
+        self._is_drained = True
         if self._looked_s >= self._again_s:
             self._turn_to(self.endpoint)
         return settled

@@ -57,6 +57,7 @@ class Line:
     model: str
     endpoint: str
     socket: zmq.Socket[bytes]
+    fd: int
     used_s: float
     in_flight: dict[str, list[bytes]] = field(default_factory=dict)
     held: deque[Sequence[memoryview]] = field(default_factory=deque)
@@ -131,7 +132,7 @@ class Front(PublicSocket):
             line.after.append((message, route))
 
     def _send(self, line: Line, route: RequestRoute, message: Message) -> None:
-        if line.held or not _sent(line, message.payload):
+        if line.held or not self._sent(line, message.payload):
             self._hold(line, sum(map(len, message.payload)))
             line.held.append(message.payload)
             self._holding.add(line)
@@ -153,7 +154,7 @@ class Front(PublicSocket):
         socket.setsockopt(zmq.SNDHWM, queued_messages(self.limits.max_message_bytes))
         socket.setsockopt(zmq.RCVHWM, queued_messages(self.limits.max_message_bytes))
         socket.connect(endpoint)
-        line = self._lines[client, model] = Line(client, model, endpoint, socket, now_s)
+        line = self._lines[client, model] = Line(client, model, endpoint, socket, int(socket.fileno()), now_s)
         self._poller.watch_socket(socket, lambda: self._pass_answers(line))
         return line
 
@@ -194,8 +195,17 @@ class Front(PublicSocket):
                 self._push(line)
         return super().tend(now_s)
 
+    def _sent(self, line: Line, payload: Sequence[memoryview]) -> bool:
+        """Send a message to the daemon; False if its socket accepts none now."""
+        self._poller.stir(line.fd)
+        try:
+            send_parts(line.socket, payload, copy=False)
+        except zmq.Again:
+            return False
+        return True
+
     def _push(self, line: Line) -> None:
-        while line.held and _sent(line, line.held[0]):
+        while line.held and self._sent(line, line.held[0]):
             line.held_bytes -= sum(map(len, line.held.popleft()))
         if not line.held:
             self._holding.discard(line)
@@ -233,7 +243,7 @@ class Front(PublicSocket):
     def _end(self, line: Line) -> None:
         del self._lines[line.client, line.model]
         self._holding.discard(line)
-        self._poller.unwatch(int(line.socket.fileno()))
+        self._poller.unwatch(line.fd)
         line.socket.close()
 
     def awaiting(self) -> set[Hashable]:
@@ -251,11 +261,3 @@ def _is_for(line: Line, message: Message, route: RequestRoute) -> bool:
         return False
     arguments = read_operation(message.payload).arguments
     return isinstance(arguments, Cancel) and arguments.target in line.in_flight
-
-
-def _sent(line: Line, payload: Sequence[memoryview]) -> bool:
-    try:
-        send_parts(line.socket, payload, copy=False)
-    except zmq.Again:
-        return False
-    return True

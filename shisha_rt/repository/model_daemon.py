@@ -69,6 +69,7 @@ class AskingLine:
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.connect(endpoint)
         poller.watch_socket(self._socket, self._receive)
+        self._fd = int(self._socket.fileno())
 
     @property
     def waits(self) -> bool:
@@ -78,6 +79,7 @@ class AskingLine:
         """Send an operation. `then` is called once, with the answer's fields."""
         request_id = str(next(self._numbers))
         self._waiting[request_id] = then
+        self._poller.stir(self._fd)
         try:
             send_parts(self._socket, [encode_operation(op, request_id, arguments)], copy=True)
         except zmq.Again:
@@ -98,7 +100,7 @@ class AskingLine:
             yield from ()
 
     def close(self) -> None:
-        self._poller.unwatch(int(self._socket.fileno()))
+        self._poller.unwatch(self._fd)
         self._socket.close()
         waiting, self._waiting = self._waiting, {}
         for then in waiting.values():

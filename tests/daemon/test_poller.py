@@ -6,7 +6,7 @@ import functools
 import os
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 import zmq
@@ -99,3 +99,51 @@ def test_a_socket_that_gives_way_to_another_in_a_turn_is_not_asked() -> None:
         assert list(poller.poll(0.0)) == ["replaced"]
         for socket in (pulling, *others):
             socket.close()
+
+
+@contextmanager
+def pairs(count: int) -> Iterator[list[tuple[zmq.Socket[bytes], zmq.Socket[bytes]]]]:
+    """Sockets, each with the one that sends to it."""
+    with zmq.Context() as context, ExitStack() as closing_all:
+        made = []
+        for number in range(count):
+            pushing, pulling = (closing_all.enter_context(context.socket(zmq.PAIR)) for _ in range(2))
+            pulling.bind(f"inproc://{number}")
+            pushing.connect(f"inproc://{number}")
+            made.append((pushing, pulling))
+        yield made
+
+
+def test_a_socket_is_asked_again_once_it_has_sent() -> None:
+    with pairs(1) as [(pushing, pulling)], closing(Poller()) as poller:
+        poller.watch_socket(pulling, lambda: [pulling.recv()])
+        assert list(poller.poll(0.0)) == []
+        pushing.send(b"one")
+        assert pulling.poll(10_000)  # as sending does, this uses up what the descriptor says
+        assert list(poller.poll(0.0)) == []
+        poller.stir(int(pulling.fileno()))
+        assert list(poller.poll(0.0)) == [b"one"]
+        assert list(poller.poll(0.0)) == []
+        pushing.send(b"another")
+        assert list(poller.poll(10.0)) == [b"another"]
+
+
+def test_a_busy_socket_keeps_no_other_from_being_read() -> None:
+    with pairs(2) as [(busy, first), (quiet, second)], closing(Poller()) as poller:
+        for socket in (first, second):
+            poller.watch_socket(socket, lambda socket=socket: [socket.recv()])  # type: ignore[misc]
+        assert list(poller.poll(0.0)) == []
+        for _ in range(10):
+            busy.send(b"busy")
+        quiet.send(b"quiet")
+        assert b"quiet" in [event for _ in range(3) for event in poller.poll(10.0)]
+
+
+def test_a_socket_that_sent_and_is_watched_no_more_is_not_asked() -> None:
+    with pairs(1) as [(pushing, pulling)], closing(Poller()) as poller:
+        poller.watch_socket(pulling, lambda: [pulling.recv()])
+        number = int(pulling.fileno())
+        pushing.send(b"one")
+        poller.unwatch(number)
+        poller.stir(number)
+        assert list(poller.poll(0.0)) == []

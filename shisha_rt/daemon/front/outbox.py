@@ -50,6 +50,7 @@ class Outbox:
 
     `limit_bytes`: how much may wait for a client if nothing waits for others; for all together, twice as much.
     `is_open`: whether a client that is a `Connection` is still there. `waiting`: answers by client, none of them empty.
+    `stir`: called when the socket is used, as by `Poller.stir`.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Outbox:
         self._tried_s = self._again_s = -math.inf  # the last try, and the earliest time for the next
         self._unasked_s = LEAST_AGAIN_S  # interval between tries without a change
         self._changed = False  # since the last try
+        self.stir: Callable[[], None] = lambda: None
 
     def is_full(self, client: Hashable) -> bool:
         """Whether the client has left so much unread that not even a short answer could wait for it."""
@@ -125,6 +127,7 @@ class Outbox:
         try:
             if isinstance(client, Channel):
                 return client.try_send(pack(parts))
+            self.stir()
             if isinstance(client, Connection):
                 self._send_to(client, parts)
             else:

@@ -94,6 +94,7 @@ class PublicSocket:
         Handshakes of clients that present a key come in on a socket of their own.
         """
         poller.watch_socket(self.socket, read)
+        self.outbox.stir = partial(poller.stir, int(self.socket.fileno()))
         if self.security is not None and self._handshakes is not None:
             poller.watch_socket(self._handshakes, partial(self.security.receive, self.connections.new_user_id))
         poller.watch(self.connections.fileno(), self.connections.stirred)

@@ -1,7 +1,8 @@
 """The poller of the daemon's loop: descriptors, each with a function that reads from it.
 
-A ZeroMQ socket's descriptor is edge-triggered: it says that something changed, not that something can be read. So
-sockets are asked directly before each wait, and again when their descriptors end the wait.
+A ZeroMQ socket's descriptor is edge-triggered: it says that something changed, not that something can be read, and
+whatever is done with the socket uses that up. So a socket is asked when its descriptor ends a wait, and before the next
+wait if anything has been read from it or sent by it (`stir`). Asking takes two system calls.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ SHARE_S: Final = 0.00025
 """Time in a turn of the loop for each socket, and for all other descriptors together: turns are short (R10)."""
 _AT_ONCE: Final = 64
 """Most descriptors that one wait reports."""
+_GONE: Final[tuple[None, Read]] = (None, tuple)
+"""In place of a socket that is not watched any more, and of the function that reads from it."""
 
 
 class Poller:
@@ -33,6 +36,7 @@ class Poller:
         self._epoll = select.epoll()
         self._readers: dict[int, Read] = {}
         self._sockets: dict[int, tuple[zmq.Socket[bytes], Read]] = {}
+        self._stirred: set[int] = set()  # sockets to be asked before the next wait
         self._ready: deque[int] = deque()  # descriptors that waits reported, and that have not been read yet
 
     def watch(self, fd: int, read: Read) -> None:
@@ -43,6 +47,7 @@ class Poller:
         """Stop watching a descriptor or socket, if it is watched. Must be called before that is closed."""
         if self._readers.pop(fd, None) is None and self._sockets.pop(fd, None) is None:
             return
+        self._stirred.discard(fd)
         self._epoll.unregister(fd)
         if fd in self._ready:  # its number may soon be reused
             self._ready.remove(fd)
@@ -51,6 +56,11 @@ class Poller:
         fd = int(socket.fileno())
         self._sockets[fd] = socket, read
         self._epoll.register(fd, select.EPOLLIN)
+        self.stir(fd)
+
+    def stir(self, fd: int) -> None:
+        """To be called when a watched socket sends: its descriptor may not say any more that something has come."""
+        self._stirred.add(fd)
 
     def poll(self, wait_s: float) -> Iterator[object]:
         """Yield the events of a turn, each to be handled before the next is asked for.
@@ -60,12 +70,12 @@ class Poller:
         turns if need be: so none starves.
         """
         asked, many = False, True
-        for fd, watched in tuple(self._sockets.items()):
-            if self._sockets.get(fd) is not watched:  # unwatched meanwhile; its number may have been reused
-                continue
-            socket, read = watched
-            if can_be_read(socket):
+        for fd in tuple(self._stirred):
+            self._stirred.discard(fd)
+            socket, read = self._sockets.get(fd, _GONE)
+            if socket is not None and can_be_read(socket):
                 asked, wait_s = True, 0.0
+                self.stir(fd)
                 yield from _share(read())
         share_ends_s = math.inf
         while True:
@@ -81,13 +91,16 @@ class Poller:
             read_next = self._readers.get(fd)
             if read_next is not None:
                 yield from read_next()
-            elif not asked:  # a ZeroMQ socket, which is read once a turn
+            elif asked:  # a ZeroMQ socket, which is read in another turn
+                self.stir(fd)
+                if not self._ready:
+                    return
+            else:
                 asked = True
                 socket, read = self._sockets[fd]
                 if can_be_read(socket):
+                    self.stir(fd)
                     yield from _share(read())
-            elif not self._ready:
-                return
             if time.monotonic() >= share_ends_s:
                 return
 

@@ -59,7 +59,7 @@ def publish(target: Path, build: Callable[[Path], None]) -> Path:
 
     `build` makes files, no folders. If several processes (or threads) want the same target, one builds and the others
     wait for it. Exceptions of `build` are passed on, and leave nothing behind; an OSError (a full disk, a folder
-    without write permission) becomes a Failure that says in one line what to do.
+    without write permission) becomes the cause of a Failure that says in one line what to do.
     """
     if fault_in(target) is None:
         return target
@@ -75,7 +75,7 @@ def publish(target: Path, build: Callable[[Path], None]) -> Path:
             f"{target}: cannot be made ({error.strerror or error}), expected a folder with room in it that may be "
             "written; XDG_CACHE_HOME chooses another one",
             Error.CACHE_UNUSABLE,
-        ) from None
+        ) from error
     return target
 
 
@@ -121,7 +121,8 @@ def _locked(target: Path) -> Iterator[None]:
             try:
                 yield
             except BaseException:
-                file.unlink()
+                if _is_at(file, lock.fileno()):  # else somebody has emptied the cache, and a new one is another's
+                    file.unlink(missing_ok=True)
                 if not has_folder:
                     with contextlib.suppress(OSError):  # it is not empty any more
                         target.parent.rmdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -247,3 +248,22 @@ def test_many_that_fail_at_once_pass_on_their_own_failures_alone(tmp_path: Path)
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(message_of, range(300))) == {"the engine fails"}
     assert not any(path.is_file() for path in tmp_path.rglob("*"))
+
+
+def test_a_failure_is_passed_on_though_the_cache_was_emptied_and_the_lock_of_another_stays(tmp_path: Path) -> None:
+    lock = tmp_path / "deep" / ".thing.lock"
+
+    def fail(_: Path) -> None:
+        shutil.rmtree(tmp_path / "deep")
+        raise Failure("the engine fails")
+
+    def fail_beside_another(folder: Path) -> None:
+        shutil.rmtree(tmp_path / "deep")
+        lock.parent.mkdir()
+        lock.touch()
+        raise Failure("the engine fails")
+
+    for build in (fail, fail_beside_another):
+        with pytest.raises(Failure, match="the engine fails"):
+            publish(tmp_path / "deep" / "thing", build)
+    assert lock.exists()

@@ -87,7 +87,7 @@ def test_what_cannot_be_put_back_is_logged_once_for_each_folder_and_again_if_it_
             for folder in folders:
                 shutil.rmtree(folder)
             until(lambda: tries.count(folders[1]) > 2, "the third try of both", meanwhile=lambda: look(files))
-        until(lambda: all((folder / "weights").exists() for folder in folders), "their return")
+        until(lambda: not files._missing, "their return")  # and that they are held, which comes after it
 
     files = ModelFiles(folders)
     for count in 1, 2:

@@ -17,9 +17,10 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import msgspec
 
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 LIST_FILE: Final = "files.json"
 # Larger files are not read at each start: so many bytes take 20 ms at 400 MB/s, and weights may be a gigabyte.
 _LARGE_BYTES: Final = 8 << 20
+_SAY_AFTER_S: Final = 10.0
+_ASK_EVERY_S: Final = 0.02
 
 
 class _Listed(msgspec.Struct, frozen=True):
@@ -59,7 +62,7 @@ def publish(target: Path, build: Callable[[Path], None]) -> Path:
 
     `build` makes files, no folders. If several processes (or threads) want the same target, one builds and the others
     wait for it. Exceptions of `build` are passed on, and leave nothing behind; an OSError (a full disk, a folder
-    without write permission) becomes a Failure that says in one line what to do.
+    without write permission) becomes the cause of a Failure that says in one line what to do.
     """
     if fault_in(target) is None:
         return target
@@ -75,7 +78,7 @@ def publish(target: Path, build: Callable[[Path], None]) -> Path:
             f"{target}: cannot be made ({error.strerror or error}), expected a folder with room in it that may be "
             "written; XDG_CACHE_HOME chooses another one",
             Error.CACHE_UNUSABLE,
-        ) from None
+        ) from error
     return target
 
 
@@ -114,19 +117,32 @@ def _locked(target: Path) -> Iterator[None]:
                 raise
             continue
         with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            _wait_for(lock, target)
             # A lock file that is removed protects nothing: a third process may hold a new one by now.
             if not _is_at(file, lock.fileno()):
                 continue
             try:
                 yield
             except BaseException:
-                file.unlink()
+                if _is_at(file, lock.fileno()):  # else somebody has emptied the cache, and a new one is another's
+                    file.unlink(missing_ok=True)
                 if not has_folder:
                     with contextlib.suppress(OSError):  # it is not empty any more
                         target.parent.rmdir()
                 raise
             return
+
+
+def _wait_for(lock: IO[bytes], target: Path) -> None:
+    """Wait for the lock, and say so if that takes long: its holder may be stopped, and end never."""
+    say_at_s = time.monotonic() + _SAY_AFTER_S
+    while time.monotonic() < say_at_s:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(_ASK_EVERY_S)
+    log.warning("%s: another process makes it, and is waited for", target)
+    fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def _is_no_folder(path: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 from shisha_rt.cache import LIST_FILE, cache_folder, fault_in, publish
 from shisha_rt.errors import Error, Failure
+from tests.waiting import until
 from tests.wording import raised
 
 _BUILD_AND_HANG = """
@@ -206,6 +208,28 @@ def test_builder_that_is_killed_frees_the_lock_and_its_leftovers_go(tmp_path: Pa
     assert {path.name for path in tmp_path.iterdir()} == {".thing.lock", "thing"}
 
 
+def test_who_waits_for_another_says_so_and_goes_on_if_that_one_is_ended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be stopped, and then its lock stays."""
+    monkeypatch.setattr("shisha_rt.cache._SAY_AFTER_S", 0.1)
+    target = tmp_path / "thing"
+    with subprocess.Popen([sys.executable, "-c", _BUILD_AND_HANG, target], stdout=subprocess.PIPE) as builder:
+        assert builder.stdout is not None
+        builder.stdout.readline()
+        builder.send_signal(signal.SIGSTOP)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(publish, target, lambda folder: (folder / "file").touch())
+            try:
+                until(lambda: caplog.messages, "that it waits")
+                assert not waiting.done()
+            finally:
+                builder.kill()
+            assert waiting.result() == target
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith(f"{target}: ")
+
+
 def test_who_waits_for_one_that_fails_is_the_next_to_build_and_nobody_else_meanwhile(tmp_path: Path) -> None:
     """The lock that they wait on is taken away, and the folder that it lies in."""
     building: list[Path] = []
@@ -247,3 +271,22 @@ def test_many_that_fail_at_once_pass_on_their_own_failures_alone(tmp_path: Path)
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(message_of, range(300))) == {"the engine fails"}
     assert not any(path.is_file() for path in tmp_path.rglob("*"))
+
+
+def test_a_failure_is_passed_on_though_the_cache_was_emptied_and_the_lock_of_another_stays(tmp_path: Path) -> None:
+    lock = tmp_path / "deep" / ".thing.lock"
+
+    def fail(_: Path) -> None:
+        shutil.rmtree(tmp_path / "deep")
+        raise Failure("the engine fails")
+
+    def fail_beside_another(folder: Path) -> None:
+        shutil.rmtree(tmp_path / "deep")
+        lock.parent.mkdir()
+        lock.touch()
+        raise Failure("the engine fails")
+
+    for build in (fail, fail_beside_another):
+        with pytest.raises(Failure, match="the engine fails"):
+            publish(tmp_path / "deep" / "thing", build)
+    assert lock.exists()

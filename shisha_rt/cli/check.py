@@ -100,8 +100,12 @@ def check_command(
     named = [] if machine == _THIS_MACHINE else ["--machine", machine]
     served = [model, *size_words(dim, shape), *named]
     if write is not None:
-        with write.open("x", encoding="utf-8") as file:
-            file.writelines(_daemon_file(write.absolute().parent, model, machine, checked))
+        content = "".join(_daemon_file(write.absolute().parent, model, machine, checked))
+        try:
+            with write.open("x", encoding="utf-8") as file:
+                file.write(content)
+        except FileExistsError:
+            raise _there(write) from None
         served = [str(write)]
     following = _what_next(checked, places, shlex.join(["shisha-rt", "serve", *served]))
     if as_json:
@@ -114,8 +118,12 @@ def _check_new(write: Path) -> None:
     if write.suffix != ".toml":
         raise BadInput(f"--write {write}: expected a name that ends in .toml", Error.WRONG_OPTION)
     if write.exists():
-        raise BadInput(f"--write {write}: is there already, expected a new file", Error.UNWRITABLE_FILE)
+        raise _there(write)
     check_writable("--write", write)
+
+
+def _there(write: Path) -> BadInput:
+    return BadInput(f"--write {write}: is there already, expected a new file", Error.UNWRITABLE_FILE)
 
 
 def _daemon_file(folder: Path, model: str, machine: str, checked: Checked) -> Iterator[str]:

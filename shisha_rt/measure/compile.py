@@ -8,6 +8,7 @@ turn.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib.metadata
 import logging
@@ -44,6 +45,7 @@ Tell = Callable[[str], None]
 _LIMIT_S: Final = 300.0
 _LIMIT_S_PER_BYTE: Final = 1e-6
 
+_TRIES: Final = 3
 _ENDED_FROM_OUTSIDE: Final = {-signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL}  # SIGKILL: memory was short
 
 
@@ -61,8 +63,18 @@ def compile_model(
     """Read, clean and optimise the model at `path`. Raises `BadInput` for a bad file, `Failure` if the engine fails.
 
     `plain`: the model is served from the cleaned graph, in layers of this kind: no engine optimises it, and
-    `engine_folder` has only its index.
+    `engine_folder` has only its index. If somebody empties the cache meanwhile, all is done again.
     """
+    for _ in range(_TRIES - 1):
+        try:
+            return _compile_model(path, sizes, tell, plain)
+        except (Failure, FileNotFoundError) as error:
+            if not isinstance(error.__cause__ or error, FileNotFoundError):
+                raise
+    return _compile_model(path, sizes, tell, plain)
+
+
+def _compile_model(path: Path, sizes: InputSizes, tell: Tell, plain: LayerKind | None) -> Compiled:
     tell(f"reading {path.name}")
     models = cache_folder() / "models"
 
@@ -153,6 +165,8 @@ def _first_that_runs(name: str, model_folder: Path, target: Path) -> None:
         except JobFailed as error:
             if error.status in _ENDED_FROM_OUTSIDE:
                 raise
+            if error.errno == errno.ENOENT:  # somebody has emptied the cache: no fault of the form
+                raise FileNotFoundError(error.errno, os.strerror(error.errno)) from None
             _check_room(model_folder, target)
             tried.append(f"{form} ({error.reason})")
             for file in target.iterdir():

@@ -7,8 +7,11 @@ a Failure of one line, and the caller goes on without it.
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +27,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PATIENCE_S: Final = 5.0  # for another process's transaction, which takes milliseconds
+_ASK_EVERY_S: Final = 0.005
 _DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _said: Final = set[str]()
 _LOW_BYTE: Final = 0xFF  # higher bits of SQLite's codes distinguish cases of one error
@@ -43,6 +47,10 @@ class _Damaged(Exception):
     """The file is not a sound database."""
 
 
+class _NotMade(Exception):
+    """The file has no such table, or that of an earlier version."""
+
+
 def open_database(path: Path, table: Table, patience_s: float = PATIENCE_S) -> sqlite3.Connection:
     """Open a database in autocommit mode: callers that need a transaction begin one. Raises Failure.
 
@@ -50,15 +58,18 @@ def open_database(path: Path, table: Table, patience_s: float = PATIENCE_S) -> s
     """
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        with suppress(_Damaged, _NotMade), _locked(path, fcntl.LOCK_SH, patience_s):
             return _opened(path, table, patience_s)
-        except _Damaged as damage:
-            aside = path.with_name(f"{path.name}.damaged")
-            log.warning("%s: damaged (%s): set aside as %s, and begun anew", path, damage, aside.name)
-            path.replace(aside)
-            for suffix in ("-wal", "-shm"):  # they belong to the damaged file
-                path.with_name(path.name + suffix).unlink(missing_ok=True)
-            return _opened(path, table, patience_s)
+        with _locked(path, fcntl.LOCK_EX, patience_s):
+            try:
+                return _opened(path, table, patience_s, make=True)
+            except _Damaged as damage:
+                aside = path.with_name(f"{path.name}.damaged")
+                log.warning("%s: damaged (%s): set aside as %s, and begun anew", path, damage, aside.name)
+                path.replace(aside)
+                for suffix in ("-wal", "-shm"):  # they belong to the damaged file
+                    path.with_name(path.name + suffix).unlink(missing_ok=True)
+                return _opened(path, table, patience_s, make=True)
 
 
 def read_records(path: Path, table: Table, where: str, parameters: Sequence[str], record: type[T]) -> dict[str, T]:
@@ -105,10 +116,37 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
         yield
 
 
-def _opened(path: Path, table: Table, patience_s: float) -> sqlite3.Connection:
+@contextmanager
+def _locked(path: Path, how: int, patience_s: float) -> Iterator[None]:
+    """Exclude processes that make the file or set it aside and, with LOCK_EX, those that open it. Raises OSError.
+
+    SQLite waits for nobody as it changes a file's mode. One that opens a file while that is set aside would go on with
+    the log of the file that follows.
+    """
+    lock = os.open(path.with_name(f".{path.name}.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    until_s = time.monotonic() + patience_s
+    try:
+        while True:
+            try:
+                fcntl.flock(lock, how | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= until_s:
+                    raise TimeoutError("another process opens it, and does not end") from None
+                time.sleep(_ASK_EVERY_S)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _opened(path: Path, table: Table, patience_s: float, *, make: bool = False) -> sqlite3.Connection:
     database = sqlite3.connect(path, timeout=patience_s, isolation_level=None)
     try:
-        _prepare(database, path, table)
+        _check(database)
+        if not _is_as_expected(database, path, table):
+            if not make:
+                raise _NotMade
+            _make(database, path, table)
     except BaseException as error:
         database.close()
         # SQLite's message may quote bytes of a damaged file that are not text.
@@ -118,19 +156,26 @@ def _opened(path: Path, table: Table, patience_s: float) -> sqlite3.Connection:
     return database
 
 
-def _prepare(database: sqlite3.Connection, path: Path, table: Table) -> None:
-    """Check that the file is sound and has the table; write only if the table is missing or of an earlier version."""
+def _check(database: sqlite3.Connection) -> None:
+    """Raises _Damaged unless the file is sound."""
     database.execute("PRAGMA synchronous = NORMAL")  # a power cut may cost the last rows, never the file
     (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise _Damaged(verdict)
-    if _is_as_expected(database, path, table):
-        return
+
+
+def _make(database: sqlite3.Connection, path: Path, table: Table) -> None:
+    """Make the table, in place of one of an earlier version."""
     # The file keeps this setting. With it readers never wait for a writer.
     database.execute("PRAGMA journal_mode = WAL")
     with transaction(database):
-        if not _is_as_expected(database, path, table):
-            _create(database, path, table)
+        if _is_there(database, table):
+            (count,) = database.execute(f"SELECT count(*) FROM {table.name}").fetchone()
+            database.execute(f"DROP TABLE {table.name}")
+            if count:
+                log.warning("%s: %d %s of an earlier version are dropped", path, count, table.rows)
+        database.execute(f"CREATE TABLE {table.name} {table.columns}")
+        database.execute(f"PRAGMA user_version = {table.version}")
 
 
 def _is_as_expected(database: sqlite3.Connection, path: Path, table: Table) -> bool:
@@ -146,13 +191,3 @@ def _is_as_expected(database: sqlite3.Connection, path: Path, table: Table) -> b
 
 def _is_there(database: sqlite3.Connection, table: Table) -> bool:
     return database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table.name,)).fetchone() is not None
-
-
-def _create(database: sqlite3.Connection, path: Path, table: Table) -> None:
-    if _is_there(database, table):
-        (count,) = database.execute(f"SELECT count(*) FROM {table.name}").fetchone()
-        database.execute(f"DROP TABLE {table.name}")
-        if count:
-            log.warning("%s: %d %s of an earlier version are dropped", path, count, table.rows)
-    database.execute(f"CREATE TABLE {table.name} {table.columns}")
-    database.execute(f"PRAGMA user_version = {table.version}")

@@ -79,6 +79,7 @@ def _share_weights(compiled: Compiled, other: Compiled) -> None:
             with contextlib.suppress(OSError):  # a file system without hard links, or a cache that is not ours to write
                 link.hardlink_to(twin)
                 link.replace(file)
+                link.unlink(missing_ok=True)  # `replace` leaves it if another process has just linked the same
 
 
 def _largest_file(compiled: Compiled) -> int:

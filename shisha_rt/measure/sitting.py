@@ -72,6 +72,7 @@ def known_or_measured(
 def turn(sitting: Sitting) -> Iterator[None]:
     """Hold this host's lock, so that one calibration runs at a time; the kernel releases it if the process dies."""
     folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)  # somebody may have just emptied the cache
     try:
         lock = os.open(folder / ".calibration.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError:  # the folder may not be written, but every process that may read it can lock it

@@ -21,8 +21,11 @@ def scales_file(digest: str = "") -> str:
 
 
 def write_scales(exponents: Mapping[str, int], folder: Path, name: str) -> None:
-    """Write the file atomically, over what other processes may have written meanwhile. Raises OSError."""
-    unfinished = folder / f".{name}.{os.getpid()}"
+    """Write the file atomically, over what other processes may have written meanwhile. Raises OSError.
+
+    It is begun beside the folder, as others list what is in that, and open it.
+    """
+    unfinished = folder.with_name(f".{folder.name}.{name}.{os.getpid()}")
     try:
         unfinished.write_bytes(msgspec.json.encode(exponents))
         unfinished.replace(folder / name)

@@ -20,6 +20,17 @@ def wants_core(pid: int) -> bool:
     return False
 
 
+def began_ticks(pid: int) -> int:
+    """When the process began, in the kernel's ticks since the host's start; 0 if it has ended.
+
+    With the id it names a process: ids are used again.
+    """
+    try:
+        return int(stat_fields(Path(f"/proc/{pid}/stat"))[19])
+    except OSError:
+        return 0
+
+
 def stat_fields(path: Path) -> list[str]:
     """The fields behind a process's or thread's name, the first of which is its state. Raises OSError."""
     return path.read_text().rpartition(")")[2].split()

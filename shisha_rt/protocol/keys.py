@@ -115,9 +115,6 @@ def _read(path: Path) -> tuple[dict[str, str], os.stat_result]:
 def write_pair(folder: Path, name: str, pair: KeyPair) -> tuple[Path, Path]:
     """Write the public and the secret file. Raises BadInput if either exists already: nothing is ever overwritten."""
     public, secret = folder / f"{name}{PUBLIC_SUFFIX}", folder / f"{name}{SECRET_SUFFIX}"
-    for path in (public, secret):
-        if path.exists() or path.is_symlink():
-            raise BadInput(f"{path}: is there already; expected a name that has no keys yet", Error.KEYS_THERE)
     lines = f'metadata\ncurve\n    public-key = "{pair.public}"\n'
     _write(secret, f'# CURVE secret key of {name}: for nobody else.\n{lines}    secret-key = "{pair.secret}"\n', 0o600)
     try:
@@ -138,5 +135,7 @@ def _write(path: Path, text: str, mode: int) -> None:
         except OSError:
             path.unlink(missing_ok=True)
             raise
+    except FileExistsError:
+        raise BadInput(f"{path}: is there already; expected a name that has no keys yet", Error.KEYS_THERE) from None
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; expected a folder to write to", Error.UNWRITABLE_FILE) from None

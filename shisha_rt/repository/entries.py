@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -168,8 +170,15 @@ def _in_folder(folder: Path) -> list[ModelEntry]:
 
 def _versions(folder: Path) -> list[tuple[str, Path]]:
     """The versions in a folder with their files, the newest (highest number, as in Triton) last."""
-    versions = {inner.name: sorted(inner.glob("*.onnx")) for inner in folder.iterdir() if inner.name.isdecimal()}
+    versions = {inner.name: _onnx_files(inner) for inner in folder.iterdir() if inner.name.isdecimal()}
     return [(name, files[0]) for name, files in sorted(versions.items(), key=lambda item: int(item[0])) if files]
+
+
+def _onnx_files(folder: Path) -> list[Path]:
+    """The ONNX files in a folder; none if it was removed or renamed since it was seen."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(folder.glob("*.onnx"))
+    return []
 
 
 def _in_file(path: Path) -> tuple[Settings, list[ModelEntry]]:
@@ -222,7 +231,14 @@ def check_least(entries: Sequence[ModelEntry], machine: Machine) -> None:
 
 def identity_of(entry: ModelEntry) -> dict[str, Any]:
     """Name, version, settings and time of its file, as JSON values: equal ones of a running daemon fit the entry."""
-    path = Path(entry.settings.model)
-    written = path.stat().st_mtime_ns if path.is_file() else None
+    written = _written_ns(Path(entry.settings.model))
     fields = {"name": entry.name, "version": entry.version, "settings": asdict(entry.settings), "written": written}
     return msgspec.json.decode(msgspec.json.encode(fields), type=dict[str, Any])
+
+
+def _written_ns(path: Path) -> int | None:
+    """Modification time of a file; None if there is none, as for a network of the zoo."""
+    with contextlib.suppress(OSError, ValueError):  # one look: it may be removed at any time
+        status = path.stat()
+        return status.st_mtime_ns if stat.S_ISREG(status.st_mode) else None
+    return None

@@ -29,6 +29,7 @@ from shisha_rt.errors import BadInput, Failure
 from shisha_rt.machine.host.leases import CoreLeases, keep_folder
 from shisha_rt.process.codec import Codec
 from shisha_rt.process.parent import die_with, exit_at_signals, outlive_parent
+from shisha_rt.process.stat import began_ticks
 
 STARTS_CHILDREN: Final = True
 """A process of this module starts its own fork server: see `process/fork_server.py`."""
@@ -38,13 +39,15 @@ class DaemonRecord(msgspec.Struct, frozen=True, rename={"identity": "told"}):
     """A serving daemon's file beside its socket, for a later host process to find it by.
 
     `identity`: of what it serves (`entries.identity_of`), None if another daemon has taken over from it; `number`:
-    unique in the folder of the host process's address.
+    unique in the folder of the host process's address; `began_ticks`: when the process began, as its id may be used
+    again; 0: of an earlier version, which did not say.
     """
 
     identity: dict[str, Any] | None
     number: int
     pid: int
     metrics: str
+    began_ticks: int = 0
 
 
 class StartOptions(NamedTuple):
@@ -101,9 +104,11 @@ def _serve(hosted: HostedModel) -> None:
         leaving.pop_all()  # the daemon owns the share now
 
         def announce() -> None:
-            write_daemon_record(
-                hosted.record, DaemonRecord(hosted.identity, hosted.number, os.getpid(), daemon.web.metrics_page)
+            pid = os.getpid()
+            record = DaemonRecord(
+                hosted.identity, hosted.number, pid, daemon.web.metrics_page, began_ticks=began_ticks(pid)
             )
+            write_daemon_record(hosted.record, record)
             outlive_parent()
             keep_folder(hosted.record.parent)  # as long as this process lives
             _say(

@@ -33,6 +33,7 @@ from shisha_rt.errors import Failure
 from shisha_rt.machine.machine import Machine
 from shisha_rt.process.child import Child, start_child
 from shisha_rt.process.pulse import Pulse
+from shisha_rt.process.stat import began_ticks
 from shisha_rt.protocol.header import decode_fields, encode_operation
 from shisha_rt.protocol.multipart import receive_parts, send_parts
 from shisha_rt.repository.entries import ModelEntry, identity_of
@@ -203,7 +204,7 @@ class ModelDaemon:
         """Take over a daemon that serves already. Raises OSError if it has ended, whoever has its process id now."""
         self.pid, self.metrics = record.pid, record.metrics
         descriptor = os.pidfd_open(record.pid)
-        if not _is_daemon(record.pid):
+        if not _is_daemon(record):
             os.close(descriptor)
             raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
         self._pidfd = descriptor
@@ -227,7 +228,7 @@ class ModelDaemon:
 
     def send_away(self) -> None:
         """Have a replaced daemon send its clients away, and mark its record so that nobody adopts it."""
-        record = DaemonRecord(None, self.number, self.pid, self.metrics)
+        record = DaemonRecord(None, self.number, self.pid, self.metrics, began_ticks(self.pid))
         try:
             write_daemon_record(_record_of(self._folder, self.number), record)
         except OSError as error:
@@ -312,20 +313,23 @@ def end_left(folder: Path, records: Sequence[DaemonRecord], within_s: float) -> 
     for record in records:
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(record.pid)
-            if _is_daemon(record.pid):
+            if _is_daemon(record):
                 process.terminate()
                 processes.append(process)
     _, hung = psutil.wait_procs(processes, within_s)
     for process in hung:
-        process.kill()
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            process.kill()
     for record in records:
         _forget(folder, record.number)
 
 
-def _is_daemon(pid: int) -> bool:
-    """Whether a process is a model's daemon: its id may have been given to another one."""
+def _is_daemon(record: DaemonRecord) -> bool:
+    """Whether the record's daemon lives: its id may have been given to another process, or another host's daemon."""
+    if record.began_ticks not in (0, began_ticks(record.pid)):
+        return False
     try:
-        return _MODULE in psutil.Process(pid).cmdline()
+        return _MODULE in psutil.Process(record.pid).cmdline()
     except psutil.Error:
         return False
 

@@ -7,6 +7,7 @@ old daemon answers what it has.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -270,7 +271,7 @@ def _weight_bytes(path: Path) -> int:
     if size_bytes > _LARGE_BYTES:
         return size_bytes
     content = path.read_bytes()
-    beside = (other for other in path.parent.iterdir() if other != path and other.name.encode() in content)
+    beside = (other for other in path.parent.iterdir() if other != path and os.fsencode(other.name) in content)
     return size_bytes + sum(other.stat().st_size for other in beside if other.is_file())
 
 

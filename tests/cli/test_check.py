@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -12,7 +13,7 @@ from onnx import helper
 from shisha_rt.daemon.settings import Settings, read_settings
 from shisha_rt.errors import Error
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.measure.check import oddities, weight_bytes_within
+from shisha_rt.measure.check import Checked, check_model, oddities, weight_bytes_within
 from shisha_rt.measure.engines import engines_tried
 from shisha_rt.measure.installed import has_bfloat16, installed_engines
 from shisha_rt.measure.make_ready import make_ready
@@ -88,6 +89,21 @@ def test_sizes_are_kept_in_a_daemon_file(run: Run, tiny_model: Path, monkeypatch
     before = (tiny_model.parent / "kept.toml").read_text()
     assert run(*asked[:-1]).kind == Error.UNWRITABLE_FILE
     assert (tiny_model.parent / "kept.toml").read_text() == before
+
+
+def test_a_daemon_file_that_another_makes_meanwhile_is_there_already(
+    run: Run, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "kept.toml"
+
+    def as_another_writes(*asked: Any) -> Checked:
+        file.write_text("precious")
+        return check_model(*asked)
+
+    monkeypatch.setattr("shisha_rt.measure.check.check_model", as_another_writes)
+    ran = run("check", tiny_model, "--dim", "N=2", "--machine", "shared-2", "--write", file)
+    assert (ran.status, ran.kind) == (2, Error.UNWRITABLE_FILE)
+    assert file.read_text() == "precious"
 
 
 def test_several_shapes_and_a_machine_file_are_kept(run: Run, tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import json
 import os
 import stat
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import IO, Any
 
 import pytest
@@ -129,3 +131,25 @@ def test_what_could_not_be_written_whole_is_not_left_behind(
         write_pair(tmp_path, "a", new_pair())
     monkeypatch.undo()
     write_pair(tmp_path, "a", new_pair())
+
+
+def test_of_many_that_write_one_pair_all_but_the_first_are_refused_for_that(tmp_path: Path) -> None:
+    together = Barrier(4)
+
+    def write_all(_: int) -> list[str | None]:
+        kinds: list[str | None] = []
+        for name in map(str, range(100)):
+            pair = new_pair()
+            together.wait()
+            try:
+                write_pair(tmp_path, name, pair)
+                kinds.append(None)
+            except BadInput as refused:
+                kinds.append(refused.kind)
+        return kinds
+
+    with ThreadPoolExecutor(4) as pool:
+        kinds = [kind for of_thread in pool.map(write_all, range(4)) for kind in of_thread]
+    assert (kinds.count(None), kinds.count(Error.KEYS_THERE)) == (100, 300)
+    for name in range(100):
+        assert read_pair(tmp_path / f"{name}.key_secret").public == read_public(tmp_path / f"{name}.key")

@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -199,3 +200,21 @@ def test_what_was_put_there_meanwhile_outlives_us(path: Path, context: zmq.Conte
         "socket": "precious",
         "socket.lock": "precious",
     }
+
+
+def test_one_that_comes_as_another_ends_is_refused_for_no_other_reason_than_that_one(path: Path) -> None:
+    """It ends between two looks at its lock, which goes with it."""
+    holder = IpcSocket(f"ipc://{path}")
+    expected = refusal(f"ipc://{path}")
+    holder.close()
+
+    def serve_or_why_not(_: int) -> str:
+        try:
+            IpcSocket(f"ipc://{path}").close()
+        except BadInput as refused:
+            return str(refused)
+        return expected
+
+    with ThreadPoolExecutor(6) as pool:
+        assert set(pool.map(serve_or_why_not, range(12000))) == {expected}
+    assert not list(path.parent.iterdir())

@@ -19,7 +19,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from shisha_rt.cache import LIST_FILE, cache_folder
+from shisha_rt.cache import LIST_FILE, cache_folder, fault_in
 from shisha_rt.errors import Failure
 from shisha_rt.measure import compile as compile_module
 from shisha_rt.measure.compile import compile_model, compiled_form
@@ -348,3 +348,30 @@ def test_a_model_that_runs_in_no_form_is_refused_in_one_line_and_not_kept(tmp_pa
     assert "as_is (" in said
     assert "\n" not in said
     check_nothing_is_kept()
+
+
+@pytest.mark.parametrize("words", ["reading", "optimising"])
+def test_who_empties_the_cache_meanwhile_costs_the_work_alone(words: str, tmp_path: Path) -> None:
+    emptied: list[str] = []
+
+    def empty_once(told: str) -> None:
+        if told.startswith(words) and not emptied:
+            shutil.rmtree(cache_folder(), ignore_errors=True)
+            emptied.append(told)
+
+    compiled = compile_model(misaligned(tmp_path), tell=empty_once)
+    assert emptied
+    assert {fault_in(folder) for folder in (compiled.model_folder, compiled.engine_folder)} == {None}
+
+
+def test_the_index_may_go_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone: list[Path] = []
+
+    def read_gone_once(folder: Path) -> ModelIndex:
+        if not gone:
+            gone.append(folder)
+            shutil.rmtree(cache_folder())
+        return read_index(folder)
+
+    monkeypatch.setattr("shisha_rt.measure.compile.index_file.read_index", read_gone_once)
+    assert compile_model(misaligned(tmp_path)).engine_folder == gone[0]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -78,6 +80,30 @@ def test_a_damaged_file_is_set_aside_and_begun_anew_with_one_line(
     assert path.with_name("things.sqlite.damaged").read_bytes() == damaged
     assert count(path) == 0
     assert len(caplog.messages) == 1
+
+
+def test_a_damaged_file_that_many_open_at_once_is_set_aside_once_and_no_row_is_lost(tmp_path: Path) -> None:
+    for attempt in range(30):
+        path = tmp_path / str(attempt) / "things.sqlite"
+        path.parent.mkdir()
+        path.write_text("no database " * 500)
+
+        def add(name: int, path: Path = path) -> None:
+            with closing(open_database(path, TABLE)) as connection:
+                connection.execute("INSERT INTO thing VALUES (?, ?)", (str(name), name))
+
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(add, range(8))) == [None] * 8
+        assert count(path) == 8
+
+
+def test_one_that_another_process_begins_is_waited_for_and_refused(tmp_path: Path) -> None:
+    """SQLite itself waits for nobody as the mode of a new file is changed."""
+    with (tmp_path / ".things.sqlite.lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with raised(Failure, Error.CACHE_UNUSABLE, match=r"things\.sqlite: "):
+            open_database(tmp_path / "things.sqlite", TABLE, patience_s=0.05)
+    assert count(tmp_path / "things.sqlite") == 0
 
 
 def test_an_empty_file_is_a_new_one(path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -130,6 +130,27 @@ def test_weights_that_are_the_same_in_all_shapes_are_there_once(tmp_path: Path) 
         )
 
 
+def test_who_is_second_to_share_weights_leaves_no_link_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it replaces is the same file by then, and `rename` does nothing."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    onnx.save(network(nodes, {"x": ["n", 512]}, {"y": ["n", 512]}, {"w": weight(512, 512)}), tmp_path / "dense.onnx")
+    first = compile_model(tmp_path / "dense.onnx", InputSizes(dims={"n": 1}))
+    link_to = Path.hardlink_to
+
+    def link_after_another(link: Path, twin: Path) -> None:
+        others = link.with_name("another")
+        link_to(others, twin)
+        others.replace(second.engine_folder / twin.name)
+        link_to(link, twin)
+
+    second = compile_model(tmp_path / "dense.onnx", InputSizes(dims={"n": 2}))
+    monkeypatch.setattr(Path, "hardlink_to", link_after_another)
+    shapes = compile_shapes(tmp_path / "dense.onnx", [InputSizes(dims={"n": rows}) for rows in (1, 2)]).shapes
+    assert [shape.engine_folder for shape in shapes] == [first.engine_folder, second.engine_folder]
+    assert not [file for file in second.engine_folder.parent.iterdir() if file.is_file() and file.suffix != ".lock"]
+
+
 def test_layers_cost_the_mean_of_the_shapes(path: Path) -> None:
     compiled = compile_shapes(path, widths(6, 40))
 

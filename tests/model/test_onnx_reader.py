@@ -86,6 +86,11 @@ def test_a_model_that_may_not_be_read_is_refused(denied: str, tmp_path: Path, mo
     assert os.strerror(errno.EACCES) in refusal(path)
 
 
+def test_a_model_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+    with raised(BadInput, Error.MODEL_UNREADABLE):
+        read_model(write(relu(), tmp_path).rename(tmp_path / "m\udcff.onnx"))
+
+
 def test_a_model_of_too_long_a_name_is_refused(tmp_path: Path) -> None:
     path = tmp_path / f"{'m' * 300}.onnx"
     for take in (read_model, lambda path: resolve_model(str(path))):

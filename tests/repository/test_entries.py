@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +13,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from shisha_rt.core.dealer import Terms
 from shisha_rt.daemon.settings import Settings, check_built
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.machine import Machine, Place
-from shisha_rt.repository.entries import check_least, entries_of
+from shisha_rt.repository.entries import ModelEntry, check_least, entries_of, identity_of
 from tests.wording import raised
 
 
@@ -163,3 +167,42 @@ def test_an_empty_model_of_a_table_is_not_the_folder_of_the_file(tmp_path: Path)
     file.write_text('[[model]]\nmodel = ""\n')
     with raised(BadInput, Error.WRONG_VALUE):
         entries_of([str(file)], {})
+
+
+@contextmanager
+def repeated(change: Callable[[], object], times: int) -> Iterator[Callable[[], bool]]:
+    """Repeat a change in a thread. Yields whether that has ended."""
+    with ThreadPoolExecutor(1) as pool:
+        repeating = pool.submit(lambda: [change() for _ in range(times)])
+        yield repeating.done
+        repeating.result()
+
+
+def test_a_file_that_comes_and_goes_has_a_time_or_none(tmp_path: Path) -> None:
+    file = tmp_path / "net.onnx"
+    entry = ModelEntry("net", "1", Settings(str(file)), Terms())
+
+    def come_and_go() -> None:
+        file.touch()
+        file.unlink()
+
+    with repeated(come_and_go, 4000) as has_ended:
+        while not has_ended():
+            assert isinstance(identity_of(entry)["written"], int | None)
+
+
+def test_a_version_that_is_renamed_and_removed_hides_no_other(tmp_path: Path) -> None:
+    folder = tmp_path / "net"
+    (folder / "1").mkdir(parents=True)
+    write(folder / "1", "model", image=[1])
+
+    def come_and_go() -> None:
+        (folder / "2").mkdir()
+        (folder / "2" / "model.onnx").touch()
+        (folder / "2").rename(folder / "3")
+        shutil.rmtree(folder / "3")
+
+    with repeated(come_and_go, 250) as has_ended:
+        while not has_ended():
+            (entry,) = entries_of([str(tmp_path)], {})[1]
+            assert entry.version in ("1", "2", "3")

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,10 +20,11 @@ from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.process.pulse import Pulse
+from shisha_rt.process.stat import began_ticks
 from shisha_rt.repository.entries import ModelEntry
 from shisha_rt.repository.hosted import DaemonRecord, StartOptions
-from shisha_rt.repository.model_daemon import DaemonEnded, Home, ModelDaemon
-from tests.waiting import until
+from shisha_rt.repository.model_daemon import DaemonEnded, Home, ModelDaemon, end_left
+from tests.waiting import PATIENCE_S, until
 
 RECORD = DaemonRecord(None, 1, os.getpid(), "http://127.0.0.1:1/metrics")
 
@@ -44,6 +46,21 @@ def test_a_process_that_has_the_id_of_a_daemon_that_ended_is_none(daemon: ModelD
     daemon.terminate()  # nobody: else this process would end
 
 
+def test_the_daemon_of_another_host_process_that_has_the_id_is_left_alone(daemon: ModelDaemon, tmp_path: Path) -> None:
+    """As after a restart of a container, in which ids begin anew."""
+    command = [sys.executable, "-c", "input()", "shisha_rt.repository.hosted"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as other:
+        began = began_ticks(other.pid)
+        earlier, itself = (DaemonRecord(None, 1, other.pid, "", ticks) for ticks in (began - 1, began))
+        with pytest.raises(ProcessLookupError):
+            daemon.adopt(earlier)
+        end_left(tmp_path, [earlier], 0.0)
+        assert not daemon.ready
+        assert other.poll() is None
+        end_left(tmp_path, [itself], PATIENCE_S)
+        other.wait(PATIENCE_S)
+
+
 def test_a_line_of_the_log_that_nobody_takes_ends_nothing(daemon: ModelDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     with Path("/dev/full").open("w") as full:
         monkeypatch.setattr(sys, "stderr", full)
@@ -52,14 +69,14 @@ def test_a_line_of_the_log_that_nobody_takes_ends_nothing(daemon: ModelDaemon, m
 
 
 def test_a_record_that_cannot_be_written_ends_nothing(daemon: ModelDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shisha_rt.repository.model_daemon._is_daemon", lambda pid: pid == os.getpid())
+    monkeypatch.setattr("shisha_rt.repository.model_daemon._is_daemon", lambda record: record.pid == os.getpid())
     daemon.adopt(RECORD)
     daemon._folder = daemon._folder / "missing"
     daemon.send_away()
 
 
 def test_each_answer_is_a_sign_of_life(daemon: ModelDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shisha_rt.repository.model_daemon._is_daemon", lambda pid: pid == os.getpid())
+    monkeypatch.setattr("shisha_rt.repository.model_daemon._is_daemon", lambda record: record.pid == os.getpid())
     signs: list[int] = []
     monkeypatch.setattr(Pulse, "look", lambda _, beats: signs.append(beats))
     with daemon._context.socket(zmq.ROUTER) as there:

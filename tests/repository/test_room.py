@@ -30,3 +30,10 @@ def test_external_weights_and_the_limit_of_a_control_group_count(
     monkeypatch.setattr(versions, "available_memory_bytes", lambda: 400 << 20)
     with raised(FailedPrecondition, Error.LOAD_FAILED):
         versions._check_room(entry)
+
+
+def test_a_file_beside_it_may_have_a_name_that_is_no_text(tmp_path: Path) -> None:
+    model = tmp_path / "net.onnx"
+    model.write_bytes(b"...")
+    (tmp_path / "\udcff").touch()
+    versions._check_room(ModelEntry("net", "1", Settings(str(model)), Terms()))

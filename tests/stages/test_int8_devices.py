@@ -360,6 +360,26 @@ def test_scales_are_found_once(tmp_path: Path) -> None:
     assert fault_in(compiled.model_folder) is None
 
 
+def test_scales_that_are_being_written_are_not_among_the_files_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon that starts opens all of these, and failed where one was gone again."""
+    listed: list[list[Path]] = []
+    replace = Path.replace
+
+    def look(unfinished: Path, target: Path) -> Path:
+        listed.append([*target.parent.iterdir()])
+        return replace(unfinished, target)
+
+    folder = tmp_path / "model"
+    folder.mkdir()
+    monkeypatch.setattr(Path, "replace", look)
+    write_scales({"x": 1}, folder, scales_file())
+    assert listed == [[]]
+    assert [*folder.iterdir()] == [folder / scales_file()]
+    assert [*tmp_path.iterdir()] == [folder]
+
+
 DESCRIBED: Final = """
 engine = "onnxruntime"
 memory = "npu"

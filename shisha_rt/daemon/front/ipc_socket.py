@@ -37,9 +37,9 @@ def check_ipc_path(endpoint: str) -> Path:
         raise BadInput(f"endpoint {endpoint}: a path of {size_bytes} bytes; {limit}", Error.BAD_ENDPOINT)
     if "\0" in endpoint:
         raise BadInput(f"endpoint {endpoint!r}: no path has a zero byte in it; {_EXPECTED}", Error.BAD_ENDPOINT)
-    mode = _mode(path)
-    if mode is not None and not stat.S_ISSOCK(mode):
-        raise BadInput(f"endpoint {endpoint}: there is {_kind(mode)}; {_EXPECTED}", Error.BAD_ENDPOINT)
+    status = _status(path)
+    if status is not None and not stat.S_ISSOCK(status.st_mode):
+        raise BadInput(f"endpoint {endpoint}: there is {_kind(status.st_mode)}; {_EXPECTED}", Error.BAD_ENDPOINT)
     return path
 
 
@@ -103,10 +103,10 @@ def peer_of(end: socket.socket) -> tuple[int, int | None]:
 
 def _locked(path: Path, endpoint: str) -> int:
     try:
-        mode = _mode(path)
-        if mode is not None and (not stat.S_ISREG(mode) or path.stat().st_size):
+        status = _status(path)
+        if status is not None and (not stat.S_ISREG(status.st_mode) or status.st_size):
             raise BadInput(
-                f"endpoint {endpoint}: {path.name} beside it is {_kind(mode)}, not its lock; {_EXPECTED}",
+                f"endpoint {endpoint}: {path.name} beside it is {_kind(status.st_mode)}, not its lock; {_EXPECTED}",
                 Error.BAD_ENDPOINT,
             )
         return lock_file(path)
@@ -122,7 +122,7 @@ def _locked(path: Path, endpoint: str) -> int:
 
 def _remove_leftover(path: Path) -> None:
     """Remove a socket at which nobody listens: a dead process left it. Raises OSError if somebody listens."""
-    if _mode(path) is None:
+    if _status(path) is None:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.setblocking(False)
@@ -131,10 +131,10 @@ def _remove_leftover(path: Path) -> None:
     path.unlink()
 
 
-def _mode(path: Path) -> int | None:
-    """Mode of the file at `path`, not following links; None: there is no file, or the path cannot have one."""
+def _status(path: Path) -> os.stat_result | None:
+    """Status of the file at `path`, not following links; None: there is no file, or the path cannot have one."""
     try:
-        return path.lstat().st_mode
+        return path.lstat()
     except OSError:
         return None
 

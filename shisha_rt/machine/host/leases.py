@@ -142,17 +142,21 @@ def keep_folder(folder: Path) -> int | None:
 def _open(path: Path) -> int:
     """Open a lock file, which may be another user's: to lock a file, read permission suffices.
 
-    O_CREAT is used only if the file is missing: in a folder that everybody may write to, the kernel
-    (fs.protected_regular) refuses to open another user's file with it.
+    A new file has its permissions before it has its name: else another user who comes meanwhile could not open it.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         return os.open(path, flags)
     except FileNotFoundError:
-        lock = os.open(path, flags | os.O_CREAT)
-        with contextlib.suppress(PermissionError):  # another user was quicker
-            os.fchmod(lock, 0o644)
-        return lock
+        new, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        try:
+            os.fchmod(new, 0o644)
+            with contextlib.suppress(FileExistsError):  # another process was quicker
+                os.link(name, path)
+        finally:
+            os.close(new)
+            Path(name).unlink()
+        return os.open(path, flags)
 
 
 def _holders(inode: int) -> set[int]:

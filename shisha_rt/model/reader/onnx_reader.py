@@ -212,6 +212,7 @@ def load_clean(folder: Path) -> tuple[onnx.ModelProto, Graph]:
 def _read_file(path: Path) -> bytes:
     expected = "expected an ONNX file"
     try:
+        path.stem.encode()  # the network is called so, in a file of ours and in messages
         if not path.exists():
             raise BadInput(f"no such file; {expected}", Error.MODEL_UNREADABLE)
         if not path.is_file():
@@ -220,6 +221,8 @@ def _read_file(path: Path) -> bytes:
         if path.stat().st_size >= _PROTOBUF_LIMIT_BYTES:
             raise BadInput("over 2 GiB, more than ONNX allows; expected large weights as external data", Error.NOT_ONNX)
         content = path.read_bytes()
+    except UnicodeEncodeError:
+        raise BadInput(f"its name is not UTF-8; {expected} with a name that is", Error.MODEL_UNREADABLE) from None
     except OSError as error:
         raise BadInput(f"cannot be read: {error.strerror}; {expected}", Error.MODEL_UNREADABLE) from error
     if not content:

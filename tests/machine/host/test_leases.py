@@ -132,6 +132,22 @@ print(leases.take(0), leases.take(1), repr(leases.fault))
         shutil.rmtree(folder)
 
 
+def test_a_file_that_another_user_could_not_open_is_never_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+    fchmod = os.fchmod
+
+    def look(file: int, mode: int) -> None:
+        seen.append((tmp_path / "7").exists())
+        fchmod(file, mode)
+
+    monkeypatch.setattr(os, "fchmod", look)
+    leases = CoreLeases(tmp_path)
+    assert leases.take(7)
+    assert seen == [False]
+    assert [(file.name, file.stat().st_mode & 0o777) for file in tmp_path.iterdir()] == [("7", 0o644)]
+    leases.close()
+
+
 def test_cores_that_only_processes_of_ones_own_hold_are_held_beside_them(tmp_path: Path) -> None:
     """As by a host process that takes over from one that died: its daemons hold their cores already."""
     holder = f"CoreLeases(Path({str(tmp_path)!r})).hold([3, 4]); print(flush=True); input()"

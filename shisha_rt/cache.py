@@ -1,4 +1,4 @@
-"""Derived files: built once, published atomically, never changed.
+"""Derived files: built once, published atomically, never changed, and removed when somebody asks for it.
 
 A folder in the cache is built beside its final place, synced to disk, and only then renamed, under a lock that the
 kernel releases when its holder dies. So a crash or a power cut costs the work, never the cache. The folder has a list
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 LIST_FILE: Final = "files.json"
 # Larger files are not read at each start: so many bytes take 20 ms at 400 MB/s, and weights may be a gigabyte.
 _LARGE_BYTES: Final = 8 << 20
+_UNFINISHED: Final = ".unfinished-"
 _SAY_AFTER_S: Final = 10.0
 _ASK_EVERY_S: Final = 0.02
 
@@ -65,6 +66,7 @@ def publish(target: Path, build: Callable[[Path], None]) -> Path:
     without write permission) becomes the cause of a Failure that says in one line what to do.
     """
     if fault_in(target) is None:
+        note_use(target)
         return target
     try:
         with _locked(target):
@@ -80,6 +82,56 @@ def publish(target: Path, build: Callable[[Path], None]) -> Path:
             Error.CACHE_UNUSABLE,
         ) from error
     return target
+
+
+def note_use(target: Path) -> None:
+    """Note that a published folder is used now, as far as this process may: the time of its list says when it was."""
+    with contextlib.suppress(OSError):
+        os.utime(target / LIST_FILE)
+
+
+def published(root: Path) -> Iterator[tuple[Path, float]]:
+    """Yield the folders below `root` that were published, and unfinished ones of builders that died, each with the time
+    (seconds since the epoch) at which it was last used.
+    """
+    for folder, inner, files in os.walk(root):
+        path = Path(folder)
+        is_unfinished = _UNFINISHED in path.name
+        if is_unfinished or LIST_FILE in files:
+            inner.clear()
+            with contextlib.suppress(FileNotFoundError):  # somebody else removes it
+                yield path, (path if is_unfinished else path / LIST_FILE).stat().st_mtime
+
+
+def hold(list_file: int) -> None:
+    """Keep a published folder from being removed by `remove` while this descriptor of its list is open."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(list_file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def remove(folder: Path) -> bool:
+    """Remove a folder of `published`; False if a daemon holds it. Raises OSError.
+
+    What is unfinished may be removed only when it is so old that no process builds it any more.
+    """
+    if _UNFINISHED in folder.name:
+        _remove(folder)
+        return True
+    with _locked(folder), contextlib.ExitStack() as closing:
+        try:
+            listed = closing.enter_context((folder / LIST_FILE).open("rb"))
+            fcntl.flock(listed, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return True  # somebody else was quicker
+        except BlockingIOError:
+            return False
+        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}{_UNFINISHED}", dir=folder.parent))
+        folder.rename(aside)
+        _remove(aside)
+        _lock_of(folder).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.parent.rmdir()  # unless other versions of the same lie there
+    return True
 
 
 def fault_in(folder: Path) -> str | None:
@@ -104,7 +156,7 @@ def fault_in(folder: Path) -> str | None:
 @contextlib.contextmanager
 def _locked(target: Path) -> Iterator[None]:
     """Hold the lock for building `target`. On failure the lock file is removed, and so is a folder made for it."""
-    file = target.parent / f".{target.name}.lock"
+    file = _lock_of(target)
     while True:
         has_folder = target.parent.exists()
         try:
@@ -131,6 +183,10 @@ def _locked(target: Path) -> Iterator[None]:
                         target.parent.rmdir()
                 raise
             return
+
+
+def _lock_of(target: Path) -> Path:
+    return target.parent / f".{target.name}.lock"
 
 
 def _wait_for(lock: IO[bytes], target: Path) -> None:
@@ -166,7 +222,7 @@ def _build_and_rename(target: Path, build: Callable[[Path], None]) -> None:
 
     The caller holds the lock, so any unfinished folder here was left by a process that died.
     """
-    prefix = f".{target.name}.unfinished-"
+    prefix = f".{target.name}{_UNFINISHED}"
     for leftover in target.parent.glob(f"{prefix}*"):
         _remove(leftover)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))

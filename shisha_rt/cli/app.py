@@ -69,6 +69,7 @@ _COMMANDS: Final[Sequence[tuple[str, str, str, str, str]]] = (
     ("place", "place", _PAPER, "there is no assignment, or none was found in time", "serve; docs/machines.md"),
     ("plan schedule", "plan_schedule", _PAPER, "there is no schedule", "plan, serve; docs/plans.md"),
     ("place split", "place_split", _PAPER, "there is no split", "place; docs/plans.md"),
+    ("cache", "cache", _SET_UP, "something could not be removed", "serve; docs/cli.md"),
     ("service", "service", _SET_UP, "it failed", "serve; docs/install.md"),
 )
 """Each command's name; module, with the function if it is named differently; group; meaning of status 1; references."""

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from shisha_rt.cache import LIST_FILE, publish
+from shisha_rt.cache import LIST_FILE, hold, publish
 from shisha_rt.errors import Failure
 
 log = logging.getLogger(__name__)
@@ -101,6 +101,8 @@ class ModelFiles:
             for file in folder.iterdir():
                 held[file.name] = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
                 opened.callback(os.close, held[file.name])
+            if LIST_FILE in held:
+                hold(held[LIST_FILE])
             self._held[folder] = held
             opened.pop_all()
         for fd in before.values():

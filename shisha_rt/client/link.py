@@ -598,6 +598,7 @@ def _why_not_near(endpoint: str) -> Exception | None:
         if not endpoint.startswith("ipc://"):
             raise ValueError(endpoint)
         with socket.socket(socket.AF_UNIX) as asking:
+            asking.setblocking(False)  # a daemon that stands still has accepted as many as it can
             asking.connect(endpoint.removeprefix("ipc://"))
     except (OSError, ValueError) as error:
         return error

@@ -327,6 +327,34 @@ def test_who_listens_and_says_nothing_is_not_absent(client_of: Connect) -> None:
             client.live()
 
 
+def test_who_has_accepted_as_many_as_it_can_is_waited_for_no_longer_than_asked(tmp_path: Path) -> None:
+    """As a daemon that has been stopped, once many clients have tried to connect: the kernel lets the next one wait."""
+    refused: list[ShishaError] = []
+
+    def ask(endpoint: str) -> None:
+        with Client(endpoint, timeout_s=SHORT_S) as client:
+            try:
+                client.live()
+            except ShishaError as error:
+                refused.append(error)
+
+    path = str(tmp_path / "s")
+    asking = threading.Thread(target=ask, args=(f"ipc://{path}",), daemon=True)
+    with contextlib.ExitStack() as closing:
+        listening = closing.enter_context(socket.socket(socket.AF_UNIX))
+        listening.bind(path)
+        listening.listen(0)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                other = closing.enter_context(socket.socket(socket.AF_UNIX))
+                other.setblocking(False)
+                other.connect(path)
+        asking.start()
+        asking.join(LONG_S)
+        assert [error.kind for error in refused] == [Error.NO_DAEMON]
+    asking.join()
+
+
 def test_a_daemon_that_vanishes_makes_all_in_flight_unavailable_and_the_next_one_serves(client_of: Connect) -> None:
     with client_of("tcp://127.0.0.1:1"):  # another client in the same process changes nothing
         with Gateway(vanish) as gateway:

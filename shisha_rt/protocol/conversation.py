@@ -307,12 +307,13 @@ class Conversation:
         if head.id is None:
             self.moved |= isinstance(head, AnswerHead) and head.moved
             return []
-        waiting = self._in_flight.pop(head.id, None)
+        waiting = self._in_flight.get(head.id)
         if waiting is None:
             self._abandoned.pop(head.id, None)
             return []
         op, lent = waiting
         self._thaw(lent)
+        del self._in_flight[head.id]  # after that: `lose` thaws what Ctrl-C has left
         if op == INFER and result is not None:
             version = "" if (signature := self.signature) is None else signature.version
             self._is_superseded |= result.model_version not in ("", version)
@@ -379,8 +380,8 @@ class Conversation:
             if times > 1:
                 self._frozen[id(array)] = times - 1
             elif times:
-                del self._frozen[id(array)]
                 array.flags.writeable = True
+                del self._frozen[id(array)]
 
     def _learn(self, op: str, fields: Fields) -> list[RequestOutcome]:
         """Note what an answer says of the daemon and its model; a new daemon ends all requests to the one before."""

@@ -518,6 +518,18 @@ def test_a_stream_that_is_closed_as_it_runs_has_ended(client_of: Connect) -> Non
         assert [answer.frame for answer in again] == [1]
 
 
+def test_a_stream_that_its_source_closes_has_ended() -> None:
+    with Gateway() as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        stream = client.stream()
+
+        def source() -> Iterator[Array]:
+            stream.close()
+            yield frame_of(1)
+
+        assert list(stream.run(source())) == []
+        assert client.infer(frame_of(3)).frame == 3
+
+
 def test_operations(client_of: Connect) -> None:
     with Gateway() as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
         assert client.live() is True
@@ -579,6 +591,52 @@ def test_two_threads_at_once_are_refused_and_the_first_goes_on() -> None:
         first.join()
         np.testing.assert_array_equal(outputs, [frame_of(2)])
         np.testing.assert_array_equal(client.infer(frame_of(3)).output, frame_of(6))  # one after the other may
+
+
+@pytest.mark.parametrize("end", ["close", "collect"])
+def test_a_stream_that_ends_while_another_thread_is_in_a_call_leaves_no_answers(end: str) -> None:
+    came, thaws = threading.Event(), threading.Event()
+
+    def script(gateway: Gateway, frame: Frame) -> None:
+        gateway.held.append(frame)
+        if frame.value == 9:
+            came.set()
+            assert thaws.wait(LONG_S)
+        if frame.value in (0, 9):
+            while gateway.held:
+                gateway.answer(gateway.held.pop())
+
+    with Gateway(script) as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        streams = [client.stream(in_flight=3)]
+        running = [streams[0].run(frames(3))]
+        assert next(running[0]).frame == 0
+        other = threading.Thread(target=client.infer, args=(frame_of(9),))
+        other.start()
+        assert came.wait(LONG_S)
+        if end == "close":
+            with raised(FailedPrecondition, Error.CLIENT_MISUSED):
+                streams[0].close()
+        else:
+            running.clear()
+        thaws.set()
+        other.join()
+        if end == "close":
+            streams[0].close()
+        assert client.infer(frame_of(0)).frame == 0
+        assert not client._settled
+
+
+def test_a_client_that_a_signals_handler_closes_says_so_to_whom_it_interrupts() -> None:
+    def script(_gateway: Gateway, _frame: Frame) -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    with Gateway(script) as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        before = signal.signal(signal.SIGUSR1, lambda *_: client.close())
+        try:
+            with raised(Unavailable, Error.CONNECTION_LOST, match="closed"):
+                client.infer(frame_of(1))
+        finally:
+            signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_bad_endpoint_is_refused_at_once(client_of: Connect) -> None:

@@ -394,8 +394,9 @@ class Link:
         """Stop waiting for a request; return whether a cancellation could be sent to the daemon at once."""
         self._lost = [lost for lost in self._lost if lost[0] != request_id]
         try:
-            cancel = self.conversation.abandon(request_id)
-            return cancel is not None and not self.closed and self.connected and self._send(cancel, copy=True)
+            if not self.conversation.abandon(request_id) or self.closed or not self.connected:
+                return False
+            return self._send(self.conversation.ask("cancel", {"target": request_id}), copy=True)
         except BaseException:
             self._break_off()
             raise

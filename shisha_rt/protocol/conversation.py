@@ -283,15 +283,15 @@ class Conversation:
         for array in outgoing.lent.inputs:
             self._freeze(array)
 
-    def abandon(self, request_id: str) -> Outgoing | None:
-        """Stop waiting for a request. Return a request that cancels it, or None if there is nothing to cancel."""
+    def abandon(self, request_id: str) -> bool:
+        """Stop waiting for a request. Return whether there is something to cancel."""
         waiting = self._in_flight.pop(request_id, None)
         if waiting is None or waiting.op != INFER:
-            return None
+            return False
         self._thaw(waiting.lent)
         if waiting.lent:
             self._abandoned[request_id] = waiting.lent
-        return self.ask("cancel", {"target": request_id})
+        return True
 
     def receive(self, parts: Sequence[Buffer]) -> list[RequestOutcome]:
         """Return the outcomes that a message settles: none, its request's, or, if of a new daemon, all in flight."""

@@ -739,6 +739,20 @@ unclosed = Client(sys.argv[1])
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
+def test_a_stream_that_nobody_closes_ends_quietly_with_its_program() -> None:
+    program = """
+import sys, numpy
+from shisha_rt.client import Client
+client = Client(sys.argv[1])
+answers = client.stream(in_flight=2).run(numpy.zeros((1, 3), numpy.float32) for _ in range(3))
+print(next(answers).frame)
+"""
+    with Gateway() as gateway:
+        command = [sys.executable, "-c", program, gateway.endpoint]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=LONG_S, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0\n", "")
+
+
 def test_a_forked_child_needs_a_client_of_its_own(client_of: Connect) -> None:
     with Gateway(echo) as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
         client.infer(frame_of(1))

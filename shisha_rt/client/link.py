@@ -137,7 +137,7 @@ class Link:
     """`socket` and `watch` are for waiting on; only this class reads and writes them. `memory` None: none is shared.
 
     `endpoint`: the address that the client was given. `at`: the one it is connected to; if `endpoint` serves several
-    models, that of the daemon of `model`, if that is reachable. `turns`: how often the sockets have been replaced.
+    models, that of the daemon of `model`, if that is reachable. `turns`: how often the descriptors have been replaced.
     `silence_s`: a daemon that has been probed, and has sent nothing at all for so long, counts as lost.
     """
 
@@ -274,6 +274,7 @@ class Link:
         if asked is not None:
             asked.end.close()
         if line is not None:
+            self.turns += 1
             line.shut_down()
 
     @property
@@ -501,8 +502,8 @@ class Link:
             raise
         if self._line.open:
             return None
-        self._line.close()
-        self._line, self.connected = None, False
+        self._close_line()
+        self.connected = False
         self._set_polled()
         settled = self.conversation.lose(_LOST.format(self.at))
         self._again_s = time.monotonic()

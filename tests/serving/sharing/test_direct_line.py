@@ -204,6 +204,42 @@ def test_a_line_that_the_daemon_ends_is_followed_by_another_connection(daemon: D
         until(answers_by_another, "an answer over the next connection")
 
 
+def test_another_descriptor_with_the_number_of_a_line_that_has_ended_is_left_alone(daemon: DaemonProcess) -> None:
+    """Without descriptors for another connection, the event loop went on watching for the line under its number; and
+    whoever had the number next was not watched any more once there was another connection.
+    """
+
+    async def main() -> None:
+        async with AsyncClient(daemon.endpoint, timeout_s=PATIENCE_S) as client:
+            await client.infer(frame_of(0))
+            line = client._link.line_descriptor
+            assert line is not None
+            with socket.socket(fileno=os.dup(line)) as end, descriptors_to_be_had(0):
+                end.shutdown(socket.SHUT_RDWR)
+                while client._link.line_descriptor is not None:
+                    await asyncio.sleep(0)
+                while (other := _descriptor_to_be_had()) is None:  # libzmq closes those of its attempt by and by
+                    await asyncio.sleep(0)
+            assert other == line
+            came = asyncio.Event()
+            asyncio.get_running_loop().add_reader(other, came.set)
+            assert np.array_equal((await client.infer(frame_of(1))).output, frame_of(1))
+            os.eventfd_write(other, 1)
+            async with asyncio.timeout(PATIENCE_S):
+                await came.wait()
+            asyncio.get_running_loop().remove_reader(other)
+            os.close(other)
+
+    asyncio.run(main())
+
+
+def _descriptor_to_be_had() -> int | None:
+    try:
+        return os.eventfd(0)
+    except OSError:
+        return None
+
+
 LARGE: Final = [{"first": 0, "last": 0, "places": ["a" * 250] * 160}]
 """Stages that no plan has, of more bytes than a datagram takes."""
 

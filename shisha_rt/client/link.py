@@ -495,17 +495,22 @@ class Link:
             message = self._line.take()
             if message is not None:
                 return self._take(unpack(message))
-        except (ChannelBroken, ValueError):
+        except ChannelBroken:
+            pass
+        except ValueError:
             self._line.close()
         except BaseException:
             self._break_off()
             raise
         if self._line.open:
             return None
+        why = _LOST.format(self.at)
+        if not are_descriptors_left(1):  # before the line's own is free again
+            why += f"; an answer may have found no descriptor, as {_files_open()}"
         self._close_line()
         self.connected = False
         self._set_polled()
-        settled = self.conversation.lose(_LOST.format(self.at))
+        settled = self.conversation.lose(why)
         self._again_s = time.monotonic()
         return settled
 
@@ -655,11 +660,15 @@ def _close(process: int, ours: zmq.Socket[bytes], watch: zmq.Socket[bytes]) -> N
         ours.close()
 
 
+def _files_open() -> str:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return f"this process may have {limit} files open"
+
+
 def _too_many_open(wanting: str, context: Context | None = None) -> ShishaError:
     """The error where this process, or else the `context`, may open nothing more."""
     if context is None or not are_descriptors_left(_DESCRIPTORS):
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        reason = f"this process may have {limit} files open; expected a higher limit (ulimit -n)"
+        reason = f"{_files_open()}; expected a higher limit (ulimit -n)"
     else:
         reason = f"its context may have {context.get(zmq.MAX_SOCKETS)} sockets; expected another (context)"
     return error_for(Error.TOO_MANY_OPEN, f"too much is open for a {wanting}: {reason}, or that clients are closed")

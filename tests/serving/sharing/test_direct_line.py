@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import socket
@@ -27,7 +28,7 @@ from shisha_rt.client import (
 )
 from shisha_rt.client.local_socket import take_line
 from shisha_rt.errors import Error
-from shisha_rt.process.channel import Channel
+from shisha_rt.process.channel import SMALL_BYTES, Channel
 from shisha_rt.protocol.multipart import send_parts
 from tests.process.descriptors import descriptors_to_be_had
 from tests.serving.daemon_process import DaemonProcess, machine_file
@@ -276,6 +277,24 @@ def test_a_request_that_finds_no_descriptor_waits_for_one(daemon: DaemonProcess)
             assert (await asked)["outcome"] == "refused"  # it has reached the daemon
 
     asyncio.run(main())
+
+
+def test_an_answer_that_finds_no_descriptor_is_lost_and_says_why(daemon: DaemonProcess) -> None:
+    ours, theirs = Channel.pair()
+    theirs.setblocking(False)
+    with Client(daemon.endpoint, timeout_s=PATIENCE_S) as client:
+        client.infer(frame_of(0))
+        link = client._link
+        assert link._line is not None
+        link._line.close()
+        link._line = Channel(theirs)
+        link._set_polled()
+        ours.send(bytes(SMALL_BYTES + 1))
+        link._looked_s = math.inf  # it is to be read after the request has been sent
+        with descriptors_to_be_had(0), raised(Unavailable, Error.CONNECTION_LOST, match="files open"):
+            client.infer(frame_of(1))
+        ours.close()
+        assert np.array_equal(client.infer(frame_of(2)).output, frame_of(2))
 
 
 def test_a_line_that_was_refused_is_asked_for_again(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Literal, Self, cast, overload
+from typing import Literal, Self, TypeAlias, cast, overload
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -15,7 +15,7 @@ from shisha_rt.client.connected import ConnectedClient, FrameStream
 from shisha_rt.client.link import PROBE_S, Patience
 from shisha_rt.errors import Error
 from shisha_rt.protocol.conversation import Fields, FrameTerms, Outcome, Outgoing, RequestOutcome, Stages, stages_of
-from shisha_rt.protocol.exceptions import ShishaError, error_for
+from shisha_rt.protocol.exceptions import FailedPrecondition, ShishaError, error_for
 from shisha_rt.protocol.frame_tensors import Answer, Array, Inputs, Shape
 
 
@@ -40,6 +40,9 @@ class Client(ConnectedClient):
 
     def _begin(self) -> None:
         self._alone = _OneThread()
+        self._given_up: deque[str] = (
+            deque()
+        )  # requests of streams that were collected while another thread was in a call
         self._settled: dict[str, Outcome] = {}
 
     def __enter__(self) -> Self:
@@ -83,8 +86,7 @@ class Client(ConnectedClient):
             terms = FrameTerms(stream, sequence, deadline_s, priority, traceparent)
             outgoing = self._link.conversation.infer(inputs, terms, outputs=outputs, request_id=request_id)
             # No copy: the caller waits in this call, so its arrays do not change meanwhile.
-            self._send(outgoing, patience, copy=False)
-            return cast("Answer", self._result(outgoing.id, patience))
+            return cast("Answer", self._result(outgoing, patience, copy=False))
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Array:
         """Return an array to fill with an input, in memory shared with the daemon if there is any: it is sent uncopied.
@@ -161,6 +163,8 @@ class Client(ConnectedClient):
     def _introduce(self, patience: Patience) -> None:
         """Once per connection, get the daemon's identity and its model's signature; get shared memory if wanted."""
         self._settle(self._link.look())
+        while self._given_up:
+            self._abandon(self._given_up.popleft())
         while True:
             if self._link.is_to_leave:
                 self._leave(patience)
@@ -187,9 +191,7 @@ class Client(ConnectedClient):
 
     def _ask(self, op: str, arguments: Mapping[str, object], patience: Patience) -> Fields:
         self._settle(self._link.look())
-        outgoing = self._link.conversation.ask(op, arguments)
-        self._send(outgoing, patience)
-        return cast("Fields", self._result(outgoing.id, patience))
+        return cast("Fields", self._result(self._link.conversation.ask(op, arguments), patience))
 
     def _send(self, outgoing: Outgoing, patience: Patience, *, copy: bool = True) -> None:
         while not self._link.try_send(outgoing, copy=copy):
@@ -197,31 +199,34 @@ class Client(ConnectedClient):
                 raise self._link.refused(patience)
             self._settle(self._link.wait(self._link.wait_s(patience), to_send=True))
 
-    def _result(self, request_id: str, patience: Patience) -> Answer | Fields:
-        outcome = self._outcome(request_id, patience)
+    def _result(self, outgoing: Outgoing, patience: Patience, *, copy: bool = True) -> Answer | Fields:
+        """Send a request and wait for its outcome."""
+        try:
+            self._send(outgoing, patience, copy=copy)
+            outcome = self._outcome(outgoing.id, patience)
+        except BaseException:
+            self._abandon(outgoing.id)
+            raise
         if isinstance(outcome, ShishaError):
             raise outcome
         return outcome
 
     def _outcome(self, request_id: str, patience: Patience) -> Outcome:
-        outcome: Outcome | None = None
+        """The outcome of a request; whoever is interrupted while waiting for it has to abandon it."""
         overdue = False
-        try:
-            while (outcome := self._settled.pop(request_id, None)) is None:
-                if overdue:
-                    return self._link.silence(request_id, patience)
-                left_s = patience.left_s
-                overdue = not left_s
-                if overdue:
-                    self._settle(self._link.drain())  # an answer that has come by now still counts
-                elif (settled := self._link.wait(min(left_s, PROBE_S))) is None:
-                    self._settle(self._link.probe())
-                else:
-                    self._settle(settled)
-            return outcome
-        finally:
-            if outcome is None:
+        while (outcome := self._settled.pop(request_id, None)) is None:
+            if overdue:
                 self._abandon(request_id)
+                return self._link.silence(request_id, patience)
+            left_s = patience.left_s
+            overdue = not left_s
+            if overdue:
+                self._settle(self._link.drain())  # an answer that has come by now still counts
+            elif (settled := self._link.wait(min(left_s, PROBE_S))) is None:
+                self._settle(self._link.probe())
+            else:
+                self._settle(settled)
+        return outcome
 
     def _settle(self, settled: Sequence[RequestOutcome] | None) -> None:
         if settled:
@@ -232,11 +237,19 @@ class Client(ConnectedClient):
         self._link.abandon(request_id)
 
 
+_Entry: TypeAlias = tuple[str, Patience] | ShishaError
+"""A frame in flight (its id), or the error of one that could not be sent."""
+
+
+def _in_flight(entries: Iterable[_Entry]) -> list[str]:
+    return [entry[0] for entry in entries if isinstance(entry, tuple)]
+
+
 class Stream(FrameStream[Client]):
     """An ordered series of frames of a `Client`. Leaving the context cancels what is still in flight."""
 
     def _begin(self) -> None:
-        self._pending: deque[tuple[str, Patience] | ShishaError] = deque()
+        self._pending: deque[_Entry] = deque()
 
     def __enter__(self) -> Self:
         return self
@@ -246,12 +259,10 @@ class Stream(FrameStream[Client]):
 
     def close(self) -> None:
         """Cancel what is still in flight, and end a `run` that has not ended."""
-        pending, self._pending = self._pending, deque()
-        while pending:
-            entry = pending.popleft()
-            if not isinstance(entry, ShishaError):
-                with self._client._alone:
-                    self._client._abandon(entry[0])
+        with self._client._alone:
+            pending, self._pending = self._pending, deque()
+            for request_id in _in_flight(pending):
+                self._client._abandon(request_id)
 
     @overload
     def run(self, inputs: Iterable[Inputs], *, errors: Literal["raise"] = "raise") -> Generator[Answer, None, None]: ...
@@ -273,7 +284,9 @@ class Stream(FrameStream[Client]):
         pending = self._pending = deque()
         try:
             for item in inputs:
-                pending.append(self._start(item))
+                if self._pending is not pending:  # the stream was closed by whoever gives the inputs
+                    return
+                self._start(item, pending)
                 while len(pending) >= self._in_flight or self._head_is_settled():
                     yield self._finish(errors)
                     if self._pending is not pending:  # the stream was closed meanwhile
@@ -282,19 +295,27 @@ class Stream(FrameStream[Client]):
                 yield self._finish(errors)
         finally:
             if self._pending is pending:
-                self.close()
+                try:
+                    self.close()
+                except FailedPrecondition:  # another thread is in a call as this generator is collected
+                    self._client._given_up.extend(_in_flight(pending))
 
-    def _start(self, inputs: Inputs) -> tuple[str, Patience] | ShishaError:
+    def _start(self, inputs: Inputs, pending: deque[_Entry]) -> None:
+        """Send a frame, which is pending before it is sent: if Ctrl-C comes then, it is cancelled."""
         client = self._client
         with client._alone:
             patience = client._patience(self._timeout_s)
             try:
                 client._introduce(patience)
                 outgoing = client._link.conversation.infer(inputs, self._terms)
+            except ShishaError as error:
+                pending.append(error)
+                return
+            pending.append((outgoing.id, patience))
+            try:
                 client._send(outgoing, patience)
             except ShishaError as error:
-                return error
-            return outgoing.id, patience
+                pending[-1] = error
 
     def _head_is_settled(self) -> bool:
         if not self._pending:

@@ -27,7 +27,6 @@ Shell.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import math
@@ -37,7 +36,7 @@ import socket
 import time
 import uuid
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
@@ -138,7 +137,7 @@ class Link:
     """`socket` and `watch` are for waiting on; only this class reads and writes them. `memory` None: none is shared.
 
     `endpoint`: the address that the client was given. `at`: the one it is connected to; if `endpoint` serves several
-    models, that of the daemon of `model`, if that is reachable. `turns`: how often the sockets have been replaced.
+    models, that of the daemon of `model`, if that is reachable. `turns`: how often the descriptors have been replaced.
     `silence_s`: a daemon that has been probed, and has sent nothing at all for so long, counts as lost.
     """
 
@@ -167,12 +166,12 @@ class Link:
         self._barred = _Barred(endpoint, self._keys)
         self._line: Channel | None = None
         self._asked: Question | None = None
+        self._lost: list[RequestOutcome] = []  # what `drain` has still to return
         self._connect(endpoint)
 
     def _connect(self, endpoint: str) -> None:
         """Make the sockets and connect them; raises InvalidArgument for an invalid address, ResourceExhausted."""
-        self.socket, self.watch = self._sockets(endpoint)
-        self._end_sockets = weakref.finalize(self, _close, self._process, self.socket, self.watch)
+        self.socket, self.watch, self._end_sockets = self._sockets(endpoint)
         self.at = endpoint
         self.connected = self._is_accepted = False
         self._unanswered = 0  # how often a probe was due with the one before unanswered, and nothing else heard
@@ -180,34 +179,37 @@ class Link:
         self._ask_line_s = 0.0  # when a line may be asked for
         self._set_polled()
 
-    def _sockets(self, endpoint: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
-        """A socket that connects to `endpoint`, and its watch."""
-        with contextlib.ExitStack() as undoing:
-            try:
-                ours: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
-                undoing.callback(ours.close)
-                ours.linger = 0
-                ours.set(zmq.IPV6, int("[" in endpoint))
-                for option, value in _KEEPALIVE.items():
-                    ours.set(option, value)
-                ours.set(zmq.RECONNECT_IVL, _NEVER_MS)
-                ours.set(zmq.HANDSHAKE_IVL, _GREETED_MS)
-                if self._keys is not None:
-                    ours.set(zmq.CURVE_PUBLICKEY, self._keys.own.public.encode())
-                    ours.set(zmq.CURVE_SECRETKEY, self._keys.own.secret.encode())
-                    ours.set(zmq.CURVE_SERVERKEY, self._keys.server.encode())
-                # pyzmq would name the watch after a descriptor, which may be in use again before the name is free.
-                watch: zmq.Socket[bytes] = ours.get_monitor_socket(_WATCHED, f"inproc://watch-{uuid.uuid4().hex}")
-                undoing.callback(watch.close)
-                watch.linger = 0
-                ours.connect(cast(Any, os.fsencode(endpoint)))  # a path may have any bytes; as str it must be UTF-8
-            except zmq.ZMQError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE):
-                    raise _too_many_open(f"connection to {endpoint}", self._context) from None
-                reason = f"{zmq.strerror(error.errno or 0)}; expected tcp://HOST:PORT"
-                raise error_for(Error.BAD_ENDPOINT, f"endpoint {endpoint!r}: {reason}") from None
-            undoing.pop_all()
-        return ours, watch
+    def _sockets(self, endpoint: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes], Callable[[], object]]:
+        """A socket that connects to `endpoint`, its watch, and what closes both."""
+        end: Callable[[], object] | None = None
+        try:
+            ours: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
+            end = ours.close
+            ours.linger = 0
+            ours.set(zmq.IPV6, int("[" in endpoint))
+            for option, value in _KEEPALIVE.items():
+                ours.set(option, value)
+            ours.set(zmq.RECONNECT_IVL, _NEVER_MS)
+            ours.set(zmq.HANDSHAKE_IVL, _GREETED_MS)
+            if self._keys is not None:
+                ours.set(zmq.CURVE_PUBLICKEY, self._keys.own.public.encode())
+                ours.set(zmq.CURVE_SECRETKEY, self._keys.own.secret.encode())
+                ours.set(zmq.CURVE_SERVERKEY, self._keys.server.encode())
+            # pyzmq would name the watch after a descriptor, which may be in use again before the name is free.
+            watch: zmq.Socket[bytes] = ours.get_monitor_socket(_WATCHED, f"inproc://watch-{uuid.uuid4().hex}")
+            end = weakref.finalize(self, _close, self._process, ours, watch)
+            watch.linger = 0
+            ours.connect(cast(Any, os.fsencode(endpoint)))  # a path may have any bytes; as str it must be UTF-8
+        except BaseException as error:
+            if end is not None:
+                end()
+            if not isinstance(error, zmq.ZMQError):
+                raise
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise _too_many_open(f"connection to {endpoint}", self._context) from None
+            reason = f"{zmq.strerror(error.errno or 0)}; expected tcp://HOST:PORT"
+            raise error_for(Error.BAD_ENDPOINT, f"endpoint {endpoint!r}: {reason}") from None
+        return ours, watch, end
 
     def follow(self) -> bool:
         """Connect to the model's own daemon if the address refers to one that is reachable; return whether it did."""
@@ -272,6 +274,7 @@ class Link:
         if asked is not None:
             asked.end.close()
         if line is not None:
+            self.turns += 1
             line.shut_down()
 
     @property
@@ -304,6 +307,9 @@ class Link:
         except (OSError, ValueError, msgspec.MsgspecError):
             if self._asked is not None:
                 self._asked.end.close()
+        except BaseException:
+            self._break_off()
+            raise
         self._asked = None
         self._ask_line_s = time.monotonic() + AGAIN_S
 
@@ -353,9 +359,13 @@ class Link:
         if self._barred.why is not None:
             self._try_again()
         self.conversation.check(outgoing)
-        if not self.connected or not self._send(outgoing, copy=copy):
-            return False
-        self.conversation.sent(outgoing)
+        try:
+            if not self.connected or not self._send(outgoing, copy=copy):
+                return False
+            self.conversation.sent(outgoing)
+        except BaseException:
+            self._break_off()
+            raise
         return True
 
     def _send(self, outgoing: Outgoing, *, copy: bool) -> bool:
@@ -387,8 +397,23 @@ class Link:
 
     def abandon(self, request_id: str) -> bool:
         """Stop waiting for a request; return whether a cancellation could be sent to the daemon at once."""
-        cancel = self.conversation.abandon(request_id)
-        return cancel is not None and not self.closed and self.connected and self._send(cancel, copy=True)
+        self._lost = [lost for lost in self._lost if lost[0] != request_id]
+        try:
+            if not self.conversation.abandon(request_id) or self.closed or not self.connected:
+                return False
+            return self._send(self.conversation.ask("cancel", {"target": request_id}), copy=True)
+        except BaseException:
+            self._break_off()
+            raise
+
+    def _break_off(self) -> None:
+        """End the connection, as an exception from outside (Ctrl-C) has come while a message was sent or read: half of
+        one may be on its way, and an answer lost. All in flight end as `Unavailable` at the next `drain`.
+        """
+        amid = f"the connection to {self.at} was given up, as a call was broken off amid a message"
+        self._lost += self.conversation.lose(f"{amid}; the request may have been run")
+        self._close_line()
+        self.connected, self._again_s, self._looked_s = False, 0.0, 0.0
 
     def wait(self, timeout_s: float, *, to_send: bool = False) -> list[RequestOutcome] | None:
         """Wait for a message or a change of the connection, with `to_send` also until a request can be sent; None if
@@ -402,7 +427,12 @@ class Link:
         if self._line is not None and not self._is_drained and (settled := self.drain()):
             return settled
         watched = self._writable if to_send and self.connected and not self._lacks else self._readable
-        events = zmq.zmq_poll(watched, math.ceil(min(timeout_s, self.again_in_s, _LONGEST_WAIT_S) * 1e3))
+        try:
+            events = zmq.zmq_poll(watched, math.ceil(min(timeout_s, self.again_in_s, _LONGEST_WAIT_S) * 1e3))
+        except zmq.ZMQError:
+            if not self.closed:
+                raise
+            return self.drain()  # a signal's handler has closed the client
         self._looked_s = time.monotonic()
         if not events:
             return None if self._looked_s < self._again_s else self.drain()
@@ -424,27 +454,32 @@ class Link:
 
     def drain(self) -> list[RequestOutcome]:
         """Read all messages and connection events; return the outcomes that they settle. Replace the socket if due."""
+        settled, self._lost = self._lost, []
         if self.closed:
             # Not in a forked child: it would end the parent's memory.
-            return self.conversation.lose("the client was closed") if os.getpid() == self._process else []
+            return settled + self.conversation.lose("the client was closed") if os.getpid() == self._process else []
         self._is_drained = False
-        settled = self._read_all()
+        settled += self._read_all()
         self._looked_s = time.monotonic()
-        while can_be_read(self.watch):
-            monitor_message = parse_monitor_message(self.watch.recv_multipart(zmq.DONTWAIT))
-            event, was_connected = monitor_message["event"], self.connected
-            self._is_accepted = event not in _NOT_THERE
-            self.connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
-            self._barred.hear(event, int(monitor_message["value"]))
-            if event == zmq.EVENT_DISCONNECTED:
-                settled += self._read_all()  # messages that came after the first reading
-                settled += self.conversation.lose(_LOST.format(self.at))
-            if event in _NOT_THERE and not self._barred.is_over:
-                is_first = was_connected or self.at is not self.endpoint
-                self._again_s = min(self._again_s, self._looked_s + (0.0 if is_first else _RECONNECT_S))
-        self._is_drained = True
-        if self._looked_s >= self._again_s:
-            self._turn_to(self.endpoint)
+        try:
+            while can_be_read(self.watch):
+                monitor_message = parse_monitor_message(self.watch.recv_multipart(zmq.DONTWAIT))
+                event, was_connected = monitor_message["event"], self.connected
+                self._is_accepted = event not in _NOT_THERE
+                self.connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+                self._barred.hear(event, int(monitor_message["value"]))
+                if event == zmq.EVENT_DISCONNECTED:
+                    settled += self._read_all()  # messages that came after the first reading
+                    settled += self.conversation.lose(_LOST.format(self.at))
+                if event in _NOT_THERE and not self._barred.is_over:
+                    is_first = was_connected or self.at is not self.endpoint
+                    self._again_s = min(self._again_s, self._looked_s + (0.0 if is_first else _RECONNECT_S))
+            self._is_drained = True
+            if self._looked_s >= self._again_s:
+                self._turn_to(self.endpoint)
+        except BaseException:
+            self._break_off()
+            raise
         return settled
 
     def _read_all(self) -> list[RequestOutcome]:
@@ -471,14 +506,22 @@ class Link:
             message = self._line.take()
             if message is not None:
                 return self._take(unpack(message))
-        except (ChannelBroken, ValueError):
+        except ChannelBroken:
+            pass
+        except ValueError:
             self._line.close()
+        except BaseException:
+            self._break_off()
+            raise
         if self._line.open:
             return None
-        self._line.close()
-        self._line, self.connected = None, False
+        why = _LOST.format(self.at)
+        if not are_descriptors_left(1):  # before the line's own is free again
+            why += f"; an answer may have found no descriptor, as {_files_open()}"
+        self._close_line()
+        self.connected = False
         self._set_polled()
-        settled = self.conversation.lose(_LOST.format(self.at))
+        settled = self.conversation.lose(why)
         self._again_s = time.monotonic()
         return settled
 
@@ -499,7 +542,11 @@ class Link:
 
     def _read(self) -> list[RequestOutcome]:
         """Read the message that has come; return the outcomes that it settles."""
-        return self._take([frame.buffer for frame in receive_parts(self.socket)])
+        try:
+            return self._take([frame.buffer for frame in receive_parts(self.socket)])
+        except BaseException:
+            self._break_off()
+            raise
 
     def _take(self, parts: Sequence[Buffer]) -> list[RequestOutcome]:
         settled = self.conversation.receive(parts)
@@ -609,6 +656,7 @@ def _why_not_near(endpoint: str) -> Exception | None:
         if not endpoint.startswith("ipc://"):
             raise ValueError(endpoint)
         with socket.socket(socket.AF_UNIX) as asking:
+            asking.setblocking(False)  # a daemon that stands still has accepted as many as it can
             asking.connect(endpoint.removeprefix("ipc://"))
     except (OSError, ValueError) as error:
         return error
@@ -623,11 +671,15 @@ def _close(process: int, ours: zmq.Socket[bytes], watch: zmq.Socket[bytes]) -> N
         ours.close()
 
 
+def _files_open() -> str:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return f"this process may have {limit} files open"
+
+
 def _too_many_open(wanting: str, context: Context | None = None) -> ShishaError:
     """The error where this process, or else the `context`, may open nothing more."""
     if context is None or not are_descriptors_left(_DESCRIPTORS):
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        reason = f"this process may have {limit} files open; expected a higher limit (ulimit -n)"
+        reason = f"{_files_open()}; expected a higher limit (ulimit -n)"
     else:
         reason = f"its context may have {context.get(zmq.MAX_SOCKETS)} sockets; expected another (context)"
     return error_for(Error.TOO_MANY_OPEN, f"too much is open for a {wanting}: {reason}, or that clients are closed")

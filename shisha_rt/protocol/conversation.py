@@ -283,15 +283,15 @@ class Conversation:
         for array in outgoing.lent.inputs:
             self._freeze(array)
 
-    def abandon(self, request_id: str) -> Outgoing | None:
-        """Stop waiting for a request. Return a request that cancels it, or None if there is nothing to cancel."""
+    def abandon(self, request_id: str) -> bool:
+        """Stop waiting for a request. Return whether there is something to cancel."""
         waiting = self._in_flight.pop(request_id, None)
         if waiting is None or waiting.op != INFER:
-            return None
+            return False
         self._thaw(waiting.lent)
         if waiting.lent:
             self._abandoned[request_id] = waiting.lent
-        return self.ask("cancel", {"target": request_id})
+        return True
 
     def receive(self, parts: Sequence[Buffer]) -> list[RequestOutcome]:
         """Return the outcomes that a message settles: none, its request's, or, if of a new daemon, all in flight."""
@@ -307,12 +307,13 @@ class Conversation:
         if head.id is None:
             self.moved |= isinstance(head, AnswerHead) and head.moved
             return []
-        waiting = self._in_flight.pop(head.id, None)
+        waiting = self._in_flight.get(head.id)
         if waiting is None:
             self._abandoned.pop(head.id, None)
             return []
         op, lent = waiting
         self._thaw(lent)
+        del self._in_flight[head.id]  # after that: `lose` thaws what Ctrl-C has left
         if op == INFER and result is not None:
             version = "" if (signature := self.signature) is None else signature.version
             self._is_superseded |= result.model_version not in ("", version)
@@ -379,8 +380,8 @@ class Conversation:
             if times > 1:
                 self._frozen[id(array)] = times - 1
             elif times:
-                del self._frozen[id(array)]
                 array.flags.writeable = True
+                del self._frozen[id(array)]
 
     def _learn(self, op: str, fields: Fields) -> list[RequestOutcome]:
         """Note what an answer says of the daemon and its model; a new daemon ends all requests to the one before."""

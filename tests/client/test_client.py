@@ -327,6 +327,34 @@ def test_who_listens_and_says_nothing_is_not_absent(client_of: Connect) -> None:
             client.live()
 
 
+def test_who_has_accepted_as_many_as_it_can_is_waited_for_no_longer_than_asked(tmp_path: Path) -> None:
+    """As a daemon that has been stopped, once many clients have tried to connect: the kernel lets the next one wait."""
+    refused: list[ShishaError] = []
+
+    def ask(endpoint: str) -> None:
+        with Client(endpoint, timeout_s=SHORT_S) as client:
+            try:
+                client.live()
+            except ShishaError as error:
+                refused.append(error)
+
+    path = str(tmp_path / "s")
+    asking = threading.Thread(target=ask, args=(f"ipc://{path}",), daemon=True)
+    with contextlib.ExitStack() as closing:
+        listening = closing.enter_context(socket.socket(socket.AF_UNIX))
+        listening.bind(path)
+        listening.listen(0)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                other = closing.enter_context(socket.socket(socket.AF_UNIX))
+                other.setblocking(False)
+                other.connect(path)
+        asking.start()
+        asking.join(LONG_S)
+        assert [error.kind for error in refused] == [Error.NO_DAEMON]
+    asking.join()
+
+
 def test_a_daemon_that_vanishes_makes_all_in_flight_unavailable_and_the_next_one_serves(client_of: Connect) -> None:
     with client_of("tcp://127.0.0.1:1"):  # another client in the same process changes nothing
         with Gateway(vanish) as gateway:
@@ -490,6 +518,18 @@ def test_a_stream_that_is_closed_as_it_runs_has_ended(client_of: Connect) -> Non
         assert [answer.frame for answer in again] == [1]
 
 
+def test_a_stream_that_its_source_closes_has_ended() -> None:
+    with Gateway() as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        stream = client.stream()
+
+        def source() -> Iterator[Array]:
+            stream.close()
+            yield frame_of(1)
+
+        assert list(stream.run(source())) == []
+        assert client.infer(frame_of(3)).frame == 3
+
+
 def test_operations(client_of: Connect) -> None:
     with Gateway() as gateway, client_of(gateway.endpoint, timeout_s=LONG_S) as client:
         assert client.live() is True
@@ -551,6 +591,52 @@ def test_two_threads_at_once_are_refused_and_the_first_goes_on() -> None:
         first.join()
         np.testing.assert_array_equal(outputs, [frame_of(2)])
         np.testing.assert_array_equal(client.infer(frame_of(3)).output, frame_of(6))  # one after the other may
+
+
+@pytest.mark.parametrize("end", ["close", "collect"])
+def test_a_stream_that_ends_while_another_thread_is_in_a_call_leaves_no_answers(end: str) -> None:
+    came, thaws = threading.Event(), threading.Event()
+
+    def script(gateway: Gateway, frame: Frame) -> None:
+        gateway.held.append(frame)
+        if frame.value == 9:
+            came.set()
+            assert thaws.wait(LONG_S)
+        if frame.value in (0, 9):
+            while gateway.held:
+                gateway.answer(gateway.held.pop())
+
+    with Gateway(script) as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        streams = [client.stream(in_flight=3)]
+        running = [streams[0].run(frames(3))]
+        assert next(running[0]).frame == 0
+        other = threading.Thread(target=client.infer, args=(frame_of(9),))
+        other.start()
+        assert came.wait(LONG_S)
+        if end == "close":
+            with raised(FailedPrecondition, Error.CLIENT_MISUSED):
+                streams[0].close()
+        else:
+            running.clear()
+        thaws.set()
+        other.join()
+        if end == "close":
+            streams[0].close()
+        assert client.infer(frame_of(0)).frame == 0
+        assert not client._settled
+
+
+def test_a_client_that_a_signals_handler_closes_says_so_to_whom_it_interrupts() -> None:
+    def script(_gateway: Gateway, _frame: Frame) -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    with Gateway(script) as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        before = signal.signal(signal.SIGUSR1, lambda *_: client.close())
+        try:
+            with raised(Unavailable, Error.CONNECTION_LOST, match="closed"):
+                client.infer(frame_of(1))
+        finally:
+            signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_bad_endpoint_is_refused_at_once(client_of: Connect) -> None:
@@ -651,6 +737,20 @@ unclosed = Client(sys.argv[1])
         command = [sys.executable, "-c", program, gateway.endpoint]
         ended = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_a_stream_that_nobody_closes_ends_quietly_with_its_program() -> None:
+    program = """
+import sys, numpy
+from shisha_rt.client import Client
+client = Client(sys.argv[1])
+answers = client.stream(in_flight=2).run(numpy.zeros((1, 3), numpy.float32) for _ in range(3))
+print(next(answers).frame)
+"""
+    with Gateway() as gateway:
+        command = [sys.executable, "-c", program, gateway.endpoint]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=LONG_S, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0\n", "")
 
 
 def test_a_forked_child_needs_a_client_of_its_own(client_of: Connect) -> None:

@@ -241,7 +241,7 @@ def test_memory_of_an_abandoned_frame_is_used_again_only_when_its_answer_has_com
     mine = lent(shelf, IMAGE)
     outgoing = sent(conversation, conversation.infer(inputs(image=mine), request_id="left"))
     answer = result(outgoing)
-    assert conversation.abandon("left") is not None
+    assert conversation.abandon("left")
     mine[...] = 1  # nobody waits for it
     del outgoing, mine
     assert len(shelf.living) == 3

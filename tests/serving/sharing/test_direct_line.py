@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import socket
@@ -27,7 +28,7 @@ from shisha_rt.client import (
 )
 from shisha_rt.client.local_socket import take_line
 from shisha_rt.errors import Error
-from shisha_rt.process.channel import Channel
+from shisha_rt.process.channel import SMALL_BYTES, Channel
 from shisha_rt.protocol.multipart import send_parts
 from tests.process.descriptors import descriptors_to_be_had
 from tests.serving.daemon_process import DaemonProcess, machine_file
@@ -204,6 +205,42 @@ def test_a_line_that_the_daemon_ends_is_followed_by_another_connection(daemon: D
         until(answers_by_another, "an answer over the next connection")
 
 
+def test_another_descriptor_with_the_number_of_a_line_that_has_ended_is_left_alone(daemon: DaemonProcess) -> None:
+    """Without descriptors for another connection, the event loop went on watching for the line under its number; and
+    whoever had the number next was not watched any more once there was another connection.
+    """
+
+    async def main() -> None:
+        async with AsyncClient(daemon.endpoint, timeout_s=PATIENCE_S) as client:
+            await client.infer(frame_of(0))
+            line = client._link.line_descriptor
+            assert line is not None
+            with socket.socket(fileno=os.dup(line)) as end, descriptors_to_be_had(0):
+                end.shutdown(socket.SHUT_RDWR)
+                while client._link.line_descriptor is not None:
+                    await asyncio.sleep(0)
+                while (other := _descriptor_to_be_had()) is None:  # libzmq closes those of its attempt by and by
+                    await asyncio.sleep(0)
+            assert other == line
+            came = asyncio.Event()
+            asyncio.get_running_loop().add_reader(other, came.set)
+            assert np.array_equal((await client.infer(frame_of(1))).output, frame_of(1))
+            os.eventfd_write(other, 1)
+            async with asyncio.timeout(PATIENCE_S):
+                await came.wait()
+            asyncio.get_running_loop().remove_reader(other)
+            os.close(other)
+
+    asyncio.run(main())
+
+
+def _descriptor_to_be_had() -> int | None:
+    try:
+        return os.eventfd(0)
+    except OSError:
+        return None
+
+
 LARGE: Final = [{"first": 0, "last": 0, "places": ["a" * 250] * 160}]
 """Stages that no plan has, of more bytes than a datagram takes."""
 
@@ -240,6 +277,24 @@ def test_a_request_that_finds_no_descriptor_waits_for_one(daemon: DaemonProcess)
             assert (await asked)["outcome"] == "refused"  # it has reached the daemon
 
     asyncio.run(main())
+
+
+def test_an_answer_that_finds_no_descriptor_is_lost_and_says_why(daemon: DaemonProcess) -> None:
+    ours, theirs = Channel.pair()
+    theirs.setblocking(False)
+    with Client(daemon.endpoint, timeout_s=PATIENCE_S) as client:
+        client.infer(frame_of(0))
+        link = client._link
+        assert link._line is not None
+        link._line.close()
+        link._line = Channel(theirs)
+        link._set_polled()
+        ours.send(bytes(SMALL_BYTES + 1))
+        link._looked_s = math.inf  # it is to be read after the request has been sent
+        with descriptors_to_be_had(0), raised(Unavailable, Error.CONNECTION_LOST, match="files open"):
+            client.infer(frame_of(1))
+        ours.close()
+        assert np.array_equal(client.infer(frame_of(2)).output, frame_of(2))
 
 
 def test_a_line_that_was_refused_is_asked_for_again(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:

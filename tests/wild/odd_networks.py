@@ -507,6 +507,55 @@ def halves_and_doubles() -> onnx.ModelProto:
     return net.model({"x": (HALF, [2, 4])}, {"y": (HALF, [2, 3])})
 
 
+def in_bits(values: Array, datatype: int) -> Array:
+    """The nearest values of one of ONNX's types that numpy itself lacks."""
+    whole = datatype in (TensorProto.INT4, TensorProto.UINT4)
+    return (np.rint(values) if whole else values).astype(helper.tensor_dtype_to_np_dtype(datatype))
+
+
+def narrow_weights() -> onnx.ModelProto:
+    """Some of four bits, an odd number of them, by channels and by blocks; and some of eight and sixteen."""
+    net = Sketch()
+    generator = np.random.default_rng(0)
+    x, channels = "x", 3
+    for layer in range(2):
+        shape = (5, channels, 3, 3)
+        net.weights[f"w{layer}"] = in_bits(generator.uniform(-8, 7, shape), TensorProto.INT4)
+        scale = net.number(f"w{layer}_scale", generator.uniform(0.02, 0.08, 5), np.float32)
+        net.weights[f"w{layer}_zero"] = in_bits(generator.uniform(-1, 1, 5), TensorProto.INT4)
+        kernel = net.add("DequantizeLinear", [f"w{layer}", scale, f"w{layer}_zero"], f"kernel{layer}", axis=0)
+        net.add("Conv", [x, kernel], f"made{layer}", pads=[1, 1, 1, 1])
+        x, channels = net.add("Relu", [f"made{layer}"], f"active{layer}"), 5
+    net.add("Reshape", [x, net.number("rows", [0, 5, 64])], "image")
+    net.weights["blocks"] = in_bits(generator.uniform(0, 15, (7, 64)), TensorProto.UINT4)
+    net.weights["blocks_zero"] = in_bits(generator.uniform(6, 9, (7, 4)), TensorProto.UINT4)
+    scale = net.number("blocks_scale", generator.uniform(0.02, 0.08, (7, 4)), np.float32)
+    net.add("DequantizeLinear", ["blocks", scale, "blocks_zero"], "wide", axis=1, block_size=16)
+    net.add("MatMul", ["image", net.add("Transpose", ["wide"], "turned")], "product")
+    net.weights["eighths"] = in_bits(generator.standard_normal((7, 6)), TensorProto.FLOAT8E4M3FN)
+    net.add("DequantizeLinear", ["eighths", net.number("half", 0.5, np.float32)], "last")
+    net.add("MatMul", ["product", "last"], "second")
+    net.weights["brain"] = in_bits(generator.standard_normal(6), TensorProto.BFLOAT16)
+    net.add("Add", ["second", net.add("Cast", ["brain"], "shift", to=FLOAT)], "y")
+    return net.model({"x": (FLOAT, ["batch", 3, 8, 8])}, {"y": (FLOAT, None)}, opset=21)
+
+
+def products_of_four_bits() -> onnx.ModelProto:
+    """As ONNX Runtime's quantiser writes them, which the engine makes its own operators of."""
+    net = Sketch()
+    generator = np.random.default_rng(0)
+    x = "x"
+    for layer, (rows, columns) in enumerate(((64, 48), (48, 33), (33, 4))):
+        blocks = -(-rows // 16)
+        net.weights[f"w{layer}"] = in_bits(generator.uniform(0, 15, (rows, columns)), TensorProto.UINT4)
+        net.weights[f"w{layer}_zero"] = in_bits(generator.uniform(6, 9, (blocks, columns)), TensorProto.UINT4)
+        scale = net.number(f"w{layer}_scale", generator.uniform(0.01, 0.03, (blocks, columns)), np.float32)
+        given = [f"w{layer}", scale, f"w{layer}_zero"]
+        weight = net.add("DequantizeLinear", given, f"matrix{layer}", axis=0, block_size=16)
+        x = net.add("MatMul", [x, weight], "y" if layer == 2 else f"made{layer}")
+    return net.model({"x": (FLOAT, ["batch", 5, 64])}, {"y": (FLOAT, None)}, opset=21)
+
+
 # What the engine names anew
 
 
@@ -1013,6 +1062,16 @@ def halves_of_another_kind() -> onnx.ModelProto:
     return image_to({"y": (FLOAT, FEATURES)}, net)
 
 
+def four_bits_inside() -> onnx.ModelProto:
+    net = Sketch()
+    net.stem()
+    net.weights["zero"] = in_bits(np.zeros(()), TensorProto.INT4)
+    net.add("QuantizeLinear", ["features", net.number("scale", 0.2, np.float32), "zero"], "narrow")
+    net.add("DequantizeLinear", ["narrow", "scale", "zero"], "back")
+    net.conv("back", "y")
+    return image_to({"y": (FLOAT, FEATURES)}, net, opset=21)
+
+
 def constant_output() -> onnx.ModelProto:
     net = Sketch()
     net.stem()
@@ -1043,6 +1102,7 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
             numbers_and_truths_cross, one_and_three_dimensions, resized_positions, outputs_that_shapes_tell,
             own_functions_of_another_opset, own_functions_with_defaults, channels_last, halves_alone, signed_integers,
             attention, own_functions_that_pass_attributes_on, loop_that_may_not_run, normalised_before_onnx_had_it,
+            narrow_weights,
         )
     }
 )  # fmt: skip
@@ -1060,6 +1120,7 @@ REFUSED: Final[Mapping[str, tuple[Build, str]]] = MappingProxyType(
         "one_name_for_two_weights": (one_name_for_two_weights, "weight 'y_w' is listed 2 times"),
         "output_that_is_an_input": (output_that_is_an_input, "output 'x' is an input, too"),
         "halves_of_another_kind": (halves_of_another_kind, "'brain' has datatype BFLOAT16"),
+        "four_bits_inside": (four_bits_inside, "'narrow' has datatype INT4"),
         "constant_output": (constant_output, "output 'y_w' is a constant"),
     }
 )

@@ -47,6 +47,7 @@ from tests.wild.odd_networks import (
     halves_alone,
     in_opset,
     loop_without_end,
+    products_of_four_bits,
     recurrent_from_zeros,
     signed_integers,
     spectrograms,
@@ -187,6 +188,12 @@ def check_served(path: Path, *forms: Form) -> None:
 @pytest.mark.parametrize("name", SERVED)
 def test_served_right(name: str, forms: tuple[Form, ...], tmp_path: Path) -> None:
     check_served(saved(SERVED[name](), tmp_path, name), *forms)
+
+
+@pytest.mark.parametrize("form", ["prepacked", "external"])
+def test_products_of_four_bits_are_those_of_the_engine(form: Form, tmp_path: Path) -> None:
+    """It rounds what they multiply to eight bits, if it sees that they do nothing else: not in each cut of a model."""
+    check_served(saved(products_of_four_bits(), tmp_path, "products"), form)
 
 
 @pytest.mark.parametrize("build", [recurrent_from_zeros, attention])

@@ -26,7 +26,12 @@ from shisha_rt.model.clean import clean, without_weights
 from shisha_rt.model.graph import Graph, ModelGraph, Operator, Tensor
 from shisha_rt.model.input_sizes import ANY_SIZES, MOST_INPUTS, InputSizes
 from shisha_rt.model.open_shapes import SeenTensor, all_values, shape_with_open_axes, static_shape, unknown_tensors
-from shisha_rt.model.reader.external_data import datatype_of, load_weights, save_with_external_weights
+from shisha_rt.model.reader.external_data import (
+    datatype_of,
+    load_weights,
+    save_with_external_weights,
+    weight_datatype,
+)
 from shisha_rt.model.reader.functions import said_by_onnx, without_functions
 from shisha_rt.model.reader.one_run import shapes_seen
 from shisha_rt.model.reader.onnx_versions import MICROSOFT, check_versions
@@ -378,9 +383,7 @@ def _graph_of(model: onnx.ModelProto) -> Graph:
         outputs=tuple(tensors[value.name] for value in graph.output),
         tensors=tensors,
         constants={
-            weight.name: Tensor(
-                weight.name, tuple(weight.dims), datatype_of(weight.data_type, f"weight {weight.name!r}")
-            )
+            weight.name: Tensor(weight.name, tuple(weight.dims), weight_datatype(weight))
             for weight in graph.initializer
         },
     )

@@ -314,9 +314,9 @@ def _slice(ends: _Ends) -> Axes:
     return (batch,)
 
 
-def _gather(ends: _Ends) -> Axes:
+def _gather(ends: _Ends, along: str = "axis") -> Axes:
     data, indices = ends.axes[:2]
-    axis = ends.operator.integer("axis", 0) % len(ends.shape(0))
+    axis = ends.operator.integer(along, 0) % len(ends.shape(0))
     if data is None:
         return (axis + ends.along(1),)
     if indices is not None:
@@ -431,8 +431,8 @@ _BY_TYPES: Final[tuple[tuple[str, _Rule, tuple[int, ...] | slice], ...]] = (
     ("Softmax LogSoftmax Hardmax", partial(_normalised, default=1), _FIRST),
     ("QLinearSoftmax", partial(_normalised, default=-1), _FIRST),
     ("LayerNormalization SimplifiedLayerNormalization RMSNormalization", partial(_normalised, default=-1), _FIRST),
-    ("SkipLayerNormalization", _skip_normalisation, (0, 1)),
-    ("LpNormalization TopK", partial(_one_axis, default=-1), _FIRST),
+    ("SkipLayerNormalization SkipSimplifiedLayerNormalization", _skip_normalisation, (0, 1)),
+    ("LpNormalization MatMulBnb4 MatMulNBits TopK", partial(_one_axis, default=-1), _FIRST),
     ("Split", partial(_one_axis, default=0), _FIRST),
     ("CumSum", _cumulated, _FIRST),
     ("ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean", _reduction, _FIRST),
@@ -446,6 +446,7 @@ _BY_TYPES: Final[tuple[tuple[str, _Rule, tuple[int, ...] | slice], ...]] = (
     ("QLinearConcat", _concat, slice(2, None, 3)),
     ("Slice", _slice, _FIRST),
     ("Gather", _gather, _ALL),
+    ("GatherBlockQuantized", partial(_gather, along="gather_axis"), (0, 1)),
     ("GatherElements", _gather_elements, (0, 1)),
     ("Pad", _pad, _FIRST),
     ("Tile Dropout QLinearLeakyRelu QLinearSigmoid", _same_size, _FIRST),

@@ -196,9 +196,11 @@ def test_products_of_four_bits_are_those_of_the_engine(form: Form, tmp_path: Pat
     check_served(saved(products_of_four_bits(), tmp_path, "products"), form)
 
 
-@pytest.mark.parametrize("build", [recurrent_from_zeros, attention])
+@pytest.mark.parametrize("build", [recurrent_from_zeros, attention, products_of_four_bits])
 def test_all_layers_compute_several_frames_in_a_run(build: Build, tmp_path: Path) -> None:
-    """Recurrent layers were kept apart by the states of one frame that exporters write, Attention by its mask."""
+    """Recurrent layers were kept apart by the states of one frame that exporters write, Attention by its mask, and
+    the engine's products of four bits by nothing.
+    """
     compiled = next(compiled_here(saved(build(), tmp_path, "together"), ["prepacked"]))
     frames = [{spec.name: made_up(spec, seed) for spec in compiled.index.inputs} for seed in range(FRAMES)]
     assert check_together(compiled, frames, [(0, len(compiled.layers) - 1)])

@@ -185,11 +185,20 @@ def normalised(filters: int, weight_dims: Sequence[int] = (4, 2, 1, 1)) -> onnx.
     return network(nodes, {"x": [1, "channels", 5, 5]}, {"y": None}, weights)
 
 
-def with_sparse_weight() -> onnx.ModelProto:
+def with_sparse_weight(dims: Sequence[int], place: int = 0) -> onnx.ModelProto:
     model = relu()
     values = numpy_helper.from_array(np.ones(1, np.float32), "thin")
-    sparse = helper.make_sparse_tensor(values, numpy_helper.from_array(np.zeros(1, np.int64), "at"), [4])
+    sparse = helper.make_sparse_tensor(values, numpy_helper.from_array(np.array([place]), "at"), dims)
     model.graph.sparse_initializer.append(sparse)
+    return model
+
+
+def with_sparse_weight_elsewhere() -> onnx.ModelProto:
+    model = with_sparse_weight([4])
+    values = model.graph.sparse_initializer[0].values
+    values.ClearField("raw_data")
+    values.data_location = TensorProto.EXTERNAL
+    values.external_data.add(key="location", value="/etc/passwd")
     return model
 
 
@@ -233,7 +242,10 @@ def of_type(element: int) -> onnx.ModelProto:
         pytest.param(with_branch_of_no_type(), ["not a valid ONNX model", "127"], id="no-such-type"),
         pytest.param(normalised(4, ()), ["'channels'"], id="scalar-filter"),
         pytest.param(with_input_twice(), ["input 'x' is listed 2 times"], id="input-twice"),
-        pytest.param(with_sparse_weight(), ["'thin'", "sparse"], id="sparse"),
+        pytest.param(with_sparse_weight([4], place=4), ["sparse weight 'thin'", "its shape"], id="sparse-beyond"),
+        pytest.param(with_sparse_weight([4], place=-1), ["sparse weight 'thin'", "its shape"], id="sparse-before"),
+        pytest.param(with_sparse_weight([1 << 40] * 2), ["sparse weight 'thin'", "at most"], id="sparse-vast"),
+        pytest.param(with_sparse_weight_elsewhere(), ["sparse weight 'thin'", "in the file"], id="sparse-elsewhere"),
         pytest.param(with_short_weight(), ["'w'", "expected 2048 bytes, not 12"], id="short-weight"),
         pytest.param(with_input_of_no_shape(), ["'x'", "no shape"], id="no-rank"),
         pytest.param(one_node("Relu", ["nowhere"]), ["not a valid ONNX model", "nowhere"], id="dangling"),

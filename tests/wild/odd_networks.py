@@ -556,6 +556,25 @@ def products_of_four_bits() -> onnx.ModelProto:
     return net.model({"x": (FLOAT, ["batch", 5, 64])}, {"y": (FLOAT, None)}, opset=21)
 
 
+def sparse_weights() -> onnx.ModelProto:
+    """One listed by its places, another by those in a row of all, in a Constant."""
+    net = Sketch()
+    net.stem()
+    net.add("Reshape", [net.conv("features", "second"), net.number("rows", [64, 4])], "flat")
+    net.add("MatMul", ["flat", "pairs"], "first")
+    values = numpy_helper.from_array(np.array([1.0, -2.0, 3.0], np.float32), "in_a_row")
+    places = numpy_helper.from_array(np.array([1, 4, 11]))
+    constant = make_node("Constant", [], ["listed"])
+    constant.attribute.append(helper.make_attribute("sparse_value", helper.make_sparse_tensor(values, places, [4, 3])))
+    net.nodes.append(constant)
+    net.add("MatMul", ["first", "listed"], "y")
+    model = image_to({"y": (FLOAT, [64, 3])}, net)
+    values = numpy_helper.from_array(np.array([1.0, 2.0], np.float32), "pairs")
+    places = numpy_helper.from_array(np.array([[0, 1], [3, 2]]))
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [4, 4]))
+    return model
+
+
 # What the engine names anew
 
 
@@ -1072,6 +1091,12 @@ def four_bits_inside() -> onnx.ModelProto:
     return image_to({"y": (FLOAT, FEATURES)}, net, opset=21)
 
 
+def sparse_beyond_its_shape() -> onnx.ModelProto:
+    model = sparse_weights()
+    model.graph.sparse_initializer[0].dims[0] = 3
+    return model
+
+
 def constant_output() -> onnx.ModelProto:
     net = Sketch()
     net.stem()
@@ -1102,7 +1127,7 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
             numbers_and_truths_cross, one_and_three_dimensions, resized_positions, outputs_that_shapes_tell,
             own_functions_of_another_opset, own_functions_with_defaults, channels_last, halves_alone, signed_integers,
             attention, own_functions_that_pass_attributes_on, loop_that_may_not_run, normalised_before_onnx_had_it,
-            narrow_weights,
+            narrow_weights, sparse_weights,
         )
     }
 )  # fmt: skip
@@ -1121,6 +1146,7 @@ REFUSED: Final[Mapping[str, tuple[Build, str]]] = MappingProxyType(
         "output_that_is_an_input": (output_that_is_an_input, "output 'x' is an input, too"),
         "halves_of_another_kind": (halves_of_another_kind, "'brain' has datatype BFLOAT16"),
         "four_bits_inside": (four_bits_inside, "'narrow' has datatype INT4"),
+        "sparse_beyond_its_shape": (sparse_beyond_its_shape, "sparse weight 'pairs'"),
         "constant_output": (constant_output, "output 'y_w' is a constant"),
     }
 )

@@ -37,6 +37,7 @@ from shisha_rt.model.reader.one_run import shapes_seen
 from shisha_rt.model.reader.onnx_versions import MICROSOFT, check_versions
 from shisha_rt.model.reader.open_dims import SettledDim, forget_other_shapes, runtime_inputs, settle_sizes, sized_names
 from shisha_rt.model.reader.size_guesses import sizes_that_run
+from shisha_rt.model.reader.sparse_weights import make_dense
 from shisha_rt.model.subgraphs import all_graphs, all_nodes, reads, subgraphs
 
 CLEANER_VERSION: Final = 13  # raise it when `clean` would give another model for the same file
@@ -104,6 +105,7 @@ def read_model(
             return saved_model
         model = without_functions(_parse(content))
         _settle_header(model)
+        make_dense(model)
         check_versions(model)
         _check_operators(model)
         _state_onesided(model)
@@ -265,7 +267,7 @@ def _is_name(value: str | bytes) -> bool:
 
 
 def _settle_header(model: onnx.ModelProto) -> None:
-    """Check opsets, and that weights are dense. Replace `ai.onnx`, the other name of the default domain, by ''.
+    """Check opsets. Replace `ai.onnx`, the other name of the default domain, by ''.
 
     A version of a domain that is stated twice, as tools do that merge graphs, is kept once; that of a domain without
     operators is dropped: some tools import every domain that they know, and an engine refuses versions that it does not
@@ -283,9 +285,6 @@ def _settle_header(model: onnx.ModelProto) -> None:
         raise BadInput(f"truncated, or no opset of ai.onnx given; expected {_OLDEST_OPSET} or newer", Error.NOT_ONNX)
     if version < _OLDEST_OPSET:
         raise BadInput(f"opset version {version}; expected {_OLDEST_OPSET} or newer", Error.MODEL_UNSUPPORTED)
-    for graph in all_graphs(model.graph):
-        for weight in graph.sparse_initializer:
-            raise BadInput(f"weight {weight.values.name!r} is sparse; expected dense weights", Error.MODEL_UNSUPPORTED)
     used = {"", *(node.domain for node in all_nodes(model.graph.node))}
     del model.opset_import[:]
     model.opset_import.extend(opset for (domain, _), opset in versions.items() if domain in used)

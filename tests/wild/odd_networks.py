@@ -442,6 +442,16 @@ def normalised_before_onnx_had_it() -> onnx.ModelProto:
     return net.model({"x": (FLOAT, ["batch", 5, 8])}, {"y": (FLOAT, ["batch", 5, 3])}, opset=11)
 
 
+def normalised_in_groups() -> onnx.ModelProto:
+    """By an operator that ONNX has deprecated from its first opset on, in favour of opset 21's; the engine has both."""
+    net = Sketch()
+    net.stem()
+    given = [net.number("scale", [0.5, 1.5], np.float32), net.number("shift", [0.1, -0.2], np.float32)]
+    net.add("GroupNormalization", ["features", *given], "normal", num_groups=2)
+    net.conv("normal", "y")
+    return image_to({"y": (FLOAT, None)}, net, opset=18)
+
+
 def gru_both_ways() -> onnx.ModelProto:
     net = Sketch()
     net.product("x", "embedded", 6, 4)
@@ -1127,7 +1137,7 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
             numbers_and_truths_cross, one_and_three_dimensions, resized_positions, outputs_that_shapes_tell,
             own_functions_of_another_opset, own_functions_with_defaults, channels_last, halves_alone, signed_integers,
             attention, own_functions_that_pass_attributes_on, loop_that_may_not_run, normalised_before_onnx_had_it,
-            narrow_weights, sparse_weights,
+            narrow_weights, sparse_weights, normalised_in_groups,
         )
     }
 )  # fmt: skip

@@ -47,6 +47,8 @@ _OLDEST_OPSET: Final = 7  # the oldest that engines promise to run
 _DOMAINS: Final = ("", MICROSOFT)
 _IN_ANY_OPSET: Final = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 """Operators that ONNX Runtime has in ONNX's domain whatever the opset, as its tools for transformers write them."""
+_DEPRECATED: Final = frozenset({"GroupNormalization"})
+"""Operators that ONNX has deprecated in some opsets, in which ONNX Runtime runs them all the same."""
 _PROSE: Final = ("doc_string", "value")  # protobuf fields of free text; `value` is that of a metadata entry
 
 
@@ -141,12 +143,13 @@ def _as_checked(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model for the ONNX checker: without large weights, and with a shape for every output.
 
     The checker demands these shapes, which nothing else needs and some exporters leave out. It leaves operators of
-    other domains than ONNX's alone, so those of `_IN_ANY_OPSET` are given one.
+    other domains than ONNX's alone, so those of `_IN_ANY_OPSET` and `_DEPRECATED` are given one.
     """
     light = without_weights(model)
     version = _opset(light)
     for node in all_nodes(light.graph.node):
-        if not node.domain and not onnx.defs.has(node.op_type, version, ""):
+        is_known = onnx.defs.has(node.op_type, version, "")
+        if not node.domain and (not is_known or node.op_type in _DEPRECATED):
             node.domain = MICROSOFT
     if all(opset.domain != MICROSOFT for opset in light.opset_import):
         light.opset_import.add(domain=MICROSOFT, version=1)

@@ -70,3 +70,8 @@ class Tensor(msgspec.Struct, frozen=True):
     @property
     def size_bytes(self) -> int:
         return size_bytes(self.datatype, self.shape)
+
+
+def of_no_size(name: str) -> Tensor:
+    """What stands for a sequence or an optional: no stage hands it on, as it does no tensor whose size is open."""
+    return Tensor(name, (0,), "UINT8", open_axes=(0,))

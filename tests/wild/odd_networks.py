@@ -465,6 +465,50 @@ def gru_both_ways() -> onnx.ModelProto:
     )
 
 
+# Sequences and optionals
+
+
+def sequence_inside() -> onnx.ModelProto:
+    """It is read behind another layer, between which no stage hands it on."""
+    net = Sketch()
+    net.stem()
+    net.add("SplitToSequence", ["features"], "parts", axis=1)
+    net.conv("features", "second")
+    net.add("SequenceAt", ["parts", net.number("last", -1)], "part")
+    net.conv(net.add("Add", ["second", "part"], "both"), "third")
+    net.conv("third", "y")
+    return image_to({"y": (FLOAT, FEATURES)}, net)
+
+
+def sequence_that_grows() -> onnx.ModelProto:
+    """In a Loop, as scripts of PyTorch append to a list."""
+    net = Sketch()
+    net.stem()
+    net.conv("features", "second")
+    body = inner(
+        [make_node("SequenceInsert", ["so_far", "second"], ["with"]), make_node("Identity", ["goes_on"], ["on"])],
+        {"on": (BOOL, [])},
+        reads={"trip": (INT64, []), "goes_on": (BOOL, [])},
+    )
+    body.input.append(helper.make_tensor_sequence_value_info("so_far", FLOAT, None))
+    body.output.append(helper.make_tensor_sequence_value_info("with", FLOAT, None))
+    net.add("SequenceEmpty", [], "none", dtype=FLOAT)
+    net.add("Loop", [net.number("three", 3), "", "none"], "all", body=body)
+    net.add("ConcatFromSequence", ["all"], "stacked", axis=0, new_axis=1)
+    net.add("ReduceSum", ["stacked", net.number("first", [0])], "y", keepdims=0)
+    return image_to({"y": (FLOAT, None)}, net)
+
+
+def optional_inside() -> onnx.ModelProto:
+    net = Sketch()
+    net.stem()
+    net.add("Optional", ["features"], "maybe")
+    net.conv("features", "second")
+    net.add("OptionalGetElement", ["maybe"], "surely")
+    net.conv(net.add("Add", ["second", "surely"], "both"), "y")
+    return image_to({"y": (FLOAT, FEATURES)}, net)
+
+
 # Datatypes and ends
 
 
@@ -982,15 +1026,6 @@ def unknown_domain_inside() -> onnx.ModelProto:
     return net.model({"x": (FLOAT, IMAGE), "flag": (BOOL, [])}, {"y": (FLOAT, FEATURES)}, domains=["my.company"])
 
 
-def sequence_inside() -> onnx.ModelProto:
-    net = Sketch()
-    net.stem()
-    net.add("SplitToSequence", ["features"], "parts", axis=1)
-    net.add("ConcatFromSequence", ["parts"], "joined", axis=1)
-    net.conv("joined", "y")
-    return image_to({"y": (FLOAT, FEATURES)}, net)
-
-
 def sequence_input() -> onnx.ModelProto:
     net = Sketch()
     net.add("ConcatFromSequence", ["x"], "joined", axis=1)
@@ -998,15 +1033,6 @@ def sequence_input() -> onnx.ModelProto:
     model = net.model({}, {"y": (FLOAT, FEATURES)})
     model.graph.input.append(helper.make_tensor_sequence_value_info("x", FLOAT, [1, 2, 8, 8]))
     return model
-
-
-def optional_inside() -> onnx.ModelProto:
-    net = Sketch()
-    net.stem()
-    net.add("Optional", ["features"], "maybe")
-    net.add("OptionalGetElement", ["maybe"], "surely")
-    net.conv("surely", "y")
-    return image_to({"y": (FLOAT, FEATURES)}, net)
 
 
 def optional_output() -> onnx.ModelProto:
@@ -1137,7 +1163,7 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
             numbers_and_truths_cross, one_and_three_dimensions, resized_positions, outputs_that_shapes_tell,
             own_functions_of_another_opset, own_functions_with_defaults, channels_last, halves_alone, signed_integers,
             attention, own_functions_that_pass_attributes_on, loop_that_may_not_run, normalised_before_onnx_had_it,
-            narrow_weights, sparse_weights, normalised_in_groups,
+            narrow_weights, sparse_weights, normalised_in_groups, sequence_inside, sequence_that_grows, optional_inside,
         )
     }
 )  # fmt: skip
@@ -1145,9 +1171,7 @@ REFUSED: Final[Mapping[str, tuple[Build, str]]] = MappingProxyType(
     {
         "unknown_domain": (unknown_domain, "'my.company'"),
         "unknown_domain_inside": (unknown_domain_inside, "'my.company'"),
-        "sequence_inside": (sequence_inside, "'parts' is of type sequence"),
         "sequence_input": (sequence_input, "'x' is of type sequence"),
-        "optional_inside": (optional_inside, "'maybe' is of type optional"),
         "optional_output": (optional_output, "'maybe' is of type optional"),
         "text_inside": (text_inside, "'text'"),
         "one_name_for_two_outputs": (one_name_for_two_outputs, "output 'y' is listed 2 times"),
@@ -1156,7 +1180,7 @@ REFUSED: Final[Mapping[str, tuple[Build, str]]] = MappingProxyType(
         "output_that_is_an_input": (output_that_is_an_input, "output 'x' is an input, too"),
         "halves_of_another_kind": (halves_of_another_kind, "'brain' has datatype BFLOAT16"),
         "four_bits_inside": (four_bits_inside, "'narrow' has datatype INT4"),
-        "sparse_beyond_its_shape": (sparse_beyond_its_shape, "sparse weight 'pairs'"),
+        "sparse_beyond_its_shape": (sparse_beyond_its_shape, "'pairs'"),
         "constant_output": (constant_output, "output 'y_w' is a constant"),
     }
 )

@@ -25,7 +25,14 @@ from shisha_rt.errors import BadInput, Error, about
 from shisha_rt.model.clean import clean, without_weights
 from shisha_rt.model.graph import Graph, ModelGraph, Operator, Tensor
 from shisha_rt.model.input_sizes import ANY_SIZES, MOST_INPUTS, InputSizes
-from shisha_rt.model.open_shapes import SeenTensor, all_values, shape_with_open_axes, static_shape, unknown_tensors
+from shisha_rt.model.open_shapes import (
+    SeenTensor,
+    all_values,
+    is_no_tensor,
+    shape_with_open_axes,
+    static_shape,
+    unknown_tensors,
+)
 from shisha_rt.model.reader.external_data import (
     datatype_of,
     load_weights,
@@ -39,6 +46,7 @@ from shisha_rt.model.reader.open_dims import SettledDim, forget_other_shapes, ru
 from shisha_rt.model.reader.size_guesses import sizes_that_run
 from shisha_rt.model.reader.sparse_weights import make_dense
 from shisha_rt.model.subgraphs import all_graphs, all_nodes, reads, subgraphs
+from shisha_rt.tensors import of_no_size
 
 CLEANER_VERSION: Final = 13  # raise it when `clean` would give another model for the same file
 CLEAN_FILE: Final = "clean.onnx"
@@ -373,7 +381,12 @@ def _graph_of(model: onnx.ModelProto) -> Graph:
     described = {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
     made = [name for node in graph.node for name in node.output if name]
     names = [*(value.name for value in graph.input), *made]
-    tensors = {name: _tensor(described.get(name) or onnx.ValueInfoProto(name=name)) for name in names}
+    outputs = {value.name for value in graph.output}
+    values = [described.get(name) or onnx.ValueInfoProto(name=name) for name in names]
+    tensors = {
+        value.name: of_no_size(value.name) if is_no_tensor(value) and value.name not in outputs else _tensor(value)
+        for value in values
+    }
     for value in graph.output:
         if value.name not in tensors:
             expected = "expected one that an operator computes"

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime as ort
@@ -34,7 +35,7 @@ from shisha_rt.model.open_shapes import follows_values
 from shisha_rt.model.reader import index_file
 from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean
 from shisha_rt.model.subgraphs import new_name, reads, rename_reads
-from shisha_rt.tensors import NAME_OF, Tensor
+from shisha_rt.tensors import NAME_OF, Tensor, of_no_size
 from stages.engines.onnxruntime.align import align_weights
 from stages.engines.onnxruntime.apart import take_apart, without_sizes
 from stages.engines.onnxruntime.input_formats import convert_in_each_layer
@@ -157,6 +158,8 @@ def _specs(optimised: onnx.ModelProto, graph: Graph, inputs: Sequence[Tensor], f
     open_axes = _open_axes(optimised.graph, graph)
     return {
         name: Tensor(name, tuple(result.shape), NAME_OF[result.dtype], open_axes.get(name, ()))
+        if isinstance(result, np.ndarray)
+        else of_no_size(name)
         for name, result in zip(names, results, strict=True)
     }
 

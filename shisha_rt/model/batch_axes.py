@@ -127,6 +127,12 @@ def _first_axis(ends: _Ends) -> Axes:
     return ends.all_outputs(0)
 
 
+def _rows(ends: _Ends) -> Axes:
+    if len(ends.shape(0)) != _ROWS_RANK:
+        raise MixesFrames("it takes a row as it takes several")
+    return _first_axis(ends)
+
+
 def _pool(ends: _Ends) -> Axes:
     if any(ends.operator.outputs[1:2]):
         raise MixesFrames("its indices count over all frames")
@@ -412,6 +418,7 @@ _ADDED_AT: Final = MappingProxyType({"": 3, "Attention": 5, "MultiHeadAttention"
 _ADDED_RANK: Final = 4
 _ALL: Final = slice(None)
 _FIRST: Final = (0,)
+_ROWS_RANK: Final = 2
 _Rule: TypeAlias = Callable[[_Ends], Axes]
 _BY_TYPES: Final[tuple[tuple[str, _Rule, tuple[int, ...] | slice], ...]] = (
     ("Conv FusedConv NhwcFusedConv", _first_axis, (0, 3)),
@@ -453,6 +460,8 @@ _BY_TYPES: Final[tuple[tuple[str, _Rule, tuple[int, ...] | slice], ...]] = (
     ("Expand", _expand, _FIRST),
     ("QuantizeLinear DequantizeLinear", _quantise, _FIRST),
     ("QLinearAdd QLinearMul", _broadcast, (0, 3)),
+    ("Binarizer Imputer LinearClassifier LinearRegressor Normalizer Scaler", _rows, _FIRST),
+    ("SVMClassifier SVMRegressor TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor", _rows, _FIRST),
     ("GRU LSTM RNN", _recurrent, (0, 4, 5, 6)),
     ("Attention MultiHeadAttention QAttention", _attention, _ALL),
     ("EmbedLayerNormalization", _embedding, _ALL),

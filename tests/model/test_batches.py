@@ -214,6 +214,8 @@ def axes_made(
         ("GatherBlockQuantized", [((50, 16), None), ((1, 7), 0), ((50, 2), None)], (1, 7, 32), {}, {}, 0),
         ("GatherBlockQuantized", [((4, 50, 16), None), ((1, 7), 0), ((4, 50, 2), None)], (4, 1, 7, 32),
          {"gather_axis": 1}, {}, 1),
+        ("Scaler", [((2, 4), 0)], (2, 4), {}, {}, 0),
+        ("TreeEnsembleRegressor", [((1,), 0)], (1, 1), {}, {}, None),
         ("SkipLayerNormalization", [((1, 4, 8), 0), ((1, 4, 8), 0)], (1, 4, 8), {}, {}, 0),
         ("SkipLayerNormalization", [((1, 1, 8), 0), ((1, 1, 8), 1)], (1, 1, 8), {}, {}, None),
         ("SkipLayerNormalization", [((1, 4, 8), 0), ((1, 1, 8), 0)], (1, 4, 8), {}, {}, None),

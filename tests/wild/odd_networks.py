@@ -465,6 +465,30 @@ def gru_both_ways() -> onnx.ModelProto:
     )
 
 
+def trees_and_scalers() -> onnx.ModelProto:
+    """Operators of `ai.onnx.ml`, as converters of scikit-learn and XGBoost write them, with a product between them."""
+    net = Sketch()
+    learned = "ai.onnx.ml"
+    net.add("Scaler", ["x"], "scaled", domain=learned, offset=[0.1, 0.2, 0.3, 0.4], scale=[1.0, 2.0, 0.5, 1.5])
+    net.product("scaled", "turned", 4, 4)
+    branches, leaf = "BRANCH_LEQ", "LEAF"
+    net.add(
+        "TreeEnsembleRegressor", ["turned"], "grown", domain=learned, n_targets=3,
+        nodes_treeids=[0, 0, 0, 1, 1, 1], nodes_nodeids=[0, 1, 2] * 2, nodes_featureids=[0, 0, 0, 3, 0, 0],
+        nodes_values=[0.0, 0.0, 0.0, 0.5, 0.0, 0.0], nodes_modes=[branches, leaf, leaf] * 2,
+        nodes_truenodeids=[1, 0, 0] * 2, nodes_falsenodeids=[2, 0, 0] * 2,
+        target_treeids=[0, 0, 1, 1], target_nodeids=[1, 2, 1, 2], target_ids=[0, 1, 2, 0],
+        target_weights=[0.3, -0.7, 1.1, 0.9],
+    )  # fmt: skip
+    net.product("grown", "last", 3, 3)
+    net.add(
+        "LinearClassifier", ["last"], "label", "y", domain=learned, multi_class=0, post_transform="SOFTMAX",
+        coefficients=[0.5, -0.25, 1.0, -1.0, 0.75, 0.5, 0.1, 0.2, 0.3], intercepts=[0.1, 0.2, 0.3],
+        classlabels_ints=[3, 5, 9],
+    )  # fmt: skip
+    return net.model({"x": (FLOAT, ["batch", 4])}, {"label": (INT64, ["batch"]), "y": (FLOAT, None)}, domains=[learned])
+
+
 # Sequences and optionals
 
 
@@ -1133,6 +1157,18 @@ def sparse_beyond_its_shape() -> onnx.ModelProto:
     return model
 
 
+def labels_in_words() -> onnx.ModelProto:
+    """As scikit-learn's converter writes a classifier by default."""
+    net = Sketch()
+    net.product("x", "last", 3, 3)
+    net.add(
+        "LinearClassifier", ["last"], "label", "y", domain="ai.onnx.ml",
+        coefficients=[0.5] * 9, intercepts=[0.1] * 3, classlabels_strings=["cat", "cow", "dog"],
+    )  # fmt: skip
+    outputs: dict[str, tuple[int, Dims]] = {"label": (TensorProto.STRING, None), "y": (FLOAT, None)}
+    return net.model({"x": (FLOAT, ["batch", 3])}, outputs, domains=["ai.onnx.ml"])
+
+
 def constant_output() -> onnx.ModelProto:
     net = Sketch()
     net.stem()
@@ -1164,6 +1200,7 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
             own_functions_of_another_opset, own_functions_with_defaults, channels_last, halves_alone, signed_integers,
             attention, own_functions_that_pass_attributes_on, loop_that_may_not_run, normalised_before_onnx_had_it,
             narrow_weights, sparse_weights, normalised_in_groups, sequence_inside, sequence_that_grows, optional_inside,
+            trees_and_scalers,
         )
     }
 )  # fmt: skip
@@ -1181,6 +1218,7 @@ REFUSED: Final[Mapping[str, tuple[Build, str]]] = MappingProxyType(
         "halves_of_another_kind": (halves_of_another_kind, "'brain' has datatype BFLOAT16"),
         "four_bits_inside": (four_bits_inside, "'narrow' has datatype INT4"),
         "sparse_beyond_its_shape": (sparse_beyond_its_shape, "'pairs'"),
+        "labels_in_words": (labels_in_words, "'label' has datatype STRING"),
         "constant_output": (constant_output, "output 'y_w' is a constant"),
     }
 )

@@ -41,7 +41,7 @@ from shisha_rt.model.reader.external_data import (
 )
 from shisha_rt.model.reader.functions import said_by_onnx, without_functions
 from shisha_rt.model.reader.one_run import shapes_seen
-from shisha_rt.model.reader.onnx_versions import MICROSOFT, check_versions
+from shisha_rt.model.reader.onnx_versions import LEARNED, MICROSOFT, check_versions
 from shisha_rt.model.reader.open_dims import SettledDim, forget_other_shapes, runtime_inputs, settle_sizes, sized_names
 from shisha_rt.model.reader.size_guesses import sizes_that_run
 from shisha_rt.model.reader.sparse_weights import make_dense
@@ -52,7 +52,7 @@ CLEANER_VERSION: Final = 13  # raise it when `clean` would give another model fo
 CLEAN_FILE: Final = "clean.onnx"
 _PROTOBUF_LIMIT_BYTES: Final = 1 << 31
 _OLDEST_OPSET: Final = 7  # the oldest that engines promise to run
-_DOMAINS: Final = ("", MICROSOFT)
+_DOMAINS: Final = ("", LEARNED, MICROSOFT)
 _IN_ANY_OPSET: Final = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 """Operators that ONNX Runtime has in ONNX's domain whatever the opset, as its tools for transformers write them."""
 _DEPRECATED: Final = frozenset({"GroupNormalization"})
@@ -312,7 +312,8 @@ def _check_operators(model: onnx.ModelProto) -> None:
         what = f"operator {node.op_type} ({label!r})"
         if node.domain not in _DOMAINS:
             raise BadInput(
-                f"{what} is of domain {node.domain!r}; expected ai.onnx or com.microsoft", Error.MODEL_UNSUPPORTED
+                f"{what} is of domain {node.domain!r}; expected ai.onnx, ai.onnx.ml or com.microsoft",
+                Error.MODEL_UNSUPPORTED,
             )
         is_known = node.op_type in _IN_ANY_OPSET or onnx.defs.has(node.op_type, version, "")
         if not node.domain and not is_known:
@@ -419,8 +420,8 @@ def _tensor(value: onnx.ValueInfoProto) -> Tensor:
 def _datatype(value: onnx.ValueInfoProto) -> str:
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
-        what = f"{value.name!r} is of type {str(kind).removesuffix('_type')}"
-        raise BadInput(f"{what}; expected a dense tensor", Error.MODEL_UNSUPPORTED)
+        kind = str(kind).removesuffix("_type")
+        raise BadInput(f"{value.name!r} is of type {kind}; expected a dense tensor", Error.MODEL_UNSUPPORTED)
     return datatype_of(value.type.tensor_type.elem_type, f"tensor {value.name!r}")
 
 

@@ -258,11 +258,6 @@ def of_type(element: int) -> onnx.ModelProto:
             id="input-not-used",
         ),
         pytest.param(
-            network([make_node("Relu", ["x"], ["y"])], {"x": [1]}, {"y": [1], "w": [2]}, {"w": weight(2)}),
-            ["output 'w' is a constant"],
-            id="constant-output",
-        ),
-        pytest.param(
             relu(("N", "C"), ("N", "C")),
             ["input 'x' [N, C]", "dimension 1 ('C')", "--shape x=1x16 would run"],
             id="symbolic-dimension",

@@ -926,6 +926,14 @@ def five_outputs() -> onnx.ModelProto:
     return image_to({"e": (FLOAT, [1, 4, 1, 1]), **outputs}, net)
 
 
+def constant_output() -> onnx.ModelProto:
+    """A weight as it is, which a layer reads, too."""
+    net = Sketch()
+    net.stem()
+    net.conv("features", "y")
+    return image_to({"y": (FLOAT, FEATURES), "y_w": (FLOAT, [4, 4, 3, 3])}, net)
+
+
 def outputs_that_shapes_tell() -> onnx.ModelProto:
     """The engine makes them constants. One is read by what follows, one is large."""
     net = Sketch()
@@ -1169,13 +1177,6 @@ def labels_in_words() -> onnx.ModelProto:
     return net.model({"x": (FLOAT, ["batch", 3])}, outputs, domains=["ai.onnx.ml"])
 
 
-def constant_output() -> onnx.ModelProto:
-    net = Sketch()
-    net.stem()
-    net.conv("features", "y")
-    return image_to({"y": (FLOAT, FEATURES), "y_w": (FLOAT, [4, 4, 3, 3])}, net)
-
-
 def resized_positions() -> onnx.ModelProto:
     """A constant that is resized, as in transformers of images, and read in two layers."""
     net = Sketch()
@@ -1200,7 +1201,7 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
             own_functions_of_another_opset, own_functions_with_defaults, channels_last, halves_alone, signed_integers,
             attention, own_functions_that_pass_attributes_on, loop_that_may_not_run, normalised_before_onnx_had_it,
             narrow_weights, sparse_weights, normalised_in_groups, sequence_inside, sequence_that_grows, optional_inside,
-            trees_and_scalers,
+            trees_and_scalers, constant_output,
         )
     }
 )  # fmt: skip
@@ -1219,7 +1220,6 @@ REFUSED: Final[Mapping[str, tuple[Build, str]]] = MappingProxyType(
         "four_bits_inside": (four_bits_inside, "'narrow' has datatype INT4"),
         "sparse_beyond_its_shape": (sparse_beyond_its_shape, "'pairs'"),
         "labels_in_words": (labels_in_words, "'label' has datatype STRING"),
-        "constant_output": (constant_output, "output 'y_w' is a constant"),
     }
 )
 """And what their line has to say."""

@@ -45,7 +45,7 @@ from shisha_rt.model.reader.onnx_versions import LEARNED, MICROSOFT, check_versi
 from shisha_rt.model.reader.open_dims import SettledDim, forget_other_shapes, runtime_inputs, settle_sizes, sized_names
 from shisha_rt.model.reader.size_guesses import sizes_that_run
 from shisha_rt.model.reader.sparse_weights import make_dense
-from shisha_rt.model.subgraphs import all_graphs, all_nodes, reads, subgraphs
+from shisha_rt.model.subgraphs import all_graphs, all_nodes, make_constant_outputs, reads, subgraphs
 from shisha_rt.tensors import of_no_size
 
 CLEANER_VERSION: Final = 13  # raise it when `clean` would give another model for the same file
@@ -120,6 +120,7 @@ def read_model(
         _check_operators(model)
         _state_onesided(model)
         _check_ends(model)
+        make_constant_outputs(model.graph)
         external_digest = load_weights(model, path)
         dims = settle_sizes(model, sizes, partial(sizes_that_run, model))
         try:
@@ -388,10 +389,6 @@ def _graph_of(model: onnx.ModelProto) -> Graph:
         value.name: of_no_size(value.name) if is_no_tensor(value) and value.name not in outputs else _tensor(value)
         for value in values
     }
-    for value in graph.output:
-        if value.name not in tensors:
-            expected = "expected one that an operator computes"
-            raise BadInput(f"output {value.name!r} is a constant; {expected}", Error.MODEL_UNSUPPORTED)
     return Graph(
         name=graph.name,
         operators=tuple(operator_of(node) for node in graph.node),

@@ -24,11 +24,29 @@ NUMPY_OF: Final[dict[str, np.dtype[Any]]] = {
     "FP64": np.dtype("<f8"),
 }
 NAME_OF: Final[dict[np.dtype[Any], str]] = {dtype: name for name, dtype in NUMPY_OF.items()}
+OF_WEIGHTS_ALONE: Final[dict[str, int]] = {
+    "BFLOAT16": 16,
+    "FLOAT8E4M3FN": 8,
+    "FLOAT8E4M3FNUZ": 8,
+    "FLOAT8E5M2": 8,
+    "FLOAT8E5M2FNUZ": 8,
+    "INT4": 4,
+    "UINT4": 4,
+    "INT2": 2,
+    "UINT2": 2,
+}
+"""Bits of a value of the datatypes, by ONNX's names, that weights may have and tensors of run time may not."""
+_BITS: Final = {name: 8 * dtype.itemsize for name, dtype in NUMPY_OF.items()} | OF_WEIGHTS_ALONE
 
 
 def size_bytes(datatype: str, shape: Sequence[int]) -> int:
-    """Bytes of a dense tensor; `datatype` is a key of `NUMPY_OF`."""
-    return math.prod(shape) * NUMPY_OF[datatype].itemsize
+    """Bytes of a dense tensor; `datatype` is a key of `NUMPY_OF` or `OF_WEIGHTS_ALONE`."""
+    return -(-math.prod(shape) * _BITS[datatype] // 8)
+
+
+def is_packed(datatype: str) -> bool:
+    """Whether several values share a byte."""
+    return _BITS[datatype] < 8
 
 
 class Tensor(msgspec.Struct, frozen=True):
@@ -52,3 +70,8 @@ class Tensor(msgspec.Struct, frozen=True):
     @property
     def size_bytes(self) -> int:
         return size_bytes(self.datatype, self.shape)
+
+
+def of_no_size(name: str) -> Tensor:
+    """What stands for a sequence or an optional: no stage hands it on, as it does no tensor whose size is open."""
+    return Tensor(name, (0,), "UINT8", open_axes=(0,))

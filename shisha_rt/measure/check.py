@@ -6,7 +6,6 @@ start.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,9 +27,11 @@ from shisha_rt.measure.sitting import Sitting
 from shisha_rt.model.graph import Graph
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.layers import Layer
+from shisha_rt.model.reader.external_data import weight_datatype
 from shisha_rt.model.reader.onnx_reader import Model, read_model
 from shisha_rt.model.reader.onnx_versions import newest_that_all_take
 from shisha_rt.model.subgraphs import all_graphs, all_nodes
+from shisha_rt.tensors import size_bytes
 
 _OLD_OPSET: Final = 11
 _PRECISION: Final = "exact"
@@ -111,9 +112,7 @@ def weight_bytes_within(graph: onnx.GraphProto) -> int:
     weights += [
         attribute.t for node in all_nodes(graph.node) for attribute in node.attribute if attribute.HasField("t")
     ]
-    return sum(
-        math.prod(weight.dims) * onnx.helper.tensor_dtype_to_np_dtype(weight.data_type).itemsize for weight in weights
-    )
+    return sum(size_bytes(weight_datatype(weight), weight.dims) for weight in weights)
 
 
 def heaviest_layers(layers: Sequence[Layer]) -> tuple[tuple[Layer, float], ...]:

@@ -127,6 +127,12 @@ def _first_axis(ends: _Ends) -> Axes:
     return ends.all_outputs(0)
 
 
+def _rows(ends: _Ends) -> Axes:
+    if len(ends.shape(0)) != _ROWS_RANK:
+        raise MixesFrames("it takes a row as it takes several")
+    return _first_axis(ends)
+
+
 def _pool(ends: _Ends) -> Axes:
     if any(ends.operator.outputs[1:2]):
         raise MixesFrames("its indices count over all frames")
@@ -314,9 +320,9 @@ def _slice(ends: _Ends) -> Axes:
     return (batch,)
 
 
-def _gather(ends: _Ends) -> Axes:
+def _gather(ends: _Ends, along: str = "axis") -> Axes:
     data, indices = ends.axes[:2]
-    axis = ends.operator.integer("axis", 0) % len(ends.shape(0))
+    axis = ends.operator.integer(along, 0) % len(ends.shape(0))
     if data is None:
         return (axis + ends.along(1),)
     if indices is not None:
@@ -412,6 +418,7 @@ _ADDED_AT: Final = MappingProxyType({"": 3, "Attention": 5, "MultiHeadAttention"
 _ADDED_RANK: Final = 4
 _ALL: Final = slice(None)
 _FIRST: Final = (0,)
+_ROWS_RANK: Final = 2
 _Rule: TypeAlias = Callable[[_Ends], Axes]
 _BY_TYPES: Final[tuple[tuple[str, _Rule, tuple[int, ...] | slice], ...]] = (
     ("Conv FusedConv NhwcFusedConv", _first_axis, (0, 3)),
@@ -431,8 +438,8 @@ _BY_TYPES: Final[tuple[tuple[str, _Rule, tuple[int, ...] | slice], ...]] = (
     ("Softmax LogSoftmax Hardmax", partial(_normalised, default=1), _FIRST),
     ("QLinearSoftmax", partial(_normalised, default=-1), _FIRST),
     ("LayerNormalization SimplifiedLayerNormalization RMSNormalization", partial(_normalised, default=-1), _FIRST),
-    ("SkipLayerNormalization", _skip_normalisation, (0, 1)),
-    ("LpNormalization TopK", partial(_one_axis, default=-1), _FIRST),
+    ("SkipLayerNormalization SkipSimplifiedLayerNormalization", _skip_normalisation, (0, 1)),
+    ("LpNormalization MatMulBnb4 MatMulNBits TopK", partial(_one_axis, default=-1), _FIRST),
     ("Split", partial(_one_axis, default=0), _FIRST),
     ("CumSum", _cumulated, _FIRST),
     ("ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean", _reduction, _FIRST),
@@ -446,12 +453,15 @@ _BY_TYPES: Final[tuple[tuple[str, _Rule, tuple[int, ...] | slice], ...]] = (
     ("QLinearConcat", _concat, slice(2, None, 3)),
     ("Slice", _slice, _FIRST),
     ("Gather", _gather, _ALL),
+    ("GatherBlockQuantized", partial(_gather, along="gather_axis"), (0, 1)),
     ("GatherElements", _gather_elements, (0, 1)),
     ("Pad", _pad, _FIRST),
     ("Tile Dropout QLinearLeakyRelu QLinearSigmoid", _same_size, _FIRST),
     ("Expand", _expand, _FIRST),
     ("QuantizeLinear DequantizeLinear", _quantise, _FIRST),
     ("QLinearAdd QLinearMul", _broadcast, (0, 3)),
+    ("Binarizer Imputer LinearClassifier LinearRegressor Normalizer Scaler", _rows, _FIRST),
+    ("SVMClassifier SVMRegressor TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor", _rows, _FIRST),
     ("GRU LSTM RNN", _recurrent, (0, 4, 5, 6)),
     ("Attention MultiHeadAttention QAttention", _attention, _ALL),
     ("EmbedLayerNormalization", _embedding, _ALL),

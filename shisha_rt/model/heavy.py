@@ -20,6 +20,7 @@ HEAVY: Final = CONVOLUTIONS | {
     "FusedMatMul",
     "Gemm",
     "MatMul",
+    "MatMulBnb4",
     "MatMulInteger",
     "MatMulIntegerToFloat",
     "MatMulNBits",
@@ -41,6 +42,6 @@ def operand_shapes(graph: Graph, operator: Operator) -> tuple[Shape, Shape, Shap
     )
     if operator.attributes.get("channels_last", 0):
         first, made = ((shape[0], shape[-1], *shape[1:-1]) for shape in (first, made))
-    if operator.op_type == "MatMulNBits":  # its weights are packed: (columns, blocks, bytes of a block)
+    if operator.op_type in ("MatMulBnb4", "MatMulNBits"):  # weights are packed: in bytes, or bytes of blocks of columns
         second = first[-1], made[-1]
     return first, second, made

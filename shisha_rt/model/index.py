@@ -20,7 +20,7 @@ from shisha_rt.model.split import KeptWhole, Splittable
 from shisha_rt.tensors import Tensor
 
 NO_LAYER: Final = -1
-INDEX_VERSION: Final = 15  # raise it when the meaning of an index, or of a file beside it, changes
+INDEX_VERSION: Final = 16  # raise it when the meaning of an index, or of a file beside it, changes
 
 Form = Literal["prepacked", "external", "as_is", "unoptimised"]
 """What stages are cut from: the optimised graph, with its weights prepacked or `external`; or the cleaned graph, which

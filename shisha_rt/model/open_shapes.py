@@ -130,7 +130,7 @@ def shape_with_open_axes(value: onnx.ValueInfoProto) -> tuple[tuple[int, ...], t
 
 def unknown_tensors(graph: onnx.GraphProto, seen: Collection[str]) -> list[str]:
     """Names of the tensors that a run has to show: neither known nor seen yet. Sequences are not looked at."""
-    known = {value.name for value in all_values(graph) if static_shape(value) is not None or _is_no_tensor(value)}
+    known = {value.name for value in all_values(graph) if static_shape(value) is not None or is_no_tensor(value)}
     return [name for node in graph.node for name in node.output if name and name not in known and name not in seen]
 
 
@@ -138,7 +138,8 @@ def all_values(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
     return (*graph.input, *graph.value_info, *graph.output)
 
 
-def _is_no_tensor(value: onnx.ValueInfoProto) -> bool:
+def is_no_tensor(value: onnx.ValueInfoProto) -> bool:
+    """Whether it is a sequence or an optional."""
     return value.type.WhichOneof("value") not in (None, "tensor_type")
 
 
@@ -160,7 +161,7 @@ def _found_out(
             value = values.get(name, onnx.ValueInfoProto(name=name))
             if static_shape(value) is not None:
                 continue
-            if _is_no_tensor(value) or (from_open and name not in seen):
+            if is_no_tensor(value) or (from_open and name not in seen):
                 varying.add(name)
             elif from_open:
                 varying.add(name)

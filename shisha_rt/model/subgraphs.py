@@ -71,6 +71,21 @@ def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
         node.output[position] = names.get(name, name)
 
 
+def make_constant_outputs(graph: onnx.GraphProto) -> None:
+    """Have an operator make each output that is an initialiser, so that a stage writes it, in place."""
+    outputs = {value.name for value in graph.output}
+    taken = {name for node in graph.node for name in node.output} | {weight.name for weight in graph.initializer}
+    taken |= {value.name for value in graph.input}
+    for weight in graph.initializer:
+        if weight.name in outputs:
+            output, weight.name = weight.name, new_name(weight.name, taken)
+            for node in graph.node:
+                rename_reads(node, {output: weight.name})
+            for value in [value for value in graph.input if value.name == output]:
+                graph.input.remove(value)
+            graph.node.append(onnx.helper.make_node("Identity", [weight.name], [output]))
+
+
 def name_apart(nodes: Iterable[onnx.NodeProto], around: Iterable[str]) -> None:
     """Rename what subgraphs define so that each name is unique: no other subgraph has it, nor the tensors `around`.
 

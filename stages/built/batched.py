@@ -4,7 +4,7 @@ Frames in neighbouring slots form one tensor in place. Frames in other slots, an
 gathered in the stage's own memory, and outputs are copied from there into the slots.
 
 The operators guarantee that a frame has the same answer in a batch as alone (`model.batches`); a stage is also tried on
-a few frames before it is used.
+its largest batch before it is used.
 """
 
 from __future__ import annotations
@@ -142,15 +142,17 @@ class Together:
         return raw.view(NUMPY_OF[spec.datatype]).reshape(shape)
 
     def try_out(self) -> None:
-        """Try each network on a few frames; raise FramesDiffer unless each has the same answer in a batch as alone."""
+        """Try each network's largest batch; raise FramesDiffer unless each frame has the same answer in it as alone.
+
+        The largest, as an engine may compute more frames by another kernel than few.
+        """
         single = self.single
         tried = [
             run_on_frame(lambda inputs: (inputs, single.answers(inputs)), self._ends.inputs, seed)
             for seed in range(1, _TRIED_FRAMES + 1)  # frame 0 has only zeros as integers
         ]
         for network in self.networks:
-            sizes = [size for size, computes in self._sizes.items() if computes is network]
-            self._try_run(_TRIED_FRAMES if _TRIED_FRAMES in sizes else max(sizes), tried)
+            self._try_run(max(size for size, computes in self._sizes.items() if computes is network), tried)
 
     def _try_run(self, count: int, tried: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]]) -> None:
         """Run one batch of `count` of the frames. `tried`: frames, and the stage's outputs for each of them alone."""
@@ -177,7 +179,7 @@ class BatchedStage(BuiltStage):
         self._shapes = shapes
 
     def try_out(self) -> None:
-        """Run batches of a few frames. Raises FramesDiffer, and whatever an engine raises."""
+        """Run the largest batches. Raises FramesDiffer, and whatever an engine raises."""
         for shape in self._shapes:
             shape.try_out()
 

@@ -24,11 +24,12 @@ from shisha_rt.messages.scales import read_scales, scales_file
 from shisha_rt.model.batches import follow_batch
 from shisha_rt.model.free_batch import free_batch, integers_of
 from shisha_rt.model.graph import Graph
+from shisha_rt.model.reader.external_data import weight_datatype
 from shisha_rt.model.reader.onnx_reader import load_clean
 from shisha_rt.model.spans import ends_of, weight_bytes
 from shisha_rt.model.subgraphs import reads
 from shisha_rt.placement.segments import Segment
-from shisha_rt.tensors import NUMPY_OF, Tensor
+from shisha_rt.tensors import NUMPY_OF, Tensor, is_packed, size_bytes
 from stages.engines.session import Ends
 
 
@@ -142,8 +143,11 @@ class CleanModel:
             return numpy_helper.to_array(constant)
         where = {entry.key: entry.value for entry in constant.external_data}
         dtype = helper.tensor_dtype_to_np_dtype(constant.data_type)
-        offset = int(where.get("offset", 0))
-        return np.memmap(self.folder / where["location"], dtype, "r", offset, tuple(constant.dims))
+        file, offset, dims = self.folder / where["location"], int(where.get("offset", 0)), tuple(constant.dims)
+        if is_packed(datatype := weight_datatype(constant)):
+            packed = np.memmap(file, np.uint8, "r", offset, size_bytes(datatype, dims)).tobytes()
+            return numpy_helper.to_array(onnx.TensorProto(data_type=constant.data_type, dims=dims, raw_data=packed))
+        return np.memmap(file, dtype, "r", offset, dims)
 
 
 def value_info(tensor: Tensor, shape: Sequence[int | str] | None = None) -> onnx.ValueInfoProto:

@@ -220,6 +220,13 @@ def test_weights_inside_operators_are_counted() -> None:
     assert weight_bytes_within(model.graph) == 4 * (2 * 33 * 33 + inside + 1)
 
 
+def test_weights_of_four_bits_are_counted_two_in_a_byte() -> None:
+    """135 and 225 of them by channels, 448 by blocks, and zero points: an odd number has half a byte too much."""
+    model = SERVED["narrow_weights"]()
+    packed = 68 + 113 + 2 * 3 + 224 + 14
+    assert weight_bytes_within(model.graph) == packed + 4 * (2 * 5 + 28 + 1) + 42 + 2 * 6 + 8 * 3
+
+
 def test_bad_input(run: Run, tiny_model: Path) -> None:
     assert "no.onnx: no such file" in run("check", "no.onnx").complaint_of(Error.MODEL_UNREADABLE)
     assert "no unknown dimension" in run("check", tiny_model, "--dim", "M=2", "--json").complaint_of(Error.WRONG_SIZES)

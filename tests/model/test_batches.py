@@ -71,6 +71,9 @@ def graph_of(
         ("Resize", [(1, 3, 4, 4)], (1, 3, 8, 8), {"axes": (-2, 3)},
          {"roi": (0,), "scales": (0,), "sizes": (2,)}, {}, 0),
         ("CumSum", [(1, 3, 4)], (1, 3, 4), {}, {"a": ()}, {"a": (-1,)}, 0),
+        ("MatMulNBits", [(1, 7, 64)], (1, 7, 9), {"K": 64, "N": 9}, {"w": (9, 2, 16), "s": (18,)}, {}, 0),
+        ("MatMulBnb4", [(12, 64)], (12, 9), {"K": 64, "N": 9}, {"w": (288,), "s": (18,)}, {}, 0),
+        ("SkipSimplifiedLayerNormalization", [(1, 7, 8), (1, 7, 8)], (1, 7, 8), {}, {"scale": (8,)}, {}, 0),
     ],
 )  # fmt: skip
 def test_frames_are_followed(
@@ -115,6 +118,7 @@ def test_frames_are_followed(
         ("CumSum", [(1, 3)], (1, 3), {}, {"a": ()}, {"a": (-2,)}, "reads along the"),
         ("CumSum", [(1, 3)], (1, 3), {}, {"a": ()}, {}, "not known beforehand"),
         ("BatchNormalization", [(1, 3)], (1, 3), {"training_mode": 1}, {}, {}, "over all frames"),
+        ("MatMulNBits", [(64,)], (9,), {"K": 64, "N": 9}, {"w": (9, 2, 16), "s": (18,)}, {}, "reads along the"),
     ],
 )  # fmt: skip
 def test_what_mixes_frames_says_why(
@@ -207,6 +211,11 @@ def axes_made(
         ("Softmax", [((3, 1, 4), 1)], (3, 1, 4), {}, {}, None),
         ("LayerNormalization", [((3, 1, 4), 1)], (3, 1, 4), {}, {}, 1),
         ("LayerNormalization", [((3, 1), 1)], (3, 1), {}, {}, None),
+        ("GatherBlockQuantized", [((50, 16), None), ((1, 7), 0), ((50, 2), None)], (1, 7, 32), {}, {}, 0),
+        ("GatherBlockQuantized", [((4, 50, 16), None), ((1, 7), 0), ((4, 50, 2), None)], (4, 1, 7, 32),
+         {"gather_axis": 1}, {}, 1),
+        ("Scaler", [((2, 4), 0)], (2, 4), {}, {}, 0),
+        ("TreeEnsembleRegressor", [((1,), 0)], (1, 1), {}, {}, None),
         ("SkipLayerNormalization", [((1, 4, 8), 0), ((1, 4, 8), 0)], (1, 4, 8), {}, {}, 0),
         ("SkipLayerNormalization", [((1, 1, 8), 0), ((1, 1, 8), 1)], (1, 1, 8), {}, {}, None),
         ("SkipLayerNormalization", [((1, 4, 8), 0), ((1, 1, 8), 0)], (1, 4, 8), {}, {}, None),

@@ -71,6 +71,24 @@ def test_the_values_of_a_weight(tmp_path: Path) -> None:
     assert not model.array("body_w").flags.owndata
 
 
+def test_a_weight_of_four_bits_has_two_values_in_a_byte(tmp_path: Path) -> None:
+    int4 = helper.tensor_dtype_to_np_dtype(onnx.TensorProto.INT4)
+    values = np.random.default_rng(0).integers(-8, 8, (47, 63)).astype(int4)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "scale"], ["d"]),
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+    ]
+    narrow = network(nodes, {"x": [1, 47]}, {"y": [1, 63]}, {"w": values, "scale": np.array(0.1, np.float32)}, opset=21)
+    model = saved(narrow, tmp_path)
+    whole_model = whole(model)
+    assert model.weight_bytes(whole_model) == 1481 + 4
+    cut = model.cut(whole_model)
+    assert next(w for w in cut.graph.initializer if w.name == "w").data_location == onnx.TensorProto.EXTERNAL
+    for given in (model.array("w"), *map(numpy_helper.to_array, model.with_weights(cut).graph.initializer)):
+        if given.shape:
+            np.testing.assert_array_equal(given, values)
+
+
 def test_a_weight_that_is_read_twice_counts_once(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["a"]),

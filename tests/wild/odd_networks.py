@@ -442,6 +442,16 @@ def normalised_before_onnx_had_it() -> onnx.ModelProto:
     return net.model({"x": (FLOAT, ["batch", 5, 8])}, {"y": (FLOAT, ["batch", 5, 3])}, opset=11)
 
 
+def normalised_in_groups() -> onnx.ModelProto:
+    """By an operator that ONNX has deprecated from its first opset on, in favour of opset 21's; the engine has both."""
+    net = Sketch()
+    net.stem()
+    given = [net.number("scale", [0.5, 1.5], np.float32), net.number("shift", [0.1, -0.2], np.float32)]
+    net.add("GroupNormalization", ["features", *given], "normal", num_groups=2)
+    net.conv("normal", "y")
+    return image_to({"y": (FLOAT, None)}, net, opset=18)
+
+
 def gru_both_ways() -> onnx.ModelProto:
     net = Sketch()
     net.product("x", "embedded", 6, 4)
@@ -453,6 +463,74 @@ def gru_both_ways() -> onnx.ModelProto:
     return net.model(
         {"x": (FLOAT, [5, 1, 6]), "h": (FLOAT, [2, 1, 8])}, {"y": (FLOAT, [2, 1, 3]), "h_out": (FLOAT, [2, 1, 8])}
     )
+
+
+def trees_and_scalers() -> onnx.ModelProto:
+    """Operators of `ai.onnx.ml`, as converters of scikit-learn and XGBoost write them, with a product between them."""
+    net = Sketch()
+    learned = "ai.onnx.ml"
+    net.add("Scaler", ["x"], "scaled", domain=learned, offset=[0.1, 0.2, 0.3, 0.4], scale=[1.0, 2.0, 0.5, 1.5])
+    net.product("scaled", "turned", 4, 4)
+    branches, leaf = "BRANCH_LEQ", "LEAF"
+    net.add(
+        "TreeEnsembleRegressor", ["turned"], "grown", domain=learned, n_targets=3,
+        nodes_treeids=[0, 0, 0, 1, 1, 1], nodes_nodeids=[0, 1, 2] * 2, nodes_featureids=[0, 0, 0, 3, 0, 0],
+        nodes_values=[0.0, 0.0, 0.0, 0.5, 0.0, 0.0], nodes_modes=[branches, leaf, leaf] * 2,
+        nodes_truenodeids=[1, 0, 0] * 2, nodes_falsenodeids=[2, 0, 0] * 2,
+        target_treeids=[0, 0, 1, 1], target_nodeids=[1, 2, 1, 2], target_ids=[0, 1, 2, 0],
+        target_weights=[0.3, -0.7, 1.1, 0.9],
+    )  # fmt: skip
+    net.product("grown", "last", 3, 3)
+    net.add(
+        "LinearClassifier", ["last"], "label", "y", domain=learned, multi_class=0, post_transform="SOFTMAX",
+        coefficients=[0.5, -0.25, 1.0, -1.0, 0.75, 0.5, 0.1, 0.2, 0.3], intercepts=[0.1, 0.2, 0.3],
+        classlabels_ints=[3, 5, 9],
+    )  # fmt: skip
+    return net.model({"x": (FLOAT, ["batch", 4])}, {"label": (INT64, ["batch"]), "y": (FLOAT, None)}, domains=[learned])
+
+
+# Sequences and optionals
+
+
+def sequence_inside() -> onnx.ModelProto:
+    """It is read behind another layer, between which no stage hands it on."""
+    net = Sketch()
+    net.stem()
+    net.add("SplitToSequence", ["features"], "parts", axis=1)
+    net.conv("features", "second")
+    net.add("SequenceAt", ["parts", net.number("last", -1)], "part")
+    net.conv(net.add("Add", ["second", "part"], "both"), "third")
+    net.conv("third", "y")
+    return image_to({"y": (FLOAT, FEATURES)}, net)
+
+
+def sequence_that_grows() -> onnx.ModelProto:
+    """In a Loop, as scripts of PyTorch append to a list."""
+    net = Sketch()
+    net.stem()
+    net.conv("features", "second")
+    body = inner(
+        [make_node("SequenceInsert", ["so_far", "second"], ["with"]), make_node("Identity", ["goes_on"], ["on"])],
+        {"on": (BOOL, [])},
+        reads={"trip": (INT64, []), "goes_on": (BOOL, [])},
+    )
+    body.input.append(helper.make_tensor_sequence_value_info("so_far", FLOAT, None))
+    body.output.append(helper.make_tensor_sequence_value_info("with", FLOAT, None))
+    net.add("SequenceEmpty", [], "none", dtype=FLOAT)
+    net.add("Loop", [net.number("three", 3), "", "none"], "all", body=body)
+    net.add("ConcatFromSequence", ["all"], "stacked", axis=0, new_axis=1)
+    net.add("ReduceSum", ["stacked", net.number("first", [0])], "y", keepdims=0)
+    return image_to({"y": (FLOAT, None)}, net)
+
+
+def optional_inside() -> onnx.ModelProto:
+    net = Sketch()
+    net.stem()
+    net.add("Optional", ["features"], "maybe")
+    net.conv("features", "second")
+    net.add("OptionalGetElement", ["maybe"], "surely")
+    net.conv(net.add("Add", ["second", "surely"], "both"), "y")
+    return image_to({"y": (FLOAT, FEATURES)}, net)
 
 
 # Datatypes and ends
@@ -505,6 +583,74 @@ def halves_and_doubles() -> onnx.ModelProto:
     net.product("c", "y", 4, 3)
     net.weights["y_w"] = net.weights["y_w"].astype(np.float16)
     return net.model({"x": (HALF, [2, 4])}, {"y": (HALF, [2, 3])})
+
+
+def in_bits(values: Array, datatype: int) -> Array:
+    """The nearest values of one of ONNX's types that numpy itself lacks."""
+    whole = datatype in (TensorProto.INT4, TensorProto.UINT4)
+    return (np.rint(values) if whole else values).astype(helper.tensor_dtype_to_np_dtype(datatype))
+
+
+def narrow_weights() -> onnx.ModelProto:
+    """Some of four bits, an odd number of them, by channels and by blocks; and some of eight and sixteen."""
+    net = Sketch()
+    generator = np.random.default_rng(0)
+    x, channels = "x", 3
+    for layer in range(2):
+        shape = (5, channels, 3, 3)
+        net.weights[f"w{layer}"] = in_bits(generator.uniform(-8, 7, shape), TensorProto.INT4)
+        scale = net.number(f"w{layer}_scale", generator.uniform(0.02, 0.08, 5), np.float32)
+        net.weights[f"w{layer}_zero"] = in_bits(generator.uniform(-1, 1, 5), TensorProto.INT4)
+        kernel = net.add("DequantizeLinear", [f"w{layer}", scale, f"w{layer}_zero"], f"kernel{layer}", axis=0)
+        net.add("Conv", [x, kernel], f"made{layer}", pads=[1, 1, 1, 1])
+        x, channels = net.add("Relu", [f"made{layer}"], f"active{layer}"), 5
+    net.add("Reshape", [x, net.number("rows", [0, 5, 64])], "image")
+    net.weights["blocks"] = in_bits(generator.uniform(0, 15, (7, 64)), TensorProto.UINT4)
+    net.weights["blocks_zero"] = in_bits(generator.uniform(6, 9, (7, 4)), TensorProto.UINT4)
+    scale = net.number("blocks_scale", generator.uniform(0.02, 0.08, (7, 4)), np.float32)
+    net.add("DequantizeLinear", ["blocks", scale, "blocks_zero"], "wide", axis=1, block_size=16)
+    net.add("MatMul", ["image", net.add("Transpose", ["wide"], "turned")], "product")
+    net.weights["eighths"] = in_bits(generator.standard_normal((7, 6)), TensorProto.FLOAT8E4M3FN)
+    net.add("DequantizeLinear", ["eighths", net.number("half", 0.5, np.float32)], "last")
+    net.add("MatMul", ["product", "last"], "second")
+    net.weights["brain"] = in_bits(generator.standard_normal(6), TensorProto.BFLOAT16)
+    net.add("Add", ["second", net.add("Cast", ["brain"], "shift", to=FLOAT)], "y")
+    return net.model({"x": (FLOAT, ["batch", 3, 8, 8])}, {"y": (FLOAT, None)}, opset=21)
+
+
+def products_of_four_bits() -> onnx.ModelProto:
+    """As ONNX Runtime's quantiser writes them, which the engine makes its own operators of."""
+    net = Sketch()
+    generator = np.random.default_rng(0)
+    x = "x"
+    for layer, (rows, columns) in enumerate(((64, 48), (48, 33), (33, 4))):
+        blocks = -(-rows // 16)
+        net.weights[f"w{layer}"] = in_bits(generator.uniform(0, 15, (rows, columns)), TensorProto.UINT4)
+        net.weights[f"w{layer}_zero"] = in_bits(generator.uniform(6, 9, (blocks, columns)), TensorProto.UINT4)
+        scale = net.number(f"w{layer}_scale", generator.uniform(0.01, 0.03, (blocks, columns)), np.float32)
+        given = [f"w{layer}", scale, f"w{layer}_zero"]
+        weight = net.add("DequantizeLinear", given, f"matrix{layer}", axis=0, block_size=16)
+        x = net.add("MatMul", [x, weight], "y" if layer == 2 else f"made{layer}")
+    return net.model({"x": (FLOAT, ["batch", 5, 64])}, {"y": (FLOAT, None)}, opset=21)
+
+
+def sparse_weights() -> onnx.ModelProto:
+    """One listed by its places, another by those in a row of all, in a Constant."""
+    net = Sketch()
+    net.stem()
+    net.add("Reshape", [net.conv("features", "second"), net.number("rows", [64, 4])], "flat")
+    net.add("MatMul", ["flat", "pairs"], "first")
+    values = numpy_helper.from_array(np.array([1.0, -2.0, 3.0], np.float32), "in_a_row")
+    places = numpy_helper.from_array(np.array([1, 4, 11]))
+    constant = make_node("Constant", [], ["listed"])
+    constant.attribute.append(helper.make_attribute("sparse_value", helper.make_sparse_tensor(values, places, [4, 3])))
+    net.nodes.append(constant)
+    net.add("MatMul", ["first", "listed"], "y")
+    model = image_to({"y": (FLOAT, [64, 3])}, net)
+    values = numpy_helper.from_array(np.array([1.0, 2.0], np.float32), "pairs")
+    places = numpy_helper.from_array(np.array([[0, 1], [3, 2]]))
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [4, 4]))
+    return model
 
 
 # What the engine names anew
@@ -780,6 +926,14 @@ def five_outputs() -> onnx.ModelProto:
     return image_to({"e": (FLOAT, [1, 4, 1, 1]), **outputs}, net)
 
 
+def constant_output() -> onnx.ModelProto:
+    """A weight as it is, which a layer reads, too."""
+    net = Sketch()
+    net.stem()
+    net.conv("features", "y")
+    return image_to({"y": (FLOAT, FEATURES), "y_w": (FLOAT, [4, 4, 3, 3])}, net)
+
+
 def outputs_that_shapes_tell() -> onnx.ModelProto:
     """The engine makes them constants. One is read by what follows, one is large."""
     net = Sketch()
@@ -904,15 +1058,6 @@ def unknown_domain_inside() -> onnx.ModelProto:
     return net.model({"x": (FLOAT, IMAGE), "flag": (BOOL, [])}, {"y": (FLOAT, FEATURES)}, domains=["my.company"])
 
 
-def sequence_inside() -> onnx.ModelProto:
-    net = Sketch()
-    net.stem()
-    net.add("SplitToSequence", ["features"], "parts", axis=1)
-    net.add("ConcatFromSequence", ["parts"], "joined", axis=1)
-    net.conv("joined", "y")
-    return image_to({"y": (FLOAT, FEATURES)}, net)
-
-
 def sequence_input() -> onnx.ModelProto:
     net = Sketch()
     net.add("ConcatFromSequence", ["x"], "joined", axis=1)
@@ -920,15 +1065,6 @@ def sequence_input() -> onnx.ModelProto:
     model = net.model({}, {"y": (FLOAT, FEATURES)})
     model.graph.input.append(helper.make_tensor_sequence_value_info("x", FLOAT, [1, 2, 8, 8]))
     return model
-
-
-def optional_inside() -> onnx.ModelProto:
-    net = Sketch()
-    net.stem()
-    net.add("Optional", ["features"], "maybe")
-    net.add("OptionalGetElement", ["maybe"], "surely")
-    net.conv("surely", "y")
-    return image_to({"y": (FLOAT, FEATURES)}, net)
 
 
 def optional_output() -> onnx.ModelProto:
@@ -1013,11 +1149,32 @@ def halves_of_another_kind() -> onnx.ModelProto:
     return image_to({"y": (FLOAT, FEATURES)}, net)
 
 
-def constant_output() -> onnx.ModelProto:
+def four_bits_inside() -> onnx.ModelProto:
     net = Sketch()
     net.stem()
-    net.conv("features", "y")
-    return image_to({"y": (FLOAT, FEATURES), "y_w": (FLOAT, [4, 4, 3, 3])}, net)
+    net.weights["zero"] = in_bits(np.zeros(()), TensorProto.INT4)
+    net.add("QuantizeLinear", ["features", net.number("scale", 0.2, np.float32), "zero"], "narrow")
+    net.add("DequantizeLinear", ["narrow", "scale", "zero"], "back")
+    net.conv("back", "y")
+    return image_to({"y": (FLOAT, FEATURES)}, net, opset=21)
+
+
+def sparse_beyond_its_shape() -> onnx.ModelProto:
+    model = sparse_weights()
+    model.graph.sparse_initializer[0].dims[0] = 3
+    return model
+
+
+def labels_in_words() -> onnx.ModelProto:
+    """As scikit-learn's converter writes a classifier by default."""
+    net = Sketch()
+    net.product("x", "last", 3, 3)
+    net.add(
+        "LinearClassifier", ["last"], "label", "y", domain="ai.onnx.ml",
+        coefficients=[0.5] * 9, intercepts=[0.1] * 3, classlabels_strings=["cat", "cow", "dog"],
+    )  # fmt: skip
+    outputs: dict[str, tuple[int, Dims]] = {"label": (TensorProto.STRING, None), "y": (FLOAT, None)}
+    return net.model({"x": (FLOAT, ["batch", 3])}, outputs, domains=["ai.onnx.ml"])
 
 
 def resized_positions() -> onnx.ModelProto:
@@ -1043,6 +1200,8 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
             numbers_and_truths_cross, one_and_three_dimensions, resized_positions, outputs_that_shapes_tell,
             own_functions_of_another_opset, own_functions_with_defaults, channels_last, halves_alone, signed_integers,
             attention, own_functions_that_pass_attributes_on, loop_that_may_not_run, normalised_before_onnx_had_it,
+            narrow_weights, sparse_weights, normalised_in_groups, sequence_inside, sequence_that_grows, optional_inside,
+            trees_and_scalers, constant_output,
         )
     }
 )  # fmt: skip
@@ -1050,9 +1209,7 @@ REFUSED: Final[Mapping[str, tuple[Build, str]]] = MappingProxyType(
     {
         "unknown_domain": (unknown_domain, "'my.company'"),
         "unknown_domain_inside": (unknown_domain_inside, "'my.company'"),
-        "sequence_inside": (sequence_inside, "'parts' is of type sequence"),
         "sequence_input": (sequence_input, "'x' is of type sequence"),
-        "optional_inside": (optional_inside, "'maybe' is of type optional"),
         "optional_output": (optional_output, "'maybe' is of type optional"),
         "text_inside": (text_inside, "'text'"),
         "one_name_for_two_outputs": (one_name_for_two_outputs, "output 'y' is listed 2 times"),
@@ -1060,7 +1217,9 @@ REFUSED: Final[Mapping[str, tuple[Build, str]]] = MappingProxyType(
         "one_name_for_two_weights": (one_name_for_two_weights, "weight 'y_w' is listed 2 times"),
         "output_that_is_an_input": (output_that_is_an_input, "output 'x' is an input, too"),
         "halves_of_another_kind": (halves_of_another_kind, "'brain' has datatype BFLOAT16"),
-        "constant_output": (constant_output, "output 'y_w' is a constant"),
+        "four_bits_inside": (four_bits_inside, "'narrow' has datatype INT4"),
+        "sparse_beyond_its_shape": (sparse_beyond_its_shape, "'pairs'"),
+        "labels_in_words": (labels_in_words, "'label' has datatype STRING"),
     }
 )
 """And what their line has to say."""

@@ -47,6 +47,7 @@ from tests.wild.odd_networks import (
     halves_alone,
     in_opset,
     loop_without_end,
+    products_of_four_bits,
     recurrent_from_zeros,
     signed_integers,
     spectrograms,
@@ -189,9 +190,17 @@ def test_served_right(name: str, forms: tuple[Form, ...], tmp_path: Path) -> Non
     check_served(saved(SERVED[name](), tmp_path, name), *forms)
 
 
-@pytest.mark.parametrize("build", [recurrent_from_zeros, attention])
+@pytest.mark.parametrize("form", ["prepacked", "external"])
+def test_products_of_four_bits_are_those_of_the_engine(form: Form, tmp_path: Path) -> None:
+    """It rounds what they multiply to eight bits, if it sees that they do nothing else: not in each cut of a model."""
+    check_served(saved(products_of_four_bits(), tmp_path, "products"), form)
+
+
+@pytest.mark.parametrize("build", [recurrent_from_zeros, attention, products_of_four_bits])
 def test_all_layers_compute_several_frames_in_a_run(build: Build, tmp_path: Path) -> None:
-    """Recurrent layers were kept apart by the states of one frame that exporters write, Attention by its mask."""
+    """Recurrent layers were kept apart by the states of one frame that exporters write, Attention by its mask, and
+    the engine's products of four bits by nothing.
+    """
     compiled = next(compiled_here(saved(build(), tmp_path, "together"), ["prepacked"]))
     frames = [{spec.name: made_up(spec, seed) for spec in compiled.index.inputs} for seed in range(FRAMES)]
     assert check_together(compiled, frames, [(0, len(compiled.layers) - 1)])

@@ -32,6 +32,8 @@ def test_random_frames_have_the_number_that_the_network_asks_for(tmp_path: Path)
         "inputs_of_all_types",
         *(pytest.param(name, marks=pytest.mark.long) for name in ("strange_names", "lstm_with_state", "if_in_if")),
         *(pytest.param(name, marks=pytest.mark.long) for name in ("nothing_out", "scalar_input", "straight_through")),
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("narrow_weights", "sequence_inside")),
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("trees_and_scalers", "constant_output")),
     ],
 )
 def test_answers(name: str, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from onnx.external_data_helper import set_external_data
 
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.subgraphs import all_graphs
-from shisha_rt.tensors import NUMPY_OF, size_bytes
+from shisha_rt.tensors import NUMPY_OF, OF_WEIGHTS_ALONE, size_bytes
 
 _PAGE_BYTES: Final = 4096
 _EMBEDDED_BELOW_BYTES: Final = 1024
@@ -26,22 +26,34 @@ _MOST_BYTES: Final = (1 << 31) - (1 << 20)
 """Largest size of a weight: protobuf's limit of 2 GiB includes its name and shape."""
 _SHOWN: Final = 100  # characters of a file name that may be far too long
 _DATATYPE_OF: Final = {int(helper.np_dtype_to_tensor_dtype(dtype)): name for name, dtype in NUMPY_OF.items()}
+_OF_WEIGHT: Final = _DATATYPE_OF | {TensorProto.DataType.Value(name): name for name in OF_WEIGHTS_ALONE}
 
 
 def datatype_of(onnx_type: int, what: str) -> str:
     """The name in `tensors` of an ONNX element type. Raises BadInput about `what` for types that are not supported."""
-    if onnx_type not in _DATATYPE_OF:
+    return _name_of(onnx_type, what, _DATATYPE_OF)
+
+
+def weight_datatype(weight: TensorProto) -> str:
+    """As `datatype_of`, of a weight, which may be of more types."""
+    return _name_of(weight.data_type, f"weight {weight.name!r}", _OF_WEIGHT)
+
+
+def _name_of(onnx_type: int, what: str, names: Mapping[int, str]) -> str:
+    if onnx_type not in names:
         known = TensorProto.DataType.items()
         label = next((name for name, number in known if number == onnx_type), str(onnx_type))
-        raise BadInput(f"{what} has datatype {label}; expected one of {', '.join(NUMPY_OF)}", Error.MODEL_UNSUPPORTED)
-    return _DATATYPE_OF[onnx_type]
+        raise BadInput(
+            f"{what} has datatype {label}; expected one of {', '.join(names.values())}", Error.MODEL_UNSUPPORTED
+        )
+    return names[onnx_type]
 
 
 def load_weights(model: onnx.ModelProto, path: Path) -> bytes:
     """Bring all tensors of the model at `path` into memory, in place; return a SHA-256 digest of the external ones."""
     digest = hashlib.sha256()
     for tensor in _tensors(model.graph):
-        expected_bytes = size_bytes(datatype_of(tensor.data_type, f"weight {tensor.name!r}"), tensor.dims)
+        expected_bytes = size_bytes(weight_datatype(tensor), tensor.dims)
         if expected_bytes > _MOST_BYTES:
             expected = f"expected at most {_MOST_BYTES} of one weight, as ONNX holds no larger"
             raise _unfit(f"weight {tensor.name!r} has {expected_bytes} bytes; {expected}")

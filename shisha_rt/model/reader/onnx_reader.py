@@ -25,22 +25,38 @@ from shisha_rt.errors import BadInput, Error, about
 from shisha_rt.model.clean import clean, without_weights
 from shisha_rt.model.graph import Graph, ModelGraph, Operator, Tensor
 from shisha_rt.model.input_sizes import ANY_SIZES, MOST_INPUTS, InputSizes
-from shisha_rt.model.open_shapes import SeenTensor, all_values, shape_with_open_axes, static_shape, unknown_tensors
-from shisha_rt.model.reader.external_data import datatype_of, load_weights, save_with_external_weights
+from shisha_rt.model.open_shapes import (
+    SeenTensor,
+    all_values,
+    is_no_tensor,
+    shape_with_open_axes,
+    static_shape,
+    unknown_tensors,
+)
+from shisha_rt.model.reader.external_data import (
+    datatype_of,
+    load_weights,
+    save_with_external_weights,
+    weight_datatype,
+)
 from shisha_rt.model.reader.functions import said_by_onnx, without_functions
 from shisha_rt.model.reader.one_run import shapes_seen
-from shisha_rt.model.reader.onnx_versions import MICROSOFT, check_versions
+from shisha_rt.model.reader.onnx_versions import LEARNED, MICROSOFT, check_versions
 from shisha_rt.model.reader.open_dims import SettledDim, forget_other_shapes, runtime_inputs, settle_sizes, sized_names
 from shisha_rt.model.reader.size_guesses import sizes_that_run
-from shisha_rt.model.subgraphs import all_graphs, all_nodes, reads, subgraphs
+from shisha_rt.model.reader.sparse_weights import make_dense
+from shisha_rt.model.subgraphs import all_graphs, all_nodes, make_constant_outputs, reads, subgraphs
+from shisha_rt.tensors import of_no_size
 
 CLEANER_VERSION: Final = 13  # raise it when `clean` would give another model for the same file
 CLEAN_FILE: Final = "clean.onnx"
 _PROTOBUF_LIMIT_BYTES: Final = 1 << 31
 _OLDEST_OPSET: Final = 7  # the oldest that engines promise to run
-_DOMAINS: Final = ("", MICROSOFT)
+_DOMAINS: Final = ("", LEARNED, MICROSOFT)
 _IN_ANY_OPSET: Final = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 """Operators that ONNX Runtime has in ONNX's domain whatever the opset, as its tools for transformers write them."""
+_DEPRECATED: Final = frozenset({"GroupNormalization"})
+"""Operators that ONNX has deprecated in some opsets, in which ONNX Runtime runs them all the same."""
 _PROSE: Final = ("doc_string", "value")  # protobuf fields of free text; `value` is that of a metadata entry
 
 
@@ -99,10 +115,12 @@ def read_model(
             return saved_model
         model = without_functions(_parse(content))
         _settle_header(model)
+        make_dense(model)
         check_versions(model)
         _check_operators(model)
         _state_onesided(model)
         _check_ends(model)
+        make_constant_outputs(model.graph)
         external_digest = load_weights(model, path)
         dims = settle_sizes(model, sizes, partial(sizes_that_run, model))
         try:
@@ -134,12 +152,13 @@ def _as_checked(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model for the ONNX checker: without large weights, and with a shape for every output.
 
     The checker demands these shapes, which nothing else needs and some exporters leave out. It leaves operators of
-    other domains than ONNX's alone, so those of `_IN_ANY_OPSET` are given one.
+    other domains than ONNX's alone, so those of `_IN_ANY_OPSET` and `_DEPRECATED` are given one.
     """
     light = without_weights(model)
     version = _opset(light)
     for node in all_nodes(light.graph.node):
-        if not node.domain and not onnx.defs.has(node.op_type, version, ""):
+        is_known = onnx.defs.has(node.op_type, version, "")
+        if not node.domain and (not is_known or node.op_type in _DEPRECATED):
             node.domain = MICROSOFT
     if all(opset.domain != MICROSOFT for opset in light.opset_import):
         light.opset_import.add(domain=MICROSOFT, version=1)
@@ -263,7 +282,7 @@ def _is_name(value: str | bytes) -> bool:
 
 
 def _settle_header(model: onnx.ModelProto) -> None:
-    """Check opsets, and that weights are dense. Replace `ai.onnx`, the other name of the default domain, by ''.
+    """Check opsets. Replace `ai.onnx`, the other name of the default domain, by ''.
 
     A version of a domain that is stated twice, as tools do that merge graphs, is kept once; that of a domain without
     operators is dropped: some tools import every domain that they know, and an engine refuses versions that it does not
@@ -281,9 +300,6 @@ def _settle_header(model: onnx.ModelProto) -> None:
         raise BadInput(f"truncated, or no opset of ai.onnx given; expected {_OLDEST_OPSET} or newer", Error.NOT_ONNX)
     if version < _OLDEST_OPSET:
         raise BadInput(f"opset version {version}; expected {_OLDEST_OPSET} or newer", Error.MODEL_UNSUPPORTED)
-    for graph in all_graphs(model.graph):
-        for weight in graph.sparse_initializer:
-            raise BadInput(f"weight {weight.values.name!r} is sparse; expected dense weights", Error.MODEL_UNSUPPORTED)
     used = {"", *(node.domain for node in all_nodes(model.graph.node))}
     del model.opset_import[:]
     model.opset_import.extend(opset for (domain, _), opset in versions.items() if domain in used)
@@ -300,7 +316,8 @@ def _check_operators(model: onnx.ModelProto) -> None:
         what = f"operator {node.op_type} ({label!r})"
         if node.domain not in _DOMAINS:
             raise BadInput(
-                f"{what} is of domain {node.domain!r}; expected ai.onnx or com.microsoft", Error.MODEL_UNSUPPORTED
+                f"{what} is of domain {node.domain!r}; expected ai.onnx, ai.onnx.ml or com.microsoft",
+                Error.MODEL_UNSUPPORTED,
             )
         is_known = node.op_type in _IN_ANY_OPSET or onnx.defs.has(node.op_type, version, "")
         if not node.domain and not is_known:
@@ -369,11 +386,12 @@ def _graph_of(model: onnx.ModelProto) -> Graph:
     described = {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
     made = [name for node in graph.node for name in node.output if name]
     names = [*(value.name for value in graph.input), *made]
-    tensors = {name: _tensor(described.get(name) or onnx.ValueInfoProto(name=name)) for name in names}
-    for value in graph.output:
-        if value.name not in tensors:
-            expected = "expected one that an operator computes"
-            raise BadInput(f"output {value.name!r} is a constant; {expected}", Error.MODEL_UNSUPPORTED)
+    outputs = {value.name for value in graph.output}
+    values = [described.get(name) or onnx.ValueInfoProto(name=name) for name in names]
+    tensors = {
+        value.name: of_no_size(value.name) if is_no_tensor(value) and value.name not in outputs else _tensor(value)
+        for value in values
+    }
     return Graph(
         name=graph.name,
         operators=tuple(operator_of(node) for node in graph.node),
@@ -381,9 +399,7 @@ def _graph_of(model: onnx.ModelProto) -> Graph:
         outputs=tuple(tensors[value.name] for value in graph.output),
         tensors=tensors,
         constants={
-            weight.name: Tensor(
-                weight.name, tuple(weight.dims), datatype_of(weight.data_type, f"weight {weight.name!r}")
-            )
+            weight.name: Tensor(weight.name, tuple(weight.dims), weight_datatype(weight))
             for weight in graph.initializer
         },
     )
@@ -404,8 +420,8 @@ def _tensor(value: onnx.ValueInfoProto) -> Tensor:
 def _datatype(value: onnx.ValueInfoProto) -> str:
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
-        what = f"{value.name!r} is of type {str(kind).removesuffix('_type')}"
-        raise BadInput(f"{what}; expected a dense tensor", Error.MODEL_UNSUPPORTED)
+        kind = str(kind).removesuffix("_type")
+        raise BadInput(f"{value.name!r} is of type {kind}; expected a dense tensor", Error.MODEL_UNSUPPORTED)
     return datatype_of(value.type.tensor_type.elem_type, f"tensor {value.name!r}")
 
 

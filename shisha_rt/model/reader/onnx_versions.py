@@ -15,6 +15,8 @@ import onnx
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.process.job import run_job
 
+LEARNED: Final = "ai.onnx.ml"
+"""The domain of trees, scalers and the like."""
 MICROSOFT: Final = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
 
@@ -28,7 +30,7 @@ class OnnxVersions(msgspec.Struct, frozen=True):
 
 
 # What ONNX Runtime 1.20 accepts; older ones are not installed with this package.
-_ALL_TAKE: Final = OnnxVersions(ir_version=10, opsets={"": 21, MICROSOFT: 1})
+_ALL_TAKE: Final = OnnxVersions(ir_version=10, opsets={"": 21, LEARNED: 3, MICROSOFT: 1})
 
 
 def newest_that_all_take() -> int:

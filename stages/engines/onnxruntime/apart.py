@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
 import onnx
 
 from shisha_rt.model.index import ModelIndex
+from shisha_rt.model.reader.external_data import weight_datatype
 from shisha_rt.model.subgraphs import reads, subgraphs
-from shisha_rt.tensors import Tensor
+from shisha_rt.tensors import Tensor, size_bytes
 from stages.built.clean_model import value_info
 from stages.engines.onnxruntime.parts import ConstantPart, NodePart, Parts
 
@@ -30,7 +30,9 @@ def take_apart(model: onnx.ModelProto, index: ModelIndex) -> Parts:
         for node, layer in zip(graph.node, index.node_layers, strict=True)
     )
     constants = {
-        constant.name: ConstantPart(_size_bytes(constant), _part(onnx.GraphProto(initializer=[constant])))
+        constant.name: ConstantPart(
+            size_bytes(weight_datatype(constant), constant.dims), _part(onnx.GraphProto(initializer=[constant]))
+        )
         for constant in graph.initializer
     }
     ends = [value_info(spec, _named_sizes(spec) if unsized else None) for spec in index.tensors]
@@ -83,7 +85,3 @@ def _of_many(spec: Tensor, axis: int) -> onnx.ValueInfoProto:
     return value_info(
         spec, [f"{size} frames" if position == axis else size for position, size in enumerate(spec.shape)]
     )
-
-
-def _size_bytes(constant: onnx.TensorProto) -> int:
-    return int(np.prod(constant.dims)) * int(onnx.helper.tensor_dtype_to_np_dtype(constant.data_type).itemsize)

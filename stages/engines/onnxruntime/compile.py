@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime as ort
@@ -33,8 +34,8 @@ from shisha_rt.model.layers import group_layers, layer_of_operator
 from shisha_rt.model.open_shapes import follows_values
 from shisha_rt.model.reader import index_file
 from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean
-from shisha_rt.model.subgraphs import new_name, reads, rename_reads
-from shisha_rt.tensors import NAME_OF, Tensor
+from shisha_rt.model.subgraphs import make_constant_outputs, reads
+from shisha_rt.tensors import NAME_OF, Tensor, of_no_size
 from stages.engines.onnxruntime.align import align_weights
 from stages.engines.onnxruntime.apart import take_apart, without_sizes
 from stages.engines.onnxruntime.input_formats import convert_in_each_layer
@@ -120,20 +121,8 @@ def _optimise(model_folder: Path, target: Path, form: Form) -> onnx.ModelProto:
     if form == "prepacked" and (target / WEIGHTS_FILE).exists():
         align_weights(target / MODEL_FILE, target / WEIGHTS_FILE)
     optimised = onnx.load(str(target / MODEL_FILE), load_external_data=False)
-    _make_outputs(optimised.graph)
+    make_constant_outputs(optimised.graph)
     return optimised
-
-
-def _make_outputs(graph: onnx.GraphProto) -> None:
-    """Have an operator make each output that the optimiser has made a constant, so that a stage writes it."""
-    outputs = {value.name for value in graph.output}
-    taken = {name for node in graph.node for name in node.output} | {weight.name for weight in graph.initializer}
-    for weight in graph.initializer:
-        if weight.name in outputs:
-            output, weight.name = weight.name, new_name(weight.name, taken)
-            for node in graph.node:
-                rename_reads(node, {output: weight.name})
-            graph.node.append(onnx.helper.make_node("Identity", [weight.name], [output]))
 
 
 def _specs(optimised: onnx.ModelProto, graph: Graph, inputs: Sequence[Tensor], folder: str) -> dict[str, Tensor]:
@@ -157,6 +146,8 @@ def _specs(optimised: onnx.ModelProto, graph: Graph, inputs: Sequence[Tensor], f
     open_axes = _open_axes(optimised.graph, graph)
     return {
         name: Tensor(name, tuple(result.shape), NAME_OF[result.dtype], open_axes.get(name, ()))
+        if isinstance(result, np.ndarray)
+        else of_no_size(name)
         for name, result in zip(names, results, strict=True)
     }
 

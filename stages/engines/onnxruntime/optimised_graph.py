@@ -17,9 +17,10 @@ import onnx
 from onnx import TensorProto, helper
 
 from shisha_rt.model.graph import Graph
+from shisha_rt.model.reader.external_data import weight_datatype
 from shisha_rt.model.reader.onnx_reader import operator_of
 from shisha_rt.model.shards.blocked import BLOCK, NCHWC
-from shisha_rt.tensors import NAME_OF, Tensor
+from shisha_rt.tensors import Tensor
 from stages.built.clean_model import CleanModel
 from stages.engines.onnxruntime.options import base_options, open_session
 
@@ -44,9 +45,7 @@ def optimised_graph(optimised: onnx.ModelProto, specs: Mapping[str, Tensor]) -> 
     graph = optimised.graph
     operators = tuple(operator_of(node) for node in graph.node)
     constants = {
-        constant.name: Tensor(
-            constant.name, tuple(constant.dims), NAME_OF[helper.tensor_dtype_to_np_dtype(constant.data_type)]
-        )
+        constant.name: Tensor(constant.name, tuple(constant.dims), weight_datatype(constant))
         for constant in graph.initializer
     }
     made = [name for operator in operators for name in operator.outputs if name]

@@ -9,13 +9,13 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
-from shisha_rt.model.reader.onnx_versions import MICROSOFT, OnnxVersions
+from shisha_rt.model.reader.onnx_versions import LEARNED, MICROSOFT, OnnxVersions
 from stages.engines.onnxruntime.options import base_options, open_session
 
 # Versions that every ONNX Runtime accepts.
 _IR_VERSION: Final = 8
 _OPSET: Final = 17
-_MOST_MICROSOFT: Final = 20  # so far it has always been 1
+_MOST_OF_OTHERS: Final = 20  # so far it has been 1 of com.microsoft, and up to 5 of ai.onnx.ml
 
 
 def newest_taken() -> OnnxVersions:
@@ -26,7 +26,11 @@ def newest_taken() -> OnnxVersions:
 
     return OnnxVersions(
         next(version for version in range(onnx.IR_VERSION, 0, -1) if _takes(version, {"": _OPSET})),
-        {"": newest_opset("", onnx.defs.onnx_opset_version()), MICROSOFT: newest_opset(MICROSOFT, _MOST_MICROSOFT)},
+        {
+            "": newest_opset("", onnx.defs.onnx_opset_version()),
+            LEARNED: newest_opset(LEARNED, _MOST_OF_OTHERS),
+            MICROSOFT: newest_opset(MICROSOFT, _MOST_OF_OTHERS),
+        },
         f"ONNX Runtime {ort.__version__}",
     )
 

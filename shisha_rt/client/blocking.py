@@ -40,9 +40,7 @@ class Client(ConnectedClient):
 
     def _begin(self) -> None:
         self._alone = _OneThread()
-        self._given_up: deque[str] = (
-            deque()
-        )  # requests of streams that were collected while another thread was in a call
+        self._given_up = deque[str]()  # frames of streams that were collected while another thread was in a call
         self._settled: dict[str, Outcome] = {}
 
     def __enter__(self) -> Self:

@@ -299,7 +299,7 @@ def test_models_leave_places_that_are_not_allowed_any_more_and_come_back() -> No
     assert {"p0", "p1", "p3"} == {*machine.has["a"], *machine.has["b"]}
 
 
-@pytest.mark.parametrize("seeds", chunks(100, 10, short=10))
+@pytest.mark.parametrize("seeds", chunks(100, 10, short=6))
 def test_random_worlds(seeds: range) -> None:
     """The promises hold after every event; and when loads stay, places come to rest, dealt as they should be."""
     for seed in seeds:

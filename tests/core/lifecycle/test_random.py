@@ -21,7 +21,7 @@ from tests.core.lifecycle.simulated_world import run
 from tests.drawn import chunks
 
 SEED_COUNT: Final = 10_000
-SHORT: Final = 500
+SHORT: Final = 300
 CHUNK: Final = 500
 LOADED_COUNT: Final = 410
 LOADED_SHORT: Final = 10

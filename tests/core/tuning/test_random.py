@@ -20,7 +20,7 @@ from tests.core.tuning.planning_world import run
 from tests.drawn import chunks
 
 SEED_COUNT: Final = 1000
-SHORT: Final = 120
+SHORT: Final = 70
 CHUNK: Final = 120
 FIRST: Final = int(os.environ.get("SHISHA_PLANNING_FIRST_SEED", "0"))
 ONE: Final = os.environ.get("SHISHA_PLANNING_SEED")

@@ -66,7 +66,7 @@ def publish(target: Path, build: Callable[[Path], None]) -> Path:
     without write permission) becomes the cause of a Failure that says in one line what to do.
     """
     if fault_in(target) is None:
-        note_use(target)
+        _note_use(target)
         return target
     try:
         with _locked(target):
@@ -84,7 +84,7 @@ def publish(target: Path, build: Callable[[Path], None]) -> Path:
     return target
 
 
-def note_use(target: Path) -> None:
+def _note_use(target: Path) -> None:
     """Note that a published folder is used now, as far as this process may: the time of its list says when it was."""
     with contextlib.suppress(OSError):
         os.utime(target / LIST_FILE)

@@ -354,10 +354,10 @@ def test_a_model_that_runs_in_no_form_is_refused_in_one_line_and_not_kept(tmp_pa
 def test_who_empties_the_cache_meanwhile_costs_the_work_alone(words: str, tmp_path: Path) -> None:
     emptied: list[str] = []
 
-    def empty_once(told: str) -> None:
-        if told.startswith(words) and not emptied:
+    def empty_once(step: str) -> None:
+        if step.startswith(words) and not emptied:
             shutil.rmtree(cache_folder(), ignore_errors=True)
-            emptied.append(told)
+            emptied.append(step)
 
     compiled = compile_model(misaligned(tmp_path), tell=empty_once)
     assert emptied

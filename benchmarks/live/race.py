@@ -6,6 +6,8 @@ plain engines, whose frames are in their own memory; servers with a lean client 
 and the same number of frames in flight. The daemon tunes itself beforehand. Times are wall time per frame, medians over
 the rounds with their quartiles.
 
+- `*_batches`: a server with batching of its own, with the setting that answered most in a round of each; it gets the
+  model with an open first axis, whatever it was exported for. The column `plan` has the setting.
 - `best engine / it`, `best server / it`: above 1 the side is faster; from each round's ratio to the rival that is the
   best over all rounds. Every plain engine counts, even if the daemon may not use it on this machine.
 - `others %`: the share of the cores that all other sides used meanwhile, which should be idle.
@@ -28,6 +30,8 @@ import typer
 
 from benchmarks.report.report import Report
 from benchmarks.report.results import Row, Spread, written
+from benchmarks.rigs.batching import BATCHING
+from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.contest import DAEMON, SIDES, Network, Round, contest
 from benchmarks.rigs.engine_process import PLAIN
 from benchmarks.rigs.servers import SERVERS, ServerPython, missing, pythons, version
@@ -37,6 +41,7 @@ from shisha_rt.model.zoo import TRAINED
 
 MODELS: Final = "squeezenet,shufflenet,resnet50,inception_v1,densenet121,alexnet," + ",".join(TRAINED)
 _OPENVINO: Final = "openvino"
+_ALL_SERVERS: Final = (*SERVERS, *BATCHING)
 _SPENDERS: Final = ("workers", "loop", "I/O threads", "front", "client", "client's threads")
 
 
@@ -79,8 +84,8 @@ class Raced:
             "ms": self.ms(side),
             "best engine": self.best(PLAIN) if is_daemon else None,
             "best engine / it": self.over(side, PLAIN) if is_daemon else None,
-            "best server": self.best(list(SERVERS)) if is_daemon else None,
-            "best server / it": self.over(side, list(SERVERS)) if is_daemon else None,
+            "best server": self.best(_ALL_SERVERS) if is_daemon else None,
+            "best server / it": self.over(side, _ALL_SERVERS) if is_daemon else None,
             "others %": Spread.of(100 * by_side[side].others for by_side in self.rounds),
             "plan": self.plans.get(side),
         }
@@ -110,8 +115,8 @@ class Raced:
 
 
 def wanted_sides(text: str) -> list[str]:
-    """Sides by name, or by `daemon`, `engines` and `servers` for all of a kind. Raises BadInput for other words."""
-    kinds = {"daemon": DAEMON, "engines": PLAIN, "servers": SERVERS}
+    """Sides by name, or by `daemon`, `engines`, `servers` and `batching` for all of a kind. Raises BadInput."""
+    kinds = {"daemon": DAEMON, "engines": PLAIN, "servers": SERVERS, "batching": BATCHING}
     wanted = {side for name in text.split(",") for side in kinds.get(name, (name,))}
     if unknown := wanted - set(SIDES):
         raise BadInput(f"--sides: {min(unknown)} is none, expected some of {', '.join((*kinds, *SIDES))}")
@@ -121,9 +126,10 @@ def wanted_sides(text: str) -> list[str]:
 def race(
     models: Annotated[str, typer.Option(help="Networks of the zoo, separated by commas.")] = MODELS,
     machine: Annotated[str, typer.Option(help="A machine whose places are unthrottled.")] = "this-machine",
-    sides: Annotated[str, typer.Option(help="Some of them by name, or daemon, engines, servers for all of a kind.")] = (
-        "daemon,engines,servers"
-    ),
+    sides: Annotated[
+        str, typer.Option(help="Some of them by name, or daemon, engines, servers, batching for all of a kind.")
+    ] = "daemon,engines,servers",
+    in_flight: Annotated[int, typer.Option(min=1, help="Frames that each client keeps in flight.")] = IN_FLIGHT,
     seconds: Annotated[float, typer.Option(min=0.2, help="For each side in each round.")] = 1.5,
     count: Annotated[int, typer.Option("--rounds", min=1, help="Rounds.")] = 5,
     server_python: ServerPython = None,
@@ -140,15 +146,16 @@ def race(
     described = load_machine(machine)
     check_runnable(described)
     names, interpreters = wanted_sides(sides), pythons(server_python or [])
-    left_out = {name: why for name in SERVERS if name in names and (why := missing(name, interpreters[name]))}
-    names = [name for name in names if name not in left_out]
-    report = Report("race", versions([name for name in SERVERS if name in names], interpreters), quick=quick)
+    servers = [name for name in SERVERS if {name, f"{name}_batches"} & {*names}]
+    left_out = {name: why for name in servers if (why := missing(name, interpreters[name]))}
+    names = [name for name in names if BATCHING.get(name, name) not in left_out]
+    report = Report("race", versions([name for name in servers if name not in left_out], interpreters), quick=quick)
     file = _file(machine, part)
     raced: list[Raced] = []
     for model in models.split(","):
         report.step(model)
         try:
-            network = Network.of(model, described)
+            network = Network.of(model, described, in_flight)
         except BadInput as error:
             if model not in TRAINED:
                 raise

@@ -48,6 +48,10 @@ RACERS: Final[Mapping[str, str]] = {
     "litserve": "LitServe",
     "ray_serve": "Ray Serve",
     "mlserver": "MLServer",
+    "mosec_batches": "Mosec, batches",
+    "litserve_batches": "LitServe, batches",
+    "ray_serve_batches": "Ray Serve, batches",
+    "mlserver_batches": "MLServer, batches",
 }
 GAINS: Final[Mapping[str, str]] = {
     "layers": "layers as they are",

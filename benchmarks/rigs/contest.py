@@ -7,7 +7,8 @@
 - `daemon_http`, `daemon_http_shared`: the same over HTTP, with the Open Inference Protocol: frames as raw bytes over
   TCP, or in a file of shared memory that is named over a UNIX socket. The client is that of the servers.
 - plain engines in a separate process, without a daemon or client: see `engine_process`.
-- servers with two workers, each with a session of ONNX Runtime on one thread, and a client: see `benchmarks/servers`.
+- servers with two workers, each with a session of ONNX Runtime on one thread, and a client: see `benchmarks/servers`;
+  and the same with batching of their own, see `batching`.
 
 Clients are separate processes with the same number of frames in flight.
 """
@@ -25,6 +26,7 @@ from typing import Any, Final, NamedTuple
 import psutil
 
 from benchmarks.report.results import in_turns
+from benchmarks.rigs.batching import BATCHING, Batching, best_batching, open_batch
 from benchmarks.rigs.child_process import ChildProcess
 from benchmarks.rigs.client_process import IN_FLIGHT
 from benchmarks.rigs.control import live_plan, set_live, tune
@@ -34,7 +36,7 @@ from benchmarks.rigs.resources import cpu_time, whole_cpu_s
 from benchmarks.rigs.servers import SERVERS, awake, running, stopped
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
 from shisha_rt.client import Client
-from shisha_rt.errors import Failure
+from shisha_rt.errors import BadInput, Failure
 from shisha_rt.machine.machine import Machine
 from shisha_rt.model.zoo import zoo_path
 from shisha_rt.plan.plan import Plan
@@ -62,7 +64,7 @@ DAEMON: Final[Mapping[str, Way]] = {
     "daemon_http": Way("http", share=False),
     "daemon_http_shared": Way("http", share=True),
 }
-SIDES: Final = (*DAEMON, *PLAIN, *SERVERS)
+SIDES: Final = (*DAEMON, *PLAIN, *SERVERS, *BATCHING)
 
 Spent = Mapping[str, float]
 """CPU seconds by component."""
@@ -85,7 +87,7 @@ Tell = Callable[[str], None]
 @dataclass(frozen=True, slots=True)
 class Network:
     """The network that is served. `inputs`: each with `name`, `shape`, `datatype`, and `dtype` of numpy; `cleaned`: the
-    folder of the cleaned model.
+    folder of the cleaned model; `in_flight`: frames that each client keeps in flight.
     """
 
     model: str
@@ -93,9 +95,10 @@ class Network:
     cleaned: Path
     inputs: Sequence[Mapping[str, Any]]
     cores: Sequence[int]
+    in_flight: int
 
     @classmethod
-    def of(cls, model: str, machine: Machine) -> Network:
+    def of(cls, model: str, machine: Machine, in_flight: int = IN_FLIGHT) -> Network:
         """Prepare a network, with all that a daemon would measure first. Raises BadInput."""
         compiled = profiled(model, machine).compiled
         inputs = [
@@ -108,7 +111,7 @@ class Network:
             for tensor in compiled.model.graph.inputs
         ]
         cores = [core for place in machine.places for core in place.cores]
-        return cls(model, zoo_path(model, print), compiled.model_folder, inputs, cores)
+        return cls(model, zoo_path(model, print), compiled.model_folder, inputs, cores, in_flight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """`left_out`: reasons, by side. `plans`: of daemons, by side."""
+    """`left_out`: reasons, by side. `plans`: of daemons, and how servers batch, by side."""
 
     model: str
     sides: Sequence[Side]
@@ -167,7 +170,7 @@ def contest(
 ) -> Iterator[Contest]:
     """Start the possible sides among `names`, with tuned daemons. `interpreters`: by server."""
     with Rig() as rig:
-        plans: Mapping[str, str] = {}
+        plans: dict[str, str] = {}
         sides: list[Side] = []
         left_out: dict[str, str] = {}
         if wanted := [name for name in DAEMON if name in names]:
@@ -183,9 +186,12 @@ def contest(
             try:
                 if name in PLAIN:
                     sides.append(_engine(rig, network, name))
+                elif name in BATCHING:
+                    side, plans[name] = _batching_server(rig, network, name, interpreters[BATCHING[name]])
+                    sides.append(side)
                 else:
-                    sides.append(_server(rig, network, name, interpreters[name]))
-            except Failure as failure:
+                    sides.append(_server(rig, network, name, name, network.path, interpreters[name]))
+            except (BadInput, Failure) as failure:
                 left_out[name] = str(failure)
         yield Contest(network.model, sides, len(network.cores), plans, left_out)
 
@@ -208,9 +214,7 @@ class _Served:
         return [child.pid for child in children if "shisha_rt.http.process" in child.cmdline()]
 
 
-def _daemons(
-    rig: Rig, network: Network, machine: Machine, names: Sequence[str]
-) -> tuple[Mapping[str, str], list[Side]]:
+def _daemons(rig: Rig, network: Network, machine: Machine, names: Sequence[str]) -> tuple[dict[str, str], list[Side]]:
     """Start the daemons that the sides `names` need; return their plans, too.
 
     The first daemon with given engines is tuned, with frames of its first side; others get its plan.
@@ -251,9 +255,14 @@ def _client(rig: Rig, network: Network, daemon: ChildDaemon, way: Way) -> ChildP
     if way.transport == "http":
         tcp, unix = daemon.http
         to = {"unix": unix.removeprefix("unix:")} if way.share else {"ports": [int(tcp.rpartition(":")[2])]}
-        options = {"shared": way.share, "model": network.model, "inputs": network.inputs, "in_flight": IN_FLIGHT}
+        options = {
+            "shared": way.share,
+            "model": network.model,
+            "inputs": network.inputs,
+            "in_flight": network.in_flight,
+        }
         return rig.child("http_process", **to, **options)
-    client = rig.child("client_process", endpoint=daemon.endpoint, in_flight=IN_FLIGHT, share=way.share)
+    client = rig.child("client_process", endpoint=daemon.endpoint, in_flight=network.in_flight, share=way.share)
     if way.share and not client.ready["sharing"]:
         raise Failure("client and daemon share no memory, expected them to")
     return client
@@ -280,8 +289,18 @@ def plain_engine(rig: Rig, network: Network, name: str) -> ChildProcess:
     return rig.child("engine_process", enter=enter, rival=rival, **paths, inputs=network.inputs, cores=network.cores)
 
 
-def _server(rig: Rig, network: Network, name: str, python: str) -> Side:
-    started = running(name, python, network.path, network.inputs, len(network.cores), IN_FLIGHT)
+def _batching_server(rig: Rig, network: Network, side: str, python: str) -> tuple[Side, str]:
+    """A server with the setting that suits it best, and that setting."""
+    name, path = BATCHING[side], open_batch(network.cleaned, rig.folder() / "open.onnx")
+    setting = best_batching(name, python, path, network.inputs, len(network.cores), network.in_flight)
+    return _server(rig, network, side, name, path, python, setting), str(setting)
+
+
+def _server(
+    rig: Rig, network: Network, side: str, name: str, path: Path, python: str, batching: Batching | None = None
+) -> Side:
+    limits = batching._asdict() if batching else {}
+    started = running(name, python, path, network.inputs, len(network.cores), network.in_flight, (), **limits)
     server = rig.enter_context(stopped(started))
 
     def spent() -> Spent:
@@ -292,4 +311,4 @@ def _server(rig: Rig, network: Network, name: str, python: str) -> Side:
                 spent_s["workers" if process.pid in server.workers else "front"] += whole_cpu_s(process.pid)
         return spent_s
 
-    return Side(name, name, server.client, _with_client(spent, server.client.pid), server.keeper)
+    return Side(side, side, server.client, _with_client(spent, server.client.pid), server.keeper)

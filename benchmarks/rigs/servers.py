@@ -127,8 +127,8 @@ def running(
 ) -> Iterator[Running]:
     """Start a server that has answered frames, and a client that waits for orders. Raises Failure.
 
-    `inputs`: each with `name`, `shape`, `dtype`. `limits`: `waiting`, `timeout_ms` and `further`, see
-    `network.SETTINGS`. `cores`: to which the server is limited; by default all.
+    `inputs`: each with `name`, `shape`, `dtype`. `limits`: `waiting`, `timeout_ms`, `batch`, `delay_ms` and `further`,
+    see `network.SETTINGS`. `cores`: to which the server is limited; by default all.
     """
     server = SERVERS[name]
     with contextlib.ExitStack() as closing:

@@ -20,8 +20,8 @@ class Runner(MLModel):
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        (body,) = payload.inputs[0].data
-        output = ResponseOutput(name="out", shape=[1], datatype="BYTES", data=[self._network.run(body)])
+        answers = self._network.run_together(list(payload.inputs[0].data))
+        output = ResponseOutput(name="out", shape=[len(answers)], datatype="BYTES", data=answers)
         return InferenceResponse(model_name=self.name, outputs=[output])
 
 
@@ -40,7 +40,11 @@ async def _serve() -> None:
             load_models_at_startup=False,
         )
     )
-    await server.start([ModelSettings(name=name, implementation=Runner) for name in (FIRST, *given["further"])])
+    batching = {"max_batch_size": given["batch"], "max_batch_time": given["delay_ms"] / 1e3}
+    names = (FIRST, *given["further"])
+    await server.start(
+        [ModelSettings(name=name, implementation=Runner, **(batching if given["batch"] > 1 else {})) for name in names]
+    )
 
 
 def main() -> None:

@@ -19,8 +19,9 @@ class Runner(Worker):
     def serialize(self, data: bytes) -> bytes:
         return data
 
-    def forward(self, data: bytes) -> bytes:
-        return self._network.run(data)
+    def forward(self, data: bytes | list[bytes]) -> bytes | list[bytes]:
+        """Answer a body, or as many as Mosec has put together."""
+        return self._network.run_together(data) if isinstance(data, list) else self._network.run(data)
 
 
 def main() -> None:
@@ -30,7 +31,8 @@ def main() -> None:
     if options["waiting"] is not None:
         sys.argv += ["--capacity", str(options["waiting"])]
     server = Server()
-    server.append_worker(Runner, num=options["workers"])
+    batching = {"max_batch_size": options["batch"], "max_wait_time": options["delay_ms"]}
+    server.append_worker(Runner, num=options["workers"], **(batching if options["batch"] > 1 else {}))
     server.run()
 
 

@@ -22,6 +22,7 @@ def main() -> None:
         given["workers"],
         {"num_cpus": 1},
         max_queued_requests=-1 if given["waiting"] is None else given["waiting"],
+        **({"max_ongoing_requests": 2 * given["batch"]} if given["batch"] > 1 else {}),
     )
     signal.pause()
 

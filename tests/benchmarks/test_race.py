@@ -56,6 +56,11 @@ def test_no_engine_is_left_out(engine: str) -> None:
     assert raced.over("daemon_shared", PLAIN) == Spread.of([0.25])
 
 
+def test_a_server_that_batches_is_a_rival() -> None:
+    raced = Raced("squeezenet", (read(daemon_shared=0.004, mosec=0.005, ray_serve_batches=0.002),), 2, {})
+    assert raced.row("daemon_shared")["best server"] == "ray_serve_batches"
+
+
 def test_the_cores_time_is_what_is_spent_and_what_waits() -> None:
     row = RACED.cpu_row("daemon_shared")
     waiting = row["waiting µs"]
@@ -88,7 +93,7 @@ def test_the_front_page_has_the_best_rival_of_any_kind(tmp_path: Path) -> None:
 
 
 def test_sides_are_chosen_by_name_and_by_kind() -> None:
-    assert wanted_sides("daemon,engines,servers") == list(SIDES)
+    assert wanted_sides("daemon,engines,servers,batching") == list(SIDES)
     assert wanted_sides("mosec,daemon_ipc") == ["daemon_ipc", "mosec"]
     with pytest.raises(BadInput, match="triton is none,"):
         wanted_sides("triton")

@@ -6,6 +6,7 @@
 - `daemon_onnxruntime`: as `daemon_shared`, with ONNX Runtime only; tuned separately.
 - `daemon_http`, `daemon_http_shared`: the same over HTTP, with the Open Inference Protocol: frames as raw bytes over
   TCP, or in a file of shared memory that is named over a UNIX socket. The client is that of the servers.
+- `daemon_grpc`: the same over gRPC, with raw contents and a client as MLServer's.
 - plain engines in a separate process, without a daemon or client: see `engine_process`.
 - servers with two workers, each with a session of ONNX Runtime on one thread, and a client: see `benchmarks/servers`;
   and the same with batching of their own, see `batching`.
@@ -41,6 +42,7 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.model.zoo import zoo_path
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tensors import NUMPY_OF
+from tests.commands import command_of
 
 
 class Way(NamedTuple):
@@ -63,6 +65,7 @@ DAEMON: Final[Mapping[str, Way]] = {
     "daemon_tcp": Way("tcp", share=False),
     "daemon_http": Way("http", share=False),
     "daemon_http_shared": Way("http", share=True),
+    "daemon_grpc": Way("grpc", share=False),
 }
 SIDES: Final = (*DAEMON, *PLAIN, *SERVERS, *BATCHING)
 
@@ -211,7 +214,7 @@ class _Served:
 
     def _http(self) -> list[int]:
         children = psutil.Process(self.daemon.pid).children()
-        return [child.pid for child in children if "shisha_rt.http.process" in child.cmdline()]
+        return [child.pid for child in children if "shisha_rt.http.process" in command_of(child)]
 
 
 def _daemons(rig: Rig, network: Network, machine: Machine, names: Sequence[str]) -> tuple[dict[str, str], list[Side]]:
@@ -234,7 +237,7 @@ def _daemons(rig: Rig, network: Network, machine: Machine, names: Sequence[str])
             plans[way.engine] = live_plan(daemon.control)
         elif begins:
             set_live(daemon.control, plans[way.engine])
-        spent = daemon.spent_with_http if way.transport == "http" else daemon.spent
+        spent = daemon.spent_with_http if way.transport in ("http", "grpc") else daemon.spent
         sides.append(Side(name, way.daemon, client, _with_client(spent, client.pid)))
     return {name: str(plans[DAEMON[name].engine]) for name in names}, sides
 
@@ -246,6 +249,7 @@ def _daemon(rig: Rig, network: Network, machine: Machine, folder: Path, way: Way
     if way.transport != "tcp":
         endpoint = f"ipc://{folder}/{way.daemon}"
         options += ["--http", "127.0.0.1:0", "--http", f"unix:{folder}/{way.daemon}-http", "--http-shared-memory"]
+        options += ["--grpc", "127.0.0.1:0"]
     daemon = rig.enter_context(child_daemon(f"zoo:{network.model}", *options, endpoint=endpoint))
     control = rig.control(daemon.endpoint)
     return _Served(daemon, control, [place["pid"] for place in control.status()["places"]])
@@ -262,6 +266,9 @@ def _client(rig: Rig, network: Network, daemon: ChildDaemon, way: Way) -> ChildP
             "in_flight": network.in_flight,
         }
         return rig.child("http_process", **to, **options)
+    if way.transport == "grpc":
+        to = {"address": daemon.grpc[0], "model": network.model}
+        return rig.child("grpc_process", **to, inputs=network.inputs, in_flight=network.in_flight)
     client = rig.child("client_process", endpoint=daemon.endpoint, in_flight=network.in_flight, share=way.share)
     if way.share and not client.ready["sharing"]:
         raise Failure("client and daemon share no memory, expected them to")

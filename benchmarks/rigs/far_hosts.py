@@ -17,6 +17,7 @@ from benchmarks.rigs.raylets import Raylet, Raylets, lacking_ray, raylets
 from benchmarks.rigs.slow_link import SlowLink, lacking, slow_link
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
 from shisha_rt.errors import BadInput
+from tests.commands import command_of
 
 CORES: Final = 0.4
 """Cores of each host, so that three of them and all else fit on two cores."""
@@ -49,7 +50,7 @@ class FarHosts:
 
     def actors(self, number: int) -> list[psutil.Process]:
         """The processes of places' actors on a host."""
-        return [process for process in self._all(number) if _title(process).startswith(_ACTOR)]
+        return [process for process in self._all(number) if " ".join(command_of(process)).startswith(_ACTOR)]
 
     def left(self) -> list[str]:
         """Processes of places that are left on all hosts, after some time for them to end."""
@@ -59,7 +60,7 @@ class FarHosts:
         return titles
 
     def _ours(self) -> list[str]:
-        titles = [_title(process) for number in range(len(self.raylets)) for process in self._all(number)]
+        titles = [" ".join(command_of(process)) for number in range(len(self.raylets)) for process in self._all(number)]
         return [title for title in titles if title.startswith(_ACTOR) or any(name in title for name in _OURS)]
 
     def _all(self, number: int) -> list[psutil.Process]:
@@ -69,13 +70,6 @@ class FarHosts:
 def resource(number: int) -> str:
     """Name of a resource that only this host has."""
     return f"host{number + 1}"
-
-
-def _title(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.NoSuchProcess:
-        return ""
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from benchmarks.report.results import Row
 from benchmarks.rigs.child_process import ChildProcess
 from benchmarks.rigs.daemons import Rig
 from shisha_rt.tensors import NUMPY_OF
+from tests.commands import command_of
 
 _MIB: Final = 2**20
 _BUSY: Final = 0.1
@@ -99,7 +100,7 @@ def _held(pid: int) -> Row:
     """Memory and descriptors of the daemon and its HTTP process."""
     row: dict[str, float] = {}
     daemon = psutil.Process(pid)
-    http = next(child for child in daemon.children() if "shisha_rt.http.process" in child.cmdline())
+    http = next(child for child in daemon.children() if "shisha_rt.http.process" in command_of(child))
     for name, process in (("daemon", daemon), ("http", http)):
         row[f"{name} MiB"] = process.memory_info().rss / _MIB
         row[f"{name} descriptors"] = len(list(Path(f"/proc/{process.pid}/fd").iterdir()))

@@ -34,6 +34,7 @@ class ChildDaemon:
     endpoint: str
     metrics: str
     http: tuple[str, ...] = ()
+    grpc: tuple[str, ...] = ()
 
 
 @contextlib.contextmanager
@@ -53,7 +54,8 @@ def child_daemon(*arguments: str, endpoint: str = "tcp://127.0.0.1:0") -> Iterat
                 raise _not_started(child, last_line(stderr))
             ready = json.loads(line)
             try:
-                yield ChildDaemon(child.pid, ready["endpoint"], ready["metrics"], tuple(ready.get("http", ())))
+                fronts = (tuple(ready.get(front, ())) for front in ("http", "grpc"))
+                yield ChildDaemon(child.pid, ready["endpoint"], ready["metrics"], *fronts)
             except Failure:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     status = child.wait(_ENDING_S)

@@ -3,7 +3,8 @@
 - `daemon_shared`, `daemon_ipc`, `daemon_tcp`: the daemon with its own Python client: with shared memory over an ipc
   endpoint, and without over ipc and TCP. One daemon is tuned; that behind TCP gets its plan. They may use any installed
   engine.
-- `daemon_onnxruntime`: as `daemon_shared`, with ONNX Runtime only; tuned separately.
+- `daemon_onnxruntime`, `daemon_single`: as `daemon_shared`, with ONNX Runtime only, and with no frames that share a
+  run; tuned separately.
 - `daemon_http`, `daemon_http_shared`: the same over HTTP, with the Open Inference Protocol: frames as raw bytes over
   TCP, or in a file of shared memory that is named over a UNIX socket. The client is that of the servers.
 - `daemon_grpc`: the same over gRPC, with raw contents and a client as MLServer's.
@@ -46,21 +47,22 @@ from tests.commands import command_of
 
 
 class Way(NamedTuple):
-    """How a daemon is asked: the transport, whether the client shares memory, and options of the daemon."""
+    """How a daemon is asked: the transport, whether the client shares memory, and an option of the daemon, if any."""
 
     transport: str
     share: bool
-    engine: str = "auto"
+    option: str = ""
 
     @property
     def daemon(self) -> str:
         """Key of the daemon; sides with the same key share one."""
-        return f"{'tcp' if self.transport == 'tcp' else 'ipc'}-{self.engine}"
+        return f"{'tcp' if self.transport == 'tcp' else 'ipc'}{self.option}"
 
 
 DAEMON: Final[Mapping[str, Way]] = {
     "daemon_shared": Way("ipc", share=True),
-    "daemon_onnxruntime": Way("ipc", share=True, engine="onnxruntime"),
+    "daemon_onnxruntime": Way("ipc", share=True, option="--engine=onnxruntime"),
+    "daemon_single": Way("ipc", share=True, option="--batch=1"),
     "daemon_ipc": Way("ipc", share=False),
     "daemon_tcp": Way("tcp", share=False),
     "daemon_http": Way("http", share=False),
@@ -220,7 +222,7 @@ class _Served:
 def _daemons(rig: Rig, network: Network, machine: Machine, names: Sequence[str]) -> tuple[dict[str, str], list[Side]]:
     """Start the daemons that the sides `names` need; return their plans, too.
 
-    The first daemon with given engines is tuned, with frames of its first side; others get its plan.
+    The first daemon with an option is tuned, with frames of its first side; others get its plan.
     """
     folder, sides = rig.folder(), list[Side]()
     served: dict[str, _Served] = {}
@@ -232,19 +234,19 @@ def _daemons(rig: Rig, network: Network, machine: Machine, names: Sequence[str])
             served[way.daemon] = _daemon(rig, network, machine, folder, way)
         daemon = served[way.daemon]
         client = _client(rig, network, daemon.daemon, way)
-        if begins and way.engine not in plans:
+        if begins and way.option not in plans:
             tune(daemon.control, client)
-            plans[way.engine] = live_plan(daemon.control)
+            plans[way.option] = live_plan(daemon.control)
         elif begins:
-            set_live(daemon.control, plans[way.engine])
+            set_live(daemon.control, plans[way.option])
         spent = daemon.spent_with_http if way.transport in ("http", "grpc") else daemon.spent
         sides.append(Side(name, way.daemon, client, _with_client(spent, client.pid)))
-    return {name: str(plans[DAEMON[name].engine]) for name in names}, sides
+    return {name: str(plans[DAEMON[name].option]) for name in names}, sides
 
 
 def _daemon(rig: Rig, network: Network, machine: Machine, folder: Path, way: Way) -> _Served:
     options = ["--machine", machine.source, "--strategy", "guided", "--objective", "throughput", "--fresh"]
-    options += ["--engine", way.engine]
+    options += [way.option] if way.option else []
     endpoint = "tcp://127.0.0.1:0"
     if way.transport != "tcp":
         endpoint = f"ipc://{folder}/{way.daemon}"

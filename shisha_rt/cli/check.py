@@ -313,7 +313,6 @@ def _times(trial: EngineTrial, tried: EnginesTried) -> str:
 
 
 def _together(trial: EngineTrial) -> str:
-    """Times of a frame in batches."""
     return "".join(
         f"; {milliseconds(time.frame_s)} a frame in runs of {time.frames} ({time.gain:.2f} times as many)"
         for time in trial.batch_times
@@ -321,7 +320,6 @@ def _together(trial: EngineTrial) -> str:
 
 
 def _apart(trial: EngineTrial) -> str:
-    """How much the engine's answers differ from ONNX Runtime's."""
     parts = [] if trial.difference is None else [f"answers within {trial.difference:.1e} of ONNX Runtime's"]
     if (trial.difference or 0.0) > MOST_APART:
         parts[0] += ", which change by as much with inputs that differ in their last bits"

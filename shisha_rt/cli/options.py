@@ -177,7 +177,6 @@ def parse_sizes(dims: Iterable[str] | None, shapes: Iterable[str] | None) -> Inp
 
 
 def size_words(dims: Iterable[str] | None, shapes: Iterable[str] | None) -> list[str]:
-    """`--dim` and `--shape` as words of a command line."""
     options = [("--dim", dim) for dim in dims or ()] + [("--shape", shape) for shape in shapes or ()]
     return [word for option in options for word in option]
 

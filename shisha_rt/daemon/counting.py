@@ -33,8 +33,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import EVERY_OBJECTIVE
 
 LATENCIES_S: Final = tuple(float(f"{1e-4 * 2 ** (step / 8):.4g}") for step in range(140))
-"""Upper bounds of latency buckets: eight for each doubling, 0.1 ms to 17 s, so that percentiles of the latencies
-between two readings are known to within about 5%."""
+"""Upper bounds of latency buckets: eight for each doubling, so that percentiles are known to within about 5%."""
 
 MOST_SERIES: Final = 256
 """Most series of stages' service times that no live plan uses: every plan tried may add some, of 20 lines each."""
@@ -140,7 +139,6 @@ class Counting(MetricsPage):
         return service
 
     def run(self, stage: int, place: str, frames: int) -> None:
-        """Count the frames of one run of a stage that computes in batches."""
         self._runs.labels(stage, place).observe(frames)
 
     def plan_ended(self, others: Iterable[Plan]) -> None:

@@ -35,10 +35,7 @@ RELEASED: Final = "released"
 
 
 def share_of(settings: Settings) -> HostShare:
-    """Take a daemon's cores: those of its machine file, else preferably cores that no other daemon has leased.
-
-    Raises BadInput.
-    """
+    """Take a daemon's cores: those of its machine file, else preferably cores that nobody leases. Raises BadInput."""
     leases = CoreLeases(None if settings.leases is None else Path(settings.leases))
     if settings.leases is not None and leases.fault:
         raise BadInput(f"leases {leases.fault}; expected a folder that may be written to", Error.LEASES_UNUSABLE)

@@ -146,10 +146,7 @@ class CountsByLabel(Collector):
 
 
 class PlainSeries:
-    """Number of values in each bucket, the last of which is above all bounds, and the values' sum.
-
-    `exemplars`: by bucket, its last value that has a trace.
-    """
+    """Counts of values by bucket, the last one above all bounds, and their sum. `exemplars`: the last traced ones."""
 
     __slots__ = ("_bounds", "counts", "exemplars", "sum")
 
@@ -180,7 +177,6 @@ class PlainHistogram(Collector):
             self.labels()
 
     def labels(self, *values: object) -> PlainSeries:
-        """The series of these label values, made now if there is none."""
         key = tuple(map(str, values))
         series = self._series.get(key)
         if series is None:

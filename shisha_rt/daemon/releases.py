@@ -56,9 +56,7 @@ class Releases:
         return place in self._asked or place in self._awaited
 
     def planless(self, place: str, until_s: float) -> tuple[Sequence[int], Collection[int]]:
-        """Note that nothing is planned on the place; return which workers must forget stages by `until_s`, and on which
-        cores.
-        """
+        """Note that nothing is planned on the place; return workers to forget stages by `until_s`, and their cores."""
         self._measure_elsewhere()
         self._until_s[place] = until_s
         awaited = self._awaited[place] = {incarnation for incarnation, places in self._teams.items() if place in places}

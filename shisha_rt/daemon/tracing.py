@@ -124,10 +124,7 @@ class Tracing:
         ticket.trace = FrameTrace(ticket.arrived_s, parent)
 
     def ended(self, ticket: Ticket) -> str | None:
-        """Finish the trace of a frame that has been answered, even if parts of it are still with workers.
-
-        Returns the trace's id, if the trace is sent.
-        """
+        """End the trace of an answered frame, whose parts workers may still have; return its id if it is exported."""
         assert ticket.trace is not None
         traced = ticket.trace.ended(ticket)
         ticket.trace = None

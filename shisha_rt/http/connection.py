@@ -71,7 +71,6 @@ class _Filling:
         return len(self.room) - self.filled_bytes
 
     def take(self, body: bytes) -> int:
-        """Take as much of `body` as fits; return how many bytes that is."""
         taken = min(len(body), self.left_bytes)
         end = self.filled_bytes + taken
         self.room[self.filled_bytes : end] = body if taken == len(body) else memoryview(body)[:taken]

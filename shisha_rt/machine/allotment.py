@@ -43,7 +43,6 @@ class CpuLimits:
 
     @property
     def is_limited(self) -> bool:
-        """Whether the quota is less than all of the cores could use."""
         return self.quota_cores is not None and self.quota_cores < len(self.cores)
 
     @property
@@ -72,9 +71,7 @@ class CpuLimits:
 
 
 def by_preference(cores: Iterable[HostCore]) -> list[int]:
-    """The order in which cores are taken: fast ones first; one of each physical core before a second; one memory
-    node's before another's; the lowest number.
-    """
+    """Cores as they are taken: by rank, then untaken physical cores, the first one's memory node, and number."""
     left, order = sorted(cores, key=lambda core: core.number), list[HostCore]()
     while left:
         taken = {core.number for core in order}
@@ -90,10 +87,7 @@ def by_preference(cores: Iterable[HostCore]) -> list[int]:
 
 
 def pick(order: Sequence[int], count: int, lease: Callable[[int], bool]) -> tuple[list[int], list[int]]:
-    """Pick `count` cores: the first of `order` that `lease` grants, then, if too few, the first others, to be shared.
-
-    Returns the leased and the shared ones.
-    """
+    """(leased, shared) cores, `count` in all: the first of `order` that `lease` grants, then the first others."""
     alone: list[int] = []
     for core in order:
         if len(alone) == count:
@@ -113,10 +107,7 @@ class Change:
 
 
 class Allotting:
-    """Follows changing limits: which of a machine's places a daemon gives up, and which it takes back.
-
-    `cores`: the cores of each place, places in order of preference.
-    """
+    """Follows changing limits: which places to give up or take back. `cores`: of each place, by preference."""
 
     def __init__(self, cores: Mapping[str, Collection[int]]) -> None:
         self._cores = {place: frozenset(core) for place, core in cores.items()}

@@ -142,7 +142,6 @@ def operators_of(layers: Sequence[Layer], first: int, last: int) -> Span:
 
 
 def layer_of_operator(layers: Iterable[Layer]) -> tuple[int, ...]:
-    """The layer of each operator, by the operator's index."""
     return tuple(layer.index for layer in layers for _ in range(layer.first_operator, layer.last_operator + 1))
 
 

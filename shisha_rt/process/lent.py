@@ -22,10 +22,7 @@ _Copying: TypeAlias = Callable[[int, Sequence[memoryview], int], int]
 
 
 class LentPiece(msgspec.Struct, frozen=True, array_like=True):
-    """Where a tensor of a frame is in lent memory. `region`: the daemon's number of the region.
-
-    `size_bytes`: of an output the most that it may have.
-    """
+    """Where a frame's tensor is in lent memory: in region number `region`. `size_bytes`: the most, for outputs."""
 
     tensor: str
     region: int

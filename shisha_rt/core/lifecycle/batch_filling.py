@@ -87,7 +87,6 @@ class RunTimes:
         return bool(self._places)
 
     def note(self, place: str, frames: int, took_s: float) -> None:
-        """Learn from a run."""
         runs = self._places.get(place)
         if runs is None:
             self._places[place] = _Runs(float(frames), took_s)

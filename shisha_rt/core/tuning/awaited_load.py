@@ -39,9 +39,7 @@ class AwaitedLoad:
         return bool(self._queued or self._alone)
 
     def count(self, event: FrameAnswered | FrameAlone, teams: int, now_s: float) -> None:
-        """Count an answer. Frames are queued where more are in flight than the live plan's `teams`, or where a target
-        has had some refused.
-        """
+        """Count an answer. Frames are queued if more are in flight than the plan has `teams`, or some were refused."""
         if isinstance(event, FrameAlone):
             self._alone += 1
             self._queued = 0
@@ -55,7 +53,6 @@ class AwaitedLoad:
         self._since_s = min(self._since_s, now_s)
 
     def has_come(self, objective: Objective) -> bool:
-        """Whether the load of `objective` has come."""
         return (self._queued if objective == "throughput" else self._alone) >= _SEEN
 
     def flows_s(self, now_s: float) -> float:
@@ -75,7 +72,6 @@ class Pauses:
         self._until_s: dict[Objective, float] = {}
 
     def is_on(self, objective: Objective, now_s: float) -> bool:
-        """Whether no comparison for `objective` is to be begun now."""
         return now_s < self._until_s.get(objective, -math.inf)
 
     def begin(self, objective: Objective, now_s: float) -> None:

@@ -31,9 +31,7 @@ _SPINNING: Final[StageEngine] = "onnxruntime-spin"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan to be tried live. `predicted_s`: for a frame, from a run of the whole network on its engine; inf: not
-    known.
-    """
+    """A plan to be tried live. `predicted_s`: for a frame, by its engine's trial on the network; inf: not known."""
 
     plan: Plan
     name: str
@@ -92,9 +90,7 @@ def _on_engine(
 
 
 def _shapes(machine: Machine, available: Collection[str]) -> Iterator[tuple[Team, ...]]:
-    """Yield the teams that compute the whole network: a copy on each place; one team of all alike places; with many
-    alike places also smaller teams and fewer copies.
-    """
+    """Yield the teams to try: a copy on each place; all alike places as one team; with many, also halves of them."""
     places = [place for place in machine.places if place.name in available]  # spare ones, too, while they are up
     if not places:
         return

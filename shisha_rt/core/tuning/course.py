@@ -76,9 +76,7 @@ class TuningCourse:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether other models compute frames on the live plan's places: its times then say nothing about the machine,
-        nor about other plans.
-        """
+        """Whether other models compute frames on the live plan's places: no times are comparable meanwhile."""
         live = self.serving.live
         return self.heeds_crowd and live is not None and not {*self._crowded}.isdisjoint(live[1].places)
 
@@ -86,7 +84,6 @@ class TuningCourse:
         self.state, self.then, self.rival = state, then, rival
 
     def propose(self, plan: Plan, purpose: Purpose, attempts: int = 1) -> None:
-        """Propose a plan, in place of the live one if there is one."""
         owner, superseded = Owner.DAEMON if purpose is Purpose.SERVE else Owner.TUNER, Superseded.RETIRES
         live, intent = self.serving.live, Intent(purpose, self.searches.present.number, attempts)
         if live is not None and purpose in (Purpose.SWITCH, Purpose.STAY, Purpose.AHEAD):
@@ -213,9 +210,7 @@ class TuningCourse:
     # --- comparing --------------------------------------------------------------------------------------------
 
     def begin_comparing(self, objective: Objective, start: Plan | None = None) -> None:
-        """Compare plans, or wait for the load of that. `start`: the plan that is to serve until then; None: the live
-        one.
-        """
+        """Compare plans, or wait for the load it needs. `start`: the plan to serve until then; None: the live one."""
         self._enter(State.COMPARING)
         self.measuring.end()
         self.searches.begin_without_tuner(objective, start)
@@ -227,9 +222,7 @@ class TuningCourse:
         self.measuring.end()
 
     def keep_best(self) -> Measurement | None:
-        """Keep the best plan of a search or a comparison, which is live, as the best over its places; return its
-        measurement, None if no plan could run.
-        """
+        """Keep the best plan found, which is live, as the best over its places; return its measurement, if any ran."""
         search, best = self.searches.present, self.searches.present.best_runnable
         self.switching.corrected()
         if best is None:
@@ -251,7 +244,6 @@ class TuningCourse:
         self.measuring.begin(self.outbox.now_s, baseline)
 
     def watch_best(self, best: BestPlan, objective: Objective) -> None:
-        """Watch the live plan, which is the best for `objective`."""
         self.searches.recall(objective, best)
         self.watch(best.measurement)
 

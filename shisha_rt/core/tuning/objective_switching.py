@@ -27,9 +27,7 @@ _REST_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The objective that is to serve, and why. `best`: its plan; None: still to be searched for. `utilisation`: of the
-    plan for latency.
-    """
+    """The objective to serve, and why. `best`: its plan; None: to be found. `utilisation`: of the plan for latency."""
 
     objective: Objective
     best: BestPlan | None
@@ -51,10 +49,7 @@ class ObjectiveSwitching:
 
     @property
     def utilisation(self) -> float | None:
-        """Utilisation of the plan for latency under the recent load.
-
-        None: no plan is known, or a user has set the objective.
-        """
+        """Utilisation of the plan for latency by the recent load; None: no such plan, or a user set the objective."""
         return None if math.isnan(self._load.utilisation) else self._load.utilisation
 
     @property
@@ -103,7 +98,6 @@ class ObjectiveSwitching:
         self._load.forget()
 
     def follow(self, wish: Wish) -> event_log.ObjectiveChanged:
-        """Make the objective of `wish` the one that serves from now on."""
         self._choice.objective = wish.objective
         plan = None if wish.best is None else str(wish.best.plan)
         return event_log.ObjectiveChanged(
@@ -144,7 +138,6 @@ class ObjectiveSwitching:
         return next((plan for plan in plans if plan != live), None)
 
     def plans(self) -> dict[str, dict[str, object] | None]:
-        """The best known plan for each objective, for `status`."""
         return {objective: None if best is None else _told(best) for objective, best in self._best().items()}
 
     def _times(self, best: BestPlan) -> PlanTimes:

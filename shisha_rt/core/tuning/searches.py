@@ -60,9 +60,7 @@ class Searches:
         )
 
     def begin_without_tuner(self, objective: Objective, start: Plan | None) -> None:
-        """Take a new number, as plans are compared, so that messages of an earlier search are ignored. `start`: the
-        plan that is to serve until then; None: the live one.
-        """
+        """Take a new number, so that messages of an earlier search are ignored. `start`: as in `begin_comparing`."""
         live = self._serving.live
         assert live is not None
         self.present = self._new(objective, start or live[1], live[1].places)

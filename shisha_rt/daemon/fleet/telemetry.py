@@ -150,9 +150,7 @@ class Telemetry:
         self._windows: dict[tuple[int, int, str], StageWindow] = {}
 
     def took(self, done: Done, place: str, tickets: Sequence[Ticket]) -> tuple[float, tuple[float, ...]]:
-        """Note a run of these frames. Returns the seconds of one of them, scaled to the average frame, and of its
-        segments.
-        """
+        """Note a run of these frames. Returns one frame's seconds, scaled to the average frame, and its segments'."""
         part, frames = done.part, len(tickets)
         window = self._windows.get((part.epoch, part.stage, place)) or self.window(part.epoch, part.stage, place)
         service_s = done.service_s / self._scale / frames

@@ -60,7 +60,6 @@ def is_loopback(host: str) -> bool:
 
 
 def is_port(text: str) -> bool:
-    """Whether the text is a port number, or 0 for any free port."""
     return text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535
 
 

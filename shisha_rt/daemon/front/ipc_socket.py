@@ -25,10 +25,7 @@ _EXPECTED: Final = "expected a path at which there is nothing yet"
 
 
 def check_ipc_path(endpoint: str) -> Path:
-    """The path of `ipc://PATH` or `unix:PATH`.
-
-    Raises BadInput if no socket fits there, or something else than a socket is there.
-    """
+    """The path of `ipc://PATH` or `unix:PATH`. Raises BadInput if no socket fits, or another file is there."""
     path = Path(endpoint.removeprefix("ipc://").removeprefix("unix:"))
     if any("\ud800" <= character <= "\udfff" for character in endpoint):
         raise BadInput(f"endpoint {endpoint!r}: expected a path in UTF-8", Error.BAD_ENDPOINT)
@@ -49,10 +46,7 @@ def fits_socket(path: Path) -> bool:
 
 
 class IpcSocket:
-    """A listening socket of type `kind` at `endpoint`, and its lock file.
-
-    Raises BadInput if it cannot be made; then no file of ours is left behind.
-    """
+    """A listening socket of type `kind` at `endpoint`, and its lock file. Raises BadInput, leaving no file behind."""
 
     def __init__(self, endpoint: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> None:
         self._path = check_ipc_path(endpoint)

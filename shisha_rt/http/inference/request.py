@@ -93,9 +93,7 @@ class _Output(Struct, frozen=True):
 
 
 class AskedParameters(Struct, frozen=True):
-    """`timeout` (microseconds), `sequence_id` (up to 64 bits without a sign) and `priority` are Triton's; its other
-    parameters are ignored.
-    """
+    """`timeout` (microseconds), `sequence_id` (up to 64 bits) and `priority` are Triton's; its others are ignored."""
 
     binary_data_output: bool = False
     stream: Label | None = None

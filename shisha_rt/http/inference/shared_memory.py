@@ -71,7 +71,6 @@ class SharedFiles:
         regions[name] = SharedFile(name, key, fd, offset, size_bytes)
 
     def unregister(self, caller: Caller, name: str | None = None) -> None:
-        """Unregister one of the caller's regions, which need not exist, or all of them."""
         if self._folder is None:
             return
         regions = self._by_caller.get(_known(caller), {})
@@ -90,7 +89,6 @@ class SharedFiles:
         return file
 
     def read(self, caller: Caller, region: FilePiece, into: memoryview) -> None:
-        """Fill `into`, of `region.size_bytes`, from the caller's file."""
         file = self.find(caller, region)
         begin = file.offset + region.offset
         if os.preadv(file.fd, [into], begin) != region.size_bytes:

@@ -194,9 +194,7 @@ def _signed(partition_key: str, device: Device) -> str:
 
 
 def _time_s(profile: Profile, setting: Setting) -> float:
-    """CPU time for one thread, as it excludes other processes on its core; wall time for several threads, as the last
-    one's end counts.
-    """
+    """CPU time for one thread, as it excludes other processes; wall time for several, as the last one's end counts."""
     return profile.cpu_s if setting.threads == 1 else profile.wall_s
 
 

@@ -179,7 +179,6 @@ def why_apart(
 
 
 def usable(tried: EnginesTried) -> tuple[EngineName, ...]:
-    """The engines that may serve the network."""
     return tuple(trial.engine for trial in tried.engines if trial.engine == DEFAULT_ENGINE or not why_not(trial))
 
 

@@ -103,7 +103,6 @@ class HostShare:
 
     @property
     def why(self) -> str:
-        """Reason for the number of places, in words."""
         if self._is_dealt:
             return "the host process deals the places"
         return "the machine file names them" if self.is_fixed else str(self.limits)

@@ -161,7 +161,6 @@ class PlainSeries:
         self.sum += value
 
     def exemplify(self, value: float, trace_id: str) -> None:
-        """Attach a trace to a value that has been observed."""
         exemplar = Exemplar({"trace_id": trace_id}, value, time.time())
         self.exemplars[bisect_left(self._bounds, value)] = exemplar
 

@@ -52,7 +52,6 @@ class Releases:
         self._asked.setdefault(place, []).append(then)
 
     def __contains__(self, place: str) -> bool:
-        """Whether the place is still to be released."""
         return place in self._asked or place in self._awaited
 
     def planless(self, place: str, until_s: float) -> tuple[Sequence[int], Collection[int]]:
@@ -63,7 +62,6 @@ class Releases:
         return sorted(awaited), self._cores[place]
 
     def forgotten(self, incarnation: int) -> None:
-        """Note a worker that has forgotten the stages, or is gone."""
         for awaited in self._awaited.values():
             awaited.discard(incarnation)
 

@@ -1,5 +1,5 @@
 """Trials of engines on a whole network: the job (JSON lines, as in `calibration`; it answers with `EnginesTried`), and
-the messages between the job and the process that has an engine.
+its messages to the process that it starts for each engine.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Splittable(msgspec.Struct, frozen=True):
         return -(-self.units // self.block)
 
     def shard(self, units: int) -> Split:
-        """The first of two shards, which has `units` of the units; the second shard has the rest."""
+        """The first of two shards, with so many units; the second shard has the rest."""
         return Split(self.span, self.axis, (units, self.units - units), 0)
 
     def rooms(self, tensor: str, shards: int) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Memory that clients lend for the tensors of their frames: regions, each a memfd that the daemon has made.
 
-A region is sealed against shrinking and growing, so a piece that was within it once always is. Only the client maps it.
+A region is sealed: its size never changes, so a piece is checked against it once. Only the client maps a region.
 The data is copied, from the descriptor into a slot and from a slot to the descriptor, so what the client writes
 meanwhile can spoil only that one frame.
 """
@@ -56,7 +56,7 @@ def read_lent(pieces: Sequence[LentPiece], fds: Mapping[int, int], arena: Arena,
 
 
 def write_lent(pieces: Sequence[LentPiece], fds: Mapping[int, int], arena: Arena, slot: int, layout: int) -> None:
-    """Copy outputs out of `slot`. Raises LentFault, and `NoRoom` for an output that is larger than its buffer."""
+    """Copy outputs out of `slot`. Raises LentFault, and `arena.NoRoom` for an output that is larger than its buffer."""
     regions = arena.layouts[layout].regions
     for piece in pieces:
         data = arena.raw(slot, regions[piece.tensor])

@@ -94,7 +94,7 @@ class EngineSession:
 
     `frame_bytes`: weights (`weight_bytes`), inputs and outputs that one frame moves. `described`: its time comes from
     descriptions of devices, not from this host. `difference`: by how much its outputs differ from the default engine's
-    in full precision, as far as that was measured (see `stages.built.placed`).
+    in full precision, 0 if not measured (see `stages.built.placed`).
     """
 
     described = False

@@ -138,7 +138,6 @@ class Comparison:
 
     @property
     def engines(self) -> Mapping[str, str]:
-        """The plain engines to measure."""
         in_bfloat16 = self.options.precision == "any" and "openvino_bf16" in installed_engines("any")
         return {**ENGINES, **IN_BFLOAT16} if in_bfloat16 else ENGINES
 
@@ -331,7 +330,6 @@ class _Daemon:
         self.plans[objective] = self._plan()
 
     def _plan(self) -> str:
-        """The live plan in words."""
         return str(plan_of(self._client.plan()["stages"]))
 
     def rate_fps(self, seconds: float) -> float:

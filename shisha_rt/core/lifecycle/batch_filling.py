@@ -35,7 +35,6 @@ class Returns:
         self._apart_s = self._after_s = 2 * _FOLLOWS_S  # none is waited for until shorter ones have been seen
 
     def answered(self, count: int, now_s: float) -> None:
-        """Note that so many frames were answered."""
         for _ in range(count):
             self._answered_s.append(now_s)
 

@@ -9,12 +9,12 @@ from shisha_rt.core.tuning.events import FrameAlone, FrameAnswered
 from shisha_rt.plan.rate import Objective
 
 _SEEN: Final = 8
-"""Answers in a row under an objective's load, before candidates are compared for it."""
+"""So many answers in a row under an objective's load begin a comparison for that objective."""
 _PATIENCE_ANSWERS: Final = 100
 _PATIENCE_S: Final = 5.0
-"""After so many answers and seconds without an awaited load it is missed."""
+"""An awaited load that has not come after so many answers, and so many seconds, is *missed*."""
 _GAP_S: Final = 2.0
-"""Frames that come after a longer pause flow anew."""
+"""A longer pause between answers ends the flow of frames (`flows_s`)."""
 _REST_S: Final = 10.0
 _LONGEST_REST_S: Final = 600.0
 """Pause before a comparison whose load went away is resumed; doubled each time that nothing was judged in between."""
@@ -29,7 +29,6 @@ class AwaitedLoad:
         self.restart()
 
     def restart(self) -> None:
-        """Forget the answers counted so far."""
         self._queued = self._alone = self._answers = 0
         self._since_s = math.inf
 
@@ -60,7 +59,6 @@ class AwaitedLoad:
         return now_s - self._flows_since_s
 
     def is_missed(self, now_s: float) -> bool:
-        """Whether answers have been given for long without an awaited load."""
         return self._answers >= _PATIENCE_ANSWERS and now_s - self._since_s >= _PATIENCE_S
 
 

@@ -117,7 +117,6 @@ class Choice:
 
     @property
     def most_batch(self) -> int:
-        """The largest batch size."""
         return self.rules.most_batch
 
     @property

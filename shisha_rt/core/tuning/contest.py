@@ -144,7 +144,6 @@ class Contests:
         self._start(contest, contenders)
 
     def begin_batches(self, due: Sequence[Candidate]) -> None:
-        """Compare plans of `batches_due` with the live plan."""
         self.begin_with("throughput", due)
         self.of_batches = True
 

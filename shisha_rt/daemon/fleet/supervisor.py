@@ -98,7 +98,6 @@ class WorkerLink:
         return None
 
     def receive(self, incarnation: int) -> Iterator[FromWorker | WorkerHung]:
-        """Yield all messages that the worker has sent."""
         while received := self.read(incarnation):
             yield from received
 

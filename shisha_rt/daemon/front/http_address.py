@@ -42,7 +42,6 @@ class HttpAddress:
 
     @property
     def beyond(self) -> bool:
-        """Whether other hosts can reach it."""
         return self.path is None and not is_loopback(self.host)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""A UNIX socket at a path that only we use. We bind it ourselves: ZeroMQ would first remove any file there.
+"""A UNIX socket at a path of the daemon's own. The daemon binds it, as ZeroMQ would first remove any file there.
 
 A lock file beside it (`PATH.lock`) distinguishes a daemon that serves from one that died and left its socket behind.
 Only such leftovers, and files that we have made, are ever removed.
@@ -41,7 +41,6 @@ def check_ipc_path(endpoint: str) -> Path:
 
 
 def fits_socket(path: Path) -> bool:
-    """Whether `path` is short enough for a UNIX socket."""
     return len(os.fsencode(path)) <= _MAX_PATH_BYTES
 
 
@@ -150,7 +149,7 @@ def lock_file(path: Path) -> int:
         except OSError:
             os.close(fd)
             raise
-        # The last holder may have unlinked the file after we opened it, and before our lock: that then excludes nobody.
+        # The last holder may have unlinked the file between `open` and `flock`: a lock on that file excludes nobody.
         with contextlib.suppress(FileNotFoundError):
             if os.fstat(fd).st_ino == path.stat().st_ino:
                 return fd

@@ -135,7 +135,7 @@ class Inferences:
         )
 
     def write(self, asked: InferenceAsked, answer: Answer, caller: Caller) -> None:
-        """Write the outputs that were requested in regions to these."""
+        """Write outputs to the regions in which the request wants them."""
         for output in wanted(asked, answer):
             if output.region is not None:
                 self.files.write(caller, output.region, raw_bytes(answer.outputs[output.name]))

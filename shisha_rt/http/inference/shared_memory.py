@@ -21,7 +21,7 @@ from shisha_rt.protocol.limits import MAX_NAME_LENGTH
 
 FOLDER: Final = "/dev/shm"
 MOST_REGIONS: Final = 128
-"""For each user, and twice as many for all users together: each keeps a descriptor open."""
+"""Of one user, and twice as many of all users together: each region keeps a descriptor open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,6 @@ class SharedFile:
 
     @property
     def about(self) -> dict[str, object]:
-        """What the protocol tells of it."""
         return {"name": self.name, "key": self.key, "offset": self.offset, "byte_size": self.size_bytes}
 
 
@@ -105,7 +104,7 @@ class SharedFiles:
             raise _shorter(region)
         try:
             written_bytes = os.pwritev(file.fd, [data], begin)
-        except OSError:  # it has holes, and no memory is left to fill them
+        except OSError:  # the file has holes, and no memory is left to fill them
             written_bytes = 0
         if written_bytes != len(data):
             raise _refused(Error.REGION_REFUSED, region.name, "has no memory left for its file")

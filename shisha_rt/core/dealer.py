@@ -217,7 +217,7 @@ class Dealer:
             PlaceGivenBack: self._released,
             NotMoved: self._not_moved,
             PlaceAbandoned: self._given_up,
-            DaemonBegan: self._daemon_began,
+            DaemonBegan: lambda event: self.models[event.model].lost.clear(),
             PlacesAllowed: self._allowed,
         }
 
@@ -297,9 +297,6 @@ class Dealer:
 
     def _given_up(self, event: PlaceAbandoned) -> None:
         self.models[event.model].lost.add(event.place)
-
-    def _daemon_began(self, event: DaemonBegan) -> None:
-        self.models[event.model].lost.clear()
 
     def _allowed(self, event: PlacesAllowed) -> None:
         self.places = event.places

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Final
 
 DAEMON_SHARE_CORES: Final = 0.15
-"""Share of the daemon's loop, its clients and builds of stages: what `MAX_PINNED_SPEED_PER_CORE` leaves of a core."""
+"""For the daemon's loop, its clients and builds of stages; `MAX_PINNED_SPEED_PER_CORE` leaves as much of a core."""
 
 GROW_AFTER: Final = 3
-"""Looks in a row that must find more cores allowed before places are taken back, as each change costs a new plan."""
+"""Places are taken back only if so many looks in a row find more cores allowed, as each change costs a new plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +72,17 @@ class CpuLimits:
 
 def by_preference(cores: Iterable[HostCore]) -> list[int]:
     """Cores as they are taken: by rank, then untaken physical cores, the first one's memory node, and number."""
-    left, order = sorted(cores, key=lambda core: core.number), list[HostCore]()
+    left, taken = list(cores), list[HostCore]()
+
+    def merit(core: HostCore) -> tuple[int, int, bool, int]:
+        busy = len({other.number for other in taken} & {*core.siblings})
+        return core.rank, busy, bool(taken) and core.node != taken[0].node, core.number
+
     while left:
-        taken = {core.number for core in order}
-        node = order[0].node if order else None
-
-        def merit(core: HostCore, taken: set[int] = taken, node: int | None = node) -> tuple[int, int, bool]:
-            return core.rank, len(taken & {*core.siblings}), bool(taken) and core.node != node
-
         best = min(left, key=merit)
         left.remove(best)
-        order.append(best)
-    return [core.number for core in order]
+        taken.append(best)
+    return [core.number for core in taken]
 
 
 def pick(order: Sequence[int], count: int, lease: Callable[[int], bool]) -> tuple[list[int], list[int]]:

@@ -54,7 +54,6 @@ class ObjectiveSwitching:
 
     @property
     def frames_came(self) -> bool:
-        """Whether frames came between the last two looks."""
         return self._came > 0
 
     def look(self, counted: FramesCounted, now_s: float, tried_for: Objective | None) -> Wish | None:
@@ -84,7 +83,8 @@ class ObjectiveSwitching:
         if tried_for is None and len(known) == len(OBJECTIVES):
             dominant = _better_at_both(quick, most)
             wanted = serves if quick.plan == most.plan else dominant or wanted
-            reason = "" if dominant is None else _reason_of_dominance(dominant)
+            if dominant is not None:
+                reason = f"the plan for {dominant} is the better one for the other objective, too: switching to it"
         if wanted == serves or (len(known) < len(OBJECTIVES) and not came):  # a search measures frames
             return None
         used = (min if wanted == "latency" else max)(self._load.utilisation, self._load.lately)
@@ -155,10 +155,6 @@ def _reason(wanted: Objective, used: float, busy: float) -> str:
         return f"{load} (from {busy:.0%}) and frames wait: switching to the plan for throughput"
     few = f"{load} (< {busy - CALMER:.0%})" if used < busy - CALMER else f"{load}, but hardly any frames meet"
     return f"{few}: switching to the low-latency plan"
-
-
-def _reason_of_dominance(better: Objective) -> str:
-    return f"the plan for {better} is the better one for the other objective, too: switching to it"
 
 
 def _reason_of_target(wanted: Objective, target_s: float) -> str:

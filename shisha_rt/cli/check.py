@@ -193,14 +193,13 @@ def _as_object(checked: Checked, machine: Machine, host: Host, following: Sequen
             "most": _cut_object(costs[-1]) if costs else None,
         },
         "batches": {"one_frame_at_a_time": one_frame_at_a_time(index.mixing)},
-        "engines": [_trial_object(trial) for trial in (checked.engines.engines if checked.engines else ())],
+        "engines": [
+            {**msgspec.to_builtins(trial), "why_not": why_not(trial)}
+            for trial in (checked.engines.engines if checked.engines else ())
+        ],
         "odd": list(checked.odd),
         "next": list(following),
     }
-
-
-def _trial_object(trial: EngineTrial) -> dict[str, object]:
-    return {**msgspec.to_builtins(trial), "why_not": why_not(trial)}
 
 
 def _tensor_object(spec: Tensor) -> dict[str, object]:

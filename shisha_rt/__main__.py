@@ -7,7 +7,7 @@ import signal
 import sys
 from types import FrameType
 
-_EXIT_INTERRUPTED = 130  # not Final: importing typing takes longer than all else until `main`
+_EXIT_INTERRUPTED = 130  # not Final: to import `typing` would take longer than everything else before `main`
 
 
 def main() -> int:

@@ -91,9 +91,7 @@ def _note_use(target: Path) -> None:
 
 
 def published(root: Path) -> Iterator[tuple[Path, float]]:
-    """Yield the folders below `root` that were published, and unfinished ones of builders that died, each with the time
-    (seconds since the epoch) at which it was last used.
-    """
+    """Yield the published folders below `root`, and those of dead builders, each with its last use (epoch seconds)."""
     for folder, inner, files in os.walk(root):
         path = Path(folder)
         is_unfinished = _UNFINISHED in path.name
@@ -218,10 +216,7 @@ def _is_at(file: Path, fd: int) -> bool:
 
 
 def _build_and_rename(target: Path, build: Callable[[Path], None]) -> None:
-    """Build the folder and rename it to `target`.
-
-    The caller holds the lock, so any unfinished folder here was left by a process that died.
-    """
+    """Build the folder and rename it to `target`. The caller holds the lock: an unfinished one is a dead process's."""
     prefix = f".{target.name}{_UNFINISHED}"
     for leftover in target.parent.glob(f"{prefix}*"):
         _remove(leftover)

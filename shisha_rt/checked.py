@@ -70,7 +70,6 @@ def _converted(raw: object, of: type[T]) -> T:
 
 
 def refuse(faults: Iterable[str], source: str, kind: Error) -> None:
-    """Raise BadInput for the first of a file's faults, if it has any."""
     for fault in faults:
         raise BadInput(f"{source}: {fault}", kind)
 

@@ -1,7 +1,4 @@
-"""Functions and classes of the papers' ring, by name: loaded only on request, so serving alone loads none of them.
-
-Pure.
-"""
+"""Functions and classes of the papers' ring by name, loaded on request: serving alone loads none. Pure."""
 
 from __future__ import annotations
 

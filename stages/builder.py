@@ -41,9 +41,7 @@ _HARDLY_ANY: Final = 0.1  # share of the core; frames leave a builder a third
 
 @dataclass(slots=True, eq=False)
 class Ordered:
-    """A stage to be built. `taken_away`: no result is wanted any more: another builder has the order, or its epoch was
-    retired.
-    """
+    """A stage to be built. `taken_away`: its result is not wanted: another builder has it, or its epoch was retired."""
 
     prepare: Prepare
     taken_away: bool = False
@@ -153,7 +151,6 @@ class FramesCore:
 
     @property
     def frame_s(self) -> float:
-        """CPU seconds of the last frame."""
         return self._last_cpu_s
 
     def left_free_s(self, share: float, now_s: float) -> float:

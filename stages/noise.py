@@ -32,7 +32,6 @@ _MOVED_ULPS: Final = 2
 
 
 def noise_for(tensors: Iterable[Tensor], generator: np.random.Generator) -> dict[str, Array]:
-    """Noise for each of the tensors, by name."""
     return {tensor.name: noise(tensor.shape, tensor.datatype, generator) for tensor in tensors}
 
 
@@ -95,10 +94,7 @@ def run_on_frame(run: Callable[[dict[str, Array]], _Result], tensors: Sequence[T
 
 
 def moved(inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The inputs with the last bits of each float changed, independently.
-
-    An engine's answers to them are as right as to the originals (see `costs.agreement`).
-    """
+    """The inputs with each float's last bits changed: answers to them are as right (see `costs.agreement`)."""
     generator = np.random.default_rng(0)
 
     def of(values: Array) -> Array:
@@ -112,9 +108,7 @@ def moved(inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 @contextlib.contextmanager
 def arena_of_own(index: ModelIndex, first_run: Callable[[Arena], object] = lambda _arena: None) -> Iterator[Arena]:
-    """A private arena of one slot, which holds a frame's inputs: made-up numbers, or values on which `first_run` does
-    not fail, noise if it can.
-    """
+    """A private arena of one slot with a frame's inputs: noise, or else values on which `first_run` succeeds."""
     arena = Arena.create(layouts_of([index.tensors]), slot_count=1, place_count=1)
 
     def run(inputs: Mapping[str, Array]) -> None:

@@ -193,14 +193,13 @@ def _as_object(checked: Checked, machine: Machine, host: Host, following: Sequen
             "most": _cut_object(costs[-1]) if costs else None,
         },
         "batches": {"one_frame_at_a_time": one_frame_at_a_time(index.mixing)},
-        "engines": [_trial_object(trial) for trial in (checked.engines.engines if checked.engines else ())],
+        "engines": [
+            {**msgspec.to_builtins(trial), "why_not": why_not(trial)}
+            for trial in (checked.engines.engines if checked.engines else ())
+        ],
         "odd": list(checked.odd),
         "next": list(following),
     }
-
-
-def _trial_object(trial: EngineTrial) -> dict[str, object]:
-    return {**msgspec.to_builtins(trial), "why_not": why_not(trial)}
 
 
 def _tensor_object(spec: Tensor) -> dict[str, object]:
@@ -313,7 +312,6 @@ def _times(trial: EngineTrial, tried: EnginesTried) -> str:
 
 
 def _together(trial: EngineTrial) -> str:
-    """Times of a frame in batches."""
     return "".join(
         f"; {milliseconds(time.frame_s)} a frame in runs of {time.frames} ({time.gain:.2f} times as many)"
         for time in trial.batch_times
@@ -321,7 +319,6 @@ def _together(trial: EngineTrial) -> str:
 
 
 def _apart(trial: EngineTrial) -> str:
-    """How much the engine's answers differ from ONNX Runtime's."""
     parts = [] if trial.difference is None else [f"answers within {trial.difference:.1e} of ONNX Runtime's"]
     if (trial.difference or 0.0) > MOST_APART:
         parts[0] += ", which change by as much with inputs that differ in their last bits"

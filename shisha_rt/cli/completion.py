@@ -26,7 +26,6 @@ def offer_machines(incomplete: str) -> list[str]:
 
 
 def offer(*values: str) -> Callable[[str], list[str]]:
-    """A completion that offers `values`."""
     return lambda incomplete: _fitting(values, incomplete)
 
 

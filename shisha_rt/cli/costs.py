@@ -127,7 +127,6 @@ def _in_ms(seconds: float) -> str:
 
 
 def _label(machine: Machine, place: int) -> str:
-    """The place's name, with a star if the place is emulated."""
     costed_place = machine.places[place]
     return f"{costed_place.name}*" if machine.is_emulated(costed_place) else costed_place.name
 

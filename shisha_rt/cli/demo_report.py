@@ -55,7 +55,6 @@ class Tried:
 
     @property
     def best(self) -> Event:
-        """The trial of the plan with which the search ended."""
         return next(trial for trial in reversed(self.trials) if trial["plan"] == self.end["plan"])
 
 
@@ -77,7 +76,6 @@ class Seen:
         return f"machine {machine['name']}{' (EMULATED)' if machine['emulated'] else ''}"
 
     def gain(self, act: Act) -> float:
-        """Gain of an act over the seed, by the client's count."""
         return act.throughput_fps / self.acts["seed"].throughput_fps
 
     def as_object(self) -> dict[str, Any]:

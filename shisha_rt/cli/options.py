@@ -35,7 +35,7 @@ MachineFile = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 PrintsJson = Annotated[bool, typer.Option("--json", help="Print errors as JSON, too: the result is one object anyway.")]
-"""Of a command whose result is JSON without it, too."""
+"""The option of a command whose result is JSON anyway."""
 Dims = Annotated[
     list[str] | None, typer.Option("--dim", metavar="NAME=8", help="Set an unknown dimension of the model; repeatable.")
 ]
@@ -131,12 +131,11 @@ def takes(options: type[OptionsT]) -> Callable[[Callable[[OptionsT], None]], Cal
 
 
 def keyword(name: str, annotation: object, default: object = None) -> inspect.Parameter:
-    """An option of a command, as a parameter of its function."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def refuse_given(options: Mapping[str, object], why: str) -> None:
-    """Refuse options that have no place beside others. Raises BadInput for the first one that is given."""
+    """Raises BadInput for the first of these options that is given; `why`: what it cannot be combined with."""
     for option, value in options.items():
         if value is not None and value is not False and value != []:
             raise BadInput(f"{option}: {why}", Error.OPTIONS_CLASH)
@@ -177,7 +176,6 @@ def parse_sizes(dims: Iterable[str] | None, shapes: Iterable[str] | None) -> Inp
 
 
 def size_words(dims: Iterable[str] | None, shapes: Iterable[str] | None) -> list[str]:
-    """`--dim` and `--shape` as words of a command line."""
     options = [("--dim", dim) for dim in dims or ()] + [("--shape", shape) for shape in shapes or ()]
     return [word for option in options for word in option]
 

@@ -14,10 +14,7 @@ _AGAIN_S: Final = 10.0
 
 
 def tell_terminal(message: str) -> None:
-    """Print what a waiting user may want to know.
-
-    Only at a terminal: elsewhere standard error holds what `progress` tells of a long step, and the line of an error.
-    """
+    """Print what a waiting user may want to know, at a terminal only: elsewhere `progress` tells of long steps."""
     if sys.stderr.isatty():
         print(message, file=sys.stderr)
 

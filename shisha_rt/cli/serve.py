@@ -39,10 +39,7 @@ if TYPE_CHECKING:
 
 
 def _options() -> Iterator[inspect.Parameter]:
-    """The options of `serve`: one for each key of a daemon file, as `Settings` describe it.
-
-    Options that are not given are None, as a daemon file may set the key.
-    """
+    """The options of `serve`, one for each key of a daemon file (see `Settings`); None where not given."""
     for key in setting_keys():
         names = [f"--{key.name.replace('_', '-')}"] if key.flag else []
         option = typer.Option(

@@ -264,7 +264,6 @@ async def _run(options: SubmitOptions, contents: Sequence[tuple[Path, Content]],
 
 
 def _random_frames(shapes: Sequence[Sequence[Tensor]], count: int, seed: int) -> list[Frame]:
-    """Random frames; with several shapes, each shape in turn."""
     from shisha_rt.cli.drive.frames import random_frames
 
     by_shape = [random_frames(inputs, min(count, _RANDOM_FRAMES), seed) for inputs in shapes]

@@ -291,15 +291,12 @@ class AsyncClient(ConnectedClient):
         for fd in fds:
             self._loop.add_reader(fd, self._collect)
         if line is not None:
-            self._loop.add_reader(line, self._collect_line)
+            self._loop.add_reader(line, lambda: self._settle(self._link.drain_line()))
             fds.append(line)
         self._watched = self._link.turns, fds
 
     def _collect(self) -> None:
         self._settle(self._link.drain())
-
-    def _collect_line(self) -> None:
-        self._settle(self._link.drain_line())
 
     def _settle(self, settled: Sequence[RequestOutcome]) -> None:
         for request_id, outcome in settled:

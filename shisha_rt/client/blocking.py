@@ -50,10 +50,7 @@ class Client(ConnectedClient):
         self.close()
 
     def close(self) -> None:
-        """Disconnect. Requests in flight end `Unavailable`; arrays of `empty` stay valid.
-
-        Raises `FailedPrecondition` while another thread is in a call.
-        """
+        """Disconnect; requests in flight end `Unavailable`. Raises `FailedPrecondition` while a thread is in a call."""
         with self._alone:
             self._link.close()
             self._settle(self._link.drain())

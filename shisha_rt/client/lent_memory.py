@@ -37,9 +37,7 @@ from shisha_rt.protocol.limits import MAX_INTEGER
 _NO_MEMORY_S: Final = 1.0
 """Pause before a daemon that had no memory left is asked again."""
 _ARRAYS: Final = 4
-"""The first region has room for this many times what is wanted (all large tensors of a frame, or an array); each
-further region at least doubles the total.
-"""
+"""The first region holds so many times what is wanted; each further region at least doubles the total."""
 _LARGEST_BYTES: Final = 64 << 20
 """The largest region, unless more than this is wanted at once."""
 _SMALLEST_BYTES: Final = 4096
@@ -308,7 +306,6 @@ class LentMemory:
             self._put_off(_NO_MEMORY_S)
 
     def _put_off(self, pause_s: float) -> None:
-        """Ask for nothing for `pause_s`."""
         if self._asked is not None:
             _shut_down(self._asked.end)
         self._asked = None

@@ -602,7 +602,6 @@ class Link:
         )
 
     def silence(self, request_id: str, patience: Patience) -> Timeout:
-        """The error for a request that was not answered in time."""
         return Timeout(
             f"no answer from the daemon at {self.endpoint} within {patience.timeout_s:g} s", request_id, Error.NO_ANSWER
         )

@@ -15,9 +15,7 @@ from shisha_rt.process.channel import Channel
 PATIENCE_S: Final = 1.0
 """How long a daemon may take to answer."""
 AGAIN_S: Final = 30.0
-"""Pause before a daemon that gave nothing is asked again: it may have stood still, or this process lacked descriptors.
-Whoever asks waits for it again.
-"""
+"""Pause before a daemon that lent nothing is asked again: it, or this process, may have lacked descriptors."""
 LONGEST_ANSWER_BYTES: Final = 4096
 
 

@@ -38,8 +38,7 @@ delays by others' frames. On places of its own `FILLED` is the limit."""
 LOOKS_TO_GROW: Final = 2
 LOOKS_TO_SHRINK: Final = 8
 LOOKS_AFTER_REFUSAL: Final = 4
-"""A model that refused a frame counts as filling its places for so long: with a target it refuses before it fills them.
-"""
+"""A model that refused a frame counts as filling its places for so long: a target makes it refuse earlier."""
 LOOKS_TO_BE_ALONE: Final = 12
 """More than `LOOKS_TO_SHRINK`: by then the model that shares its places may have become light instead."""
 RESTS_S: Final = 2.0, 16.0
@@ -218,7 +217,7 @@ class Dealer:
             PlaceGivenBack: self._released,
             NotMoved: self._not_moved,
             PlaceAbandoned: self._given_up,
-            DaemonBegan: self._daemon_began,
+            DaemonBegan: lambda event: self.models[event.model].lost.clear(),
             PlacesAllowed: self._allowed,
         }
 
@@ -232,7 +231,6 @@ class Dealer:
 
     @property
     def shared(self) -> Mapping[str, list[str]]:
-        """The places that several models have now, with their names."""
         by_place = {place: [name for name, dealt in self.models.items() if place in dealt.all] for place in self.places}
         return {place: names for place, names in by_place.items() if len(names) > 1}
 
@@ -300,9 +298,6 @@ class Dealer:
     def _given_up(self, event: PlaceAbandoned) -> None:
         self.models[event.model].lost.add(event.place)
 
-    def _daemon_began(self, event: DaemonBegan) -> None:
-        self.models[event.model].lost.clear()
-
     def _allowed(self, event: PlacesAllowed) -> None:
         self.places = event.places
         for place in event.places:
@@ -329,7 +324,6 @@ class Dealer:
                     self._said.append(Take(name, place))
 
     def _is_free(self, place: str, target: Mapping[str, set[str]]) -> bool:
-        """Whether the target lets all models that have the place keep it."""
         return all(place in target[other.name] for other in self.models.values() if place in other.all)
 
     def _may_move(self, place: str, now_s: float) -> bool:
@@ -385,9 +379,7 @@ def deal(places: Sequence[str], models: Iterable[DealtModel]) -> dict[str, set[s
 
 
 def _firsts(places: Sequence[str], working: Sequence[DealtModel]) -> dict[str, set[str]]:
-    """One place for each model with frames; the model that can use the fewest chooses first, then that which has the
-    fewest.
-    """
+    """One place for each model with frames; who can use the fewest chooses first, then who has fewest."""
     claimed: Counter[str] = Counter()
     firsts: dict[str, set[str]] = {}
     for model in sorted(working, key=lambda model: (len(model.usable(places)), len(model.has), model.name)):
@@ -398,9 +390,7 @@ def _firsts(places: Sequence[str], working: Sequence[DealtModel]) -> dict[str, s
 
 
 def _firsts_in_a_crowd(places: Sequence[str], working: Sequence[DealtModel]) -> dict[str, set[str]]:
-    """One place for each model with frames, shared evenly, as there are more models than places. Models stay where they
-    are if they can.
-    """
+    """One place for each model with frames, shared evenly; models stay where they are if they can."""
     room = math.ceil(len(working) / len(places))
     claimed: Counter[str] = Counter()
     firsts: dict[str, set[str]] = {}
@@ -462,9 +452,7 @@ def _best(places: Sequence[str], claimed: Mapping[str, int], model: DealtModel) 
 
 
 def _wanted(places: Sequence[str], models: Sequence[DealtModel]) -> dict[str, int]:
-    """How many places each model wants, of those that it can use: at least its `least`; without that, 0 if it has no
-    frames.
-    """
+    """How many of its usable places each model wants: at least its `least`; without `least`, 0 if it has no frames."""
     return {model.name: min(max(model.wanted, model.terms.least), len(model.usable(places))) for model in models}
 
 

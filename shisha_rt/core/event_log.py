@@ -324,9 +324,7 @@ class ComparisonEnded(Record, frozen=True):
 
 
 class EnginesFound(Record, frozen=True):
-    """Results of running the whole network on each engine. `usable`: engines that may serve. `left_out`: the others,
-    each with the reason.
-    """
+    """Trials of engines on the whole network. `usable`: engines that may serve; `left_out`: others, with reasons."""
 
     usable: tuple[str, ...]
     left_out: dict[str, str]

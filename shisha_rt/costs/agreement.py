@@ -1,8 +1,8 @@
 """How far one engine's answers are from another's, on the same inputs.
 
 Rounding has to be distinguished from errors, but some networks magnify rounding: a detector that sees nothing answers
-numbers near 0, of which ONNX Runtime itself has hardly a digit right. So ONNX Runtime also answers slightly `moved`
-inputs: an answer that is no further off than these is right for inputs that nobody can tell apart. Pure.
+numbers near 0, of which ONNX Runtime itself has hardly a digit right. So ONNX Runtime also answers inputs that are
+*moved* by as little as rounding does: an engine that is no further off than that answer counts as right. Pure.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 class Apart(NamedTuple):
-    """`difference`: the largest of any output's reals, relative to that output's largest value. `unlike`: the largest
-    share of any output's whole numbers that differ, without those that change with moved inputs; those of 8 bits stand
-    for reals, and differ if they are more than a step apart. `over_rounding`: the largest ratio of an output's
-    difference to what rounding explains, which is `MOST_APART`, or what moved inputs change if that is more. None if no
-    such output has anything to compare: reals that are all infinite or nan say nothing of rounding.
+    """The worst of all outputs, None if there is none of that kind; reals that are infinite or nan do not count.
+
+    `difference`: of reals, relative to the output's largest. `over_rounding`: `difference` over what rounding explains,
+    which is `MOST_APART` or, if that is more, what moved inputs change. `unlike`: share of integers that differ,
+    without those that moved inputs change; 8-bit ones stand for reals, and differ if they are more than a step apart.
     """
 
     difference: float | None = None
@@ -38,39 +38,38 @@ def how_far_apart(
 
     Raises ValueError for an output of another shape, or with other infinities or nans.
     """
-    differences: list[float] = []
-    unlikes: list[float] = []
-    over_rounding: list[float] = []
-    for name, expected in right.items():
-        array, beside = computed[name], expected if near is None else near[name]
-        if array.shape != expected.shape:
-            raise ValueError(f"output {name!r} is {list(array.shape)}, expected {list(expected.shape)}")
-        if not expected.size:
-            continue
-        if expected.dtype.kind != "f":
-            unlikes.append(float((_others(array, expected) & ~_others(beside, expected)).mean()))
-            continue
-        finite = np.isfinite(expected)
-        if not np.isfinite(array[finite]).all() or not np.array_equal(
-            array[~finite], expected[~finite], equal_nan=True
-        ):
-            raise ValueError(f"output {name!r} is finite elsewhere than expected")
-        if not finite.any():
-            continue
-        a, b, c = (values[finite].astype(np.float64) for values in (array, expected, beside))
-        largest = _largest(b) or 1.0
-        difference, moved = _largest(a - b) / largest, _largest(c - b) / largest
-        differences.append(difference)
-        over_rounding.append(difference / max(MOST_APART, moved))
-    return Apart(*(max(each, default=None) for each in (differences, unlikes, over_rounding)))
+    apart = [
+        _output_apart(name, computed[name], expected, expected if near is None else near[name])
+        for name, expected in right.items()
+    ]
+    worst = (max((value for value in kind if value is not None), default=None) for kind in zip(*apart, strict=True))
+    return Apart(*worst)
+
+
+def _output_apart(name: str, computed: Array, right: Array, near: Array) -> Apart:
+    if computed.shape != right.shape:
+        raise ValueError(f"output {name!r} is {list(computed.shape)}, expected {list(right.shape)}")
+    if not right.size:
+        return Apart()
+    if right.dtype.kind != "f":
+        return Apart(unlike=float((_differ(computed, right) & ~_differ(near, right)).mean()))
+    finite = np.isfinite(right)
+    same_elsewhere = np.array_equal(computed[~finite], right[~finite], equal_nan=True)
+    if not np.isfinite(computed[finite]).all() or not same_elsewhere:
+        raise ValueError(f"output {name!r} is finite elsewhere than expected")
+    if not finite.any():
+        return Apart()
+    reals, right_reals, near_reals = (values[finite].astype(np.float64) for values in (computed, right, near))
+    largest = _largest(right_reals) or 1.0
+    difference, moved = _largest(reals - right_reals) / largest, _largest(near_reals - right_reals) / largest
+    return Apart(difference, over_rounding=difference / max(MOST_APART, moved))
 
 
 def _largest(values: Array) -> float:
     return float(np.abs(values[np.isfinite(values)]).max(initial=0))
 
 
-def _others(array: Array, expected: Array) -> Array:
-    """Which whole numbers differ."""
+def _differ(array: Array, expected: Array) -> Array:
     if expected.dtype.kind != "b" and expected.dtype.itemsize == 1:
         return np.asarray(np.abs(array.astype(np.int16) - expected.astype(np.int16)) > 1)
     return np.asarray(array != expected)

@@ -20,8 +20,7 @@ from shisha_rt.costs.room import held_bytes
 from shisha_rt.costs.split_costs import SplitCosts
 
 HANDOVER_S: Final = 300e-6
-"""Hand-over between stages, by way of the daemon, until it is measured: on two slow cores it took 0.2 to 0.4 ms
-(`python -m benchmarks partitiontuner`)."""
+"""Hand-over between stages until it is measured: 0.2 to 0.4 ms on two slow cores (`benchmarks partitiontuner`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,6 @@ class CostPlace:
 
     @property
     def room_bytes(self) -> float:
-        """Bytes of memory; inf without a limit."""
         return math.inf if self.memory_bytes is None else self.memory_bytes
 
 
@@ -100,7 +98,6 @@ class Costs:
 
     @property
     def far(self) -> frozenset[str]:
-        """The places that are on other hosts."""
         return frozenset(place.name for place in self.places if place.host)
 
     @cached_property
@@ -116,7 +113,6 @@ class Costs:
         return {place.name: by_host[place.host] for place in self.places if place.host in by_host}
 
     def weight_bytes(self, first: int, last: int) -> int:
-        """Bytes of the weights of layers `first` to `last` (inclusive)."""
         return sum(layer.weight_bytes for layer in self.layers[first : last + 1])
 
     def live_bytes(self, first: int, last: int) -> int:
@@ -148,10 +144,7 @@ class Costs:
 
 
 def with_links(costs: Costs, links: Links) -> Costs:
-    """Return the costs with the tensors of `links`, and with each remote place on its host.
-
-    A host's link is that of its first place.
-    """
+    """The costs with the tensors of `links`, each remote place on its host; a host's link is its first place's."""
     far = [(place, links.far.get(place.name)) for place in costs.places]
     by_host: dict[str, HostLink] = {}
     for _, link in far:

@@ -15,13 +15,13 @@ import msgspec
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.checked import Count, Seconds, WholeNumber, convert, decode_json, shown
+from shisha_rt.checked import Count, Seconds, WholeNumber, convert, decode_json, refuse, shown
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import CostBatch, CostLayer, CostPlace, Costs, CostTeam
 from shisha_rt.costs.link_speed import OneWay
 from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink
 from shisha_rt.costs.split_costs import SHARD_S, PricedSplit, ShardTime, SplitCosts
-from shisha_rt.errors import BadInput, Error
+from shisha_rt.errors import Error
 from shisha_rt.model.spans import Span
 from shisha_rt.model.split import Axis, Splittable
 from shisha_rt.plan.plan import MOST_BATCH
@@ -125,7 +125,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 def parse_costs(text: bytes | str, source: str) -> Costs:
     """The costs that JSON text states; `source` names it in messages. Raises BadInput."""
     file = convert(decode_json(text, source, "costs as JSON"), _File, source)
-    _refuse(_file_faults(file), source)
+    refuse(_file_faults(file), source, Error.WRONG_VALUE)
     costs = Costs(
         layers=tuple(CostLayer(x.name, x.weight, x.weight_bytes, x.live_bytes) for x in file.layers),
         places=tuple(CostPlace(x.name, x.rank, x.memory_bytes, x.host, x.power_w) for x in file.places),
@@ -143,15 +143,9 @@ def parse_costs(text: bytes | str, source: str) -> Costs:
             for x in sorted(file.batches, key=lambda batch: batch.frames)
         ),
     )
-    _refuse(_team_faults(costs), source)
-    _refuse(_split_faults(costs), source)
+    refuse(_team_faults(costs), source, Error.WRONG_VALUE)
+    refuse(_split_faults(costs), source, Error.WRONG_VALUE)
     return costs
-
-
-def _refuse(faults: Iterable[str], source: str) -> None:
-    """Raise BadInput for the first fault, if there is any."""
-    for fault in faults:
-        raise BadInput(f"{source}: {fault}", Error.WRONG_VALUE)
 
 
 def _file_faults(file: _File) -> Iterator[str]:

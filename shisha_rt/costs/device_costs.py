@@ -102,7 +102,6 @@ def _family_of(graph: Graph, operator: Operator, device: Device) -> Family | Non
 
 
 def _takes(graph: Graph, operator: Operator, device: Device) -> bool:
-    """Whether the device can read and write all tensors of the operator."""
     tensors = [graph.tensor(name) for name in (*operator.inputs, *operator.outputs) if name]
     if device.max_rank is not None and any(len(tensor.shape) > device.max_rank for tensor in tensors):
         return False

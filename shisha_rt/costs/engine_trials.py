@@ -18,15 +18,13 @@ from shisha_rt.plan.engine import DEFAULT_ENGINE, EngineName, is_exact
 MOST_APART: Final = 1e-3
 """By how much of an output's largest value an engine's answers may differ from ONNX Runtime's."""
 MOST_UNLIKE: Final = 1e-3
-"""Share of an output's whole numbers that may differ from ONNX Runtime's. Those of 8 bits stand for reals, and differ
-only if they are more than one step apart."""
+"""Share of an output's integers that may differ from ONNX Runtime's; 8-bit ones differ if more than one step apart."""
 _NOTHING_IN_COMMON: Final = 1.0
 """Answers in bfloat16, which only those get who permit other answers, count as wrong from this part of an output's
 largest value on: zeros in place of answers are so far off, and rounding alone up to half of that in deep networks.
 """
 _OVER_ROUNDING: Final = 1.001
-"""Answers that differ by at most this many times what rounding explains agree: a step of a quantised output is as long
-as any other except for its own rounding."""
+"""Answers agree if they differ by at most so many times what rounding explains: a quantised output moves by steps."""
 FAR_SLOWER: Final = 1.5
 """An engine that takes more than this many times as long as the best is not tried live."""
 RUN_S: Final = 0.3e-3
@@ -97,9 +95,7 @@ class EngineTrial(Struct, frozen=True):
         return frame_s if self.gain_of_batches >= WORTH_A_BATCH else math.inf
 
     def private_bytes_of(self, frames: int) -> int:
-        """Upper estimate of a session's private memory for batches of up to `frames`, single frames included: measured
-        memory, scaled with the batch size.
-        """
+        """Upper estimate of private memory for batches of up to `frames`, single frames included: scaled by size."""
         more = (frames * max(0, time.private_bytes - self.private_bytes) // time.frames for time in self.batch_times)
         return self.private_bytes + (max(more, default=0) if frames > 1 else 0)
 
@@ -183,7 +179,6 @@ def why_apart(
 
 
 def usable(tried: EnginesTried) -> tuple[EngineName, ...]:
-    """The engines that may serve the network."""
     return tuple(trial.engine for trial in tried.engines if trial.engine == DEFAULT_ENGINE or not why_not(trial))
 
 
@@ -197,9 +192,7 @@ def far_slower(tried: EnginesTried, engines: Sequence[EngineName], threads: int)
 
 
 def ahead(tried: EnginesTried, threads: int) -> EngineName | None:
-    """The usable engine that is clearly the fastest for a frame on `threads` threads, of those that keep the network's
-    precision; None without a clear one.
-    """
+    """The usable engine that is clearly the fastest on `threads` threads without loss of precision; or None."""
     exact = filter(is_exact, usable(tried))
     times = {engine: trial.time_s(threads) for engine in exact if (trial := tried.of(engine)) is not None}
     fastest = sorted((time_s, engine) for engine, time_s in times.items() if time_s is not None)

@@ -47,10 +47,7 @@ def spans_to_measure(groups: Sequence[Span]) -> tuple[Span, ...]:
 
 
 def fit_groups(groups: Sequence[Span], span_s: Mapping[Span, float]) -> Floats:
-    """(groups,) seconds whose sums agree with those of the windows as well as they can.
-
-    `span_s` has the positive seconds of every span of `spans_to_measure`.
-    """
+    """(groups,) seconds that fit the sums of windows best. `span_s`: positive seconds of all `spans_to_measure`."""
     fitted_s = np.array([span_s[group] for group in groups])
     first_layers = np.array([first for first, _ in groups])
     tilings = tilings_of(groups)

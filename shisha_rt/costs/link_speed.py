@@ -18,7 +18,6 @@ class OneWay:
     bytes_per_s: float
 
     def seconds(self, size_bytes: float) -> float:
-        """Seconds to send all of a part's bytes in this direction; 0 for no bytes."""
         return self.latency_s + size_bytes / self.bytes_per_s if size_bytes else 0.0
 
 
@@ -43,9 +42,7 @@ class LinkSpeed(NamedTuple):
         return self.there.latency_s + self.back.latency_s + bulk_s
 
     def is_unlike(self, other: LinkSpeed) -> bool:
-        """Whether a small message, or a large one in either direction, takes more than twice, or less than half, as
-        long as before.
-        """
+        """Whether small messages, or large ones either way, take over twice or less than half as long as before."""
         ways = (0, 0), (_BULK_BYTES, 0), (0, _BULK_BYTES)
         return any(differ(self.takes_s(*way), other.takes_s(*way)) for way in ways)
 

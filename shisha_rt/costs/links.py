@@ -90,7 +90,6 @@ class Crossings:
         self._known: dict[tuple[Span, ...], StageTraffic] = {}
 
     def of(self, work: tuple[Span, ...]) -> StageTraffic:
-        """Bytes of a stage with these runs of layers."""
         if work not in self._known:
             self._known[work] = self._traffic({layer for first, last in work for layer in range(first, last + 1)})
         return self._known[work]

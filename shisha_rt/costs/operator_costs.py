@@ -89,10 +89,7 @@ def beside(costs: Iterable[OperatorCosts]) -> OperatorCosts:
 
 
 def described_costs(graph: Graph, devices: Sequence[Device]) -> OperatorCosts:
-    """Evaluate the formulas of described devices for every operator, and for all groups that they run as one.
-
-    The columns of other devices are nan.
-    """
+    """Costs of every operator and group by described devices' formulas; nan in the columns of other devices."""
     columns = [
         [operator_cost_s(graph, operator, device) if device.described else math.nan for operator in graph.operators]
         for device in devices

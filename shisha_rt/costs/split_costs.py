@@ -42,7 +42,6 @@ class ShardTime:
         return self.base_s + self.unit_s * units if units <= self.most else math.inf
 
     def stretched(self, times: float) -> ShardTime:
-        """The same times, multiplied by `times`."""
         return ShardTime(self.base_s * times, self.unit_s * times, self.most, self.join_s * times)
 
 

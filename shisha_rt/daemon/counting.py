@@ -33,11 +33,10 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import EVERY_OBJECTIVE
 
 LATENCIES_S: Final = tuple(float(f"{1e-4 * 2 ** (step / 8):.4g}") for step in range(140))
-"""Upper bounds of latency buckets: eight for each doubling, 0.1 ms to 17 s, so that percentiles of the latencies
-between two readings are known to within about 5%."""
+"""Upper bounds of latency buckets: eight for each doubling, so that percentiles are known to within about 5%."""
 
 MOST_SERIES: Final = 256
-"""Most series of stages' service times that no live plan uses: every plan tried may add some, of 20 lines each."""
+"""Most series (of 20 lines) that are kept for stages of no live plan: every plan tried may add some."""
 
 
 class Counting(MetricsPage):
@@ -110,7 +109,7 @@ class Counting(MetricsPage):
         self.compute_s += answer.compute_s
 
     def turned_away(self, frames: int) -> None:
-        """Count frames that the HTTP process has refused by itself, as the daemon would have."""
+        """Count frames that the HTTP process has refused on behalf of the full daemon."""
         if frames:
             self.outcomes[Error.TOO_MANY_FRAMES.code.value] += frames
 
@@ -140,7 +139,6 @@ class Counting(MetricsPage):
         return service
 
     def run(self, stage: int, place: str, frames: int) -> None:
-        """Count the frames of one run of a stage that computes in batches."""
         self._runs.labels(stage, place).observe(frames)
 
     def plan_ended(self, others: Iterable[Plan]) -> None:

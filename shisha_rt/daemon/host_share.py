@@ -35,10 +35,7 @@ RELEASED: Final = "released"
 
 
 def share_of(settings: Settings) -> HostShare:
-    """Take a daemon's cores: those of its machine file, else preferably cores that no other daemon has leased.
-
-    Raises BadInput.
-    """
+    """Take a daemon's cores: those of its machine file, else preferably cores that nobody leases. Raises BadInput."""
     leases = CoreLeases(None if settings.leases is None else Path(settings.leases))
     if settings.leases is not None and leases.fault:
         raise BadInput(f"leases {leases.fault}; expected a folder that may be written to", Error.LEASES_UNUSABLE)
@@ -106,7 +103,6 @@ class HostShare:
 
     @property
     def why(self) -> str:
-        """Reason for the number of places, in words."""
         if self._is_dealt:
             return "the host process deals the places"
         return "the machine file names them" if self.is_fixed else str(self.limits)

@@ -146,10 +146,7 @@ class CountsByLabel(Collector):
 
 
 class PlainSeries:
-    """Number of values in each bucket, the last of which is above all bounds, and the values' sum.
-
-    `exemplars`: by bucket, its last value that has a trace.
-    """
+    """Counts of values by bucket, the last one above all bounds, and their sum. `exemplars`: the last traced ones."""
 
     __slots__ = ("_bounds", "counts", "exemplars", "sum")
 
@@ -164,7 +161,6 @@ class PlainSeries:
         self.sum += value
 
     def exemplify(self, value: float, trace_id: str) -> None:
-        """Attach a trace to a value that has been observed."""
         exemplar = Exemplar({"trace_id": trace_id}, value, time.time())
         self.exemplars[bisect_left(self._bounds, value)] = exemplar
 
@@ -180,7 +176,6 @@ class PlainHistogram(Collector):
             self.labels()
 
     def labels(self, *values: object) -> PlainSeries:
-        """The series of these label values, made now if there is none."""
         key = tuple(map(str, values))
         series = self._series.get(key)
         if series is None:

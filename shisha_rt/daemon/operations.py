@@ -1,7 +1,4 @@
-"""The daemon's operations: all of them except `infer`.
-
-Each is a function from typed arguments to the fields of its answer; a `ShishaError` becomes the error answer.
-"""
+"""All operations but `infer`: functions from typed arguments to the answer's fields, or to a `ShishaError`."""
 
 from __future__ import annotations
 
@@ -70,9 +67,7 @@ class Operations:
         }
 
     def answer(self, request: OpRequest, reply: Reply) -> None:
-        """Answer an operation: `plan_set` when the plan is settled, taking a place down when it is released, `shadow`
-        when the comparison ends, all others at once.
-        """
+        """Answer an operation; `plan_set`, taking a place down and `shadow` are answered when they are complete."""
         try:
             match request.arguments:
                 case ops.Cancel(target=target):  # the frames' answers, CANCELLED, come later, in their streams' order

@@ -52,20 +52,16 @@ class Releases:
         self._asked.setdefault(place, []).append(then)
 
     def __contains__(self, place: str) -> bool:
-        """Whether the place is still to be released."""
         return place in self._asked or place in self._awaited
 
     def planless(self, place: str, until_s: float) -> tuple[Sequence[int], Collection[int]]:
-        """Note that nothing is planned on the place; return which workers must forget stages by `until_s`, and on which
-        cores.
-        """
+        """Note that nothing is planned on the place; return workers to forget stages by `until_s`, and their cores."""
         self._measure_elsewhere()
         self._until_s[place] = until_s
         awaited = self._awaited[place] = {incarnation for incarnation, places in self._teams.items() if place in places}
         return sorted(awaited), self._cores[place]
 
     def forgotten(self, incarnation: int) -> None:
-        """Note a worker that has forgotten the stages, or is gone."""
         for awaited in self._awaited.values():
             awaited.discard(incarnation)
 

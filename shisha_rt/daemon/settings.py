@@ -260,7 +260,6 @@ def read_daemon_file(path: Path) -> dict[str, object]:
 
 
 def read_settings(path: Path) -> Settings:
-    """Read a daemon file of one model."""
     return settings_in(read_daemon_file(path), path, str(path))
 
 
@@ -389,7 +388,6 @@ def why_usual_engine(machine: Machine) -> str:
 
 
 def objective_of(settings: Settings) -> AnyObjective:
-    """Objective of checked settings."""
     by_default = "latency" if settings.strategy in SCHEMES else "auto"
     return as_any_objective(settings.objective or by_default)
 

@@ -167,10 +167,7 @@ class Shell:
             self._handling = False
 
     def submit(self, client: Hashable, request: InferRequest, answer_to: AnswerTo, frames: int = 1) -> Ticket:
-        """Submit a validated request of one frame; return its ticket. `frames`: as in `FrameArrived`.
-
-        `answer_to` is called exactly once, now (a refusal) or later.
-        """
+        """Submit a checked request of one frame; return its ticket. `answer_to` is called exactly once, perhaps now."""
         self.own_frames.make_way()
         arrived = self.requests.arrived(client, request, answer_to, time.monotonic(), frames)
         ticket: Ticket = arrived.ticket
@@ -231,10 +228,7 @@ class Shell:
         self.post(ev.PlaceReachable(there.place), "the cluster")
 
     def _far_failed(self, failed: cm.FarFailed) -> None:
-        """Handle the failure of a far end before its relay is ready.
-
-        A ready relay reports the end itself, as it knows what was computed.
-        """
+        """Handle the failure of a far end before its relay is ready; a ready relay reports the end itself."""
         incarnation = failed.incarnation
         process = self.supervisor.processes.get(incarnation)
         if process is not None and not process.ready:

@@ -25,18 +25,12 @@ _CHILDREN: Final = (
 
 
 def expect_daemon(*before: str) -> None:
-    """Have the fork server import what a daemon's children need, while this process does its own imports.
-
-    `before`: modules of children that are needed first.
-    """
+    """Have the fork server import modules of children (`before` first), while this process does its own imports."""
     expect_children(*before, *_CHILDREN)
 
 
 def start_daemon(asked: Preparation, share: HostShare, manager: ServiceManager, tell: Callable[[str], None]) -> Daemon:
-    """Make a daemon, which then owns `share`; if this raises, the caller still owns it.
-
-    Raises BadInput and Failure. Best called after `expect_daemon`.
-    """
+    """Make a daemon, which then owns `share`, unless this raises BadInput or Failure. Call `expect_daemon` before."""
     from shisha_rt.daemon.server import Daemon  # while the fork server loads what the children need
 
     settings, joined, preparer = asked.settings, None, None

@@ -1,8 +1,8 @@
 """Traces of some frames: the steps of each, and what it waited for.
 
-Traced are a share `ratio` of all frames and at least one a second (none if `ratio` is 0), and, if traces are sent,
-frames that their callers trace. For all other frames this costs a comparison or two. The loop only sends a short
-message to the tracer process.
+Traced are a share `ratio` of all frames and at least one a second (none if `ratio` is 0); and, if traces are exported,
+frames whose requests belong to a caller's trace. An untraced frame costs a comparison or two. The tracer process does
+the exporting.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import random
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -38,8 +38,17 @@ _NEGLIGIBLE_S: Final = 20e-6
 """A shorter time between copying a frame's outputs and its answer does not count as waiting for the stream's order."""
 
 
+class _Dealt(NamedTuple):
+    """A part that a worker has."""
+
+    ready_s: float
+    dealt_s: float
+    place: str
+    part: Descriptor
+
+
 class FrameTrace:
-    """Trace of a frame in flight. `_out`: parts with workers, by stage: when ready, when dealt, place, descriptor."""
+    """Trace of a frame in flight. `_out`: parts with workers, by stage."""
 
     __slots__ = ("_arrived_s", "_filled_s", "_out", "_steps", "arrived_ns", "parent", "trace_id")
 
@@ -49,7 +58,7 @@ class FrameTrace:
         self._arrived_s = self._filled_s = arrived_s
         self.arrived_ns = time.time_ns() - int((time.monotonic() - arrived_s) * 1e9)
         self._steps: list[TracedStep] = []
-        self._out: dict[int, tuple[float, float, str, Descriptor]] = {}
+        self._out: dict[int, _Dealt] = {}
 
     def filled(self, begin_s: float, now_s: float) -> None:
         """Note that the inputs were copied in, from `begin_s` until now."""
@@ -59,10 +68,10 @@ class FrameTrace:
 
     def dealt(self, part: Descriptor, place: str, ready_s: float, now_s: float) -> None:
         """Note a part dealt to a worker. An earlier run of it, and all parts of an earlier attempt, count as lost."""
-        for stage, (_, _, _, before) in list(self._out.items()):
-            if stage == part.stage or before.attempt != part.attempt:
+        for stage, out in list(self._out.items()):
+            if stage == part.stage or out.part.attempt != part.attempt:
                 self._end(What.LOST, stage, ready_s)
-        self._out[part.stage] = max(ready_s, self._filled_s), now_s, place, part
+        self._out[part.stage] = _Dealt(max(ready_s, self._filled_s), now_s, place, part)
 
     def done(self, stage: int, service_s: float, now_s: float) -> None:
         """Note a part that was computed, in `service_s`."""
@@ -88,25 +97,32 @@ class FrameTrace:
         return FrameTraced(self.trace_id, parent_id, ticket.frame, code, self.arrived_ns, latency_s, tuple(self._steps))
 
     def _end(self, what: What, stage: int, end_s: float, took_s: float = math.inf) -> None:
-        """Add the step `what` of a part, the last `took_s` before `end_s` but not before it was dealt; and its WAIT."""
-        ready_s, dealt_s, place, part = self._out.pop(stage)
-        began_s = max(dealt_s, end_s - took_s)
-        where = stage, place, part.epoch, part.attempt, 1 + len(part.beside)
-        self._steps.append(TracedStep(What.WAIT, ready_s - self._arrived_s, began_s - ready_s, *where))
+        """Add a part's steps: WAIT, and `what` for the last `took_s` before `end_s`, at most since it was dealt."""
+        out = self._out.pop(stage)
+        began_s = max(out.dealt_s, end_s - took_s)
+        where = stage, out.place, out.part.epoch, out.part.attempt, 1 + len(out.part.beside)
+        self._steps.append(TracedStep(What.WAIT, out.ready_s - self._arrived_s, began_s - out.ready_s, *where))
         self._steps.append(TracedStep(what, began_s - self._arrived_s, max(0.0, end_s - began_s), *where))
 
 
+class _Window(NamedTuple):
+    """The frames traced in some time: their number, the slowest, and when that was answered."""
+
+    frames: int = 0
+    slowest: FrameTraced | None = None
+    answered_s: float = 0.0
+
+
 class Tracing:
-    """Chooses frames to trace, and keeps the slowest of the last minutes. `send`: exports a trace; None: none are."""
+    """Chooses frames to trace, and keeps the slowest of the last minutes. `send`: exports a trace; None: no export."""
 
     def __init__(self, ratio: float, send: Callable[[FrameTraced], object] | None = None) -> None:
         self._most_between = max(1, round(2 / ratio) - 1) if ratio else 0
         self._send = send
-        self._until = 0  # frames until the next is traced
-        self._due_s = 0.0  # the next is traced at the latest if it comes after this time
+        self._until = 0  # frames until one is traced
+        self._due_s = 0.0  # the first frame after this time is traced, whatever `_until`
         self._begun_s = time.monotonic()
-        # Number of traced frames, and the slowest and when it was answered, in this window and in the last one.
-        self._seen: list[tuple[int, FrameTraced | None, float]] = [(0, None, 0.0), (0, None, 0.0)]
+        self._now, self._before = _Window(), _Window()
 
     def arrived(self, ticket: Ticket) -> None:
         """Decide whether a frame that has just come is traced; if so, begin its trace (`Ticket.trace`)."""
@@ -124,19 +140,16 @@ class Tracing:
         ticket.trace = FrameTrace(ticket.arrived_s, parent)
 
     def ended(self, ticket: Ticket) -> str | None:
-        """Finish the trace of a frame that has been answered, even if parts of it are still with workers.
-
-        Returns the trace's id, if the trace is sent.
-        """
+        """End the trace of an answered frame, whose parts workers may still have; return its id if it is exported."""
         assert ticket.trace is not None
         traced = ticket.trace.ended(ticket)
         ticket.trace = None
         now_s = time.monotonic()
         self._turn(now_s)
-        count, slowest, answered_s = self._seen[0]
+        frames, slowest, answered_s = self._now
         if slowest is None or traced.latency_s > slowest.latency_s:
             slowest, answered_s = traced, now_s
-        self._seen[0] = count + 1, slowest, answered_s
+        self._now = _Window(frames + 1, slowest, answered_s)
         if self._send is None:
             return None
         self._send(traced)
@@ -146,7 +159,8 @@ class Tracing:
         """The slowest traced frame of the last one to two minutes, for `status`; None: none was traced."""
         now_s = time.monotonic()
         self._turn(now_s)
-        seen = [(traced, answered_s) for _, traced, answered_s in self._seen if traced is not None]
+        windows = self._now, self._before
+        seen = [(window.slowest, window.answered_s) for window in windows if window.slowest is not None]
         if not seen:
             return None
         slowest, answered_s = max(seen, key=lambda pair: pair[0].latency_s)
@@ -155,7 +169,7 @@ class Tracing:
             "code": slowest.code,
             "ago_s": round(now_s - answered_s, 3),
             "latency_s": slowest.latency_s,
-            "looked_at": sum(count for count, *_ in self._seen),
+            "looked_at": sum(window.frames for window in windows),
             "trace_id": slowest.trace_id if self._send is not None else None,
             "steps": [
                 {name: value for name in step.__struct_fields__ if (value := getattr(step, name)) not in (-1, "")}
@@ -164,17 +178,16 @@ class Tracing:
         }
 
     def _turn(self, now_s: float) -> None:
-        """Begin the next window, if it is time."""
         if now_s >= self._begun_s + _WINDOW_S:
-            last = self._seen[0] if now_s < self._begun_s + 2 * _WINDOW_S else (0, None, 0.0)
-            self._seen, self._begun_s = [(0, None, 0.0), last], now_s
+            self._before = self._now if now_s < self._begun_s + 2 * _WINDOW_S else _Window()
+            self._now, self._begun_s = _Window(), now_s
 
 
 class Tracer:
     """Keeps the process running that exports traces. `settings` None: no traces are exported, and no process runs.
 
     `page`: counts frames whose traces were sent or lost. `send`: hands a frame's trace to the process; None if no
-    process runs. Traces are handed over several at a time, at the next look at the latest.
+    process runs. Traces go there several at a time, at the next `look` at the latest.
     """
 
     def __init__(self, settings: tm.ServeTraces | None, poller: Poller, page: MetricsPage) -> None:

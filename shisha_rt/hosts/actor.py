@@ -48,7 +48,6 @@ class FarHost:
         self._far: dict[int, _Far] = {}
 
     def about(self) -> tuple[str, bytes]:
-        """The host's address, and `HostAbout` as JSON."""
         return self._address, msgspec.json.encode(about_this_host())
 
     def stay(self) -> None:

@@ -38,9 +38,7 @@ def selector_of(asked: Remote) -> dict[str, str]:
 
 
 def why_lacking(places: Mapping[str, Remote], nodes: Sequence[ClusterNode]) -> str:
-    """A line that names the first request that no node can meet, or else says that not all requests can be met at once;
-    and lists what the nodes have.
-    """
+    """Name the first request that no node can meet, or say that all cannot be met at once; list what nodes have."""
     place = infeasible(places, nodes)
     if place is not None:
         total = _nodes_in_words(nodes, attrgetter("total"))

@@ -16,9 +16,7 @@ _ENGINE: Final = "onnxruntime"
 
 
 class HostAbout(msgspec.Struct, frozen=True):
-    """`python`: version up to the minor one. `engine_key`: of its engine's models; a different key may mean different
-    forms.
-    """
+    """`python`: major and minor version. `engine_key`: of `measure.compile`; another one may mean other forms."""
 
     version: str
     python: str

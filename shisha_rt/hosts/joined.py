@@ -1,6 +1,4 @@
-"""The cluster that `serve` joins before the daemon begins: all places are there, the model is on every host, where its
-layers are measured if their costs are not known yet.
-"""
+"""The cluster that `serve` joins at its start: all places are there, the model is on every host and is measured."""
 
 from __future__ import annotations
 

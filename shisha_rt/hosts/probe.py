@@ -20,10 +20,7 @@ _AT_ONCE_BYTES: Final = 1 << 20
 
 
 def probe(address: str, port: int, patience_s: float = _PATIENCE_S) -> LinkSpeed:
-    """Speed of the link to a host that listens at this port (`FarHost.echo`), in both directions. Raises OSError.
-
-    Waits at most `patience_s` for each answer.
-    """
+    """Speed of the link to a `FarHost.echo`, both ways; waits `patience_s` for each answer. Raises OSError."""
     with socket.create_connection((address, port), patience_s) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         ask = partial(_ask, connection, patience_s)

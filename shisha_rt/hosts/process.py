@@ -341,10 +341,7 @@ class Cluster:
 
 
 async def _answer(called: Any) -> Any:
-    """Await the answer of an actor that was called. Raises _Lost.
-
-    Ray would fail to set an answer that was cancelled.
-    """
+    """Await an actor's answer; Ray would fail to set one that was cancelled. Raises _Lost."""
     try:
         return await asyncio.shield(asyncio.wrap_future(called.future()))
     except Exception as error:

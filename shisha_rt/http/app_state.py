@@ -135,7 +135,6 @@ class AppState:
         self._by_status[status] += 1
 
     def count_rpc(self, code: str) -> None:
-        """Count a request over gRPC, by the name of its status code."""
         self._by_code[code] += 1
 
     def refuse(self, reason: str) -> None:

@@ -1,12 +1,12 @@
 """HTTP/1.1 connections, by httptools' parser and asyncio's buffered protocol; one request on them is an `Exchange`.
 
 Buffering is bounded: time and size of a request's head are limited, trailers are dropped, and a large body is read from
-the socket straight into its destination. That bypasses the parser, which then has not seen the end of the message, so
-that the next message gets a new parser. Requests that come before the previous one is answered wait. A little
-more is read meanwhile, as a disconnection is noticed only while reading.
+the socket straight into its destination. The parser then has not seen the end of the message, so the next message gets
+a new parser. Pipelined requests wait for the answer before; some are read ahead, as only reading notices that the
+caller has disconnected.
 
-What still comes of a body after its answer is dropped as it comes, and only then is the connection closed, if it is to
-be: the kernel resets a connection that is closed with bytes unread, and the answer may be lost (RFC 9112, section 9.6).
+The rest of a body that comes after its answer is dropped, and a connection is closed only behind that rest: the kernel
+resets a connection that is closed with bytes unread, and the answer may be lost (RFC 9112, section 9.6).
 
 A request to change the protocol (`Upgrade`) is answered in HTTP/1.1, as the standard allows.
 """
@@ -36,19 +36,19 @@ KEEP_ALIVE_S: Final = 75
 _PATIENCE_S: Final = 10.0
 _HEAD_BYTES: Final = 64 << 10
 _BETWEEN_BYTES: Final = 8 << 10
-"""The most that may come of a chunked body without a piece of it: of a trailer, mainly, which is ignored."""
+"""The most of a chunked body between two pieces of its data: sizes of chunks, and the trailer, which is ignored."""
 _MOST_UNHEARD_BYTES: Final = 256 << 10
-"""The most that is dropped of what comes after something that was no request, so that the caller sees its answer."""
+"""The most that is read and dropped behind an invalid request, so that the caller gets the error as its answer."""
 _BUFFER: Final = memoryview(bytearray(256 << 10))
 """Shared by all connections, as what is read into it is consumed at once."""
 _HEADS: Final = _BUFFER[: 8 << 10]  # small, as a body's destination is not known while its head is read
 _STRAIGHT_BYTES: Final = 16 << 10
-"""The least of a body to read straight, or to drop so: less is not worth the new parser that is needed after it."""
+"""The least of a body to read straight, or to drop: less is not worth the new parser for the next message."""
 _MOST_KEPT_BYTES: Final = 64 << 10
 _MOST_PIPELINED: Final = 256
 _MOST_AHEAD: Final = 8
 _MOST_AHEAD_BYTES: Final = 64 << 10
-"""With more requests waiting, or more bytes read since the first of them, nothing is read until one is answered."""
+"""Reading pauses while more requests wait, or more bytes have come since the first waiting one."""
 _NUMBERS: Final = itertools.count()
 _UPGRADES: Final = frozenset({b"upgrade", b"http2-settings"})
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
@@ -71,7 +71,6 @@ class _Filling:
         return len(self.room) - self.filled_bytes
 
     def take(self, body: bytes) -> int:
-        """Take as much of `body` as fits; return how many bytes that is."""
         taken = min(len(body), self.left_bytes)
         end = self.filled_bytes + taken
         self.room[self.filled_bytes : end] = body if taken == len(body) else memoryview(body)[:taken]
@@ -256,8 +255,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # else of a trailer, which may say nothing that its head did not
-            self._headers.append((name.lower(), value.rstrip(b" \t")))  # the parser has dropped only what is before it
+        if self._in_head:  # a header of the trailer is ignored
+            self._headers.append((name.lower(), value.rstrip(b" \t")))  # the parser has stripped its left side only
 
     def on_headers_complete(self) -> None:
         self._upgrading = self._parser.should_upgrade()
@@ -275,14 +274,14 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._start(exchange)
         elif len(self._next) < _MOST_PIPELINED:
             self._next.append(exchange)
-        else:  # most came in one read, as reading pauses after that
+        else:  # so many come only in a single read, as reading then pauses
             self.transport.abort()
 
     def _fault_of_head(self) -> HttpFault | None:
         """What the parser lets pass, and a server may not (RFC 9112, sections 2.5, 3.2 and 6.1)."""
         version = self._parser.get_http_version()
         line_bytes = len(self._parser.get_method()) + len(self._url) + len("  HTTP/1.1\r\n")
-        # Not what was read: that counts the start of the body, and not what came with the request before.
+        # By its lines: `_head_bytes` counts what was read, with the start of the body, without what came earlier.
         if line_bytes + sum(len(name) + len(value) + len(": \r\n") for name, value in self._headers) + 2 > _HEAD_BYTES:
             return _head_too_large()
         if version not in _VERSIONS:
@@ -428,7 +427,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._deaf or self.transport.is_closing():
             return
         exchange = self._exchange
-        if exchange is not None and exchange.answered and exchange.more:  # its body is what is no good
+        if exchange is not None and exchange.answered and exchange.more:  # the fault is in its body
             self.transport.abort()
             return
         if exchange is not None and not exchange.answered:
@@ -473,7 +472,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _look_at_unread(self, before_bytes: int | None = None) -> None:
         """Cut the caller off if it has read nothing of the answer since the last look; else look again later.
 
-        With TLS also if all has been sent, but the caller does not end the connection that is closed.
+        With TLS, a caller that leaves a closed connection open is cut off, too.
         """
         if before_bytes is None and self._unread is not None:
             return

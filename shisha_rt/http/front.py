@@ -48,5 +48,4 @@ class HttpFront:
 
 
 def http_routes(app_state: AppState, inferences: Inferences) -> Sequence[HttpRoute]:
-    """The protocol and the page."""
     return [*inference_routes(app_state, inferences), *page_routes(app_state)]

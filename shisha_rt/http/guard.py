@@ -37,10 +37,7 @@ class Guard:
         self._listener = listener
 
     def admit(self, exchange: Exchange) -> Caller | None:
-        """The caller; None for an unknown caller that asks for something public: the page without the daemon's data.
-
-        Raises HttpFault and `PermissionDenied`.
-        """
+        """The caller; None: unknown, but asks for the page without data. Raises HttpFault and `PermissionDenied`."""
         if self._listener.unix:
             return self._at_socket(exchange.caller_uid)
         self._check_origin(exchange)
@@ -81,10 +78,7 @@ class Guard:
 
 
 def token_caller(app_state: AppState, authorization: bytes, way: str) -> Caller | None:
-    """The caller whose token an Authorization header has; None if the header's value has no token.
-
-    `way`: http or grpc. Raises `PermissionDenied` for an unknown token.
-    """
+    """The caller of an Authorization header's token, or None. `way`: http or grpc. Raises `PermissionDenied`."""
     if authorization[: len(_BEARER)].lower() != _BEARER:
         return None
     assert app_state.users is not None  # without an allow-list nobody is asked for a token
@@ -96,7 +90,6 @@ def token_caller(app_state: AppState, authorization: bytes, way: str) -> Caller 
 
 
 def no_token(app_state: AppState, way: str, message: str) -> ShishaError:
-    """Count a caller without a token, and return its error."""
     app_state.refuse(f"{way}_no_token")
     return error_for(Error.UNKNOWN_TOKEN, message)
 

@@ -94,7 +94,6 @@ class _Process:
             self._messages.put_nowait(EndHttp())
 
     async def _follow(self, app_state: AppState) -> None:
-        """Apply each later message, in order."""
         while True:
             match await self._messages.get():
                 case UsersChanged(users=users):

@@ -22,9 +22,7 @@ _HANDSHAKE_S: Final = 10.0
 _LAST_ANSWERS_S: Final = 3.0
 """How long after the daemon's end requests in flight may be answered, and their answers read."""
 _SHUTDOWN_S: Final = 86_400.0
-"""asyncio's timeout for closing a TLS connection, which includes sending its last answer. A client that reads nothing
-is cut off by `HttpConnection` long before.
-"""
+"""asyncio's limit for closing TLS, the last answer included; `HttpConnection` cuts off idle readers long before."""
 _UNREAD_S: Final = 30.0
 
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Final
 
 DAEMON_SHARE_CORES: Final = 0.15
-"""Share of the daemon's loop, its clients and builds of stages: what `MAX_PINNED_SPEED_PER_CORE` leaves of a core."""
+"""For the daemon's loop, its clients and builds of stages; `MAX_PINNED_SPEED_PER_CORE` leaves as much of a core."""
 
 GROW_AFTER: Final = 3
-"""Looks in a row that must find more cores allowed before places are taken back, as each change costs a new plan."""
+"""Places are taken back only if so many looks in a row find more cores allowed, as each change costs a new plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,6 @@ class CpuLimits:
 
     @property
     def is_limited(self) -> bool:
-        """Whether the quota is less than all of the cores could use."""
         return self.quota_cores is not None and self.quota_cores < len(self.cores)
 
     @property
@@ -72,28 +71,22 @@ class CpuLimits:
 
 
 def by_preference(cores: Iterable[HostCore]) -> list[int]:
-    """The order in which cores are taken: fast ones first; one of each physical core before a second; one memory
-    node's before another's; the lowest number.
-    """
-    left, order = sorted(cores, key=lambda core: core.number), list[HostCore]()
+    """Cores as they are taken: by rank, then untaken physical cores, the first one's memory node, and number."""
+    left, taken = list(cores), list[HostCore]()
+
+    def merit(core: HostCore) -> tuple[int, int, bool, int]:
+        busy = len({other.number for other in taken} & {*core.siblings})
+        return core.rank, busy, bool(taken) and core.node != taken[0].node, core.number
+
     while left:
-        taken = {core.number for core in order}
-        node = order[0].node if order else None
-
-        def merit(core: HostCore, taken: set[int] = taken, node: int | None = node) -> tuple[int, int, bool]:
-            return core.rank, len(taken & {*core.siblings}), bool(taken) and core.node != node
-
         best = min(left, key=merit)
         left.remove(best)
-        order.append(best)
-    return [core.number for core in order]
+        taken.append(best)
+    return [core.number for core in taken]
 
 
 def pick(order: Sequence[int], count: int, lease: Callable[[int], bool]) -> tuple[list[int], list[int]]:
-    """Pick `count` cores: the first of `order` that `lease` grants, then, if too few, the first others, to be shared.
-
-    Returns the leased and the shared ones.
-    """
+    """(leased, shared) cores, `count` in all: the first of `order` that `lease` grants, then the first others."""
     alone: list[int] = []
     for core in order:
         if len(alone) == count:
@@ -113,10 +106,7 @@ class Change:
 
 
 class Allotting:
-    """Follows changing limits: which of a machine's places a daemon gives up, and which it takes back.
-
-    `cores`: the cores of each place, places in order of preference.
-    """
+    """Follows changing limits: which places to give up or take back. `cores`: of each place, by preference."""
 
     def __init__(self, cores: Mapping[str, Collection[int]]) -> None:
         self._cores = {place: frozenset(core) for place, core in cores.items()}

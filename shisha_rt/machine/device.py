@@ -160,5 +160,4 @@ class Device:
         return stated[0].transfer if stated else None
 
     def threads_on(self, place_threads: int) -> int:
-        """How many threads it uses on a place with `place_threads`."""
         return place_threads if self.threads is None else min(self.threads, place_threads)

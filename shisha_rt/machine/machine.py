@@ -94,7 +94,6 @@ class Machine:
 
     @property
     def usual(self) -> tuple[Place, ...]:
-        """The places that are not spare."""
         return tuple(place for place in self.places if place.name not in self.spare)
 
     @property
@@ -158,11 +157,9 @@ class Machine:
         )
 
     def as_one(self, team: Sequence[str]) -> Machine:
-        """The machine with this team as its only place."""
         return replace(self, places=(self.together(team),))
 
     def with_speed(self, name: str, speed: float, rank: int | None = None) -> Machine:
-        """The same machine with a different speed of one place, and a different rank if `rank` is given."""
         changed = (
             replace(place, speed=speed, rank=place.rank if rank is None else rank) if place.name == name else place
             for place in self.places

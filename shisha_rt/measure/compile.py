@@ -2,8 +2,8 @@
 
 The engine runs in a separate process (the control plane never loads one). Its result is kept in the user's cache, keyed
 by the model's content, the engine's version and the kind of processor, so a second start finds it there. The process
-also runs the optimised model: an engine may crash on one form of a model and run a different one, so forms are tried in
-turn.
+also runs the optimised model: an engine may crash on one `Form` of a model (with weights prepacked, say) and run
+another, so forms are tried in turn.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import platform
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final, get_args
 
@@ -63,7 +64,7 @@ def compile_model(
     """Read, clean and optimise the model at `path`. Raises `BadInput` for a bad file, `Failure` if the engine fails.
 
     `plain`: the model is served from the cleaned graph, in layers of this kind: no engine optimises it, and
-    `engine_folder` has only its index. If somebody empties the cache meanwhile, all is done again.
+    `engine_folder` has only its index. A cache that is emptied meanwhile is filled again.
     """
     for _ in range(_TRIES - 1):
         try:
@@ -86,24 +87,21 @@ def _compile_model(path: Path, sizes: InputSizes, tell: Tell, plain: LayerKind |
     layers = group_layers(model.graph, plain or "heavy")
     engine_folder = _engine_folder(model, f"plain-{plain}-{INDEX_VERSION}" if plain else engine_key())
 
+    def optimise(model_folder: Path, target: Path) -> None:
+        if plain:
+            _write_plain_index(model, layers, target)
+        else:
+            tell(f"optimising {model.name} (once; kept for the next start)")
+            _first_that_runs(model.name, model_folder, target)
+
     def save(model_folder: Path) -> None:
         """Save the cleaned model and compile it at once: if the engine runs it in no form, neither is kept."""
-        whole = read_model(path, sizes) if model.is_saved else model  # its folder has been removed since it was read
+        whole = read_model(path, sizes) if model.is_saved else model  # the folder it was read from has been removed
         whole.save(model_folder)
-        make_ready(model_folder)
-
-    def make_ready(model_folder: Path) -> None:
-        def build(target: Path) -> None:
-            if plain:
-                _write_plain_index(model, layers, target)
-            else:
-                tell(f"optimising {model.name} (once; kept for the next start)")
-                _first_that_runs(model.name, model_folder, target)
-
-        publish(engine_folder, build)
+        publish(engine_folder, partial(optimise, model_folder))
 
     model_folder = publish(models / model.key, save)
-    make_ready(model_folder)
+    publish(engine_folder, partial(optimise, model_folder))
     return Compiled(model, layers, index_file.read_index(engine_folder), model_folder, engine_folder)
 
 

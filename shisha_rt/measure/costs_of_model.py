@@ -76,10 +76,7 @@ def priced_splits(ready: ModelOnMachine) -> tuple[Sequence[Splittable], Mapping[
 
 
 def cost_tensors(index: ModelIndex) -> tuple[CostTensor, ...]:
-    """Tensors that pass between layers: inputs, then tensors that other layers read, then outputs that no layer reads.
-
-    None is without a reader.
-    """
+    """Tensors between layers, each with a reader: inputs, those read by other layers, outputs that none reads."""
     makers = dict(zip((spec.name for spec in index.outputs), index.output_makers, strict=True))
     crossing = {entry.tensor.name: entry for entry in index.crossing}
     tensors = [

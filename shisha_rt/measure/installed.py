@@ -16,9 +16,7 @@ _BFLOAT16: Final = frozenset({"avx512_bf16", "amx_bf16"})
 
 
 def installed_engines(precision: str = "exact") -> dict[EngineName, str]:
-    """Versions by name, ONNX Runtime's first. With `precision` "any" also OpenVINO in bfloat16, where the processor has
-    instructions for it.
-    """
+    """Versions by name, ONNX Runtime's first. `precision` "any": also OpenVINO in bfloat16, if the processor has it."""
     versions: dict[EngineName, str] = {}
     packages: tuple[EngineName, ...] = ("onnxruntime", "openvino")
     for engine in packages:

@@ -43,7 +43,6 @@ class ModelOnMachine:
 
     @property
     def devices(self) -> Mapping[str, tuple[Device, ...]]:
-        """The devices of each place that run."""
         return {place: costs.devices for place, costs in self.operator_costs.items()}
 
     @property

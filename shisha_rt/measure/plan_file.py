@@ -21,9 +21,7 @@ _EXPECTED: Final = "stages as plan --json prints them"
 
 
 class _Planned(msgspec.Struct, frozen=True):
-    """Further keys are ignored: what a plan takes, for one, says nothing of what it is; but not those that are nearly
-    right.
-    """
+    """Unknown keys are ignored, such as a plan's times; but not keys that are nearly right, which may be misspelt."""
 
     stages: Annotated[tuple[form.WrittenStage, ...], msgspec.Meta(min_length=1, max_length=form.MOST_STAGES)]
 

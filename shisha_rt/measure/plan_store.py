@@ -57,10 +57,7 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 def load_plans(path: Path, model_key: str) -> dict[str, BestPlan]:
-    """Load the best plans by the machine's key (see `best.key_of`).
-
-    A store that cannot be read counts as empty, with a warning.
-    """
+    """Load the best plans by the machine's key (`best.key_of`); none, with a warning, if the store is unreadable."""
     best_plans: dict[str, BestPlan] = {}
     for key, kept in read_records(path, _TABLE, "key GLOB ? || '-*'", [model_key], _Record).items():
         plan = Plan(tuple(stage.stage for stage in kept.stages))

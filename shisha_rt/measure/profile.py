@@ -71,9 +71,7 @@ def known_costs(ready: ModelOnMachine) -> RawCosts | None:
 
 
 class _ModelProfiles:
-    """The profiles that one shape of a model (`compiled`) needs on a machine: of each run of layers, in each class of
-    places.
-    """
+    """The profiles that one shape of a model (`compiled`) needs: of each run of layers, in each class of places."""
 
     def __init__(self, ready: ModelOnMachine, compiled: Compiled) -> None:
         machine, remote = ready.machine, ready.remote
@@ -238,7 +236,6 @@ def profile_of(time: SpanTime, others_ratio: float = 0.0) -> Profile:
 
 
 def job_of(compiled: Compiled, place_class: PlaceClass, spans: Sequence[Span], frames: int = 1) -> CalibrationJob:
-    """The job of a calibration process."""
     return place_class.job(
         CalibrationJob,
         engine_folder=str(compiled.engine_folder),

@@ -109,7 +109,6 @@ def _check_alike(path: Path, first: Compiled, other: Compiled) -> None:
 
 
 def _kind(tensor: Tensor) -> tuple[str, str, int]:
-    """Name, datatype and rank."""
     return tensor.name, tensor.datatype, len(tensor.shape)
 
 

@@ -36,10 +36,7 @@ class Profiled(msgspec.Struct, frozen=True, tag="profiled"):
 
 
 class PartitionProfilingJob(MeasuringJob, frozen=True, kw_only=True):
-    """Run each of `partitions` of the cleaned model in `model_folder` by itself on each of `devices`.
-
-    A partition is the indices of its operators, ascending.
-    """
+    """Run each of `partitions` (operators, ascending) of the model in `model_folder` alone on each of `devices`."""
 
     model_folder: str
     devices: tuple[Device, ...]

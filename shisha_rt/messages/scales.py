@@ -13,10 +13,7 @@ _VERSION: Final = 1  # raise it when the scales would come out differently
 
 
 def scales_file(digest: str = "") -> str:
-    """Name of the file with scales in the model's folder.
-
-    `digest`: of the calibration frames, empty if these are noise.
-    """
+    """Name of the file with scales in the model's folder; `digest`: of the calibration frames, empty for noise."""
     return "-".join(filter(None, ("int8", str(_VERSION), digest))) + ".json"
 
 

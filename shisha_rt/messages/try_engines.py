@@ -1,5 +1,5 @@
 """Trials of engines on a whole network: the job (JSON lines, as in `calibration`; it answers with `EnginesTried`), and
-the messages between the job and the process that has an engine.
+its messages to the process that it starts for each engine.
 """
 
 from __future__ import annotations
@@ -52,10 +52,7 @@ class FrameComputed(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class TimeFrames(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Run the last frame of a shape repeatedly, for `least_s` seconds and at least once.
-
-    `together`: in batches of the size that was built, filled with this frame.
-    """
+    """Run a shape's last frame for `least_s` seconds, at least once. `together`: in full batches of this frame."""
 
     shape: int
     least_s: float

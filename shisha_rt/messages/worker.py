@@ -1,7 +1,4 @@
-"""All messages between the daemon and a worker, short and typed.
-
-A worker's exception becomes one line of text before it is sent.
-"""
+"""All messages between the daemon and a worker; a worker's exception becomes one line before it is sent."""
 
 from __future__ import annotations
 

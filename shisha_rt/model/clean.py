@@ -111,10 +111,7 @@ def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _fold_constants(net: Net) -> None:
-    """Fold constants until nothing changes.
-
-    A folded shape can make the shapes behind it static, or a condition known.
-    """
+    """Fold constants until nothing changes: folded shapes and conditions may make later ones static."""
     while True:
         values = all_values(net.described())
         shapes = {value.name: shape for value in values if (shape := static_shape(value)) is not None}
@@ -169,10 +166,7 @@ def _shape_or_size(node: onnx.NodeProto, shape: Shape) -> Array:
 
 
 def _evaluate(node: onnx.NodeProto, net: Net) -> list[Array] | None:
-    """The node's outputs from its constant inputs.
-
-    None if onnx has no working reference, or one that may compute them otherwise, or if they are no tensors.
-    """
+    """The node's outputs from constant inputs; None if onnx may compute them otherwise, or if they are no tensors."""
     names = [name for name in dict.fromkeys(node.input) if name]
     inputs = {name: numpy_helper.to_array(net.constants[name]) for name in names}
     model = one_operator(node, [declared(net.constants[name]) for name in names], net.opsets)

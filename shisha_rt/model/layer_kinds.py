@@ -1,6 +1,4 @@
-"""What counts as a layer: a heavy operator with the light ones that go with it, or every single operator. Only the
-cleaned graph can be cut into single operators.
-"""
+"""What counts as a layer: a heavy operator with its light ones, or, in the cleaned graph only, every operator."""
 
 from __future__ import annotations
 

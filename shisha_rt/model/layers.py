@@ -106,7 +106,7 @@ def largest_layers(nodes: Sequence[LayeredNode], inputs: Collection[str]) -> tup
     """The layer of each node. `nodes` are in topological order; `inputs` are the graph's run-time inputs.
 
     A node's layer is the largest of its own and those of the nodes that make its inputs. A node that waits gets the
-    smallest layer of its readers, if it has any. That is never smaller than the layer by its inputs, so no other node
+    smallest layer of its readers, if it has any; as readers' layers are never smaller than their inputs', no other node
     has to move.
     """
     layer_of: dict[str, int] = {}
@@ -142,7 +142,6 @@ def operators_of(layers: Sequence[Layer], first: int, last: int) -> Span:
 
 
 def layer_of_operator(layers: Iterable[Layer]) -> tuple[int, ...]:
-    """The layer of each operator, by the operator's index."""
     return tuple(layer.index for layer in layers for _ in range(layer.first_operator, layer.last_operator + 1))
 
 
@@ -151,10 +150,10 @@ def _total_bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def _weight_and_macs(graph: Graph, operator: Operator) -> tuple[int, int]:
-    """Of a convolution: `weight`, Shisha's Eq. 1 (`H*W*C * R*S*K`, any number of spatial dimensions, times the batch),
-    which takes the input's size and ignores groups; `macs` takes the output's size and is divided by the groups.
+    """Convolutions: `weight` is Shisha's Eq. 1 (`H*W*C * R*S*K`, for any number of spatial dimensions, times the
+    batch), by the input's size and without groups; `macs` goes by the output's size, and is divided by the groups.
 
-    Of a product both are rows x inner x columns x leading dimensions: each element of the output is an inner product.
+    Products (Gemm, MatMul): both are rows x inner x columns x leading dimensions.
     """
     first, kernel, made = operand_shapes(graph, operator)
     if operator.op_type not in CONVOLUTIONS:

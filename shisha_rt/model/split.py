@@ -37,10 +37,7 @@ MOST_SUMMED: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Layers `span` in shards of `shares` (units of `axis`).
-
-    `part`: the index of the stage's shard, or the number of shards if the stage begins with the join.
-    """
+    """Layers `span` in shards of `shares` (units of `axis`). `part`: the shard's index, or their number for a join."""
 
     span: Span
     axis: Axis
@@ -58,7 +55,6 @@ class Split:
 
     @property
     def along(self) -> Along:
-        """Which layers are split, and along which axis."""
         return self.span, self.axis
 
     @property
@@ -104,7 +100,7 @@ class Splittable(msgspec.Struct, frozen=True):
         return -(-self.units // self.block)
 
     def shard(self, units: int) -> Split:
-        """The first of two shards, which has `units` of the units; the second shard has the rest."""
+        """The first of two shards, with so many units; the second shard has the rest."""
         return Split(self.span, self.axis, (units, self.units - units), 0)
 
     def rooms(self, tensor: str, shards: int) -> tuple[str, ...]:
@@ -113,7 +109,6 @@ class Splittable(msgspec.Struct, frozen=True):
 
 
 def partial_name(tensor: str, part: int) -> str:
-    """Name of the partial sum that shard `part` makes of a tensor."""
     return f"{tensor}#{part}"
 
 

@@ -134,10 +134,7 @@ def _trained(name: str) -> tuple[Path, str] | None:
 
 
 def _with_named_axes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
-    """Give the open axes of the model's image meaningful names, and suggest sizes.
-
-    As published they are named after a converter, or `?`.
-    """
+    """Name the image's open axes, which are published as `?` or after a converter, and suggest sizes."""
     (image,) = model.graph.input
     for axis, name in zip(image.type.tensor_type.shape.dim, ("batch", "channels", "height", "width"), strict=True):
         if axis.dim_value < 1:
@@ -147,7 +144,6 @@ def _with_named_axes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.M
 
 
 def _topology(name: str) -> bytes:
-    """An ONNX file with constants for weights."""
     if name in TOPOLOGIES:
         return bytes(TOPOLOGIES[name]().SerializeToString())
     file = f"light_{'bvlc_' if name == 'alexnet' else ''}{name}.onnx"

@@ -28,10 +28,7 @@ class Cost:
 
 
 def cost(problem: Problem, assignment: Assignment) -> Cost:
-    """The cost of an assignment; inf if a node's device can run it neither alone nor in a group.
-
-    Raises ValueError unless there is one device for each node.
-    """
+    """An assignment's cost, inf if a device cannot run its node. Raises ValueError unless each node has a device."""
     if len(assignment) != len(problem.nodes):
         raise ValueError(f"{len(assignment)} devices for {len(problem.nodes)} nodes")
     used = groups_in_use(problem, assignment)

@@ -30,8 +30,7 @@ Kind = TensorKind | tuple[tuple[float, ...], ...]
 """A problem file has no datatypes and sizes: the tensor's `transfer_s` is used instead."""
 
 Between = Literal["memories", "devices"]
-"""Which edges count as transfers: those between memories (ours: nothing moves within one), or, as in the papers, all
-between two devices."""
+"""Which edges count as transfers: those between memories (ours), or, as in the papers, all between two devices."""
 BETWEEN: Final[tuple[Between, ...]] = get_args(Between)
 
 
@@ -83,10 +82,7 @@ class Dcg:
 def device_mapped_graph(
     problem: Problem, kinds: Sequence[TensorKind] | None = None, between: Between = "memories"
 ) -> Dcg:
-    """The DCG of a problem. `kinds` is (tensors,), or None if they are unknown.
-
-    Raises ValueError unless there is one kind for each tensor.
-    """
+    """The DCG of a problem. `kinds` (tensors,), or None: unknown. Raises ValueError for another number of kinds."""
     of_tensor: Sequence[Kind] = [tensor.transfer_s for tensor in problem.tensors] if kinds is None else kinds
     if len(of_tensor) != len(problem.tensors):
         raise ValueError(f"{len(of_tensor)} kinds for {len(problem.tensors)} tensors")

@@ -11,8 +11,8 @@ As `move` adds up to `place` on both sides, the relaxation is the local polytope
 with one consumer each.
 
 HiGHS's tolerances are absolute, and costs may spread over many orders of magnitude. So each node's least cost is
-subtracted. The room is by how much the best known assignment exceeds the sum of these least costs: the unit of all
-costs; columns that cost more are left out. If an answer leaves far less room, HiGHS solves the reduced problem again.
+subtracted from its costs, and these are divided by the *room*: the best known assignment's cost less the sum of least
+costs. Columns that cost more than the room are left out. An answer with far less room is the start of another solve.
 
 HiGHS is not trusted: its answer is rounded to an assignment, whose cost is checked, and bounds come from `narrowing`.
 """
@@ -75,7 +75,7 @@ def milp(problem: Problem, left_s: LeftSeconds = forever) -> PlacementSolution:
     if narrow.cost_s < answer.cost_s:
         reason = f"not the best: one found in proving costs {answer.cost_s - narrow.cost_s:.3g} s less"
     else:
-        reason = STOPPED if should_stop() else "HiGHS's word is no proof, and apart from it there is none"
+        reason = STOPPED if should_stop() else "no proof of optimality was found (HiGHS's own does not count)"
     return PlacementSolution(answer.assignment, Outcome.FEASIBLE, bound_s, reason, statistics)
 
 

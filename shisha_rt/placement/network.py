@@ -40,10 +40,7 @@ _MOST_ENTRIES: Final = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """(states,) values of a node: alone on a device (`group` -1), or there in a group (its index).
-
-    The first node of a group pays for all of it.
-    """
+    """(states,) of a node: alone on a device (`group` -1), or in a group (index), whose first node pays for all."""
 
     device: Ints
     memory: Ints

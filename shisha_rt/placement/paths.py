@@ -38,7 +38,6 @@ class Paths:
         return len(last) - 1
 
     def device_of(self, operator: int, path: int) -> int:
-        """Device on which a path runs one of its operators."""
         last = self._last
         while last[path] > operator:
             jump = self._jump[path]

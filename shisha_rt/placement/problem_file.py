@@ -1,7 +1,4 @@
-"""PROBLEM.json: the file format of placement problems.
-
-Pure: text in, `Problem` out, or one line (BadInput) that says where the file is wrong.
-"""
+"""PROBLEM.json: text to `Problem`, or one line (BadInput) that says where the file is wrong. Pure."""
 
 from __future__ import annotations
 

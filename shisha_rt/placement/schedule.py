@@ -62,10 +62,7 @@ class Schedule:
 
 
 def schedule_of(problem: Problem, assignment: Assignment, items: Items | None = None) -> Schedule:
-    """The schedule of an assignment whose devices can all run their nodes.
-
-    `items`: the problem's `structure`, if the caller has it already.
-    """
+    """The schedule of an assignment that can run. `items`: the problem's `structure`, if it is known already."""
     return _Scheduling(problem, assignment).schedule(structure(problem) if items is None else items)
 
 
@@ -198,10 +195,7 @@ class Move:
 
 
 def moves(problem: Problem, assignment: Assignment) -> tuple[Move, ...]:
-    """Moves of an assignment in the order of tensors.
-
-    One for each memory, or for each consumer if the problem counts `per_edge`.
-    """
+    """Moves of an assignment, by tensor: one for each memory or, if counted `per_edge`, for each consumer."""
     moves_made = []
     for index, tensor in enumerate(problem.tensors):
         device = assignment[tensor.producer]

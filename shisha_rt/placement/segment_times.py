@@ -56,10 +56,7 @@ def segment_times_s(graph: Graph, segments: Sequence[Segment], costs: OperatorCo
 
 
 def operator_times_s(costs: OperatorCosts, device: int) -> list[float]:
-    """(operators,) seconds of all operators of `costs` in one segment on a device (index).
-
-    The first operator of a group in use has the group's time, the others have 0.
-    """
+    """(operators,) seconds in one segment on a device (index); a group's time is its first operator's."""
     own_s: list[float] = costs.time_s[:, device].tolist()
     there = (Group(group.operators, device, group.time_s) for group in costs.groups if group.device == device)
     for group in best_groups(there, lambda operator, _: own_s[operator]):

@@ -38,5 +38,4 @@ def segments(graph: Graph, first: int, placement: Sequence[str]) -> tuple[Segmen
 
 
 def segment(graph: Graph, first: int, last: int, device: str) -> Segment:
-    """Operators `first` to `last` on one device."""
     return Segment(device, first, last, *ends(graph, first, last))

@@ -21,5 +21,4 @@ SolverName = Literal[
 
 StageSolver = Literal["exact", "als"]
 STAGE_SOLVERS: Final[tuple[StageSolver, ...]] = get_args(StageSolver)
-"""How the operators of a live stage are placed: at the least cost (but for a margin where costs are measured, see
-`stage_problem`), or by the recurrence of the DCG papers."""
+"""How operators of a live stage are placed: at least cost (see `stage_problem`), or by the DCG papers' recurrence."""

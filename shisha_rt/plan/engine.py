@@ -12,8 +12,7 @@ ANY_ENGINES: Final[tuple[AnyEngine, ...]] = get_args(AnyEngine)
 """What a daemon may be asked for; `auto`: the one that is fastest here, as measured."""
 
 StageEngine: TypeAlias = Literal["onnxruntime", "onnxruntime-spin", "openvino", "openvino_bf16"]
-"""How a stage is computed. `onnxruntime-spin`: by ONNX Runtime, with threads that spin for a bounded time while they
-wait for each other."""
+"""How a stage is computed. `onnxruntime-spin`: by threads that spin for a bounded time while they wait."""
 STAGE_ENGINES: Final[tuple[StageEngine, ...]] = get_args(StageEngine)
 DEFAULT_ENGINE: Final[StageEngine] = "onnxruntime"
 """The only engine that computes stages of a cut network; with any other, a stage is the whole network."""

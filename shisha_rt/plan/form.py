@@ -96,10 +96,7 @@ def read(stages: Iterable[WrittenStage]) -> Plan:
 
 
 def plan_of(stages: Iterable[Mapping[str, Any]]) -> Plan:
-    """The plan of stages as JSON has them: those of `plan_get`, `status` or a trial.
-
-    Raises msgspec.ValidationError for invalid stages.
-    """
+    """The plan of stages in JSON, as in `plan_get`, `status` or a trial. Raises msgspec.ValidationError."""
     return read(msgspec.convert(list(stages), tuple[WrittenStage, ...]))
 
 
@@ -116,10 +113,7 @@ def misspelt(stage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def written(plan: Plan, **columns: Iterable[object]) -> list[dict[str, Any]]:
-    """`stages` as `plan --json` prints them and `plan_set` takes them.
-
-    `columns`: further keys, each with a value for every stage, such as `service_s`.
-    """
+    """`stages` as `plan --json` prints and `plan_set` takes them. `columns`: further keys, values by stage."""
     rows: Sequence[Sequence[object]] = list(zip(*columns.values(), strict=True)) if columns else [()] * len(plan.stages)
     return [
         {**_written_stage(index, stage), **dict(zip(columns, row, strict=True))}

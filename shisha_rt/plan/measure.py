@@ -32,9 +32,7 @@ _MIN_FRAMES_IN_BATCH: Final = 4  # with fewer, one outlier makes up half of a ba
 
 
 class StageFrames(NamedTuple):
-    """A stage's frames in the order in which they ran: the team (index) of each, and its seconds. `alike`: whether the
-    stage's teams are alike, so that their frames are pooled.
-    """
+    """A stage's frames in order: the team (index) and seconds of each. `alike`: alike teams, which are pooled."""
 
     teams: Sequence[int]
     seconds: Sequence[float]

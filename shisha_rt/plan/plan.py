@@ -223,7 +223,6 @@ class Plan:
         return tuple(map(tuple, stages))
 
     def joins(self, stage: int) -> bool:
-        """Whether a stage (index) joins shards."""
         split = self.stages[stage].split
         return split is not None and split.joins
 

@@ -93,9 +93,7 @@ class Rate:
 
 
 def rate_of(plan: Plan, service_s: TeamSeconds, *, alone_s: TeamSeconds | None = None) -> Rate:
-    """Rate of a plan whose stages take `service_s`. `alone_s`: seconds of a frame by itself, if they are more than a
-    team is busy with it.
-    """
+    """Rate of a plan with stages of `service_s`. `alone_s`: seconds of a lone frame, if more than its team is busy."""
     stage_s = [stage_seconds(times) for times in service_s]
     period_s = [0.0] * len(plan.stages)
     for pool in plan.pools:

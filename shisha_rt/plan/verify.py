@@ -122,10 +122,7 @@ class PlanRules:
         return len({_kind(team, self) for team in stage.teams}) == 1
 
     def placement_problems(self, plan: Plan) -> list[str]:
-        """What is wrong with the placements of a plan whose stages may run; empty if nothing is.
-
-        On places without devices a placement must be empty.
-        """
+        """Faults of the placements of a plan that may run; without devices a placement must be empty."""
         faults = []
         for index, stage in enumerate(plan.stages):
             known = self.devices.get(stage.place, ())

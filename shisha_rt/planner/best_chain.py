@@ -122,7 +122,6 @@ def _best_chain(costs: Costs, goal: Goal) -> PlanSolution:
 
 
 def rate_by(costs: Costs, plan: Plan) -> Rate:
-    """Predict the rate of a plan by costs of layers."""
     return team_costs(costs).rate(plan)
 
 
@@ -147,7 +146,6 @@ def _with_fewer_places(model: StageCosts, goal: Goal) -> Chains:
 
 
 def _search(space: Chains, bound_s: float, goal: Goal) -> _Found:
-    """The best chain of the space."""
     widest = need(space, math.inf, goal.should_stop)
     if widest is None:
         return _Found(reason=TOO_SOON)

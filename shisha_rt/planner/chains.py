@@ -209,9 +209,7 @@ def windows(share: Sequence[int], counts: Sequence[int]) -> tuple[tuple[Any, ...
 
 
 def least_left(best: Floats) -> Floats:
-    """(positions,): the least sum of stages from there to the end; `best` (positions, positions): of a stage, by begin
-    and end. With unlimited places that is a shortest path.
-    """
+    """(positions,): least sum of stages to the end (a shortest path); `best`: seconds of a stage, by begin and end."""
     left = np.zeros(len(best))
     for begin in range(len(best) - 2, -1, -1):
         left[begin] = (best[begin, begin + 1 :] + left[begin + 1 :]).min()
@@ -343,10 +341,7 @@ def layer_seconds(model: StageCosts, teams: Sequence[TeamKind]) -> list[Floats]:
 
 
 def place_seconds(model: StageCosts, goal: Goal) -> Floats:
-    """(groups, kinds): the least place-seconds a frame, in the best teams or batches; inf: none can run it.
-
-    The memory of places is left out.
-    """
+    """(groups, kinds): least place-seconds a frame, by the best teams or batches; inf: none can. Memory is ignored."""
     least_s, starts = np.full((model.groups, len(model.kinds)), np.inf), model.starts[:-1]
     teams = team_kinds(model, goal)
     for (kind, size), layers_s in zip(teams, layer_seconds(model, teams), strict=True):
@@ -379,9 +374,7 @@ def _in_runs_s(model: StageCosts, teams: Sequence[TeamKind], batch: CostBatch, g
 
 
 def _spans_s(model: StageCosts, layers_s: Sequence[Floats], fits: Iterable[Ints]) -> Floats:
-    """(rows, positions, positions): seconds by begin and end, entry cost included, for each row of `layers_s` (rows,
-    layers); inf: it cannot run.
-    """
+    """(rows, positions, positions): seconds by begin and end, entry included, for rows of `layers_s`, or inf."""
     starts = np.array(model.starts)
     seconds = np.full((len(layers_s), len(starts), len(starts)), np.inf)
     groups_s = np.add.reduceat(np.stack(layers_s), starts[:-1], axis=1)
@@ -394,9 +387,7 @@ def _spans_s(model: StageCosts, layers_s: Sequence[Floats], fits: Iterable[Ints]
 
 
 def _rates(teams: Sequence[TeamKind], seconds: Floats, kind: int, count: int) -> Floats:
-    """(places + 1, positions, positions): the most frames a second that up to so many places of a kind serve, in the
-    best teams.
-    """
+    """(places + 1, positions, positions): most frames a second of up to so many places of a kind, in the best teams."""
     own = [(team.size, inverse(seconds[index])) for index, team in enumerate(teams) if team.kind == kind]
     rates = np.zeros((count + 1, *seconds.shape[1:]))
     for places in range(1, count + 1):

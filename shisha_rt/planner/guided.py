@@ -278,9 +278,7 @@ class GuidedTuner:
 
 
 def _handover_s(costs: Costs, done: Sequence[tuple[Plan, Measurement]]) -> float:
-    """Hand-over between stages of this host: measured latency beyond the stages' times, for each stage, in the plan
-    where it is least.
-    """
+    """Hand-over between stages of this host: latency beyond the stages' times, for each stage, in the best plan."""
     beyond_s = [
         (measurement.alone_s - math.fsum(measurement.service_s)) / len(plan.stages)
         for plan, measurement in done

@@ -72,10 +72,7 @@ class _Space:
 
 
 def least_energy(costs: Costs, goal: Goal) -> PlanSolution:
-    """Find the plan of the least energy a frame by `costs`, with a latency of at most `goal.latency_s`.
-
-    Raises ValueError if the power of a place is not known.
-    """
+    """The plan of least energy with a latency of at most `goal.latency_s`. Raises ValueError if power is unknown."""
     if not costs.power_w:
         raise ValueError("energy is power times time: expected power_w of every place")
     whole = stage_costs(costs)

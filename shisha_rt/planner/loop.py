@@ -61,7 +61,6 @@ class Result:
 
     @property
     def trial_time_s(self) -> float:
-        """The (virtual) time of all trials."""
         return math.fsum(trial.measurement.took_s for trial in self.trials)
 
     @property
@@ -71,7 +70,6 @@ class Result:
 
     @property
     def time_to_best_s(self) -> float:
-        """The (virtual) time of the trials to the best plan."""
         return math.fsum(trial.measurement.took_s for trial in self.trials[: self.trials_to_best])
 
 

@@ -92,9 +92,7 @@ def _overlap(kind: int, low: Counts, shape: tuple[int, ...], before: _Step) -> t
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reach:
-    """`arrays`: reach(c), an array for each number of places in use, as far as computed; `stages`: R_k (kinds,
-    positions).
-    """
+    """`arrays`: reach(c) for each number of places in use, as far as computed; `stages`: R_k (kinds, positions)."""
 
     lattice: Lattice
     stages: Ints
@@ -150,10 +148,7 @@ class Reach:
 
 
 def reach(lattice: Lattice, stages: Ints, should_stop: ShouldStop) -> Reach | None:
-    """Compute reach from R_k, `stages` (kinds, positions), until a state covers the network.
-
-    None if `should_stop`, which is asked at each step, says so.
-    """
+    """Compute reach from R_k, `stages` (kinds, positions), until a state covers the network; None if stopped."""
     whole = stages.shape[1]
     # G_k plus 1; the 0 in front of each row is for cells that are no states.
     longest = np.maximum.accumulate(stages, axis=1) + 1

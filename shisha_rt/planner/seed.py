@@ -100,10 +100,7 @@ def _faults(weights: Sequence[float], group_count: int, place_count: int, stage_
 
 
 def _merge(groups: list[_Group], stage_count: int) -> list[_Group]:
-    """Lines 3-8: the lightest group joins its lighter neighbour, until `stage_count` are left.
-
-    Ties: the lightest group furthest left, and its left neighbour.
-    """
+    """Lines 3-8: the lightest group joins its lighter neighbour, until `stage_count` are left; ties: leftmost."""
     groups, weights = list(groups), [group.weight for group in groups]
     while len(groups) > stage_count:
         lightest = weights.index(min(weights))

@@ -183,11 +183,9 @@ class Arena:
         return self._reals[place * RECORD_WORDS + _SPEED]
 
     def set_device_speed(self, place: int, device: int, speed: float) -> None:
-        """Daemon: set the speed of a device of the place, relative to its normal speed, from the next frame on."""
         self._device_speeds[place, device] = speed
 
     def device_speed(self, place: int, device: int) -> float:
-        """Speed of a device of the place; 1 until it is set."""
         return float(self._device_speeds[place, device])
 
     def beat(self, place: int, now_ns: int) -> None:

@@ -26,10 +26,7 @@ def read_record(fd: int) -> Reserved:
 
 
 def write_record(fd: int, record: Reserved) -> None:
-    """Write a record in one system call.
-
-    A SIGKILL does not interrupt a write of this size: readers see the old record or the new one.
-    """
+    """Write a record in one system call, which SIGKILL does not interrupt: readers see the old one or the new."""
     os.pwrite(fd, _RECORD.pack(*record), 0)
 
 

@@ -388,9 +388,7 @@ def adopt(line: ForkLine) -> None:
 
 @contextlib.contextmanager
 def _inherited(*streams: _Stream) -> Iterator[tuple[list[int], list[IO[bytes] | None]]]:
-    """Descriptors of the working directory and of a child's standard streams, and our ends of its pipes, which are
-    closed if the child does not start.
-    """
+    """Descriptors of a child's working directory and streams, and our ends of its pipes, closed if it cannot start."""
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as unless_started:
         fds = [os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
         theirs.callback(os.close, fds[0])

@@ -1,7 +1,4 @@
-"""The one format of messages between the daemon and its processes: msgpack arrays with a tag.
-
-Only the declared types are decoded, and nothing is unpickled. Pure.
-"""
+"""The one format of internal messages: tagged msgpack arrays of declared types; nothing is unpickled. Pure."""
 
 from __future__ import annotations
 

@@ -80,9 +80,7 @@ def main(arguments: list[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Passed:
-    """An order, and the descriptors that came with it: of its text, the working directory, the standard streams, and
-    those with a number (`ChildOrder.numbers`).
-    """
+    """An order and its descriptors: text, working directory, standard streams, and `ChildOrder.numbers`."""
 
     order: ChildOrder
     fds: list[int]

@@ -1,6 +1,6 @@
 """Memory that clients lend for the tensors of their frames: regions, each a memfd that the daemon has made.
 
-A region is sealed against shrinking and growing, so a piece that was within it once always is. Only the client maps it.
+A region is sealed: its size never changes, so a piece is checked against it once. Only the client maps a region.
 The data is copied, from the descriptor into a slot and from a slot to the descriptor, so what the client writes
 meanwhile can spoil only that one frame.
 """
@@ -22,10 +22,7 @@ _Copying: TypeAlias = Callable[[int, Sequence[memoryview], int], int]
 
 
 class LentPiece(msgspec.Struct, frozen=True, array_like=True):
-    """Where a tensor of a frame is in lent memory. `region`: the daemon's number of the region.
-
-    `size_bytes`: of an output the most that it may have.
-    """
+    """Where a frame's tensor is in lent memory: in region number `region`. `size_bytes`: the most, for outputs."""
 
     tensor: str
     region: int
@@ -59,7 +56,7 @@ def read_lent(pieces: Sequence[LentPiece], fds: Mapping[int, int], arena: Arena,
 
 
 def write_lent(pieces: Sequence[LentPiece], fds: Mapping[int, int], arena: Arena, slot: int, layout: int) -> None:
-    """Copy outputs out of `slot`. Raises LentFault, and `NoRoom` for an output that is larger than its buffer."""
+    """Copy outputs out of `slot`. Raises LentFault, and `arena.NoRoom` for an output that is larger than its buffer."""
     regions = arena.layouts[layout].regions
     for piece in pieces:
         data = arena.raw(slot, regions[piece.tensor])

@@ -83,10 +83,7 @@ def serve_on_loop(serve: Callable[[Channel], Coroutine[Any, Any, None]]) -> None
 
 
 def show_life(channel: Channel) -> None:
-    """Send heartbeats from now on, from a thread of its own: see `process.pulse`.
-
-    Exits with a line if no thread can be started.
-    """
+    """Send heartbeats from now on, from a thread (`process.pulse`); exit with a line if none can be started."""
 
     def beat() -> None:
         while channel.beat():

@@ -43,7 +43,6 @@ Stages: TypeAlias = Plan | Sequence[Mapping[str, Any]]
 
 
 def stages_of(plan: Stages) -> list[Mapping[str, Any]]:
-    """The `stages` argument of `plan_set`."""
     if isinstance(plan, Plan):
         return list(written(plan))
     return list(plan)
@@ -410,7 +409,6 @@ class Conversation:
         return lost
 
     def new_stream(self) -> str:
-        """Return a new stream name each time."""
         return f"stream-{next(self._stream_numbers)}"
 
     def _check_id(self, request_id: str) -> None:

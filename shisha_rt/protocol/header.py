@@ -50,7 +50,6 @@ class TensorHeader(DescribedTensor, frozen=True):
 
     @classmethod
     def of(cls, tensor: Tensor) -> TensorHeader:
-        """Header of a tensor with a static shape."""
         return cls(tensor.name, tensor.shape, tensor.datatype, TensorData(tensor.size_bytes))
 
 

@@ -22,9 +22,7 @@ _get: Final[Any] = zmq.backend.Socket.get
 """The functions under `zmq.Socket.send` and `get`, without their checks for socket options that are not used here."""
 _SHARE_FROM_BYTES: Final = 64 << 10  # below this, copying is cheaper than having the buffer tracked
 CONTEXT_DESCRIPTORS: Final = 16
-"""More than a new ZeroMQ context takes for itself, its threads and the first two sockets. With fewer, libzmq may abort
-the process.
-"""
+"""More than a new ZeroMQ context and its first two sockets take; with fewer, libzmq may abort the process."""
 
 
 def can_be_read(socket: zmq.Socket[bytes]) -> bool:

@@ -53,9 +53,7 @@ class ModelEntry:
         return replace(self, version=version, settings=with_settings_of(self.settings, model=model))
 
     def in_folder(self, version: str | None = None) -> ModelEntry:
-        """The entry with a version in `folder`, by default the newest; unchanged without a folder. Raises BadInput if
-        there is none, and OSError.
-        """
+        """The entry with a version (by default the newest) in `folder`. Raises BadInput if there is none; OSError."""
         if self.folder is None:
             return self
         versions = _versions(self.folder)

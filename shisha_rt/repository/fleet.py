@@ -84,7 +84,6 @@ class ServedModel:
 
     @property
     def serving(self) -> ModelDaemon | None:
-        """The daemon, if it serves."""
         return self.daemon if self.daemon is not None and self.daemon.ready else None
 
     @property
@@ -275,7 +274,6 @@ class Fleet:
     # --- dealing ----------------------------------------------------------------------------------------------
 
     def places_of(self, model: str) -> list[str]:
-        """Names of the places that are dealt to a model."""
         dealt = self._dealer.models.get(model)
         return [] if dealt is None else sorted(dealt.has)
 
@@ -285,10 +283,7 @@ class Fleet:
         return tuple(sorted(dealt.has - dealt.releasing))
 
     def look_at_host(self, now_s: float, processes: Callable[[], tuple[Iterable[int], Iterable[int]]]) -> None:
-        """Called periodically: take places from models if the host does not allow them any more, and deal new ones.
-
-        `processes`: as for `HostShare.look`.
-        """
+        """Called periodically: take and deal places as the host allows. `processes`: as for `HostShare.look`."""
         if not self._share.is_due(now_s):
             return
         allotted = self._share.look(now_s, processes, self._is_in_use)
@@ -303,7 +298,6 @@ class Fleet:
         return others or any(place in dealt.all for dealt in self._dealer.models.values())
 
     def models_on(self, place: str) -> list[str]:
-        """Names of the models that have a place."""
         return [name for name, dealt in self._dealer.models.items() if place in dealt.has]
 
     def places_dealt(self) -> Mapping[str, int]:

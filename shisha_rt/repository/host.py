@@ -108,9 +108,7 @@ class ModelHost:
     # --- serving ----------------------------------------------------------------------------------------------
 
     def run(self, on_ready: Callable[[], None], tell: Callable[[str], None]) -> None:
-        """Serve. `tell` is called with the steps of models' starts, and `on_ready` once the models that can be served
-        are. Raises `Failure` if none can.
-        """
+        """Serve; `tell` hears the steps, `on_ready` is called once models serve. Raises `Failure` if none can."""
         with self._closing, self._signals.heard(self._poller, read_again=self._access.path is not None):
             self.front.listen(self._poller, self.front.receive)
             try:

@@ -176,7 +176,6 @@ def _colour(device: int) -> str:
 
 
 def _moved(problem: Problem, assignment: Assignment) -> dict[tuple[int, int], Move]:
-    """The transfer of each (tensor, consumer) that has one."""
     return {(move.tensor, consumer): move for move in moves(problem, assignment) for consumer in move.consumers}
 
 

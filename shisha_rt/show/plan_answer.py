@@ -37,9 +37,7 @@ class PlanProblem:
 
 @dataclass(frozen=True, slots=True)
 class PlanAim:
-    """What was searched for. `replicate`: whether stages may have copies and teams; `space`: the searched plans, in
-    words; `split`: whether layers may be split.
-    """
+    """What was searched for. `replicate`: with copies and teams; `space`: the plans, in words; `split`: with shards."""
 
     replicate: bool = False
     objective: Objective = "throughput"

@@ -1,7 +1,4 @@
-"""The screen of `top`: places with their stages as bars, the tuner's last trials, and other recent events.
-
-It is a rich renderable that fits the given width and height.
-"""
+"""The screen of `top`: places with stages as bars, last trials, recent events; fits a given width and height."""
 
 from __future__ import annotations
 

@@ -104,9 +104,7 @@ def pool_lines(stages: Stages) -> list[str]:
 
 
 def placement_lines(stages: Stages) -> list[str]:
-    """A line for each stage with a placement: its segments in order, with predicted and measured times. A line for each
-    stage on an engine that changes results.
-    """
+    """A line for each placed stage (segments, predicted and measured times) or whose engine changes results."""
     lines = []
     for served, stage in zip(stages, plan_of(stages).stages, strict=True):
         placement = served.get("placement")

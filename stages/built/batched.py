@@ -26,9 +26,7 @@ from stages.noise import run_on_frame
 
 _TRIED_FRAMES: Final = 3
 _MOST_OF_LARGEST: Final = 1e-3
-"""Largest difference, relative to the largest value: a batch may be rounded otherwise than a single frame; a network
-that mixes frames differs by far more.
-"""
+"""Largest difference, relative to the largest value, that rounding explains; mixed frames differ by far more."""
 _MOST_OF_INTEGERS: Final = 0.05
 _FLOAT16_FACTOR: Final = 16
 """By which float16 may differ more."""
@@ -136,7 +134,6 @@ class Together:
         return self._aside[spec.name]
 
     def _many(self, raw: Array, spec: Tensor, count: int) -> Array:
-        """View the bytes of `count` frames as one tensor."""
         shape = list(spec.shape)
         shape[self._axes[spec.name]] *= count
         return raw.view(NUMPY_OF[spec.datatype]).reshape(shape)
@@ -196,10 +193,7 @@ class BatchedStage(BuiltStage):
     def run_together(
         self, arena: Arena, slots: Sequence[int], cpu_clock: CpuClock, layout: int = 0
     ) -> tuple[float, ...]:
-        """Compute the tensors of these slots, in ascending order; each run is as large as `sizes` allows.
-
-        Returns what `run` does, for the batch.
-        """
+        """Compute these slots' tensors in ascending order, in runs as large as `sizes` allows; returns as `run`."""
         shape, at = self._shapes[layout], 0
         runs_s: list[tuple[float, ...]] = []
         while at < len(slots):

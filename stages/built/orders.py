@@ -1,6 +1,4 @@
-"""How a worker builds the stage of an order: by its placement on devices, or, without devices, as a cut of the engine's
-form of the model.
-"""
+"""How a worker builds an ordered stage: placed on devices, or else as a cut of the engine's form of the model."""
 
 from __future__ import annotations
 

@@ -36,10 +36,7 @@ _SINGLE: Final = ("activation_alpha", "activation_beta", "activation_gamma")
 
 
 class ShardedModel:
-    """Shards and joins of `whole`, the cleaned graph or an engine's.
-
-    `block`: channels of a block in blocked formats (0: there are none).
-    """
+    """Shards and joins of `whole`, the cleaned graph or an engine's. `block`: channels of blocked formats, or 0."""
 
     def __init__(self, whole: CleanModel, block: int = 0) -> None:
         self._whole = whole
@@ -110,9 +107,7 @@ class ShardedModel:
         return [helper.make_node("Slice", [step.source, *names], [step.result], name)], constants
 
     def _blocked_crop(self, step: Crop, shard: Shard) -> tuple[_Nodes, _Constants]:
-        """Crop rows of a tensor that lies in memory as [N][C/b][H][W][b]: reshape it to that, crop, and reshape it
-        back.
-        """
+        """Crop rows of a tensor in memory as [N][C/b][H][W][b]: reshape it to that, crop, and reshape it back."""
         images, channels, *sizes = shard.tensors[step.source].shape
         unfolded = _integers(f"{step.unfolded}/shape", (images, channels // self._block, *sizes, self._block))
         folded = _integers(f"{step.result}/shape", shard.tensors[step.result].shape)

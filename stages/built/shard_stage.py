@@ -15,10 +15,7 @@ from stages.engines.session import Array, Bound, CpuClock, EngineSession
 
 
 class ShardStage(EngineSession):
-    """A session, `inner`, whose inputs and outputs are pieces of tensors: `reads` and `makes`.
-
-    `block`: channels in a block of a tensor in the blocked format.
-    """
+    """A session, `inner`, on pieces of tensors: `reads` and `makes`. `block`: channels of a blocked format's block."""
 
     def __init__(self, inner: EngineSession, reads: Sequence[Excerpt], makes: Sequence[Excerpt], block: int) -> None:
         super().__init__(inner.ends, inner.weight_bytes)

@@ -40,7 +40,6 @@ class SplitStageModel:
             self.reads, self.makes = run.shards[split.part].reads, run.shards[split.part].makes
 
     def segment(self, device: str) -> Segment:
-        """The whole model as one segment."""
         graph = self.model.graph
         inputs, outputs = ([tensor.name for tensor in ends] for ends in (graph.inputs, graph.outputs))
         return Segment(device, 0, len(graph.operators) - 1, tuple(inputs), tuple(outputs))

@@ -17,9 +17,7 @@ Array: TypeAlias = npt.NDArray[Any]
 CpuClock: TypeAlias = Callable[[], float]
 """CPU seconds of the engine's threads until now."""
 Bound: TypeAlias = Callable[[CpuClock], tuple[float, ...]]
-"""Computes on the arrays that it was bound to, and keeps them alive; returns each segment's seconds if segments are
-placed on devices, else ().
-"""
+"""Computes on its bound arrays, which it keeps alive; returns segments' seconds (placed on devices), else ()."""
 
 
 def untimed() -> float:
@@ -96,7 +94,7 @@ class EngineSession:
 
     `frame_bytes`: weights (`weight_bytes`), inputs and outputs that one frame moves. `described`: its time comes from
     descriptions of devices, not from this host. `difference`: by how much its outputs differ from the default engine's
-    in full precision, as far as that was measured (see `stages.built.placed`).
+    in full precision, 0 if not measured (see `stages.built.placed`).
     """
 
     described = False
@@ -120,7 +118,6 @@ class EngineSession:
         raise NotImplementedError
 
     def on_slot(self, arena: Arena, slot: int, layout: int = 0) -> Bound:
-        """Bind the tensors of `slot`, which are laid out as `layout`."""
         regions = arena.layouts[layout].regions
         return self.bind({spec.name: arena.view(slot, regions[spec.name]) for spec in self.ends.both})
 

@@ -136,7 +136,6 @@ class Carrier:
         raise CarrierBroken(self._broken)
 
     def look(self) -> None:
-        """Raise CarrierBroken if the connection could not be made, or has ended."""
         self._look()
         if self._broken is not None:
             raise CarrierBroken(self._broken)

@@ -24,9 +24,7 @@ class TensorBeside(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PrepareFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Build a stage. `reads` and `makes`: by layout, the tensors that enter and leave it in the relay's form of the
-    model.
-    """
+    """Build a stage. `reads` and `makes`: by layout, tensors that enter and leave it in the relay's form."""
 
     order: Prepare
     reads: tuple[tuple[str, ...], ...]

@@ -258,7 +258,6 @@ class Relay:
         self._send(done)
 
     def _take_out(self, part: Descriptor) -> tuple[messages.Run, float] | None:
-        """Remove a part from those that are out; None if it is not among them."""
         for out in self._out:
             if out[0].part == part:
                 self._out.remove(out)

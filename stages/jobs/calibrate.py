@@ -160,10 +160,7 @@ def threads_waited_s() -> float:
 
 
 class Waiting:
-    """Share of the time that this process's threads were ready to run but waited for a core.
-
-    `waited_s`: returns how long they have waited so far.
-    """
+    """Share of time in which ready threads waited for a core. `waited_s`: returns how long they have so far."""
 
     def __init__(self, waited_s: Callable[[], float] = threads_waited_s) -> None:
         self._look = waited_s

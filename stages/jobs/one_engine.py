@@ -129,9 +129,7 @@ class _Shape:
         return {name: self._arena.read(_SLOT, self._arena.layout.regions[name]) for name in self._outputs}
 
     def runs_together(self) -> Callable[[], object]:
-        """A function that computes the slots as a batch, built at the first call. Raises FramesDiffer if frames have
-        different answers in a batch than alone.
-        """
+        """Compute the slots as a batch, built at the first call. Raises FramesDiffer if batches change answers."""
         if self._many is None:
             many = BatchedStage([self._together()])
             many.try_out()

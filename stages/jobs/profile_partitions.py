@@ -54,10 +54,7 @@ def main(arguments: list[str]) -> int:
 
 
 def time_partitions(job: PartitionProfilingJob, tell: Callable[[Progress], None]) -> PartitionsTimed:
-    """Time the job's partitions in this process, on the cores that it already runs on.
-
-    Raises Failure if a device's engine is not installed.
-    """
+    """Time the job's partitions in this process, on its cores. Raises Failure if an engine is not installed."""
     model = CleanModel.read(Path(job.model_folder))
     times: list[tuple[SpanTime | None, ...]] = []
     partitions = [_Partition.of(model, operators) for operators in job.partitions]

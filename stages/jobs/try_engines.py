@@ -210,10 +210,7 @@ def _arrays(outputs: dict[str, bytes], like: Arrays) -> Arrays:
 
 
 def _frame(right: _Network, shape: int, index: ModelIndex, seed: int) -> tuple[Arrays, Arrays, Arrays]:
-    """Made-up inputs, ONNX Runtime's outputs for them, and its outputs for slightly perturbed inputs.
-
-    Raises Failure if it runs on none.
-    """
+    """Made-up inputs, ONNX Runtime's outputs, and those for perturbed inputs. Raises Failure if it runs on none."""
     closed = [spec for spec in made_outputs(index) if not spec.open_axes]
     like = {spec.name: np.empty(spec.shape, NUMPY_OF[spec.datatype]) for spec in closed}
 

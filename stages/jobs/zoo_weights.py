@@ -157,7 +157,6 @@ class _Calibration:
             bias -= mean / std
 
     def _set_normalization(self, node: onnx.NodeProto) -> None:
-        """Set mean and variance as observed."""
         source, scale, shift, mean, variance = node.input
         self._set_scale(scale)
         self._set_shift(shift)

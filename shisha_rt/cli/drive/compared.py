@@ -134,12 +134,10 @@ class Comparison:
 
     @property
     def cores(self) -> list[int]:
-        """The engines' cores."""
         return sorted({core for place in self.machine.usual for core in place.cores} & os.sched_getaffinity(0))
 
     @property
     def engines(self) -> Mapping[str, str]:
-        """The plain engines to measure."""
         in_bfloat16 = self.options.precision == "any" and "openvino_bf16" in installed_engines("any")
         return {**ENGINES, **IN_BFLOAT16} if in_bfloat16 else ENGINES
 
@@ -150,7 +148,6 @@ class Comparison:
 
     @property
     def _serve(self) -> list[str]:
-        """Arguments of `serve`."""
         options = self.options
         sizes = size_words(options.dim, options.shape)
         how = ["--machine", options.machine, "--objective", options.objective, "--precision", options.precision]
@@ -308,7 +305,6 @@ class _Daemon:
         return state
 
     def _is_measuring(self) -> bool:
-        """By its events so far."""
         is_measuring = False
         for event in events_from(self._client):
             is_measuring = _IS_MEASURING.get(event["kind"], is_measuring)
@@ -319,9 +315,7 @@ class _Daemon:
         return tuner
 
     def _serve_for(self, objective: Objective) -> None:
-        """Make the best plan for this load live. The tuner would do so, were it not paused. Raises Failure if the plan
-        does not go live in time.
-        """
+        """Make the best plan for this load live, as the tuner is paused. Raises Failure if that takes too long."""
         best = self.tuner()["plans"][objective]
         if self._objective == "auto" and best is not None:
             self._client.call("tuner_set", objective=objective)
@@ -336,7 +330,6 @@ class _Daemon:
         self.plans[objective] = self._plan()
 
     def _plan(self) -> str:
-        """The live plan in words."""
         return str(plan_of(self._client.plan()["stages"]))
 
     def rate_fps(self, seconds: float) -> float:
@@ -360,7 +353,6 @@ class _Daemon:
 
 
 def _until(end_s: float, frames: Sequence[Frame]) -> Iterator[Frame]:
-    """Yield one frame after the other until then, at least one."""
     for frame in itertools.cycle(frames):
         yield frame
         if time.monotonic() >= end_s:
@@ -401,9 +393,7 @@ class _Engine:
 
 @contextlib.contextmanager
 def _engine(engine: str, path: Path, frame: Frame, cores: Sequence[int]) -> Iterator[_Engine]:
-    """A plain engine that computes `frame` over and over, once it is ready: `ask(None)` waits for that, and raises
-    Failure if it cannot run the model.
-    """
+    """A plain engine that computes `frame` repeatedly; `ask(None)` waits until it is ready, or raises Failure."""
     with tempfile.NamedTemporaryFile(suffix=".npz") as arrays, tempfile.TemporaryFile() as said:
         np.savez(arrays, *frame.values())  # by position: an input may have any name
         arrays.flush()

@@ -95,7 +95,6 @@ class Traffic:
             self._sending.result()
 
     async def end(self) -> None:
-        """Send no more, and wait for the last answer."""
         self._stopping = True
         await self._sending
 
@@ -131,7 +130,6 @@ class Traffic:
             )
 
     async def first(self) -> None:
-        """Wait until every input has its first answer."""
         while self.answered < len(self._frames):
             await self.flow(0.01)
 

@@ -35,7 +35,6 @@ class Returns:
         self._apart_s = self._after_s = 2 * _FOLLOWS_S  # none is waited for until shorter ones have been seen
 
     def answered(self, count: int, now_s: float) -> None:
-        """Note that so many frames were answered."""
         for _ in range(count):
             self._answered_s.append(now_s)
 
@@ -87,7 +86,6 @@ class RunTimes:
         return bool(self._places)
 
     def note(self, place: str, frames: int, took_s: float) -> None:
-        """Learn from a run."""
         runs = self._places.get(place)
         if runs is None:
             self._places[place] = _Runs(float(frames), took_s)

@@ -267,7 +267,6 @@ class Dealing:
         worker.refill_s = now + _NEARLY * run_s
 
     def place_of(self, part: Descriptor) -> str:
-        """The place whose worker has the part; empty if that worker is gone."""
         worker = self.places.workers.get(part.incarnation)
         return "" if worker is None else worker.place
 

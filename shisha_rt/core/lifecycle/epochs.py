@@ -103,7 +103,6 @@ class Epochs:
 
     @property
     def plans(self) -> list[Plan]:
-        """Plans of every epoch that a worker may have."""
         return [epoch.plan for epoch in self.all]
 
     @property
@@ -405,9 +404,7 @@ class Epochs:
         return True
 
     def worker_gone(self, worker: WorkerState, reason: str) -> None:
-        """Drop the plan that is being prepared if the worker that died was to build a stage of it; end proposals of
-        clients that wait for a worker that does not start.
-        """
+        """Drop the epoch that the dead worker was preparing; end clients' proposals if its place does not start."""
         self._loading.note_fewer()
         epoch = self.preparing
         if epoch is not None and worker.incarnation in epoch.asked:
@@ -433,9 +430,7 @@ class Epochs:
                 self._hurry(epoch, now)
 
     def _end_late(self, epoch: Epoch, now: float) -> None:
-        """Drop the epoch in preparation, as its time is up, and kill workers that have not built their stages: one
-        that hangs in an engine would keep every later plan waiting.
-        """
+        """Drop an epoch that takes too long to prepare; kill workers that have not built their stages."""
         reason = f"not prepared within {self._policy.prepare_s:g} s"
         late = [worker for worker in self._places.workers.values() if self._first_unfinished(worker, epoch) is not None]
         for worker in late:
@@ -457,9 +452,7 @@ class Epochs:
         return epoch.moved_s + max(self._policy.retire_s, _PARTS_OF_PATIENCE * slowest_s)
 
     def _hurry(self, epoch: Epoch, now: float) -> None:
-        """Kill the workers that compute frames of a superseded epoch, as none of its parts was done for too long. The
-        frames start anew under another epoch.
-        """
+        """Kill the workers of a superseded epoch none of whose parts was done for too long; its frames start anew."""
         epoch.overdue = True
         for worker in self._places.workers.values():
             if any(part.epoch == epoch.number for part in worker.out):
@@ -477,7 +470,6 @@ class Epochs:
         return [*times, self._replan_at_s] if self._needs_plan() else times
 
     def _drop(self, how: _How) -> None:
-        """Drop the epoch in preparation."""
         epoch = self.preparing
         assert epoch is not None
         self.preparing = None

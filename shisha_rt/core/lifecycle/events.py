@@ -47,7 +47,6 @@ class Descriptor(NamedTuple):
 
     @property
     def frames(self) -> tuple[int, ...]:
-        """The numbers of all frames of the batch."""
         return (self.frame, *(other.frame for other in self.beside))
 
     @property

@@ -53,7 +53,6 @@ class Forecast:
         return predicted_s + margin * math.sqrt(predicted_s * self._frame_s)
 
     def is_late(self, predicted_s: float) -> bool:
-        """Whether a frame with this prediction is to be refused."""
         if predicted_s <= _NO_QUEUE * self._frame_s and self._frame_s <= self.target_s:
             return False
         return self.at_most_s(predicted_s) > self.target_s

@@ -95,10 +95,7 @@ class Start(Instruction, frozen=True):
 
 
 class Kill(Instruction, frozen=True):
-    """Kill a worker.
-
-    `dismissed`: the worker is not wanted any more, as its place was taken out of planning; nothing has failed.
-    """
+    """Kill a worker. `dismissed`: it is not wanted, as its place is out of planning; nothing has failed."""
 
     incarnation: int
     reason: str
@@ -106,10 +103,7 @@ class Kill(Instruction, frozen=True):
 
 
 class PrepareStage(Instruction, frozen=True):
-    """Have the worker of `team`'s lead build and warm stage `stage` of `plan` for `epoch` beside what it runs now.
-
-    `batch`: the most frames of a batch.
-    """
+    """Have the lead of `team` build and warm stage `stage` of `plan` for `epoch`. `batch`: most frames of a batch."""
 
     incarnation: int
     epoch: int

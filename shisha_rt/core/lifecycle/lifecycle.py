@@ -27,7 +27,7 @@ from shisha_rt.core.lifecycle.tables import Transition
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 
-_STORY: Final = 256  # few enough to stay in a core's caches, as every frame adds to it
+_STORY: Final = 256  # the last transitions, for error messages: few, to stay in caches, as every frame adds some
 OF_FRAMES: Final = frozenset((ev.FrameArrived, ev.FrameCancelled, ev.PartDone, ev.PartFailed, ev.Tick))
 """Events that change nothing but frames while all is calm."""
 
@@ -35,7 +35,7 @@ OF_FRAMES: Final = frozenset((ev.FrameArrived, ev.FrameCancelled, ev.PartDone, e
 class Lifecycle:
     """The state of a serving daemon. Read its fields freely; change it only through `handle`.
 
-    `rules`: what plans may be, and on which places: each gets a worker, except those that are `down` at first.
+    `rules`: what plans may be, and on which places. Each place gets a worker, unless it is `down` at first.
     `slot_count`: slots used without batches; the largest batch allowed multiplies their number. `calm`: only frames can
     change until an event that is not in `OF_FRAMES`.
     """
@@ -91,7 +91,7 @@ class Lifecycle:
 
     def _let_pass(self, event: ev.Event, now_s: float) -> None:
         self.places.tick(now_s)
-        if isinstance(event, ev.WorkerGone):  # first, as `epochs.tick` may kill, and so excuse its frame
+        if isinstance(event, ev.WorkerGone):  # before `epochs.tick`, which excuses frames of the workers that it kills
             self._worker_gone(event, now_s)
             self.epochs.tick(now_s)
         else:
@@ -125,7 +125,7 @@ class Lifecycle:
 
     @property
     def can_run(self) -> bool:
-        """Whether every stage of the live plan has a team whose worker has it loaded."""
+        """Whether frames can be computed: each stage of the live plan is loaded by the worker of at least one team."""
         return self.epochs.can_run
 
     @property
@@ -136,7 +136,7 @@ class Lifecycle:
 
     @property
     def is_whole(self) -> bool:
-        """Whether each team of the live plan has a worker that has its stages loaded."""
+        """Whether no team is missing: each team of the live plan has a worker with its stages loaded."""
         return self.epochs.is_whole
 
     @property

@@ -215,7 +215,6 @@ class Places:
         place.delay_s = min(2 * place.delay_s or self._policy.restart_delay_s, self._policy.restart_delay_max_s)
 
     def hung(self, incarnation: int, reason: str, now: float) -> None:
-        """Kill a worker that was seen to hang."""
         worker = self.workers.get(incarnation)
         if worker is not None:
             self.kill(worker, reason, now)

@@ -69,9 +69,7 @@ class Frame(Struct, eq=False):
 
 
 class ClientState(Struct, eq=False):
-    """One client: its undelivered frames, the bytes of those that wait for a slot, and its streams with undelivered
-    frames.
-    """
+    """One client: its undelivered frames, the bytes of its frames that wait for a slot, and its streams."""
 
     key: Hashable
     undelivered: int = 0
@@ -99,10 +97,7 @@ class StreamState(Struct, eq=False):
 
 @dataclass(slots=True, eq=False)
 class QueuedPlan:
-    """A proposed plan that waits for its turn. `placed`: its operators have devices, or need none.
-
-    It is dropped at `until_s` if it still waits then.
-    """
+    """A proposed plan that waits, at most until `until_s`. `placed`: its operators have devices, or need none."""
 
     proposed: PlanProposed
     plan: Plan
@@ -111,16 +106,12 @@ class QueuedPlan:
 
 
 QueuedPart: TypeAlias = tuple[int, int, float, Frame]
-"""(the frame's turn, stage, time at which it became ready, frame): the frame that was given its slot first sorts first.
-"""
+"""(the frame's turn, stage, time at which it became ready, frame): the frame whose turn came first sorts first."""
 
 
 @dataclass(slots=True, eq=False)
 class PoolState:
-    """A pool of an epoch's plan: its stages, the leads of its teams, and the parts that wait for them, in order.
-
-    `at`: index of each lead in `leads`.
-    """
+    """A pool of an epoch's plan: stages, leads of teams, waiting parts in order. `at`: index of each lead."""
 
     stages: tuple[int, ...]
     leads: tuple[str, ...]

@@ -104,7 +104,6 @@ class Streams:
         self._hold(frame, -frame.size_bytes)
 
     def _hold(self, frame: Frame, size_bytes: int) -> None:
-        """Add to the bytes of waiting frames, of all clients and of this one."""
         self.waiting_bytes += size_bytes
         frame.stream.client.waiting_bytes += size_bytes
 

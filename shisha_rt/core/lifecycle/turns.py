@@ -28,9 +28,7 @@ class _ClientTurn:
 
 @dataclass(slots=True)
 class _Level:
-    """Clients with frames that wait at one priority, the next one first. `passed`: how often others went first since
-    this priority had its turn.
-    """
+    """Clients with waiting frames of one priority, the next first. `passed`: how often others went first in a row."""
 
     clients: dict[Hashable, _ClientTurn] = field(default_factory=dict)
     passed: int = 0

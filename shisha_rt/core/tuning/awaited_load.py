@@ -9,12 +9,12 @@ from shisha_rt.core.tuning.events import FrameAlone, FrameAnswered
 from shisha_rt.plan.rate import Objective
 
 _SEEN: Final = 8
-"""Answers in a row under an objective's load, before candidates are compared for it."""
+"""So many answers in a row under an objective's load begin a comparison for that objective."""
 _PATIENCE_ANSWERS: Final = 100
 _PATIENCE_S: Final = 5.0
-"""After so many answers and seconds without an awaited load it is missed."""
+"""An awaited load that has not come after so many answers, and so many seconds, is *missed*."""
 _GAP_S: Final = 2.0
-"""Frames that come after a longer pause flow anew."""
+"""A longer pause between answers ends the flow of frames (`flows_s`)."""
 _REST_S: Final = 10.0
 _LONGEST_REST_S: Final = 600.0
 """Pause before a comparison whose load went away is resumed; doubled each time that nothing was judged in between."""
@@ -29,7 +29,6 @@ class AwaitedLoad:
         self.restart()
 
     def restart(self) -> None:
-        """Forget the answers counted so far."""
         self._queued = self._alone = self._answers = 0
         self._since_s = math.inf
 
@@ -39,9 +38,7 @@ class AwaitedLoad:
         return bool(self._queued or self._alone)
 
     def count(self, event: FrameAnswered | FrameAlone, teams: int, now_s: float) -> None:
-        """Count an answer. Frames are queued where more are in flight than the live plan's `teams`, or where a target
-        has had some refused.
-        """
+        """Count an answer. Frames are queued if more are in flight than the plan has `teams`, or some were refused."""
         if isinstance(event, FrameAlone):
             self._alone += 1
             self._queued = 0
@@ -55,7 +52,6 @@ class AwaitedLoad:
         self._since_s = min(self._since_s, now_s)
 
     def has_come(self, objective: Objective) -> bool:
-        """Whether the load of `objective` has come."""
         return (self._queued if objective == "throughput" else self._alone) >= _SEEN
 
     def flows_s(self, now_s: float) -> float:
@@ -63,7 +59,6 @@ class AwaitedLoad:
         return now_s - self._flows_since_s
 
     def is_missed(self, now_s: float) -> bool:
-        """Whether answers have been given for long without an awaited load."""
         return self._answers >= _PATIENCE_ANSWERS and now_s - self._since_s >= _PATIENCE_S
 
 
@@ -75,7 +70,6 @@ class Pauses:
         self._until_s: dict[Objective, float] = {}
 
     def is_on(self, objective: Objective, now_s: float) -> bool:
-        """Whether no comparison for `objective` is to be begun now."""
         return now_s < self._until_s.get(objective, -math.inf)
 
     def begin(self, objective: Objective, now_s: float) -> None:

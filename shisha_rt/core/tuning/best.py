@@ -45,16 +45,13 @@ class BestPlans:
         return self._by_key.get(key_of(machine, aim))
 
     def replace(self, machine: Machine, best: BestPlan, aim: str = PLAIN) -> str:
-        """Replace a best plan; return the key to store it under."""
         key = key_of(machine, aim)
         self._by_key[key] = best
         return key
 
 
 def key_of(machine: Machine, aim: str = PLAIN) -> str:
-    """Key of a machine and an aim. The power of places is not part of it, as it changes no times: an aim that depends
-    on power contains it.
-    """
+    """Key of a machine and an aim, without power of places: it changes no times, and aims that need it contain it."""
     places = [
         {key: said for key, said in msgspec.to_builtins(place).items() if key != "power_w"} for place in machine.places
     ]

@@ -31,9 +31,7 @@ _SPINNING: Final[StageEngine] = "onnxruntime-spin"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan to be tried live. `predicted_s`: for a frame, from a run of the whole network on its engine; inf: not
-    known.
-    """
+    """A plan to be tried live. `predicted_s`: for a frame, by its engine's trial on the network; inf: not known."""
 
     plan: Plan
     name: str
@@ -57,7 +55,6 @@ def candidates(choice: Choice, available: Collection[str], objective: Objective)
 
 
 def _engines(choice: Choice) -> list[StageEngine]:
-    """Engines that plans may use, by their trials."""
     known = (DEFAULT_ENGINE,) if choice.tried is None else usable(choice.tried)
     return [engine for engine in choice.engines if without_spin(engine) in known]
 
@@ -65,37 +62,43 @@ def _engines(choice: Choice) -> list[StageEngine]:
 def _on_engine(
     choice: Choice, objective: Objective, engine: StageEngine, teams: tuple[Team, ...]
 ) -> Iterator[Candidate]:
-    """Yield the whole network on these teams, and as copies with batches. Nothing if the engine took far longer than
-    another for it on as many threads, without disturbance by other processes, or if memory is too short for its own
-    form of the weights.
-    """
-    whose, permitted = without_spin(engine), [without_spin(each) for each in choice.engines]
-    tried, threads = choice.tried, choice.machine.together(teams[0]).threads
-    trial = None if tried is None else tried.of(whose)
-    if tried is not None and tried.others_ratio <= DISTURBED and whose in far_slower(tried, permitted, threads):
-        return
+    """Yield the whole network on these teams, and as copies with batches; nothing if the engine is not worth a try."""
+    threads = choice.machine.together(teams[0]).threads
     if engine == _SPINNING and (objective != "latency" or len(teams) > 1 or len(teams[0]) == 1):
         return
-    spare_bytes = choice.spare_bytes if is_openvino(engine) else math.inf
-    if trial is not None and trial.private_bytes * len(teams) > spare_bytes:
+    if _is_far_slower(choice, engine, threads):
         return
-    frame_s = None if trial is None else trial.time_s(threads)
-    predicted_s = math.inf if frame_s is None else frame_s / (len(teams) if objective == "throughput" else 1)
     plan = Plan((Stage(((0, choice.rules.layer_count - 1),), teams, engine=engine),))
+    trial = None if choice.tried is None else choice.tried.of(without_spin(engine))
+    if trial is None:
+        yield Candidate(plan, _name(engine, teams))
+        return
+    spare_bytes = choice.spare_bytes if is_openvino(engine) else math.inf  # OpenVINO has its own form of the weights
+    if trial.private_bytes * len(teams) > spare_bytes:
+        return
+    frame_s = trial.time_s(threads)
+    predicted_s = math.inf if frame_s is None else frame_s / (len(teams) if objective == "throughput" else 1)
     candidate = Candidate(plan, _name(engine, teams), predicted_s)
     yield candidate
-    if objective == "throughput" and len(teams[0]) == 1 and trial is not None and trial.batched_s < math.inf:
-        for batch in _BATCHES:
-            short = batch <= choice.most_batch and batch * trial.batched_s <= choice.most_run_s
-            if short and trial.private_bytes_of(batch) * len(teams) <= spare_bytes:
-                yield _in_batches(candidate, batch, trial)
+    if objective != "throughput" or len(teams[0]) > 1 or trial.batched_s == math.inf:
+        return
+    for batch in _BATCHES:
+        is_short = batch <= choice.most_batch and batch * trial.batched_s <= choice.most_run_s
+        if is_short and trial.private_bytes_of(batch) * len(teams) <= spare_bytes:
+            yield _in_batches(candidate, batch, trial)
+
+
+def _is_far_slower(choice: Choice, engine: StageEngine, threads: int) -> bool:
+    """Whether trials that no other process disturbed say that another engine is far faster on so many threads."""
+    tried = choice.tried
+    if tried is None or tried.others_ratio > DISTURBED:
+        return False
+    return without_spin(engine) in far_slower(tried, [without_spin(other) for other in choice.engines], threads)
 
 
 def _shapes(machine: Machine, available: Collection[str]) -> Iterator[tuple[Team, ...]]:
-    """Yield the teams that compute the whole network: a copy on each place; one team of all alike places; with many
-    alike places also smaller teams and fewer copies.
-    """
-    places = [place for place in machine.places if place.name in available]  # spare ones, too, while they are up
+    """Yield the teams to try: a copy on each place; all alike places as one team; with many, also halves of them."""
+    places = [place for place in machine.places if place.name in available]  # with spare places that are up
     if not places:
         return
     yield tuple((place.name,) for place in places)
@@ -111,7 +114,6 @@ def _shapes(machine: Machine, available: Collection[str]) -> Iterator[tuple[Team
 
 
 def _in_batches(candidate: Candidate, batch: int, trial: EngineTrial) -> Candidate:
-    """The same copies, with batches of `batch` frames."""
     plan = Plan((replace(candidate.plan.stages[0], batch=batch),))
     return Candidate(plan, f"{candidate.name}, batches of {batch}", candidate.predicted_s / trial.gain_of_batches)
 
@@ -129,5 +131,4 @@ def frames_to_fill(plan: Plan) -> int:
 
 
 def has_batches(plan: Plan) -> bool:
-    """Whether frames share a run in one of the plan's stages."""
     return any(stage.batch > 1 for stage in plan.stages)

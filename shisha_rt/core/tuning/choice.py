@@ -108,7 +108,6 @@ class Choice:
         return self.objective != before
 
     def is_clients(self, live: tuple[int, Plan] | None) -> bool:
-        """Whether the live plan is the one that a client has set."""
         return live is not None and live[1] == self.of_client
 
     @property
@@ -118,7 +117,6 @@ class Choice:
 
     @property
     def most_batch(self) -> int:
-        """The largest batch size."""
         return self.rules.most_batch
 
     @property
@@ -141,10 +139,7 @@ class Choice:
         return ", ".join(filter(None, (objective, kind, scheme, " or ".join(self.engines), powers)))
 
     def best(self, available: Collection[str], objective: Objective | None = None) -> BestPlan | None:
-        """Return the best plan known for the machine as it is now over the available places.
-
-        `objective` None: the present one.
-        """
+        """The best plan known for the machine as it is now, over available places. `objective` None: the daemon's."""
         return self._runnable(self._over(available), objective or self.objective)
 
     def _runnable(self, machine: Machine, objective: Objective) -> BestPlan | None:
@@ -262,7 +257,6 @@ class Choice:
         return len(speeds) == 1 and self.rules.are_alike(stage)
 
     def places_now(self, available: Collection[str]) -> tuple[PlaceNow, ...]:
-        """The available places, in the form that a search is given them."""
         return tuple(
             PlaceNow(place.name, place.rank, self.filed.place(place.name).speed / place.speed)
             for place in self.machine.places

@@ -33,9 +33,7 @@ _FLOWS_S: Final = 1.0
 """Frames count as coming if the last one came within this time."""
 
 _FLOWS_FIRST_S: Final = 4.0
-"""So long frames come before plans are compared again, as other programs may begin with them: a look at what these use
-of the cores is of the two seconds before.
-"""
+"""Frames must come for so long before plans are compared again, as other programs may begin together with them."""
 
 _SERVED: Final = "the plan that served"
 
@@ -73,9 +71,7 @@ class Contest:
 
 
 class Contests:
-    """`of_batches`: the last comparison was of plans with batches alone. `warm_up`: first answers of a live plan, not
-    counted.
-    """
+    """`of_batches`: the last comparison was between batch sizes only. `warm_up`: answers skipped after a change."""
 
     def __init__(
         self, serving: Serving, choice: Choice, outbox: PlanningOutbox, findings: Findings, warm_up: int
@@ -148,7 +144,6 @@ class Contests:
         self._start(contest, contenders)
 
     def begin_batches(self, due: Sequence[Candidate]) -> None:
-        """Compare plans of `batches_due` with the live plan."""
         self.begin_with("throughput", due)
         self.of_batches = True
 

@@ -60,9 +60,7 @@ class Cores:
         return self.placing is not None or self.tuning.measuring.window is not None
 
     def _plan(self, event: Any, now_s: float, cause: str) -> list[Outward]:
-        """Pass an event to those of tuning and placing that hear it. What they say to the lifecycle is passed on at
-        once, so that its list of proposals is always complete.
-        """
+        """Pass an event to tuning and placing; what they say to the lifecycle is passed on at once, before the next."""
         outward: list[Outward] = []
         for said in [said for handle in self._heard_by.get(type(event), ()) for said in handle(event, now_s)]:
             outward.append(replace(said, cause=cause) if isinstance(said, le.PlanProposed) else said)

@@ -1,6 +1,6 @@
-"""What tuning is doing, and its steps from one state to the next: to compare plans, to search, to serve and watch one.
+"""The states of tuning, and the steps between them: compare plans, search, watch the plan that serves.
 
-`Tuning`, `Comparing` and `LoadResponse` say when each is taken.
+`Tuning`, `Comparing` and `LoadResponse` decide when to take a step.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Then(Enum):
 
 
 class TuningCourse:
-    """`options` None: the daemon has no tuner. `then` None: a comparison runs, or waits for its load. `rival`: the best
-    plan known before a search, while the search's result is compared with it. `heeds_crowd`: whether searches wait
-    while other models compute frames on the live plan's places.
+    """`options` None: the daemon has no tuner. `then` None: a comparison runs, or frames do not come as it needs them.
+    `rival`: the best plan known before a search, while the search's result is compared with it. `heeds_crowd`: whether
+    searches wait while other models compute frames on the live plan's places.
     """
 
     def __init__(self, serving: Serving, choice: Choice, options: SearchOptions | None, warm_up: int) -> None:
@@ -76,9 +76,7 @@ class TuningCourse:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether other models compute frames on the live plan's places: its times then say nothing about the machine,
-        nor about other plans.
-        """
+        """Whether other models compute frames on the live plan's places: no times are comparable meanwhile."""
         live = self.serving.live
         return self.heeds_crowd and live is not None and not {*self._crowded}.isdisjoint(live[1].places)
 
@@ -86,7 +84,6 @@ class TuningCourse:
         self.state, self.then, self.rival = state, then, rival
 
     def propose(self, plan: Plan, purpose: Purpose, attempts: int = 1) -> None:
-        """Propose a plan, in place of the live one if there is one."""
         owner, superseded = Owner.DAEMON if purpose is Purpose.SERVE else Owner.TUNER, Superseded.RETIRES
         live, intent = self.serving.live, Intent(purpose, self.searches.present.number, attempts)
         if live is not None and purpose in (Purpose.SWITCH, Purpose.STAY, Purpose.AHEAD):
@@ -120,18 +117,19 @@ class TuningCourse:
         if self.serving.live is None or self.options is None:
             return
         self.contests.abort()
-        winner = self.findings.winner(self.choice.objective)
         if self.compares:
             if self.is_searching:
                 self.searches.break_off()
             self.begin_comparing(self.choice.objective, start)
             self.return_to(start)
-        elif start is not None or winner is None:
-            self.search(why, start)
-        elif winner.worth_cutting is not None:
-            self.search(why, winner.worth_cutting)
-        else:
-            self.return_to_best()
+            return
+        winner = self.findings.winner(self.choice.objective)
+        if start is None and winner is not None:
+            start = winner.worth_cutting
+            if start is None:
+                self.return_to_best()
+                return
+        self.search(why, start)
 
     def search(self, why: str, start: Plan | None = None) -> None:
         """Have the tuner search, from the live plan if `start` is None, once costs are known and places not crowded."""
@@ -196,7 +194,6 @@ class TuningCourse:
             self.begin(why, start)
 
     def break_off(self) -> None:
-        """Have the tuner stop, if it searches."""
         if self.state is State.TUNING:
             self.searches.break_off()
 
@@ -213,9 +210,7 @@ class TuningCourse:
     # --- comparing --------------------------------------------------------------------------------------------
 
     def begin_comparing(self, objective: Objective, start: Plan | None = None) -> None:
-        """Compare plans, or wait for the load of that. `start`: the plan that is to serve until then; None: the live
-        one.
-        """
+        """Compare plans, or wait for the load it needs. `start`: the plan to serve until then; None: the live one."""
         self._enter(State.COMPARING)
         self.measuring.end()
         self.searches.begin_without_tuner(objective, start)
@@ -227,13 +222,11 @@ class TuningCourse:
         self.measuring.end()
 
     def keep_best(self) -> Measurement | None:
-        """Keep the best plan of a search or a comparison, which is live, as the best over its places; return its
-        measurement, None if no plan could run.
-        """
+        """Keep the best plan found, which is live, as the best over its places; return its measurement, if any ran."""
         search, best = self.searches.present, self.searches.present.best_runnable
         self.switching.corrected()
         if best is None:
-            self.switching.rest(self.outbox.now_s)  # another search would hardly find more
+            self.switching.rest(self.outbox.now_s)  # no plan could run: the same search would end the same way
             return None
         others_ratio = self.findings.decided(search.objective, search.over, search.others_ratio)
         kept = BestPlan(*best, search.order, others_ratio)
@@ -251,12 +244,11 @@ class TuningCourse:
         self.measuring.begin(self.outbox.now_s, baseline)
 
     def watch_best(self, best: BestPlan, objective: Objective) -> None:
-        """Watch the live plan, which is the best for `objective`."""
         self.searches.recall(objective, best)
         self.watch(best.measurement)
 
     def watch_live(self) -> None:
-        """Watch the live plan, which may be the best one known."""
+        """Watch the live plan, with the measurement of the best plan known if it is that."""
         live, best = self.serving.live, self.choice.best(self.serving.available)
         if best is not None and live is not None and best.plan == live[1]:
             self.watch_best(best, self.choice.objective)

@@ -1,4 +1,4 @@
-"""How many times as slow as known each device is, from times of live segments. Pure: times are passed in.
+"""How many times slower each device is than known costs say, from times of live segments. Pure: times are passed in.
 
 A device is off if the times of its segments together differ from the prediction by more than prediction errors explain
 (`OFF`). One observation proves nothing: on a shared host a window may be spoilt by a process that ran for a moment, and
@@ -23,7 +23,7 @@ from statistics import geometric_mean
 from typing import Final
 
 OFF: Final = 0.15
-"""A device is off if measured over predicted time, or the reverse, exceeds 1 by more than this."""
+"""A device is off if measured time exceeds predicted time, or falls short of it, by more than this fraction."""
 
 AGREEING: Final = 0.10
 """Two observations agree if the larger over the smaller exceeds 1 by no more than this."""
@@ -52,7 +52,7 @@ class DeviceRatios:
         self.ratios: Mapping[tuple[str, str], float] = {}
         self._off: dict[tuple[str, str], float] = {}  # last observation of devices that are off, until confirmed
         self._seen_s: dict[tuple[str, str], float] = {}  # when the device was last judged
-        self._patience_s: dict[tuple[str, str], float] = {}  # time to the next chance, of devices that have had one
+        self._patience_s: dict[tuple[str, str], float] = {}  # time to the next chance, if there was one before
 
     def __str__(self) -> str:
         ratios = (f"{device} on {place} x{ratio:.3g}" for (place, device), ratio in self.ratios.items())
@@ -111,9 +111,9 @@ class DeviceRatios:
         self.ratios = ratios
 
     def give_chances(self, place: str, devices: Iterable[str], now_s: float) -> list[str]:
-        """Make a place's slow devices that were not observed for long enough count as never observed; return them.
+        """Forget slow devices of a place whose time without use is over (`CHANCE_S`), so that they may be chosen again.
 
-        Their ratios are removed; `assume` sets new ones.
+        Returns the forgotten devices. Their ratios are removed; `assume` sets new ones.
         """
         given = []
         for device in devices:

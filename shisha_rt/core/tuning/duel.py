@@ -32,9 +32,7 @@ LEAST_DIFFERENCE: Final = 0.01
 WAITED: Final = 0.9
 """A window has the load for throughput if other frames were queued at this fraction of its answers ..."""
 KEPT_OUT: Final = 0.1
-"""... or if a target had so many frames refused for each answer, in this window and the one before: the better of two
-plans may itself accept all that come.
-"""
+"""... or if a target had so many frames refused for each answer in two windows: the better plan may accept all."""
 ALONE: Final = 0.1
 """A window has the load for latency if at least this fraction of its answers met no other frame."""
 FAR_FASTER: Final = 1.1

@@ -73,9 +73,7 @@ class FramesCounted(PlanningEvent, frozen=True):
 
 
 class PeriodsCounted(PlanningEvent, frozen=True):
-    """Sent periodically under a CPU quota: counts of its periods in which something ran, and of those in which it was
-    used up.
-    """
+    """Sent periodically under a CPU quota: periods in which something ran, and those in which the quota was used up."""
 
     periods: int
     throttled: int

@@ -32,14 +32,10 @@ class GreedyPlacement:
         self._operators_of = operators_of
 
     def devices(self, place: str) -> tuple[str, ...]:
-        """Names of a place's devices."""
         return self._devices[place]
 
     def placed(self, plan: Plan, ratios: Mapping[tuple[str, str], float]) -> Plan | None:
-        """Return the plan with placements; None if no device can run some operator.
-
-        `ratios`: (team, device) -> factor by which the device is slower than known.
-        """
+        """The plan with placements; None if no device can run some operator. `ratios`: (team, device) -> slow-down."""
         stages = [(stage, self._stage(stage, ratios)) for stage in plan.stages]
         if not all(placement for _, placement in stages):
             return None

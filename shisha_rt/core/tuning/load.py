@@ -26,9 +26,7 @@ from shisha_rt.plan.rate import Objective
 
 BUSY: Final = 0.7
 CALMER: Final = 0.2
-"""The plan for latency is left above the utilisation `BUSY`, or a higher one (`busy_from`); it serves again at `CALMER`
-below that.
-"""
+"""The plan for latency is left above this utilisation (or `busy_from`, if higher), and serves again `CALMER` below."""
 
 _BUSY_S: Final = 0.1
 _LULL_S: Final = 1.1
@@ -43,9 +41,7 @@ _SHOWN_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PlanTimes:
-    """Times of a plan, in seconds of the daemon's clock. `frame_s`: for each frame at saturation. `alone_s`: unloaded
-    latency.
-    """
+    """Times of a plan, by the daemon's clock. `frame_s`: for each frame at saturation. `alone_s`: unloaded latency."""
 
     frame_s: float
     alone_s: float

@@ -14,9 +14,7 @@ from shisha_rt.core.tuning.state import Purpose, State
 from shisha_rt.plan.rate import Objective
 
 FLOWING_LOOKS: Final = 12
-"""Frames must have come in so many looks in a row before cuts are searched, or plans with batches compared: by then the
-objective has followed the load.
-"""
+"""Looks in a row with frames before cuts or batches are tried: by then the objective has followed the load."""
 
 
 class LoadResponse:
@@ -86,9 +84,7 @@ class LoadResponse:
 
     @property
     def _tried_for(self) -> Objective | None:
-        """The objective that plans are tried for, if the load may break that off: of searches, only those for latency,
-        as their plans cannot take many frames.
-        """
+        """The objective whose trials the load may break off; a search for throughput is not broken off."""
         course, contest = self._course, self._course.contests.running
         if not self._choice.automatic:
             return None

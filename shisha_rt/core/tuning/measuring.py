@@ -34,9 +34,7 @@ WIDE_BAND: Final = 0.03
 
 
 class Measuring:
-    """Measures the live plan, one window at a time (`window`; None: nothing is measured). `warm_up`: first frames of
-    each stage, which are skipped.
-    """
+    """Measures the live plan in windows (`window`; None: not measured). `warm_up`: frames skipped for each stage."""
 
     def __init__(self, serving: Serving, choice: Choice, warm_up: int) -> None:
         self.repeatability = Repeatability()
@@ -138,10 +136,7 @@ class Window:
         self._last_periods = (0, 0)
 
     def add(self, stage: int, place: str, service_s: float, now_s: float) -> Measurement | None:
-        """Count a frame that has passed `stage` in the worker of `place`.
-
-        Return the measurement when this frame completes it.
-        """
+        """Count a frame that `stage` on `place` has computed; return the measurement if this frame completes it."""
         self.last_s = now_s
         self._seen[stage] += 1
         if self._seen[stage] <= self._conditions.warm_up:

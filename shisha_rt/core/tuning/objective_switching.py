@@ -27,9 +27,7 @@ _REST_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The objective that is to serve, and why. `best`: its plan; None: still to be searched for. `utilisation`: of the
-    plan for latency.
-    """
+    """The objective to serve, and why. `best`: its plan; None: to be found. `utilisation`: of the plan for latency."""
 
     objective: Objective
     best: BestPlan | None
@@ -51,15 +49,11 @@ class ObjectiveSwitching:
 
     @property
     def utilisation(self) -> float | None:
-        """Utilisation of the plan for latency under the recent load.
-
-        None: no plan is known, or a user has set the objective.
-        """
+        """Utilisation of the plan for latency by the recent load; None: no such plan, or a user set the objective."""
         return None if math.isnan(self._load.utilisation) else self._load.utilisation
 
     @property
     def frames_came(self) -> bool:
-        """Whether frames came between the last two looks."""
         return self._came > 0
 
     def look(self, counted: FramesCounted, now_s: float, tried_for: Objective | None) -> Wish | None:
@@ -89,7 +83,8 @@ class ObjectiveSwitching:
         if tried_for is None and len(known) == len(OBJECTIVES):
             dominant = _better_at_both(quick, most)
             wanted = serves if quick.plan == most.plan else dominant or wanted
-            reason = "" if dominant is None else _reason_of_dominance(dominant)
+            if dominant is not None:
+                reason = f"the plan for {dominant} is the better one for the other objective, too: switching to it"
         if wanted == serves or (len(known) < len(OBJECTIVES) and not came):  # a search measures frames
             return None
         used = (min if wanted == "latency" else max)(self._load.utilisation, self._load.lately)
@@ -103,7 +98,6 @@ class ObjectiveSwitching:
         self._load.forget()
 
     def follow(self, wish: Wish) -> event_log.ObjectiveChanged:
-        """Make the objective of `wish` the one that serves from now on."""
         self._choice.objective = wish.objective
         plan = None if wish.best is None else str(wish.best.plan)
         return event_log.ObjectiveChanged(
@@ -144,7 +138,6 @@ class ObjectiveSwitching:
         return next((plan for plan in plans if plan != live), None)
 
     def plans(self) -> dict[str, dict[str, object] | None]:
-        """The best known plan for each objective, for `status`."""
         return {objective: None if best is None else _told(best) for objective, best in self._best().items()}
 
     def _times(self, best: BestPlan) -> PlanTimes:
@@ -162,10 +155,6 @@ def _reason(wanted: Objective, used: float, busy: float) -> str:
         return f"{load} (from {busy:.0%}) and frames wait: switching to the plan for throughput"
     few = f"{load} (< {busy - CALMER:.0%})" if used < busy - CALMER else f"{load}, but hardly any frames meet"
     return f"{few}: switching to the low-latency plan"
-
-
-def _reason_of_dominance(better: Objective) -> str:
-    return f"the plan for {better} is the better one for the other objective, too: switching to it"
 
 
 def _reason_of_target(wanted: Objective, target_s: float) -> str:

@@ -37,7 +37,6 @@ class Known(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
     @property
     def costs(self) -> dict[str, OperatorCosts]:
-        """The costs that the message was made of."""
         costs = self.place_costs.items()
         return {place: OperatorCosts(of.devices, np.array(of.time_s), of.groups) for place, of in costs}
 
@@ -54,10 +53,7 @@ ToPlacer: TypeAlias = Known | Solve
 
 
 class Solved(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Placements of all stages. `solve_s`: how long solving took; almost 0 if the solution was cached.
-
-    `paced_s`: (stages, teams), as in `plan.Stage`.
-    """
+    """Placements of all stages. `solve_s`: almost 0 if cached. `paced_s`: (stages, teams), as in `plan.Stage`."""
 
     request: int
     stages: tuple[StagePlacement, ...]

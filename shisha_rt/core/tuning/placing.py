@@ -324,10 +324,7 @@ class Placing:
     # --- what others may ask ----------------------------------------------------------------------------------
 
     def describe(self, epoch: int, index: int, taken_s: Sequence[float]) -> dict[str, Any] | None:
-        """Describe a stage of the live plan, for `status`; None while nothing is known of the stage.
-
-        `taken_s`: what its segments took lately, or empty.
-        """
+        """Describe a stage for `status`; None: nothing is known. `taken_s`: what its segments took lately, or empty."""
         if self.known is None or epoch != self.known[0]:
             return None
         known = self.known[1]

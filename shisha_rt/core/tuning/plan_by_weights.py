@@ -24,10 +24,7 @@ _MOST_CELLS: Final = 1 << 14
 
 
 def plan_by_weights(rules: PlanRules, weights: Sequence[float], places: Sequence[Place]) -> Plan | None:
-    """Return a plan over some of the `places`.
-
-    None if the model has no room there, whole or split. `weights` is (layers,).
-    """
+    """A plan over some of the `places`; None if the model has no room, even split. `weights` is (layers,)."""
     costs = _costs(rules, weights, places)
     plan = plan_that_fits(costs, Goal(latency_states=0, most_cells=_MOST_CELLS)).plan
     return None if plan is None or rules.problems(plan) else plan

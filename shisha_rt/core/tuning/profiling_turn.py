@@ -1,6 +1,4 @@
-"""When layers are measured: not while plans are compared. A team would wait for the core that is measured, and look
-slower than it is.
-"""
+"""When layers are measured: not while plans are compared, as a team would wait for the core that is measured."""
 
 from __future__ import annotations
 
@@ -30,7 +28,6 @@ class ProfilingTurn:
         self._is_awaited = self.goes_on = False
 
     def comparing(self, now_s: float) -> None:
-        """Plans are being compared now."""
         self._compared_s = self._cores_taken_s = now_s
 
     def since_compared_s(self, now_s: float) -> float:
@@ -43,9 +40,7 @@ class ProfilingTurn:
             self._cores_taken_s = now_s
 
     def begins(self, now_s: float, wait_s: float) -> bool:
-        """Whether layers are to be measured from now on. Called while no plans are compared. `wait_s`: the least time
-        since plans needed the cores.
-        """
+        """Whether layers may be measured from now on. `wait_s`: the least time since plans needed the cores."""
         begins = self._is_awaited and now_s - self._cores_taken_s >= wait_s
         if begins:
             self._is_awaited, self.goes_on = False, True

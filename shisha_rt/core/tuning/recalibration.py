@@ -48,9 +48,7 @@ class Recalibration:
         self._pause_s = FIRST_PAUSE_S
 
     def measured(self, others_ratio: float, left_out: int = 0) -> None:
-        """Note new results. `others_ratio`: the share of the cores that others used meanwhile. `left_out`: how many
-        teams could not be measured.
-        """
+        """Note new results. `others_ratio`: other programs' share of the cores. `left_out`: teams not measured."""
         self._disturbed = others_ratio > DISTURBED or left_out > 0
 
     def look(self, now_s: float, others_ratio: float, in_flight: int = 0) -> bool:

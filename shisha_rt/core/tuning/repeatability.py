@@ -22,10 +22,10 @@ ASSUMED: Final = 0.02
 
 _ASSUMED_COUNT: Final = 8
 _KEPT: Final = 96  # differences of two measurements
-_COMPARED: Final = 6  # earlier measurements of a stage: the last alone would see drift over one trial only
-_MATTERS: Final = 0.5  # of the bottleneck; shorter stages repeat worse, and it does not matter
+_COMPARED: Final = 6  # earlier measurements of a stage to compare with: with one, slower drift would go unseen
+_MATTERS: Final = 0.5  # of the bottleneck: how badly shorter stages repeat does not matter
 
-# The largest fifth of differences, measured while something else ran, cannot move this quantile.
+# So the largest fifth of the differences, measured while something else ran, does not count.
 _QUANTILE: Final = 0.8
 _TO_95_IN_100: Final = NormalDist().inv_cdf(0.975) / NormalDist().inv_cdf((1 + _QUANTILE) / 2)
 

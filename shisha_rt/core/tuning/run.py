@@ -72,7 +72,6 @@ class SearchRun:
 
     @property
     def best_runnable(self) -> tuple[Plan, Measurement] | None:
-        """The best plan and its measurement; None if no plan could run so far."""
         return self.best if self.best is not None and self.best[1].can_run else None
 
     def leaves(self, plan: Plan, serving: Plan) -> Plan:
@@ -84,9 +83,7 @@ class SearchRun:
         return plan if self.best is None else serving
 
     def judge(self, plan: Plan, measurement: Measurement) -> str:
-        """Count a trial; return the verdict. A plan becomes the best only if it is better beyond noise; the best plan
-        goes live, is kept and is reported at the end.
-        """
+        """Count a trial; return the verdict. A plan becomes the best only if it is better beyond noise."""
         self.trials += 1
         self.tried = plan
         best = self.best
@@ -173,9 +170,7 @@ def moves_between(before: Plan, after: Plan) -> int:
 
 
 def walk_order(before: SearchRun, start: Plan, available: tuple[str, ...]) -> tuple[str, ...]:
-    """The places in the order in which a search walks. It stays as before if it fits `start`, so that places whose
-    stages were emptied may get layers again.
-    """
+    """The places in a search's order: as before if that fits `start`, so that emptied places may get layers again."""
     left = set(available)
     kept = tuple(name for name in before.order if name in left)
     places = start.places

@@ -20,8 +20,8 @@ from shisha_rt.planner.strategies import SchemeName
 
 
 class Searches:
-    """`present`: the search that goes on, or has found the plan that serves; while candidates are compared, a record
-    for their winner. `trials`, `moves`: counts since the daemon's start.
+    """`present`: the running search, or the search that found the plan that serves; during a comparison, the record of
+    its winner. `trials`, `moves`: counts since the daemon's start.
     """
 
     def __init__(self, serving: Serving, choice: Choice, outbox: PlanningOutbox, measuring: Measuring) -> None:
@@ -60,9 +60,7 @@ class Searches:
         )
 
     def begin_without_tuner(self, objective: Objective, start: Plan | None) -> None:
-        """Take a new number, as plans are compared, so that messages of an earlier search are ignored. `start`: the
-        plan that is to serve until then; None: the live one.
-        """
+        """Take a new number, so that messages of an earlier search are ignored. `start`: as in `begin_comparing`."""
         live = self._serving.live
         assert live is not None
         self.present = self._new(objective, start or live[1], live[1].places)
@@ -99,12 +97,12 @@ class Searches:
     # --- whose result serves ----------------------------------------------------------------------------------
 
     def note_result(self) -> None:
-        """Note that the best plan of the present search is kept."""
         self._ended[self.present.objective] = self.present
 
     def recall(self, objective: Objective, best: BestPlan) -> None:
-        """Make the search that found this plan the present one, or a new record if that is not known; it gets the
-        present number, from which the next one is counted, and keeps its own as `found_by`.
+        """Make the search that found this plan the present one; a new record stands for a search of an earlier daemon.
+
+        The record gets the present number, as numbers only grow, and keeps its own as `found_by`.
         """
         known = best.plan, best.measurement
         ended = self._ended.get(objective)
@@ -114,7 +112,7 @@ class Searches:
         self.present = replace(ended, number=number, found_by=ended.number, over=over, trying=None, proposal=None)
 
     def disown(self) -> None:
-        """Note that the live plan is not what the present search has found."""
+        """Forget what the present search has found, as another plan is live."""
         self.present = replace(self.present, best=None, trying=None, proposal=None)
 
     # --- trials -----------------------------------------------------------------------------------------------
@@ -122,7 +120,7 @@ class Searches:
     def hear(self, message: tm.FromTuner) -> tm.Finished | None:
         """Try the plan that the tuner names, or return its last message."""
         search, live = self.present, self._serving.live
-        assert live is not None  # no search begins without
+        assert live is not None  # a search begins from a live plan
         if message.run != search.number or search.trying is not None:
             return None  # that search is over, or its last trial has not been judged yet
         search.lower_bound_s = message.lower_bound_s

@@ -31,15 +31,12 @@ class Standby:
         self._ahead: Plan | None = None
 
     def memory_seen(self, free_ratio: float) -> None:
-        """Note the share of memory that is free."""
         # Operators are placed on devices for the live plan alone.
         self._has_room = free_ratio >= _FREE_TO_KEEP and not self._choice.rules.devices
         self._is_short = free_ratio < _FREE_TO_LET_GO
 
     def review(self) -> None:
-        """Let a kept plan go if memory is short, or if the load cannot ask for the plan any more, as when a user has
-        set the objective. Not called while plans are compared.
-        """
+        """Unload the plan kept beside if memory is short or the load cannot ask for it; not during comparisons."""
         beside = self._serving.beside
         if beside is not None and (self._is_short or not self._switching.is_best(beside[1])):
             self._outbox.decide(LetGo())
@@ -60,9 +57,7 @@ class Standby:
         return other
 
     def loaded_ahead(self, end: Settled) -> bool:
-        """Have the plan that served before lead again, and keep the one that is loaded now; False if that serves, as
-        something else was asked for meanwhile.
-        """
+        """Have the plan that served before lead again, and keep the live one loaded; False if it is to serve."""
         if end.epoch is None or end.ending is not Ending.LIVE:
             return True
         if self._serving.beside is None:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def drift_record(plan: Plan, drift: Drift) -> event_log.Drifted:
-    """Record that the time of a stage of a watched plan has changed."""
     stage = drift.stage
     return event_log.Drifted(
         stage=stage,

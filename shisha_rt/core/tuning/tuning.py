@@ -42,9 +42,7 @@ QUIET_S: Final = 2.0
 
 
 class Tuning:
-    """What each event leads to. `options` None: the daemon has no tuner. `fault`: the last plan of the daemon's own, if
-    it could not go live.
-    """
+    """What each event leads to. `options` None: no tuner. `fault`: why the daemon's last own plan could not go live."""
 
     def __init__(self, serving: Serving, choice: Choice, options: SearchOptions | None, warm_up: int) -> None:
         self._serving, self.choice = serving, choice
@@ -163,10 +161,7 @@ class Tuning:
     # --- plans of the daemon's own ----------------------------------------------------------------------------
 
     def _plan_wanted(self, wanted: Replan, attempts: int = 1) -> None:
-        """Propose a plan of the daemon's own.
-
-        One attempt is enough: as long as no live plan can serve, the lifecycle asks again by itself.
-        """
+        """Propose a plan of the daemon's own; one attempt, as the lifecycle asks again while no plan can serve."""
         plan = self.choice.plan(self._serving.available)
         self._outbox.write(event_log.Replanned(reason=wanted.reason, plan=str(plan)))
         self.course.propose(plan, Purpose.SERVE, attempts)
@@ -359,9 +354,7 @@ class Tuning:
 
     @property
     def wants_answers(self) -> bool:
-        """Whether tuning needs an event for each frame that is computed: asked for each frame, and worked out anew only
-        after an event that may have changed it.
-        """
+        """Whether tuning needs an event for each computed frame; worked out anew only after events that change it."""
         if self._wants_answers is None:
             self._wants_answers = self.contests.running is not None or self._comparing.awaits_load
         return self._wants_answers

@@ -222,10 +222,7 @@ class ShadowLink:
 
 
 class PlanWriter:
-    """Writes the best plans of one model to disk, in a thread: files may be locked, and the loop never waits.
-
-    Without a path nothing is kept.
-    """
+    """Writes a model's best plans to disk, in a thread: the loop never waits for locks. Without a path: nowhere."""
 
     def __init__(self, path: Path | None, model_key: str) -> None:
         self._path = path

@@ -85,7 +85,6 @@ class FarPlaces:
             self.link.send(cm.StartFar(relay[0], incarnation, relay[1], near_key))
 
     def gone(self, incarnation: int) -> None:
-        """Have the far end of a dead relay ended."""
         if self._relays.pop(incarnation, None) is not None:
             self.link.send(cm.EndFar(incarnation))
 

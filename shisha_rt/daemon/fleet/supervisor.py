@@ -56,10 +56,7 @@ _LATE_FACTOR: Final = 2.0  # the time between looks counts up to so many interva
 
 
 class WorkerLink:
-    """The daemon's ends of the channels to its workers, by incarnation.
-
-    A broken channel is reported as a hung worker, which is of no use any more.
-    """
+    """The daemon's ends of channels to workers, by incarnation; a broken channel is reported as a hung worker."""
 
     def __init__(self, poller: Poller) -> None:
         self._poller = poller
@@ -101,7 +98,6 @@ class WorkerLink:
         return None
 
     def receive(self, incarnation: int) -> Iterator[FromWorker | WorkerHung]:
-        """Yield all messages that the worker has sent."""
         while received := self.read(incarnation):
             yield from received
 
@@ -141,10 +137,7 @@ class WorkerLink:
 
 @dataclass(slots=True)
 class Process:
-    """One incarnation, and its process once that has been started: `running`.
-
-    `last_lines`: the last lines that it wrote to standard error.
-    """
+    """One incarnation, and `running`: its process once started. `last_lines`: its last lines on standard error."""
 
     place: str
     incarnation: int

@@ -1,7 +1,5 @@
-"""How long parts took: each time is reported once, and kept for all its users.
-
-Status, gauges and the watch use windows of the last frames, by epoch, stage and place. Histograms count all frames. A
-frame's own sum is part of its answer. With several shapes, the mix makes their times comparable.
+"""How long parts took: for status, gauges and the watch (windows of the last frames, by epoch, stage and place), for
+histograms (all frames), and for each answer (the sum over the frame's parts).
 """
 
 from __future__ import annotations
@@ -32,12 +30,10 @@ _BUILT: Final = ("frame_bytes", "private_bytes", "build_s", "difference")
 
 @dataclass(slots=True)
 class StageWindow:
-    """The last frames of one stage of one epoch on one team, and what its worker reported when it built the stage: the
-    warm-up took `warm_s`. `all_s`: the histogram of all frames there.
+    """The last frames of one stage of one epoch on one team; a frame of a batch counts with its share of the run.
 
-    `most`: the batch; `run_frames`: frames of each of the last runs, if the batch is above one. A frame's seconds are
-    its share of its run's.
-
+    `built`, `warm_s`: what the worker reported of the stage, and seconds of the warm-up. `all_s`: histogram of all
+    frames. `most`: frames in a full batch; `run_frames`: frames of each of the last runs, if `most` is above one.
     `segments`: (frames, segments) seconds, empty unless the stage's operators are placed on devices.
     """
 
@@ -86,7 +82,7 @@ class StageWindow:
         return self._median("waited_s")
 
     def _median(self, what: str) -> float | None:
-        """Median, computed anew after some frames and not after each: for very many teams sorting takes most time."""
+        """Median, computed anew only after several frames: with many teams, sorting would take most of the time."""
         values: deque[float] = getattr(self, what)
         frames, known = self._medians.get(what, (-1, None))
         settled = len(values) == values.maxlen
@@ -150,9 +146,7 @@ class Telemetry:
         self._windows: dict[tuple[int, int, str], StageWindow] = {}
 
     def took(self, done: Done, place: str, tickets: Sequence[Ticket]) -> tuple[float, tuple[float, ...]]:
-        """Note a run of these frames. Returns the seconds of one of them, scaled to the average frame, and of its
-        segments.
-        """
+        """Note a run of these frames. Returns one frame's seconds, scaled to the average frame, and its segments'."""
         part, frames = done.part, len(tickets)
         window = self._windows.get((part.epoch, part.stage, place)) or self.window(part.epoch, part.stage, place)
         service_s = done.service_s / self._scale / frames
@@ -184,7 +178,6 @@ class Telemetry:
         return window
 
     def on_place(self, place: str) -> Iterator[StageWindow]:
-        """Yield the windows of all stages that the worker of `place` runs."""
         return (window for (_, _, owner), window in self._windows.items() if owner == place)
 
     def windows(self, epoch: int, plan: Plan) -> list[list[StageWindow]]:
@@ -198,7 +191,7 @@ class Telemetry:
             return None
         team_s = [[math.inf if seconds is None else seconds for seconds in teams] for teams in known]
         rate = rate_of(plan, team_s)
-        if not self._power_w or any(None in teams for teams in known):  # teams without times would cost no energy
+        if not self._power_w or any(None in teams for teams in known):  # energy of a team without times is unknown
             return rate
         return replace(rate, energy_j=frame_joules(plan, team_s, self._power_w))
 

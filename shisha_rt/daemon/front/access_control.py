@@ -1,6 +1,4 @@
-"""Access control of this daemon: the allow-list (read at the start, and again on SIGHUP), and the keys of the daemon
-and of its HTTP process.
-"""
+"""Access control: the allow-list (read at the start and on SIGHUP), and keys of the daemon and its HTTP process."""
 
 from __future__ import annotations
 

@@ -35,9 +35,7 @@ def _is_url(text: str) -> bool:
 
 
 def addresses_of(settings: Settings) -> Addresses:
-    """Check the addresses in `settings`. Raises BadInput for an invalid one, or if other hosts can reach one without
-    the certificate and keys that it requires.
-    """
+    """Check addresses. Raises BadInput for an invalid one, or one open to other hosts without certificate or keys."""
     check_endpoint(settings.endpoint, settings.access, settings.secret_key)
     http = tuple(map(http_address, settings.http))
     grpc = tuple(http_address(text, "grpc") for text in settings.grpc)
@@ -54,10 +52,7 @@ def addresses_of(settings: Settings) -> Addresses:
 
 
 def check_endpoint(endpoint: str, access: str | None = None, secret_key: str | None = None) -> None:
-    """Raises BadInput for an invalid public endpoint, or for one that other hosts can reach without keys.
-
-    `access`, `secret_key`: these options.
-    """
+    """Raises BadInput for a bad public endpoint, or if others reach it without keys (`access`, `secret_key`)."""
     transport, _, address = endpoint.partition("://")
     if transport == "ipc" and address and not address.startswith("@"):
         check_ipc_path(endpoint)

@@ -112,9 +112,7 @@ class Connections:
         self._monitor.linger = 0
 
     def heard(self, frame: zmq.Frame) -> bool:
-        """Note a message that was read; `frame` is one of its parts. False if libzmq does not say which connection it
-        came by, as with peers whose ZMTP is older than 3.0.
-        """
+        """Note a message that was read; False if libzmq does not tell its connection (peers older than ZMTP 3.0)."""
         try:
             fd = frame.get(_SRCFD)
         except zmq.ZMQError:

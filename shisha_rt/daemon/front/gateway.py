@@ -53,7 +53,6 @@ class Reply(Struct, eq=False):
         return () if other is None else other.frames
 
     def send_fields(self, fields: Mapping[str, object]) -> None:
-        """Answer an operation."""
         assert self.request_id is not None
         self._send(encode_answer(self.request_id, fields))
 
@@ -91,9 +90,7 @@ class Arrived(Struct, frozen=True):
 
 
 class Gateway(PublicSocket):
-    """The public endpoint of one model. `waiting`: the replies still to be given, by client and id. `regions`: what
-    clients lend.
-    """
+    """The public endpoint of one model. `waiting`: replies due, by client and id. `regions`: what clients lend."""
 
     def __init__(
         self,

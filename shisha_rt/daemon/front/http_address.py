@@ -42,7 +42,6 @@ class HttpAddress:
 
     @property
     def beyond(self) -> bool:
-        """Whether other hosts can reach it."""
         return self.path is None and not is_loopback(self.host)
 
     def __str__(self) -> str:
@@ -60,7 +59,6 @@ def is_loopback(host: str) -> bool:
 
 
 def is_port(text: str) -> bool:
-    """Whether the text is a port number, or 0 for any free port."""
     return text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535
 
 

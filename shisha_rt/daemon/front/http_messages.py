@@ -11,10 +11,7 @@ from shisha_rt.protocol.access import User
 
 
 class Listener(msgspec.Struct, frozen=True, array_like=True):
-    """A socket that listens already, as `fd`. `beyond`: other hosts can reach it, so it speaks TLS.
-
-    `metrics`: it has the metrics page and nothing else.
-    """
+    """A listening socket, `fd`. `beyond`: other hosts can reach it, so it speaks TLS. `metrics`: for metrics alone."""
 
     fd: int
     unix: bool

@@ -1,4 +1,4 @@
-"""A UNIX socket at a path that only we use. We bind it ourselves: ZeroMQ would first remove any file there.
+"""A UNIX socket at a path of the daemon's own. The daemon binds it, as ZeroMQ would first remove any file there.
 
 A lock file beside it (`PATH.lock`) distinguishes a daemon that serves from one that died and left its socket behind.
 Only such leftovers, and files that we have made, are ever removed.
@@ -25,10 +25,7 @@ _EXPECTED: Final = "expected a path at which there is nothing yet"
 
 
 def check_ipc_path(endpoint: str) -> Path:
-    """The path of `ipc://PATH` or `unix:PATH`.
-
-    Raises BadInput if no socket fits there, or something else than a socket is there.
-    """
+    """The path of `ipc://PATH` or `unix:PATH`. Raises BadInput if no socket fits, or another file is there."""
     path = Path(endpoint.removeprefix("ipc://").removeprefix("unix:"))
     if any("\ud800" <= character <= "\udfff" for character in endpoint):
         raise BadInput(f"endpoint {endpoint!r}: expected a path in UTF-8", Error.BAD_ENDPOINT)
@@ -44,15 +41,11 @@ def check_ipc_path(endpoint: str) -> Path:
 
 
 def fits_socket(path: Path) -> bool:
-    """Whether `path` is short enough for a UNIX socket."""
     return len(os.fsencode(path)) <= _MAX_PATH_BYTES
 
 
 class IpcSocket:
-    """A listening socket of type `kind` at `endpoint`, and its lock file.
-
-    Raises BadInput if it cannot be made; then no file of ours is left behind.
-    """
+    """A listening socket of type `kind` at `endpoint`, and its lock file. Raises BadInput, leaving no file behind."""
 
     def __init__(self, endpoint: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> None:
         self._path = check_ipc_path(endpoint)
@@ -156,7 +149,7 @@ def lock_file(path: Path) -> int:
         except OSError:
             os.close(fd)
             raise
-        # The last holder may have unlinked the file after we opened it, and before our lock: that then excludes nobody.
+        # The last holder may have unlinked the file between `open` and `flock`: a lock on that file excludes nobody.
         with contextlib.suppress(FileNotFoundError):
             if os.fstat(fd).st_ino == path.stat().st_ino:
                 return fd

@@ -35,9 +35,7 @@ _UNREAD_ANSWERS: Final = 4
 
 
 class Message(NamedTuple):
-    """What a client has sent. `envelope`: the parts that its answer starts with; `payload`: the header, then raw
-    tensors.
-    """
+    """What a client has sent. `envelope`: the parts that the answer starts with; `payload`: header and raw tensors."""
 
     client: Hashable
     envelope: list[bytes]
@@ -136,9 +134,7 @@ class PublicSocket:
     def answer(
         self, client: Hashable, envelope: Sequence[bytes], request_id: str | None, parts: Sequence[bytes]
     ) -> None:
-        """Send an answer, or an error in its place if what the client has not read leaves no room for it: the client
-        would wait for it for ever.
-        """
+        """Send an answer, or, if the client's unread answers leave no room for it, an error in its place."""
         if not self.outbox.send(client, [*envelope, *parts]):
             dropped = "answers that this client has not read take all of their room; this one is dropped"
             error = error_for(Error.TOO_MANY_BYTES, dropped, request_id)

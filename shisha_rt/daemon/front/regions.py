@@ -60,7 +60,6 @@ class Regions:
 
     @property
     def fds(self) -> Mapping[int, int]:
-        """The descriptors, by number."""
         return {number: region.fd for number, region in self._by_number.items()}
 
     def fd(self, number: int) -> int:

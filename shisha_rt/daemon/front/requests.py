@@ -112,7 +112,6 @@ class Requests:
         )
 
     def fill(self, ticket: Ticket, slot: int) -> None:
-        """Copy a request's own tensors into a slot."""
         regions = self._arena.layouts[ticket.request.layout].regions
         for name, data in ticket.request.tensors.items():
             self._arena.write(slot, regions[name], data)

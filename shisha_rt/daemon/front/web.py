@@ -1,6 +1,4 @@
-"""The daemon's link to the HTTP process, which also speaks gRPC: listening sockets that outlive the process, and counts
-of requests.
-"""
+"""The daemon's link to the HTTP (and gRPC) process: listening sockets that outlive it, and counts of requests."""
 
 from __future__ import annotations
 

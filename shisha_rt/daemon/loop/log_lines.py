@@ -17,7 +17,6 @@ class _WhileRead(logging.StreamHandler[TextIO]):
 
 
 def log_lines(level: int, style: str) -> None:
-    """Log from `level` on to standard error."""
     logging.basicConfig(level=level, format=style, handlers=[_WhileRead()])
 
 

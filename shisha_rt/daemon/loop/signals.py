@@ -33,7 +33,6 @@ class Signals:
         self._take(signal.SIGTERM, signal.SIGINT, *[signal.SIGHUP] * hears)
 
     def _take(self, *numbers: int) -> None:
-        """Have these signals come by the wakeup descriptor."""
         self._old |= {number: signal.signal(number, lambda *_: None) for number in numbers}
 
     @contextlib.contextmanager

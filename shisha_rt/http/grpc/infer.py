@@ -62,7 +62,6 @@ def read_request(request: Any, signature: Signature) -> tuple[InferenceAsked, li
 
 
 def given_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters' values by name, without parameters that have none."""
     choices = {name: given.WhichOneof(_CHOICE) for name, given in parameters.items()}
     return {name: getattr(parameters[name], choice) for name, choice in choices.items() if choice is not None}
 

@@ -71,13 +71,11 @@ class About:
         return _config(signature, metadata["platform"])
 
     async def statistics(self, path: Path) -> dict[str, Any]:
-        """Statistics of the model, or of all models."""
         if path:
             await self._described(path)
         return {"model_stats": (await self._ask("model_statistics", path))["model_stats"]}
 
     async def index(self, *, only_ready: bool) -> list[dict[str, Any]]:
-        """The repository: all models, or those that are ready."""
         answer = await self._app_state.client.call("repository_index", ready=only_ready, timeout_s=PATIENCE_S)
         models: list[dict[str, Any]] = answer["models"]
         return models

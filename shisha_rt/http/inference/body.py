@@ -27,9 +27,7 @@ _PIECE_BYTES: Final = 256 << 10
 _MOST_PACKED_BYTES: Final = 64 << 10
 """How much larger a compressed body may be than its content: without a limit it could go on and unpack to nothing."""
 _STRETCH_BYTES: Final = 2 << 20
-"""The most that is read directly into its destination at a time. The time limit counts all of it beforehand, so the
-less it is, the sooner a stalled caller is noticed.
-"""
+"""Most bytes read straight into their destination under one time limit: the less, the sooner a stall is noticed."""
 
 
 _Asked = TypeVar("_Asked")

@@ -35,9 +35,7 @@ Frame = dict[str, npt.NDArray[Any]]
 
 
 class Room:
-    """A limit on the bytes of requests' bodies, and of gRPC's answers, in this process at once. A request that is the
-    only one is never refused.
-    """
+    """Limits the bytes of requests' bodies and of gRPC's answers in this process. A lone request is never refused."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -74,7 +72,6 @@ class Inferences:
         self._longest_of: dict[str, tuple[Signature, int]] = {}
 
     def longest(self, signature: Signature) -> int:
-        """The most bytes that a request for this model may have."""
         known, longest_bytes = self._longest_of.get(signature.model_name, (None, 0))
         if known is not signature:
             longest_bytes = longest_body(signature)
@@ -138,7 +135,7 @@ class Inferences:
         )
 
     def write(self, asked: InferenceAsked, answer: Answer, caller: Caller) -> None:
-        """Write the outputs that were requested in regions to these."""
+        """Write outputs to the regions in which the request wants them."""
         for output in wanted(asked, answer):
             if output.region is not None:
                 self.files.write(caller, output.region, raw_bytes(answer.outputs[output.name]))

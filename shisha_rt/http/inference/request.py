@@ -93,9 +93,7 @@ class _Output(Struct, frozen=True):
 
 
 class AskedParameters(Struct, frozen=True):
-    """`timeout` (microseconds), `sequence_id` (up to 64 bits without a sign) and `priority` are Triton's; its other
-    parameters are ignored.
-    """
+    """`timeout` (microseconds), `sequence_id` (up to 64 bits) and `priority` are Triton's; its others are ignored."""
 
     binary_data_output: bool = False
     stream: Label | None = None
@@ -120,7 +118,7 @@ class AskedParameters(Struct, frozen=True):
 
 
 class _Header(Struct, frozen=True):
-    """What may be left out may be null, too, as MLServer's types write it."""
+    """An optional field may also be null, as MLServer's types write it."""
 
     inputs: Annotated[tuple[InputTensor, ...], Meta(min_length=1, max_length=MOST_INPUTS)]
     outputs: Annotated[tuple[_Output, ...], Meta(max_length=MOST_INPUTS)] | None = None
@@ -228,7 +226,7 @@ def array_of(input_tensor: InputTensor) -> npt.NDArray[Any]:
 
 @cache
 def _values_decoders(dtype: np.dtype[Any], rank: int) -> tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]:
-    """Of flat lists, and of lists nested `rank` deep. Integers out of range are refused; for UINT64, by numpy."""
+    """Decoders of flat lists, and of lists nested `rank` deep. Integers out of range are refused; UINT64 by numpy."""
     of: Any = bool if dtype.kind == "b" else float
     if dtype.kind in "iu":
         bounds = np.iinfo(dtype)

@@ -31,7 +31,7 @@ from shisha_rt.protocol.operations import Count
 _HEADER_LENGTH: Final = b"inference-header-content-length"
 _ONE_PIECE_BYTES: Final = 64 << 10
 _PACKED_LEVEL: Final = 1  # floats hardly compress
-_NONE_OF_IT: Final = re.compile(rb"q\s*=\s*0(\.0*)?")
+_REFUSED_ENCODING: Final = re.compile(rb"q\s*=\s*0(\.0*)?")
 _MODEL: Final = "/v2/models/{model}(?:/versions/{version})?"
 
 
@@ -170,7 +170,7 @@ def _packing(accepted: bytes) -> bytes | None:
     """The first accepted encoding that is supported; None if there is none."""
     for offer in accepted.lower().split(b","):
         name, _, weight = (part.strip() for part in offer.partition(b";"))
-        if name in (b"gzip", b"deflate") and not _NONE_OF_IT.fullmatch(weight):
+        if name in (b"gzip", b"deflate") and not _REFUSED_ENCODING.fullmatch(weight):
             return name
     return None
 
@@ -190,7 +190,7 @@ def _tell(ask: Callable[[Path], Awaitable[object]]) -> Handler:
 
 
 def _health(field: str, ask: Callable[[Path], Awaitable[bool]]) -> Handler:
-    """The status says the same as the body, which names the model: 200 for yes, 503 for no."""
+    """Answer 200 if `ask` says yes, else 503; the body says so, too, and names the model."""
 
     async def handle(_exchange: Exchange, _caller: Caller | None, path: Path) -> HttpReply:
         is_so = await ask(path)

@@ -21,7 +21,7 @@ from shisha_rt.protocol.limits import MAX_NAME_LENGTH
 
 FOLDER: Final = "/dev/shm"
 MOST_REGIONS: Final = 128
-"""For each user, and twice as many for all users together: each keeps a descriptor open."""
+"""Of one user, and twice as many of all users together: each region keeps a descriptor open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,6 @@ class SharedFile:
 
     @property
     def about(self) -> dict[str, object]:
-        """What the protocol tells of it."""
         return {"name": self.name, "key": self.key, "offset": self.offset, "byte_size": self.size_bytes}
 
 
@@ -71,7 +70,6 @@ class SharedFiles:
         regions[name] = SharedFile(name, key, fd, offset, size_bytes)
 
     def unregister(self, caller: Caller, name: str | None = None) -> None:
-        """Unregister one of the caller's regions, which need not exist, or all of them."""
         if self._folder is None:
             return
         regions = self._by_caller.get(_known(caller), {})
@@ -90,7 +88,6 @@ class SharedFiles:
         return file
 
     def read(self, caller: Caller, region: FilePiece, into: memoryview) -> None:
-        """Fill `into`, of `region.size_bytes`, from the caller's file."""
         file = self.find(caller, region)
         begin = file.offset + region.offset
         if os.preadv(file.fd, [into], begin) != region.size_bytes:
@@ -107,7 +104,7 @@ class SharedFiles:
             raise _shorter(region)
         try:
             written_bytes = os.pwritev(file.fd, [data], begin)
-        except OSError:  # it has holes, and no memory is left to fill them
+        except OSError:  # the file has holes, and no memory is left to fill them
             written_bytes = 0
         if written_bytes != len(data):
             raise _refused(Error.REGION_REFUSED, region.name, "has no memory left for its file")

@@ -40,7 +40,7 @@ class StaticFile:
     tag: bytes
 
     def answer(self, known: bytes) -> HttpReply:
-        """`known`: the browser's cached ETags. It asks each time, and gets the content only if that has changed."""
+        """The content, or 304 if its ETag is among `known`, those of the browser's cache, which asks each time."""
         headers = [*HEADERS, (b"cache-control", b"no-cache"), (b"etag", self.tag)]
         if self.tag in (tag.strip().removeprefix(b"W/") for tag in known.split(b",")):
             return HttpReply(304, headers, b"")

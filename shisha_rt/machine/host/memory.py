@@ -32,7 +32,6 @@ def available_memory_bytes() -> int:
 
 
 def free_memory_ratio() -> float:
-    """`available_memory_bytes` over `own_memory_bytes`."""
     return available_memory_bytes() / own_memory_bytes()
 
 
@@ -42,9 +41,6 @@ def frames_memory_bytes(said: int | None) -> int:
 
 
 def kernel_kills() -> int:
-    """How many processes the kernel has killed so far for lack of memory, of the host or of a control group.
-
-    0 if it does not report that.
-    """
+    """How many processes the kernel has killed for lack of memory of the host or a control group; 0: unknown."""
     lines = text_of(_VMSTAT).splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

@@ -66,10 +66,7 @@ def this_limits() -> CpuLimits:
 
 
 def this_machine() -> Machine:
-    """One place for each core of the affinity mask, at most as many as the quota keeps full.
-
-    Nothing is leased: this is for planning and inspection.
-    """
+    """One place for each usable core, as many as the quota keeps full; nothing is leased: for planning only."""
     limits = this_limits()
     cores = host_cores(sorted(limits.cores))
     return _machine(cores, by_preference(cores)[: limits.place_count])
@@ -98,5 +95,4 @@ def _machine(cores: Sequence[HostCore], chosen: Collection[int], spare: Collecti
 
 
 def name_of(core: int) -> str:
-    """The name of a core's place."""
     return f"core{core}"

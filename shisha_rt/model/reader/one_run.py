@@ -25,10 +25,7 @@ _TRYING_LIMIT_S: Final = 30.0
 
 
 class RunAsked(msgspec.Struct, frozen=True):
-    """`tries`: shapes of the inputs, in their order; the first with which the model runs is used.
-
-    `wanted`: names of the tensors to look at.
-    """
+    """`tries`: shapes of all inputs; the first with which the model runs is used. `wanted`: names to look at."""
 
     file: str
     tries: tuple[tuple[tuple[int, ...], ...], ...]

@@ -1,8 +1,7 @@
 """Read an untrusted ONNX file: refuse it in one line, or return a model that is checked completely.
 
-The file, its operators, its datatypes and its shapes are all checked here: a fault that a worker finds later is found
-with frames in flight. The model is then cleaned (`model.clean`); from then on operators and tensors have the cleaned
-model's names everywhere.
+The file, its operators, its datatypes and its shapes are all checked here, before frames are in flight. The model is
+then cleaned (`model.clean`); from then on operators and tensors have the cleaned model's names everywhere.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ def read_model(
     """Read, check and clean an ONNX file; `sizes` are for dimensions that it leaves open.
 
     `saved` finds a model that was saved earlier, by its key; it is asked only for the key of a file without external
-    data. If shapes can only be found by a run of the model, that is given up after `one_run.RUN_LIMIT_S`.
+    data. If shapes can only be found by a run of the model, the run may take `one_run.RUN_LIMIT_S`.
 
     Raises BadInput with one line for whatever is wrong with the file.
     """
@@ -172,7 +171,7 @@ def _as_checked(model: onnx.ModelProto) -> onnx.ModelProto:
 def _cleaned(model: onnx.ModelProto, dims: Sequence[SettledDim]) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """Clean the model so that every tensor has a shape; return also the names of those whose shape only a run showed.
 
-    Inference may be wrong, too: if it finds contradictions but the engine runs the model, the engine is right.
+    Shape inference may be wrong: if it finds contradictions but the engine runs the model, the engine is right.
     """
     fault = None
     sizes = _in_words(dims)

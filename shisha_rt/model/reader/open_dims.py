@@ -79,7 +79,6 @@ def settle_sizes(model: onnx.ModelProto, sizes: InputSizes, guess: Guess) -> tup
 
 
 def runtime_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
-    """Inputs that are not weights."""
     weights = {tensor.name for tensor in graph.initializer}
     return [value for value in graph.input if value.name not in weights]
 

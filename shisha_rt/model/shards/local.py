@@ -126,10 +126,7 @@ def _filters(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
 
 @dataclass(frozen=True, slots=True)
 class _SlidingWindow:
-    """One spatial dimension of a convolution or pooling.
-
-    `reach`: positions that a window spans, dilation included; `before`: padding in front.
-    """
+    """One spatial dimension of a window. `reach`: positions spanned, with dilation; `before`: padding in front."""
 
     size_in: int
     size_out: int

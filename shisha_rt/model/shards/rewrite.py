@@ -163,10 +163,7 @@ class _ShardBuilder:
         )
 
     def _share(self, name: str) -> Slice:
-        """Slice of a tensor that belongs to this shard.
-
-        A tensor with more rows than there are units is shared in proportion.
-        """
+        """The shard's slice of a tensor; one with more rows than there are units is shared in proportion."""
         axis, unit = self._course.states[name]
         size, (first, end), units = self._graph.tensors[name].shape[axis], self._span, self._course.units
         if self._course.axis == "rows":
@@ -301,5 +298,4 @@ def _sliced_name(name: str, tensor_slice: Slice) -> str:
 
 
 def _or_whole(tensor_slice: Slice | None, tensor: Tensor) -> Slice | None:
-    """Return the slice, or None if it is all of the tensor."""
     return None if tensor_slice is None or tensor_slice.count == tensor.shape[tensor_slice.axis] else tensor_slice

@@ -26,7 +26,6 @@ class Slice:
         return self.first + self.count
 
     def shape_of(self, whole: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of this slice of a tensor of shape `whole`."""
         return (*whole[: self.axis], self.count, *whole[self.axis + 1 :])
 
     def within(self, other: Slice | None) -> Slice:

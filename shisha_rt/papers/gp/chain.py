@@ -70,9 +70,7 @@ class StepCost:
 
 
 def parts(problem: SplitProblem, mode: Mode, first: int, last: int) -> tuple[SplitLayer, ...]:
-    """The layers of a step, each with the variable that the mode shares. Blocks of a pair are filters of the one and
-    channels of the other, which each device can run.
-    """
+    """Layers of a step, each with the variable shared in the mode. A pair's blocks suit both layers, on any device."""
     layers = problem.layers[first : last + 1]
     if mode == "pair":
         block = math.lcm(layers[0].block, *(common_block(problem.devices, variable) for variable in ("N", "C")))

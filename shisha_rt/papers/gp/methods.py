@@ -36,9 +36,7 @@ RivalName: TypeAlias = Literal["greedy", "balanced", "proportional", "communicat
 
 @dataclass(frozen=True, slots=True)
 class ProgramOptions:
-    """Options of `geometric`. `k`: of Eq. 14; None: Eq. 10. `again`: condense again at each solution; else once, as in
-    the paper.
-    """
+    """Options of `geometric`. `k`: of Eq. 14; None: Eq. 10. `again`: condense at each solution; the paper: once."""
 
     k: int | None = None
     again: bool = False

@@ -35,9 +35,7 @@ ROUNDING: Final = 1e-9
 
 
 class RowWindow(NamedTuple):
-    """`extent`: rows of the input from the first to the last that a row of the output reads; `stride`: from one to the
-    next.
-    """
+    """`extent`: rows of the input that a row of the output spans; `stride`: rows between the starts of two spans."""
 
     extent: float
     stride: float
@@ -90,9 +88,7 @@ class SplitLayer:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """`seconds` of a share in `groups` groups (None: any number), whose input channels and filters, over all of its
-    groups, are multiples of `channels` and `filters`.
-    """
+    """`seconds` of a share in `groups` groups (None: any), of multiples of `channels` and `filters` in all groups."""
 
     seconds: Posynomial
     groups: int | None = 1
@@ -148,7 +144,6 @@ class SplitDevice:
         return next((formula.seconds for formula in self.formulas if formula.fits(share)), None)
 
     def compute_s(self, share: Mapping[str, float]) -> float:
-        """Seconds of computing such a share; inf if it cannot run."""
         seconds = self.formula(share)
         return math.inf if seconds is None else seconds.at(share)
 
@@ -181,10 +176,7 @@ class SplitProblem:
     starts: tuple[int, ...] = ()
 
     def entry(self, at: int | None, device: int) -> Posynomial | None:
-        """Seconds to move a share's input map to a device from the memory of device `at`, or from the host's (None).
-
-        None: it can only move through the host's memory.
-        """
+        """Seconds to move a share's input from device `at` (None: the host); None: only by way of the host's memory."""
         if at is None:
             legs = self.devices[device].legs
             return NOTHING if legs is None else legs.in_s
@@ -202,7 +194,6 @@ class SplitProblem:
         return device.joules(compute_s, moved_s) if self.objective == "energy" else compute_s + moved_s
 
     def together(self, costs: Sequence[float]) -> float:
-        """Cost of devices with these costs (devices,)."""
         return max(costs) if self.adding == "parallel" else math.fsum(costs)
 
 
@@ -225,9 +216,7 @@ def able_devices(problem: SplitProblem) -> Bools:
 
 
 def largest_share_s(device: SplitDevice, layer: SplitLayer) -> Posynomial | None:
-    """Seconds of shares by the formula for the whole layer, or else for all of its whole blocks; None: it cannot run
-    either. Methods that think of real shares go by it (ours).
-    """
+    """Seconds by the formula for the whole layer, else for all its blocks; None: neither. For real shares (ours)."""
     whole_blocks = layer.units - layer.units % layer.block
     formulas = (device.formula(layer.share(units)) for units in (layer.units, whole_blocks) if units)
     return next((seconds for seconds in formulas if seconds is not None), None)

@@ -62,10 +62,7 @@ class SharedRun:
         return best_blocks(self.values[0], self.problem.adding, *self.values[1:])
 
     def options(self) -> SharedOptions | None:
-        """Options of the shares; None: no shares fit.
-
-        Raises BadInput if the devices with budgets have too many combinations of shares.
-        """
+        """Options of the shares; None: none fit. Raises BadInput for too many combinations of shares."""
         partly = _of_the_limited(self)
         lanes = np.stack(least_by_blocks([lane[self.free] for lane in self.values], self.problem.adding))
         costs = together_of(self.problem.adding)(partly.costs, lanes[partly.odd_left.astype(int), partly.left])
@@ -77,12 +74,10 @@ class SharedRun:
 
     @property
     def limited(self) -> list[int]:
-        """Devices that have budgets."""
         return sorted({budget.device for budget in network_limits(self.problem)})
 
     @property
     def free(self) -> list[int]:
-        """Devices that have none."""
         return [d for d in range(len(self.problem.devices)) if d not in self.limited]
 
 

@@ -1,6 +1,4 @@
-"""`shisha-rt place split`: each heavy layer split over described devices, by their formulas; the costs of each layer,
-the object of `--json`, and a table of shares. Shell.
-"""
+"""`shisha-rt place split`: heavy layers split over described devices; the object of `--json`, and a table. Shell."""
 
 from __future__ import annotations
 

@@ -134,7 +134,6 @@ def _by_end(stages: Sequence[tuple[Ints, Ints, Floats]]) -> _Stages:
 
 
 def _used(cell: Counts) -> list[int]:
-    """The kinds of which places may be used."""
     return [kind for kind, count in enumerate(cell) if count]
 
 

@@ -44,7 +44,6 @@ def operator_ids(graph: Graph, model: onnx.ModelProto) -> tuple[str, ...]:
 
 
 def partition_id(ids: Sequence[str], operators: Sequence[int]) -> str:
-    """Id of the partition of these operators, whose own ids are among `ids`."""
     return " + ".join(ids[operator] for operator in operators)
 
 

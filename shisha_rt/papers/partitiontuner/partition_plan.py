@@ -80,9 +80,7 @@ def plan_by_needs(costs: ProcessorCosts, plan: Plan) -> Plan:
 
 
 def plan_in_turn(costs: ProcessorCosts, schedule: Schedule) -> Plan:
-    """The partitions in the order of their starts, each after those that compute its inputs and the previous one on its
-    place.
-    """
+    """Partitions by their starts, each after those that compute its inputs and the previous one on its place."""
     turn = sorted(schedule.partitions, key=lambda partition: (partition.start_s, partition.end_s))
     stages = Plan(tuple(partition_stage(costs, partition.nodes, partition.device, ()) for partition in turn))
     last: dict[int, int] = {}
@@ -112,6 +110,5 @@ def nodes_of_stage(costs: ProcessorCosts, stage: Stage) -> Iterator[int]:
 
 
 def partition_stage(costs: ProcessorCosts, nodes: Iterable[int], place: int, after: tuple[int, ...]) -> Stage:
-    """Stage of these nodes on a place (index)."""
     layers = (layer for node in sorted(nodes) for layer in range(costs.spans[node][0], costs.spans[node][1] + 1))
     return Stage(runs_of(layers), ((costs.places[place],),), after)

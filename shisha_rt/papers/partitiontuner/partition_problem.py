@@ -40,9 +40,7 @@ def whole_problem(costs: ProcessorCosts) -> Problem:
 
 
 def apart_problem(costs: ProcessorCosts) -> Problem:
-    """Our problem: computing and moving apart. The first reader pays for an input of the network, the maker for an
-    output.
-    """
+    """Our problem, with moving apart: an input's first reader pays for it, an output's maker for the output."""
     places = range(len(costs.places))
     ends_s = [[0.0 for _ in places] for _ in costs.spans]
     for tensor in costs.passed:

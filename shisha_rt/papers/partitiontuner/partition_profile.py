@@ -6,7 +6,7 @@ id on each measured device: networks share rows, and only new partitions are mea
 session of its own, whose time includes its inputs and outputs as plain tensors. A device that turns out to be unable to
 run a partition is stored with infinite seconds.
 
-A partition that is missing for one device is measured on all of them, as their times are compared.
+A partition without a row for some device is measured on all devices, as their times are compared.
 
 `processor_costs` has the costs of a whole model on the places of a machine, the input of schemes. Shell.
 """
@@ -54,10 +54,10 @@ CostsT = TypeVar("CostsT", OperatorCosts, ProcessorCosts)
 
 @dataclass(frozen=True, slots=True)
 class PartitionProfile(Generic[CostsT]):
-    """Costs of operators on a place, before its speed is applied, or of a model for schemes: for measured devices with
-    transfers, for others by formulas.
+    """`costs`: of operators on a place of speed 1, or of a model, as schemes take them. Those of measured devices
+    include transfers; those of described devices follow formulas.
 
-    The model's `partitions` have `distinct` different ids, of which `measured` were not known; that took `seconds`.
+    The model's `partitions` have `distinct` ids, of which `measured` were missing in the store and took `seconds`.
     """
 
     costs: CostsT
@@ -68,7 +68,6 @@ class PartitionProfile(Generic[CostsT]):
 
     @property
     def in_words(self) -> str:
-        """One line."""
         new = f"{self.measured} measured in {self.seconds:.3g} s" if self.measured else "all measured before"
         return f"{self.partitions} partitions, {self.distinct} of them distinct, {new}"
 
@@ -99,20 +98,20 @@ def profile_partitions(
     id_of = {partition: partition_id(ids, partition) for partition in partitions}
     first_of = {partition_key: partition for partition, partition_key in reversed(id_of.items())}
     place_class = class_of(place, machine, compiled)
-    measured_here: list[tuple[int, float]] = []  # how many, and in how many seconds; one entry at most
+    new, seconds = 0, 0.0
     with nullcontext(store) if store is not None else ProfileStore() as store:
         stored = _StoredTimes(compiled, place_class, measured, store, on_progress)
 
         def measure_all(missing: Mapping[str, _Partition]) -> None:
+            nonlocal new, seconds
             start_s = time.monotonic()
             stored.measure(missing)
-            measured_here.append((len(missing), time.monotonic() - start_s))
+            new, seconds = len(missing), time.monotonic() - start_s
 
         def missing_of(known: Mapping[str, object]) -> dict[str, _Partition]:
             return {key: first for key, first in first_of.items() if key not in known}
 
         known = known_or_measured(lambda: stored.known(first_of), missing_of, measure_all, Sitting(on_progress))
-    new, seconds = measured_here[0] if measured_here else (0, 0.0)
     columns = [devices.index(device) for device in measured]
     times_s = {partition: known[partition_key] for partition, partition_key in id_of.items()}
     return PartitionProfile(_with_times(costs, columns, times_s), len(partitions), len(first_of), new, seconds)
@@ -194,9 +193,7 @@ def _signed(partition_key: str, device: Device) -> str:
 
 
 def _time_s(profile: Profile, setting: Setting) -> float:
-    """CPU time for one thread, as it excludes other processes on its core; wall time for several threads, as the last
-    one's end counts.
-    """
+    """CPU time for one thread, as it excludes other processes; wall time for several, as the last one's end counts."""
     return profile.cpu_s if setting.threads == 1 else profile.wall_s
 
 

@@ -217,9 +217,7 @@ def _check_one_device_each(machine: Machine, costs: Mapping[str, OperatorCosts])
 
 
 def _alone(place: int, measured: OperatorCosts, operator_costs: OperatorCosts, speed: float) -> Alone:
-    """Measured times of a place's partitions. They are inf for operators that have no time in `operator_costs`, as
-    stages are placed by those.
-    """
+    """Measured times of a place's partitions; inf for operators without a time in `operator_costs`."""
     able = operator_costs.capable_alone.tolist()
     return Alone(
         place,

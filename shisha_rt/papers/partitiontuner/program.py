@@ -128,9 +128,7 @@ def _not_written(path: Path, error: OSError) -> BadInput:
 
 @contextlib.contextmanager
 def _replaced(target: Path, made: Path, aside: Path) -> Iterator[None]:
-    """Context that moves `made` to the folder `target`. The old folder is kept at `aside`, and restored if the body
-    fails.
-    """
+    """Move `made` to the folder `target`, whose old content is kept at `aside` and restored if the body fails."""
     with contextlib.suppress(FileNotFoundError):
         target.rename(aside)
     try:
@@ -214,7 +212,6 @@ def stages_before(graph: Graph, plan: Plan, runs: Sequence[Sequence[Span]]) -> l
 
 
 def _earlier(plan: Plan, number: int) -> list[int]:
-    """The stages before this one on its place."""
     return [stage for stage in range(number) if plan.stages[stage].place == plan.stages[number].place]
 
 

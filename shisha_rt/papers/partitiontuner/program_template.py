@@ -97,9 +97,9 @@ class Frame:
 
 PLACES: Final = '''
 class Partition:
-    """Called for a frame it waits for others, computes, and says that it is done.
+    """Computes its part of a frame, once the partitions of `after` have done theirs.
 
-    What goes wrong is the frame's error, and then nothing more of it is computed.
+    An exception becomes the frame's error, and nothing more of that frame is computed.
     """
 
     def __init__(self, name, runs):  #-
@@ -146,7 +146,7 @@ class Place(threading.Thread):
 
     def run(self):
         try:
-            # This thread alone, and those that its engine starts.
+            # For this thread, and for threads that its engine starts.
             os.sched_setaffinity(0, self.cores)
             self.clock = EmulatedTime(TIME_SCALE, self.speed, self.threads)  #+
             self.work(self)
@@ -163,7 +163,7 @@ class Place(threading.Thread):
         return Partition(name, runs, self.clock, takes_s)  #+
 
     def frames(self):
-        """Until there is None in place of one."""
+        """Yield frames to compute, until the program ends."""
         self.loaded.set()
         yield from iter(self.frames_to_run.get, None)  #-
         for frame in iter(self.frames_to_run.get, None):  #+
@@ -183,7 +183,7 @@ STARTED: Final = '''
 
 
 def end(found):
-    """An engine does not stand it if a thread ends in the middle of its work."""
+    """End threads between frames: engines may crash if a thread ends during a run."""
     for place in found:
         place.frames_to_run.put(None)
     for place in found:
@@ -197,8 +197,8 @@ one_at_a_time = threading.Lock()
 def infer(inputs):
     """The outputs by name, of inputs by name. Raises ValueError where those do not fit."""
     for name, (shape, dtype) in INPUTS.items():
-        found = np.asarray(inputs.get(name))
-        if found.shape != shape or found.dtype != dtype:
+        array = np.asarray(inputs.get(name))
+        if array.shape != shape or array.dtype != dtype:
             raise ValueError(f"input {name!r}: expected {dtype} of the shape {shape}")
     given = {name: np.ascontiguousarray(inputs[name]) for name in INPUTS}
     with one_at_a_time:
@@ -214,7 +214,7 @@ def infer(inputs):
 
 
 def noise(shape, dtype, generator):
-    """Whole numbers may be indices: those are 0."""
+    """Random floats; integers are 0, as they may be indices."""
     if np.dtype(dtype).kind != "f":
         return np.zeros(shape, dtype)
     return generator.standard_normal(shape).astype(dtype)
@@ -222,7 +222,9 @@ def noise(shape, dtype, generator):
 
 def time_noise(warm=3, timed=20):
     generator = np.random.default_rng(0)
-    frame = {name: noise(*its, generator) for name, its in INPUTS.items()}
+    frame = {
+        name: noise(shape, dtype, generator) for name, (shape, dtype) in INPUTS.items()
+    }
     for _ in range(warm):
         infer(frame)
     overran = sum(place.clock.overran for place in places())  #+
@@ -253,9 +255,9 @@ def run_file(source, target):
         counts = {len(array) if array.ndim else 0 for array in arrays.values()}
         if len(counts) > 1 or 0 in counts:
             sys.exit(f"{source}: expected one frame, or as many of each input")
-        frames = [dict(zip(arrays, its)) for its in zip(*arrays.values())]
+        frames = [dict(zip(arrays, inputs)) for inputs in zip(*arrays.values())]
         answers = [infer(frame) for frame in frames]
-        answer = {name: np.stack([its[name] for its in answers]) for name in OUTPUTS}
+        answer = {name: np.stack([made[name] for made in answers]) for name in OUTPUTS}
     np.savez(target, **answer)
 
 

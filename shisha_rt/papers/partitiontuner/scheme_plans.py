@@ -1,16 +1,19 @@
 """The schemes of the PartitionTuner paper, and `forkjoin`, the schedule for the least makespan, as plans over places.
 
 The paper's four schemes solve its problem, in which an operator's cost includes transfers; all but `partitiontuner` run
-everything in sequence (Section 4.2.1). `forkjoin` takes the plan of the least predicted latency among several: its own
-schedule, in which transfers are apart from operators, and those of `partitiontuner` and `baseline`, each with and
-without barriers and with or without whole lanes as stages; a list schedule; and for few nodes a schedule without
-barriers.
+everything in sequence (Section 4.2.1). `forkjoin` takes the plan of the least predicted latency of these:
+
+- its own schedule, in which transfers are apart from operators, and those of `partitiontuner` and `baseline`, each with
+  and without barriers, and with or without whole lanes as stages;
+- a list schedule;
+- for few nodes, a schedule without barriers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Final
 
 from shisha_rt.costs.costs import Costs
@@ -93,11 +96,11 @@ def _quickest(processors: ProcessorCosts, far: frozenset[str]) -> list[str]:
     return [processors.places[place] for place in order[:_MOST_BRANCHES]]
 
 
-_Found = tuple[Plan, tuple[int, ...]]
+_Assigned = tuple[Plan, tuple[int, ...]]
 
 
-def _plans(scheme: SchemeName, costs: ProcessorCosts, problem: Problem, left_s: LeftSeconds) -> Iterator[_Found]:
-    """Yield the scheme's plans with their assignments; `problem` is the paper's."""
+def _plans(scheme: SchemeName, costs: ProcessorCosts, problem: Problem, left_s: LeftSeconds) -> Iterator[_Assigned]:
+    """Yield the scheme's plans with their assignments; `problem`: with transfers in operators, as in the paper."""
     match scheme:
         case "baseline" | "typeseq" | "opseq":
             assignment = {"baseline": baseline, "typeseq": typeseq, "opseq": opseq}[scheme](problem).assignment
@@ -133,11 +136,8 @@ def _plans(scheme: SchemeName, costs: ProcessorCosts, problem: Problem, left_s: 
 def _overlapping(plan: Plan) -> int:
     """How many stages may run in parallel with a stage on another place."""
     before = [plan.ancestors(stage) for stage in range(len(plan.stages))]
-    return sum(
-        any(
-            a not in before[b] and b not in before[a] and plan.stages[a].place != plan.stages[b].place
-            for b in range(len(before))
-            if b != a
-        )
-        for a in range(len(before))
-    )
+    parallel: set[int] = set()
+    for a, b in combinations(range(len(before)), 2):
+        if a not in before[b] and b not in before[a] and plan.stages[a].place != plan.stages[b].place:
+            parallel |= {a, b}
+    return len(parallel)

@@ -45,9 +45,7 @@ class NodeRun:
 
 @dataclass(frozen=True, slots=True)
 class Unbarred:
-    """`runs`: in the order of their starts; None if no schedule better than `known_s` was found. `bound_s`: no schedule
-    ends before, whatever its assignment.
-    """
+    """`runs`: by start; None: no schedule better than `known_s` was found. `bound_s`: lower bound of all schedules."""
 
     runs: tuple[NodeRun, ...] | None
     bound_s: float
@@ -156,8 +154,7 @@ def _dive(search: _Search, start: _Beginning, known_s: float, abreast: int) -> t
 
 
 _Seen = dict[tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]], list[tuple[float, ...]]]
-"""Times of partial schedules, by the nodes done, the devices of nodes that are still read, and tensors that have moved.
-"""
+"""Times of partial schedules, by nodes done, devices of nodes that are still read, and tensors already moved."""
 
 
 def can_be_tried(problem: Problem) -> bool:

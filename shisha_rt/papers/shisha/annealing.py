@@ -24,9 +24,7 @@ COOLING: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Annealed:
-    """`tried` is being measured; it is move number `moves` (0: the start), from `at`. `at_s`: bottleneck of `at`; None
-    until `at` is measured.
-    """
+    """`tried` is measured now, as move `moves` (0: the start) from `at`; `at_s`: bottleneck of `at`; None: unknown."""
 
     at: Arrangement
     at_s: float | None

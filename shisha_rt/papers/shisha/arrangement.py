@@ -57,10 +57,7 @@ class Space:
         )
 
     def arrangement(self, plan: Plan) -> Arrangement:
-        """Arrangement of a plan of at most `stage_count` stages: further positions come last and are empty.
-
-        Raises ValueError for a plan that is not plain.
-        """
+        """Arrangement of a plan, further positions empty and last. Raises ValueError for a plan that is not plain."""
         if not plan.is_plain:
             raise ValueError(f"{plan}: expected a chain, each stage on a place of its own")
         group_at = {start: group for group, start in enumerate(self.starts)}

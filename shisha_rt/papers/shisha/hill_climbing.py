@@ -18,9 +18,7 @@ from shisha_rt.plan.measurement import Measurement
 
 @dataclass(frozen=True, slots=True)
 class Climb:
-    """`tried` is being measured; it is a neighbour of the plan with the measurement `at` (None: `tried` is the start).
-    `untried`: the neighbours to try next.
-    """
+    """`tried` is measured now: a neighbour of the plan measured as `at` (None: the start). `untried`: the next ones."""
 
     at: Measurement | None
     tried: Arrangement

@@ -39,10 +39,7 @@ CONFIGURATIONS: Final[Mapping[str, Configuration]] = MappingProxyType(
 
 
 def paper_machine(name: str, slowdown: float = 3.0) -> Machine:
-    """Machine "C1" to "C6"; `slowdown`: factor by which a slow core takes longer.
-
-    A fast core has speed 1, so the roofline's rate is that of a fast core. Raises KeyError for another name.
-    """
+    """Machine "C1" to "C6" (else KeyError), fast cores of speed 1; `slowdown`: how much longer a slow core takes."""
     config = CONFIGURATIONS[name]
     fast = [_place(f"fast{i}", config.fast_cores, 1.0, 1, "hbm") for i in range(config.fast)]
     slow = [_place(f"slow{i}", config.slow_cores, 1 / slowdown, 2, "ddr") for i in range(config.slow)]

@@ -46,9 +46,7 @@ class Work:
 
 
 def work_of(graph: Graph, layer: Layer) -> Work:
-    """Work of the layer's heavy operator; none if the layer has none. A kernel of one element needs no Im2Col, as its
-    input is the matrix already.
-    """
+    """Work of the layer's heavy operator, if any. A kernel of one element needs no Im2Col: its input is the matrix."""
     if not layer.macs:
         return Work(0, 0, 0)
     operators = graph.operators[layer.first_operator : layer.last_operator + 1]

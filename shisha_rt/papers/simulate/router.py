@@ -68,9 +68,7 @@ class RouterLoad:
         )
 
     def most_places(self, router: Router) -> Mapping[str, int]:
-        """Numbers of remote places at which memory is full (two slots for each place, two more, and relays) and at
-        which file descriptors run out.
-        """
+        """Numbers of remote places at which memory (two slots each, two more, relays) and file descriptors run out."""
         room = router.memory_bytes - 2 * self.slot_bytes
         return MappingProxyType(
             {

@@ -118,7 +118,6 @@ def _parallel_bound(tables: Sequence[Floats]) -> float:
 
 
 def _within(tables: Sequence[Floats], most: float) -> tuple[Floats, ...]:
-    """The tables with inf for shares that cost more than `most`."""
     return tuple(np.where(table <= most * _SAME, table, np.inf) for table in tables)
 
 

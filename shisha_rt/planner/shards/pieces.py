@@ -87,7 +87,6 @@ Item: TypeAlias = WholeRun | Shards
 
 
 def split_spans(plan: Plan) -> set[Span]:
-    """The layers that a plan splits."""
     return {stage.split.span for stage in plan.stages if stage.split is not None}
 
 

@@ -137,10 +137,7 @@ def _least(team_costs: TeamCosts, splittable: Splittable) -> tuple[float, Shards
 def _table(
     team_costs: TeamCosts, splittable: Splittable, places: Sequence[str], units: Sequence[int]
 ) -> list[list[float]]:
-    """(places, units): seconds of so many units on each place.
-
-    Places of a kind take the same, unless shard times are known for each place.
-    """
+    """(places, units): seconds of so many units; alike for places of a kind, unless shard times are known."""
     same = {place: place if team_costs.costs.splits.shard_times else team_costs.kind_of[place] for place in places}
     seconds = {of: [team_costs.share_s(splittable, count, place) for count in units] for place, of in same.items()}
     return [seconds[of] for of in same.values()]

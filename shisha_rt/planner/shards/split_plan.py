@@ -179,9 +179,7 @@ def _fastest(costs: Costs, whole: PlanSolution, goal: Goal) -> PlanSolution:
 
 
 def _may_add_to(splittable: Splittable, other: Splittable) -> bool:
-    """Whether splitting the same layers along `other`'s axis may be faster than along `splittable`'s: not if the latter
-    allows the same shares, and without a join.
-    """
+    """Whether splitting along `other`'s axis may be faster: not if `splittable` allows its shares without a join."""
     same_shares = other.block * splittable.units % (other.units * splittable.block) == 0
     as_good = same_shares and not (splittable.joined or splittable.axis == "rows" or other.join_part)
     return other != splittable and other.span == splittable.span and not as_good

@@ -1,12 +1,12 @@
 """Align prepacked weights, so that the engine's kernels can read them.
 
-ONNX Runtime writes a weight and, right behind it, its prepacked blobs; it aligns only those over 1 MiB. When they are
-loaded, they are mapped in place. But kernels read prepacked weights by instructions that fault if the address is not a
-multiple of their width, as it is in the engine's own buffers. And where a blob is a multiple of that alone, the engine
-(1.32) may pack the weight again, into private memory: it does not for large ones that begin with a page.
+ONNX Runtime writes a weight and, right behind it, its prepacked blobs, of which it aligns only those over 1 MiB; on
+loading it maps them in place. But kernels read them by instructions that fault at an address that is not a multiple of
+the vector's width. And ONNX Runtime (1.32) may pack a large weight again, into private memory, unless its blob begins
+with a page.
 
-For a depthwise convolution of integers it writes an empty blob, which it then fails to read: such a weight, a small
-one, loses its prepacked blobs, and each session packs it for itself.
+For a depthwise convolution of integers ONNX Runtime writes an empty blob, which it fails to read. Such weights, which
+are small, lose their prepacked blobs, and each session packs them for itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import onnx
 
 from shisha_rt.model.subgraphs import all_graphs
 
-_ALIGNMENT_BYTES: Final = 256  # a multiple of the engine's own buffers' 64: a cache line, and the widest vector
+_ALIGNMENT_BYTES: Final = (
+    256  # a multiple of 64: a cache line, the widest vector, and what the engine's own buffers have
+)
 _LARGE_BYTES: Final = 1 << 20
 _PAGE_BYTES: Final = 1 << 16  # the largest page of any processor here
 _PREPACKED: Final = "prepacked_"

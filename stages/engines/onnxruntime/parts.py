@@ -72,7 +72,6 @@ class Boundaries:
         return reads, [name for name in made if not self._readers.get(name, layers) <= layers]
 
     def nodes(self, work: Sequence[Span]) -> list[NodePart]:
-        """The nodes of these layers."""
         layers = {layer for first, last in work for layer in range(first, last + 1)}
         return [node for node in self._nodes if node.layer in layers]
 

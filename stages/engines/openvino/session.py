@@ -83,7 +83,6 @@ class CompiledNetwork:
         self._has_run = True
 
     def give_back(self) -> None:
-        """Release memory that runs have allocated."""
         self._compiled.release_memory()
 
 

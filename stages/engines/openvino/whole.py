@@ -71,10 +71,7 @@ class WholeOnOpenVino(OpenVinoSession):
         return OpenVinoSession(compiled, replace(self.ends, axes=self._axes), self.weight_bytes)
 
     def compare(self, usual: EngineSession) -> None:
-        """Measure its `difference`: how far its answers are from ONNX Runtime's on a frame of noise.
-
-        Raises ValueError if that is more than rounding explains.
-        """
+        """Measure `difference` from ONNX Runtime's answer on a noise frame. Raises ValueError if beyond rounding."""
         given, right = run_on_something(lambda feeds: (feeds, usual.answers(feeds)), self.ends.inputs, first=1)
         apart = how_far_apart(self.answers(given), right, usual.answers(moved(given)))
         if why := why_apart(*apart, self._engine):

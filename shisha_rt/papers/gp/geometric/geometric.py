@@ -28,9 +28,7 @@ _MOST_ROUNDS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class TighteningRule:
-    """`step`: increment of each layer's alpha, as a fraction of its cost at the starting point. `tolerance`: of the sum
-    of shares.
-    """
+    """`step`: increment of a layer's alpha, relative to its cost at the start. `tolerance`: of the sum of shares."""
 
     step: float = 1 / 64
     tolerance: float = 1e-3
@@ -190,9 +188,7 @@ class PenalisedProgram:
         self._program = cvxpy.Problem(least, constraints + parts.constraints)
 
     def solve(self, alpha: Floats, sums: Condensed) -> tuple[Floats | None, str]:
-        """The parts (layers, devices), None if the solver found none, and its status. `alpha` (layers,), in the unit of
-        the costs.
-        """
+        """The parts (layers, devices), None if none were found, and the status. `alpha` (layers,): in units of cost."""
         self._log_weights.value = np.log(alpha / sums.factors)
         self._parts.raise_to(-sums.exponents)
         status = status_of(self._cvxpy, self._program)

@@ -1,4 +1,4 @@
-"""Rounding of real shares to whole blocks of the layer. `layer_cost` evaluates all, communication in full."""
+"""Rounding of real shares to whole blocks of the layer; candidates are judged by `layer_cost`, all transfers paid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shisha_rt.papers.gp.problem import ROUNDING, SplitLayer, SplitProblem, able
 _MOST: Final = 4096
 """Most roundings of a layer that are evaluated."""
 _BARELY: Final = 1.05
-"""Units. A share up to this may be due to the lower bound of one unit alone, so rounding it to 0 is tried, too."""
+"""Units. A share up to this may only be the solver's lower bound of one unit, so rounding it to 0 is tried, too."""
 
 _NONE: Final = 1e-30
 """Stands for 0 as a divisor."""
@@ -36,8 +36,8 @@ class Rounded:
 
 
 def roundings(layer: SplitLayer, shares: Sequence[float]) -> Iterator[WholeShares]:
-    """Yield all roundings up and down, that of largest remainders first; then those with shares of about a unit set to
-    0, which others get in proportion. An incomplete last block goes to each device in turn.
+    """Yield all roundings up and down, the one of largest remainders first; then those in which shares of about a unit
+    are 0 and the other shares grow in proportion. Each device in turn gets the incomplete last block.
     """
     barely = [device for device, units in enumerate(shares) if 0 < units <= _BARELY]
     for without in chain.from_iterable(combinations(barely, count) for count in range(len(barely) + 1)):
@@ -78,20 +78,29 @@ def best_rounding(problem: SplitProblem, shares: Sequence[Sequence[float]]) -> R
     used = np.array(
         [_used(problem, layer, layer_units) for layer, layer_units in zip(problem.layers, whole, strict=True)]
     )
-    while (over := _over(problem, used)) > 0:
-        moves = [
-            (gain / max(layer_cost(problem, layer, then) - layer_cost(problem, layer, now), _NONE), n, then)
-            for n, (layer, now) in enumerate(zip(problem.layers, whole, strict=True))
-            for then in _one_moved(layer, now)
-            if math.isfinite(layer_cost(problem, layer, then))
-            and all(can or not units for units, can in zip(then, able[n], strict=True))
-            and (gain := over - _over(problem, _with_row(used, n, _used(problem, layer, then)))) > _LEAST_GAIN
-        ]
-        if not moves:
+    while _over(problem, used) > 0:
+        move = max(_relieving(problem, able, whole, used), default=None)
+        if move is None:
             break
-        _, n, whole[n] = max(moves)
+        _, n, whole[n] = move
         used[n] = _used(problem, problem.layers[n], whole[n])
     return Rounded(tuple(whole), tuple(faults(problem, whole)))
+
+
+def _relieving(
+    problem: SplitProblem, able: Sequence[Sequence[bool]], whole: Sequence[WholeShares], used: Floats
+) -> Iterator[tuple[float, int, WholeShares]]:
+    """Yield moves of a block that lessen the excess: by how much for the cost, the layer's index and its new shares."""
+    over = _over(problem, used)
+    for n, (layer, now) in enumerate(zip(problem.layers, whole, strict=True)):
+        cost = layer_cost(problem, layer, now)
+        for then in _one_moved(layer, now):
+            cost_then = layer_cost(problem, layer, then)
+            if not math.isfinite(cost_then) or any(units and not can for units, can in zip(then, able[n], strict=True)):
+                continue
+            gain = over - _over(problem, _with_row(used, n, _used(problem, layer, then)))
+            if gain > _LEAST_GAIN:
+                yield gain / max(cost_then - cost, _NONE), n, then
 
 
 def _badness(problem: SplitProblem, layer: SplitLayer, shares: WholeShares) -> tuple[bool, float, float]:

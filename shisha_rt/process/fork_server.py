@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from shisha_rt.process.channel import OtherEndGone
 from shisha_rt.process.child import adopt
 from shisha_rt.process.fork_line import ANSWER, LIMITS, ONCE, READY, SERVER, ChildOrder, ForkLine
 from shisha_rt.process.parent import (
@@ -351,6 +352,8 @@ def _run(order: ChildOrder) -> object:
         runpy.run_module(order.module, run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         return ended.code
+    except OtherEndGone:  # whoever has started the child: nobody wants to know more
+        return 1
     except RuntimeError as error:
         if str(error) != NO_THREAD:
             raise

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.cli.test_interrupt import AT_AN_IMPORT
 from tests.serving.daemon_process import DaemonProcess
 from tests.serving.host_process import HostProcess
 from tests.serving.identity_model import write_identity_model
@@ -42,6 +46,20 @@ def test_it_reaps_orphans_and_ends_as_it_is_told(identity: Path, tmp_path: Path,
         first.terminate()
         assert daemon.popen.wait(PATIENCE_S) == 0, daemon.stderr()
         daemon.assert_nothing_left()
+
+
+def test_it_ends_as_it_is_told_while_it_imports(tmp_path: Path) -> None:
+    """The kernel keeps a signal that nothing handles from the first process."""
+    (tmp_path / "sitecustomize.py").write_text(AT_AN_IMPORT)
+    said = {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "SIGNAL": "SIGTERM", "INTERRUPTED_AT": "typer"}
+    ended = subprocess.run(
+        [*_WITHIN, sys.executable, "-m", "shisha_rt", "--version"],
+        env=os.environ | said,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (128 + signal.SIGTERM, b"", b"")
 
 
 def _seen(process: psutil.Process) -> dict[str, Any]:

@@ -7,8 +7,6 @@ import signal
 import sys
 from types import FrameType
 
-_EXIT_INTERRUPTED = 130  # not Final: to import `typing` would take longer than everything else before `main`
-
 
 def main() -> int:
     """Run one command and return its exit status. Before and after the command Ctrl-C ends the process at once."""
@@ -17,6 +15,8 @@ def main() -> int:
     is_heeded = handler is signal.default_int_handler  # a shell's background jobs ignore the signal
     if is_heeded:
         signal.signal(signal.SIGINT, _end)  # commands take half a second to import
+    if os.getpid() == 1:  # of a container: the kernel keeps signals from it that have no handler
+        signal.signal(signal.SIGTERM, _end)
     from shisha_rt.cli import app
 
     signal.signal(signal.SIGINT, handler)
@@ -32,8 +32,8 @@ def _leave_ascii() -> None:
         os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONUTF8": "1"})
 
 
-def _end(_number: int, _frame: FrameType | None) -> None:
-    os._exit(_EXIT_INTERRUPTED)
+def _end(number: int, _frame: FrameType | None) -> None:
+    os._exit(128 + number)
 
 
 if __name__ == "__main__":

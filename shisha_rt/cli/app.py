@@ -26,18 +26,17 @@ from shisha_rt import __version__
 from shisha_rt.cli.grouped_help import GroupedCommand, GroupedCommands
 from shisha_rt.cli.progress import end_progress
 from shisha_rt.errors import BadInput, Error, Failure
-from shisha_rt.process.parent import exit_at_signals
+from shisha_rt.process.parent import MORE_PROCESSES, NO_THREAD, exit_at_signals
 
 _NAME = "shisha-rt"
 _PATH_ERRORS: Final = frozenset(
     {errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS}
 )
 _EXPECTED_OF_SYSTEM: Final[Mapping[int, str]] = {
-    errno.EAGAIN: "expected a limit that allows more processes and threads (ulimit -u, pids.max)",
+    errno.EAGAIN: MORE_PROCESSES,
     errno.ENOENT: "expected a folder that may be written, which TMPDIR names",  # raised by tempfile
     errno.ENOMEM: "expected more memory, or a limit that allows more (ulimit -v)",
 }
-_NO_THREAD: Final = "can't start new thread"  # the message of Python's RuntimeError
 _EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED = 1, 2, 130
 
 _STATUSES: Final = "Exit status: 0 done; 1 {}; 2 bad input: one line says what, and what was expected."
@@ -161,9 +160,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:  # that no command handles: about a path, or from writing the output
         return _say_os_error(error, argv)
     except RuntimeError as error:
-        if str(error) != _NO_THREAD:
+        if str(error) != NO_THREAD:
             raise
-        return _say_error(Failure(f"{error}; {_EXPECTED_OF_SYSTEM[errno.EAGAIN]}"), argv)
+        return _say_error(Failure(f"{error}; {MORE_PROCESSES}"), argv)
     finally:
         end_progress()
     return status

@@ -66,7 +66,7 @@ from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages.traces import ServeTraces, TracesCounted
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.budgets import Budgets
-from shisha_rt.process.child import fork_server
+from shisha_rt.process.child import fork_server, reap_orphan
 from shisha_rt.process.layout import Layout, layouts_of
 from shisha_rt.protocol.exceptions import error_for
 from shisha_rt.protocol.limits import Limits
@@ -322,6 +322,7 @@ class Daemon:
         shell.own_frames.look(now_s)
         shell.look_at_releases(now_s)
         self._sharing.look()
+        reap_orphan()
         periods = self._share.periods()
         if periods is not None:
             shell.post(PeriodsCounted(periods.periods, periods.throttled_periods), "the clock")

@@ -58,6 +58,10 @@ BEAT_EVERY_S: Final = 1.0
 _BEATS_AT_ONCE: Final = 64
 
 
+class OtherEndGone(Exception):
+    """There is nobody at the other end of a channel, and nothing of it is left to read."""
+
+
 class ChannelBroken(Exception):
     """Nothing more goes through; the message says why in one line."""
 
@@ -296,7 +300,7 @@ class Channel:
         return None
 
     def wait(self) -> bytes:
-        """Wait for a message, on a channel that blocks. Raises EOFError if the other end is gone; ChannelBroken."""
+        """Wait for a message, on a channel that blocks. Raises OtherEndGone; ChannelBroken."""
         while True:
             try:
                 size, beside, flags_set, _ = self._end.recvmsg_into(self._buffers, _ONE_FD, _BLOCKING)
@@ -304,7 +308,7 @@ class Channel:
                 continue
             data = self._message(size, beside, flags_set)
             if data is None:
-                raise EOFError
+                raise OtherEndGone
             if data is not BEAT:
                 return data
 

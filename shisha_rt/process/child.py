@@ -47,6 +47,9 @@ def children_environment() -> dict[str, str]:
 _AT_START: Final = read_at_start(children_environment())
 """Variables that this process's fork server reads at its start; a child with different ones is not forked."""
 
+_own: Final[set[int]] = set()
+"""Children for which something here waits, until they are out of the process table."""
+
 _Stream: TypeAlias = int | IO[Any] | None
 
 
@@ -59,6 +62,7 @@ class Child:
 
     def __init__(self, pid: int, pipes: Sequence[IO[bytes] | None]) -> None:
         """Raises OSError if the process cannot be watched; it is killed then."""
+        _own.add(pid)
         self.pid = pid
         self.returncode: int | None = None
         self.stdin, self.stdout, self.stderr = pipes
@@ -67,6 +71,7 @@ class Child:
         except OSError:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+            _own.discard(pid)
             raise
 
     def poll(self) -> int | None:
@@ -216,11 +221,24 @@ def _remove(pid: int) -> None:
     That waits for what is left of the child's threads, if somebody has looked at these in /proc: where all cores are
     taken, seconds for a thread of low priority.
     """
-    order = os.P_PID, pid, os.WEXITED
     try:
-        _thread.start_new_thread(os.waitid, order)  # `Thread.start` waits until the thread has a core
+        _thread.start_new_thread(_wait_for, (pid,))  # `Thread.start` waits until the thread has a core
     except RuntimeError:  # no thread can be started
-        os.waitid(*order)
+        _wait_for(pid)
+
+
+def _wait_for(pid: int) -> None:
+    os.waitid(os.P_PID, pid, os.WEXITED)
+    _own.discard(pid)
+
+
+def reap_orphan() -> None:
+    """Take an orphan that has ended, if there is one, out of the process table, without waiting.
+
+    The kernel gives this process its descendants whose parents ended while it was starting a child, and as the first
+    process of a container all orphans there.
+    """
+    _servers.reap_orphan()
 
 
 def start_child(
@@ -338,6 +356,7 @@ class _Servers:
                 except ChildProcessError:  # or the child went to a different parent
                     self._forks = False
                 else:
+                    _own.add(pid)
                     return pid
             line = ForkLine.to_new_server(ONCE, order.environment)
             with line.socket, contextlib.suppress(ServerGone):  # its exit status says more
@@ -346,6 +365,7 @@ class _Servers:
                 except OSError:
                     line.close()
                     raise
+            _own.add(line.server)
             return line.server
 
     def expect(self, modules: Sequence[str]) -> None:
@@ -354,6 +374,19 @@ class _Servers:
             if self.line is None:
                 self.line = ForkLine.to_new_server(FORKING, children_environment())
             self.line.expect(modules)
+
+    def reap_orphan(self) -> None:
+        if not self._asking.acquire(blocking=False):  # a child that is being started is not among `_own` yet
+            return
+        try:
+            with contextlib.suppress(ChildProcessError):  # no children
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+                server = None if self.line is None else self.line.server
+                if ended is not None and ended.si_pid != server and ended.si_pid not in _own:
+                    _own.add(ended.si_pid)
+                    _remove(ended.si_pid)
+        finally:
+            self._asking.release()
 
     def _line_for(self, order: ChildOrder) -> ForkLine | None:
         """The line to a server for this child; None if it is to be started as a program."""

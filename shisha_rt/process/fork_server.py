@@ -36,9 +36,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from shisha_rt.process.channel import OtherEndGone
 from shisha_rt.process.child import adopt
 from shisha_rt.process.fork_line import ANSWER, LIMITS, ONCE, READY, SERVER, ChildOrder, ForkLine
-from shisha_rt.process.parent import CHILDREN_SCORE, die_before_others, die_with, outlive_parent
+from shisha_rt.process.parent import (
+    CHILDREN_SCORE,
+    MORE_PROCESSES,
+    NO_THREAD,
+    die_before_others,
+    die_with,
+    outlive_parent,
+)
 from shisha_rt.process.readable import is_readable
 from shisha_rt.process.stat import stat_fields
 
@@ -331,7 +339,9 @@ def _fork_server(order: ChildOrder) -> socket.socket | None:
 
 
 def _run(order: ChildOrder) -> object:
-    """Run the module as `python -m` does. Returns its exit code."""
+    """Run the module as `python -m` does. Returns its exit code, or a line where there is no process or thread to be
+    had.
+    """
     _show_command(order.module, *order.arguments)
     sys.argv = ["", *order.arguments]
     # It has been imported before on purpose.
@@ -340,6 +350,14 @@ def _run(order: ChildOrder) -> object:
         runpy.run_module(order.module, run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         return ended.code
+    except OtherEndGone:  # whoever has started the child: nobody wants to know more
+        return 1
+    except RuntimeError as error:
+        if str(error) != NO_THREAD:
+            raise
+        return f"{error}; {MORE_PROCESSES}"
+    except BlockingIOError as error:  # of a fork: what else has no room is waited for where it is asked
+        return f"{error.strerror}; {MORE_PROCESSES}"
     return None
 
 

@@ -16,6 +16,9 @@ from typing import Any, Final
 
 from shisha_rt.process.channel import BEAT_EVERY_S, Channel
 
+NO_THREAD: Final = "can't start new thread"
+"""The message of Python's RuntimeError where there is no thread to be had."""
+MORE_PROCESSES: Final = "expected a limit that allows more processes and threads (ulimit -u, pids.max)"
 CHILDREN_SCORE: Final = 250
 """The kernel adds it to a child's own score of at most 1000 where memory runs out; a parent has 0."""
 _OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
@@ -83,16 +86,13 @@ def serve_on_loop(serve: Callable[[Channel], Coroutine[Any, Any, None]]) -> None
 
 
 def show_life(channel: Channel) -> None:
-    """Send heartbeats from now on, from a thread (`process.pulse`); exit with a line if none can be started."""
+    """Send heartbeats from now on, from a thread (`process.pulse`). Raises RuntimeError if none can be started."""
 
     def beat() -> None:
         while channel.beat():
             time.sleep(BEAT_EVERY_S)
 
-    try:
-        threading.Thread(target=beat, name="signs of life", daemon=True).start()
-    except RuntimeError as error:
-        sys.exit(f"{error}; expected a limit that allows more processes and threads (ulimit -u, pids.max)")
+    threading.Thread(target=beat, name="signs of life", daemon=True).start()
 
 
 @contextlib.contextmanager

@@ -35,6 +35,7 @@ from shisha_rt.daemon.settings import Settings
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.machine.host.cpu_use import family
 from shisha_rt.machine.host.leases import keep_folder
+from shisha_rt.process.child import reap_orphan
 from shisha_rt.protocol import operations as ops
 from shisha_rt.protocol.exceptions import ShishaError, error_for, unknown_model
 from shisha_rt.protocol.operations import INFER, LOADING_OPS, OPERATIONS
@@ -192,6 +193,7 @@ class ModelHost:
             self._versions.see_off(served, now_s)
         self.web.link.look()
         self.front.look(now_s)
+        reap_orphan()
         self._manager.look(
             now_s, lambda: ", ".join(f"{name}: {self._state(s)}" for name, s in self.fleet.models.items())
         )

@@ -24,7 +24,7 @@ from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.messages import worker as messages
 from shisha_rt.messages.worker import FAR_END_GONE, WorkerConfig
 from shisha_rt.process.arena import Arena, NoRoom
-from shisha_rt.process.channel import Channel, ChannelBroken
+from shisha_rt.process.channel import Channel, ChannelBroken, OtherEndGone
 from shisha_rt.process.lent import LentFault, read_lent, write_lent
 from shisha_rt.process.parent import belong_to
 from stages.far import messages as far
@@ -110,7 +110,7 @@ class Relay:
         while True:
             try:
                 message = messages.TO_WORKER.decode(self._channel.wait())
-            except EOFError:
+            except OtherEndGone:
                 return None
             match message:
                 case messages.Connect():

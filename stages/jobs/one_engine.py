@@ -18,6 +18,7 @@ from shisha_rt.model.index import made_outputs
 from shisha_rt.model.reader import index_file
 from shisha_rt.plan.engine import DEFAULT_ENGINE
 from shisha_rt.process.arena import Arena
+from shisha_rt.process.channel import OtherEndGone
 from shisha_rt.process.layout import layouts_of
 from shisha_rt.process.parent import die_before_others, line_to_parent
 from stages.built.batched import BatchedStage, Together
@@ -49,7 +50,7 @@ def main(arguments: list[str]) -> int:
         channel.send(te.FROM_ENGINE.encode(answer))
         try:
             answer = engine.handle(te.TO_ENGINE.decode(channel.wait()))
-        except EOFError:
+        except OtherEndGone:
             return 0
         except Exception as error:  # an error of this request
             answer = te.EngineRefuses(_in_a_line(error))

@@ -19,7 +19,7 @@ import os, signal, sys
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
         if name == os.environ["INTERRUPTED_AT"]:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.Signals[os.environ["SIGNAL"]])
 
 sys.meta_path.insert(0, Interrupting())
 """
@@ -47,7 +47,7 @@ def test_while_it_imports(daemon: DaemonProcess, tmp_path: Path, module: str) ->
     """Half a second, in which no handler of the command's own is there at first."""
     (tmp_path / "sitecustomize.py").write_text(AT_AN_IMPORT)
     path = os.pathsep.join([str(tmp_path), *sys.path])
-    with submitting(daemon, PYTHONPATH=path, INTERRUPTED_AT=module) as process:
+    with submitting(daemon, PYTHONPATH=path, SIGNAL="SIGINT", INTERRUPTED_AT=module) as process:
         assert_interrupted(process)
 
 

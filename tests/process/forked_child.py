@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -37,6 +39,11 @@ def main(arguments: list[str]) -> int | str:
             os.kill(os.getpid(), signal.SIGKILL)
         case "raises":
             raise ValueError("a reason")
+        case "wants a thread":
+            threading.stack_size(1 << 46)  # nowhere is there so much memory
+            threading.Thread(target=time.sleep).start()
+        case "wants a process":  # as os.fork where there is none
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         case "complains":
             return "a complaint"
     return 7

@@ -31,7 +31,7 @@ from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
 from shisha_rt.daemon.fleet.supervisor import WorkerLink
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.messages import worker as m
-from shisha_rt.process.channel import LARGEST_BYTES, SMALL_BYTES, Channel, ChannelBroken
+from shisha_rt.process.channel import LARGEST_BYTES, SMALL_BYTES, Channel, ChannelBroken, OtherEndGone
 from shisha_rt.process.codec import Codec
 from tests.process.descriptors import open_descriptors
 from tests.waiting import PATIENCE_S
@@ -93,7 +93,7 @@ class Echo:
         self._thread.start()
 
     def _run(self) -> None:
-        with suppress(EOFError, ChannelBroken):
+        with suppress(OtherEndGone, ChannelBroken):
             while self.reads.wait():
                 self._channel.send(self._reply(self._channel.wait()))
         self._channel.close()
@@ -286,10 +286,10 @@ def test_an_end_that_is_gone_is_seen_by_who_waits(ends: Ends) -> None:
     other.send(b"never read")
     ours.close()
     assert other.wait() == b"last"
-    with pytest.raises(EOFError):
+    with pytest.raises(OtherEndGone):
         other.wait()
     assert not other.open
-    with pytest.raises(EOFError):
+    with pytest.raises(OtherEndGone):
         other.wait()
 
 

@@ -16,7 +16,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shisha_rt.process.child import Child, begin_child, fork_server, last_line, start_child
+from shisha_rt.process.child import (
+    Child,
+    begin_child,
+    fork_server,
+    last_line,
+    reap_orphan,
+    start_child,
+    start_with_channel,
+)
 from tests.process.descriptors import descriptors_to_be_had, low_descriptors_in_use, open_descriptors
 from tests.waiting import PATIENCE_S, until
 
@@ -194,6 +202,32 @@ def test_a_child_without_descriptors_to_be_had_leaves_nothing(
         assert psutil.Process().children() == children_before
     assert 4 < count < 19  # two pipes and what stands for /dev/null
     assert open_descriptors() == before
+
+
+@pytest.mark.parametrize("module", ["preparer", "profiler", "tuner"])
+def test_a_child_with_nobody_at_its_line_ends_without_a_word(module: str) -> None:
+    with tempfile.TemporaryFile() as stderr:
+        child, channel = start_with_channel(f"shisha_rt.daemon.children.{module}", stderr=stderr.fileno())
+        channel.close()
+        assert child.wait(PATIENCE_S) == 1
+        child.end()
+        assert last_line(stderr) == ""
+
+
+def test_an_orphan_is_reaped_but_no_child_of_our_own(module: str) -> None:
+    before = ended_children()
+    child = start_child(module, stdout=subprocess.PIPE)
+    wait_until_up(child)
+    orphan = os.fork()
+    if orphan == 0:
+        os._exit(0)
+    until(lambda: not psutil.pid_exists(orphan), "the orphan is reaped", meanwhile=reap_orphan)
+    child.kill()
+    until(lambda: child.pid in ended_children())
+    reap_orphan()
+    assert ended_children() - before == {child.pid}
+    assert child.end() == -signal.SIGKILL
+    until(lambda: ended_children() <= before)
 
 
 def test_a_child_that_cannot_be_watched_is_ended(module: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from shisha_rt.process.channel import Channel
 from shisha_rt.process.child import Child, children_environment, expect_children, last_line, start_child
 from shisha_rt.process.fork_line import SERVER, ChildOrder
 from shisha_rt.process.fork_server import _fork_server, _place
-from shisha_rt.process.parent import CHILDREN_SCORE, show_life
+from shisha_rt.process.parent import CHILDREN_SCORE, MORE_PROCESSES
 from tests.commands import command_of
 from tests.drawn import chunks
 from tests.process.descriptors import open_descriptors
@@ -189,6 +188,8 @@ def test_descriptors_get_their_numbers_whatever_numbers_they_have(seeds: range) 
         ("returns", 7, ""),
         ("complains", 1, "a complaint"),
         ("raises", 1, "ValueError: a reason"),
+        ("wants a thread", 1, f"can't start new thread; {MORE_PROCESSES}"),
+        ("wants a process", 1, f"{os.strerror(errno.EAGAIN)}; {MORE_PROCESSES}"),
         ("is killed", -signal.SIGKILL, ""),
     ],
 )
@@ -413,14 +414,3 @@ def test_a_child_without_a_process_for_its_server_runs(monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "fork", refused)
     assert _fork_server(ChildOrder(FORKED, (), (), {}, None)) is None
     assert open_descriptors() == before
-
-
-def test_a_child_without_a_thread_for_its_signs_of_life_ends_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refused)
-    ours, theirs = Channel.pair()
-    with theirs, contextlib.closing(ours), pytest.raises(SystemExit) as ended:
-        show_life(ours)
-    assert "pids.max" in str(ended.value)

@@ -26,7 +26,7 @@ from shisha_rt.messages.calibration import Progress
 from shisha_rt.messages.try_engines import EnginesJob
 from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.model.zoo import zoo_path
-from shisha_rt.process.channel import Channel
+from shisha_rt.process.channel import Channel, OtherEndGone
 from shisha_rt.process.job import how_ended
 from stages.engines.onnxruntime.versions import newest_taken
 from stages.jobs import one_engine
@@ -89,7 +89,7 @@ def test_an_engine_is_killed_first_unless_a_sandbox_has_no_scores(
     channel.close()
     with contextlib.closing(Channel.inherited(theirs.detach())) as line:
         monkeypatch.setattr(one_engine, "line_to_parent", lambda _: line)
-        with pytest.raises(EOFError):  # it gets as far as to wait for its network
+        with pytest.raises(OtherEndGone):  # it gets as far as to wait for its network
             one_engine.main([])
     assert (score.read_text() if score.exists() else None) == after
 

@@ -46,7 +46,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from shisha_rt.client.lent_memory import LentMemory
 from shisha_rt.client.local_socket import AGAIN_S, Question, take_line
-from shisha_rt.endpoint import default_endpoint
+from shisha_rt.endpoint import TO_CONNECT_TO, can_be_connected_to, default_endpoint
 from shisha_rt.errors import Error
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.protocol.conversation import Conversation, Outgoing, RequestOutcome
@@ -151,6 +151,8 @@ class Link:
         silence_s: float = math.inf,
     ) -> None:
         self.endpoint = endpoint = endpoint or default_endpoint()
+        if not can_be_connected_to(endpoint):
+            raise error_for(Error.BAD_ENDPOINT, f"endpoint {endpoint!r}: {TO_CONNECT_TO}")
         self.memory = memory
         self.conversation = Conversation(memory, model)
         self._keys = keys
@@ -207,8 +209,8 @@ class Link:
                 raise
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 raise _too_many_open(f"connection to {endpoint}", self._context) from None
-            reason = f"{zmq.strerror(error.errno or 0)}; expected tcp://HOST:PORT"
-            raise error_for(Error.BAD_ENDPOINT, f"endpoint {endpoint!r}: {reason}") from None
+            reason = zmq.strerror(error.errno or 0)
+            raise error_for(Error.BAD_ENDPOINT, f"endpoint {endpoint!r}: {reason}; {TO_CONNECT_TO}") from None
         return ours, watch, end
 
     def follow(self) -> bool:

@@ -639,9 +639,16 @@ def test_a_client_that_a_signals_handler_closes_says_so_to_whom_it_interrupts() 
             signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_bad_endpoint_is_refused_at_once(client_of: Connect) -> None:
-    with raised(InvalidArgument, Error.BAD_ENDPOINT, match="endpoint 'nonsense'"):
-        client_of("nonsense")
+@pytest.mark.parametrize(
+    "endpoint",
+    ["nonsense", "tcp://127.0.0.1:99999", "tcp://127.0.0.1:0", "tcp://127.0.0.1", "tcp://127.0.0.1 :5555", "tcp://*:5555",
+     "tcp://::1:5555", "tcp://[::1:5555", "tcp://[localhost]:5555", "tcp://127.0.0.1:5_5", "tcp://a;b:5555", "tcp://:5555",
+     "inproc://a", "ipc://", "ipc://@abstract", "ipc:///tmp/a\0b", f"ipc:///tmp/{'x' * 103}"],
+)  # fmt: skip
+def test_a_bad_endpoint_is_refused_at_once(client_of: Connect, endpoint: str) -> None:
+    with raised(InvalidArgument, Error.BAD_ENDPOINT, match="expected tcp://HOST:PORT") as refused:
+        client_of(endpoint)
+    assert refused.value.message.startswith(f"endpoint {endpoint!r}: ")
 
 
 def test_a_process_that_may_open_nothing_more_is_told_so(client_of: Connect) -> None:

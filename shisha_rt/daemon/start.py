@@ -37,12 +37,14 @@ def start_daemon(asked: Preparation, share: HostShare, manager: ServiceManager, 
 
     Raises BadInput and Failure. Best called after `expect_daemon`.
     """
+    from shisha_rt.daemon.front.web import check_free
     from shisha_rt.daemon.server import Daemon  # while the fork server loads what the children need
 
     settings, joined, preparer = asked.settings, None, None
     addresses = addresses_of(settings)
     if addresses.http or addresses.grpc:
         expect_children("shisha_rt.http.process")
+    check_free(addresses)
     with contextlib.ExitStack() as leaving:
         if settings.ray is None:
             from shisha_rt.daemon.children.preparer_link import PreparerLink

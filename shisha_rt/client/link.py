@@ -558,9 +558,9 @@ class Link:
         return settled
 
     @property
-    def _lacks(self) -> bool:
-        """Whether the direct line is free, but this process lacks what the last request needs."""
-        return self._line is not None and self._line.lacks
+    def _lacks(self) -> str:
+        """The reason if the direct line is free, but this process lacks what the last request needs; else empty."""
+        return "" if self._line is None else self._line.lacks
 
     def wait_s(self, patience: Patience) -> float:
         """The longest to wait before the next attempt to send; logs once that no daemon is there yet."""
@@ -591,6 +591,10 @@ class Link:
         within = f"within {patience.timeout_s:g} s"
         if (self._lacks or not self.connected) and not are_descriptors_left(1 if self.connected else _DESCRIPTORS):
             return _too_many_open(f"request to {self.endpoint} {within}")
+        if self._lacks:
+            raised = "expected limits of files and memory that allow it (ulimit -f, ulimit -v)"
+            message = f"no room for a request to {self.endpoint} {within}: {self._lacks}; {raised}"
+            return error_for(Error.TOO_MANY_OPEN, message)
         if self.connected:
             return Timeout(f"the daemon at {self.endpoint} took no request {within}", kind=Error.NO_ANSWER)
         if self._is_accepted:

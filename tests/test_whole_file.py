@@ -52,8 +52,8 @@ def test_a_descriptor_is_written_to(tmp_path: Path) -> None:
         with whole_file(Path(f"/dev/fd/{out.fileno()}")) as file:
             file.write_text("a picture\n")
         out.seek(0, os.SEEK_END)
-        out.write("and what else is said")
-    assert path.read_text() == "a picture\nand what else is said"
+        out.write("and more")
+    assert path.read_text() == "a picture\nand more"
 
 
 def test_a_full_disk_is_told_of_the_file_that_was_asked_for() -> None:

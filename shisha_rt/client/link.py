@@ -546,6 +546,8 @@ class Link:
         """Read the message that has come; return the outcomes that it settles."""
         try:
             return self._take([frame.buffer for frame in receive_parts(self.socket)])
+        except zmq.Again:  # a call within a signal's handler has read it, and settled what it brought
+            return []
         except BaseException:
             self._break_off()
             raise

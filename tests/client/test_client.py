@@ -24,6 +24,7 @@ import zmq
 import zmq.asyncio
 
 from shisha_rt.client import (
+    Answer,
     Array,
     Client,
     DeadlineExceeded,
@@ -624,6 +625,28 @@ def test_a_stream_that_ends_while_another_thread_is_in_a_call_leaves_no_answers(
             streams[0].close()
         assert client.infer(frame_of(0)).frame == 0
         assert not client._settled
+
+
+def test_a_call_within_a_signals_handler_leaves_the_answer_of_whom_it_interrupts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The handler comes once the outer answer can be read, and reads it."""
+    with Gateway() as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        client.infer(frame_of(0))
+        poll, answers = zmq.zmq_poll, list[Answer]()
+
+        def interrupted(*asked: Any) -> Any:
+            events = poll(*asked)
+            if events and client._link.conversation.in_flight:
+                monkeypatch.undo()
+                answers.append(client.infer(frame_of(2)))
+            return events
+
+        monkeypatch.setattr(zmq, "zmq_poll", interrupted)
+        answers.append(client.infer(frame_of(1)))
+        assert len(answers) == 2
+        for answer, value in zip(answers, (2, 1), strict=True):
+            np.testing.assert_array_equal(answer.output, frame_of(2 * value))
 
 
 def test_a_client_that_a_signals_handler_closes_says_so_to_whom_it_interrupts() -> None:

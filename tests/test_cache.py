@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from shisha_rt import cache
 from shisha_rt.cache import LIST_FILE, cache_folder, fault_in, publish
 from shisha_rt.errors import Error, Failure
 from tests.waiting import until
@@ -146,6 +147,25 @@ def test_what_is_not_as_it_was_published_is_built_anew_with_one_line(
     assert fault_in(target) is None
     assert (target / "small").read_text() == "whole"
     assert {path.name for path in tmp_path.iterdir()} <= {".thing.lock", "thing", "elsewhere"}
+
+
+def test_a_large_file_that_two_folders_share_is_not_read_at_each_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = publish(tmp_path / "one", fill), publish(tmp_path / "two", fill)
+    (two / "large").unlink()
+    (two / "large").hardlink_to(one / "large")
+    read, digest_of = list[Path](), cache.sha256_of
+
+    def sha256_of(file: Path) -> str:
+        read.append(file)
+        return digest_of(file)
+
+    monkeypatch.setattr(cache, "sha256_of", sha256_of)
+    assert [fault_in(one), fault_in(two)] == [None, None]
+    assert read == [one / "small", two / "small"]
+    other_bytes_in_the_large(one)
+    assert all(map(fault_in, (one, two)))
 
 
 def test_who_dies_between_two_renames_costs_the_work_alone(tmp_path: Path) -> None:

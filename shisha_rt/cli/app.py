@@ -37,6 +37,7 @@ _EXPECTED_OF_SYSTEM: Final[Mapping[int, str]] = {
     errno.ENOENT: "expected a folder that may be written, which TMPDIR names",  # raised by tempfile
     errno.ENOMEM: "expected more memory, or a limit that allows more (ulimit -v)",
 }
+_ESCAPED: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 _EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED = 1, 2, 130
 
 _STATUSES: Final = "Exit status: 0 done; 1 {}; 2 bad input: one line says what, and what was expected."
@@ -293,7 +294,8 @@ def _say(message: str, kind: str, status: int) -> int:
 
 
 def _one_line(message: str) -> str:
-    return " ".join(message.split())
+    """Without line breaks; other characters that a terminal would obey, as paths may have, are escaped."""
+    return " ".join(message.split()).translate(_ESCAPED)
 
 
 def _abandon_output() -> int:

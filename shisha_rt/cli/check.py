@@ -36,6 +36,7 @@ from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.plan.engine import ENGINES, is_exact
 from shisha_rt.show.lines import counted
 from shisha_rt.show.picture import milliseconds
+from shisha_rt.whole_file import whole_file
 
 if TYPE_CHECKING:
     from shisha_rt.costs.engine_trials import EnginesTried, EngineTrial
@@ -102,10 +103,15 @@ def check_command(
     if write is not None:
         content = "".join(_daemon_file(write.absolute().parent, model, machine, checked))
         try:
-            with write.open("x", encoding="utf-8") as file:
-                file.write(content)
+            write.touch(exist_ok=False)
         except FileExistsError:
             raise _there(write) from None
+        try:
+            with whole_file(write) as file:
+                file.write_text(content, encoding="utf-8")
+        except BaseException:
+            write.unlink()
+            raise
         served = [str(write)]
     following = _what_next(checked, places, shlex.join(["shisha-rt", "serve", *served]))
     if as_json:

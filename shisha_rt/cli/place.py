@@ -40,6 +40,7 @@ from shisha_rt.placement.solver_names import SolverName
 from shisha_rt.planner.strategies import SplitMethod, SplitObjective, SplitVariable
 from shisha_rt.show.lines import counted
 from shisha_rt.studies import study
+from shisha_rt.whole_file import whole_file
 
 if TYPE_CHECKING:
     from shisha_rt.costs.operator_costs import OperatorCosts
@@ -357,7 +358,8 @@ def _draw(options: PlaceOptions, placed: _Task, assignment: tuple[int, ...]) -> 
     if options.dot is not None:
         from shisha_rt.show.placement import placement_dot
 
-        options.dot.write_text(placement_dot(placed.title, placed.problem, assignment), encoding="utf-8")
+        with whole_file(options.dot) as file:
+            file.write_text(placement_dot(placed.title, placed.problem, assignment), encoding="utf-8")
     if options.png is not None:
         from shisha_rt.show.figure import asked_for_by_png
         from shisha_rt.show.placement import save_placement

@@ -21,6 +21,7 @@ import typer
 from shisha_rt.cli.options import DaemonOptions, Json, check_writable, takes
 from shisha_rt.errors import BadInput, Error, Failure
 from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_NAME_LENGTH, MAX_PRIORITY
+from shisha_rt.whole_file import whole_file
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -340,7 +341,7 @@ def save(path: Path, arrays: dict[str, Array]) -> None:
     """Write an .npz file. `numpy.savez` takes names as keywords, so it cannot write an output called `file`."""
     import numpy as np
 
-    with zipfile.ZipFile(path, "w") as archive:
+    with whole_file(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)

@@ -46,7 +46,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from shisha_rt.client.lent_memory import LentMemory
 from shisha_rt.client.local_socket import AGAIN_S, Question, take_line
-from shisha_rt.endpoint import default_endpoint
+from shisha_rt.endpoint import TO_CONNECT_TO, can_be_connected_to, default_endpoint
 from shisha_rt.errors import Error
 from shisha_rt.process.channel import Channel, ChannelBroken
 from shisha_rt.protocol.conversation import Conversation, Outgoing, RequestOutcome
@@ -151,6 +151,8 @@ class Link:
         silence_s: float = math.inf,
     ) -> None:
         self.endpoint = endpoint = endpoint or default_endpoint()
+        if not can_be_connected_to(endpoint):
+            raise error_for(Error.BAD_ENDPOINT, f"endpoint {endpoint!r}: {TO_CONNECT_TO}")
         self.memory = memory
         self.conversation = Conversation(memory, model)
         self._keys = keys
@@ -207,8 +209,8 @@ class Link:
                 raise
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 raise _too_many_open(f"connection to {endpoint}", self._context) from None
-            reason = f"{zmq.strerror(error.errno or 0)}; expected tcp://HOST:PORT"
-            raise error_for(Error.BAD_ENDPOINT, f"endpoint {endpoint!r}: {reason}") from None
+            reason = zmq.strerror(error.errno or 0)
+            raise error_for(Error.BAD_ENDPOINT, f"endpoint {endpoint!r}: {reason}; {TO_CONNECT_TO}") from None
         return ours, watch, end
 
     def follow(self) -> bool:
@@ -544,6 +546,8 @@ class Link:
         """Read the message that has come; return the outcomes that it settles."""
         try:
             return self._take([frame.buffer for frame in receive_parts(self.socket)])
+        except zmq.Again:  # a call within a signal's handler has read it, and settled what it brought
+            return []
         except BaseException:
             self._break_off()
             raise
@@ -556,9 +560,9 @@ class Link:
         return settled
 
     @property
-    def _lacks(self) -> bool:
-        """Whether the direct line is free, but this process lacks what the last request needs."""
-        return self._line is not None and self._line.lacks
+    def _lacks(self) -> str:
+        """The reason if the direct line is free, but this process lacks what the last request needs; else empty."""
+        return "" if self._line is None else self._line.lacks
 
     def wait_s(self, patience: Patience) -> float:
         """The longest to wait before the next attempt to send; logs once that no daemon is there yet."""
@@ -589,6 +593,10 @@ class Link:
         within = f"within {patience.timeout_s:g} s"
         if (self._lacks or not self.connected) and not are_descriptors_left(1 if self.connected else _DESCRIPTORS):
             return _too_many_open(f"request to {self.endpoint} {within}")
+        if self._lacks:
+            raised = "expected limits of files and memory that allow it (ulimit -f, ulimit -v)"
+            message = f"no room for a request to {self.endpoint} {within}: {self._lacks}; {raised}"
+            return error_for(Error.TOO_MANY_OPEN, message)
         if self.connected:
             return Timeout(f"the daemon at {self.endpoint} took no request {within}", kind=Error.NO_ANSWER)
         if self._is_accepted:

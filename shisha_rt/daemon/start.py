@@ -31,12 +31,14 @@ def expect_daemon(*before: str) -> None:
 
 def start_daemon(asked: Preparation, share: HostShare, manager: ServiceManager, tell: Callable[[str], None]) -> Daemon:
     """Make a daemon, which then owns `share`, unless this raises BadInput or Failure. Call `expect_daemon` before."""
+    from shisha_rt.daemon.front.web import check_free
     from shisha_rt.daemon.server import Daemon  # while the fork server loads what the children need
 
     settings, joined, preparer = asked.settings, None, None
     addresses = addresses_of(settings)
     if addresses.http or addresses.grpc:
         expect_children("shisha_rt.http.process")
+    check_free(addresses)
     with contextlib.ExitStack() as leaving:
         if settings.ray is None:
             from shisha_rt.daemon.children.preparer_link import PreparerLink

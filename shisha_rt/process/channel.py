@@ -49,7 +49,9 @@ _BLOCKING: Final = int(socket.MSG_CMSG_CLOEXEC)
 _NONBLOCKING: Final = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
 _PEEKING: Final = int(_NONBLOCKING | socket.MSG_PEEK)
 _NO_DESCRIPTOR: Final = int(socket.MSG_CTRUNC)
-_SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ETOOMANYREFS})
+_SHORTAGES: Final = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ETOOMANYREFS, errno.EFBIG, errno.ENOSPC}
+)
 """Shortages of memory or descriptors, which may have passed when the message is tried again."""
 GONE: Final = "the other end is gone"
 BEAT: Final = b"\xc1"
@@ -86,8 +88,8 @@ class Channel:
     `largest_bytes`: a larger message breaks the channel when it is received. `most_unread_bytes`: how much of the large
     messages sent by `try_send` the other end may leave unread; the socket's own limit counts only their descriptors.
     `waiting`: messages that are queued; flush them when the socket is writable again, or periodically. `beside`:
-    received descriptors, for `take_beside`. `beats`: number of heartbeats received. `lacks`: whether the last
-    `try_send` failed for want of memory or descriptors; polling the socket does not tell when there are some again.
+    received descriptors, for `take_beside`. `beats`: number of heartbeats received. `lacks`: why the last
+    `try_send` failed for want of memory, room or descriptors, else empty; polling does not tell when there are some.
     `peeks`: what `take` does with a message whose descriptor this process has no room for. If set, `take` leaves the
     message in the socket and sets `lacks_descriptor`, which costs one more system call for each message; if not, the
     message is lost and the channel breaks.
@@ -108,7 +110,7 @@ class Channel:
         self._reason = GONE
         self.beside: deque[int] = deque()
         self.open = True
-        self.lacks = False
+        self.lacks = ""
         self.peeks = self.lacks_descriptor = False
         self.beats = 0
 
@@ -164,7 +166,7 @@ class Channel:
         """
         if not self.open:
             raise ChannelBroken(self._reason)
-        self.lacks = False
+        self.lacks = ""
         try:
             if 0 < len(data) <= SMALL_BYTES:
                 self._end.send(data)
@@ -173,7 +175,7 @@ class Channel:
             else:
                 return False
         except OSError as error:
-            self.lacks = error.errno in _SHORTAGES
+            self.lacks = (error.strerror or "") if error.errno in _SHORTAGES else ""
             if isinstance(error, BlockingIOError) or self.lacks:
                 return False
             raise self._not_sent(error) from None

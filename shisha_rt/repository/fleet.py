@@ -23,7 +23,16 @@ from shisha_rt.errors import Code
 from shisha_rt.machine.machine import Machine
 from shisha_rt.repository.entries import ModelEntry, identity_of
 from shisha_rt.repository.hosted import StartOptions
-from shisha_rt.repository.model_daemon import DaemonEnded, Fields, Home, ModelDaemon, end_left, left_daemons, refusal
+from shisha_rt.repository.model_daemon import (
+    DaemonEnded,
+    Fields,
+    Home,
+    ModelDaemon,
+    end_left,
+    last_number,
+    left_daemons,
+    refusal,
+)
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +160,7 @@ class Fleet:
     def begin(self, entries: Sequence[ModelEntry]) -> None:
         """Take over daemons that a dead host process has left, if one fits the model's entry; start all others."""
         left = list(left_daemons(self._home.folder))
-        self._numbers = itertools.count(1 + max((record.number for record in left), default=0))
+        self._numbers = itertools.count(1 + last_number(self._home.folder))
         for entry in entries:
             served = self.models[entry.name] = ServedModel(entry, kept=entry)
             fit = next((record for record in left if record.identity == identity_of(entry)), None)

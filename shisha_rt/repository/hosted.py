@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
@@ -45,7 +45,7 @@ class DaemonRecord(msgspec.Struct, frozen=True, rename={"identity": "told"}):
 
     identity: dict[str, Any] | None
     number: int
-    pid: int
+    pid: Annotated[int, msgspec.Meta(gt=0, lt=2**31)]
     metrics: str
     began_ticks: int = 0
 

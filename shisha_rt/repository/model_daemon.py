@@ -29,7 +29,6 @@ from msgspec.structs import replace
 from shisha_rt.daemon.loop.log_lines import write_line
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.prepared import Preparation
-from shisha_rt.errors import Failure
 from shisha_rt.machine.machine import Machine
 from shisha_rt.process.child import Child, start_child
 from shisha_rt.process.pulse import Pulse
@@ -297,14 +296,23 @@ class ModelDaemon:
 
 
 def left_daemons(folder: Path) -> Sequence[DaemonRecord]:
-    """Records of the daemons that a host process that died has left in its address's folder, the newest first."""
+    """Records of the daemons that a host process that died has left in its address's folder, the newest first.
+
+    What cannot be read stays there: it may be about a daemon, which then holds its cores and the socket of its number.
+    """
     records = []
     for path in folder.glob("*.json"):
         try:
             records.append(msgspec.json.decode(path.read_bytes(), type=DaemonRecord))
         except (OSError, msgspec.MsgspecError) as error:
-            raise Failure(f"{path}: {error}; expected what a host process has left there") from None
+            reason = error.strerror if isinstance(error, OSError) else error
+            log.warning("%s: %s; expected the record of a model's daemon; left as it is", path, reason)
     return sorted(records, key=lambda record: -record.number)
+
+
+def last_number(folder: Path) -> int:
+    """The highest number that a record in the folder has, whether it can be read or not; 0 without any."""
+    return max((int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal()), default=0)
 
 
 def end_left(folder: Path, records: Sequence[DaemonRecord], within_s: float) -> None:

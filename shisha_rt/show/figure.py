@@ -18,6 +18,7 @@ from shisha_rt.extras import pip_install
 from shisha_rt.plan.form import plan_of
 from shisha_rt.show.picture import after_in_words, cut, stage_in_words, teams_in_words
 from shisha_rt.show.stages import Stages, period_s, rate_seen, time_in_words, unused_places
+from shisha_rt.whole_file import whole_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,7 +86,8 @@ def new_figure(width: float, height: float, layout: Literal["constrained"] | Non
 def write_figure(figure: Figure, path: Path, dpi: float = 150) -> None:
     """Write a PNG, whatever the file is called. Raises NoFigure if that fails."""
     try:
-        figure.savefig(path, format="png", dpi=dpi)
+        with whole_file(path) as file:
+            figure.savefig(file, format="png", dpi=dpi)
     except OSError as error:
         raise NoFigure(f"{path}: {error.strerror}", Error.UNWRITABLE_FILE) from None
 

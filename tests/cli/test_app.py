@@ -92,6 +92,7 @@ def test_version(run: Run) -> None:
         (("plan", "--strategy", "x"), "shisha-rt plan: invalid value for '--strategy': 'x' is not one"),
         (("plan", "--assign", "x"), "shisha-rt plan: invalid value for '--assign': 'x' is not one"),
         (("plan", "--costs", "two\nlines.json"), "shisha-rt: two lines.json: cannot be read"),
+        (("plan", "--costs", "red\x1b[31m\x9b0m.json"), r"shisha-rt: red\x1b[31m\x9b0m.json: "),
     ],
 )
 def test_bad_usage_is_one_line(run: Run, argv: tuple[str, ...], expected: str) -> None:

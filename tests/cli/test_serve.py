@@ -30,8 +30,6 @@ from tests.wording import says
 
 ROOT = Path(__file__).parent.parent.parent
 FREE_PORTS = ("--endpoint", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0")
-UNTUNED = ("--strategy", "seed")
-"""So that nothing is measured before an address is tried."""
 
 
 @pytest.fixture
@@ -107,8 +105,8 @@ class TestLayers:
     def test_operators_where_no_place_has_devices(
         self, run: Run, tiny_model: Path, tmp_path: Path, command: str
     ) -> None:
-        machine = machine_file(tmp_path, ["a"])
-        complaint = run(command, tiny_model, "--machine", machine, "--layers", "operators").complaint
+        machine, ports = machine_file(tmp_path, ["a"]), FREE_PORTS if command == "serve" else ()
+        complaint = run(command, tiny_model, "--machine", machine, "--layers", "operators", *ports).complaint
         expected = '… devices, which layers = "operators" is for, …'
         assert complaint == says(f"shisha-rt: {machine}: {expected}")
 
@@ -138,19 +136,35 @@ class TestAddresses:
 
     def test_an_endpoint_in_use(self, run: Run, tiny_model: Path, busy_port: int) -> None:
         endpoint = f"tcp://127.0.0.1:{busy_port}"
-        complaint = run("serve", tiny_model, *UNTUNED, "--endpoint", endpoint, "--metrics", "127.0.0.1:0").complaint
+        complaint = run("serve", tiny_model, "--endpoint", endpoint, "--metrics", "127.0.0.1:0").complaint
         assert complaint.startswith(f"shisha-rt: endpoint {endpoint}: Address already in")
+
+    @pytest.mark.parametrize("option", ["endpoint", "http", "metrics"])
+    def test_an_address_in_use_is_refused_before_the_model_is_read(
+        self, run: Run, tmp_path: Path, busy_port: int, option: str
+    ) -> None:
+        model = tmp_path / "empty.onnx"
+        model.touch()
+        scheme = "tcp://" if option == "endpoint" else ""
+        complaint = run("serve", model, *FREE_PORTS, f"--{option}", f"{scheme}127.0.0.1:{busy_port}").complaint
+        assert complaint.startswith(f"shisha-rt: {option} ")
+
+    def test_two_of_its_addresses_are_one(self, run: Run, tmp_path: Path) -> None:
+        path = f"unix:{tmp_path}/socket"
+        complaint = run("serve", tmp_path / "none.onnx", *FREE_PORTS, "--http", path, "--http", path).complaint
+        assert complaint.startswith(f"shisha-rt: endpoint {path}: ")
+        assert not [*tmp_path.iterdir()]
 
     def test_an_ipc_path_that_cannot_be(self, run: Run, tiny_model: Path, tmp_path: Path) -> None:
         endpoint = f"ipc://{tmp_path}/none/socket"
-        complaint = run("serve", tiny_model, *UNTUNED, "--endpoint", endpoint, "--metrics", "127.0.0.1:0").complaint
+        complaint = run("serve", tiny_model, "--endpoint", endpoint, "--metrics", "127.0.0.1:0").complaint
         assert complaint.startswith(f"shisha-rt: endpoint {endpoint}: No such file")
 
     def test_an_ipc_path_in_use(self, run: Run, tiny_model: Path, tmp_path: Path) -> None:
         endpoint = f"ipc://{tmp_path}/socket"
         machine = machine_file(tmp_path, ["a"])
         with DaemonProcess(tmp_path, tiny_model, "--machine", machine, endpoint=endpoint):
-            complaint = run("serve", tiny_model, *UNTUNED, "--endpoint", endpoint, "--metrics", "127.0.0.1:0").complaint
+            complaint = run("serve", tiny_model, "--endpoint", endpoint, "--metrics", "127.0.0.1:0").complaint
         expected = f"shisha-rt: endpoint {endpoint}: another daemon … there; …"
         assert complaint == says(expected)
 
@@ -170,13 +184,13 @@ class TestAddresses:
         access.touch(0o600)
         tls = ("--http-certificate", certificate, "--http-key", key, "--access", access)
         options = ("--endpoint", f"ipc://{tmp_path}/socket", "--metrics", "192.0.2.1:9464", *tls)
-        complaint = run("serve", tiny_model, *UNTUNED, *options).complaint
+        complaint = run("serve", tiny_model, *options).complaint
         assert complaint.startswith("shisha-rt: metrics 192.0.2.1:9464: Cannot assign requested")
 
     def test_a_metrics_port_in_use(self, run: Run, tiny_model: Path, busy_port: int) -> None:
         metrics = f"127.0.0.1:{busy_port}"
         options = ("--endpoint", "tcp://127.0.0.1:0", "--metrics", metrics)
-        complaint = run("serve", tiny_model, *UNTUNED, *options).complaint
+        complaint = run("serve", tiny_model, *options).complaint
         assert complaint.startswith(f"shisha-rt: metrics port {busy_port} on 127.0.0.1: Address already in")
 
 
@@ -196,7 +210,7 @@ class TestEngine:
     def test_one_that_does_not_run_the_network(self, run: Run, tmp_path: Path) -> None:
         path = write(odd_network(), tmp_path)
         tried(path, "shared-2", ANY_SIZES)  # in less time than a daemon would take
-        ran = run("serve", path, "--machine", "shared-2", "--engine", "openvino", *UNTUNED, *FREE_PORTS)
+        ran = run("serve", path, "--machine", "shared-2", "--engine", "openvino", "--strategy", "seed", *FREE_PORTS)
         assert (ran.status, ran.out) == (2, "")
         *_, complaint = ran.err.splitlines()  # progress goes before it, where that takes long
         assert complaint.startswith('shisha-rt: engine = "openvino": not for tiny: ')
@@ -312,7 +326,16 @@ def test_in_a_locale_of_ascii_paths_may_have_umlauts(tmp_path: Path, monkeypatch
     folder.mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     options = ("--endpoint", f"ipc://{folder}/s", "--metrics", "127.0.0.1:0", "--leases", str(folder / "leases"))
-    command = [sys.executable, "-m", "shisha_rt", "serve", str(write_identity_model(folder)), *options, *UNTUNED]
+    command = [
+        sys.executable,
+        "-m",
+        "shisha_rt",
+        "serve",
+        str(write_identity_model(folder)),
+        *options,
+        "--strategy",
+        "seed",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as daemon:
         try:
             assert daemon.stdout is not None

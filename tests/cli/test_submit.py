@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import subprocess
 import sys
@@ -264,6 +266,21 @@ def test_save_takes_any_name(tmp_path: Path) -> None:
     with np.load(tmp_path / "a.npz") as saved:
         assert sorted(saved.files) == sorted(arrays)
         assert all(np.array_equal(saved[name], array) for name, array in arrays.items())
+
+
+def test_what_cannot_be_saved_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.npz"
+    save(path, {"y": np.arange(3)})
+    before = path.read_bytes()
+
+    def full_disk(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(np.lib.format, "write_array", full_disk)
+    with pytest.raises(OSError, match="No space left") as failed:
+        save(path, {"y": np.arange(4)})
+    assert failed.value.filename == str(path)
+    assert [each.read_bytes() for each in tmp_path.iterdir()] == [before]
 
 
 def test_outputs_of_varying_shape_are_saved_by_frame(tmp_path: Path) -> None:

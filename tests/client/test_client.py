@@ -24,6 +24,7 @@ import zmq
 import zmq.asyncio
 
 from shisha_rt.client import (
+    Answer,
     Array,
     Client,
     DeadlineExceeded,
@@ -626,6 +627,28 @@ def test_a_stream_that_ends_while_another_thread_is_in_a_call_leaves_no_answers(
         assert not client._settled
 
 
+def test_a_call_within_a_signals_handler_leaves_the_answer_of_whom_it_interrupts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The handler comes once the outer answer can be read, and reads it."""
+    with Gateway() as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        client.infer(frame_of(0))
+        poll, answers = zmq.zmq_poll, list[Answer]()
+
+        def interrupted(*asked: Any) -> Any:
+            events = poll(*asked)
+            if events and client._link.conversation.in_flight:
+                monkeypatch.undo()
+                answers.append(client.infer(frame_of(2)))
+            return events
+
+        monkeypatch.setattr(zmq, "zmq_poll", interrupted)
+        answers.append(client.infer(frame_of(1)))
+        assert len(answers) == 2
+        for answer, value in zip(answers, (2, 1), strict=True):
+            np.testing.assert_array_equal(answer.output, frame_of(2 * value))
+
+
 def test_a_client_that_a_signals_handler_closes_says_so_to_whom_it_interrupts() -> None:
     def script(_gateway: Gateway, _frame: Frame) -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
@@ -639,9 +662,16 @@ def test_a_client_that_a_signals_handler_closes_says_so_to_whom_it_interrupts() 
             signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_bad_endpoint_is_refused_at_once(client_of: Connect) -> None:
-    with raised(InvalidArgument, Error.BAD_ENDPOINT, match="endpoint 'nonsense'"):
-        client_of("nonsense")
+@pytest.mark.parametrize(
+    "endpoint",
+    ["nonsense", "tcp://127.0.0.1:99999", "tcp://127.0.0.1:0", "tcp://127.0.0.1", "tcp://127.0.0.1 :5555", "tcp://*:5555",
+     "tcp://::1:5555", "tcp://[::1:5555", "tcp://[localhost]:5555", "tcp://127.0.0.1:5_5", "tcp://a;b:5555", "tcp://:5555",
+     "inproc://a", "ipc://", "ipc://@abstract", "ipc:///tmp/a\0b", f"ipc:///tmp/{'x' * 103}"],
+)  # fmt: skip
+def test_a_bad_endpoint_is_refused_at_once(client_of: Connect, endpoint: str) -> None:
+    with raised(InvalidArgument, Error.BAD_ENDPOINT, match="expected tcp://HOST:PORT") as refused:
+        client_of(endpoint)
+    assert refused.value.message.startswith(f"endpoint {endpoint!r}: ")
 
 
 def test_a_process_that_may_open_nothing_more_is_told_so(client_of: Connect) -> None:

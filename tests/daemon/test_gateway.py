@@ -43,7 +43,8 @@ def test_this_machine_is_served(endpoint: str) -> None:
 @pytest.mark.parametrize(
     "endpoint",
     ["tcp://127.0.0.1", "tcp://127.0.0.1:http", "tcp://127.0.0.1:99999", "tcp://:5555", "tcp://127.0.0.1:\u0665",
-     "udp://127.0.0.1:1", "inproc://a", "ipc://", "ipc://@abstract", "127.0.0.1:5555", ""],
+     "udp://127.0.0.1:1", "inproc://a", "ipc://", "ipc://@abstract", "127.0.0.1:5555", "", "tcp://::1:5555",
+     "tcp://[::1:5555", "tcp://[localhost]:5555", "tcp:// 127.0.0.1:5555", "tcp://a;127.0.0.1:5555"],
 )  # fmt: skip
 def test_anything_else_is_refused_in_one_line(endpoint: str) -> None:
     with raised(BadInput, Error.BAD_ENDPOINT, match=r"expected tcp://HOST:PORT or ipc://PATH") as caught:

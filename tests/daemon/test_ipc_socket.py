@@ -14,8 +14,9 @@ import zmq
 
 from shisha_rt.daemon.front.addresses import check_endpoint
 from shisha_rt.daemon.front.gateway import Gateway
-from shisha_rt.daemon.front.ipc_socket import IpcSocket, fits_socket
+from shisha_rt.daemon.front.ipc_socket import IpcSocket
 from shisha_rt.daemon.front.regions import Regions
+from shisha_rt.endpoint import fits_socket
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.protocol.limits import Limits
 from shisha_rt.protocol.signature import Signature

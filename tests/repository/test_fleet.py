@@ -139,6 +139,21 @@ def test_of_a_daemon_that_has_ended_nothing_is_left_and_another_is_started(
     assert (daemon.number, fleet.places_of("net")) == (8, ["a"])
 
 
+@pytest.mark.parametrize("content", [None, b"", b"\0\xff", b"{}", b'{"told":{},"number":7,"pid":-1,"metrics":""}'])
+def test_a_record_that_cannot_be_read_is_left_alone_and_its_number_not_used(
+    fleet: Fleet, home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, content: bytes | None
+) -> None:
+    monkeypatch.setattr(ModelDaemon, "start", lambda *_: None)
+    record = home.folder / "7.json"
+    record.mkdir() if content is None else record.write_bytes(content)
+    fleet.begin([ENTRY])
+    assert record.exists()
+    assert str(record) in caplog.text
+    daemon = fleet.models["net"].daemon
+    assert daemon is not None
+    assert daemon.number == 8
+
+
 def test_a_daemon_gives_up_a_place_that_it_was_not_dealt(
     fleet: Fleet, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from shisha_rt.daemon.front.http_address import HttpAddress, host_and_port, http_address, is_loopback
+from shisha_rt.daemon.front.http_address import HttpAddress, http_address, is_loopback
 from shisha_rt.daemon.front.ipc_socket import check_ipc_path
 from shisha_rt.daemon.settings import Settings
+from shisha_rt.endpoint import host_and_port
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import is_installed, pip_install
 from shisha_rt.protocol.keys import is_kept_secret

@@ -15,6 +15,7 @@ from typing import Final
 
 from shisha_rt.daemon.front.http_messages import GrpcListener, Listener
 from shisha_rt.daemon.front.ipc_socket import IpcSocket, check_ipc_path
+from shisha_rt.endpoint import host_and_port, is_port
 from shisha_rt.errors import BadInput, Error
 
 _BACKLOG: Final = 512
@@ -58,10 +59,6 @@ def is_loopback(host: str) -> bool:
     return False
 
 
-def is_port(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535
-
-
 def http_address(text: str, option: str = "http") -> HttpAddress:
     """Parse an address of `option`. A port by itself is on loopback. Raises BadInput.
 
@@ -73,13 +70,6 @@ def http_address(text: str, option: str = "http") -> HttpAddress:
     if host_port is None:
         raise BadInput(f"{option} {text!r}: {_EXPECTED[option]}", Error.BAD_ENDPOINT)
     return HttpAddress(*host_port, option=option)
-
-
-def host_and_port(text: str) -> tuple[str, int] | None:
-    """The parts of `HOST:PORT`, without the brackets of an IPv6 address; None for any other text."""
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    return (host, int(port)) if host and is_port(port) else None
 
 
 class HttpListener:

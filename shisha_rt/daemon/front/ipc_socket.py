@@ -16,9 +16,9 @@ import struct
 from pathlib import Path
 from typing import Final
 
+from shisha_rt.endpoint import MAX_PATH_BYTES, fits_socket
 from shisha_rt.errors import BadInput, Error
 
-_MAX_PATH_BYTES: Final = 107  # `sun_path` of unix(7), less the zero at its end
 _BACKLOG: Final = 100  # ZeroMQ's own
 _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
 _EXPECTED: Final = "expected a path at which there is nothing yet"
@@ -30,7 +30,7 @@ def check_ipc_path(endpoint: str) -> Path:
     if any("\ud800" <= character <= "\udfff" for character in endpoint):
         raise BadInput(f"endpoint {endpoint!r}: expected a path in UTF-8", Error.BAD_ENDPOINT)
     if not fits_socket(path):
-        size_bytes, limit = len(os.fsencode(path)), f"expected at most {_MAX_PATH_BYTES}, as UNIX sockets have it"
+        size_bytes, limit = len(os.fsencode(path)), f"expected at most {MAX_PATH_BYTES}, as UNIX sockets have it"
         raise BadInput(f"endpoint {endpoint}: a path of {size_bytes} bytes; {limit}", Error.BAD_ENDPOINT)
     if "\0" in endpoint:
         raise BadInput(f"endpoint {endpoint!r}: no path has a zero byte in it; {_EXPECTED}", Error.BAD_ENDPOINT)
@@ -38,10 +38,6 @@ def check_ipc_path(endpoint: str) -> Path:
     if status is not None and not stat.S_ISSOCK(status.st_mode):
         raise BadInput(f"endpoint {endpoint}: there is {_kind(status.st_mode)}; {_EXPECTED}", Error.BAD_ENDPOINT)
     return path
-
-
-def fits_socket(path: Path) -> bool:
-    return len(os.fsencode(path)) <= _MAX_PATH_BYTES
 
 
 class IpcSocket:

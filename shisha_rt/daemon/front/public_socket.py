@@ -6,6 +6,7 @@ keys, an id that it cannot choose (see `security`).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -72,15 +73,10 @@ class PublicSocket:
         if self._ipc is not None:
             self.socket.setsockopt(zmq.USE_FD, self._ipc.hand_over())
         try:
-            self.socket.bind(_any_port(endpoint))
-        except zmq.ZMQError as error:
+            _bind(self.socket, endpoint)
+        except BadInput:
             self.close()
-            is_taken = error.errno == zmq.EADDRINUSE
-            other = ": --endpoint URL, or all models at one: shisha-rt serve A B" if is_taken else ""
-            raise BadInput(
-                f"endpoint {endpoint}: {error.strerror}; expected a free address of this machine{other}",
-                Error.ADDRESS_TAKEN,
-            ) from None
+            raise
         self.endpoint = str(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
         self._undeliverable = partial(count, "shisha_answers_undeliverable")
         unread_bytes = max(_UNREAD_BYTES, _UNREAD_ANSWERS * limits.max_answer_bytes)
@@ -178,6 +174,32 @@ class PublicSocket:
             self.security.close()
         if self._ipc is not None:
             self._ipc.close()
+
+
+@contextlib.contextmanager
+def held_endpoint(endpoint: str) -> Iterator[None]:
+    """Context in which `endpoint` is bound, for nobody. Raises BadInput if it cannot be."""
+    if endpoint.startswith("ipc://"):
+        with contextlib.closing(IpcSocket(endpoint)):
+            yield
+        return
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+        socket.setsockopt(zmq.IPV6, "[" in endpoint)
+        _bind(socket, endpoint)
+        yield
+
+
+def _bind(socket: zmq.Socket[bytes], endpoint: str) -> None:
+    """Raises BadInput if that fails."""
+    try:
+        socket.bind(_any_port(endpoint))
+    except zmq.ZMQError as error:
+        is_taken = error.errno == zmq.EADDRINUSE
+        other = ": --endpoint URL, or all models at one: shisha-rt serve A B" if is_taken else ""
+        raise BadInput(
+            f"endpoint {endpoint}: {error.strerror}; expected a free address of this machine{other}",
+            Error.ADDRESS_TAKEN,
+        ) from None
 
 
 def _any_port(endpoint: str) -> str:

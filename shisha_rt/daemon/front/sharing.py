@@ -20,10 +20,11 @@ from typing import Annotated, Final
 
 import msgspec
 
-from shisha_rt.daemon.front.ipc_socket import IpcSocket, fits_socket, peer_of
+from shisha_rt.daemon.front.ipc_socket import IpcSocket, peer_of
 from shisha_rt.daemon.front.lines import Lines
 from shisha_rt.daemon.front.regions import LentRegion, Regions
 from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.endpoint import fits_socket
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.protocol.exceptions import ShishaError, error_for
 from shisha_rt.protocol.header import error_body

@@ -14,8 +14,9 @@ from shisha_rt.core import event_log
 from shisha_rt.daemon.children.child_link import ChildLink, ChildProgram
 from shisha_rt.daemon.front import http_messages as hm
 from shisha_rt.daemon.front.access_control import AccessControl
+from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.http_address import EVERYBODY, OWN_ONLY, HeldPort, HttpListener
-from shisha_rt.daemon.front.public_socket import PublicSocket
+from shisha_rt.daemon.front.public_socket import PublicSocket, held_endpoint
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.metrics import MetricsPage
 from shisha_rt.daemon.service_manager import ServiceManager
@@ -27,6 +28,20 @@ log = logging.getLogger(__name__)
 
 _HTTP: Final = ChildProgram("shisha_rt.http.process", hm.TO_HTTP, hm.FROM_HTTP)
 _LAST_ANSWERS_S: Final = 4.0
+
+
+def check_free(addresses: Addresses) -> None:
+    """Raises BadInput if an address cannot be bound: before a model is prepared, which may take minutes."""
+    with contextlib.ExitStack() as held:
+        held.enter_context(held_endpoint(addresses.settings.endpoint))
+        for address in addresses.http:
+            held.enter_context(closing(HttpListener(address)))
+        for address in addresses.grpc:
+            held.enter_context(closing(HeldPort(address)))
+        if addresses.metrics.beyond:
+            held.enter_context(closing(HttpListener(addresses.metrics)))
+        else:
+            held.enter_context(closing(MetricsPage())).serve(addresses.metrics)
 
 
 class Web:

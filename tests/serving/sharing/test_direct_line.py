@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import resource
 import signal
 import socket
 import sys
@@ -277,6 +278,21 @@ def test_a_request_that_finds_no_descriptor_waits_for_one(daemon: DaemonProcess)
             assert (await asked)["outcome"] == "refused"  # it has reached the daemon
 
     asyncio.run(main())
+
+
+def test_a_request_larger_than_files_may_be_says_so_and_loses_nothing(daemon: DaemonProcess) -> None:
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Client(daemon.endpoint, timeout_s=PATIENCE_S) as client:
+        client.infer(frame_of(0))
+        line = client._link._line
+        resource.setrlimit(resource.RLIMIT_FSIZE, (SMALL_BYTES, hard))
+        try:
+            with raised(ResourceExhausted, Error.TOO_MANY_OPEN, match="File too large"):
+                client.set_plan(LARGE, timeout_s=0.2)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert client._link._line is line
+        assert np.array_equal(client.infer(frame_of(1)).output, frame_of(1))
 
 
 def test_an_answer_that_finds_no_descriptor_is_lost_and_says_why(daemon: DaemonProcess) -> None:

@@ -16,10 +16,11 @@ def until(
     every_s: float = 0.01,
     within_s: float = PATIENCE_S,
     meanwhile: Callable[[], object] = lambda: None,
+    otherwise: Callable[[], str] = lambda: "",
 ) -> None:
-    """Wait, with a bound that no healthy run comes near; `meanwhile` moves things on."""
+    """Wait, with a bound that no healthy run comes near; `meanwhile` moves things on, `otherwise` tells why not."""
     end_s = time.monotonic() + within_s
     while not true():
-        assert time.monotonic() < end_s, f"not within {within_s:g} s: {what}"
+        assert time.monotonic() < end_s, f"not within {within_s:g} s: {what}; {otherwise()}"
         meanwhile()
         time.sleep(every_s)

@@ -14,6 +14,7 @@ Modules that run as children call `parent.die_with` first, so that none outlives
 from __future__ import annotations
 
 import _thread
+import atexit
 import contextlib
 import errno
 import os
@@ -388,6 +389,13 @@ class _Servers:
         finally:
             self._asking.release()
 
+    def end(self) -> None:
+        """End the server, if it is this process's own: if stopped before it has run, it would never end by itself."""
+        line, self.line = self.line, None
+        with contextlib.suppress(ChildProcessError):  # the server is another process's, of which this one is a fork
+            if line is not None and os.waitid(os.P_PID, line.server, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                line.close()
+
     def _line_for(self, order: ChildOrder) -> ForkLine | None:
         """The line to a server for this child; None if it is to be started as a program."""
         if not self._forks or read_at_start(order.environment) != _AT_START:
@@ -412,6 +420,7 @@ class _Servers:
 
 
 _servers: Final = _Servers()
+atexit.register(_servers.end)
 
 
 def adopt(line: ForkLine) -> None:

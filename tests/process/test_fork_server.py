@@ -307,6 +307,21 @@ def test_a_spare_child_that_hangs_ends_with_the_server(
     until(lambda: not spare.is_running() and not between.is_running(), "the end of both")
 
 
+def test_a_server_that_is_stopped_before_it_runs_ends_with_its_process() -> None:
+    """Not even the kernel ends it: only a server that runs can ask for that."""
+    script = (
+        "import os, signal\nfrom shisha_rt.process.child import expect_children, fork_server\n"
+        f"expect_children('{FORKED}')\nos.kill(fork_server(), signal.SIGSTOP)\nprint(fork_server())"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True)
+    stopped = int(ran.stdout)
+    try:
+        until(lambda: not psutil.pid_exists(stopped), within_s=10)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(stopped, signal.SIGKILL)
+
+
 def test_a_child_whose_server_ends_while_it_is_forked_ends_without_a_word() -> None:
     """It went on as if it were the server, and broke there: one more line behind the one that names what is wrong."""
     script = (

@@ -210,7 +210,15 @@ class DaemonProcess:
             assert "SYSV" not in maps
 
     def assert_no_process(self) -> None:
-        until(lambda: not self.processes(), "the end of every process of the daemon")
+        until(lambda: not self.processes(), "the end of every process of the daemon", otherwise=self._about_processes)
+
+    def _about_processes(self) -> str:
+        about = []
+        for process in self.processes():
+            at = Path(f"/proc/{process.pid}")
+            state = [line for line in _read(at / "status").splitlines() if line.startswith(("State", "PPid"))]
+            about.append(f"{process.pid}, {state}, waits in {_read(at / 'wchan')}: {command_of(process)}")
+        return "\n".join(about)
 
     def assert_nothing_left(self) -> None:
         self.assert_no_process()

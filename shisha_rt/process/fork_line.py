@@ -16,7 +16,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, Self
@@ -98,18 +98,22 @@ class ForkLine:
         """
         if os.waitid(os.P_PID, self.server, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             raise ServerGone  # orphans of a dead server are not to be adopted
-        with _orphans_taken():
-            self._send({"order": asdict(order)}, descriptors)
-            while (answer := self._receive()) == READY:
-                pass
-        child: int = ANSWER.unpack(answer)[0]
-        if child < 0:
-            raise OSError(-child, os.strerror(-child))
+        with _go_ahead() as (go_ahead, give_it):
+            with _orphans_taken():
+                self._send({"order": asdict(order)}, [go_ahead, *descriptors])
+                while (answer := self._receive()) == READY:
+                    pass
+            child: int = ANSWER.unpack(answer)[0]
+            if child < 0:
+                raise OSError(-child, os.strerror(-child))
+            give_it()
         return child
 
     def send_order(self, order: ChildOrder, descriptors: Sequence[int]) -> None:
         """Send an order to a `ONCE` server, which becomes the child itself and answers nothing."""
-        self._send({"order": asdict(order)}, descriptors)
+        with _go_ahead() as (go_ahead, give_it):
+            give_it()
+            self._send({"order": asdict(order)}, [go_ahead, *descriptors])
 
     def is_ready(self) -> bool:
         """Whether the server has reported, since the last call, that all is imported. Raises ServerGone."""
@@ -150,6 +154,20 @@ class ServerGone(Exception):
 def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables of an environment that a process reads only when it starts."""
     return {name: value for name, value in environment.items() if name.startswith(_READ_AT_START)}
+
+
+@contextlib.contextmanager
+def _go_ahead() -> Iterator[tuple[int, Callable[[], object]]]:
+    """A descriptor by which a child learns whether it may run its order, and a function that says so.
+
+    A child whose server dies before it has answered ends, as the order is given to another one.
+    """
+    reads, writes = os.pipe()
+    try:
+        yield reads, lambda: os.write(writes, b"!")
+    finally:
+        os.close(reads)
+        os.close(writes)
 
 
 @contextlib.contextmanager

@@ -88,7 +88,7 @@ def main(arguments: list[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Passed:
-    """An order and its descriptors: text, working directory, standard streams, and `ChildOrder.numbers`."""
+    """An order and its descriptors: text, go-ahead, working directory, standard streams, and `ChildOrder.numbers`."""
 
     order: ChildOrder
     fds: list[int]
@@ -284,13 +284,17 @@ def _import(module: str) -> None:
 
 
 def _become(passed: _Passed) -> None:
-    """Take over what the child would have inherited from its parent; end if the parent has ended."""
+    """Take over what the child would have inherited from its parent; end if that has ended, or does not want it."""
     order = passed.order
+    text, go_ahead, folder, *fds = passed.fds
+    die_with(order.parent)
+    if not os.read(go_ahead, 1):
+        os._exit(1)
+    os.close(go_ahead)
     die_with(order.parent, order.ended_by or 0)
     for limit, (soft, hard) in zip(LIMITS, order.limits, strict=True):
         if resource.getrlimit(limit) != (soft, hard):
             resource.setrlimit(limit, (soft, hard))
-    text, folder, *fds = passed.fds
     os.close(text)
     os.fchdir(folder)
     os.close(folder)

@@ -25,7 +25,7 @@ from shisha_rt.process import child as child_module
 from shisha_rt.process import fork_server
 from shisha_rt.process.channel import Channel
 from shisha_rt.process.child import Child, children_environment, expect_children, last_line, start_child
-from shisha_rt.process.fork_line import SERVER, ChildOrder
+from shisha_rt.process.fork_line import ANSWER, SERVER, ChildOrder, ForkLine, ServerGone
 from shisha_rt.process.fork_server import _fork_server, _place
 from shisha_rt.process.parent import CHILDREN_SCORE, MORE_PROCESSES
 from tests.commands import command_of
@@ -237,6 +237,29 @@ def test_a_server_that_is_gone_or_hangs_is_followed_by_another(server: psutil.Pr
         assert server_pid() != server.pid
         until(lambda: not server.is_running(), "the end of the server")
         assert child.poll() is None
+
+
+def test_an_order_is_run_once_if_its_server_dies_before_it_answers(
+    server: psutil.Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first child has the order and the descriptors, too, and its parent does not know it."""
+    answers: list[bytes] = []
+    receive = ForkLine._receive
+
+    def receive_too_late(line: ForkLine) -> bytes:
+        answers.append(receive(line))
+        if len(answers) == 1:
+            raise ServerGone
+        return answers[-1]
+
+    monkeypatch.setattr(ForkLine, "_receive", receive_too_late)
+    child = start_child(FORKED, "returns", stdout=subprocess.PIPE)
+    try:
+        os.waitpid(ANSWER.unpack(answers[0])[0], 0)
+        assert child.stdout is not None
+        assert len(child.stdout.readlines()) == 1
+    finally:
+        child.end()
 
 
 @pytest.fixture

@@ -337,9 +337,10 @@ def campaign(
             for each in clients:
                 each.finish()
             going.epoch = daemon.control.status()["plan"]["epoch"]  # the tuner may have gone on meanwhile
+            rows = _rows(going, loads, http, grpc, time.monotonic() - begun_s)
+            report.save(rows, file_of(minutes, ipc=ipc, clock=clock))  # also if something is left, which raises
         left = len(leftovers(daemon.runtime)) + len(daemon.processes())
     zmq.Context.instance().term()
-    rows = _rows(going, loads, http, grpc, time.monotonic() - begun_s)
     rows += [{"what": "left", "count": left}]
     report.save(rows, file_of(minutes, ipc=ipc, clock=clock))
     report.show("Campaign", rows)

@@ -30,14 +30,19 @@ def expect_daemon(*before: str) -> None:
 
 
 def start_daemon(asked: Preparation, share: HostShare, manager: ServiceManager, tell: Callable[[str], None]) -> Daemon:
-    """Make a daemon, which then owns `share`, unless this raises BadInput or Failure. Call `expect_daemon` before."""
+    """Make a daemon, which then owns `share`, unless this raises BadInput, Failure or OSError.
+
+    Call `expect_daemon` before.
+    """
     from shisha_rt.daemon.front.web import check_free
     from shisha_rt.daemon.server import Daemon  # while the fork server loads what the children need
+    from shisha_rt.protocol.multipart import expect_descriptors
 
     settings, joined, preparer = asked.settings, None, None
     addresses = addresses_of(settings)
     if addresses.http or addresses.grpc:
         expect_children("shisha_rt.http.process")
+    expect_descriptors()
     check_free(addresses)
     with contextlib.ExitStack() as leaving:
         if settings.ray is None:

@@ -7,6 +7,7 @@ Shell.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import select
@@ -25,6 +26,7 @@ _get: Final[Any] = zmq.backend.Socket.get
 _SHARE_FROM_BYTES: Final = 64 << 10  # below this, copying is cheaper than having the buffer tracked
 CONTEXT_DESCRIPTORS: Final = 16
 """More than a new ZeroMQ context and its first two sockets take; with fewer, libzmq may abort the process."""
+_LEAST_OF_A_DAEMON: Final = 40
 
 
 def can_be_read(socket: zmq.Socket[bytes]) -> bool:
@@ -62,6 +64,12 @@ def _shared(part: bytes | bytearray | memoryview) -> zmq.Frame | bytes | bytearr
         return zmq.Frame(part)
     except (OSError, zmq.ZMQError):
         return part
+
+
+def expect_descriptors() -> None:
+    """Raises OSError if this process may not open as many files as any daemon needs; else libzmq may abort it."""
+    if not are_descriptors_left(_LEAST_OF_A_DAEMON):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def are_descriptors_left(count: int) -> bool:

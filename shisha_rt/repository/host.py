@@ -38,6 +38,7 @@ from shisha_rt.machine.host.leases import keep_folder
 from shisha_rt.process.child import reap_orphan
 from shisha_rt.protocol import operations as ops
 from shisha_rt.protocol.exceptions import ShishaError, error_for, unknown_model
+from shisha_rt.protocol.multipart import expect_descriptors
 from shisha_rt.protocol.operations import INFER, LOADING_OPS, OPERATIONS
 from shisha_rt.protocol.request import RequestRoute, read_operation
 from shisha_rt.repository.all_metrics import ModelsCollector
@@ -79,6 +80,7 @@ class ModelHost:
         self._closing = closing = contextlib.ExitStack()
         closing.callback(share.close)
         try:
+            expect_descriptors()
             self._signals = closing.enter_context(contextlib.closing(Signals()))
             addresses = addresses_of(settings)
             page = closing.enter_context(contextlib.closing(MetricsPage()))

@@ -149,6 +149,16 @@ class TestAddresses:
         complaint = run("serve", model, *FREE_PORTS, f"--{option}", f"{scheme}127.0.0.1:{busy_port}").complaint
         assert complaint.startswith(f"shisha-rt: {option} ")
 
+    @pytest.mark.parametrize("count", [1, 2])
+    def test_a_limit_of_open_files_that_is_too_low(self, tmp_path: Path, count: int) -> None:
+        """ZeroMQ would end the process, or call an address taken."""
+        models = [f"{tmp_path}/{number}.onnx" for number in range(count)]
+        for model in models:
+            Path(model).touch()
+        command = ["prlimit", "--nofile=16", sys.executable, "-m", "shisha_rt", "serve", *models, *FREE_PORTS]
+        ended = subprocess.run(command, capture_output=True, text=True)
+        assert (ended.returncode, ended.stderr) == (1, says("shisha-rt: Too many open …ulimit -n…"))
+
     def test_two_of_its_addresses_are_one(self, run: Run, tmp_path: Path) -> None:
         path = f"unix:{tmp_path}/socket"
         complaint = run("serve", tmp_path / "none.onnx", *FREE_PORTS, "--http", path, "--http", path).complaint

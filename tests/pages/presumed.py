@@ -23,6 +23,7 @@ NOT_RUN: Final[Mapping[str, str]] = MappingProxyType(
         "make *": "sets up a checkout, and runs what runs this",
         "pip install *": _REGISTRY,
         "venv/bin/pip install *": _REGISTRY,
+        "pip wheel *": "has made what these commands run with: tests/pages/test_run.py",
         "python3 -m venv venv*": _REGISTRY,
         "export PATH=*": _REGISTRY,
         "python -m benchmarks *": "takes minutes to hours: tests/benchmarks has each with less",

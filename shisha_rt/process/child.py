@@ -255,8 +255,7 @@ def start_child(
     """Start `python -m MODULE ARGUMENTS`. The standard streams are as in `subprocess.Popen`.
 
     `ended_by`: the signal that the child gets when this process ends. `environment`: in place of
-    `children_environment`. Raises OSError, and leaves nothing behind, if no
-    process or descriptor can be had.
+    `children_environment`. Raises OSError, and leaves nothing behind, if no process or descriptor can be had.
     """
     variables = children_environment() if environment is None else environment
     order = ChildOrder(module, arguments, pass_fds, dict(variables), ended_by)

@@ -238,9 +238,10 @@ class TuningCourse:
 
     def watch(self, baseline: Measurement | None) -> None:
         """Watch the live plan. `baseline`: its measurement when it was chosen; None: measure it now."""
+        assert self.serving.live is not None
         self._enter(State.WATCHING)
         self.heeds_crowd = True
-        self.drift.begin(baseline)
+        self.drift.begin(self.serving.live[1], baseline, self.outbox.now_s)
         self.measuring.begin(self.outbox.now_s, baseline)
 
     def watch_best(self, best: BestPlan, objective: Objective) -> None:

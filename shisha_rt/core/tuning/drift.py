@@ -1,4 +1,9 @@
-"""When a watched plan has left its baseline: a stage takes longer, or less, than noise explains."""
+"""When a watched plan has left its baseline: a stage takes longer, or less, than noise explains.
+
+On a host whose speed changes by itself all plans become slower at times, and a search finds what served before. So a
+search that ended in vain holds up the next one on a drift no larger: for four times as long as it took, and for twice
+as long each time that it happens again. A larger drift is answered at once.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from typing import Final
 
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
 
 LEAVING_FACTOR: Final = 1.0
 LEAVING_FLOOR: Final = 0.1
@@ -20,6 +26,11 @@ seventh longer was seen), less if copies do not compete for one memory then."""
 _LEVELS: Final = 4  # of load
 DISTURBANCE_S: Final = 60.0
 """While other processes use the cores, a stage outside its band counts as drift only after so long."""
+FIRST_PAUSE: Final = 4.0
+"""From a search in vain to the next one on a like drift, in times of what it took; doubles each time, up to a limit."""
+MOST_PAUSE: Final = 64.0
+LONGEST_PAUSE_S: Final = 3600.0
+"""A search may have taken long for want of frames only."""
 
 
 def leaving_stage(baseline: Measurement, measurement: Measurement) -> int | None:
@@ -105,17 +116,56 @@ class Drift:
     measurement: Measurement
     plan_now: Measurement
 
+    @property
+    def size(self) -> float:
+        """How far from 1 the ratio is, whether above or below."""
+        return max(self.ratio, 1 / self.ratio) if self.ratio > 0 else math.inf
+
+
+@dataclass(slots=True)
+class _InVain:
+    """Searches after drifts of a plan that found nothing better. `size`: of the largest of these drifts."""
+
+    size: float = 1.0
+    pause: float = FIRST_PAUSE
+    until_s: float = -math.inf
+
+    def again(self, size: float, took_s: float, now_s: float) -> None:
+        self.size = max(self.size, size)
+        self.until_s = now_s + min(self.pause * took_s, LONGEST_PAUSE_S)
+        self.pause = min(2 * self.pause, MOST_PAUSE)
+
 
 class DriftWatch:
-    """Judges windows of the watched plan against its baseline, and allows for other processes on the cores."""
+    """Judges windows of the watched plan against its baseline. Allows for other processes on the cores, and for a host
+    whose speed changes by itself.
+    """
 
     def __init__(self) -> None:
         self.baseline = Baseline()
         self._disturbed_since_s = math.inf
+        self._plan: Plan | None = None
+        self._answering: tuple[Plan | None, float, float] | None = None  # the plan that drifted, how far, and when
+        self._in_vain: dict[Plan | None, _InVain] = {}
 
-    def begin(self, baseline: Measurement | None) -> None:
-        """Watch another plan, which took `baseline` when it was chosen; None: its first window is the baseline."""
-        self.baseline = Baseline(baseline)
+    def begin(self, plan: Plan, baseline: Measurement | None, now_s: float) -> None:
+        """Watch a plan, which took `baseline` when it was chosen; None: its first window is the baseline.
+
+        Ends the search that the last drift has begun, if it is still under way.
+        """
+        self.baseline, self._plan = Baseline(baseline), plan
+        answering, self._answering = self._answering, None
+        if answering is None:
+            return
+        drifted, size, since_s = answering
+        if plan == drifted:
+            self._in_vain.setdefault(plan, _InVain()).again(size, now_s - since_s, now_s)
+        else:
+            self.forget()
+
+    def forget(self) -> None:
+        """Forget which searches were in vain, as the machine is another now."""
+        self._in_vain.clear()
 
     def others_seen(self, others_ratio: float, now_s: float) -> None:
         """Note the share of the cores that other programs use."""
@@ -127,7 +177,7 @@ class DriftWatch:
         return self._disturbed_since_s < math.inf
 
     def judge(self, measurement: Measurement, now_s: float) -> Drift | None:
-        """Judge a window; return what has drifted, None while nothing has."""
+        """Judge a window; return what has drifted, and is to be answered by a search, None while nothing has."""
         known = self.baseline.measured
         stage = self.baseline.left_by(measurement)
         passes = 0 <= now_s - self._disturbed_since_s < DISTURBANCE_S
@@ -135,4 +185,9 @@ class DriftWatch:
             return None
         before = self.baseline.like(measurement) or known
         ratio = measurement.service_s[stage] / before.service_s[stage] if before.service_s[stage] else 1.0
-        return Drift(stage, ratio, before, measurement, measurement if before is known else known.scaled(ratio))
+        drift = Drift(stage, ratio, before, measurement, measurement if before is known else known.scaled(ratio))
+        vain = self._in_vain.get(self._plan)
+        if vain is not None and now_s < vain.until_s and drift.size <= (1 + LEAVING_FLOOR) * vain.size:
+            return None
+        self._answering = self._plan, drift.size, now_s
+        return drift

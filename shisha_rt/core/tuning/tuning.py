@@ -206,6 +206,7 @@ class Tuning:
     def _machine_changed(self, changed: ev.MachineChanged) -> None:
         self.choice.machine = changed.machine
         self.measuring.repeatability.machine_changed()
+        self.drift.forget()
         if (live := self._serving.live) is not None and not self.choice.fits(live[1], self._serving.available):
             self._plan_wanted(Replan(changed.why), ATTEMPTS)
         self.course.forget_results()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from shisha_rt.core.lifecycle import events as le
@@ -9,7 +11,7 @@ from shisha_rt.core.lifecycle import instructions as do
 from shisha_rt.core.tuning import events as ev
 from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.core.tuning.best import BestPlan, key_of
-from shisha_rt.core.tuning.drift import DISTURBANCE_S, WINDOWS_TO_LEAVE, leaving_stage
+from shisha_rt.core.tuning.drift import DISTURBANCE_S, FIRST_PAUSE, WINDOWS_TO_LEAVE, leaving_stage
 from shisha_rt.core.tuning.measuring import FRAMES, MAX_FRAMES
 from shisha_rt.core.tuning.state import ATTEMPTS, WAITING, State
 from shisha_rt.core.tuning.tuning import QUIET_S
@@ -271,6 +273,56 @@ def test_a_place_that_slows_down_makes_it_tune_again(watching: World) -> None:
     assert watching.events("trial")[-1]["service_s"][0] == watching.events("drift")[-1]["service_s"]
     watching.serve_until(State.WATCHING)
     assert watching.plan == SEED
+
+
+def slow_down(world: World, factor: float) -> None:
+    """All places, as when a host's clock or another virtual machine slows all of it down."""
+    world.layer_s = {place: factor * layer_s for place, layer_s in world.layer_s.items()}
+
+
+def has_drifted(world: World, times: int) -> bool:
+    return len(world.events("drift")) == times
+
+
+def test_a_search_in_vain_holds_up_the_next_one_on_a_drift_no_larger(watching: World) -> None:
+    """Else a daemon on a host whose speed comes and goes would try plans all the time."""
+    watching.serve(5 * FRAMES)
+    pause = took_s = 0.0
+    for number in range(1, 7):
+        ended_s = watching.now_s
+        slow_down(watching, 1.3 if number % 2 else 1 / 1.3)
+        watching.serve_until(partial(has_drifted, watching, number), 200_000)
+        began_s = watching.now_s
+        assert began_s - ended_s >= pause * took_s
+        watching.serve_until(State.WATCHING)
+        took_s, pause = watching.now_s - began_s, 2 * pause or FIRST_PAUSE
+        assert watching.plan == BEST
+
+
+def test_a_larger_drift_is_answered_soon_after_a_search_in_vain(watching: World) -> None:
+    watching.serve(5 * FRAMES)
+    slow_down(watching, 1.3)
+    watching.serve_until(partial(has_drifted, watching, 1))
+    watching.serve_until(State.WATCHING)
+    assert watching.plan == BEST
+    watching.layer_s["fast"] *= 3
+    frames = watching.serve_until(partial(has_drifted, watching, 2))
+    assert frames <= (WINDOWS_TO_LEAVE + 2) * MAX_FRAMES
+    watching.serve_until(State.WATCHING)
+    assert watching.plan == SEED
+
+
+def test_a_search_that_found_another_plan_holds_up_none(watching: World) -> None:
+    watching.serve(5 * FRAMES)
+    watching.layer_s["fast"] *= 3
+    watching.serve_until(partial(has_drifted, watching, 1))
+    watching.serve_until(State.WATCHING)
+    assert watching.plan == SEED
+    watching.layer_s["fast"] /= 3
+    frames = watching.serve_until(partial(has_drifted, watching, 2))
+    assert frames <= (WINDOWS_TO_LEAVE + 2) * MAX_FRAMES
+    watching.serve_until(State.WATCHING)
+    assert watching.plan == BEST
 
 
 def test_what_others_take_of_the_cores_is_no_drift_while_it_may_pass(watching: World) -> None:

@@ -5,7 +5,9 @@ Figures are never copied by hand, so none is outdated when its file has been mea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Final
@@ -14,6 +16,7 @@ from benchmarks.report.facts import ROOT
 from benchmarks.report.headers import header
 from benchmarks.report.page import tally
 from benchmarks.report.results import RESULTS, read_csv
+from benchmarks.rigs.servers import SERVERS
 from shisha_rt.errors import BadInput
 
 BEGIN: Final = "<!-- python -m benchmarks readme: {} -->"
@@ -77,25 +80,36 @@ Cells = Mapping[str, str]
 """A row of a file of results."""
 
 
-def race_table(folder: Path) -> str:
-    """Markdown: a row for each network, milliseconds per frame by side, and the daemon's rates over the best rivals.
+def race_table(folder: Path, name: str = "race") -> str:
+    """Markdown: a row for each network, milliseconds per frame of the daemon and of the best rival of each kind.
 
-    The fastest side is in bold.
+    Then the daemon's rates over the best engine and server, and its rate over HTTP over that server. The fastest is in
+    bold.
     """
-    by_model = _grouped(folder / "race.csv", "model", "side")
-    sides = [side for side in RACERS if any(side in by_side for by_side in by_model.values())]
     rows = []
-    for model, by_side in by_model.items():
-        fastest = min(by_side, key=lambda side: float(by_side[side]["ms"]))
-        marks = {side: "**" if side == fastest else "" for side in sides}
-        times = [
-            f"{marks[side]}{float(by_side[side]['ms']):.2f}{marks[side]}" if side in by_side else "-" for side in sides
-        ]
-        daemon = next((by_side[side] for side in RACERS if side in by_side), {})
-        over = (_ratio(daemon, f"best {kind} / it", named=f"best {kind}") for kind in ("engine", "server"))
-        rows.append([_title(model), *times, *over])
-    titles = [*(RACERS[side] for side in sides), "over the best plain engine", "over the best server"]
-    return _table(["ms a frame", *titles], rows, _from(folder, "race") + ".")
+    for model, by_side in _grouped(folder / f"{name}.csv", "model", "side").items():
+        kinds = (
+            [side for side in ("daemon_shared",) if side in by_side],
+            [side for side in by_side if side.startswith(("ort_", "openvino_")) and not _is_batched(side)],
+            [side for side in by_side if side.startswith("openvino_") and _is_batched(side)],
+            [side for side in by_side if side.removesuffix("_batches") in SERVERS],
+        )
+        best = [min(sides, key=lambda side: float(by_side[side]["ms"]), default=None) for sides in kinds]
+        times = [math.inf if side is None else float(by_side[side]["ms"]) for side in best]
+        cells = []
+        for side, ms in zip(best, times, strict=True):
+            mark = "**" if ms == min(times) else ""
+            named = "" if side is None or side == "daemon_shared" or side in kinds[2] else f", {RACERS[side]}"
+            cells.append("-" if side is None else f"{mark}{ms:.2f}{mark}{named}")
+        over = [_ratio(by_side.get("daemon_shared", {}), f"best {kind} / it") for kind in ("engine", "server")]
+        rows.append([_title(model), *cells, *over, _ratio(by_side.get("daemon_http", {}), "best server / it")])
+    titles = ["ms a frame", "daemon", "best engine, single frames", "OpenVINO, four frames at once", "best server"]
+    titles += ["over the best engine", "over the best server", "over it by HTTP"]
+    return _table(titles, rows, _from(folder, name) + ".")
+
+
+def _is_batched(side: str) -> bool:
+    return "_batches" in side
 
 
 def rivals_table(folder: Path) -> str:
@@ -274,7 +288,12 @@ def _made_by(folder: Path, result: str) -> str:
 
 TABLES: Final[Mapping[str, Mapping[str, Callable[[Path], str]]]] = {
     "README.md": {"rivals": rivals_table},
-    "docs/performance.md": {"race": race_table, "alone": alone_table, "branches": branches_table},
+    "docs/performance.md": {
+        "race": race_table,
+        "race_avx2": partial(race_table, name="race_avx2"),
+        "alone": alone_table,
+        "branches": branches_table,
+    },
     "docs/plans.md": {"energy": energy_table},
     "docs/cluster.md": {"hosts": hosts_table},
     "docs/research.md": {"papers": papers_table, "drift": drift_table},

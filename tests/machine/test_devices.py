@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -332,10 +331,7 @@ class TestRunningDevices:
     def installed(self, monkeypatch: pytest.MonkeyPatch) -> set[str]:
         """The engines that are found, whatever this host has."""
         engines = {"onnxruntime", "openvino"}
-        monkeypatch.setattr(
-            "shisha_rt.machine.config.device_files.find_spec",
-            lambda name: ModuleSpec(name, None) if name in engines else None,
-        )
+        monkeypatch.setattr("shisha_rt.machine.config.device_files.is_installed", lambda name: name in engines)
         return engines
 
     @staticmethod

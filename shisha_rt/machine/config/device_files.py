@@ -8,7 +8,6 @@ holds the frames.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Final, get_args
 
@@ -17,7 +16,7 @@ import onnx
 
 from shisha_rt.checked import Count, WholeNumber, did_you_mean, refuse, repeated_names, shown
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.extras import pip_install
+from shisha_rt.extras import is_installed, pip_install
 from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
 from shisha_rt.machine.device import (
@@ -234,7 +233,7 @@ def _why_not_run(devices: Sequence[Device], permitted: Sequence[Device]) -> Iter
             'expected another, or precision = "any"'
         )
     for device in permitted:
-        if find_spec(device.engine) is None:
+        if not is_installed(device.engine):
             yield (
                 f"device {device.name}: its engine {device.engine} is not installed, "
                 f"expected it: {pip_install(device.engine)}"

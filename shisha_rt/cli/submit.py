@@ -26,7 +26,8 @@ from shisha_rt.whole_file import whole_file
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from shisha_rt.cli.drive.frames import Array, Content, Frame
+    from shisha_rt.array_file import Array, Content
+    from shisha_rt.cli.drive.frames import Frame
     from shisha_rt.client import Answer, AsyncStream, ShishaError
     from shisha_rt.model.graph import Tensor
 
@@ -88,7 +89,7 @@ def submit(options: SubmitOptions) -> None:
       shisha-rt submit --input images.npy --output answers.npz
       shisha-rt submit --rate 200 --deadline-ms 50 --json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.cli.drive.frames import read_arrays
+    from shisha_rt.array_file import read_arrays
     from shisha_rt.cli.drive.reach import on_random
 
     if options.rate is not None and not _LEAST_RATE_FPS <= options.rate < math.inf:

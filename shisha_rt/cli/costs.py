@@ -84,6 +84,7 @@ def costs(options: CostsOptions) -> None:
 
 
 def _print_table(ready: ModelOnMachine, costs_known: Costs) -> None:
+    import numpy as np
     from rich.console import Console
 
     from shisha_rt.costs.alike import kinds_of
@@ -93,7 +94,7 @@ def _print_table(ready: ModelOnMachine, costs_known: Costs) -> None:
     compiled, machine = ready.compiled, ready.machine
     columns = kinds_of(costs_known)
     fastest = min(columns, key=lambda places: costs_known.places[places[0]].rank)[0]
-    shown_s = costs_known.time_s[:, fastest]
+    shown_s = np.nan_to_num(costs_known.time_s[:, fastest])  # what the place cannot run has no share
     table = layer_table(f"{compiled.model.name} on {machine.name}: {counted(len(compiled.layers), 'layer')}")
     table.add_column("#", justify="right")
     table.add_column("name", "total", overflow="ellipsis", no_wrap=True, min_width=5)
@@ -102,7 +103,7 @@ def _print_table(ready: ModelOnMachine, costs_known: Costs) -> None:
     of_teams = [("\n+".join(team.places), team.time_s) for team in costs_known.teams]
     of_runs = [(f"{batch.frames} a run", batch.time_s[:, fastest]) for batch in costs_known.batches]
     for header, time_s in (*of_places, *of_teams, *of_runs):
-        table.add_column(f"{header}\nms", f"{float(time_s.sum()) * 1e3:.4g}", justify="right", no_wrap=True)
+        table.add_column(f"{header}\nms", _in_ms(float(time_s.sum())), justify="right", no_wrap=True)
     table.add_column("share", no_wrap=True)
     table.add_column("moved", justify="right", no_wrap=True)
     table.add_column("op/B", justify="right", no_wrap=True)

@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 """Up to 30 million years: more is a mistake, and sums of these values are finite."""
+Watts = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 
 _MOST_WHOLE: Final = 2**53
 """Up to here floats represent every integer; sums, and what processes exchange, stay within 64 bits."""

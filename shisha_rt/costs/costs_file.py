@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.checked import Count, Seconds, WholeNumber, convert, decode_json, refuse, shown
+from shisha_rt.checked import Count, Seconds, Watts, WholeNumber, convert, decode_json, refuse, shown
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import CostBatch, CostLayer, CostPlace, Costs, CostTeam
 from shisha_rt.costs.link_speed import OneWay
@@ -48,7 +48,7 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
     rank: Count
     memory_bytes: WholeNumber | None = None
     host: _Name | None = None
-    power_w: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+    power_w: Watts | None = None
 
 
 class _Team(msgspec.Struct, forbid_unknown_fields=True):

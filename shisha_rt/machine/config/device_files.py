@@ -14,7 +14,7 @@ from typing import Annotated, Final, get_args
 import msgspec
 import onnx
 
-from shisha_rt.checked import Count, WholeNumber, did_you_mean, refuse, repeated_names, shown
+from shisha_rt.checked import Count, Seconds, Watts, WholeNumber, did_you_mean, refuse, repeated_names, shown
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import is_installed, pip_install
 from shisha_rt.machine.config.shipped import shipped_configs
@@ -49,8 +49,6 @@ _CHANNELED: Final = frozenset({"Conv", "ConvTranspose"})
 """Operators that have input channels and filters."""
 
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
-_Seconds = Annotated[float, msgspec.Meta(ge=0)]
-_Watts = Annotated[float, msgspec.Meta(gt=0)]
 _Exponent = Annotated[float, msgspec.Meta(ge=-4, le=4)]
 
 
@@ -70,11 +68,11 @@ class _Powers(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class _Term(_Powers, forbid_unknown_fields=True, kw_only=True):
-    seconds: _Seconds
+    seconds: Seconds
 
 
 class _ResourceTerm(_Powers, forbid_unknown_fields=True, kw_only=True):
-    amount: Annotated[float, msgspec.Meta(ge=0)]
+    amount: Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 
 
 class _Multiples(msgspec.Struct, forbid_unknown_fields=True):
@@ -99,8 +97,8 @@ class _Fused(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Transfer(msgspec.Struct, forbid_unknown_fields=True):
-    latency_s: _Seconds
-    bandwidth_bytes_per_s: Annotated[float, msgspec.Meta(gt=0)]
+    latency_s: Seconds
+    bandwidth_bytes_per_s: Annotated[float, msgspec.Meta(ge=1)]
 
 
 class _Link(_Transfer, forbid_unknown_fields=True):
@@ -118,15 +116,15 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     precision: Precision
     threads: Count | None = None
     memory: _Name | None = None
-    call_s: _Seconds | None = None
+    call_s: Seconds | None = None
     family: Annotated[list[_Family], msgspec.Meta(min_length=1)] = []
     fused: list[_Fused] = []
     datatypes: Annotated[list[str], msgspec.Meta(min_length=1)] | None = None
     max_rank: WholeNumber | None = None
     transfer_in: _Transfer | None = None
     transfer_out: _Transfer | None = None
-    power_w: _Watts | None = None
-    transfer_power_w: _Watts | None = None
+    power_w: Watts | None = None
+    transfer_power_w: Watts | None = None
     resource: list[_Resource] = []
     link: list[_Link] = []
 

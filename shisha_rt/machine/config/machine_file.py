@@ -13,7 +13,7 @@ from typing import Annotated, Final, get_args
 
 import msgspec
 
-from shisha_rt.checked import Count, WholeNumber, did_you_mean, refuse, repeated_names, shown
+from shisha_rt.checked import Count, Watts, WholeNumber, did_you_mean, refuse, repeated_names, shown
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
@@ -51,7 +51,7 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
     rank: Count = 1
     memory: str | None = None
     memory_bytes: Count | None = None
-    power_w: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+    power_w: Watts | None = None
     shared: bool = False
     devices: (
         Annotated[list[Annotated[str, msgspec.Meta(min_length=1)]], msgspec.Meta(min_length=1, max_length=MAX_DEVICES)]

@@ -29,6 +29,12 @@ _MOST_WHOLE: Final = 2**53
 """Up to here floats represent every integer; sums, and what processes exchange, stay within 64 bits."""
 Count = Annotated[int, msgspec.Meta(ge=1, le=_MOST_WHOLE)]
 WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=_MOST_WHOLE)]
+Word = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z", max_length=64)]
+"""A name that needs no quotes anywhere."""
+Title = Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z")]
+"""Text that a terminal shows as it is."""
+NO_TEXT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""A character that a terminal obeys instead of showing it; or, in a path, a byte that is not UTF-8."""
 
 _SHOWN_CHARACTERS: Final = 60
 _CLOSE: Final = 0.8

@@ -23,6 +23,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from shisha_rt import __version__
+from shisha_rt.checked import NO_TEXT
 from shisha_rt.cli.grouped_help import GroupedCommand, GroupedCommands
 from shisha_rt.cli.progress import end_progress
 from shisha_rt.errors import BadInput, Error, Failure
@@ -37,7 +38,6 @@ _EXPECTED_OF_SYSTEM: Final[Mapping[int, str]] = {
     errno.ENOENT: "expected a folder that may be written, which TMPDIR names",  # raised by tempfile
     errno.ENOMEM: "expected more memory, or a limit that allows more (ulimit -v)",
 }
-_ESCAPED: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 _EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED = 1, 2, 130
 
 _STATUSES: Final = "Exit status: 0 done; 1 {}; 2 bad input: one line says what, and what was expected."
@@ -294,8 +294,8 @@ def _say(message: str, kind: str, status: int) -> int:
 
 
 def _one_line(message: str) -> str:
-    """Without line breaks; other characters that a terminal would obey, as paths may have, are escaped."""
-    return " ".join(message.split()).translate(_ESCAPED)
+    """Without line breaks; other characters that are no text, as paths may have, are escaped."""
+    return NO_TEXT.sub(lambda found: f"\\x{ord(found[0]) & 0xFF:02x}", " ".join(message.split()))
 
 
 def _abandon_output() -> int:

@@ -218,6 +218,7 @@ def test_every_key_is_read() -> None:
         (HEAD + ADD + RESOURCE.replace("10", "0"), "resource[0].limit = 0: expected a number > 0"),
         (HEAD + ADD + RESOURCE.replace("{ amount = 1 }", ""), "resource[0].use = []"),
         (HEAD + ADD + RESOURCE.replace("amount", "seconds"), "resource[0].use[0].seconds = 1: unknown key, expected"),
+        (HEAD + ADD + RESOURCE.replace("ALM", r"A\n"), r'resource[0].name = "A\n": expected text'),
         (HEAD + ADD + RESOURCE + RESOURCE, 'resource[1].name = "ALM": used twice'),
     ],
 )

@@ -14,7 +14,7 @@ from typing import Annotated, Final, get_args
 import msgspec
 import onnx
 
-from shisha_rt.checked import Count, Seconds, Watts, WholeNumber, did_you_mean, refuse, repeated_names, shown
+from shisha_rt.checked import Count, Seconds, Watts, WholeNumber, Word, did_you_mean, refuse, repeated_names, shown
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.extras import is_installed, pip_install
 from shisha_rt.machine.config.shipped import shipped_configs
@@ -48,7 +48,6 @@ _USUAL: Final = "ort_parallel"
 _CHANNELED: Final = frozenset({"Conv", "ConvTranspose"})
 """Operators that have input channels and filters."""
 
-_Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
 _Exponent = Annotated[float, msgspec.Meta(ge=-4, le=4)]
 
 
@@ -102,11 +101,11 @@ class _Transfer(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Link(_Transfer, forbid_unknown_fields=True):
-    memory: _Name
+    memory: Word
 
 
 class _Resource(msgspec.Struct, forbid_unknown_fields=True):
-    name: _Name
+    name: Word
     limit: Annotated[float, msgspec.Meta(gt=0)]
     use: Annotated[list[_ResourceTerm], msgspec.Meta(min_length=1)]
 
@@ -115,7 +114,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     engine: EngineName
     precision: Precision
     threads: Count | None = None
-    memory: _Name | None = None
+    memory: Word | None = None
     call_s: Seconds | None = None
     family: Annotated[list[_Family], msgspec.Meta(min_length=1)] = []
     fused: list[_Fused] = []

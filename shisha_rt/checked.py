@@ -20,6 +20,7 @@ import msgspec
 from shisha_rt.errors import BadInput, Error
 
 T = TypeVar("T")
+Choice = TypeVar("Choice", bound=str)
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 """Up to 30 million years: more is a mistake, and sums of these values are finite."""
@@ -114,6 +115,14 @@ def shown(value: object) -> str:
     except RecursionError:  # data that could just be read may be nested too deeply to be written
         return "..."
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
+
+
+def one_of(what: str, word: str, among: Sequence[Choice]) -> Choice:
+    """The one of `among` that `word` is. Raises ValueError, which lists them, if it is none; `what`: what they are."""
+    for each in among:
+        if word == each:
+            return each
+    raise ValueError(f"{what}: {word!r}; expected {', '.join(among[:-1])} or {among[-1]}")
 
 
 def did_you_mean(text: str, known: Mapping[str, str]) -> str:

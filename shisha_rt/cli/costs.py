@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from shisha_rt.cli.layers import layer_table, share_bar, short
+from shisha_rt.cli.layers import share_bar, short
 from shisha_rt.cli.options import Dims, Json, Layers, MachineFile, Model, Shapes, parse_sizes, takes
 from shisha_rt.cli.progress import progress
 from shisha_rt.errors import BadInput
@@ -85,17 +85,17 @@ def costs(options: CostsOptions) -> None:
 
 def _print_table(ready: ModelOnMachine, costs_known: Costs) -> None:
     import numpy as np
-    from rich.console import Console
 
     from shisha_rt.costs.alike import kinds_of
     from shisha_rt.model.spans import moved_bytes
-    from shisha_rt.show.lines import counted
+    from shisha_rt.show.lines import counted, plain_console, plain_table
 
     compiled, machine = ready.compiled, ready.machine
     columns = kinds_of(costs_known)
     fastest = min(columns, key=lambda places: costs_known.places[places[0]].rank)[0]
     shown_s = np.nan_to_num(costs_known.time_s[:, fastest])  # what the place cannot run has no share
-    table = layer_table(f"{compiled.model.name} on {machine.name}: {counted(len(compiled.layers), 'layer')}")
+    title = f"{compiled.model.name} on {machine.name}: {counted(len(compiled.layers), 'layer')}"
+    table = plain_table(title, show_footer=True)
     table.add_column("#", justify="right")
     table.add_column("name", "total", overflow="ellipsis", no_wrap=True, min_width=5)
     labels = ["\n".join(_label(machine, place) for place in places) for places in columns]
@@ -117,7 +117,7 @@ def _print_table(ready: ModelOnMachine, costs_known: Costs) -> None:
             short(size_bytes, "B"),
             f"{_OPERATIONS_PER_MAC * layer.macs / size_bytes:.3g}" if size_bytes else "",
         )
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     console.print(table)
     for line in _notes(ready):
         console.print(line)

@@ -117,6 +117,11 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
 
 
+def printable(text: str) -> str:
+    """`text` with characters that are no text escaped, as Python has it."""
+    return NO_TEXT.sub(lambda found: f"\\x{ord(found[0]) & 0xFF:02x}", text)
+
+
 def one_of(what: str, word: str, among: Sequence[Choice]) -> Choice:
     """The one of `among` that `word` is. Raises ValueError, which lists them, if it is none; `what`: what they are."""
     for each in among:

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from shisha_rt import __version__
-from shisha_rt.checked import NO_TEXT
+from shisha_rt.checked import printable
 from shisha_rt.cli.grouped_help import GroupedCommand, GroupedCommands
 from shisha_rt.cli.progress import end_progress
 from shisha_rt.errors import BadInput, Error, Failure
@@ -297,7 +297,7 @@ def _say(message: str, kind: str, status: int) -> int:
 
 def _one_line(message: str) -> str:
     """Without line breaks; other characters that are no text, as paths may have, are escaped."""
-    return NO_TEXT.sub(lambda found: f"\\x{ord(found[0]) & 0xFF:02x}", " ".join(message.split()))
+    return printable(" ".join(message.split()))
 
 
 def _abandon_output() -> int:

@@ -20,14 +20,22 @@ import msgspec
 from shisha_rt.errors import BadInput, Error
 
 T = TypeVar("T")
+Choice = TypeVar("Choice", bound=str)
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 """Up to 30 million years: more is a mistake, and sums of these values are finite."""
+Watts = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 
 _MOST_WHOLE: Final = 2**53
 """Up to here floats represent every integer; sums, and what processes exchange, stay within 64 bits."""
 Count = Annotated[int, msgspec.Meta(ge=1, le=_MOST_WHOLE)]
 WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=_MOST_WHOLE)]
+Word = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z", max_length=64)]
+"""A name that needs no quotes anywhere."""
+Title = Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z")]
+"""Text that a terminal shows as it is."""
+NO_TEXT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""A character that a terminal obeys instead of showing it; or, in a path, a byte that is not UTF-8."""
 
 _SHOWN_CHARACTERS: Final = 60
 _CLOSE: Final = 0.8
@@ -107,6 +115,19 @@ def shown(value: object) -> str:
     except RecursionError:  # data that could just be read may be nested too deeply to be written
         return "..."
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
+
+
+def printable(text: str) -> str:
+    """`text` with characters that are no text escaped, as Python has it."""
+    return NO_TEXT.sub(lambda found: f"\\x{ord(found[0]) & 0xFF:02x}", text)
+
+
+def one_of(what: str, word: str, among: Sequence[Choice]) -> Choice:
+    """The one of `among` that `word` is. Raises ValueError, which lists them, if it is none; `what`: what they are."""
+    for each in among:
+        if word == each:
+            return each
+    raise ValueError(f"{what}: {word!r}; expected {', '.join(among[:-1])} or {among[-1]}")
 
 
 def did_you_mean(text: str, known: Mapping[str, str]) -> str:

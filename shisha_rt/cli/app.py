@@ -23,6 +23,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from shisha_rt import __version__
+from shisha_rt.checked import printable
 from shisha_rt.cli.grouped_help import GroupedCommand, GroupedCommands
 from shisha_rt.cli.progress import end_progress
 from shisha_rt.errors import BadInput, Error, Failure
@@ -37,7 +38,6 @@ _EXPECTED_OF_SYSTEM: Final[Mapping[int, str]] = {
     errno.ENOENT: "expected a folder that may be written, which TMPDIR names",  # raised by tempfile
     errno.ENOMEM: "expected more memory, or a limit that allows more (ulimit -v)",
 }
-_ESCAPED: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 _EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED = 1, 2, 130
 
 _STATUSES: Final = "Exit status: 0 done; 1 {}; 2 bad input: one line says what, and what was expected."
@@ -148,6 +148,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
             stream.reconfigure(errors="replace")  # the encoding may have no character for a box or a bar
+        elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="surrogateescape")  # a path may have bytes that are no text
     try:
         with exit_at_signals():
             status = _run(argv)
@@ -294,8 +296,8 @@ def _say(message: str, kind: str, status: int) -> int:
 
 
 def _one_line(message: str) -> str:
-    """Without line breaks; other characters that a terminal would obey, as paths may have, are escaped."""
-    return " ".join(message.split()).translate(_ESCAPED)
+    """Without line breaks; other characters that are no text, as paths may have, are escaped."""
+    return printable(" ".join(message.split()))
 
 
 def _abandon_output() -> int:

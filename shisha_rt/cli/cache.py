@@ -10,10 +10,13 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from shisha_rt.cli.layers import short
 from shisha_rt.cli.options import Json
 
 _DAY_S: Final = 86_400.0
 _LONG_DAYS: Final = 30
+_MOST_DAYS: Final = 36_500
+"""A hundred years: more is a mistake, and may be beyond what a float holds."""
 _KINDS: Final = {
     "models": "models as they are cleaned",
     "engines": "models as engines load them",
@@ -25,7 +28,12 @@ _KINDS: Final = {
 def cache(
     prune: Annotated[
         int | None,
-        typer.Option(min=1, metavar="DAYS", help="Remove what has not been used for so many days and no daemon holds."),
+        typer.Option(
+            min=1,
+            max=_MOST_DAYS,
+            metavar="DAYS",
+            help="Remove what has not been used for so many days and no daemon holds.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -61,13 +69,13 @@ def cache(
     if as_json:
         print(json.dumps(whole))
         return
-    print(f"{folder}: {_in_words(whole['bytes'])}")
+    print(f"{folder}: {short(whole['bytes'], 'B')}")
     for kind in kinds:
-        unused = f", {_in_words(kind['unused_bytes'])} unused for {_LONG_DAYS} days" if kind["unused_bytes"] else ""
-        print(f"  {_KINDS[kind['name']]}: {kind['folders']}, {_in_words(kind['bytes'])}{unused}")
-    print(f"  what was measured, and plans: {_in_words(databases)}")
+        unused = f", {short(kind['unused_bytes'], 'B')} unused for {_LONG_DAYS} days" if kind["unused_bytes"] else ""
+        print(f"  {_KINDS[kind['name']]}: {kind['folders']}, {short(kind['bytes'], 'B')}{unused}")
+    print(f"  what was measured, and plans: {short(databases, 'B')}")
     if prune is not None:
-        print(f"removed: {_in_words(removed)}")
+        print(f"removed: {short(removed, 'B')}")
 
 
 def _kind(root: Path) -> dict[str, Any]:
@@ -98,11 +106,3 @@ def _size_bytes(paths: Iterable[Path]) -> int:
         except OSError:  # somebody else removes it
             continue
     return sum(taken.values())
-
-
-def _in_words(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 999.5:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"

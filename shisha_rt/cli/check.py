@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 import msgspec
 import typer
 
+from shisha_rt.checked import NO_TEXT
 from shisha_rt.cli.layers import form_in_words, one_frame_at_a_time, short
 from shisha_rt.cli.options import (
     Dims,
@@ -102,6 +103,10 @@ def check_command(
     served = [model, *size_words(dim, shape), *named]
     if write is not None:
         content = "".join(_daemon_file(write.absolute().parent, model, machine, checked))
+        if NO_TEXT.search(content.replace("\n", "")):
+            raise BadInput(
+                f"--write {write}: a path in it is not printable text, expected one that is", Error.WRONG_OPTION
+            )
         try:
             write.touch(exist_ok=False)
         except FileExistsError:

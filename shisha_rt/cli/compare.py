@@ -6,7 +6,6 @@ import json
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -16,7 +15,7 @@ from shisha_rt.cli.options import Dims, Json, MachineFile, Model, Shapes, check_
 from shisha_rt.cli.progress import progress
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.extras import pip_install
+from shisha_rt.extras import is_installed, pip_install
 from shisha_rt.measure.installed import installed_engines
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def compare(options: CompareOptions) -> None:
         if not 0 < value <= _LONGEST_S:
             raise BadInput(f"{option} {value:g}: expected seconds, above 0 and at most {_LONGEST_S:g}")
     check_writable("--png", options.png)
-    if options.png is not None and find_spec("matplotlib") is None:
+    if options.png is not None and not is_installed("matplotlib"):
         raise BadInput(f"--png: matplotlib is missing: {pip_install('plot')}", Error.EXTRA_MISSING)
     parse_sizes(options.dim, options.shape)  # what is wrong with them is said before anything is started
     machine = load_machine(options.machine)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from shisha_rt.cli.layers import layer_table, share_bar, short
+from shisha_rt.cli.layers import share_bar, short
 from shisha_rt.cli.options import Dims, Json, Layers, MachineFile, Model, Shapes, parse_sizes, takes
 from shisha_rt.cli.progress import progress
 from shisha_rt.errors import BadInput
@@ -84,17 +84,18 @@ def costs(options: CostsOptions) -> None:
 
 
 def _print_table(ready: ModelOnMachine, costs_known: Costs) -> None:
-    from rich.console import Console
+    import numpy as np
 
     from shisha_rt.costs.alike import kinds_of
     from shisha_rt.model.spans import moved_bytes
-    from shisha_rt.show.lines import counted
+    from shisha_rt.show.lines import counted, plain_console, plain_table
 
     compiled, machine = ready.compiled, ready.machine
     columns = kinds_of(costs_known)
     fastest = min(columns, key=lambda places: costs_known.places[places[0]].rank)[0]
-    shown_s = costs_known.time_s[:, fastest]
-    table = layer_table(f"{compiled.model.name} on {machine.name}: {counted(len(compiled.layers), 'layer')}")
+    shown_s = np.nan_to_num(costs_known.time_s[:, fastest])  # what the place cannot run has no share
+    title = f"{compiled.model.name} on {machine.name}: {counted(len(compiled.layers), 'layer')}"
+    table = plain_table(title, show_footer=True)
     table.add_column("#", justify="right")
     table.add_column("name", "total", overflow="ellipsis", no_wrap=True, min_width=5)
     labels = ["\n".join(_label(machine, place) for place in places) for places in columns]
@@ -102,7 +103,7 @@ def _print_table(ready: ModelOnMachine, costs_known: Costs) -> None:
     of_teams = [("\n+".join(team.places), team.time_s) for team in costs_known.teams]
     of_runs = [(f"{batch.frames} a run", batch.time_s[:, fastest]) for batch in costs_known.batches]
     for header, time_s in (*of_places, *of_teams, *of_runs):
-        table.add_column(f"{header}\nms", f"{float(time_s.sum()) * 1e3:.4g}", justify="right", no_wrap=True)
+        table.add_column(f"{header}\nms", _in_ms(float(time_s.sum())), justify="right", no_wrap=True)
     table.add_column("share", no_wrap=True)
     table.add_column("moved", justify="right", no_wrap=True)
     table.add_column("op/B", justify="right", no_wrap=True)
@@ -116,7 +117,7 @@ def _print_table(ready: ModelOnMachine, costs_known: Costs) -> None:
             short(size_bytes, "B"),
             f"{_OPERATIONS_PER_MAC * layer.macs / size_bytes:.3g}" if size_bytes else "",
         )
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     console.print(table)
     for line in _notes(ready):
         console.print(line)

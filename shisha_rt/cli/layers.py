@@ -10,8 +10,6 @@ from shisha_rt.cli.options import Dims, Json, Layers, Model, Shapes, parse_sizes
 from shisha_rt.cli.progress import progress
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from shisha_rt.model.index import Form
     from shisha_rt.model.layers import Layer
 
@@ -77,9 +75,7 @@ def form_in_words(form: Form) -> str:
 
 
 def _print_table(model: str, layers_read: Sequence[Layer]) -> None:
-    from rich.console import Console
-
-    from shisha_rt.show.lines import counted
+    from shisha_rt.show.lines import counted, plain_console, plain_table
 
     weight = sum(layer.weight for layer in layers_read)
     heaviest = max(layer.weight for layer in layers_read)
@@ -89,7 +85,7 @@ def _print_table(model: str, layers_read: Sequence[Layer]) -> None:
         "macs": short(sum(layer.macs for layer in layers_read)),
         "params": short(sum(layer.weight_bytes for layer in layers_read), "B"),
     }
-    table = layer_table(f"{model}: {counted(len(layers_read), 'layer')}")
+    table = plain_table(f"{model}: {counted(len(layers_read), 'layer')}", show_footer=True)
     for head in ("#", "name", "op", "weight", "share", "macs", "params", "in", "out"):
         is_text = head in ("name", "op")  # which gives way in a narrow terminal; numbers do not
         justify: Literal["left", "right"] = "left" if is_text or head == "share" else "right"
@@ -106,15 +102,7 @@ def _print_table(model: str, layers_read: Sequence[Layer]) -> None:
             short(layer.in_bytes, "B"),
             short(layer.out_bytes, "B"),
         )
-    Console(highlight=False, markup=False).print(table)
-
-
-def layer_table(title: str) -> Table:
-    """A table with a line for each layer, and totals at its foot."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_footer=True)
+    plain_console().print(table)
 
 
 def short(count: int, unit: str = "") -> str:

@@ -13,6 +13,7 @@ import typer
 from shisha_rt.cli.options import DaemonOptions, Json, PrintsJson, takes
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.protocol.limits import MAX_SHADOW_FRAMES
+from shisha_rt.show.lines import plain_console, plain_table
 
 _TIMEOUT_S: Final = 600.0
 """For an answer: a model may have to be compiled first."""
@@ -61,11 +62,7 @@ def expect_one_model(status: Mapping[str, Any], what: str) -> None:
 
 def show_models(listed: Sequence[Mapping[str, Any]]) -> None:
     """Print models, as `repository_index` and `status` describe them, as a table with one line each."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    table = plain_table(show_edge=False)
     for column in ("model", "version", "state", "places", "frames/s", "in flight", "answered"):
         longest = max(map(len, column.split()))
         table.add_column(column, no_wrap=column == "answered", overflow="fold", min_width=longest)
@@ -83,7 +80,7 @@ def show_models(listed: Sequence[Mapping[str, Any]]) -> None:
             str(frames.get("in_flight", "")),
             str(frames.get("answered", {}).get("OK", "")),
         )
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     console.print(table)
     if any(model.get("shared") for model in listed):
         console.print("* shared with another model", style="dim")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args
 
 import typer
 
+from shisha_rt.checked import printable
 from shisha_rt.cli.completion import offer_machines, offer_models
 from shisha_rt.cli.options import (
     Dims,
@@ -193,7 +194,7 @@ def _problem(options: PlaceOptions) -> _Task:
         path = Path(options.problem)
         of_models = "machine place_ measured precision group dim shape"
         refuse_options(options, of_models, f"not with {path.name}, which states its own nodes and costs")
-        return _Task(path.name, parse_problem(read_bytes(path, "a placement problem as JSON"), str(path)))
+        return _Task(printable(path.name), parse_problem(read_bytes(path, "a placement problem as JSON"), str(path)))
     if options.measured:
         return _measured(options)
     of_measuring = {f"--precision {options.precision}": options.precision}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from shisha_rt.checked import one_of
 from shisha_rt.cli.completion import offer, offer_machines, offer_models
 from shisha_rt.cli.options import Dims, Json, Shapes, parse_sizes, read_bytes, refuse_given, refuse_options, takes
 from shisha_rt.cli.plan_order import LayerOrder, check_order, refuse_foreign_order, with_order
@@ -23,7 +24,7 @@ from shisha_rt.machine.precision import PERMITTED
 from shisha_rt.model.layer_kinds import LayerKind
 from shisha_rt.outcome import Outcome
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import EVERY_OBJECTIVE, as_objective
+from shisha_rt.plan.rate import EVERY_OBJECTIVE
 from shisha_rt.planner.goal import Goal
 from shisha_rt.planner.loop import Result, run
 from shisha_rt.planner.seed import Assign, seed
@@ -241,7 +242,8 @@ def _aim(options: PlanOptions) -> PlanAim:
         return PlanAim(objective="latency", space=PARTITIONS)
     if strategy not in WITH_COPIES:
         refuse_given(wants, f"not with --strategy {strategy}, expected --strategy {' or '.join(WITH_COPIES)}")
-    return PlanAim(options.replicate, as_objective(objective or "throughput"), split=options.split)
+    wanted = one_of("objective", objective or "throughput", EVERY_OBJECTIVE)
+    return PlanAim(options.replicate, wanted, split=options.split)
 
 
 def model_on_machine(options: PlanOptions, kind: LayerKind | None) -> ModelOnMachine:

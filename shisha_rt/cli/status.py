@@ -13,7 +13,7 @@ from shisha_rt.cli.layers import form_in_words
 from shisha_rt.cli.models import expect_one_model, show_models
 from shisha_rt.cli.options import DaemonOptions, Json, takes
 from shisha_rt.model.input_sizes import shapes_in_words
-from shisha_rt.show.lines import aim_in_words, counted, plan_in_words, waits_in_words
+from shisha_rt.show.lines import aim_in_words, counted, plain_console, plain_table, plan_in_words, waits_in_words
 from shisha_rt.show.picture import draw, millijoules, milliseconds
 from shisha_rt.show.stages import placement_lines, pool_lines, stage_boxes
 from shisha_rt.show.why import why_lines
@@ -58,10 +58,8 @@ def status(options: StatusOptions) -> None:
 
 
 def _show(daemon_status: Mapping[str, Any]) -> None:
-    from rich.console import Console
-
     # The picture is drawn to fit, and the terminal wraps long lines; rich has to lay out only the table.
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = plain_console(soft_wrap=True)
     console.print(_headline(daemon_status), style="bold")
     console.print(_origin(daemon_status), style="dim")
     if "host" in daemon_status:
@@ -134,11 +132,9 @@ def _tuner(tuner: Mapping[str, Any], waits_s: float | None) -> str:
 
 
 def _places(places: Sequence[Mapping[str, Any]]) -> Any:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    table = plain_table(show_edge=False)
     table.add_column("place", no_wrap=True, overflow="ellipsis", min_width=5)
     table.add_column("state", no_wrap=True)
     table.add_column("cores", overflow="fold")

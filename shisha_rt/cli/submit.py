@@ -26,11 +26,14 @@ from shisha_rt.whole_file import whole_file
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from shisha_rt.cli.drive.frames import Array, Content, Frame
+    from shisha_rt.array_file import Array, Content
+    from shisha_rt.cli.drive.frames import Frame
     from shisha_rt.client import Answer, AsyncStream, ShishaError
     from shisha_rt.model.graph import Tensor
 
 _FRAMES: Final = 100
+_MOST_FRAMES: Final = 10**15
+"""More would take a thousand years at a million a second: a mistake, and beyond what iterators count."""
 _LEAST_RATE_FPS: Final = 1e-5
 """About a frame a day. A lower rate is a mistake, and its sleeps may overflow the clock."""
 _RANDOM_FRAMES: Final = 8  # made beforehand and sent in turn: making them takes longer than running them
@@ -42,7 +45,9 @@ _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 class SubmitOptions(DaemonOptions):
     frames: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="How many. Default: 100, or each frame of the inputs once."),
+        typer.Option(
+            metavar="N", min=1, max=_MOST_FRAMES, help="How many. Default: 100, or each frame of the inputs once."
+        ),
     ] = None
     inputs: Annotated[
         list[Path] | None,
@@ -88,7 +93,7 @@ def submit(options: SubmitOptions) -> None:
       shisha-rt submit --input images.npy --output answers.npz
       shisha-rt submit --rate 200 --deadline-ms 50 --json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.cli.drive.frames import read_arrays
+    from shisha_rt.array_file import read_arrays
     from shisha_rt.cli.drive.reach import on_random
 
     if options.rate is not None and not _LEAST_RATE_FPS <= options.rate < math.inf:

@@ -14,6 +14,7 @@ import typer
 
 from shisha_rt.cli.models import expect_one_model
 from shisha_rt.cli.options import DaemonOptions, takes
+from shisha_rt.show.lines import plain_console
 from shisha_rt.show.screen import Screen
 
 if TYPE_CHECKING:
@@ -41,10 +42,9 @@ def top(options: TopOptions) -> None:
       shisha-rt top --interval 0.2
       shisha-rt top --once
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from rich.console import Console
     from rich.live import Live
 
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     view = _View()
     with options.client() as client:
         if options.once or not console.is_terminal:

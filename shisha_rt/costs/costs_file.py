@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.checked import Count, Seconds, WholeNumber, convert, decode_json, refuse, shown
+from shisha_rt.checked import Count, Seconds, Title, Watts, WholeNumber, convert, decode_json, refuse, shown
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import CostBatch, CostLayer, CostPlace, Costs, CostTeam
 from shisha_rt.costs.link_speed import OneWay
@@ -31,13 +31,13 @@ _LEAST_S: Final = 1e-30
 _MOST_UNITS: Final = 1_000_000_000
 _MOST_BYTES: Final = 1 << 50
 
-_Name = Annotated[str, msgspec.Meta(min_length=1)]
+_Name = Annotated[Title, msgspec.Meta(min_length=1)]
 _Row: TypeAlias = list[Seconds | None] | dict[str, Seconds | None]
 """(places,) seconds, None where a layer cannot run; a table by place names may leave such places out."""
 
 
 class _Layer(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
+    name: Title
     weight: Annotated[float, msgspec.Meta(ge=0, le=1e30)]
     weight_bytes: WholeNumber = 0
     live_bytes: WholeNumber = 0
@@ -48,7 +48,7 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
     rank: Count
     memory_bytes: WholeNumber | None = None
     host: _Name | None = None
-    power_w: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+    power_w: Watts | None = None
 
 
 class _Team(msgspec.Struct, forbid_unknown_fields=True):

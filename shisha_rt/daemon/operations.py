@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from shisha_rt import __version__
+from shisha_rt.checked import one_of
 from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle.events import Drain, FrameCancelled, PlaceDown, PlaceUp
 from shisha_rt.core.lifecycle.instructions import Ending, Settled
@@ -22,7 +23,7 @@ from shisha_rt.errors import Error
 from shisha_rt.machine.machine import Machine, core_faults
 from shisha_rt.model.graph import Tensor
 from shisha_rt.plan.form import WrittenStage, read
-from shisha_rt.plan.rate import as_any_objective
+from shisha_rt.plan.rate import ANY_OBJECTIVES
 from shisha_rt.planner.strategies import LIVE, SCHEMES
 from shisha_rt.protocol import operations as ops
 from shisha_rt.protocol.exceptions import ShishaError, error_for
@@ -283,7 +284,8 @@ class Operations:
         searches = arguments.restart or (arguments.resume and tuning.state is State.PAUSED)
         if arguments.strategy is not None or searches:
             self._check_strategy(arguments.strategy or tuning.strategy)
-        objective = None if arguments.objective is None else as_any_objective(arguments.objective)
+        asked = arguments.objective
+        objective = None if asked is None else one_of("objective", asked, ANY_OBJECTIVES)
         if objective not in (None, "latency") and tuning.strategy in SCHEMES:
             raise error_for(Error.OBJECTIVE_UNFIT, f"objective: strategy {tuning.strategy!r} knows none but 'latency'")
         strategy = arguments.strategy or tuning.strategy

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeAlias, cast,
 import msgspec
 from msgspec.structs import replace
 
-from shisha_rt.checked import convert, shown
+from shisha_rt.checked import convert, one_of, shown
 from shisha_rt.daemon.fleet.watch import DEFAULT_LIMITS
 from shisha_rt.endpoint import default_endpoint
 from shisha_rt.errors import BadInput, Error
@@ -23,7 +23,7 @@ from shisha_rt.model.layer_kinds import LAYER_KINDS, LayerKind
 from shisha_rt.placement.solver_names import STAGE_SOLVERS
 from shisha_rt.plan.engine import ANY_ENGINES, DEFAULT_ENGINE, AnyEngine
 from shisha_rt.plan.plan import MOST_BATCH
-from shisha_rt.plan.rate import ANY_OBJECTIVES, AnyObjective, as_any_objective
+from shisha_rt.plan.rate import ANY_OBJECTIVES, AnyObjective
 from shisha_rt.planner.seed import ASSIGNS
 from shisha_rt.planner.strategies import BALANCES, DEFAULT_BALANCE, LIVE, SCHEMES
 from shisha_rt.process.output_room import LEAST_OUTPUT_BYTES, MOST_OUTPUT_BYTES, OUTPUT_BYTES
@@ -389,7 +389,7 @@ def why_usual_engine(machine: Machine) -> str:
 
 def objective_of(settings: Settings) -> AnyObjective:
     by_default = "latency" if settings.strategy in SCHEMES else "auto"
-    return as_any_objective(settings.objective or by_default)
+    return one_of("objective", settings.objective or by_default, ANY_OBJECTIVES)
 
 
 def _beside(path: Path, machine: str) -> str:

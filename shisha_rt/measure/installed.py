@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from shisha_rt.extras import is_installed
 from shisha_rt.plan.engine import EngineName
 
 _CPUINFO: Final = Path("/proc/cpuinfo")
@@ -21,7 +21,7 @@ def installed_engines(precision: str = "exact") -> dict[EngineName, str]:
     packages: tuple[EngineName, ...] = ("onnxruntime", "openvino")
     for engine in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            if find_spec(engine) is not None:
+            if is_installed(engine):
                 versions[engine] = importlib.metadata.version(engine)
     if precision == "any" and "openvino" in versions and has_bfloat16():
         versions["openvino_bf16"] = versions["openvino"]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 
 from shisha_rt.costs.links import HostLink
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.costs.profiles import Setting
-from shisha_rt.extras import pip_install
+from shisha_rt.extras import is_installed, pip_install
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.compiled import Compiled
@@ -93,7 +92,7 @@ class ModelOnMachine:
     @property
     def _why_no_openvino(self) -> str:
         open_output = next((spec.name for spec in self.compiled.index.outputs if spec.open_axes), None)
-        if find_spec("openvino") is None:
+        if not is_installed("openvino"):
             return f"it is not installed: expected the extra 'openvino', {pip_install('openvino')}"
         if open_output is not None:
             return f"the shape of output {open_output!r} depends on the data: expected {DEFAULT_ENGINE}"

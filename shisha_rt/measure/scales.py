@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
-from zipfile import BadZipFile
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from shisha_rt.array_file import Array, read_arrays
+from shisha_rt.cache import sha256_of
 from shisha_rt.checked import refuse
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.device import Device
@@ -60,18 +57,12 @@ def check_int8(device: Device) -> None:
 
 def _checked(path: Path, graph: Graph) -> str:
     """A digest of the frames in a file. Raises BadInput unless all of them fit the graph's inputs."""
-    try:
-        content = path.read_bytes()
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, BadZipFile, zlib.error) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it cannot be read"
-        raise BadInput(f"{path}: {reason}; expected frames as numpy.savez writes them", Error.WRONG_FRAMES) from None
-    refuse(_faults(arrays, graph), str(path), Error.WRONG_FRAMES)
-    return hashlib.sha256(content).hexdigest()
+    content = read_arrays(path)
+    refuse(_faults(content if isinstance(content, Mapping) else {}, graph), str(path), Error.WRONG_FRAMES)
+    return sha256_of(path)
 
 
-def _faults(arrays: Mapping[str, npt.NDArray[Any]], graph: Graph) -> Iterator[str]:
+def _faults(arrays: Mapping[str, Array], graph: Graph) -> Iterator[str]:
     wanted = {tensor.name: tensor for tensor in graph.inputs}
     if arrays.keys() != wanted.keys():
         yield f"has {_listed(arrays)}: expected an array for each input: {_listed(wanted)}"

@@ -283,13 +283,14 @@ def _fold_into(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net, taken: set[
     scale, shift, mean, var = (
         numpy_helper.to_array(net.constants[name]).astype(np.float64) for name in norm.input[1:5]
     )
-    factor = scale / np.sqrt(var + _attribute(norm, "epsilon", 1e-5))
     has_bias = len(conv.input) > 2 and conv.input[2]
     bias = numpy_helper.to_array(net.constants[conv.input[2]]).astype(np.float64) if has_bias else 0.0
-    new = {
-        "weight": (weight * _per_filter(conv, weight, factor)).astype(weight.dtype),
-        "bias": ((bias - mean) * factor + shift).astype(weight.dtype),
-    }
+    with np.errstate(all="ignore"):  # a variance may be negative: what is NaN then would be it in the engine, too
+        factor = scale / np.sqrt(var + _attribute(norm, "epsilon", 1e-5))
+        new = {
+            "weight": (weight * _per_filter(conv, weight, factor)).astype(weight.dtype),
+            "bias": ((bias - mean) * factor + shift).astype(weight.dtype),
+        }
     names = [conv.input[0]]
     for role, value in new.items():
         names.append(new_name(f"{norm.output[0]}/{role}", taken))

@@ -23,14 +23,6 @@ Along: TypeAlias = tuple[Span, Axis]
 """Layers, and the axis along which they are split: identifies a `Splittable`."""
 
 
-def as_axis(word: str) -> Axis:
-    """Return `word` as an axis. Raises ValueError, which lists the axes, if it is none."""
-    for axis in AXES:
-        if word == axis:
-            return axis
-    raise ValueError(f"axis: {word!r}; expected {', '.join(AXES[:-1])} or {AXES[-1]}")
-
-
 MOST_SUMMED: Final = 8
 """The most shards that have buffers for partial sums."""
 

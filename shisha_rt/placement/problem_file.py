@@ -10,17 +10,17 @@ from typing import Annotated, NoReturn
 
 import msgspec
 
-from shisha_rt.checked import Seconds, convert, decode_json, shown
+from shisha_rt.checked import Seconds, Title, convert, decode_json, shown
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor, TransferCounting
 
-_Name = Annotated[str, msgspec.Meta(min_length=1)]
+_Name = Annotated[Title, msgspec.Meta(min_length=1)]
 
 
 class _Node(msgspec.Struct, forbid_unknown_fields=True):
     name: _Name
     cost_s: dict[str, Seconds | None]
-    op: str = ""
+    op: Title = ""
 
 
 class _Tensor(msgspec.Struct, forbid_unknown_fields=True):

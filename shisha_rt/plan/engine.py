@@ -18,14 +18,6 @@ DEFAULT_ENGINE: Final[StageEngine] = "onnxruntime"
 """The only engine that computes stages of a cut network; with any other, a stage is the whole network."""
 
 
-def as_stage_engine(word: str) -> StageEngine:
-    """Return `word` as an engine of a stage. Raises ValueError, which lists the engines, if it is none."""
-    for engine in STAGE_ENGINES:
-        if word == engine:
-            return engine
-    raise ValueError(f"engine: {word!r}; expected {', '.join(STAGE_ENGINES[:-1])} or {STAGE_ENGINES[-1]}")
-
-
 def is_openvino(engine: StageEngine) -> bool:
     """Whether OpenVINO computes the stage: the whole network, with weights of its own in each worker."""
     return engine in ("openvino", "openvino_bf16")

@@ -18,9 +18,10 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from shisha_rt.checked import one_of
 from shisha_rt.model.spans import Span
-from shisha_rt.model.split import Split, as_axis
-from shisha_rt.plan.engine import DEFAULT_ENGINE, as_stage_engine
+from shisha_rt.model.split import AXES, Split
+from shisha_rt.plan.engine import DEFAULT_ENGINE, STAGE_ENGINES
 from shisha_rt.plan.plan import MOST_BATCH, Plan, Stage, Team, behind
 
 _Layer = Annotated[int, msgspec.Meta(ge=0)]
@@ -45,7 +46,7 @@ class WrittenSplit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ]
 
     def __post_init__(self) -> None:
-        as_axis(self.axis)
+        one_of("axis", self.axis, AXES)
 
 
 class WrittenStage(msgspec.Struct, frozen=True):
@@ -65,7 +66,7 @@ class WrittenStage(msgspec.Struct, frozen=True):
         if ends != ((True, True) if self.layers is None else (False, False)):
             raise ValueError("expected either `first` and `last`, or `layers`, to say its layers")
         if self.engine is not None:
-            as_stage_engine(self.engine)
+            one_of("engine", self.engine, STAGE_ENGINES)
 
     @property
     def work(self) -> tuple[Span, ...]:
@@ -87,9 +88,10 @@ def read(stages: Iterable[WrittenStage]) -> Plan:
         split, after = None, behind(index) if stage.after is None else stage.after
         if stage.split is not None:
             carried = stage.split
-            split = Split((carried.first, carried.last), as_axis(carried.axis), carried.shares, parts[carried])
+            axis = one_of("axis", carried.axis, AXES)
+            split = Split((carried.first, carried.last), axis, carried.shares, parts[carried])
             parts[carried] += 1
-        engine = DEFAULT_ENGINE if stage.engine is None else as_stage_engine(stage.engine)
+        engine = one_of("engine", stage.engine or DEFAULT_ENGINE, STAGE_ENGINES)
         batch = stage.batch or 1
         stage_forms.append(Stage(stage.work, stage.teams, after, split=split, engine=engine, batch=batch))
     return Plan(tuple(stage_forms))

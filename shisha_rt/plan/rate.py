@@ -21,29 +21,9 @@ EVERY_OBJECTIVE: Final[tuple[Objective, ...]] = get_args(Objective)
 """What a plan is chosen for: the most frames a second, the least time of a frame by itself, or its least energy."""
 OBJECTIVES: Final[tuple[Objective, ...]] = ("throughput", "latency")
 """Objectives that every machine has plans for; the load asks for one or the other."""
-
-
-def as_objective(word: str) -> Objective:
-    """The objective of this name. Raises ValueError, with what was expected, for any other word."""
-    for objective in EVERY_OBJECTIVE:
-        if word == objective:
-            return objective
-    raise ValueError(f"objective: {word!r}; expected {', '.join(OBJECTIVES)} or energy")
-
-
 AnyObjective: TypeAlias = Literal["auto", "throughput", "latency", "energy"]
 ANY_OBJECTIVES: Final[tuple[AnyObjective, ...]] = get_args(AnyObjective)
 """What a daemon may be asked for; `auto`: the one that suits the load."""
-
-
-def as_any_objective(word: str) -> AnyObjective:
-    """The objective of this name, or `auto`. Raises ValueError, with what was expected, for any other word."""
-    for objective in ANY_OBJECTIVES:
-        if word == objective:
-            return objective
-    raise ValueError(f"objective: {word!r}; expected {', '.join(EVERY_OBJECTIVE)} or auto")
-
-
 TeamSeconds: TypeAlias = Sequence[Sequence[float]]
 """(stages, teams): seconds of each stage on each of its teams; inf where it cannot run."""
 

@@ -12,9 +12,10 @@ from typing import Annotated, Final, TypeAlias
 
 from msgspec import Meta, Struct
 
+from shisha_rt.checked import one_of
 from shisha_rt.machine.machine import MIN_SPEED
 from shisha_rt.plan.form import MOST_STAGES, WrittenStage
-from shisha_rt.plan.rate import as_any_objective
+from shisha_rt.plan.rate import ANY_OBJECTIVES
 from shisha_rt.protocol.limits import MAX_ALPHA, MAX_EVENTS, MAX_INTEGER, MAX_NAME_LENGTH, MAX_SHADOW_FRAMES
 
 _PRINTED: Final = r"^[^\x00-\x1f\x7f]*\Z"
@@ -131,7 +132,7 @@ class TunerSet(Struct, frozen=True):
                 "tuner_set takes at most one of pause, resume, restart (true), and else alpha, strategy or objective"
             )
         if self.objective is not None:
-            as_any_objective(self.objective)
+            one_of("objective", self.objective, ANY_OBJECTIVES)
 
 
 Arguments: TypeAlias = Struct

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import asdict
 from msgspec.structs import replace as with_settings_of
 
-from shisha_rt.checked import Count, WholeNumber, convert
+from shisha_rt.checked import Count, WholeNumber, Word, convert
 from shisha_rt.core.dealer import Terms
 from shisha_rt.daemon.settings import Settings, check_built, read_daemon_file, settings_in
 from shisha_rt.errors import BadInput, Error
@@ -26,13 +26,12 @@ OF_THE_HOST: Final = (
 )
 """Keys of the host process's own settings; all other keys are settings of each model's daemon."""
 _TABLE: Final = "model"
-_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 
 
 class _Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Keys of a `[[model]]` table that the host process reads; the rest are the daemon's settings."""
 
-    version: Annotated[str, msgspec.Meta(pattern=_NAME, max_length=64)] = FIRST_VERSION
+    version: Word = FIRST_VERSION
     share: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 1.0
     least: WholeNumber = 0
     most: Count | None = None

@@ -6,7 +6,30 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
+
+
+def plain_console(*, soft_wrap: bool = False) -> Console:
+    """Prints text as it is: names may look like rich's markup, or like its codes of emoji, as `a:x:b` does."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=soft_wrap)
+
+
+def plain_table(title: str | None = None, *, show_edge: bool = True, show_footer: bool = False) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    return Table(
+        title=title,
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_edge=show_edge,
+        show_footer=show_footer,
+    )
 
 
 def counted(number: int, what: str) -> str:

@@ -19,7 +19,7 @@ from shisha_rt.placement.problem import Assignment, Problem
 from shisha_rt.placement.schedule import Move, Schedule, moves
 from shisha_rt.placement.solution import PlacementSolution
 from shisha_rt.show.figure import new_figure, write_figure
-from shisha_rt.show.lines import counted
+from shisha_rt.show.lines import counted, plain_console, plain_table
 from shisha_rt.show.picture import cut, milliseconds
 
 if TYPE_CHECKING:
@@ -47,10 +47,8 @@ _Point = tuple[float, float]
 
 def print_report(title: str, problem: Problem, solution: PlacementSolution, solver: str, solve_time_s: float) -> None:
     """Print a report to standard output; the solution must have an assignment."""
-    from rich.console import Console
-
     assert solution.assignment is not None
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     console.print(f"{title}\n", soft_wrap=True)
     console.print(_devices(problem, solution.assignment))
     costed = cost(problem, solution.assignment)
@@ -65,10 +63,7 @@ def print_report(title: str, problem: Problem, solution: PlacementSolution, solv
 
 
 def _devices(problem: Problem, assignment: Assignment) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = plain_table()
     table.add_column("device", no_wrap=True)
     table.add_column("operators", justify="right", no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)

@@ -229,6 +229,12 @@ def test_a_terminal_without_the_characters_of_a_picture_has_others(costs_file: P
     assert ran.stdout.isascii()
 
 
+def test_a_path_that_is_no_text_is_printed_as_it_is(tmp_path: Path) -> None:
+    ran = in_a_process("cache", PYTHONIOENCODING="utf-8", XDG_CACHE_HOME=str(tmp_path / "\udcff"))
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert os.fsencode(tmp_path / "\udcff") in ran.stdout
+
+
 def test_interrupted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     ended_by(monkeypatch, KeyboardInterrupt())
     ran = run("plan", "--costs", "c.json")

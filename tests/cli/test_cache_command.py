@@ -92,6 +92,12 @@ def test_what_is_old_goes_with_all_that_was_made_for_it(
     assert (made(old) / "weights").exists()
 
 
+def test_more_days_than_any_clock_has_are_refused(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cache", "--prune", str(10**400)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert old.exists()
+
+
 def test_what_has_been_used_again_stays(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(old)
     assert said(capsys, "--prune", "30")["removed_bytes"] == 0

@@ -121,6 +121,18 @@ def test_several_shapes_and_a_machine_file_are_kept(run: Run, tmp_path: Path) ->
     assert read_settings(file) == Settings(str(model), machine=str(board), shape=shapes)
 
 
+@pytest.mark.parametrize("folder", ["\udcff", "a\x7fb"])
+def test_a_path_that_no_daemon_file_can_have_is_not_written(
+    run: Run, tiny_model: Path, tmp_path: Path, folder: str
+) -> None:
+    (tmp_path / folder).mkdir()
+    model, file = tiny_model.rename(tmp_path / folder / tiny_model.name), tmp_path / "configured" / "kept.toml"
+    file.parent.mkdir()
+    tried(model, "shared-2", InputSizes({"N": 2}))
+    ran = run("check", model, "--dim", "N=2", "--machine", "shared-2", "--write", file)
+    assert (ran.kind, list(file.parent.iterdir())) == (Error.WRONG_OPTION, [])
+
+
 def test_a_daemon_file_has_its_ending(run: Run, tiny_model: Path, tmp_path: Path) -> None:
     assert run("check", tiny_model, "--write", tmp_path / "kept").kind == Error.WRONG_OPTION
 

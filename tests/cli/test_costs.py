@@ -102,6 +102,19 @@ def test_table_without_emulation(run: Run, tiny_model: Path) -> None:
     assert "emulated" not in ran.out
 
 
+def test_table_with_a_fastest_place_that_cannot_run_a_layer(run: Run, tiny_model: Path, tmp_path: Path) -> None:
+    head = 'engine = "onnxruntime"\nprecision = "fp32"\nmemory = "ram"\ncall_s = 1e-6\n'
+    machine = ""
+    for rank, (place, ops) in enumerate({"npu": "Conv", "cpu": "*"}.items(), start=1):
+        (tmp_path / f"{place}.toml").write_text(f'{head}[[family]]\nops = ["{ops}"]\ncost = []\n')
+        machine += f'[[place]]\nname = "{place}"\ncore_count = 1\nrank = {rank}\ndevices = ["./{place}.toml"]\n'
+    (tmp_path / "board.toml").write_text(machine)
+    ran = run("costs", tiny_model, "--machine", tmp_path / "board.toml")
+    assert ran.status == 0
+    assert "conv2" in ran.out
+    assert "nan" not in ran.out
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from shisha_rt.cli.drive.frames import (
-    Array,
-    frames_of,
-    frames_of_any,
-    model_inputs,
-    model_shapes,
-    random_frames,
-    read_arrays,
-)
+from shisha_rt.array_file import Array, read_arrays
+from shisha_rt.cli.drive.frames import frames_of, frames_of_any, model_inputs, model_shapes, random_frames
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.model.graph import Tensor
 from shisha_rt.tensors import NUMPY_OF
@@ -152,6 +147,30 @@ class TestReadArrays:
             (tmp_path / name).write_bytes(content)
             with raised(BadInput, Error.WRONG_FRAMES, match=rf"{name}: no arrays that .* .npy file"):
                 read_arrays(tmp_path / name)
+
+    @pytest.mark.parametrize(
+        ("local", "central", "value"),
+        [(6, 8, 1), (8, 10, 99), (8, 10, zipfile.ZIP_LZMA)],
+        ids=["encrypted", "compressed as nobody knows", "not what its compression makes"],
+    )
+    def test_archives_that_cannot_be_unpacked(self, tmp_path: Path, local: int, central: int, value: int) -> None:
+        """`local`, `central`: where both headers of a member have the 16 bits that become `value`."""
+        path = tmp_path / "frames.npz"
+        np.savez(path, x=floats(100))
+        content = bytearray(path.read_bytes())
+        for at in (local, content.index(b"PK\x01\x02") + central):
+            content[at : at + 2] = value.to_bytes(2, "little")
+        path.write_bytes(content)
+        with raised(BadInput, Error.WRONG_FRAMES, match=r"frames\.npz: no arrays that"):
+            read_arrays(path)
+
+    def test_an_array_larger_than_any_memory(self, tmp_path: Path) -> None:
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(header, {"shape": (2**50,), "fortran_order": False, "descr": "<f4"})
+        with zipfile.ZipFile(tmp_path / "vast.npz", "w") as archive:
+            archive.writestr("x.npy", header.getvalue())
+        with raised(BadInput, Error.WRONG_FRAMES, match=r"vast\.npz: no arrays that"):
+            read_arrays(tmp_path / "vast.npz")
 
 
 class TestSeveralShapes:

@@ -57,6 +57,12 @@ def test_table(run: Run, tiny_model: Path) -> None:
         assert text in ran.out
 
 
+def test_names_are_printed_as_they_are(run: Run, tmp_path: Path) -> None:
+    node = helper.make_node("Relu", ["x"], ["y"], name="a:x:[red]b:lock:")
+    ran = run("layers", write(network([node], {"x": [1]}, {"y": [1]}), tmp_path))
+    assert node.name in ran.out
+
+
 @pytest.mark.parametrize("kind", ["heavy", "operators"])
 @pytest.mark.parametrize("columns", [80, 100, 200])
 def test_numbers_keep_their_places_in_a_narrow_terminal(

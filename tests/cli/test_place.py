@@ -12,6 +12,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from shisha_rt.checked import NO_TEXT
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.errors import Error
 from shisha_rt.extras import pip_install
@@ -181,6 +182,13 @@ class TestForPeople:
         assert 'n1 [label="b \\"\\\\\\nMatMul\\n1000 ms", fillcolor="#fdd0a2"];' in lines
         assert 'n0 -> n1 [label="2000 ms", color="#c0392b", penwidth=2];' in lines
         assert "n1 -> n2;" in lines
+
+    @pytest.mark.parametrize("name", ["red\x1b[31m.json", "\udcff.json"])
+    def test_the_name_of_a_file_is_escaped(self, run: Run, problem_file: Path, tmp_path: Path, name: str) -> None:
+        dot = tmp_path / "p.dot"
+        ran = run("place", problem_file.rename(tmp_path / name), "--dot", dot)
+        assert ran.status == 0
+        assert not NO_TEXT.search((ran.out + dot.read_text()).replace("\n", ""))
 
     @pytest.mark.parametrize("count", [1, 60, 205])
     def test_png(self, run: Run, tmp_path: Path, count: int) -> None:

@@ -229,6 +229,7 @@ def test_a_file_with_other_names(run: Run, double: Gateway, tmp_path: Path) -> N
         (("--rate", "nan"), "shisha-rt: --rate nan"),
         (("--rate", "1e-300"), "shisha-rt: --rate 1e-300"),
         (("--frames", 0), "shisha-rt submit: invalid value for '--frames': Input should be"),
+        (("--frames", 10**30), "shisha-rt submit: invalid value for '--frames': Input should be"),
         (("--in-flight", 0), "shisha-rt submit: invalid value for '--in-flight'"),
         (("--deadline-ms", -1), "shisha-rt submit: invalid value for '--deadline-ms'"),
         (("--stream", ""), "shisha-rt: --stream"),

@@ -152,6 +152,7 @@ def changed(path: list[str | int], value: object) -> bytes:
         (["layers"], ..., "layers is missing"),
         (["layers"], 3, "layers = 3"),
         (["layers", 1, "name"], ..., "layers[1].name is missing"),
+        (["layers", 1, "name"], "\x1b[2J", r'layers[1].name = "\u001b[2J": expected text'),
         (["layers", 1, "weight"], ..., "layers[1].weight is missing"),
         (["layers", 1, "weight"], -1, "layers[1].weight = -1: expected a number >= 0"),
         (["layers", 1, "weight"], "9", 'layers[1].weight = "9"'),

@@ -95,6 +95,7 @@ def test_a_whole_number_may_be_written_as_one_with_a_point() -> None:
         ("[[place]]\ncores = [0]\n", "place[0].name is missing"),
         (place("", name="a b"), 'place[0].name = "a b": expected text'),
         (place("", name=""), 'place[0].name = "": expected text'),
+        (place("", name=r"a\n"), r'place[0].name = "a\n": expected text'),
         ("[[place]]\nname = 3\ncores = [0]\n", "place[0].name = 3"),
         (place("speed = 'fast'"), 'place[0].speed = "fast"'),
         (place("speed = 0"), "place[0].speed = 0: expected a number >= "),
@@ -221,6 +222,12 @@ class TestFinding:
     def test_a_folder(self, tmp_path: Path) -> None:
         with raised(BadInput, Error.UNREADABLE_FILE, match="cannot be read"):
             load_machine(str(tmp_path))
+
+    def test_a_name_that_a_terminal_would_obey(self, tmp_path: Path) -> None:
+        file = tmp_path / "red\x1b[31m.toml"
+        file.write_text(place(""))
+        with raised(BadInput, Error.UNREADABLE_FILE, match="not printable"):
+            load_machine(str(file))
 
     def test_not_text(self, tmp_path: Path) -> None:
         file = tmp_path / "m.toml"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -141,6 +140,7 @@ def test_every_key_is_read() -> None:
         (family('["Add"]', ""), "family[0].cost is missing"),
         (family('["Add"]', "cost = [{ elements_out = 1 }]"), "family[0].cost[0].seconds is missing"),
         (family('["Add"]', "cost = [{ seconds = -1 }]"), "family[0].cost[0].seconds = -1: expected a number >= 0"),
+        (family('["Add"]', "cost = [{ seconds = 1e308 }]"), "family[0].cost[0].seconds = 1e+308: expected a number <="),
         (
             family('["Add"]', "cost = [{ seconds = 1, depth = 1 }]"),
             "family[0].cost[0].depth = 1: unknown key, expected",
@@ -195,8 +195,8 @@ def test_every_key_is_read() -> None:
             "transfer_in.latency_s = -1: expected a number >= 0",
         ),
         (
-            HEAD + ADD + "[transfer_in]\nlatency_s = 0\nbandwidth_bytes_per_s = 0\n",
-            "transfer_in.bandwidth_bytes_per_s = 0: expected a number > 0",
+            HEAD + ADD + "[transfer_in]\nlatency_s = 0\nbandwidth_bytes_per_s = 1e-300\n",
+            "transfer_in.bandwidth_bytes_per_s = 1e-300: expected a number >= 1",
         ),
         (
             HEAD + ADD + "[transfer_in]\ncolour = 1\n" + LINK,
@@ -209,6 +209,8 @@ def test_every_key_is_read() -> None:
         (HEAD + ADD + BOTH_LINKS + "[[link]]\n" + LINK, "link[0].memory is missing"),
         (HEAD + ADD + "[transfer_out]\n" + LINK, "transfer_in is missing"),
         ("power_w = 0\n" + HEAD + ADD, "power_w = 0: expected a number > 0"),
+        ("power_w = 1e308\n" + HEAD + ADD, "power_w = 1e+308: expected a number <= 1000000"),
+        (HEAD + ADD + RESOURCE.replace("amount = 1", "amount = 1e308"), "resource[0].use[0].amount = 1e+308: expected"),
         ("power_w = 1\n" + HEAD + ADD + BOTH_LINKS, "transfer_power_w is missing: expected it beside power_w"),
         ("transfer_power_w = 1\n" + HEAD + ADD + BOTH_LINKS, "transfer_power_w"),
         ("power_w = 1\ntransfer_power_w = 1\n" + HEAD + ADD, "transfer_power_w"),
@@ -216,6 +218,7 @@ def test_every_key_is_read() -> None:
         (HEAD + ADD + RESOURCE.replace("10", "0"), "resource[0].limit = 0: expected a number > 0"),
         (HEAD + ADD + RESOURCE.replace("{ amount = 1 }", ""), "resource[0].use = []"),
         (HEAD + ADD + RESOURCE.replace("amount", "seconds"), "resource[0].use[0].seconds = 1: unknown key, expected"),
+        (HEAD + ADD + RESOURCE.replace("ALM", r"A\n"), r'resource[0].name = "A\n": expected text'),
         (HEAD + ADD + RESOURCE + RESOURCE, 'resource[1].name = "ALM": used twice'),
     ],
 )
@@ -332,10 +335,7 @@ class TestRunningDevices:
     def installed(self, monkeypatch: pytest.MonkeyPatch) -> set[str]:
         """The engines that are found, whatever this host has."""
         engines = {"onnxruntime", "openvino"}
-        monkeypatch.setattr(
-            "shisha_rt.machine.config.device_files.find_spec",
-            lambda name: ModuleSpec(name, None) if name in engines else None,
-        )
+        monkeypatch.setattr("shisha_rt.machine.config.device_files.is_installed", lambda name: name in engines)
         return engines
 
     @staticmethod

@@ -78,6 +78,17 @@ def test_batch_normalization_goes_into_the_convolution(
     assert op_types(cleaned(model)) == [op]
 
 
+def test_a_negative_variance_is_nobodys_warning() -> None:
+    weights = {"w": weight(4, 4, 1, 1)} | norm(4) | {"var": np.full(4, -1, np.float32)}
+    model = network(
+        [make_node("Conv", ["x", "w"], ["c"]), normalization("c", "y")],
+        {"x": [1, 4, 2, 2]},
+        {"y": [1, 4, 2, 2]},
+        weights,
+    )
+    assert op_types(cleaned(model)) == ["Conv"]
+
+
 def test_batch_normalization_stays_where_the_convolution_has_other_readers() -> None:
     weights = {"w": weight(4, 4, 1, 1)} | norm(4)
     nodes = [make_node("Conv", ["x", "w"], ["c"]), normalization("c", "n"), make_node("Add", ["n", "c"], ["y"])]

@@ -86,9 +86,10 @@ def test_a_model_that_may_not_be_read_is_refused(denied: str, tmp_path: Path, mo
     assert os.strerror(errno.EACCES) in refusal(path)
 
 
-def test_a_model_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["m\udcff.onnx", "red\x1b[31m.onnx", "a\nb.onnx"])
+def test_a_model_whose_name_is_no_text_or_obeyed_by_a_terminal_is_refused(tmp_path: Path, name: str) -> None:
     with raised(BadInput, Error.MODEL_UNREADABLE):
-        read_model(write(relu(), tmp_path).rename(tmp_path / "m\udcff.onnx"))
+        read_model(write(relu(), tmp_path).rename(tmp_path / name))
 
 
 def test_a_model_of_too_long_a_name_is_refused(tmp_path: Path) -> None:

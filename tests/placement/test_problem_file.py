@@ -163,6 +163,7 @@ def changed(path: list[str | int], value: object) -> str:
         (["nodes", 1, "cost_s", "pim"], math.nan, "nodes[1].cost_s.pim = NaN"),
         (["nodes", 1, "name"], "a", 'nodes[1].name = "a": used twice'),
         (["nodes", 1, "name"], "", 'nodes[1].name = ""'),
+        (["nodes", 1, "name"], "\x1b[2J", r'nodes[1].name = "\u001b[2J": expected text'),
         # tensors
         (["tensors", 1, "name"], "ab", 'tensors[1].name = "ab": used twice'),
         (["tensors", 0, "producer"], "x", 'tensors[0].producer = "x": no such node'),

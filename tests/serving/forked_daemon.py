@@ -46,6 +46,8 @@ def main() -> int:
     os.setsid()
     _show_mark()
     _have_a_server()
+    # The stream was made for another file: whether it can seek is kept.
+    sys.stdout = os.fdopen(1, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, closefd=False)
     return app.main()
 
 

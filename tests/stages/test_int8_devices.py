@@ -423,14 +423,14 @@ class TestFramesOfAUsers:
     @pytest.mark.parametrize("content", [b"", b"frames", b"PK\x03\x04"])
     def test_that_cannot_be_read(self, compiled: Compiled, content: bytes, tmp_path: Path) -> None:
         frames = tmp_path / "frames.npz"
-        with raised(BadInput, Error.WRONG_FRAMES, match=r"frames\.npz: No such .* directory;"):
+        with raised(BadInput, Error.UNREADABLE_FILE, match=r"frames\.npz: cannot .* directory\)"):
             make_scales(compiled, frames)
         frames.write_bytes(content)
-        with raised(BadInput, Error.WRONG_FRAMES, match=r"frames\.npz: it cannot .* read; .* numpy\.savez"):
+        with raised(BadInput, Error.WRONG_FRAMES, match=r"frames\.npz: no arrays that .* \.npz"):
             make_scales(compiled, frames)
         np.save(frames.with_suffix(".npy"), weight(3))
         frames.write_bytes(frames.with_suffix(".npy").read_bytes())
-        with raised(BadInput, Error.WRONG_FRAMES, match=r"frames\.npz: it cannot .* read; .* numpy\.savez"):
+        with raised(BadInput, Error.WRONG_FRAMES, match=r"frames\.npz: has nothing: .* x"):
             make_scales(compiled, frames)
 
     def test_a_model_made_ready_has_its_own(self, compiled: Compiled, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ program would send them; an engine's frames are in its own memory.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import itertools
 import json
 import os
@@ -25,13 +24,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from shisha_rt.array_file import read_arrays
 from shisha_rt.cli.drive.child_daemon import child_daemon
-from shisha_rt.cli.drive.frames import Frame, frames_of_any, model_shapes, random_frames, read_arrays
+from shisha_rt.cli.drive.frames import Frame, frames_of_any, model_shapes, random_frames
 from shisha_rt.cli.drive.reach import events_from
 from shisha_rt.cli.options import size_words
 from shisha_rt.client import Client, plan_of
 from shisha_rt.errors import Failure
-from shisha_rt.extras import pip_install
+from shisha_rt.extras import is_installed, pip_install
 from shisha_rt.machine.host.cpu_use import CpuReading, family, read_cpu_use
 from shisha_rt.measure.installed import installed_engines
 from shisha_rt.plan.rate import OBJECTIVES, Objective
@@ -174,7 +174,7 @@ class Comparison:
             say("starting plain engines")
             engines: dict[str, _Engine] = {}
             for engine, name in self.engines.items():
-                if engine.startswith(_OPENVINO) and importlib.util.find_spec(_OPENVINO) is None:
+                if engine.startswith(_OPENVINO) and not is_installed(_OPENVINO):
                     reasons[name] = f"not installed: {pip_install(_OPENVINO)}"
                 else:
                     engines[name] = closing.enter_context(_engine(engine, self.path, frames[0], self.cores))

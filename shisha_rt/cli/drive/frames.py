@@ -1,29 +1,21 @@
-"""Frames to send: random ones that fit the model, or from .npy and .npz files. Arrays are checked, never converted."""
+"""Frames to send: random ones that fit the model, or those of files' arrays, which are checked, never converted."""
 
 from __future__ import annotations
 
 import contextlib
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from shisha_rt.array_file import Array, Content
 from shisha_rt.errors import BadInput, Error, about
 from shisha_rt.model.graph import Tensor
 from shisha_rt.model.input_sizes import shapes_in_words
 from shisha_rt.tensors import NAME_OF, NUMPY_OF
 
-Array: TypeAlias = NDArray[Any]
 Frame: TypeAlias = Mapping[str, Array]
-Content: TypeAlias = Array | Mapping[str, Array]
-"""Of a .npy file, or of an .npz file by name."""
-
-_EXPECTED: Final = "a .npy file of one array, or an .npz file of named ones, without pickled objects"
-_NPY_MAGIC: Final = b"\x93NUMPY"
 
 
 def model_inputs(metadata: Mapping[str, Any]) -> tuple[Tensor, ...]:
@@ -60,26 +52,6 @@ def _random(tensor: Tensor, rng: np.random.Generator) -> Array:
     if dtype.kind == "f":
         return rng.standard_normal(tensor.shape).astype(dtype)
     return rng.integers(0, 2, tensor.shape).astype(dtype)
-
-
-def read_arrays(path: Path) -> Content:
-    """The array of a .npy file, or those of an .npz file by name. Raises BadInput."""
-    try:
-        with path.open("rb") as file:
-            is_single = file.read(len(_NPY_MAGIC)) == _NPY_MAGIC
-            file.seek(0)
-            # allow_pickle=False: nothing that a file holds is ever run.
-            if is_single:
-                single: Array = np.load(path, mmap_mode="r", allow_pickle=False)  # may be larger than memory
-                return single
-            with np.load(file, allow_pickle=False) as archive:
-                return {name: archive[name] for name in archive.files}
-    except OSError as error:
-        raise BadInput(
-            f"{path}: cannot be read ({error.strerror or error}), expected {_EXPECTED}", Error.UNREADABLE_FILE
-        ) from None
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error):
-        raise BadInput(f"{path}: no arrays that can be read, expected {_EXPECTED}", Error.WRONG_FRAMES) from None
 
 
 def frames_of_any(path: Path, content: Content, shapes: Sequence[Sequence[Tensor]]) -> list[Frame]:

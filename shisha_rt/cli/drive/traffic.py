@@ -16,7 +16,8 @@ from typing import Final, Self
 
 import numpy as np
 
-from shisha_rt.cli.drive.frames import Array, Frame
+from shisha_rt.array_file import Array
+from shisha_rt.cli.drive.frames import Frame
 from shisha_rt.client import Answer, AsyncClient, ShishaError, Unavailable
 from shisha_rt.errors import Error, Failure
 

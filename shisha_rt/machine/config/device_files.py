@@ -8,16 +8,15 @@ holds the frames.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Final, get_args
 
 import msgspec
 import onnx
 
-from shisha_rt.checked import Count, WholeNumber, did_you_mean, refuse, repeated_names, shown
+from shisha_rt.checked import Count, Seconds, Watts, WholeNumber, Word, did_you_mean, refuse, repeated_names, shown
 from shisha_rt.errors import BadInput, Error
-from shisha_rt.extras import pip_install
+from shisha_rt.extras import is_installed, pip_install
 from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
 from shisha_rt.machine.device import (
@@ -49,9 +48,6 @@ _USUAL: Final = "ort_parallel"
 _CHANNELED: Final = frozenset({"Conv", "ConvTranspose"})
 """Operators that have input channels and filters."""
 
-_Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
-_Seconds = Annotated[float, msgspec.Meta(ge=0)]
-_Watts = Annotated[float, msgspec.Meta(gt=0)]
 _Exponent = Annotated[float, msgspec.Meta(ge=-4, le=4)]
 
 
@@ -71,11 +67,11 @@ class _Powers(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class _Term(_Powers, forbid_unknown_fields=True, kw_only=True):
-    seconds: _Seconds
+    seconds: Seconds
 
 
 class _ResourceTerm(_Powers, forbid_unknown_fields=True, kw_only=True):
-    amount: Annotated[float, msgspec.Meta(ge=0)]
+    amount: Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 
 
 class _Multiples(msgspec.Struct, forbid_unknown_fields=True):
@@ -100,16 +96,16 @@ class _Fused(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Transfer(msgspec.Struct, forbid_unknown_fields=True):
-    latency_s: _Seconds
-    bandwidth_bytes_per_s: Annotated[float, msgspec.Meta(gt=0)]
+    latency_s: Seconds
+    bandwidth_bytes_per_s: Annotated[float, msgspec.Meta(ge=1)]
 
 
 class _Link(_Transfer, forbid_unknown_fields=True):
-    memory: _Name
+    memory: Word
 
 
 class _Resource(msgspec.Struct, forbid_unknown_fields=True):
-    name: _Name
+    name: Word
     limit: Annotated[float, msgspec.Meta(gt=0)]
     use: Annotated[list[_ResourceTerm], msgspec.Meta(min_length=1)]
 
@@ -118,16 +114,16 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     engine: EngineName
     precision: Precision
     threads: Count | None = None
-    memory: _Name | None = None
-    call_s: _Seconds | None = None
+    memory: Word | None = None
+    call_s: Seconds | None = None
     family: Annotated[list[_Family], msgspec.Meta(min_length=1)] = []
     fused: list[_Fused] = []
     datatypes: Annotated[list[str], msgspec.Meta(min_length=1)] | None = None
     max_rank: WholeNumber | None = None
     transfer_in: _Transfer | None = None
     transfer_out: _Transfer | None = None
-    power_w: _Watts | None = None
-    transfer_power_w: _Watts | None = None
+    power_w: Watts | None = None
+    transfer_power_w: Watts | None = None
     resource: list[_Resource] = []
     link: list[_Link] = []
 
@@ -234,7 +230,7 @@ def _why_not_run(devices: Sequence[Device], permitted: Sequence[Device]) -> Iter
             'expected another, or precision = "any"'
         )
     for device in permitted:
-        if find_spec(device.engine) is None:
+        if not is_installed(device.engine):
             yield (
                 f"device {device.name}: its engine {device.engine} is not installed, "
                 f"expected it: {pip_install(device.engine)}"

@@ -13,7 +13,7 @@ from typing import Annotated, Final, get_args
 
 import msgspec
 
-from shisha_rt.checked import Count, WholeNumber, did_you_mean, refuse, repeated_names, shown
+from shisha_rt.checked import Count, Watts, WholeNumber, Word, did_you_mean, refuse, repeated_names, shown
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
@@ -34,16 +34,14 @@ _OF_RAY: Final = ("cpus", "resources", "node", "labels")
 _RAYS_OWN: Final = ("CPU", "GPU", "memory", "object_store_memory")
 _OF_THIS_HOST: Final = ("cores", "core_count", "memory", "shared", "devices")
 
-_Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
-
 
 class _Memory(msgspec.Struct, forbid_unknown_fields=True):
-    name: _Name
+    name: Word
     bandwidth_bytes_per_s: Annotated[float, msgspec.Meta(ge=1000)] | None = None
 
 
 class _Place(msgspec.Struct, forbid_unknown_fields=True):
-    name: _Name
+    name: Word
     cores: Annotated[list[WholeNumber], msgspec.Meta(min_length=1)] | None = None
     core_count: Count | None = None
     threads: Count | None = None
@@ -51,7 +49,7 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
     rank: Count = 1
     memory: str | None = None
     memory_bytes: Count | None = None
-    power_w: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+    power_w: Watts | None = None
     shared: bool = False
     devices: (
         Annotated[list[Annotated[str, msgspec.Meta(min_length=1)]], msgspec.Meta(min_length=1, max_length=MAX_DEVICES)]

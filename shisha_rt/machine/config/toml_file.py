@@ -6,14 +6,19 @@ import tomllib
 from pathlib import Path
 from typing import Any, TypeVar
 
-from shisha_rt.checked import convert
+from shisha_rt.checked import NO_TEXT, convert
 from shisha_rt.errors import BadInput, Error
 
 T = TypeVar("T")
 
 
 def read_text(path: Path, what: str) -> str:
-    """`what`: the kind of file that was expected, such as 'machine file'. Raises BadInput."""
+    """`what`: the kind of file that was expected, such as 'machine file'. Raises BadInput.
+
+    What a file describes is called like the file, in messages and on screens: the file's name must be text.
+    """
+    if NO_TEXT.search(path.stem):
+        raise BadInput(f"{path}: its name is not printable, expected a {what} whose name is", Error.UNREADABLE_FILE)
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:

@@ -20,6 +20,7 @@ from typing import Any, Final
 import onnx
 from google.protobuf.message import DecodeError  # its type stubs are a separate package
 
+from shisha_rt.checked import NO_TEXT
 from shisha_rt.errors import BadInput, Error, about
 from shisha_rt.model.clean import clean, without_weights
 from shisha_rt.model.graph import Graph, ModelGraph, Operator, Tensor
@@ -230,7 +231,8 @@ def load_clean(folder: Path) -> tuple[onnx.ModelProto, Graph]:
 def _read_file(path: Path) -> bytes:
     expected = "expected an ONNX file"
     try:
-        path.stem.encode()  # the network is called so, in a file of ours and in messages
+        if NO_TEXT.search(path.stem):  # the network is called so, in a file of ours and in messages
+            raise BadInput(f"its name is not printable text; {expected} whose name is", Error.MODEL_UNREADABLE)
         if not path.exists():
             raise BadInput(f"no such file; {expected}", Error.MODEL_UNREADABLE)
         if not path.is_file():
@@ -239,8 +241,6 @@ def _read_file(path: Path) -> bytes:
         if path.stat().st_size >= _PROTOBUF_LIMIT_BYTES:
             raise BadInput("over 2 GiB, more than ONNX allows; expected large weights as external data", Error.NOT_ONNX)
         content = path.read_bytes()
-    except UnicodeEncodeError:
-        raise BadInput(f"its name is not UTF-8; {expected} with a name that is", Error.MODEL_UNREADABLE) from None
     except OSError as error:
         raise BadInput(f"cannot be read: {error.strerror}; {expected}", Error.MODEL_UNREADABLE) from error
     if not content:

@@ -143,7 +143,7 @@ def _product(graph: Graph, operator: Operator) -> Mapping[str, float] | str:
     if operator.inputs[1] not in graph.constants:
         return f"{operator.op_type} of two tensors made at run time: no device has either beforehand"
     if len(right) != 2:
-        return f"{operator.op_type} of {math.prod(right[:-2])} matrices at once, expected one"
+        return f"{operator.op_type} by weights of rank {len(right)}, expected a matrix"
     inner = left[-2] if operator.attributes.get("transA", 0) else left[-1]
     rows = math.prod(made[:-1])
     return {"H": float(rows), "W": 1.0, "C": float(inner), "k": 1.0, "N": float(made[-1]), "s": 1.0, "G": 1.0}

@@ -31,7 +31,7 @@ from shisha_rt.papers.gp.of_device import device_links, split_device
 from shisha_rt.papers.gp.of_graph import feeds_only, split_layer_of
 from shisha_rt.papers.gp.problem import SharedFeature, SplitLayer, SplitProblem
 from shisha_rt.planner.strategies import SplitMethod
-from shisha_rt.show.lines import shortened
+from shisha_rt.show.lines import plain_console, plain_table, shortened
 from shisha_rt.show.picture import millijoules, milliseconds
 
 _NARROWEST_NAME: Final = 5
@@ -196,11 +196,7 @@ class SplitAnswer:
 
     def show(self) -> None:
         """Print the answer for people to standard output."""
-        from rich.box import SIMPLE_HEAD
-        from rich.console import Console
-        from rich.table import Table
-
-        console = Console(highlight=False, markup=False)
+        console = plain_console()
         console.print(
             f"{self.model} on {self.where}, modelled: times are those of device descriptions\n", soft_wrap=True
         )
@@ -209,7 +205,7 @@ class SplitAnswer:
         widths = [max(map(len, column)) for column in zip(heads + ["energy"] * self.powered, *rows, strict=True)]
         room = console.width - sum(widths) + widths[1] - 2 * len(widths)
         widths[1] = max(_NARROWEST_NAME, min(widths[1], room))
-        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table = plain_table()
         for at, (head, width) in enumerate(zip(heads + ["energy"] * self.powered, widths, strict=True)):
             table.add_column(head, justify="left" if at == 1 else "right", no_wrap=True, min_width=width)
         for row in rows:

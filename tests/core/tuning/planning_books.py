@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+from shisha_rt.checked import one_of
 from shisha_rt.core import event_log
 from shisha_rt.core.lifecycle import events as le
 from shisha_rt.core.lifecycle import instructions as do
@@ -30,7 +31,7 @@ from shisha_rt.core.tuning.state import ATTEMPTS, Profiles
 from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import Objective, as_objective
+from shisha_rt.plan.rate import EVERY_OBJECTIVE, Objective
 from shisha_rt.planner.seed import seed
 from tests.core.lifecycle.random_plans import LAYERS
 
@@ -312,7 +313,7 @@ class Books:
         assert self.clients is None, f"{record} while a client's plan is to stay: {self.clients}"
         assert self.live is not None
         assert record.objective != self.objective, f"{record}: it was that before"
-        self.objective = as_objective(record.objective)
+        self.objective = one_of("objective", record.objective, EVERY_OBJECTIVE)
         over = self._available_before  # a place may be lost in this moment
         kept = self.kept.get(self.key(over))
         self.seen["objective changed" if record.plan else "objective searched for"] += 1

@@ -97,8 +97,9 @@ def test_features(
             (2, 3, 9),
             (2, 3, 4),
             (2, 9, 4),
-            "MatMul of 2 matrices at once",
+            "MatMul … rank 3, …",
         ),
+        (helper.make_node("MatMul", ["x", "w"], ["y"]), (3, 9), (3,), (9,), "MatMul … rank 1, …"),
         (
             helper.make_node("MatMul", ["x", "x"], ["y"]),
             (9, 9),
@@ -108,7 +109,7 @@ def test_features(
         ),
         (helper.make_node("Relu", ["x"], ["y"]), (9, 9), (9, 9), (9, 9), "no operator in"),
     ],
-    ids=["transposed", "many matrices", "attention", "light"],
+    ids=["transposed", "many matrices", "a vector", "attention", "light"],
 )
 def test_what_has_no_features_says_why(
     tmp_path: Path, node: onnx.NodeProto, shape: Sequence[int], made: Sequence[int], kernel: Sequence[int], reason: str

@@ -102,27 +102,29 @@ def check_command(
     named = [] if machine == _THIS_MACHINE else ["--machine", machine]
     served = [model, *size_words(dim, shape), *named]
     if write is not None:
-        content = "".join(_daemon_file(write.absolute().parent, model, machine, checked))
-        if NO_TEXT.search(content.replace("\n", "")):
-            raise BadInput(
-                f"--write {write}: a path in it is not printable text, expected one that is", Error.WRONG_OPTION
-            )
-        try:
-            write.touch(exist_ok=False)
-        except FileExistsError:
-            raise _there(write) from None
-        try:
-            with whole_file(write) as file:
-                file.write_text(content, encoding="utf-8")
-        except BaseException:
-            write.unlink()
-            raise
+        _write_new(write, "".join(_daemon_file(write.absolute().parent, model, machine, checked)))
         served = [str(write)]
     following = _what_next(checked, places, shlex.join(["shisha-rt", "serve", *served]))
     if as_json:
         print(json.dumps(_as_object(checked, places, host, following)))
     else:
         _print(checked, places, host, following)
+
+
+def _write_new(write: Path, content: str) -> None:
+    """Write a new file, or none. Raises BadInput if there is one, or if `content` is not printable text."""
+    if NO_TEXT.search(content.replace("\n", "")):
+        raise BadInput(f"--write {write}: a path in it is not printable text, expected one that is", Error.WRONG_OPTION)
+    try:
+        write.touch(exist_ok=False)
+    except FileExistsError:
+        raise _there(write) from None
+    try:
+        with whole_file(write) as file:
+            file.write_text(content, encoding="utf-8")
+    except BaseException:
+        write.unlink()
+        raise
 
 
 def _check_new(write: Path) -> None:

@@ -85,6 +85,24 @@ class HttpConnections:
         for connection in list(self.open):
             connection.end()
 
+    async def finish(self, last_answers_s: float) -> None:
+        """As `end`; cut off what takes longer than `last_answers_s`."""
+        loop = asyncio.get_running_loop()
+        last_s = loop.time() + last_answers_s
+        self.end()
+        if self.tasks:
+            await asyncio.wait(self.tasks, timeout=last_answers_s)
+        for task in list(self.tasks):
+            task.cancel()
+        if self.tasks:
+            await asyncio.wait(self.tasks)
+        for connection in list(self.open):
+            if not connection.transport.is_closing():  # asyncio's TLS transport breaks if it is closed twice
+                connection.transport.close()
+        unsent = [connection.lost for connection in self.open if connection.unsent_bytes]
+        if unsent:  # answers that are read slowly
+            await asyncio.wait(unsent, timeout=max(0.0, last_s - loop.time()))
+
 
 async def serve_connections(
     listening: socket.socket,
@@ -112,18 +130,5 @@ async def serve_connections(
     try:
         await ending.wait()
     finally:
-        last_s = loop.time() + last_answers_s
         server.close()
-        connections.end()
-        if connections.tasks:
-            await asyncio.wait(connections.tasks, timeout=last_answers_s)
-        for task in list(connections.tasks):
-            task.cancel()
-        if connections.tasks:
-            await asyncio.wait(connections.tasks)
-        for connection in list(connections.open):
-            if not connection.transport.is_closing():  # asyncio's TLS transport breaks if it is closed twice
-                connection.transport.close()
-        unsent = [connection.lost for connection in connections.open if connection.unsent_bytes]
-        if unsent:  # answers that are read slowly
-            await asyncio.wait(unsent, timeout=max(0.0, last_s - loop.time()))
+        await connections.finish(last_answers_s)

@@ -113,14 +113,7 @@ def read_model(
         saved_model = saved(key_of(hashlib.sha256().digest()))
         if saved_model is not None:
             return saved_model
-        model = without_functions(_parse(content))
-        _settle_header(model)
-        make_dense(model)
-        check_versions(model)
-        _check_operators(model)
-        _state_onesided(model)
-        _check_ends(model)
-        make_constant_outputs(model.graph)
+        model = _parsed(content)
         external_digest = load_weights(model, path)
         dims = settle_sizes(model, sizes, partial(sizes_that_run, model))
         try:
@@ -140,6 +133,19 @@ def read_model(
         read = {tensor.name for tensor in graph.inputs}
         unread = tuple(value.name for value in runtime_inputs(model.graph) if value.name not in read)
         return Model(path.stem, graph, key_of(external_digest), cleaned, FoundOut(dims, seen, unread))
+
+
+def _parsed(content: bytes) -> onnx.ModelProto:
+    """The model of a file in the form that all that follows expects, without external weights. Raises BadInput."""
+    model = without_functions(_parse(content))
+    _settle_header(model)
+    make_dense(model)
+    check_versions(model)
+    _check_operators(model)
+    _state_onesided(model)
+    _check_ends(model)
+    make_constant_outputs(model.graph)
+    return model
 
 
 def read_sized_names(path: Path) -> tuple[set[str], set[str]]:

@@ -9,20 +9,30 @@ from types import FrameType
 
 
 def main() -> int:
-    """Run one command and return its exit status. Before and after the command Ctrl-C ends the process at once."""
+    """Run one command and return its exit status. Before and after the command a signal ends the process at once.
+
+    To `serve` a signal is what ends it in good order, and its status is 0, at any moment.
+    """
     _leave_ascii()
+    is_service = sys.argv[1:2] == ["serve"]
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        os._exit(0 if is_service else 128 + number)
+
     handler = signal.getsignal(signal.SIGINT)
     is_heeded = handler is signal.default_int_handler  # a shell's background jobs ignore the signal
     if is_heeded:
-        signal.signal(signal.SIGINT, _end)  # commands take half a second to import
-    if os.getpid() == 1:  # of a container: the kernel keeps signals from it that have no handler
-        signal.signal(signal.SIGTERM, _end)
+        signal.signal(signal.SIGINT, end)  # commands take half a second to import
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # The first process of a container gets no signal that has no handler.
+        if (is_service or os.getpid() == 1) and signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, end)
     from shisha_rt.cli import app
 
     signal.signal(signal.SIGINT, handler)
     status = app.main()
     if is_heeded:
-        signal.signal(signal.SIGINT, _end)
+        signal.signal(signal.SIGINT, end)
     return status
 
 
@@ -30,10 +40,6 @@ def _leave_ascii() -> None:
     """Restart Python in UTF-8 mode if the locale is ASCII: messages to children could not hold all paths otherwise."""
     if sys.getfilesystemencoding() == "ascii" and os.environ.get("PYTHONUTF8") != "1":
         os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONUTF8": "1"})
-
-
-def _end(number: int, _frame: FrameType | None) -> None:
-    os._exit(128 + number)
 
 
 if __name__ == "__main__":

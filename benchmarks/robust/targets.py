@@ -132,10 +132,10 @@ def _answer(data: bytes) -> None:
     """A client may receive anything and must raise nothing: each of its requests has at most one outcome."""
     conversation = Conversation()
     for op in ("server_metadata", "model_metadata"):
-        conversation.sent(conversation.ask(op))
+        conversation.sends(conversation.ask(op))
     conversation.signature = bases.SIGNATURE
     inputs = {tensor.name: np.zeros(tensor.shape, NUMPY_OF[tensor.datatype]) for tensor in bases.SIGNATURE.inputs}
-    conversation.sent(conversation.infer(inputs))
+    conversation.sends(conversation.infer(inputs))
     before = conversation.in_flight
     parts = msgspec.msgpack.decode(data, type=list[bytes])
     settled = [*conversation.receive(parts), *conversation.receive(parts)]

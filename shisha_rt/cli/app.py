@@ -1,8 +1,8 @@
 """The `shisha-rt` command. All exit statuses are decided here, once.
 
 0: done; 1: failure; 2: bad input, reported in exactly one line on standard error; 130: interrupted; 143: ended by
-SIGTERM. A traceback means a bug of ours. One file per command; heavy modules are imported inside the commands, so that
-`--help` answers at once.
+SIGTERM (`serve`: 0 at both). A traceback means a bug of ours. One file per command; heavy modules are imported inside
+the commands, so that `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -151,13 +151,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="surrogateescape")  # a path may have bytes that are no text
     try:
-        with exit_at_signals():
+        with exit_at_signals(0 if _is_service(argv) else None):
             status = _run(argv)
         sys.stdout.flush()  # here, where a BrokenPipeError is still handled
     except (BadInput, Failure) as error:
         return _say_error(error, argv)
     except (KeyboardInterrupt, typer.Abort):
-        return _EXIT_INTERRUPTED
+        return 0 if _is_service(argv) else _EXIT_INTERRUPTED
     except BrokenPipeError:
         return _abandon_output()
     except OSError as error:  # that no command handles: about a path, or from writing the output
@@ -169,6 +169,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         end_progress()
     return status
+
+
+def _is_service(argv: Sequence[str] | None) -> bool:
+    """Whether a signal is the end that the command is meant to have, so that its status is 0."""
+    return [*(sys.argv[1:] if argv is None else argv)][:1] == ["serve"]
 
 
 def _open_closed_streams() -> None:

@@ -30,7 +30,6 @@ from shisha_rt.daemon.settings import (
     setting_keys,
 )
 from shisha_rt.endpoint import submit_command
-from shisha_rt.process.parent import exit_at_signals
 
 if TYPE_CHECKING:
     from shisha_rt.daemon.front.web import Web
@@ -111,7 +110,7 @@ def serve(
     _allow_more_descriptors()
     manager = ServiceManager(os.environ)  # before any other process is started
     run = _serve_several if names_several(source) else _serve_one
-    with exit_at_signals(0), contextlib.closing(manager):
+    with contextlib.closing(manager):
         run(context.params, manager, log)
 
 

@@ -163,7 +163,7 @@ class Link:
         self._looked_s = 0.0
         self._silence_s = silence_s
         self._has_said = False
-        self._is_closed = False
+        self._is_closed = self._is_amid = False
         self._process = os.getpid()
         self._barred = _Barred(endpoint, self._keys)
         self._line: Channel | None = None
@@ -253,6 +253,14 @@ class Link:
     def closed(self) -> bool:
         """Whether it is closed, or another process's, from which this one was forked."""
         return self._is_closed or bool(self.socket.closed) or os.getpid() != self._process
+
+    def _check_whole(self) -> None:
+        """Raises FailedPrecondition in a signal's handler that has come between two parts of a message."""
+        if self._is_amid:
+            raise error_for(
+                Error.CLIENT_MISUSED,
+                "a signal's handler has interrupted a call of the client amid a message; expected it to call later",
+            )
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
@@ -361,22 +369,28 @@ class Link:
         if self._barred.why is not None:
             self._try_again()
         self.conversation.check(outgoing)
+        if not self.connected:
+            return False
         try:
-            if not self.connected or not self._send(outgoing, copy=copy):
-                return False
-            self.conversation.sent(outgoing)
+            self.conversation.sends(outgoing)  # before it is sent: a call within a signal's handler may read its answer
+            is_sent = self._send(outgoing, copy=copy)
+            if not is_sent:
+                self.conversation.not_sent(outgoing)
         except BaseException:
             self._break_off()
             raise
-        return True
+        return is_sent
 
     def _send(self, outgoing: Outgoing, *, copy: bool) -> bool:
         try:
             if self._line is not None:
                 return self._line.try_send(pack(outgoing.parts))
+            self._is_amid = True
             send_parts(self.socket, outgoing.parts, copy=copy)
         except (zmq.Again, ChannelBroken):  # of a line that is broken `drain` makes an end
             return False
+        finally:
+            self._is_amid = False
         return True
 
     def probe(self) -> list[RequestOutcome]:
@@ -401,7 +415,7 @@ class Link:
         """Stop waiting for a request; return whether a cancellation could be sent to the daemon at once."""
         self._lost = [lost for lost in self._lost if lost[0] != request_id]
         try:
-            if not self.conversation.abandon(request_id) or self.closed or not self.connected:
+            if not self.conversation.abandon(request_id) or self.closed or not self.connected or self._is_amid:
                 return False
             return self._send(self.conversation.ask("cancel", {"target": request_id}), copy=True)
         except BaseException:
@@ -412,6 +426,7 @@ class Link:
         """End the connection, as an exception from outside (Ctrl-C) has come while a message was sent or read: half of
         one may be on its way, and an answer lost. All in flight end as `Unavailable` at the next `drain`.
         """
+        self._is_amid = False
         amid = f"the connection to {self.at} was given up, as a call was broken off amid a message"
         self._lost += self.conversation.lose(f"{amid}; the request may have been run")
         self._close_line()
@@ -423,6 +438,7 @@ class Link:
 
         Reads only one message, as checking for another takes as long as waiting for it.
         """
+        self._check_whole()
         if self.closed:
             self._check_process()
             return self.drain()
@@ -447,8 +463,12 @@ class Link:
         return self.drain()
 
     def look(self) -> list[RequestOutcome]:
-        """`drain`, to notice a lost connection, if not done just now. Raises FailedPrecondition in a forked child."""
+        """`drain`, to notice a lost connection, if not done just now.
+
+        Raises FailedPrecondition in a forked child, and in a signal's handler amid a message.
+        """
         self._check_process()
+        self._check_whole()
         if time.monotonic() < self._looked_s + _LOOKED_S:
             return []
         is_quiet = self._line is not None and self._is_drained and not zmq.zmq_poll(self._readable, 0)
@@ -545,12 +565,19 @@ class Link:
     def _read(self) -> list[RequestOutcome]:
         """Read the message that has come; return the outcomes that it settles."""
         try:
-            return self._take([frame.buffer for frame in receive_parts(self.socket)])
+            return self._take([frame.buffer for frame in self._received()])
         except zmq.Again:  # a call within a signal's handler has read it, and settled what it brought
             return []
         except BaseException:
             self._break_off()
             raise
+
+    def _received(self) -> list[zmq.Frame]:
+        self._is_amid = True
+        try:
+            return receive_parts(self.socket)
+        finally:
+            self._is_amid = False
 
     def _take(self, parts: Sequence[Buffer]) -> list[RequestOutcome]:
         settled = self.conversation.receive(parts)

@@ -108,7 +108,12 @@ class HostShare:
         return "the machine file names them" if self.is_fixed else str(self.limits)
 
     def withhold(self, cores: frozenset[int]) -> None:
-        """Note the cores that this process keeps its threads off; if places are dealt to it, it holds the others."""
+        """Note the cores that this process keeps its threads off; if places are dealt to it, it holds the others.
+
+        Who uses these cores is no concern of this daemon's: they are another model's, say.
+        """
+        if cores != self.withheld:
+            self._reading = None  # of other cores
         self.withheld = cores
         if self._is_dealt:
             self.leases.release(cores)
@@ -176,7 +181,7 @@ class HostShare:
     def _measure(self, now_s: float, own: Iterable[int], clients: Iterable[int]) -> None:
         self.throttling, self.pressure_s = self._groups.throttling(), self._groups.pressure_s()
         self.energy.look()
-        reading = read_cpu_use(self._all_cores, own, now_s, clients=clients)
+        reading = read_cpu_use(self._all_cores - self.withheld, own, now_s, clients=clients)
         if self._reading is not None:
             self.others_s += reading.others_s(self._reading)
             self.others_ratio = reading.others_ratio(self._reading)

@@ -180,6 +180,52 @@ def _matrix_product(ends: _Ends) -> Axes:
     return (len(made) - place,)
 
 
+def _einsum(ends: _Ends) -> Axes:
+    """The batch axis has one label, and stays: in the output, and in constants at most along an axis of one."""
+    terms, result = _labels(ends)
+    along = {terms[position][axis] for position, axis in enumerate(ends.axes) if axis is not None}
+    if len(along) != 1:
+        raise MixesFrames("frames are along different axes of what it reads")
+    (label,) = along
+    if result.count(label) != 1:
+        raise MixesFrames("it sums over the axis of frames")
+    batch = result.index(label)
+    for position, term in enumerate(terms):
+        sizes = {size for each, size in zip(term, ends.shape(position), strict=True) if each == label}
+        if term.count(label) > 1:
+            raise MixesFrames("it reads a diagonal of the axis of frames")
+        if ends.axes[position] is None and sizes - {1}:
+            raise MixesFrames("a constant differs along the axis of frames")
+        if ends.axes[position] is not None and sizes != {ends.made_shape()[batch]}:
+            raise MixesFrames("frames are stretched along their axis")
+    return (batch,)
+
+
+def _labels(ends: _Ends) -> tuple[list[list[str]], list[str]]:
+    """Labels of the axes of each input and of the output of an Einsum. Those that an ellipsis stands for are numbers.
+
+    Without an output in the equation it is the labels that occur once, in alphabetical order.
+    """
+    equation = "".join(ends.operator.texts.get("equation", "").split())
+    read, arrow, made = equation.partition("->")
+    if not arrow:
+        once = sorted(letter for letter in set(read) if letter.isalpha() and read.count(letter) == 1)
+        made = "".join(["..." if "." in read else "", *once])
+    shapes = [ends.shape(position) for position in range(len(ends.axes))]
+    terms = [_labelled(term, len(shape)) for term, shape in zip(read.split(","), shapes, strict=False)]
+    result = _labelled(made, len(ends.made_shape()))
+    if [len(labels) for labels in (*terms, result)] != [len(shape) for shape in (*shapes, ends.made_shape())]:
+        raise MixesFrames("its equation is not that of what it reads")
+    return terms, result
+
+
+def _labelled(term: str, rank: int) -> list[str]:
+    """The labels of a term's axes; numbers in place of an ellipsis count from its end, as it broadcasts."""
+    before, _, after = term.partition("...")
+    hidden = rank - len(before) - len(after) if "..." in term else 0
+    return [*before, *map(str, reversed(range(hidden))), *after]
+
+
 def _gemm(ends: _Ends) -> Axes:
     _, added = ends.batched
     if ends.along(0) != (1 if ends.operator.integer("transA", 0) else 0):
@@ -433,6 +479,7 @@ _BY_TYPES: Final[tuple[tuple[str, _Rule, tuple[int, ...] | slice], ...]] = (
     ("DeformConv", _first_axis, (0, 2, 4)),
     ("MatMul FusedMatMul MatMulInteger MatMulIntegerToFloat", _matrix_product, (0, 1)),
     ("QLinearMatMul", _matrix_product, (0, 3)),
+    ("Einsum", _einsum, _ALL),
     ("Gemm FusedGemm", _gemm, (0, 2)),
     ("QGemm", _gemm, (0, 6)),
     ("Softmax LogSoftmax Hardmax", partial(_normalised, default=1), _FIRST),

@@ -1,10 +1,10 @@
 """Rewrite an ONNX model into the one form that everything else works on, without changing what it computes.
 
 What depends on no input is computed once, here; BatchNormalization is folded into the convolution before it; operators
-that do nothing at inference are removed, and so are initial states that are zeros. Each operator that remains must run
-for every frame, and has a unique name. Graph inputs and outputs keep their names. Operators are in the order of their
-layers (`model.layers`), and within a layer in the file's order. So a layer is a run of operators, and the order is
-still topological.
+that do nothing at inference are removed, and what is stated for one frame alone is rewritten (`model.one_frame`). Each
+operator that remains must run for every frame, and has a unique name. Graph inputs and outputs keep their names.
+Operators are in the order of their layers (`model.layers`), and within a layer in the file's order. So a layer is a run
+of operators, and the order is still topological.
 
 The trade-offs: a constant resized image, and others that ONNX's reference computes otherwise than ONNX Runtime, stay
 operators, as most do on infinities, nan and -0.0; int8 models keep QuantizeLinear and DequantizeLinear on constants,
@@ -18,16 +18,16 @@ import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 from shisha_rt.model.layers import layer_numbers
-from shisha_rt.model.net import Net, declared, one_operator
+from shisha_rt.model.net import Net, attribute_of, declared, one_operator
+from shisha_rt.model.one_frame import free_frames, remove_zero_states
 from shisha_rt.model.open_shapes import NOTHING_SEEN, SeenTensor, all_values, static_shape
 from shisha_rt.model.rounding import DEQUANTIZE
 from shisha_rt.model.subgraphs import (
@@ -64,8 +64,6 @@ _ALIKE_ON_ANY_VALUE: Final = frozenset(
         *("SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"),
     )
 )
-_STATES_AT: Final = MappingProxyType({"GRU": (5,), "LSTM": (5, 6), "RNN": (5,)})
-"""Positions of the inputs that are initial states."""
 # Dropout is random in training mode, and is removed otherwise.
 _NEVER_FOLDED: Final = _RANDOM | _COMPUTED_OTHERWISE | {"Dropout", "QuantizeLinear", "DequantizeLinear"}
 
@@ -82,7 +80,8 @@ def clean(
     name_apart(net.nodes, net.taken_names())
     _fold_constants(net)
     _remove_pass_through(net)
-    _remove_zero_states(net)
+    remove_zero_states(net)
+    free_frames(net)
     _fold_batch_normalization(net)
     _remove_dead(net)
     _dequantise_for_each_reader(net)
@@ -162,7 +161,7 @@ def _shape_or_size(node: onnx.NodeProto, shape: Shape) -> Array:
     if node.op_type == "Size":
         return np.array(math.prod(shape), np.int64)
     # ONNX clamps `start` and `end` just as a Python slice does.
-    return np.array(shape[_attribute(node, "start", 0) : _attribute(node, "end", len(shape))], np.int64)
+    return np.array(shape[attribute_of(node, "start", 0) : attribute_of(node, "end", len(shape))], np.int64)
 
 
 def _evaluate(node: onnx.NodeProto, net: Net) -> list[Array] | None:
@@ -232,17 +231,6 @@ def _passes_through(node: onnx.NodeProto, net: Net, uses: Mapping[str, int]) -> 
     return not training or (training in net.constants and not numpy_helper.to_array(net.constants[training]).any())
 
 
-def _remove_zero_states(net: Net) -> None:
-    """Remove initial states that are zeros, the default: exporters write them for one frame, and batches have more."""
-    for node in net.nodes:
-        for position in () if node.domain else _STATES_AT.get(node.op_type, ()):
-            state = net.constants.get(node.input[position]) if position < len(node.input) else None
-            if state is not None and not numpy_helper.to_array(state).any():
-                node.input[position] = ""
-                while not node.input[-1]:
-                    del node.input[-1]
-
-
 def _fold_batch_normalization(net: Net) -> None:
     """Fold BatchNormalization into a Conv or ConvTranspose whose output no other operator reads."""
     uses = net.use_counts()
@@ -263,14 +251,14 @@ def _fold_batch_normalization(net: Net) -> None:
 def _can_take(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net) -> bool:
     if conv.op_type not in ("Conv", "ConvTranspose") or conv.domain:
         return False
-    if _attribute(norm, "training_mode", 0) or not _attribute(norm, "spatial", 1) or any(norm.output[1:]):
+    if attribute_of(norm, "training_mode", 0) or not attribute_of(norm, "spatial", 1) or any(norm.output[1:]):
         return False
     if not all(name in net.constants for name in (*conv.input[1:], *norm.input[1:]) if name):
         return False
     weight_dims = net.constants[conv.input[1]].dims
     if len(weight_dims) < 3 or len(norm.input) < 5:
         return False
-    filters = weight_dims[0] if conv.op_type == "Conv" else weight_dims[1] * _attribute(conv, "group", 1)
+    filters = weight_dims[0] if conv.op_type == "Conv" else weight_dims[1] * attribute_of(conv, "group", 1)
     return all(list(net.constants[name].dims) == [filters] for name in (*conv.input[2:], *norm.input[1:5]) if name)
 
 
@@ -286,7 +274,7 @@ def _fold_into(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net, taken: set[
     has_bias = len(conv.input) > 2 and conv.input[2]
     bias = numpy_helper.to_array(net.constants[conv.input[2]]).astype(np.float64) if has_bias else 0.0
     with np.errstate(all="ignore"):  # a variance may be negative: what is NaN then would be it in the engine, too
-        factor = scale / np.sqrt(var + _attribute(norm, "epsilon", 1e-5))
+        factor = scale / np.sqrt(var + attribute_of(norm, "epsilon", 1e-5))
         new = {
             "weight": (weight * _per_filter(conv, weight, factor)).astype(weight.dtype),
             "bias": ((bias - mean) * factor + shift).astype(weight.dtype),
@@ -309,7 +297,7 @@ def _per_filter(conv: onnx.NodeProto, weight: Array, factor: Array) -> Array:
     ones = (1,) * (weight.ndim - 2)
     if conv.op_type == "Conv":
         return factor.reshape(-1, 1, *ones)
-    groups = _attribute(conv, "group", 1)
+    groups = attribute_of(conv, "group", 1)
     return np.repeat(factor.reshape(groups, -1), weight.shape[0] // groups, axis=0).reshape(*weight.shape[:2], *ones)
 
 
@@ -367,9 +355,3 @@ def _name_operators(net: Net) -> None:
         if node.name in seen:
             node.name = new_name(f"{node.op_type}_{index}", taken)
         seen.add(node.name)
-
-
-def _attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
-    return next(
-        (helper.get_attribute_value(attribute) for attribute in node.attribute if attribute.name == name), default
-    )

@@ -101,3 +101,10 @@ def one_operator(
     outputs = [helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name]
     graph = helper.make_graph([node], "one_operator", inputs, outputs)
     return helper.make_model(graph, opset_imports=opsets, **how)
+
+
+def attribute_of(node: onnx.NodeProto, name: str, default: Any) -> Any:
+    """The value of a node's attribute; text is bytes."""
+    return next(
+        (helper.get_attribute_value(attribute) for attribute in node.attribute if attribute.name == name), default
+    )

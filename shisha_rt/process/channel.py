@@ -102,9 +102,6 @@ class Channel:
         self._largest_bytes = largest_bytes
         self._most_unread_bytes = most_unread_bytes
         self._unread_bytes = 0  # large messages sent since the other end was last seen to have read everything
-        self._buffer = bytearray(SMALL_BYTES)
-        self._buffers = [self._buffer]
-        self._view = memoryview(self._buffer)
         self.waiting: deque[bytes | _WithDescriptor] = deque()
         self._waiting_bytes = 0
         self._reason = GONE
@@ -286,7 +283,7 @@ class Channel:
         self.lacks_descriptor = False
         for _ in range(_BEATS_AT_ONCE):
             try:
-                size, beside, flags_set, _ = self._end.recvmsg_into(self._buffers, _ONE_FD, flags)
+                data, beside, flags_set, _ = self._end.recvmsg(SMALL_BYTES, _ONE_FD, flags)
             except BlockingIOError:
                 return None
             except ConnectionResetError:  # the other end closed without reading all; what it sent is still here
@@ -296,42 +293,42 @@ class Channel:
                     self.lacks_descriptor = True
                     return None
                 self._end.recv(1, _NONBLOCKING)  # discards the datagram that was peeked at
-            data = self._message(size, beside, flags_set)
-            if data is not BEAT:
-                return data
+            message = self._message(data, beside, flags_set)
+            if message is not BEAT:
+                return message
         return None
 
     def wait(self) -> bytes:
         """Wait for a message, on a channel that blocks. Raises OtherEndGone; ChannelBroken."""
         while True:
             try:
-                size, beside, flags_set, _ = self._end.recvmsg_into(self._buffers, _ONE_FD, _BLOCKING)
+                data, beside, flags_set, _ = self._end.recvmsg(SMALL_BYTES, _ONE_FD, _BLOCKING)
             except ConnectionResetError:
                 continue
-            data = self._message(size, beside, flags_set)
-            if data is None:
+            message = self._message(data, beside, flags_set)
+            if message is None:
                 raise OtherEndGone
-            if data is not BEAT:
-                return data
+            if message is not BEAT:
+                return message
 
-    def _message(self, size: int, beside: Sequence[tuple[int, int, Any]], flags_set: int) -> bytes | None:
+    def _message(self, data: bytes, beside: Sequence[tuple[int, int, Any]], flags_set: int) -> bytes | None:
         """The message in a datagram or in the datagram's memfd, or BEAT; None if the other end is gone."""
         if not beside and not flags_set & _TRUNCATED:
-            if size == 1 and self._buffer[0] == BEAT[0]:
+            if data == BEAT:
                 self.beats += 1
                 return BEAT
-            if size:
-                return self._view[:size].tobytes()
+            if data:
+                return data
             self._break(GONE)
             return None
         fds = _descriptors(beside)
         try:
             if flags_set & _TRUNCATED or len(fds) != 1:
                 raise ValueError("it was truncated, or had no single descriptor")
-            if size > _SIZE.size:
+            if len(data) > _SIZE.size:
                 self.beside.append(os.dup(fds[0]))
-                return self._view[_SIZE.size : size].tobytes()
-            return _read_memfd(fds[0], self._view[:size].tobytes(), self._largest_bytes)
+                return data[_SIZE.size :]
+            return _read_memfd(fds[0], data, self._largest_bytes)
         except (OSError, ValueError) as error:
             raise self._broken(f"a datagram came that is no message: {error}") from None
         finally:

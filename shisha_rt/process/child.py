@@ -262,7 +262,14 @@ def start_child(
     return _started(order, pass_fds, stdin, stdout, stderr)
 
 
-def begin_child(module: str, *arguments: str, pass_fds: Sequence[int] = (), stderr: _Stream = None) -> ChildStart:
+def begin_child(
+    module: str,
+    *arguments: str,
+    pass_fds: Sequence[int] = (),
+    stdin: _Stream = subprocess.DEVNULL,
+    stdout: _Stream = subprocess.DEVNULL,
+    stderr: _Stream = None,
+) -> ChildStart:
     """As `start_child`, but without waiting. The caller may close `pass_fds` at once.
 
     Raises OSError, and leaves nothing behind, if no descriptor or thread is available.
@@ -278,7 +285,7 @@ def begin_child(module: str, *arguments: str, pass_fds: Sequence[int] = (), stde
 
         def start() -> Child:
             with held:
-                return _started(order, fds, subprocess.DEVNULL, subprocess.DEVNULL, stderr)
+                return _started(order, fds, stdin, stdout, stderr)
 
         begun = ChildStart(start)
         unless_begun.pop_all()

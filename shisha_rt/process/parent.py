@@ -99,13 +99,15 @@ def show_life(channel: Channel) -> None:
 def exit_at_signals(status: int | None = None) -> Iterator[None]:
     """Turn SIGTERM and SIGHUP into SystemExit, so that what has been begun is cleaned up: else files of weights stay.
 
-    `status`: the exit status; None: as a shell reports the signal. SIGHUP stays ignored if it is (`nohup`).
+    `status`: the exit status, which SIGINT then has, too; None: as a shell reports the signal. SIGINT and SIGHUP stay
+    ignored if they are (a shell's background jobs, `nohup`).
     """
 
     def end(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number if status is None else status)
 
-    heard = [signal.SIGTERM, *[signal.SIGHUP] * (signal.getsignal(signal.SIGHUP) != signal.SIG_IGN)]
+    unless_ignored = [signal.SIGHUP] if status is None else [signal.SIGHUP, signal.SIGINT]
+    heard = [signal.SIGTERM, *(number for number in unless_ignored if signal.getsignal(number) != signal.SIG_IGN)]
     before = {number: signal.signal(number, end) for number in heard}
     try:
         yield

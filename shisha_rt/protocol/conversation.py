@@ -276,11 +276,17 @@ class Conversation:
                 outgoing.id,
             )
 
-    def sent(self, outgoing: Outgoing) -> None:
+    def sends(self, outgoing: Outgoing) -> None:
         """Note that a request is in flight; until its outcome its arrays in lent memory are read-only."""
         self._in_flight[outgoing.id] = _Waiting(outgoing.op, outgoing.lent)
         for array in outgoing.lent.inputs:
             self._freeze(array)
+
+    def not_sent(self, outgoing: Outgoing) -> None:
+        """Note that a request could not be sent after all; it may be sent later."""
+        waiting = self._in_flight.pop(outgoing.id, None)
+        if waiting is not None:
+            self._thaw(waiting.lent)
 
     def abandon(self, request_id: str) -> bool:
         """Stop waiting for a request. Return whether there is something to cancel."""

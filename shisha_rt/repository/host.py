@@ -343,7 +343,7 @@ class ModelHost:
             "share": served.entry.terms.share,
             "places": places,
             "shared": [place for place in places if place in shared],
-            "pid": None if served.daemon is None else served.daemon.pid,
+            "pid": None if served.daemon is None else served.daemon.pid or None,
             "frames": served.said.get("frames"),
             "throughput_fps": served.said.get("throughput_fps"),
             "replacing": served.coming is not None,

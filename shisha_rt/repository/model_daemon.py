@@ -30,7 +30,7 @@ from shisha_rt.daemon.loop.log_lines import write_line
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.prepared import Preparation
 from shisha_rt.machine.machine import Machine
-from shisha_rt.process.child import Child, start_child
+from shisha_rt.process.child import Child, ChildStart, begin_child
 from shisha_rt.process.pulse import Pulse
 from shisha_rt.process.stat import began_ticks
 from shisha_rt.protocol.header import decode_fields, encode_operation
@@ -159,6 +159,8 @@ class ModelDaemon:
         self._folder = home.folder
         self._poller = home.poller
         self._context = home.context
+        self._start: ChildStart | None = None
+        self._end_it_by: int | None = None  # the signal, if it is to end before it has started
         self._child: Child | None = None
         self._pidfd: int | None = None
         self._pulse: Pulse | None = None
@@ -180,24 +182,41 @@ class ModelDaemon:
             self._line.ask(op, then, **arguments)
 
     def start(self, machine: Machine, leases: Path | None, start: StartOptions) -> None:
-        """Start the daemon's process. Raises OSError if that fails."""
+        """Begin to start the daemon's process. Raises OSError if no descriptor or thread is available.
+
+        If no process is, the poller yields its end.
+        """
         entry = self.entry
         own = {"name": entry.name, "version": entry.version, "endpoint": self.endpoint, "metrics": _ANY_PORT}
         settings = replace(entry.settings, http=(), leases=None, **own)
         record = _record_of(self._folder, self.number)
         preparation = Preparation(settings, machine, start.fresh, start.log)
         asked = HostedModel(preparation, leases, os.getpid(), record, self.identity, self.number)
-        child = start_child(_MODULE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self._start = begin_child(_MODULE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self._poller.watch(self._start.fileno(), partial(self._started, HOSTED_MODEL.encode(asked)))
+
+    def _started(self, asked: bytes) -> Iterator[DaemonEnded]:
+        """Give the process, which runs now, its orders. Yields its end if it could not be started."""
+        assert self._start is not None
+        begun, self._start = self._start, None
+        self._poller.unwatch(begun.fileno())
+        try:
+            child = begun.child()
+        except OSError as error:
+            yield DaemonEnded(self, f"no process could be started for it: {error.strerror}")
+            return
         self._child, self._pidfd, self.pid = child, child.pidfd, child.pid
         self._pulse = Pulse(child.pid, _SILENCE_S, patience_s=math.inf)
         assert child.stdin is not None
         with contextlib.suppress(BrokenPipeError), child.stdin as end:
-            end.write(HOSTED_MODEL.encode(asked))
+            end.write(asked)
         for pipe, read in ((child.stdout, self._read_lines), (child.stderr, self._read_log)):
             assert pipe is not None
             os.set_blocking(pipe.fileno(), False)
             self._poller.watch(pipe.fileno(), partial(read, pipe))
         self._poller.watch(child.pidfd, self._ended)
+        if self._end_it_by is not None:
+            self.terminate(self._end_it_by)
 
     def adopt(self, record: DaemonRecord) -> None:
         """Take over a daemon that serves already. Raises OSError if it has ended, whoever has its process id now."""
@@ -271,6 +290,8 @@ class ModelDaemon:
         yield DaemonEnded(self, reason or "it has ended", refused=bool(self._reason))
 
     def terminate(self, number: int = signal.SIGTERM) -> None:
+        """Send its process a signal to end, as soon as there is one."""
+        self._end_it_by = number
         if self._pidfd is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
@@ -278,6 +299,10 @@ class ModelDaemon:
     def close(self) -> None:
         """Release this process's resources for a daemon that has ended, and remove the files that it may have left."""
         self.ready = False
+        if self._start is not None:
+            self._poller.unwatch(self._start.fileno())
+            self._start.drop()
+            self._start = None
         descriptor, self._pidfd = self._pidfd, None
         if descriptor is None:
             return

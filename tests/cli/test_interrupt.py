@@ -51,6 +51,25 @@ def test_while_it_imports(daemon: DaemonProcess, tmp_path: Path, module: str) ->
         assert_interrupted(process)
 
 
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("module", ["typer", "shisha_rt.cli.serve", "shisha_rt.daemon.host_share"])
+@pytest.mark.parametrize("models", [("zoo:squeezenet",), ("zoo:squeezenet", "zoo:shufflenet")])
+def test_a_start_that_is_ended_has_done_what_it_should(
+    tmp_path: Path, models: tuple[str, ...], module: str, number: str
+) -> None:
+    """By SIGTERM it was 143 or killed at first, and 0 later; by Ctrl-C 130 at first."""
+    (tmp_path / "sitecustomize.py").write_text(AT_AN_IMPORT)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    ended = subprocess.run(
+        [sys.executable, "-m", "shisha_rt", "serve", *models, "--endpoint", f"ipc://{tmp_path}/socket"],
+        env=os.environ | {"PYTHONPATH": path, "SIGNAL": number, "INTERRUPTED_AT": module},
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+
+
 def test_while_frames_flow(daemon: DaemonProcess) -> None:
     def answered() -> int:
         return int(daemon.control.status()["frames"]["answered"].get("OK", 0))

@@ -35,11 +35,13 @@ from shisha_rt.client import (
     ShishaError,
     Timeout,
     Unavailable,
+    link,
 )
 from shisha_rt.client.link import TIMEOUT_S, Context
 from shisha_rt.errors import Code, Error
 from shisha_rt.plan.form import read
 from shisha_rt.plan.plan import Plan
+from shisha_rt.protocol import multipart
 from shisha_rt.protocol.header import TensorHeader, encode_infer
 from shisha_rt.protocol.limits import MAX_HEADER_BYTES
 from shisha_rt.protocol.operations import Cancel, Events, PlanSet
@@ -627,26 +629,62 @@ def test_a_stream_that_ends_while_another_thread_is_in_a_call_leaves_no_answers(
         assert not client._settled
 
 
+@pytest.mark.parametrize("after", ["send", "poll"])
 def test_a_call_within_a_signals_handler_leaves_the_answer_of_whom_it_interrupts(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:
-    """The handler comes once the outer answer can be read, and reads it."""
+    """The handler comes once the outer request has been sent, or the outer answer can be read, and reads that."""
     with Gateway() as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
         client.infer(frame_of(0))
-        poll, answers = zmq.zmq_poll, list[Answer]()
+        at, name = (client._link, "_send") if after == "send" else (zmq, "zmq_poll")
+        undisturbed, answers = getattr(at, name), list[Answer]()
 
-        def interrupted(*asked: Any) -> Any:
-            events = poll(*asked)
-            if events and client._link.conversation.in_flight:
+        def interrupted(*asked: Any, **more: Any) -> Any:
+            done = undisturbed(*asked, **more)
+            if done and (after == "send" or client._link.conversation.in_flight):
                 monkeypatch.undo()
                 answers.append(client.infer(frame_of(2)))
-            return events
+            return done
 
-        monkeypatch.setattr(zmq, "zmq_poll", interrupted)
+        monkeypatch.setattr(at, name, interrupted)
         answers.append(client.infer(frame_of(1)))
         assert len(answers) == 2
         for answer, value in zip(answers, (2, 1), strict=True):
             np.testing.assert_array_equal(answer.output, frame_of(2 * value))
+
+
+@pytest.mark.parametrize("amid", ["sent", "read"])
+def test_a_call_within_a_signals_handler_amid_a_message_is_refused(monkeypatch: pytest.MonkeyPatch, amid: str) -> None:
+    """Parts of its messages got between those of the other: both were lost."""
+    refused = list[Error]()
+
+    def interrupt() -> None:
+        monkeypatch.undo()
+        with raised(FailedPrecondition, Error.CLIENT_MISUSED):
+            client.infer(frame_of(2))
+        refused.append(Error.CLIENT_MISUSED)
+
+    with Gateway() as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        client.infer(frame_of(0))
+        if amid == "sent":
+            send = multipart._send
+
+            def send_and_interrupt(*given: Any) -> None:
+                send(*given)
+                interrupt()
+
+            monkeypatch.setattr(multipart, "_send", send_and_interrupt)
+        else:
+
+            def receive_and_interrupt(socket: zmq.Socket[bytes]) -> list[zmq.Frame]:
+                frames = [socket.recv(zmq.DONTWAIT, copy=False)]
+                interrupt()
+                return [*frames, *multipart.receive_parts(socket)]
+
+            monkeypatch.setattr(link, "receive_parts", receive_and_interrupt)
+        np.testing.assert_array_equal(client.infer(frame_of(1)).output, frame_of(2))
+        assert refused
+        np.testing.assert_array_equal(client.infer(frame_of(3)).output, frame_of(6))
 
 
 def test_a_client_that_a_signals_handler_closes_says_so_to_whom_it_interrupts() -> None:

@@ -111,7 +111,7 @@ def read(outgoing: Outgoing) -> InferRequest:
 
 
 def sent(conversation: Conversation, outgoing: Outgoing) -> Outgoing:
-    conversation.sent(outgoing)
+    conversation.sends(outgoing)
     return outgoing
 
 

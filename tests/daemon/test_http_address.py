@@ -199,11 +199,21 @@ def test_grpc_is_spoken_at_a_host_and_a_port(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["127.0.0.1:4318", "ftp://a", "http://", "http://:4318", "http://a:0", "http://a:65536"]
+    "url",
+    [
+        *("127.0.0.1:4318", "ftp://a", "http://", "http://:4318", "http://a:0", "http://a:65536", "http://a b:4318"),
+        *("http://a:4318 ", "http://a:4318/a b", "http://a\n:4318", "http://a;b:4318", "http://a:4318?b", "http://a#b"),
+    ],
 )
 def test_an_otlp_receiver_has_a_host_and_perhaps_a_port(url: str) -> None:
     with raised(BadInput, Error.BAD_ENDPOINT):
         addresses_of(Settings("m.onnx", otlp=url))
+
+
+@pytest.mark.parametrize("url", ["http://a", "https://[::1]:4318", "http://name:word@a.b:4318/path/"])
+def test_an_otlp_receiver_may_have_a_path_and_a_password(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front_addresses, "is_installed", lambda _: True)
+    assert addresses_of(Settings("m.onnx", otlp=url)).settings.otlp == url
 
 
 def test_grpc_takes_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,3 +219,16 @@ def test_one_that_comes_as_another_ends_is_refused_for_no_other_reason_than_that
     with ThreadPoolExecutor(6) as pool:
         assert set(pool.map(serve_or_why_not, range(4000))) == {expected}
     assert not list(path.parent.iterdir())
+
+
+def test_more_clients_may_come_at_once_than_are_accepted_at_once(tmp_path: Path) -> None:
+    listening = IpcSocket(f"ipc://{tmp_path}/socket")
+    clients = [socket.socket(socket.AF_UNIX) for _ in range(500)]
+    try:
+        for client in clients:
+            client.setblocking(False)
+            client.connect(f"{tmp_path}/socket")  # or BlockingIOError
+    finally:
+        for client in clients:
+            client.close()
+        listening.close()

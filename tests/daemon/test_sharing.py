@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
+from shisha_rt.daemon.front.ipc_socket import IpcSocket, lock_file
 from shisha_rt.daemon.front.sharing import make_private
 from tests.daemon.local_gateway import LocalGateway
 
@@ -75,3 +78,57 @@ def test_the_folder_is_made_again_if_a_daemon_that_ends_removes_its_parent(
 def test_the_folder_is_not_made_where_its_parent_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         make_private(tmp_path / "none" / "5555")
+
+
+@pytest.fixture
+def for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for all daemons of this user."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path / f"shisha-rt-{os.geteuid()}"
+
+
+def test_what_killed_daemons_have_left_at_other_ports_goes_with_the_next_start(for_all: Path) -> None:
+    """It stayed until a daemon started at the same port, which may be a free one that the kernel has drawn."""
+    for port in range(7000, 7020):
+        make_private(for_all / str(port))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as left:
+            left.bind(str(for_all / str(port) / "socket"))
+        (for_all / str(port) / "socket.lock").touch()
+    make_private(for_all / "8000")
+    living = IpcSocket(f"ipc://{for_all}/8000/socket", socket.SOCK_SEQPACKET)
+    make_private(for_all / "9000.models")  # of a host process, whose daemons outlive it
+    (for_all / "9000.models" / "1.json").touch()
+    before = (for_all / "8000" / "socket").stat().st_ino
+    with LocalGateway("tcp://127.0.0.1:0") as gateway:
+        assert gateway.sharing.path is not None
+        assert {folder.name for folder in for_all.iterdir()} == {
+            gateway.sharing.path.parent.name,
+            "8000",
+            "9000.models",
+        }
+        gateway.line().close()
+    assert (for_all / "8000" / "socket").stat().st_ino == before
+    living.close()
+
+
+def test_who_starts_where_another_removes_what_is_left_comes_after(
+    for_all: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+    folder = for_all / str(port)
+    make_private(folder)
+    removing = lock_file(folder / "socket.lock")
+
+    def removed(seconds: float) -> None:
+        slept.append(seconds)
+        os.close(removing)
+        (folder / "socket.lock").unlink()
+        folder.rmdir()
+        monkeypatch.setattr(time, "sleep", slept.append)
+
+    monkeypatch.setattr(time, "sleep", removed)
+    with LocalGateway(f"tcp://127.0.0.1:{port}") as gateway:
+        assert gateway.sharing.path == folder / "socket"
+    assert len(slept) == 1

@@ -432,6 +432,46 @@ def test_a_request_is_freed_before_its_frame_is_computed(monkeypatch: pytest.Mon
     assert freed == [True, True]
 
 
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])
+def test_what_has_come_is_counted_also_while_its_model_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """As many as 32 of each stream were kept uncounted while a daemon did not answer."""
+    answers, ended = asyncio.Event(), list[str]()
+
+    async def infer(*_: object, **__: object) -> Answer:
+        return Answer("1", {"y": np.zeros((1, 2), np.float32)}, 1, 1, None, 0.0, 0.0)
+
+    async def known(*_: object, **__: object) -> Signature:
+        await answers.wait()
+        return Signature("m", (Tensor("x", (1, 2000), "FP32"),), (Tensor("y", (1, 2), "FP32"),))
+
+    async def run() -> None:
+        request = stubs.ModelInferRequest(model_name="m", raw_input_contents=[bytes(8000)])
+        request.inputs.add(name="x", datatype="FP32", shape=[1, 2000])
+        async with asked_alone() as (stub, _, room, _), asyncio.timeout(PATIENCE_S):
+            monkeypatch.setattr(room, "_limit_bytes", 3 * request.ByteSize() + 4000)  # and for answers
+            if method == "ModelInfer":
+                asked = [asyncio.ensure_future(stub.ModelInfer(request)) for _ in range(5)]
+            else:
+                asked = [stub.ModelStreamInfer(iter([request] * 5))]
+            while ended.count("RESOURCE_EXHAUSTED") < 2:
+                await asyncio.sleep(0.01)
+            assert room.taken_bytes == 3 * request.ByteSize()
+            answers.set()
+            if method == "ModelStreamInfer":
+                assert [bool(answer.error_message) async for answer in asked[0]] == [False] * 3 + [True] * 2
+            else:
+                came = await asyncio.gather(*asked, return_exceptions=True)
+                assert [isinstance(each, grpc.RpcError) for each in came].count(True) == 2
+            assert not room.taken_bytes
+
+    monkeypatch.setattr(AppState, "count_rpc", lambda _, code: ended.append(code))
+    monkeypatch.setattr(AsyncClient, "signature", known)
+    monkeypatch.setattr(AsyncClient, "infer", infer)
+    asyncio.run(run())
+
+
 def test_epochs_of_several_frames_are_a_text_as_a_parameter_is_no_list() -> None:
     signature = Signature("m", (Tensor("x", (1, 2), "FP32"),), (Tensor("y", (2, 2), "FP32"),))
     asked = InferenceAsked("7", (), parameters=AskedParameters(binary_data_output=True))

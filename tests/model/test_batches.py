@@ -142,6 +142,7 @@ def axes_made(
     made: Sequence[Shape | None],
     attributes: Mapping[str, int | tuple[int, ...]] | None = None,
     integers: Mapping[str, tuple[int, ...]] | None = None,
+    texts: Mapping[str, str] | None = None,
 ) -> Axes:
     inputs = {f"x{i}": (Tensor(f"x{i}", of[0], "FP32"), of[1]) for i, of in enumerate(read) if of}
     outputs = {f"y{i}": Tensor(f"y{i}", shape, "FP32") for i, shape in enumerate(made) if shape is not None}
@@ -154,6 +155,7 @@ def axes_made(
         tuple(names),
         tuple(f"y{i}" if f"y{i}" in outputs else "" for i in range(len(made))),
         attributes or {},
+        texts or {},
     )
     moving = {name: tensor for name, (tensor, axis) in inputs.items() if axis is not None}
     constants = {name: tensor for name, (tensor, axis) in inputs.items() if axis is None}
@@ -331,6 +333,37 @@ def test_frames_may_come_along_any_axis(
             axes_made(op_type, read, [made], attributes, integers)
     else:
         assert axes_made(op_type, read, [made], attributes, integers)[0] == axis
+
+
+@pytest.mark.parametrize(
+    ("equation", "read", "made", "axis"),
+    [
+        ("bij,jk->bik", [((1, 3, 4), 0), ((4, 5), None)], (1, 3, 5), 0),
+        ("bhid, bhjd -> bhij", [((1, 2, 3, 4), 0), ((1, 2, 5, 4), 0)], (1, 2, 3, 5), 0),
+        ("ibd,hd->hib", [((3, 1, 4), 1), ((2, 4), None)], (2, 3, 1), 2),
+        ("bij,bjk->bik", [((1, 3, 4), 0), ((1, 4, 5), None)], (1, 3, 5), 0),
+        ("bij,bjk->bik", [((2, 3, 4), 0), ((2, 4, 5), None)], (2, 3, 5), None),
+        ("bij,bjk->bik", [((1, 3, 4), 0), ((2, 4, 5), 0)], (2, 3, 5), None),
+        ("bij,bjk->bik", [((1, 1, 4), 0), ((1, 4, 5), 1)], (1, 1, 5), None),
+        ("bij->ij", [((1, 3, 4), 0)], (3, 4), None),
+        ("bij->bbj", [((1, 1, 4), 0)], (1, 1, 4), None),
+        ("bbj->bj", [((1, 1, 4), 0)], (1, 4), None),
+        ("...ij,jk->...ik", [((1, 2, 3, 4), 0), ((4, 5), None)], (1, 2, 3, 5), 0),
+        ("i...,...k->...ik", [((3, 1, 2), 1), ((2, 4), None)], (1, 2, 3, 4), 0),
+        ("bij,jk", [((1, 3, 4), 0), ((4, 5), None)], (1, 3, 5), 0),
+        ("jbi,kj", [((4, 1, 3), 1), ((5, 4), None)], (1, 3, 5), 0),
+        ("...ij,jk", [((1, 3, 4), 0), ((4, 5), None)], (1, 3, 5), 0),
+        ("bij,jk->bik", [((1, 3, 4), 0), ((2, 4, 5), None)], (1, 3, 5), None),
+        ("bij->bij", [((1, 3, 4), 0), ((4, 5), None)], (1, 3, 5), None),
+    ],
+)
+def test_the_equation_says_where_frames_go(equation: str, read: Sequence[Read], made: Shape, axis: int | None) -> None:
+    """`axis`: of the output; None: frames are mixed, or the equation is no such one."""
+    if axis is None:
+        with pytest.raises(MixesFrames):
+            axes_made("Einsum", read, [made], texts={"equation": equation})
+    else:
+        assert axes_made("Einsum", read, [made], texts={"equation": equation}) == (axis,)
 
 
 def test_each_output_has_its_frames_along_an_axis_of_its_own() -> None:

@@ -296,6 +296,76 @@ def test_constant_attention_is_left_to_the_engine() -> None:
     cleaned(model)
 
 
+@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize(("read", "axis"), [(["c", "x"], 1), (["c", "x", "r"], -2), (["x", "c", "r"], 1)])
+def test_tokens_beside_a_sequence_are_added_to_it_as_concat_does_not_broadcast(
+    read: list[str], axis: int, opset: int
+) -> None:
+    """As vision transformers have them: a class token, which exporters expand to one frame, and registers."""
+    nodes = [
+        make_node("Expand", ["token", "shape"], ["c"]),
+        make_node("Concat", read, ["j"], axis=axis),
+        make_node("Relu", ["j"], ["y"]),
+    ]
+    weights = {"token": weight(1, 1, 4), "shape": np.array([1, 1, 4]), "r": weight(1, 3, 4, seed=1)}
+    length = 6 + ("r" in read) * 3
+    model = network(nodes, {"x": [1, 5, 4]}, {"y": [1, length, 4]}, weights, opset=opset)
+    result = cleaned(model)
+    assert op_types(result) == ["Pad", "Add", "Relu"]
+    feeds = {"x": weight(1, 5, 4, seed=2)}
+    feeds["x"][0, 0, :3] = -0.0, np.inf, np.nan
+    (now,), (original,) = run(result, feeds), run(model, feeds)
+    assert now.tobytes() == original.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("read", "weights", "shape", "made", "axis"),
+    [
+        (["c", "x"], {"c": weight(1, 5, 4)}, [1, 5, 4], [2, 5, 4], 0),
+        (["c", "x"], {"c": weight(2, 1, 4)}, [2, 5, 4], [2, 6, 4], 1),
+        (["c", "x"], {"c": weight(1, 1, 4, 4)}, [1, 5, 4, 4], [1, 6, 4, 4], 1),
+        (["c", "x", "x"], {"c": weight(1, 1, 4)}, [1, 5, 4], [1, 11, 4], 1),
+        (["x", "x"], {}, [1, 5, 4], [1, 10, 4], 1),
+    ],
+)
+def test_what_else_is_joined_stays(
+    read: list[str], weights: dict[str, Array], shape: list[int], made: list[int], axis: int
+) -> None:
+    nodes = [make_node("Concat", read, ["y"], axis=axis)]
+    assert op_types(cleaned(network(nodes, {"x": shape}, {"y": made}, weights))) == ["Concat"]
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize(("of", "size"), [(4, 8), (4, 10), (9, 3), (5, 16)])
+@pytest.mark.parametrize("opset", [13, 19])
+def test_sizes_of_all_axes_are_stated_as_scales(of: int, size: int, mode: str, opset: int) -> None:
+    """Sizes are those of one frame."""
+    nodes = [make_node("Resize", ["x", "", "", "sizes"], ["y"], mode=mode)]
+    weights = {"sizes": np.array([1, 2, size, size])}
+    model = network(nodes, {"x": [1, 2, of, of]}, {"y": [1, 2, size, size]}, weights, opset=opset)
+    result = cleaned(model)
+    (node,) = result.graph.node
+    assert list(node.input) == ["x", "", "y/scales"]
+    feeds = {"x": weight(1, 2, of, of)}
+    (now,), (original,) = run(result, feeds), run(model, feeds)
+    assert now.tobytes() == original.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("of", "sizes", "attributes"),
+    [
+        ([1, 2, 4, 4], [1, 2, 7, 5], {"keep_aspect_ratio_policy": "not_larger"}),
+        ([1, 2, 4, 4], [2, 2, 8, 8], {}),
+        ([1, 2, 4, 7], [1, 2, 8, 31], {}),  # 31 / 7 in single precision makes 30
+    ],
+)
+def test_sizes_that_scales_do_not_make_stay(of: list[int], sizes: list[int], attributes: dict[str, str]) -> None:
+    nodes = [make_node("Resize", ["x", "", "", "sizes"], ["y"], **attributes)]
+    made = of if attributes else sizes
+    model = network(nodes, {"x": of}, {"y": made}, {"sizes": np.array(sizes)}, opset=19)
+    assert "sizes" in cleaned(model).graph.node[0].input
+
+
 def test_random_numbers_and_terabytes_are_not_folded() -> None:
     nodes = [
         make_node("RandomNormal", [], ["noise"], shape=[1, 3], seed=1.0),

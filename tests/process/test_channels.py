@@ -270,6 +270,26 @@ def test_what_an_end_had_sent_before_it_went_is_received(ends: Ends, size: int, 
     assert list(ours.receive()) == []
 
 
+def test_what_a_handler_receives_amid_a_message_takes_the_place_of_none(loops: Ends) -> None:
+    """As in a client's call within a signal's handler: an answer was lost to another one, in the same buffer."""
+    sender, receiver = loops
+    for message in (b"first", b"second"):
+        assert sender.try_send(message)
+    amid: list[bytes | None] = []
+
+    def interrupt(_frame: object, event: str, function: object) -> None:
+        if event == "c_return" and getattr(function, "__name__", "").startswith("recvmsg"):
+            sys.setprofile(None)
+            amid.append(receiver.take())
+
+    sys.setprofile(interrupt)
+    try:
+        taken = receiver.take()
+    finally:
+        sys.setprofile(None)
+    assert (taken, amid) == (b"first", [b"second"])
+
+
 def test_an_end_that_is_gone_is_seen_by_who_receives(ends: Ends) -> None:
     ours, other = ends
     other.close()

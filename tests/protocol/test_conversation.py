@@ -62,7 +62,7 @@ def test_a_daemon_that_does_not_say_which_it_is_is_none(fields: dict[str, Any]) 
 
 
 def send(conversation: Conversation, outgoing: Outgoing) -> str:
-    conversation.sent(outgoing)
+    conversation.sends(outgoing)
     return outgoing.id
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
@@ -9,8 +10,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import zmq
@@ -19,13 +22,19 @@ from shisha_rt.core.dealer import Terms
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.machine.machine import Machine, Memory, Place
+from shisha_rt.process import child
+from shisha_rt.process.fork_line import ChildOrder
 from shisha_rt.process.pulse import Pulse
 from shisha_rt.process.stat import began_ticks
 from shisha_rt.repository.entries import ModelEntry
 from shisha_rt.repository.hosted import DaemonRecord, StartOptions
 from shisha_rt.repository.model_daemon import DaemonEnded, Home, ModelDaemon, end_left
 from tests.waiting import PATIENCE_S, until
+from tests.wording import says
 
+PLACE = Place("core0", (min(os.sched_getaffinity(0)),), 1, 1, 1.0, 1, "ram")
+MACHINE = Machine("one", "", (Memory("ram"),), (PLACE,))
+OPTIONS = StartOptions((logging.WARNING, "%(message)s"), fresh=False)
 RECORD = DaemonRecord(None, 1, os.getpid(), "http://127.0.0.1:1/metrics")
 
 
@@ -96,18 +105,47 @@ def test_a_daemon_that_is_stopped_as_it_starts_is_ended(
 ) -> None:
     """Until it serves it answers nothing, so that only its being stopped tells that it hangs."""
     monkeypatch.setattr("shisha_rt.repository.model_daemon._SILENCE_S", 0.1)
-    place = Place("core0", (min(os.sched_getaffinity(0)),), 1, 1, 1.0, 1, "ram")
-    machine = Machine("one", "", (Memory("ram"),), (place,))
-    daemon.start(machine, None, StartOptions((logging.WARNING, "%(message)s"), fresh=False))
+    daemon.start(MACHINE, None, OPTIONS)
+    until(lambda: daemon.pid, "its process", meanwhile=lambda: list(daemon._poller.poll(0.01)))
     os.kill(daemon.pid, signal.SIGSTOP)
+    assert not end_of(daemon).refused, "it is to be started again"
+
+
+def test_a_start_that_takes_long_holds_up_nobody(daemon: ModelDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host process forwards requests to other models meanwhile. It waited for a fork server that did not answer."""
+    answers, start = threading.Event(), child._servers.start
+
+    def start_late(order: ChildOrder, descriptors: Sequence[int]) -> int:
+        assert answers.wait(PATIENCE_S)
+        return start(order, descriptors)
+
+    monkeypatch.setattr(child._servers, "start", start_late)
+    daemon.start(MACHINE, None, OPTIONS)
+    assert not daemon.pid
+    daemon.terminate()
+    answers.set()
+    assert not end_of(daemon).refused
+    assert daemon.pid
+
+
+def test_a_process_that_cannot_be_started_is_a_daemon_that_has_ended(
+    daemon: ModelDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child._servers, "start", Mock(side_effect=BlockingIOError(errno.EAGAIN, "no process")))
+    daemon.start(MACHINE, None, OPTIONS)
+    ended = end_of(daemon)
+    assert ended.reason == says("no process … no process")
+    assert not ended.refused
+
+
+def end_of(daemon: ModelDaemon) -> DaemonEnded:
     heard: list[object] = []
 
     def has_ended() -> bool:
         daemon.look()
         heard.extend(daemon._poller.poll(0.01))
-        return bool(heard)
+        return any(isinstance(event, DaemonEnded) for event in heard)
 
     until(has_ended, "its end")
-    (ended,) = heard
-    assert isinstance(ended, DaemonEnded)
-    assert not ended.refused, "it is to be started again"
+    (ended,) = (event for event in heard if isinstance(event, DaemonEnded))
+    return ended

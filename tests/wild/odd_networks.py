@@ -430,6 +430,42 @@ def attention() -> onnx.ModelProto:
     return net.model({"x": (FLOAT, ["batch", 5, 8])}, {"y": (FLOAT, ["batch", 5, 3])}, opset=23)
 
 
+def class_token() -> onnx.ModelProto:
+    """A vision transformer, exported for one frame, to which its token is expanded; products of heads are Einsums."""
+    net = Sketch()
+    net.add("Conv", ["x", net.weight("patch_w", 8, 3, 4, 4)], "patches", strides=[4, 4])
+    net.add("Reshape", ["patches", net.number("flat", [1, 8, -1])], "rows")
+    net.add("Transpose", ["rows"], "sequence", perm=[0, 2, 1])
+    net.add("Shape", ["x"], "sizes")
+    net.add("Gather", ["sizes", net.number("first", [0])], "batch", axis=0)
+    net.add("Concat", ["batch", net.number("of_token", [1, 8])], "shape", axis=0)
+    net.add("Expand", [net.weight("token", 1, 1, 8), "shape"], "tokens")
+    net.add("Concat", ["tokens", "sequence"], "all", axis=1)
+    net.add("Add", ["all", net.weight("positions", 1, 5, 8)], "placed")
+    for name in "qkv":
+        net.product("placed", name, 8, 8)
+        net.add("Reshape", [name, net.number(f"{name}_heads", [1, 5, 2, 4])], f"{name}_of_head")
+    net.add("Einsum", ["q_of_head", "k_of_head"], "logits", equation="bihd,bjhd->bhij")
+    net.add("Softmax", ["logits"], "weights", axis=-1)
+    net.add("Einsum", ["weights", "v_of_head"], "attended", equation="bhij,bjhd->bihd")
+    net.add("Einsum", ["attended", net.weight("out_w", 2, 4, 8)], "mixed", equation="...hd,hdf->...f")
+    net.add("Gather", ["mixed", net.number("nought", 0)], "of_token_alone", axis=1)
+    net.product("of_token_alone", "y", 8, 3)
+    return image_to({"y": (FLOAT, [1, 3])}, net)
+
+
+def resized_to_sizes() -> onnx.ModelProto:
+    """As `interpolate` of PyTorch is exported that is told a size: those of all axes, frames among them."""
+    net = Sketch()
+    net.stem()
+    given = ["features", "", "", net.number("sizes", [1, 4, 16, 20])]
+    net.add("Resize", given, "larger", mode="linear", coordinate_transformation_mode="align_corners")
+    net.conv("larger", "second")
+    net.add("Resize", ["second", "", "", net.number("back", [1, 4, 8, 8])], "smaller", mode="nearest")
+    net.conv("smaller", "y")
+    return image_to({"y": (FLOAT, FEATURES)}, net)
+
+
 def normalised_before_onnx_had_it() -> onnx.ModelProto:
     """As ONNX Runtime's optimiser of transformers writes them: in ONNX's domain, in an opset that lacks them."""
     net = Sketch()
@@ -1201,7 +1237,7 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
             own_functions_of_another_opset, own_functions_with_defaults, channels_last, halves_alone, signed_integers,
             attention, own_functions_that_pass_attributes_on, loop_that_may_not_run, normalised_before_onnx_had_it,
             narrow_weights, sparse_weights, normalised_in_groups, sequence_inside, sequence_that_grows, optional_inside,
-            trees_and_scalers, constant_output,
+            trees_and_scalers, constant_output, class_token, resized_to_sizes,
         )
     }
 )  # fmt: skip

@@ -44,11 +44,13 @@ from tests.wild.odd_networks import (
     attention,
     branch_of_another_size,
     channels_last,
+    class_token,
     halves_alone,
     in_opset,
     loop_without_end,
     products_of_four_bits,
     recurrent_from_zeros,
+    resized_to_sizes,
     signed_integers,
     spectrograms,
     thresholds_as_inputs,
@@ -196,10 +198,12 @@ def test_products_of_four_bits_are_those_of_the_engine(form: Form, tmp_path: Pat
     check_served(saved(products_of_four_bits(), tmp_path, "products"), form)
 
 
-@pytest.mark.parametrize("build", [recurrent_from_zeros, attention, products_of_four_bits])
+@pytest.mark.parametrize(
+    "build", [recurrent_from_zeros, attention, products_of_four_bits, class_token, resized_to_sizes]
+)
 def test_all_layers_compute_several_frames_in_a_run(build: Build, tmp_path: Path) -> None:
-    """Recurrent layers were kept apart by the states of one frame that exporters write, Attention by its mask, and
-    the engine's products of four bits by nothing.
+    """Layers were kept apart by what exporters write for one frame (recurrent states, class tokens, sizes), Attention
+    by its mask, Einsum and the engine's products of four bits by nothing.
     """
     compiled = next(compiled_here(saved(build(), tmp_path, "together"), ["prepacked"]))
     frames = [{spec.name: made_up(spec, seed) for spec in compiled.index.inputs} for seed in range(FRAMES)]

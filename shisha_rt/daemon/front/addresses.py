@@ -28,11 +28,15 @@ class Addresses:
 
 
 def _is_url(text: str) -> bool:
+    """Whether the text is a URL to which a path can be appended: without a query, spaces and control characters."""
     try:
         parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        host, port = parts.hostname or "", 80 if parts.port is None else parts.port
     except ValueError:  # of a port that is none, or half an IPv6 address
         return False
+    is_plain = text.isprintable() and not {*" ?#"}.intersection(text)
+    address = HttpAddress(host, port)
+    return parts.scheme in ("http", "https") and is_plain and port != 0 and host_and_port(str(address)) is not None
 
 
 def addresses_of(settings: Settings) -> Addresses:

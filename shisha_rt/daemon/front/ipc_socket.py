@@ -19,7 +19,8 @@ from typing import Final
 from shisha_rt.endpoint import MAX_PATH_BYTES, fits_socket
 from shisha_rt.errors import BadInput, Error
 
-_BACKLOG: Final = 100  # ZeroMQ's own
+BACKLOG: Final = 1024
+"""How many clients may wait to be accepted. ZeroMQ has 100: more at once are refused, or try again a second later."""
 _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
 _EXPECTED: Final = "expected a path at which there is nothing yet"
 
@@ -54,7 +55,7 @@ class IpcSocket:
             _remove_leftover(self._path)
             self._socket.bind(str(self._path))
             self._inode = self._path.lstat().st_ino
-            self._socket.listen(_BACKLOG)
+            self._socket.listen(BACKLOG)
             self._socket.setblocking(False)
         except OSError as error:
             self.close()

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import zmq
 
 from shisha_rt.daemon.front.connections import Connection, Connections
-from shisha_rt.daemon.front.ipc_socket import IpcSocket
+from shisha_rt.daemon.front.ipc_socket import BACKLOG, IpcSocket
 from shisha_rt.daemon.front.outbox import Outbox
 from shisha_rt.daemon.front.security import Security
 from shisha_rt.daemon.loop.poller import Poller, Read
@@ -222,6 +222,7 @@ def _router(context: zmq.Context[zmq.Socket[bytes]], limits: Limits, queued: int
     socket = context.socket(zmq.ROUTER)
     for option, value in (
         (zmq.LINGER, 0),
+        (zmq.BACKLOG, BACKLOG),
         (zmq.ROUTER_MANDATORY, 1),
         (zmq.MAXMSGSIZE, limits.max_message_bytes + REFUSED_BYTES),
         (zmq.RCVHWM, queued),

@@ -14,6 +14,7 @@ import logging
 import os
 import socket
 import tempfile
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -36,6 +37,7 @@ _LONGEST_BYTES: Final = 4096
 _SPARE_CONNECTIONS: Final = 16  # connections that have no region yet
 _PRIVATE: Final = 0o700
 _TRIES: Final = 10
+_AGAIN_S: Final = 0.01
 _SHORT: Final = Path("/tmp")
 _OF_LOGINS: Final = Path("/run/user")  # pam_systemd(8)
 _USUAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "0.0.0.0", "*"})
@@ -62,12 +64,12 @@ class Sharing:
         self._watched = False
         path = folder_of(endpoint, ".share" if endpoint.startswith("ipc://") else "", "socket") / "socket"
         try:
-            make_private(path.parent)
-            self._bound = IpcSocket(f"ipc://{path}", socket.SOCK_SEQPACKET)
+            self._bound = _bound_alone(path)
         except (OSError, BadInput) as error:
             log.warning("clients cannot share memory, and send bytes: %s", error)
             remove_empty(path.parent)
             return
+        _remove_dead(path.parent.parent)
         self.path = path
         self._listening = socket.socket(fileno=self._bound.hand_over())
         self._listen()
@@ -175,6 +177,34 @@ def _say(end: socket.socket, said: object, fd: int | None = None) -> None:
     """Send a message, which is lost if the client does not read."""
     with contextlib.suppress(OSError):
         socket.send_fds(end, [msgspec.json.encode(said)], [] if fd is None else [fd])
+
+
+def _bound_alone(path: Path, tries: int = _TRIES) -> IpcSocket:
+    """The socket at `path`, in a folder of its own. Raises OSError and BadInput.
+
+    A daemon that starts at another address, and removes what a dead one has left here, is done in a moment.
+    """
+    try:
+        make_private(path.parent)
+        return IpcSocket(f"ipc://{path}", socket.SOCK_SEQPACKET)
+    except (OSError, BadInput):
+        if tries == 1:
+            raise
+    time.sleep(_AGAIN_S)
+    return _bound_alone(path, tries - 1)
+
+
+def _remove_dead(folder: Path) -> None:
+    """Remove from the folder for all daemons of this user those of killed ones: nobody holds their locks.
+
+    Whoever binds a socket there has its lock, and removes both as it is closed.
+    """
+    if folder.name != _name_for_all():
+        return
+    for lock in folder.glob("*/socket.lock"):
+        with contextlib.suppress(OSError, BadInput):
+            IpcSocket(f"ipc://{lock.with_suffix('')}", socket.SOCK_SEQPACKET).close()
+            remove_empty(lock.parent)
 
 
 def folder_of(endpoint: str, suffix: str, longest: str) -> Path:

@@ -352,17 +352,19 @@ class _Inference:
 
     async def _infer(self, request: Any, caller: Caller, context: _Context) -> Any:
         path = _path_of(request.model_name, request.model_version)
-        client, signature = await self._app_state.model_of(path)
-        self._app_state.refuse_if_full()
-        asked, pieces = read_request(request, signature)
-        del request
-        given = iter(pieces)
-
-        async def fill(room: memoryview) -> None:
-            room[:] = next(given)
-
         with self._inferences.room.taken() as take:
-            take(asked.binary_bytes)
+            came_bytes = request.ByteSize()
+            take(came_bytes)
+            client, signature = await self._app_state.model_of(path)
+            self._app_state.refuse_if_full()
+            asked, pieces = read_request(request, signature)
+            del request
+            given = iter(pieces)
+
+            async def fill(room: memoryview) -> None:
+                room[:] = next(given)
+
+            take(max(0, asked.binary_bytes - came_bytes))
             frame = await self._inferences.tensors(client, asked, fill, caller)
             pieces.clear()
             traceparent, connection = _metadata(context, "traceparent"), context.peer()

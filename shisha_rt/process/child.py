@@ -453,6 +453,14 @@ def _inherited(*streams: _Stream) -> Iterator[tuple[list[int], list[IO[bytes] | 
         unless_started.pop_all()
 
 
+def end_in_words(status: int) -> str:
+    """An exit status, or minus the signal that ended a process, in words."""
+    if status >= 0:
+        return f"exit status {status}"
+    names = {number.value: f" ({number.name})" for number in signal.Signals}  # most real-time signals have none
+    return f"killed by signal {-status}{names.get(-status, '')}"
+
+
 def last_line(stderr: IO[bytes]) -> str:
     """The last line that a process wrote to this file, without OpenVINO's bullet; empty if it wrote nothing."""
     stderr.seek(0)

@@ -69,7 +69,7 @@ class ModelFiles:
             if self._ended:
                 return
             for folder in self._held:
-                if not all((folder / name).exists() for name in self._held[folder]):
+                if not all(_is_there(folder / name) for name in self._held[folder]):
                     self._missing.add(folder)
                     self._put_back(folder)
                 else:
@@ -113,3 +113,10 @@ class ModelFiles:
             for fd in held.values():
                 os.close(fd)
         self._held.clear()
+
+
+def _is_there(file: Path) -> bool:
+    try:
+        return file.exists()
+    except OSError:  # a network file system has lost it, or is gone itself
+        return False

@@ -40,6 +40,7 @@ STRATEGIES: Final = (*LIVE, "seed", *SCHEMES)
 """`seed`: the plan is not tuned at all. Schemes schedule partitions."""
 
 _WHAT: Final = "daemon file"
+_Text: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^\0]*\Z")]
 _Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_SIZE)]
 
 
@@ -295,13 +296,16 @@ def check_built(settings: Settings, source: str) -> None:
         if expected:
             raise BadInput(f"{source}: {key.name} = {shown(value)}: expected {expected}", Error.WRONG_VALUE)
     name = settings.name or Path(settings.model).stem
-    own = ("name", name, PathName), ("version", settings.version, PathName)
-    for of, text, kind in (*own, ("model", settings.model, str)):
-        try:  # as requests and answers have it
+    texts = [("name", name, PathName), ("version", settings.version, PathName), ("model", settings.model, _Text)]
+    for key in setting_keys():
+        value = getattr(settings, key.name)
+        texts += [(key.name, text, _Text) for text in (value if key.several else [value]) if isinstance(text, str)]
+    for of, text, kind in texts:
+        try:  # as requests, answers and the daemon's children have it
             msgspec.json.decode(msgspec.json.encode(text), type=kind)
         except (msgspec.ValidationError, UnicodeEncodeError):
-            in_paths = "" if kind is str else f" of at most {MAX_NAME_LENGTH} characters, without control or slash"
-            expected = f"UTF-8 text{in_paths}"
+            in_paths = f" of at most {MAX_NAME_LENGTH} characters, without control or slash"
+            expected = f"UTF-8 text{in_paths if kind is PathName else ' without NUL'}"
             raise BadInput(f"{source}: {of} = {shown(text)}: expected {expected}", Error.WRONG_VALUE) from None
     if settings.strategy in SCHEMES:
         _check_scheme(settings, source)

@@ -30,7 +30,7 @@ from shisha_rt.measure.sitting import ALONE, measure, turn
 from shisha_rt.messages.calibration import Calibrated, CalibrationJob
 from shisha_rt.messages.worker import FarConfig, WorkerConfig
 from shisha_rt.model.reader import index_file
-from shisha_rt.process.child import Child, start_child
+from shisha_rt.process.child import Child, end_in_words, start_child
 
 log = logging.getLogger(__name__)
 
@@ -178,8 +178,8 @@ class _Far:
             last = line.decode(errors="replace").strip()[:500] or last
         child.wait()
         self._child = None
-        status = child.end()
-        reason = last or f"exit status {status}"
+        how = end_in_words(child.end())
+        reason = last or how
         if not said:
             self.up.put(("", reason))
         self.ended.put(reason)

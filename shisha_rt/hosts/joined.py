@@ -22,7 +22,7 @@ from shisha_rt.measure.profile import job_of, profile_of, signed_spans
 from shisha_rt.measure.profile_store import ProfileStore
 from shisha_rt.messages.calibration import Calibrated, CalibrationJob
 from shisha_rt.process.channel import ChannelBroken
-from shisha_rt.process.child import start_with_channel
+from shisha_rt.process.child import end_in_words, start_with_channel
 from shisha_rt.process.pulse import Pulse, await_message
 from shisha_rt.process.readable import is_readable
 
@@ -112,10 +112,8 @@ class Joined:
     def _ended(self) -> Failure:
         child = self.line[0]
         child.kill()
-        status = child.wait()  # `close` releases its resources
-        return Failure(
-            f"the cluster process has ended (exit status {status}): the Ray cluster may be gone", Error.CLUSTER_LOST
-        )
+        how = end_in_words(child.wait())  # `close` releases its resources
+        return Failure(f"the cluster process has ended ({how}): the Ray cluster may be gone", Error.CLUSTER_LOST)
 
     def close(self) -> None:
         child, channel = self.line

@@ -359,7 +359,7 @@ class _Servers:
                     pid = line.order(order, descriptors)
                     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
                 except ServerGone:
-                    self._renew()
+                    self._renew(order.environment)
                 except ChildProcessError:  # or the child went to a different parent
                     self._forks = False
                 else:
@@ -407,22 +407,23 @@ class _Servers:
         if not self._forks or read_at_start(order.environment) != _AT_START:
             return None
         if self.line is None:
-            self.line = ForkLine.to_new_server(FORKING, order.environment)
-        if self._not_yet:
+            self._renew(order.environment)
+        elif self._not_yet:
             try:
                 self._not_yet = not self.line.is_ready()
             except ServerGone:
-                self._renew()
+                self._renew(order.environment)
         return None if self._not_yet else self.line
 
-    def _renew(self) -> None:
+    def _renew(self, environment: Mapping[str, str]) -> None:
         line, self.line = self.line, None
         if line is not None:
             line.close()
+        self.line = ForkLine.to_new_server(FORKING, environment)
+        self._not_yet = bool(self._expected)
         if self._expected:
-            self.line = ForkLine.to_new_server(FORKING, children_environment())
-            self.line.expect(self._expected)
-            self._not_yet = True
+            with contextlib.suppress(ServerGone):  # it shows when it is asked whether it is ready
+                self.line.expect(self._expected)
 
 
 _servers: Final = _Servers()
@@ -457,6 +458,14 @@ def _inherited(*streams: _Stream) -> Iterator[tuple[list[int], list[IO[bytes] | 
             pipes.append(pipe)
         yield fds, pipes
         unless_started.pop_all()
+
+
+def end_in_words(status: int) -> str:
+    """An exit status, or minus the signal that ended a process, in words."""
+    if status >= 0:
+        return f"exit status {status}"
+    names = {number.value: f" ({number.name})" for number in signal.Signals}  # most real-time signals have none
+    return f"killed by signal {-status}{names.get(-status, '')}"
 
 
 def last_line(stderr: IO[bytes]) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from shisha_rt.errors import Failure
-from shisha_rt.process.child import Child, last_line, start_child
+from shisha_rt.process.child import Child, end_in_words, last_line, start_child
 from shisha_rt.process.pulse import JOB_SILENCE_S, SILENCE_S, Pulse
 from shisha_rt.process.readable import await_ready
 
@@ -45,9 +45,8 @@ def how_ended(status: int | None) -> str:
     """Describe an exit status, or minus a signal, in words; None: the job did not end in time."""
     if status is None:
         return "it came to no end"
-    if status == -signal.SIGKILL:
-        return "it was ended by SIGKILL, as where memory is short"
-    return f"exit status {status}" if status >= 0 else f"it was ended by {signal.Signals(-status).name}"
+    memory = ", as where memory is short" if status == -signal.SIGKILL else ""
+    return f"{end_in_words(status)}{memory}"
 
 
 def run_job(

@@ -103,8 +103,9 @@ def _check(user: User, where: str) -> None:
     if user.token_sha256 is not None and not _SHA256.fullmatch(user.token_sha256):
         expected = "64 hexadecimal digits in lower case, as shisha-rt keys new --token prints it"
         raise BadInput(f"{where}.token_sha256 = {shown(user.token_sha256)}: expected {expected}", Error.WRONG_VALUE)
-    if user.unix_user == "":
-        raise BadInput(f'{where}.unix_user = "": expected the name of a user of this host', Error.WRONG_VALUE)
+    if user.unix_user is not None and not (user.unix_user and user.unix_user.isprintable()):
+        expected = "the name of a user of this host"
+        raise BadInput(f"{where}.unix_user = {shown(user.unix_user)}: expected {expected}", Error.WRONG_VALUE)
     if (user.public_key, user.token_sha256, user.unix_user) == (None, None, None):
         raise BadInput(
             f"{where} {shown(user.name)}: nothing identifies this user; expected public_key, token_sha256 or unix_user",

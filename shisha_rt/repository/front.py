@@ -10,12 +10,12 @@ that client's requests: so its streams stay in order, and no request is refused.
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import zmq
 
 from shisha_rt.daemon.front.outbox import LEAST_AGAIN_S
@@ -176,12 +176,13 @@ class Front(PublicSocket):
                 frames = receive_parts(line.socket)
             except zmq.Again:
                 break
-            parts = [frame.buffer for frame in frames]
-            with contextlib.suppress(Exception):  # our own daemon follows the protocol; drop all that does not
-                request_id = decode_head(parts[0]).id or ""
-                envelope = line.in_flight.pop(request_id, None)
-                if envelope is not None:
-                    self.answer(line.client, envelope, request_id, [frame.bytes for frame in frames])
+            try:
+                request_id = decode_head(frames[0].buffer).id or ""
+            except (msgspec.MsgspecError, ValueError, RecursionError):  # nothing that a daemon of ours sends
+                continue
+            envelope = line.in_flight.pop(request_id, None)
+            if envelope is not None:
+                self.answer(line.client, envelope, request_id, [frame.bytes for frame in frames])
         self._push(line)
         if line.after and not line.in_flight:
             self._go_on(line)

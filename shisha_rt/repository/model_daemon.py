@@ -30,7 +30,7 @@ from shisha_rt.daemon.loop.log_lines import write_line
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.prepared import Preparation
 from shisha_rt.machine.machine import Machine
-from shisha_rt.process.child import Child, ChildStart, begin_child
+from shisha_rt.process.child import Child, ChildStart, begin_child, end_in_words
 from shisha_rt.process.pulse import Pulse
 from shisha_rt.process.stat import began_ticks
 from shisha_rt.protocol.header import decode_fields, encode_operation
@@ -283,7 +283,7 @@ class ModelDaemon:
         reason = self._reason or self._hang
         if self._child is not None:
             status = self._child.wait()
-            reason = reason or (f"killed by signal {-status}" if status < 0 else f"exit status {status}")
+            reason = reason or end_in_words(status)
             if not self._reason and self._last_lines and status > 0:
                 reason = f"{reason}: {self._last_lines[-1]}"
         self.close()

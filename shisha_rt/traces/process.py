@@ -67,9 +67,11 @@ class _Tracer:
             if not self._waiting and not self._ending.is_set():
                 self._some.clear()
             if frames:
-                result = await asyncio.to_thread(
-                    exporter.export, [span for traced in frames for span in spans.of(traced)]
-                )
+                given = [span for traced in frames for span in spans.of(traced)]
+                try:
+                    result = await asyncio.to_thread(exporter.export, given)
+                except Exception:  # older exporters raise what `requests` raises, as of a receiver that is gone
+                    result = SpanExportResult.FAILURE
                 if result is SpanExportResult.SUCCESS:
                     self._tell(TracesCounted(len(frames), 0))
                 else:

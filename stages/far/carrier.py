@@ -9,7 +9,6 @@ delivered when the connection broke.
 from __future__ import annotations
 
 import contextlib
-import select
 import time
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -20,6 +19,7 @@ from zmq.utils import z85
 from zmq.utils.monitor import parse_monitor_message
 
 from shisha_rt.process.codec import Codec, MessageT
+from shisha_rt.process.readable import await_ready
 
 LARGEST_BYTES: Final = 256 << 20
 """Default limit for a message or a tensor."""
@@ -102,7 +102,7 @@ class Carrier:
             if time.monotonic() > until_s:
                 raise CarrierBroken(or_else)
             self.look()
-            select.select(self.filenos(), [], [], _FIRST_LOOKS_S)
+            await_ready(self.filenos(), _FIRST_LOOKS_S)
 
     @property
     def _takes(self) -> bool:

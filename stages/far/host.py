@@ -27,8 +27,9 @@ from shisha_rt.messages import worker as messages
 from shisha_rt.messages.worker import FarConfig, FarUp
 from shisha_rt.process.arena import Arena, NoRoom
 from shisha_rt.process.channel import Channel, ChannelBroken
-from shisha_rt.process.child import start_child
+from shisha_rt.process.child import end_in_words, start_child
 from shisha_rt.process.parent import die_with
+from shisha_rt.process.readable import is_readable
 from shisha_rt.process.stat import wants_core
 from stages.far import messages as far
 from stages.far.carrier import Carried, CarrierBroken, FarEnd
@@ -121,25 +122,20 @@ class FarPlace:
                 self._hear(carried)
             if carried is None and data is None:
                 self._read_stderr()
-                if self._is_gone:
+                if is_readable(self._child.pidfd, 0):
                     self._tell_end()
                     return
                 if not self._channel.open:
                     time.sleep(1e-3)  # until the kernel reports the worker's end
                 poller.poll(_BEAT_EVERY_S * 1e3)
 
-    @property
-    def _is_gone(self) -> bool:
-        return bool(select.select([self._child.pidfd], [], [], 0)[0])
-
     def _tell_end(self) -> None:
         """Tell the relay the root cause, and which frame the worker was computing."""
         status = self._child.wait()
         self._read_stderr()
         said = f": {self._last_lines[-1]}" if self._last_lines else ""
-        how = f"killed by signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"exit status {status}"
         crashed = status != -signal.SIGKILL
-        ended = far.Ended(f"its worker there: {how}{said}", self._arena.sign(0).frame, crashed)
+        ended = far.Ended(f"its worker there: {end_in_words(status)}{said}", self._arena.sign(0).frame, crashed)
         self._tell(ended)
         until_s = time.monotonic() + 1.0
         with contextlib.suppress(CarrierBroken):

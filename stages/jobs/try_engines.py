@@ -9,7 +9,6 @@ one that is not timed: when places serve copies of a network, its weights are in
 from __future__ import annotations
 
 import contextlib
-import select
 import statistics
 import sys
 import tempfile
@@ -34,6 +33,7 @@ from shisha_rt.plan.engine import DEFAULT_ENGINE
 from shisha_rt.process.channel import ChannelBroken
 from shisha_rt.process.child import last_line, start_with_channel
 from shisha_rt.process.job import how_ended
+from shisha_rt.process.readable import is_readable
 from shisha_rt.tensors import NUMPY_OF
 from stages.engines.session import Array
 from stages.jobs.calibrate import Waiting, cpu_use, run_rounds, say
@@ -257,7 +257,7 @@ class _Process:
         while (data := self._channel.take()) is None:
             if not self._channel.open:
                 raise _Lost(self._how_it_ended())
-            if not select.select([self._channel], [], [], max(0.0, end_s - time.monotonic()))[0]:
+            if not is_readable(self._channel.fileno(), end_s - time.monotonic()):
                 self._child.kill()
                 raise _Hung(how_ended(None))
         match te.FROM_ENGINE.decode(data):

@@ -48,7 +48,7 @@ def test_what_needs_the_engine_says_so_in_one_line(words: list[str], run: Run, t
     ran = run(command, tiny_model, *options)
     assert (ran.status, ran.out) == (1, "")
     last = ran.err.splitlines()[-1]
-    died = "… was ended by SIGSEGV"
+    died = "… (SIGSEGV)"
     assert last == says(
         f"shisha-rt: tiny: the engine … form: prepacked ({died}), external ({died}), "
         f"as_is ({died}), unoptimised ({died})"

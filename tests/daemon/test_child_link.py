@@ -222,7 +222,7 @@ def test_a_killed_process_is_followed_by_one_that_is_greeted(start: Callable[...
     follower, *rest = child.until_heard(2)
     assert follower != killed
     assert rest == ["hello"]
-    assert child.deaths == ["killed by signal 9"]
+    assert child.deaths == ["killed by signal 9 (SIGKILL)"]
     child.link.send("on")
     assert child.until_heard(1) == ["on"]
 
@@ -268,7 +268,7 @@ def test_a_process_that_had_lived_for_a_while_is_followed_at_once(start: Callabl
         clock.now_s += 11
         child.kill()
         child.heard.clear()
-    child.until(lambda: child.deaths == ["killed by signal 9"] * 2)
+    child.until(lambda: child.deaths == ["killed by signal 9 (SIGKILL)"] * 2)
 
 
 def not_in_the_main_thread(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -56,6 +58,18 @@ def test_a_start_without_its_files_is_refused_until_they_are_back(
         until(lambda: is_missed(files), "it is known")
     until(lambda: not is_missed(files), "they are back")
     assert (folder / "weights").read_bytes() == b"1"
+
+
+def test_a_disk_that_fails_is_looked_at_again(files: ModelFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stale handle of a network file system ended the thread: what was removed later stayed so."""
+
+    def stale(*_: object, **__: object) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "exists", stale)
+        until(lambda: is_missed(files), "it is known")
+    until(lambda: not is_missed(files), "the files are read again")
 
 
 def test_what_cannot_be_put_back_is_logged_once_for_each_folder_and_again_if_it_goes_again(

@@ -320,5 +320,5 @@ class TestTheProcess:
         (child,) = (child for child in children if placer_process.__name__ in command_of(child))
         os.kill(child.pid, signal.SIGKILL)
         process.until(lambda: bool(process.deaths))
-        assert process.deaths == ["killed by signal 9"]
+        assert process.deaths == ["killed by signal 9 (SIGKILL)"]
         assert solved(process.solve(BOTH)) == solved(before)

@@ -110,6 +110,9 @@ def test_a_missing_file_and_one_that_is_no_text(tmp_path: Path) -> None:
         (Settings("m", hang_s=0.0), "hang_s = 0"),
         (Settings("m", name=""), 'name = ""'),
         (Settings("m", version=""), 'version = ""'),
+        (Settings("m", leases="a\udcff"), 'leases = "a\udcff": expected UTF-8'),
+        (Settings("m", plan="a\0"), 'plan = "a\\u0000": expected UTF-8'),
+        (Settings("m", http=("1", "unix:a\udcff")), 'http = "unix:a\udcff": expected UTF-8'),
         (Settings("m", hang_s=math.nan), "hang_s = "),
         (
             Settings("m", strategy="opseq", objective="throughput"),

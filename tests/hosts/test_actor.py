@@ -153,7 +153,7 @@ def test_a_far_end_listens_until_its_relay_is_gone(far: FarHost) -> None:
     assert reason == ""
     assert msgspec.json.decode(line, type=FarUp).endpoint.startswith(f"tcp://{far.about()[0]}:")
     far.end(7)
-    assert far.wait(7) == "exit status -9"
+    assert far.wait(7) == "killed by signal 9 (SIGKILL)"
     far.end(7)
 
 
@@ -163,10 +163,10 @@ def test_far_ends_beside_each_other_end_by_themselves(far: FarHost) -> None:
     with ThreadPoolExecutor(2) as pool:
         first, second = (pool.submit(far.wait, incarnation) for incarnation in (1, 2))
         far.end(2)
-        assert second.result() == "exit status -9"
+        assert second.result() == "killed by signal 9 (SIGKILL)"
         assert not first.done()
         far.end(1)
-        assert first.result() == "exit status -9"
+        assert first.result() == "killed by signal 9 (SIGKILL)"
 
 
 def test_a_far_end_that_cannot_begin_says_why(compiled: Compiled, far: FarHost) -> None:

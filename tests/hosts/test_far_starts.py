@@ -74,4 +74,4 @@ def test_one_whose_relay_is_gone_before_it_was_started_ends_at_once(host: FarHos
     host.end(INCARNATION)
     starting.join()
     _, reason = answers[0]
-    assert (reason or host.wait(INCARNATION)) == "exit status -9"
+    assert (reason or host.wait(INCARNATION)) == "killed by signal 9 (SIGKILL)"

@@ -54,7 +54,7 @@ def test_a_process_that_dies_while_it_joins_is_a_failure_of_one_line() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as silent:  # so that it is still joining by then
         port = silent.getsockname()[1]
-        with raised(Failure, Error.CLUSTER_LOST, match="exit status -9"):
+        with raised(Failure, Error.CLUSTER_LOST, match="killed by signal 9"):
             Joined(f"127.0.0.1:{port}", _machine(), kill)
 
 

@@ -167,7 +167,9 @@ class TestServing:
                 assert [after[place] == pids[place] for place in ("here", *FAR)] == [True, False, False]
                 first.wait_for_answers(20)
         assert_kept(first, second)
-        assert [event["reason"] for event in events(daemon, "cluster_died")[len(died) :]] == 2 * ["killed by signal 9"]
+        assert [event["reason"] for event in events(daemon, "cluster_died")[len(died) :]] == 2 * [
+            "killed by signal 9 (SIGKILL)"
+        ]
         again = events(daemon, "host_came")[len(came) :]
         assert sorted(event["place"] for event in again) == sorted(2 * FAR)
 

@@ -64,7 +64,7 @@ def assert_answers(caller: HttpCaller, number: int) -> None:
 @pytest.mark.parametrize(
     ("end", "reason"),
     [
-        (signal.SIGKILL, "killed by signal 9"),
+        (signal.SIGKILL, "killed by signal 9 (SIGKILL)"),
         pytest.param(signal.SIGSTOP, "it hangs: no sign of", marks=pytest.mark.long),
     ],
     ids=["killed", "stopped"],

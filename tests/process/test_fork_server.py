@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -297,6 +297,50 @@ def test_nobody_waits_for_what_a_new_server_imports(own_server: Callable[[], psu
     until(lambda: own_server().children(), "a spare child again")
     with forked("returns") as (_, after):
         assert after["modules"] > meanwhile["modules"] + 50
+
+
+def test_a_new_server_that_is_gone_at_once_is_followed_by_another(
+    own_server: Callable[[], psutil.Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who started a child had an error that is none of the system's: a link to another host hung by it."""
+    expect_children(IMPORTS_NUMPY)
+    expect = ForkLine.expect
+
+    def too_late(line: ForkLine, modules: Sequence[str]) -> None:
+        psutil.Process(line.server).kill()
+        until(lambda: psutil.Process(line.server).status() == psutil.STATUS_ZOMBIE, "the end of the server")
+        expect(line, modules)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ForkLine, "expect", too_late)
+        own_server().kill()
+        with forked("returns") as (_, inherited):
+            assert inherited["parent"] == os.getpid()
+    with forked("returns"):
+        pass
+    until(lambda: own_server().children(), "a spare child again")
+
+
+def test_a_server_that_could_not_be_followed_at_once_is_followed_by_one_that_imports_as_much(
+    own_server: Callable[[], psutil.Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with forked("returns") as (_, without):
+        pass
+    expect_children(IMPORTS_NUMPY)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EAGAIN, "no process")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ForkLine, "to_new_server", refuse)
+        own_server().kill()
+        with pytest.raises(OSError, match="no process"):
+            start_child(FORKED, "returns")
+    with forked("returns"):
+        pass
+    until(lambda: own_server().children(), "a spare child again")
+    with forked("returns") as (_, inherited):
+        assert inherited["modules"] > without["modules"] + 50
 
 
 @pytest.fixture

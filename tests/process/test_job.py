@@ -51,7 +51,7 @@ def test_a_job_that_nobody_hears_is_not_held_up(tmp_path: Path) -> None:
     [
         ("bad", "two", 3),
         ("silent", "exit status 3", 3),
-        ("killed", "… was ended by SIGABRT", -signal.SIGABRT),
+        ("killed", "… (SIGABRT)", -signal.SIGABRT),
     ],
 )
 def test_a_job_that_fails(module: str, said: str, status: int) -> None:
@@ -63,6 +63,11 @@ def test_a_job_that_fails(module: str, said: str, status: int) -> None:
 
 def test_a_process_may_end_too_early_without_a_fault() -> None:
     assert how_ended(0).endswith(" 0")
+
+
+def test_a_process_may_be_ended_by_a_signal_without_a_name() -> None:
+    """A worker that somebody ended by such a one ended its daemon."""
+    assert how_ended(-(signal.SIGRTMIN + 6)).endswith(f" {signal.SIGRTMIN + 6}")
 
 
 def test_a_job_that_comes_to_no_end() -> None:

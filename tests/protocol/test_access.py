@@ -67,6 +67,7 @@ def test_a_list_is_read() -> None:
         ({"user": [{"name": "a", "public_key": KEY[:-1] + "\n"}]}, r"public_key = .*: expected 40 characters of Z85"),
         ({"user": [{"name": "a", "token_sha256": TOKEN.upper()}]}, r"token_sha256 = .*: expected 64 hexadecimal"),
         ({"user": [{"name": "a", "unix_user": ""}]}, r"unix_user = \"\":"),
+        ({"user": [{"name": "a", "unix_user": "a\0"}]}, r"unix_user = \"a.u0000\":"),
         ({"user": [{"name": "a"}]}, r"user\[0\] \"a\": nothing identifies .* user;"),
         ({"user": [{"name": "a", "public_key": KEY}, {"name": "a", "public_key": OTHER_KEY}]}, r"user\[1\]\.name = "),
         ({"user": [{"name": "a", "public_key": KEY}, {"name": "b", "public_key": KEY}]}, r"user\[0\] has it, too"),

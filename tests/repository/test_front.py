@@ -150,3 +150,23 @@ def test_a_client_that_comes_as_descriptors_are_short_is_refused(between: Betwee
         between.send("infer", "one more", by=1)
         error = json.loads(between.received(between.clients[1])[0])
     assert (error["id"], error["error"]["kind"]) == ("one more", Error.TOO_MANY_CALLERS)
+
+
+def test_what_is_no_answer_is_dropped_but_no_fault_of_the_front_is(
+    between: Between, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    between.send("infer", "busy")
+    client, _ = between.received(between.daemons["old"])
+    for message in (b"", b"[]", b'{"id": "\xff"}', 100_000 * b"[", b'{"id": "busy"}'):
+        between.daemons["old"].send_multipart([client, message])
+    assert json.loads(between.received(between.client)[0])["id"] == "busy"
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    between.send("infer", "next")
+    client, _ = between.received(between.daemons["old"])
+    between.daemons["old"].send_multipart([client, b'{"id": "next"}'])
+    monkeypatch.setattr(between._front, "answer", fail)
+    with pytest.raises(ZeroDivisionError):
+        between.received(between.client)

@@ -265,7 +265,7 @@ def test_a_placer_that_is_killed_is_started_again(client: Client, daemon: Daemon
     assert client.set_plan(MOVED)["outcome"] == "live"
     assert used(client, "left") == {"general", "special"}
     (died,) = events(client, "placer_died")
-    assert died["reason"] == "killed by signal 9"
+    assert died["reason"] == "killed by signal 9 (SIGKILL)"
 
 
 # --- what cannot be -------------------------------------------------------------------------------------------

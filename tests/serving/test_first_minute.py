@@ -75,7 +75,7 @@ def test_what_cannot_be_measured_does_not_end_the_daemon(identity: Path, two_pla
             load.wait_for_answers(100)
         assert_kept(load)
         (failed,) = events(client, "profiling_failed")
-        assert failed["reason"] == "its process died 3 times: killed by signal 9"
+        assert failed["reason"] == "its process died 3 times: killed by signal 9 (SIGKILL)"
         assert failed["reason"] in daemon.stderr()
         with pytest.raises(FailedPrecondition, match="they could not"):
             client.call("tuner_set", restart=True)

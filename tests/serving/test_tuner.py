@@ -196,7 +196,7 @@ def test_a_tuner_that_is_killed_is_started_again(client: Client, daemon: DaemonP
         until(lambda: len(events(client, "tuner_died")) == before + 2, "its second death to be noticed")
         await_state(client, "watching")
     assert_kept(load)
-    assert events(client, "tuner_died")[before]["reason"] == "killed by signal 9"
+    assert events(client, "tuner_died")[before]["reason"] == "killed by signal 9 (SIGKILL)"
     began, ended = events(client, "tuning_began")[-1], events(client, "tuning_ended")[-1]
     assert began["run"] == ended["run"] == tuner(client)["run"]
 

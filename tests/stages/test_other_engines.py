@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -25,6 +27,7 @@ from shisha_rt.model.batch_axes import MixesFrames
 from shisha_rt.plan.engine import StageEngine
 from stages.built.batched import BatchedStage, Together
 from stages.engines.openvino.session import CompiledNetwork
+from stages.engines.openvino.threads import _Threads
 from stages.engines.openvino.whole import WholeOnOpenVino, load_for_all_of
 from stages.engines.session import Threads, untimed
 from stages.noise import moved
@@ -221,6 +224,20 @@ def test_a_team_on_openvino_outlives_its_cores(tmp_path: Path) -> None:
         assert isinstance(answer, Prepared), answer
         talk.run(1, 0, 0)
         assert_close(outputs_in(arena, 0, compiled), plainly(compiled, inputs))
+
+
+def test_threads_of_a_run_that_failed_are_moved_too() -> None:
+    """After memory was short in a team's first run, its threads stayed on any cores for good."""
+    pool, ends = _Threads(), threading.Event()
+    thread = threading.Thread(target=ends.wait, daemon=True)
+    with contextlib.suppress(MemoryError), pool.starting():
+        thread.start()
+        raise MemoryError
+    core = max(os.sched_getaffinity(0))
+    pool.move_to((core,))
+    assert os.sched_getaffinity(thread.native_id or 0) == {core}
+    ends.set()
+    thread.join()
 
 
 def test_openvino_loads_though_the_cores_of_the_start_were_taken_away() -> None:

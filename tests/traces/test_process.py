@@ -18,6 +18,7 @@ from shisha_rt.messages.traces import (
     FRAME_TRACED,
     FROM_TRACER,
     TO_TRACER,
+    EndTraces,
     FramesTraced,
     FrameTraced,
     ServeTraces,
@@ -59,6 +60,32 @@ def test_what_is_dropped_is_counted_while_the_receiver_hangs() -> None:
             with contextlib.suppress(asyncio.CancelledError):
                 await running
             asyncio.get_running_loop().remove_reader(theirs.fileno())
+
+    asyncio.run(run())
+
+
+def test_what_an_exporter_fails_with_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended the process, and with it all that waited, of which nothing was said."""
+    process = pytest.importorskip("shisha_rt.traces.process", reason="the extra `otel`")
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(process.OTLPSpanExporter, "export", late)
+
+    async def run() -> None:
+        ours, end = Channel.pair()
+        theirs = Channel.of_loop(end.detach())
+        with contextlib.closing(ours), contextlib.closing(theirs):
+            tracer = process._Tracer(theirs)
+            tracer._take(ServeTraces("http://127.0.0.1:1", "m", "1", "v", "i"))
+            tracer._take(FramesTraced((msgspec.Raw(FRAME_TRACED.encode(FRAME)),)))
+            tracer._take(EndTraces())
+            await tracer.run()
+            asyncio.get_running_loop().remove_reader(theirs.fileno())
+            (heard,) = ours.receive()
+            counted = FROM_TRACER.decode(heard)
+            assert (counted.sent, counted.lost) == (0, 1)
 
     asyncio.run(run())
 

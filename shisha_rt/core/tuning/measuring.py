@@ -48,19 +48,14 @@ class Measuring:
         """The epoch whose frames are measured; None: nothing is measured."""
         return None if self.window is None else self.window.epoch
 
-    def begin(self, now_s: float, like: Measurement | None) -> None:
-        """Begin to measure the live plan. `like`: the measurement that it will be compared with, if there is one."""
-        self._open(now_s, like, self._warm_up)
-
-    def begin_again(self, now_s: float, like: Measurement | None) -> None:
-        """Begin to measure the live plan once more: as it has served for a while, no frames are skipped."""
-        self._open(now_s, like, 0)
-
-    def _open(self, now_s: float, like: Measurement | None, warm_up: int) -> None:
+    def begin(self, now_s: float, like: Measurement | None, *, again: bool = False) -> None:
+        """Begin to measure the live plan. `like`: the measurement that it will be compared with, if there is one.
+        `again`: as the plan has served for a while, no frames are skipped.
+        """
         live, choice, machine = self._serving.live, self._choice, self._choice.machine
         assert live is not None
         alike = [choice.are_alike(stage) for stage in live[1].stages]
-        conditions = Conditions(warm_up, machine.time_scale, machine.power_w, choice.target_s)
+        conditions = Conditions(0 if again else self._warm_up, machine.time_scale, machine.power_w, choice.target_s)
         self.window = Window(live, alike, now_s, conditions, like)
 
     def end(self) -> None:

@@ -285,7 +285,7 @@ class Tuning:
         """Compare a window of the live plan with its baseline; search again if a stage has drifted."""
         live, repeatability = self._serving.live, self.measuring.repeatability
         assert live is not None
-        self.measuring.begin_again(self._outbox.now_s, self.drift.baseline.measured)
+        self.measuring.begin(self._outbox.now_s, self.drift.baseline.measured, again=True)
         measurement = repeatability.widen(measurement)
         if self.course.is_crowded or self._profiling.goes_on:
             return

@@ -17,7 +17,7 @@ import msgspec
 
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.process.channel import GONE, Channel, ChannelBroken
-from shisha_rt.process.child import Child, ChildStart, begin_with_channel
+from shisha_rt.process.child import Child, ChildStart, begin_with_channel, end_in_words
 from shisha_rt.process.codec import Codec
 from shisha_rt.process.pulse import SILENCE_S, Pulse
 from shisha_rt.process.readable import is_readable
@@ -207,12 +207,12 @@ class ChildLink(Generic[ToT, FromT]):
             self._poller.unwatch(channel.fileno())
 
     def _ended(self) -> Iterator[object]:
-        status = self._end()
+        how = end_in_words(self._end())
         if time.monotonic() - self._started_s > _LIVED_S:
             self._delay_s = self._again_at_s = 0.0
         else:
             self._put_off()
-        self._reason = self._reason or (f"exit status {status}" if status >= 0 else f"killed by signal {-status}")
+        self._reason = self._reason or how
         self.look()
         return iter(())
 

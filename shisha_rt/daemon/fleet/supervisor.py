@@ -43,7 +43,7 @@ from shisha_rt.messages.worker import (
 from shisha_rt.process.arena import Arena
 from shisha_rt.process.budgets import Budgets
 from shisha_rt.process.channel import GONE, Channel, ChannelBroken
-from shisha_rt.process.child import Child, ChildStart, begin_child
+from shisha_rt.process.child import Child, ChildStart, begin_child, end_in_words
 from shisha_rt.process.pulse import SILENCE_S, Pulse
 from shisha_rt.process.stat import wants_core
 
@@ -381,7 +381,5 @@ class Supervisor:
 def _cause(status: int, last_lines: deque[str]) -> str:
     if status == FAR_END_GONE and last_lines:
         return last_lines[-1]
-    if status < 0:
-        return f"killed by signal {-status} ({signal.Signals(-status).name})"
-    said = f": {last_lines[-1]}" if last_lines else ""
-    return f"exit status {status}{said}"
+    said = f": {last_lines[-1]}" if last_lines and status >= 0 else ""
+    return f"{end_in_words(status)}{said}"

@@ -35,12 +35,14 @@ class _Threads:
 
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
-        """Record threads that start in this context as the engine's."""
+        """Record threads that start in this context as the engine's, also if it is left by an error."""
         before = _thread_ids()
-        yield
-        with self._moving:
-            self._ids |= _thread_ids() - before
-            self._cores = ()
+        try:
+            yield
+        finally:
+            with self._moving:
+                self._ids |= _thread_ids() - before
+                self._cores = ()
 
     def move_to(self, cores: tuple[int, ...]) -> None:
         """Move the threads to `cores`, unless the session before ran there, too."""

@@ -222,7 +222,7 @@ def test_a_form_that_the_job_dies_of_is_not_kept_and_the_next_one_is_tried(
     assert compiled.index.form == survives == compiled_form(compiled.model)
     assert not (compiled.engine_folder / "half.bin").exists()
     (line,) = caplog.messages
-    assert line == says("tiny: not prepacked … by SIGABRT)…")
+    assert line == says("tiny: not prepacked … (SIGABRT)…")
     assert f"; taken: {survives} (each stage copies" in line
     check_products(compiled)
 

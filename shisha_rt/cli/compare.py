@@ -45,7 +45,7 @@ class CompareOptions:
         ),
     ] = "exact"
     rounds: Annotated[int, typer.Option(metavar="N", min=1, max=100, help="Turns of each side.")] = 3
-    tune: Annotated[float, typer.Option(metavar="S", help="For which the daemon may be tuned, at most.")] = 60.0
+    tune: Annotated[float, typer.Option(metavar="S", help="For which the daemon may be tuned, at most.")] = 120.0
     inputs: Annotated[
         Path | None,
         typer.Option("--input", metavar="FILE", help="Frames to compute, a .npy or .npz file. Default: random."),

@@ -199,8 +199,15 @@ class Tuning:
         strategy, alpha = wanted.strategy or self.options.strategy, wanted.alpha or self.options.alpha
         self.course.options = options = replace(self.options, strategy=strategy, alpha=alpha)
         self.choice.scheme = options.scheme
-        changes = wanted.objective is not None and self.choice.aim_at(wanted.objective)
-        if changes and self.choice.automatic and self._serving.live is not None:
+        if wanted.objective is None:
+            return
+        changes, live = self.choice.aim_at(wanted.objective), self._serving.live
+        if live is None or not self.choice.automatic:
+            return
+        best = self.choice.best(self._serving.available)
+        # In a pause nothing else would have it serve: a comparison for another objective may have been broken off.
+        lacks = self.state is State.PAUSED and not self.choice.auto and best is not None and best.plan != live[1]
+        if changes or lacks:
             self._plan_wanted(Replan(f"the objective is {wanted.objective} now"), ATTEMPTS)
 
     def _machine_changed(self, changed: ev.MachineChanged) -> None:

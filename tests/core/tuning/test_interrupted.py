@@ -19,7 +19,7 @@ from shisha_rt.core.tuning.state import ATTEMPTS, Profiles, State
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, AnyObjective
 from tests.core.tuning import contest_world
-from tests.core.tuning.contest_world import copies
+from tests.core.tuning.contest_world import copies, team
 from tests.core.tuning.test_contest import OPENVINO_FASTER, duelling, in_fours, in_runs, truth, unprofiled
 from tests.core.tuning.tuned_world import BEST, MACHINE, SEED, World
 
@@ -192,6 +192,27 @@ def test_a_pause_stays_one_though_the_best_plan_cannot_go_live() -> None:
     world.post(ev.PauseAsked("asked"))
     world.serve(60, in_flight=1)
     assert (world.plan, world.state) == (copies(), State.PAUSED)
+
+
+def test_an_objective_that_is_asked_for_in_a_pause_has_its_best_plan_serve() -> None:
+    """Also if it is the present one: a comparison for another was broken off when its challenger had won."""
+    world = unprofiled(contest_world.World(truth(onnxruntime_2=0.006), objective="auto"))
+    world.serve(60, until=lambda: world.state is State.WATCHING)
+    best = world.tuning.choice.best(world.lifecycle.available)
+    assert best is not None
+    assert (best.plan, world.tuning.choice.objective) == (world.plan, "throughput")
+
+    def is_led_by_a_team() -> bool:
+        contest = world.tuning.contests.running
+        return contest is not None and contest.serving == team() == world.plan
+
+    world.serve(60, in_flight=1, until=is_led_by_a_team)
+    assert is_led_by_a_team()
+    world.post(ev.PauseAsked("asked"))
+    assert (world.plan, world.tuning.choice.objective) == (team(), "throughput")
+    world.post(ev.OptionsSet(objective="throughput"))
+    world.serve(1, in_flight=1)
+    assert (world.plan, world.state) == (best.plan, State.PAUSED)
 
 
 class Restless(contest_world.World):

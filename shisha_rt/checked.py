@@ -119,7 +119,7 @@ def shown(value: object) -> str:
 
 def printable(text: str) -> str:
     """`text` with characters that are no text escaped, as Python has it."""
-    return NO_TEXT.sub(lambda found: f"\\x{ord(found[0]) & 0xFF:02x}", text)
+    return NO_TEXT.sub(lambda match: f"\\x{ord(match[0]) & 0xFF:02x}", text)
 
 
 def one_of(what: str, word: str, among: Sequence[Choice]) -> Choice:

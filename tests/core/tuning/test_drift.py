@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from shisha_rt.core.tuning.drift import SLOWER_BY_LOAD, WINDOWS_TO_LEAVE, Baseline, Drift, leaving_stage
+from shisha_rt.core.tuning.drift import SLOWER_BY_LOAD, WINDOWS_TO_LEAVE, Baseline, Drift, DriftWatch, leaving_stage
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import rate_of, stage_seconds
@@ -63,6 +63,39 @@ def test_frames_that_come_seldom_and_take_longer_are_no_drift() -> None:
 def test_what_is_far_slower_is_a_drift_however_seldom_frames_come() -> None:
     slow = replace(chain(0.010, 1.01 * SLOWER_BY_LOAD * 0.020), load=0.1)
     assert left(Baseline(chain(0.010, 0.020)), slow) == [1]
+
+
+BEFORE = chain(0.010, 0.020)
+SLOWER = chain(0.010, 0.026)
+
+
+def is_answered(watch: DriftWatch, measurement: Measurement, now_s: float) -> bool:
+    """Whether a search begins, as windows like this one come."""
+    return any(watch.judge(measurement, now_s) is not None for _ in range(WINDOWS_TO_LEAVE))
+
+
+def answered_by(plan: Plan) -> DriftWatch:
+    """`BEST` has drifted after 10 s, and a search of 10 s has ended with `plan`."""
+    watch = DriftWatch()
+    watch.begin(BEST, BEFORE, 0.0)
+    assert is_answered(watch, SLOWER, 10.0)
+    watch.begin(plan, BEFORE, 20.0)
+    return watch
+
+
+def test_after_a_search_in_vain_only_a_larger_drift_is_answered_at_once() -> None:
+    watch = answered_by(BEST)
+    assert not is_answered(watch, SLOWER, 59.0)
+    assert not is_answered(watch, chain(0.010, 0.028), 59.0)
+    assert is_answered(watch, chain(0.010, 0.030), 59.0)
+    assert is_answered(answered_by(BEST), SLOWER, 61.0)
+
+
+def test_a_search_that_found_another_plan_or_another_machine_holds_up_none() -> None:
+    assert is_answered(answered_by(ONLY_FAST), SLOWER, 21.0)
+    watch = answered_by(BEST)
+    watch.forget()
+    assert is_answered(watch, SLOWER, 21.0)
 
 
 def test_a_drift_corrects_what_was_known_of_plans_on_the_same_places() -> None:

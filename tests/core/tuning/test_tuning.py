@@ -299,32 +299,6 @@ def test_a_search_in_vain_holds_up_the_next_one_on_a_drift_no_larger(watching: W
         assert watching.plan == BEST
 
 
-def test_a_larger_drift_is_answered_soon_after_a_search_in_vain(watching: World) -> None:
-    watching.serve(5 * FRAMES)
-    slow_down(watching, 1.3)
-    watching.serve_until(partial(has_drifted, watching, 1))
-    watching.serve_until(State.WATCHING)
-    assert watching.plan == BEST
-    watching.layer_s["fast"] *= 3
-    frames = watching.serve_until(partial(has_drifted, watching, 2))
-    assert frames <= (WINDOWS_TO_LEAVE + 2) * MAX_FRAMES
-    watching.serve_until(State.WATCHING)
-    assert watching.plan == SEED
-
-
-def test_a_search_that_found_another_plan_holds_up_none(watching: World) -> None:
-    watching.serve(5 * FRAMES)
-    watching.layer_s["fast"] *= 3
-    watching.serve_until(partial(has_drifted, watching, 1))
-    watching.serve_until(State.WATCHING)
-    assert watching.plan == SEED
-    watching.layer_s["fast"] /= 3
-    frames = watching.serve_until(partial(has_drifted, watching, 2))
-    assert frames <= (WINDOWS_TO_LEAVE + 2) * MAX_FRAMES
-    watching.serve_until(State.WATCHING)
-    assert watching.plan == BEST
-
-
 def test_what_others_take_of_the_cores_is_no_drift_while_it_may_pass(watching: World) -> None:
     watching.serve(5 * FRAMES)
     watching.post(ev.HostSeen(0.5))

@@ -59,6 +59,11 @@ class LocalGateway:
         self.arrived += [event for event in self.poller.poll(0.0) if isinstance(event, Arrived)]
         self.gateway.tend(time.monotonic())
 
+    def turns(self) -> None:
+        """As many turns as a few messages take: a turn has a share of time, so on a slow machine it may read just one."""
+        for _ in range(10):
+            self.turn()
+
     def connected(self) -> socket.socket:
         """A client's connection to the socket for memory and lines."""
         end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -75,6 +80,5 @@ class LocalGateway:
 
     def answer(self, end: socket.socket, message: bytes) -> object:
         end.send(message)
-        for _ in range(3):  # accepted, read
-            self.turn()
+        self.turns()
         return msgspec.json.decode(end.recv(1 << 16))

@@ -42,7 +42,7 @@ def test_requests_are_answered_on_the_line_that_they_came_by(here: LocalGateway)
     lines = [here.line(), here.line()]
     for line in lines:
         line.send(asked("1"))  # the same id: each client has its own
-    here.turn()
+    here.turns()
     assert [arrived.request.id for arrived in here.arrived] == ["1", "1"]
     for number, arrived in enumerate(here.arrived):
         arrived.reply.send_fields({"of": number})
@@ -72,10 +72,10 @@ def test_a_message_that_is_not_understood_is_answered_and_the_line_stays(here: L
     line = here.line()
     for message in (b"\5\0\0\0", pack([b"{"])):
         line.send(message)
-        here.turn()
+        here.turns()
         assert read(line)["error"]["kind"] == Error.MALFORMED_REQUEST
     line.send(asked("1"))
-    here.turn()
+    here.turns()
     assert here.arrived
 
 
@@ -83,7 +83,7 @@ def test_a_message_of_any_allowed_size_comes_through(here: LocalGateway) -> None
     """One that is larger than a datagram lies in memory of its own."""
     ours = Channel(here.line())
     assert ours.try_send(pack([encode_operation("status", "1") + b" " * 50_000]))
-    here.turn()
+    here.turns()
     (arrived,) = here.arrived
     arrived.reply.send_fields({"much": "m" * 100_000})
     message = ours.take()
@@ -101,18 +101,16 @@ def test_a_large_message_waits_for_a_descriptor_and_others_do_not(here: LocalGat
         with descriptors_to_be_had(0):
             for turns in range(3):
                 other.send(asked(f"small {turns}"))
-                here.turn()
-                here.turn()
+                here.turns()
                 here.sharing.look()
             assert [arrived.request.id for arrived in here.arrived] == ["small 0", "small 1", "small 2"]
         here.sharing.look()
-        for _ in range(3):
-            here.turn()
+        here.turns()
     assert [arrived.request.id for arrived in here.arrived[3:]] == ["large", "next"]
     before = open_descriptors()
     here.sharing.look()
     assert line.try_send(pack([encode_operation("status", "again") + b" " * 50_000]))
-    here.turn()
+    here.turns()
     assert here.arrived[-1].request.id == "again"
     assert open_descriptors() == before
 
@@ -124,7 +122,7 @@ def test_lines_that_wait_for_a_descriptor_can_be_closed(tmp_path: Path) -> None:
             here.sharing.look()
             assert line.try_send(pack([encode_operation("status", "large") + b" " * 50_000]))
             with descriptors_to_be_had(0):
-                here.turn()
+                here.turns()
     assert not here.arrived
 
 
@@ -151,25 +149,24 @@ def test_what_is_no_message_ends_its_line_and_no_other(here: LocalGateway, spoil
     line, other = here.line(), here.line()
     before = open_descriptors()
     spoil(line)
-    for _ in range(3):
-        here.turn()
+    here.turns()
     assert not here.arrived
     if line.fileno() >= 0:
         assert line.recv(1) == b""
         assert open_descriptors() == before - 1
     other.send(asked("1"))
-    here.turn()
+    here.turns()
     assert here.arrived
 
 
 def test_an_answer_to_a_client_that_has_gone_is_counted(here: LocalGateway) -> None:
     line = here.line()
     line.send(asked("1"))
-    here.turn()
+    here.turns()
     (arrived,) = here.arrived
     here.gateway.follow(arrived.reply.client, arrived.reply.envelope)
     line.close()
-    here.turn()
+    here.turns()
     arrived.reply.send_fields({})
     assert here.counts == {"shisha_answers_undeliverable": 1}
     here.gateway.send_away()  # nobody follows any more
@@ -180,7 +177,7 @@ def test_answers_wait_for_a_client_that_reads_late(here: LocalGateway) -> None:
     """In order, whatever the socket's buffer takes; and who leaves too much unread gets no more work."""
     line = here.line()
     line.send(asked("first"))
-    here.turn()
+    here.turns()
     client, reply = here.arrived[0].reply.client, here.arrived[0].reply
     for number in range(2000):
         here.gateway.outbox.send(client, [str(number).encode() + bytes(1000)])
@@ -203,7 +200,7 @@ def test_an_answer_that_has_no_room_is_an_error(tmp_path: Path, monkeypatch: pyt
     with LocalGateway(f"ipc://{tmp_path}/daemon") as here:
         line = here.line()
         line.send(asked("first"))
-        here.turn()
+        here.turns()
         reply, unread = here.arrived[0].reply, 0
         while here.gateway.outbox.send(reply.client, [bytes(20_000)]):
             unread += 1
@@ -223,7 +220,7 @@ def test_there_are_so_many_lines_and_no_more(tmp_path: Path) -> None:
         assert refused["error"]["kind"] == Error.LINE_REFUSED
         assert end.recv(1) == b""
         line.close()
-        here.turn()
+        here.turns()
         here.line()
 
 

@@ -60,7 +60,7 @@ class LocalGateway:
         self.gateway.tend(time.monotonic())
 
     def turns(self) -> None:
-        """As many turns as a few messages take: a turn has a share of time, so on a slow machine it may read just one."""
+        """As many turns as a few messages take: a turn has a share of time, in which a slow machine reads just one."""
         for _ in range(10):
             self.turn()
 

@@ -101,10 +101,8 @@ def make_ready(
     if len(sizes) > 1:
         refuse(_shape_faults(machine, devices), machine.source, Error.WRONG_SIZES)
         return ModelOnMachine(compile_shapes(path, sizes, on_progress), machine, {}, teams, precision=precision)
-    of_int8 = [device for place_devices in devices.values() for device in place_devices if device.precision == "int8"]
-    for device in of_int8:
-        check_int8(device)
-    if calibration is not None and not of_int8:
+    has_int8 = _has_int8(devices)
+    if calibration is not None and not has_int8:
         why = f"on {machine.source} no device of int8 runs: expected no calibration frames"
         raise BadInput(f"{calibration}: {why}", Error.DEVICE_UNFIT)
     compiled = compile_model(path, sizes[0], on_progress, plain=kind if has_devices else None)
@@ -112,8 +110,16 @@ def make_ready(
     if not has_devices:
         return ready
     check_static(compiled.model.graph, str(path), machine)
-    scales = make_scales(compiled, calibration, on_progress) if of_int8 else scales_file()
+    scales = make_scales(compiled, calibration, on_progress) if has_int8 else scales_file()
     return _with_operator_costs(replace(ready, scales=scales), devices, on_progress)
+
+
+def _has_int8(devices: Devices) -> bool:
+    """Whether any device computes in int8. Raises BadInput if one cannot on this host."""
+    of_int8 = [device for place_devices in devices.values() for device in place_devices if device.precision == "int8"]
+    for device in of_int8:
+        check_int8(device)
+    return bool(of_int8)
 
 
 def _running(machine: Machine, precision: str) -> Devices:

@@ -32,12 +32,13 @@ from shisha_rt.model.spans import layers_in_words
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import Objective
 from shisha_rt.planner.chains import TOLERANCE, can_list
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import DEFAULT_LATENCY_STATES, PART_OF_TARGET, Goal
 from shisha_rt.planner.kinds import stage_costs
 from shisha_rt.planner.learning import Learnt, learnt
-from shisha_rt.planner.outlook import outlook
+from shisha_rt.planner.outlook import Outlook, outlook
 from shisha_rt.planner.shards.pieces import split_spans
 from shisha_rt.planner.shards.quickest_split import alone_s
 from shisha_rt.planner.shards.split_plan import split_plan
@@ -174,22 +175,13 @@ class GuidedTuner:
         if solution.is_partial or self.goal.objective == "energy":
             return None
         view = outlook(believed, self.goal)
-        chains = [plan for plan, _ in measured if plan.is_chain]
-        others_s = [measurement.value(self.goal.objective) for plan, measurement in measured if not plan.is_chain]
-
-        @cache
-        def better(doubt: float) -> Plan | None:
-            stage_s = view.at_best_s(doubt)
-            to_beat_s = min([*others_s, *(view.value(stage_s, plan) for plan in chains)])
-            return view.plan_within((1 - LEAST_GAIN) * to_beat_s, stage_s)
-
-        at = bisect_left(DOUBTS, True, key=lambda doubt: better(doubt) is not None)
-        plan = better(DOUBTS[at]) if at < len(DOUBTS) else None
-        if plan is None:
+        doubtful = _better_with_least_doubt(view, measured, self.goal.objective)
+        if doubtful is None:
             return None
-        at_best_s = view.value(view.at_best_s(DOUBTS[at]), plan)
+        plan, doubt = doubtful
+        at_best_s = view.value(view.at_best_s(doubt), plan)
         predicted = f"predicted {1e3 * predicted_s(plan):.4g} ms"
-        perhaps = f"{1e3 * at_best_s:.4g} ms if stages are {DOUBTS[at]:g} standard deviations quicker"
+        perhaps = f"{1e3 * at_best_s:.4g} ms if stages are {doubt:g} standard deviations quicker"
         return Proposal(plan, f"{predicted}, {perhaps}", lower_bound_s=bound_s)
 
     def _if_worth_it(
@@ -275,6 +267,24 @@ class GuidedTuner:
     def _final(self, trials: Trials, why: str, solution: PlanSolution) -> Proposal:
         best, count = self._best(trials)[0], len(trials.done)
         return Proposal(best, f"best of {count} plan{'s' * (count > 1)}; {why}", True, solution.lower_bound_s)
+
+
+def _better_with_least_doubt(
+    view: Outlook, measured: Sequence[tuple[Plan, Measurement]], objective: Objective
+) -> tuple[Plan, float] | None:
+    """The plan that beats all measured ones with the least of `DOUBTS`, and that doubt; None: no plan with any."""
+    chains = [plan for plan, _ in measured if plan.is_chain]
+    others_s = [measurement.value(objective) for plan, measurement in measured if not plan.is_chain]
+
+    @cache
+    def better(doubt: float) -> Plan | None:
+        stage_s = view.at_best_s(doubt)
+        to_beat_s = min([*others_s, *(view.value(stage_s, plan) for plan in chains)])
+        return view.plan_within((1 - LEAST_GAIN) * to_beat_s, stage_s)
+
+    at = bisect_left(DOUBTS, True, key=lambda doubt: better(doubt) is not None)
+    plan = better(DOUBTS[at]) if at < len(DOUBTS) else None
+    return None if plan is None else (plan, DOUBTS[at])
 
 
 def _handover_s(costs: Costs, done: Sequence[tuple[Plan, Measurement]]) -> float:

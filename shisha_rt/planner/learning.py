@@ -16,6 +16,7 @@ end, as the best measured plan is kept.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -106,12 +107,10 @@ def learnt(
     names = [place.name for place in told_costs.places]
     mean_s = np.stack([_mean_s(by_place[at, 1], time_s[:, at]) for at in range(len(names))], axis=1)
     teams: list[CostTeam] = []
-    for group in groups:
-        for (kind, size), belief in of_kind.items():
-            if kind == by_costs.kind_of[names[group[0]]] and size <= len(group):
-                team = tuple(names[place] for place in group[:size])
-                teams.append(CostTeam(team, _mean_s(belief, team_s[kind, size])))
-                by_place[group[0], size] = belief
+    for group, ((kind, size), belief) in itertools.product(groups, of_kind.items()):
+        if kind == by_costs.kind_of[names[group[0]]] and size <= len(group):
+            teams.append(CostTeam(tuple(names[place] for place in group[:size]), _mean_s(belief, team_s[kind, size])))
+            by_place[group[0], size] = belief
     costs = _with_runs_seen(replace(told_costs.with_times(mean_s), teams=tuple(teams)), kinds_of(told_costs), trials)
     return Learnt(costs, by_place, crowded)
 

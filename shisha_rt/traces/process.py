@@ -127,40 +127,39 @@ class _Spans:
         parent = None
         if traced.parent_id:
             parent = SpanContext(trace_id, int(traced.parent_id, 16), is_remote=True, trace_flags=_SAMPLED)
-        good = traced.code == "OK"
-        spans = [
-            ReadableSpan(
-                "frame",
-                own,
-                parent,
-                self._resource,
-                {**self._model, "shisha.frame": traced.frame, "shisha.code": traced.code},
-                [
-                    Event(name, {"shisha.epoch": step.epoch, "shisha.attempt": step.attempt}, _at(traced, step.begin_s))
-                    for name, step in _turns_of(traced)
-                ],
-                kind=SpanKind.SERVER,
-                status=Status(StatusCode.UNSET) if good else Status(StatusCode.ERROR, traced.code),
-                start_time=traced.arrived_ns,
-                end_time=_at(traced, traced.latency_s),
-                instrumentation_scope=self._scope,
-            )
+        return [self._frame_span(traced, own, parent), *(self._step_span(traced, step, own) for step in traced.steps)]
+
+    def _frame_span(self, traced: FrameTraced, own: SpanContext, parent: SpanContext | None) -> ReadableSpan:
+        events = [
+            Event(name, {"shisha.epoch": step.epoch, "shisha.attempt": step.attempt}, _at(traced, step.begin_s))
+            for name, step in _turns_of(traced)
         ]
-        for step in traced.steps:
-            spans.append(
-                ReadableSpan(
-                    _name(step),
-                    SpanContext(trace_id, _span_id(), is_remote=False, trace_flags=_SAMPLED),
-                    own,
-                    self._resource,
-                    _attributes(step),
-                    status=Status(StatusCode.ERROR, "lost") if step.what is What.LOST else Status(StatusCode.UNSET),
-                    start_time=_at(traced, step.begin_s),
-                    end_time=_at(traced, step.begin_s + step.seconds),
-                    instrumentation_scope=self._scope,
-                )
-            )
-        return spans
+        return ReadableSpan(
+            "frame",
+            own,
+            parent,
+            self._resource,
+            {**self._model, "shisha.frame": traced.frame, "shisha.code": traced.code},
+            events,
+            kind=SpanKind.SERVER,
+            status=Status(StatusCode.UNSET) if traced.code == "OK" else Status(StatusCode.ERROR, traced.code),
+            start_time=traced.arrived_ns,
+            end_time=_at(traced, traced.latency_s),
+            instrumentation_scope=self._scope,
+        )
+
+    def _step_span(self, traced: FrameTraced, step: TracedStep, parent: SpanContext) -> ReadableSpan:
+        return ReadableSpan(
+            _name(step),
+            SpanContext(parent.trace_id, _span_id(), is_remote=False, trace_flags=_SAMPLED),
+            parent,
+            self._resource,
+            _attributes(step),
+            status=Status(StatusCode.ERROR, "lost") if step.what is What.LOST else Status(StatusCode.UNSET),
+            start_time=_at(traced, step.begin_s),
+            end_time=_at(traced, step.begin_s + step.seconds),
+            instrumentation_scope=self._scope,
+        )
 
 
 def _turns_of(traced: FrameTraced) -> Iterator[tuple[str, TracedStep]]:

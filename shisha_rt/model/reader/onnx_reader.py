@@ -116,10 +116,7 @@ def read_model(
         model = _parsed(content)
         external_digest = load_weights(model, path)
         dims = settle_sizes(model, sizes, partial(sizes_that_run, model))
-        try:
-            onnx.checker.check_model(_as_checked(model))
-        except onnx.checker.ValidationError as error:
-            raise BadInput(f"not a valid ONNX model: {said_by_onnx(error)}", Error.NOT_ONNX) from error
+        _check_valid(model)
         forget_other_shapes(model.graph)
         _check_room(model.graph, _in_words(dims))
         cleaned, seen = _cleaned(model, dims)
@@ -152,6 +149,13 @@ def read_sized_names(path: Path) -> tuple[set[str], set[str]]:
     """As `sized_names`, of a file. Raises BadInput if that is no ONNX file."""
     with about(path):
         return sized_names(_parse(_read_file(path)).graph)
+
+
+def _check_valid(model: onnx.ModelProto) -> None:
+    try:
+        onnx.checker.check_model(_as_checked(model))
+    except onnx.checker.ValidationError as error:
+        raise BadInput(f"not a valid ONNX model: {said_by_onnx(error)}", Error.NOT_ONNX) from error
 
 
 def _as_checked(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -202,16 +202,11 @@ def _along(
     fine = refined(costs, pieces)
     chain = exact_plan(fine, replace(goal, objective="throughput", latency_states=0))
     plain = not goal.replicate and (goal.most_stages is None or goal.most_stages >= len(costs.places))
-    plans: list[Plan] = []
-    if chain.plan is not None:
-        orders = _orders(costs) if plain else ()
-        plans = [unrefined(pieces, chain.plan), *_balanced_plans(costs, pieces, chain.plan, orders)]
+    plans = _over_pieces(costs, pieces, chain.plan, goal, _orders(costs) if plain else ())
     spread_plans: list[Plan] = []
     if math.isinf(whole_s) and plain:
         too_heavy = (splittable for splittable in counts if not _has_room(costs, splittable))
         spread_plans = [plan for splittable in too_heavy if (plan := spread(costs, splittable, goal)) is not None]
-    unused = costs.places if goal.most_stages is None else ()
-    plans = [_with_best_joins(costs, plan, [place.name for place in unused]) for plan in plans]
     plan = min(
         filter(_can_be_summed(costs), (*plans, *spread_plans)),
         key=lambda plan: plan_period_s(costs, plan),
@@ -229,6 +224,17 @@ def _along(
         return replace(chain.answered(plan, plan_s, None, _GAIN), reason=None, space=f"plans with {split}")
     bound_s = _bound_s(costs, chain.lower_bound_s, (*counts, *others), _longest_s(fine, pieces, counts, others))
     return replace(chain.answered(plan, plan_s, bound_s, _GAIN), space=f"{chain.space}, {split} in any shares")
+
+
+def _over_pieces(
+    costs: Costs, pieces: Sequence[Piece], chain: Plan | None, goal: Goal, orders: Iterable[tuple[Teams, ...]]
+) -> list[Plan]:
+    """The plan of a chain over pieces, and those of balanced shares, each with its best joins; [] without a chain."""
+    if chain is None:
+        return []
+    unused = [place.name for place in costs.places] if goal.most_stages is None else []
+    plans = [unrefined(pieces, chain), *_balanced_plans(costs, pieces, chain, orders)]
+    return [_with_best_joins(costs, plan, unused) for plan in plans]
 
 
 def _bound_s(

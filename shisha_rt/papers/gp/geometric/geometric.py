@@ -77,15 +77,8 @@ def geometric_split(
     `again`: condense again at each solution, until it no longer changes. Raises BadInput if cvxpy is not installed.
     """
     rule = rule or TighteningRule()
-    for layer, able in zip(problem.layers, able_devices(problem).sum(axis=1).tolist(), strict=True):
-        if layer.units < able:
-            reason = f"layer {layer.name}: {layer.units} units, expected one for each of {able} devices"
-            return GeometricSplit(Outcome.INFEASIBLE, reason=reason)
-        if not able:
-            reason = too_little_room(problem, layer, [{}] * len(problem.devices))
-            return GeometricSplit(Outcome.INFEASIBLE, reason=reason)
-    if unmet := unmet_limits(problem):
-        return GeometricSplit(Outcome.INFEASIBLE, reason="; ".join(unmet))
+    if (reason := _why_infeasible(problem)) is not None:
+        return GeometricSplit(Outcome.INFEASIBLE, reason=reason)
     costs = share_costs(problem, k)
     program = PenalisedProgram(costs)
     at = balanced_parts(problem)
@@ -107,6 +100,15 @@ def geometric_split(
     rounded = best_rounding(problem, real)
     outcome = Outcome.LIMIT if rounded.faults else Outcome.FEASIBLE
     return GeometricSplit(outcome, real, rounded, steps, number + 1, "; ".join(rounded.faults) or answer.reason)
+
+
+def _why_infeasible(problem: SplitProblem) -> str | None:
+    for layer, able in zip(problem.layers, able_devices(problem).sum(axis=1).tolist(), strict=True):
+        if layer.units < able:
+            return f"layer {layer.name}: {layer.units} units, expected one for each of {able} devices"
+        if not able:
+            return too_little_room(problem, layer, [{}] * len(problem.devices))
+    return "; ".join(unmet_limits(problem)) or None
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def never_negative(graph: Graph) -> frozenset[str]:
     """Tensors that come from a Relu, directly or through operators that keep non-negative values non-negative."""
     names: set[str] = set()
     for operator in graph.operators:
-        data = [name for name in operator.inputs if name in graph.tensors]
+        data = operator.inputs if operator.op_type == "Concat" else operator.inputs[:1]
         if operator.op_type == "Relu" or (operator.op_type in _SELECTING and names.issuperset(data)):
             names |= {*operator.outputs}
     return frozenset(names)

@@ -26,7 +26,7 @@ from shisha_rt.measure.scales import make_scales
 from shisha_rt.messages.scales import read_scales, scales_file, write_scales
 from shisha_rt.model.indexing import plain_index
 from shisha_rt.model.layers import group_layers
-from shisha_rt.model.scales import exponent, scaled_tensors, tensor_exponents
+from shisha_rt.model.scales import exponent, never_negative, scaled_tensors, tensor_exponents
 from shisha_rt.model.spans import groups_of
 from shisha_rt.model.split import Split
 from shisha_rt.model.zoo import zoo_path
@@ -506,3 +506,15 @@ def test_a_relu_behind_a_relu_has_the_scale_of_both(tmp_path: Path) -> None:
     graph = graph_of(network(nodes, {"a": [1, 4]}, {"c": [1, 4], "d": [1, 4]}, {}), tmp_path)
     exponents = tensor_exponents(graph, {"a": 100.0, "b": 2.0, "c": 2.0})
     assert exponents["a"] == exponents["b"] == exponents["c"]
+
+
+def test_a_weight_beside_a_relu_may_be_negative(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["positive"]),
+        helper.make_node("Concat", ["positive", "positive"], ["both"], axis=1),
+        helper.make_node("Reshape", ["both", "shape"], ["flat"]),
+        helper.make_node("Concat", ["flat", "w"], ["either"], axis=0),
+    ]
+    weights = {"w": np.full(2, -1, np.float32), "shape": np.array([8])}
+    graph = graph_of(network(nodes, {"x": [1, 4]}, {"either": [10]}, weights), tmp_path)
+    assert never_negative(graph) == {"positive", "both", "flat"}

@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from shisha_rt import __version__
+from shisha_rt.machine.host.processor import processor
 from shisha_rt.measure.compile import engine_key
-from shisha_rt.measure.place_class import processor
 
 _ENGINE: Final = "onnxruntime"
 

@@ -24,6 +24,7 @@ import onnx
 
 from shisha_rt.cache import cache_folder, fault_in, publish
 from shisha_rt.errors import Error, Failure
+from shisha_rt.machine.host.processor import instruction_sets
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.model.batches import follow_batch
 from shisha_rt.model.free_batch import integers_of
@@ -191,9 +192,6 @@ def _size_bytes(folder: Path) -> int:
 
 def engine_key() -> str:
     """Name of the engine's version and this kind of processor: an optimised graph may not run on any other."""
-    cpuinfo = Path("/proc/cpuinfo")
-    text = cpuinfo.read_text() if cpuinfo.exists() else platform.processor()
-    flags = next((line for line in text.splitlines() if line.startswith(("flags", "Features"))), text)
-    digest = hashlib.sha256(flags.encode()).hexdigest()[:12]
+    digest = hashlib.sha256(" ".join(sorted(instruction_sets())).encode()).hexdigest()[:12]
     version = importlib.metadata.version("onnxruntime")
     return f"onnxruntime-{version}-{platform.machine()}-{digest}-{INDEX_VERSION}"

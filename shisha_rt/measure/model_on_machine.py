@@ -10,9 +10,9 @@ from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.costs.profiles import Setting
 from shisha_rt.extras import is_installed, pip_install
 from shisha_rt.machine.device import Device
+from shisha_rt.machine.host.processor import has_bfloat16
 from shisha_rt.machine.machine import Machine
 from shisha_rt.measure.compiled import Compiled
-from shisha_rt.measure.installed import has_bfloat16
 from shisha_rt.messages.scales import scales_file
 from shisha_rt.plan.engine import DEFAULT_ENGINE, STAGE_ENGINES, StageEngine
 from shisha_rt.plan.plan import Team

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
-import platform
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -13,6 +11,7 @@ from shisha_rt.costs.profiles import Setting
 from shisha_rt.errors import BadInput, Error
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.host.cores import core_ranks, usable_cores
+from shisha_rt.machine.host.processor import processor
 from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.measure.compiled import Compiled
 from shisha_rt.messages.calibration import MeasuringJob
@@ -23,11 +22,6 @@ MIN_ROUNDS: Final = 5
 _BUDGET_S: Final = 8.0
 _MAX_ROUNDS: Final = 60
 _CPUS: Final = Path("/sys/devices/system/cpu")
-_CPUINFO: Final = Path("/proc/cpuinfo")
-_IDENTITY: Final = (
-    *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
-    *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +82,3 @@ def class_of(place: Place, machine: Machine, compiled: Compiled) -> PlaceClass:
     setting = Setting(name, version, place.threads, kind, processor(), len(neighbours))
     lead_count = machine.place(place.name).core_count
     return PlaceClass(setting, cores, neighbours, cores[:lead_count] if lead_count < place.core_count else ())
-
-
-def processor() -> str:
-    """The processor's name, and a digest of everything that identifies its kind, instruction sets included."""
-    lines = _CPUINFO.read_text().splitlines() if _CPUINFO.exists() else []
-    fields = {tuple(part.strip() for part in line.split(":", 1)) for line in lines if ":" in line}
-    identity = sorted(field for field in fields if field[0] in _IDENTITY)
-    name = next((value for key, value in identity if key == "model name"), platform.processor() or platform.machine())
-    return f"{name} {hashlib.sha256(repr(identity).encode()).hexdigest()[:12]}"

@@ -13,9 +13,10 @@ from onnx import helper
 from shisha_rt.daemon.settings import Settings, read_settings
 from shisha_rt.errors import Error
 from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.machine.host.processor import has_bfloat16
 from shisha_rt.measure.check import Checked, check_model, oddities, weight_bytes_within
 from shisha_rt.measure.engines import engines_tried
-from shisha_rt.measure.installed import has_bfloat16, installed_engines
+from shisha_rt.measure.installed import installed_engines
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.measure.sitting import ALONE
 from shisha_rt.model.input_sizes import InputSizes

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.machine.config.machine_file import load_machine, parse_machine
-from shisha_rt.measure import installed, model_on_machine
-from shisha_rt.measure.installed import has_bfloat16, installed_engines
+from shisha_rt.machine.host import processor
+from shisha_rt.machine.host.processor import has_bfloat16
+from shisha_rt.measure import model_on_machine
+from shisha_rt.measure.installed import installed_engines
 from shisha_rt.measure.make_ready import make_ready
 from shisha_rt.measure.model_on_machine import ModelOnMachine
 from tests.serving.identity_model import write_identity_model
@@ -18,7 +20,7 @@ from tests.serving.identity_model import write_identity_model
 
 @pytest.fixture
 def cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(installed, "_CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(processor, "_CPUINFO", tmp_path / "cpuinfo")
     has_bfloat16.cache_clear()
     yield tmp_path / "cpuinfo"
     has_bfloat16.cache_clear()

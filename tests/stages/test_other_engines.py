@@ -19,9 +19,9 @@ from onnx import helper
 
 from shisha_rt.costs.agreement import Apart, how_far_apart
 from shisha_rt.costs.engine_trials import MOST_APART, MOST_UNLIKE, why_apart
+from shisha_rt.machine.host.processor import has_bfloat16
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.measure.compiled import Compiled
-from shisha_rt.measure.installed import has_bfloat16
 from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
 from shisha_rt.model.batch_axes import MixesFrames
 from shisha_rt.plan.engine import StageEngine

@@ -17,9 +17,10 @@ from onnx import TensorProto, helper
 from shisha_rt.costs.engine_trials import EnginesTried, usable, why_not
 from shisha_rt.errors import Failure
 from shisha_rt.machine.host.cores import usable_cores
+from shisha_rt.machine.host.processor import has_bfloat16
 from shisha_rt.measure.compile import compile_model
 from shisha_rt.measure.compiled import Compiled
-from shisha_rt.measure.installed import has_bfloat16, installed_engines
+from shisha_rt.measure.installed import installed_engines
 from shisha_rt.measure.shapes import compile_shapes
 from shisha_rt.messages import try_engines as te
 from shisha_rt.messages.calibration import Progress

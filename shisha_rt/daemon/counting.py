@@ -97,7 +97,7 @@ class Counting(MetricsPage):
     def answered(self, answer: Ticket) -> None:
         self.last_ms = time.time_ns() // 1_000_000
         if answer.error is not None:
-            self.outcomes[answer.error.code.value] += 1
+            self.outcomes[answer.error.code.value] += answer.frames if answer.refused else 1
             self.failed_s += answer.latency_s
             return
         self.outcomes["OK"] += 1

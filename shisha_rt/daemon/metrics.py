@@ -51,7 +51,7 @@ _Table: TypeAlias = tuple[tuple[str, str, tuple[str, ...]], ...]
 FRAMES: Final = ("shisha_frames", "Requests answered, by how: OK or an error code.", ("outcome",))
 COUNTERS: Final[_Table] = (
     FRAMES,
-    ("shisha_frames_in_time", "Requests answered with a result within the target.", ()),
+    ("shisha_frames_in_time", "Frames answered with a result within the target.", ()),
     ("shisha_plan_proposals", "Proposed plans, by how they ended: live, refused, dropped.", ("outcome",)),
     ("shisha_worker_restarts", "Workers started again.", ("place",)),
     ("shisha_frames_replayed", "Parts run again after a death.", ()),

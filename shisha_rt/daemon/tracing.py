@@ -90,7 +90,9 @@ class FrameTrace:
             self._steps.append(TracedStep(What.QUEUE, 0.0, latency_s))
         last = self._steps[-1]
         after_s = last.begin_s + last.seconds
-        if last.what is What.COPY_OUT and latency_s - after_s > _NEGLIGIBLE_S:
+        if last.what is What.COPY_OUT and ticket.request.stream is None:
+            self._steps[-1] = TracedStep(What.COPY_OUT, last.begin_s, latency_s - last.begin_s)
+        elif last.what is What.COPY_OUT and latency_s - after_s > _NEGLIGIBLE_S:
             self._steps.append(TracedStep(What.ORDER, after_s, latency_s - after_s))
         code = "OK" if ticket.error is None else ticket.error.code.value
         parent_id = "" if self.parent is None else self.parent.span_id

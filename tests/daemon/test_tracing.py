@@ -28,8 +28,10 @@ from shisha_rt.protocol.traceparent import read_traceparent
 CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
-def ticket(number: int = 0, traceparent: str | None = None, arrived_s: float = 100.0) -> Ticket:
-    request = InferRequest("r", None, None, None, {}, (), 0, traceparent=traceparent)
+def ticket(
+    number: int = 0, traceparent: str | None = None, arrived_s: float = 100.0, stream: str | None = "s"
+) -> Ticket:
+    request = InferRequest("r", stream, None, None, {}, (), 0, traceparent=traceparent)
     return Ticket(request, number, lambda _: None, arrived_s)
 
 
@@ -70,6 +72,17 @@ def test_a_frame_through_two_stages_and_out_in_its_turn() -> None:
     assert [step.frames for step in traced.steps if step.what is What.RUN] == [1, 3]
     assert traced.code == "OK"
     assert abs(traced.arrived_ns / 1e9 - (time.time() - time.monotonic() + 100.0)) < 1.0
+
+
+def test_a_frame_without_a_stream_waits_for_no_order() -> None:
+    """However late the daemon comes to its answer."""
+    trace, answered = FrameTrace(100.0, None), ticket(stream=None)
+    trace.filled(100.5, 100.6)
+    trace.dealt(part(0), "p0", 100.5, 100.6)
+    trace.done(0, 0.2, 100.9)
+    trace.collected(100.9, 101.0)
+    answered.latency_s = 3.0
+    assert steps_of(trace.ended(answered))[3:] == [(What.RUN, 0, 0.7, 0.2), (What.COPY_OUT, -1, 0.9, 2.1)]
 
 
 def test_a_part_that_is_lost_runs_again() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from shisha_rt.client import Client, InvalidArgument, ShishaError
 from shisha_rt.errors import Error
-from shisha_rt.protocol.header import TensorData, TensorHeader, encode_infer
+from shisha_rt.protocol.header import InferParameters, TensorData, TensorHeader, encode_infer
 from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import SHAPE, frame_of, write_identity_model
 from tests.serving.test_bad_requests import connect
@@ -67,6 +67,21 @@ def test_one_of_them_late_is_an_error_that_says_which(daemon: DaemonProcess) -> 
     late = pytest.raises(ShishaError, match=r"frame 0 of 3: the frame's deadline has .* and 2 more failed")
     with Client(daemon.endpoint, timeout_s=PATIENCE_S) as client, late:
         client.infer(frames(3), deadline_s=0)
+
+
+def test_each_frame_of_a_refused_request_is_counted(daemon: DaemonProcess) -> None:
+    """Else load that is refused would look smaller, the more frames its requests have."""
+    before = daemon.control.status()["frames"]["answered"].get("INVALID_ARGUMENT", 0)
+    given = frames(3)
+    tensor = TensorHeader("x", given.shape, "FP32", TensorData(given.nbytes))
+    connection = connect(daemon)
+    for request_id, sequence in (("1", 5), ("2", 7)):
+        asked = InferParameters(stream="s", sequence=sequence)
+        connection.send_multipart([encode_infer(request_id, "identity", [tensor], asked), given.tobytes()])
+    errors = [json.loads(connection.recv_multipart()[0]).get("error", {}).get("kind") for _ in range(2)]
+    connection.close(linger=0)
+    assert set(errors) == {None, Error.OUT_OF_SEQUENCE.value}
+    assert daemon.control.status()["frames"]["answered"]["INVALID_ARGUMENT"] == before + 3
 
 
 def test_a_network_that_mixes_frames_has_requests_of_one(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ class Frames:
             streams.wait(frame)
 
     def _foresee(self, event: ev.FrameArrived, now: float) -> tuple[float, tuple[Error, str] | None]:
-        """Return the seconds predicted for the frame, and the reason to refuse it if it would be late.
+        """Return the seconds predicted for the frame, and the reason to refuse its request if the last would be late.
 
         A frame without others before it is not refused: otherwise the target might be met again, and no frame show it.
         """
@@ -125,9 +125,10 @@ class Frames:
             return self._forecast.predicted_s(0, self._epochs.newest, now), None
         ahead = self.slot_count - len(self.free_slots) + self.streams.turns.ahead(event.client, event.priority)
         predicted_s = self._forecast.predicted_s(ahead, self._epochs.newest, now)
-        if not event.frames or not self._forecast.is_late(predicted_s):
+        last_s = self._forecast.predicted_s(ahead + event.frames - 1, self._epochs.newest, now)
+        if not event.frames or not self._forecast.is_late(last_s):
             return predicted_s, None
-        likely_ms, target_ms = 1e3 * self._forecast.at_most_s(predicted_s), 1e3 * self._forecast.target_s
+        likely_ms, target_ms = 1e3 * self._forecast.at_most_s(last_s), 1e3 * self._forecast.target_s
         had = f"{ahead} frames are before it, so it would take up to {likely_ms:.3g} ms"
         return predicted_s, (Error.TARGET_OUT_OF_REACH, f"{had}; the target is {target_ms:g} ms")
 

@@ -41,15 +41,16 @@ class Ticket(Struct, eq=False):
     """A request in flight and, in the end, its answer: `outputs`, each with its own shape, or `error` and `message`.
 
     `answer_to`: called with the ticket exactly once. `reads` and `writes`: pieces of memory that the client lends, held
-    until then. `refused`: it was not admitted. `compute_s`: seconds of its parts so far; `latency_s`: from `arrived_s`
-    to the answer. `epochs`: for a request of several frames, if these differ in epoch. `own`: the frame is the daemon's
-    own, not a client's. `trace`: set if the frame is traced.
+    until then. `refused`: it was not admitted, and `frames` with it. `compute_s`: seconds of its parts so far;
+    `latency_s`: from `arrived_s` to the answer. `epochs`: for a request of several frames, if these differ in epoch.
+    `own`: the frame is the daemon's own, not a client's. `trace`: set if the frame is traced.
     """
 
     request: InferRequest
     frame: int
     answer_to: AnswerTo
     arrived_s: float
+    frames: int = 1
     reads: tuple[LentPiece, ...] = ()
     writes: tuple[LentPiece, ...] = ()
     compute_s: float = 0.0
@@ -89,7 +90,7 @@ class Requests:
         self, client: Hashable, request: InferRequest, answer_to: AnswerTo, now_s: float, frames: int = 1
     ) -> FrameArrived:
         """The lifecycle's event of a validated request. `answer_to`: as in `Ticket`; `frames`: as in `FrameArrived`."""
-        ticket = Ticket(request, next(self._numbers), answer_to, now_s)
+        ticket = Ticket(request, next(self._numbers), answer_to, now_s, frames)
         if request.lent_in:
             ticket.reads = self.regions.hold(request.lent_in)
         if request.lent_out:

@@ -188,10 +188,9 @@ def raw_request(size_bytes: int | None, signature: Signature) -> InferenceAsked:
     if 1 < frames <= signature.most_frames and size_bytes == frames * expected:
         expected, shape = size_bytes, (frames * shape[0], *shape[1:])
     if size_bytes != expected:
-        raise error_for(
-            Error.WRONG_SIZE,
-            f"a body without a header is input {signature_input.name!r} alone; expected Content-Length: {expected}",
-        )
+        several = f", or up to {signature.most_frames} times that" if signature.most_frames > 1 else ""
+        wanted = f"expected Content-Length: {expected}{several}"
+        raise error_for(Error.WRONG_SIZE, f"a body without a header is input {signature_input.name!r} alone; {wanted}")
     parameters = _TensorParameters(binary_data_size=size_bytes)
     tensor = InputTensor(signature_input.name, shape, signature_input.datatype, parameters)
     return InferenceAsked("", (tensor,), parameters=AskedParameters(binary_data_output=True))

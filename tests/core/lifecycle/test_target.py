@@ -121,3 +121,18 @@ def test_a_frame_of_a_quiet_client_is_not_refused_for_the_queue_of_a_greedy_one(
     assert len(daemon.all(do.Refuse)) == 1
     daemon.send(client="greedy", priority=1)
     assert len(daemon.all(do.Refuse)) == 1, "nor is an urgent one for those that it goes before"
+
+
+def test_a_request_is_refused_for_the_last_of_its_frames() -> None:
+    """It is answered when all of them are; the first alone would be in time."""
+    daemon = Daemon(slots=2, target_s=10 * FRAME_S)
+    daemon.connect("a", "b")
+    daemon.go_live(COPIES)
+    for frame in (daemon.send(), daemon.send()):
+        daemon.feed(ev.PartDone(daemon.part(frame), FRAME_S), FRAME_S)
+    daemon.send()
+    daemon.send(frames=32)
+    (refusal,) = daemon.all(do.Refuse)
+    assert refusal.kind is Error.TARGET_OUT_OF_REACH
+    daemon.send(frames=4)
+    assert len(daemon.all(do.Refuse)) == 1

@@ -23,9 +23,7 @@ from shisha_rt.daemon.loop.log_lines import log_lines, write_line
 from shisha_rt.daemon.settings import (
     Settings,
     check_built,
-    check_cluster,
-    check_energy,
-    engine_of,
+    check_machine,
     read_settings,
     setting_keys,
 )
@@ -175,9 +173,7 @@ def _daemon(options: Mapping[str, Any], manager: ServiceManager, log: tuple[int,
 
         share = share_of(settings)
         leaving.callback(share.close)
-        check_cluster(settings.ray, share.machine)
-        check_energy(settings, share.machine)
-        engine_of(settings, share.machine)  # raises if the engine is not available
+        check_machine(settings, share.machine)
         preparation = Preparation(settings, share.machine, options["fresh"], log)
         daemon = start_daemon(preparation, share, manager, tell)
         leaving.pop_all()  # the daemon owns the share now
@@ -200,8 +196,7 @@ def _serve_several(options: Mapping[str, Any], manager: ServiceManager, log: tup
     share = share_of(settings)
     check_least(entries, share.machine)
     for entry in entries:
-        engine_of(entry.settings, share.machine)  # raises if the engine is not available
-        check_energy(entry.settings, share.machine)
+        check_machine(entry.settings, share.machine)
     host = ModelHost(settings, entries, share, StartOptions(log, options["fresh"]), manager)
 
     def announce() -> None:

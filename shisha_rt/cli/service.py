@@ -66,21 +66,16 @@ def service(
     from msgspec.structs import replace
 
     from shisha_rt.daemon.front.addresses import addresses_of
-    from shisha_rt.machine.config.machine_file import load_machine
-    from shisha_rt.model.zoo import check_named
 
     if not _NAME.fullmatch(unit) or len(unit) > _LONGEST_NAME:
         expected = f"letters, digits, and between them _ . -, at most {_LONGEST_NAME} in all"
         raise BadInput(f"--unit {unit}: expected {expected}", Error.WRONG_OPTION)
     words, options = _as_serve_reads(arguments)
-    settings, served = _settings_of(options)
+    settings, machine, served = _served(options)
     of_environment = _of_environment(settings, options)
     settings = replace(settings, **of_environment)
     further = [word for name, value in of_environment.items() for word in (f"--{name}", value)]
     addresses_of(settings)
-    machine = load_machine(settings.machine)
-    for each in served:
-        check_named(each.model)
     printed = Unit(
         unit,
         ", ".join(Path(each.model).stem if "/" in each.model else each.model for each in served),
@@ -128,15 +123,42 @@ def _as_serve_reads(arguments: Sequence[str]) -> tuple[list[str], Mapping[str, A
     return words, options
 
 
-def _settings_of(options: Mapping[str, Any]) -> tuple[Settings, list[Settings]]:
-    """Settings of the process that is started, and of each model that it serves. Raises BadInput."""
-    from shisha_rt.repository.entries import entries_of, names_several
+def _served(options: Mapping[str, Any]) -> tuple[Settings, Machine, list[Settings]]:
+    """Settings of the process that is started, its machine, and settings of each model.
 
-    if not names_several(options["source"]):
-        settings = settings_of(options)
-        return settings, [settings]
-    host, entries = entries_of(options["source"], keys_given(options))
-    return host, [entry.settings for entry in entries]
+    Raises BadInput for what `serve` refuses before it reads a model.
+    """
+    from shisha_rt.machine.config.machine_file import check_runnable, load_machine
+    from shisha_rt.repository.entries import check_least, entries_of, names_several
+
+    if names_several(options["source"]):
+        settings, entries = entries_of(options["source"], keys_given(options))
+    else:
+        settings, entries = settings_of(options), []
+    machine = load_machine(settings.machine)
+    check_runnable(machine)
+    check_least(entries, machine)
+    served = [entry.settings for entry in entries] or [settings]
+    for each in served:
+        _check_model(each, machine)
+    return settings, machine, served
+
+
+def _check_model(settings: Settings, machine: Machine) -> None:
+    """Raises BadInput for a network that the zoo does not have, and for what the machine cannot do for any model."""
+    from shisha_rt.daemon.settings import check_machine, layer_kind
+    from shisha_rt.measure.make_ready import check_devices
+    from shisha_rt.model.zoo import check_named
+
+    check_named(settings.model)
+    check_machine(settings, machine)
+    check_devices(
+        machine,
+        settings.precision,
+        kind=layer_kind(settings, machine),
+        shapes=len(settings.shape),
+        calibration=None if settings.calibration is None else Path(settings.calibration),
+    )
 
 
 def _of_environment(settings: Settings, options: Mapping[str, Any]) -> dict[str, str]:

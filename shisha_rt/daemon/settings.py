@@ -331,7 +331,14 @@ def _check_scheme(settings: Settings, source: str) -> None:
         )
 
 
-def check_cluster(address: str | None, machine: Machine) -> None:
+def check_machine(settings: Settings, machine: Machine) -> None:
+    """Raises BadInput for checked settings that the machine cannot serve by, whatever the model is."""
+    _check_cluster(settings.ray, machine)
+    _check_energy(settings, machine)
+    engine_of(settings, machine)
+
+
+def _check_cluster(address: str | None, machine: Machine) -> None:
     """Raises BadInput if a machine has places on other hosts and no cluster is given, or the other way round."""
     if machine.remote and address is None:
         source, name = machine.source, machine.remote[0].name
@@ -344,7 +351,7 @@ def check_cluster(address: str | None, machine: Machine) -> None:
         )
 
 
-def check_energy(settings: Settings, machine: Machine) -> None:
+def _check_energy(settings: Settings, machine: Machine) -> None:
     """Raises BadInput if the objective is energy, and energy is not known or the strategy cannot plan for it."""
     if settings.objective != "energy":
         return

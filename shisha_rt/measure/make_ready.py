@@ -38,6 +38,30 @@ Devices = Mapping[str, tuple[Device, ...]]
 """The devices that run, by place."""
 
 
+def check_devices(
+    machine: Machine, precision: str, *, kind: LayerKind, shapes: int, calibration: Path | None
+) -> Devices:
+    """The devices that run. Raises BadInput for what a machine cannot do, whatever the model.
+
+    That is layers of `kind`, so many `shapes` at once, devices of int8, and calibration frames where there are none.
+    """
+    devices = {place.name: running_devices(machine, place, precision) for place in machine.places}
+    refuse(_faults(machine, kind, devices), machine.source, Error.DEVICE_UNFIT)
+    if shapes > 1:
+        refuse(_shape_faults(machine, devices), machine.source, Error.WRONG_SIZES)
+    of_int8 = _of_int8(devices)
+    for device in of_int8:
+        check_int8(device)
+    if calibration is not None and not of_int8:
+        why = f"on {machine.source} no device of int8 runs: expected no calibration frames"
+        raise BadInput(f"{calibration}: {why}", Error.DEVICE_UNFIT)
+    return devices
+
+
+def _of_int8(devices: Devices) -> list[Device]:
+    return [device for of_place in devices.values() for device in of_place if device.precision == "int8"]
+
+
 def _faults(machine: Machine, kind: LayerKind, devices: Devices) -> Iterator[str]:
     """Layers that need devices where there are none, and devices with remote places."""
     has_devices = any(devices.values())
@@ -95,43 +119,27 @@ def make_ready(
     host or `precision` does not allow, and for an operator that no device of any place can run or that makes a tensor
     without a static shape; Failure if an engine fails.
     """
-    devices = _running(machine, precision)
-    has_devices = any(devices.values())
-    refuse(_faults(machine, kind, devices), machine.source, Error.DEVICE_UNFIT)
+    devices = check_devices(machine, precision, kind=kind, shapes=len(sizes), calibration=calibration)
+    _warn_of_left_out(machine, devices)
     if len(sizes) > 1:
-        refuse(_shape_faults(machine, devices), machine.source, Error.WRONG_SIZES)
         return ModelOnMachine(compile_shapes(path, sizes, on_progress), machine, {}, teams, precision=precision)
-    has_int8 = _has_int8(devices)
-    if calibration is not None and not has_int8:
-        why = f"on {machine.source} no device of int8 runs: expected no calibration frames"
-        raise BadInput(f"{calibration}: {why}", Error.DEVICE_UNFIT)
+    has_devices = any(devices.values())
     compiled = compile_model(path, sizes[0], on_progress, plain=kind if has_devices else None)
     ready = ModelOnMachine(compiled, machine, {}, teams, precision=precision)
     if not has_devices:
         return ready
     check_static(compiled.model.graph, str(path), machine)
-    scales = make_scales(compiled, calibration, on_progress) if has_int8 else scales_file()
+    scales = make_scales(compiled, calibration, on_progress) if _of_int8(devices) else scales_file()
     return _with_operator_costs(replace(ready, scales=scales), devices, on_progress)
 
 
-def _has_int8(devices: Devices) -> bool:
-    """Whether any device computes in int8. Raises BadInput if one cannot on this host."""
-    of_int8 = [device for place_devices in devices.values() for device in place_devices if device.precision == "int8"]
-    for device in of_int8:
-        check_int8(device)
-    return bool(of_int8)
-
-
-def _running(machine: Machine, precision: str) -> Devices:
-    """The devices that run. Where some are left out, a warning names those that run."""
-    devices = {place.name: running_devices(machine, place, precision) for place in machine.places}
+def _warn_of_left_out(machine: Machine, devices: Devices) -> None:
     for place in machine.places:
         if len(devices[place.name]) < len(place.devices):
             running = ", ".join(device.name for device in devices[place.name])
             log.warning(
                 '%s: of its devices only %s run: the others change results (precision = "any")', place.name, running
             )
-    return devices
 
 
 def _with_operator_costs(ready: ModelOnMachine, devices: Devices, on_progress: Tell) -> ModelOnMachine:

@@ -48,6 +48,21 @@ def test_a_place_down_and_up(run: Run, daemon: DaemonProcess) -> None:
     daemon.wait_for_workers()
 
 
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (("place", "set", "slow9", "--down"), Error.UNKNOWN_PLACE),
+        (("place", "set", "slow0", "--speed", 0.5, "--device", "pim"), Error.UNKNOWN_DEVICE),
+        (("status", "--model", "another"), Error.UNKNOWN_MODEL),
+        (("plan", "get", "--model", "another"), Error.UNKNOWN_MODEL),
+    ],
+)
+def test_a_name_that_the_daemon_does_not_know_is_bad_input(
+    run: Run, daemon: DaemonProcess, words: tuple[str, ...], kind: Error
+) -> None:
+    assert run(*words, "--endpoint", daemon.endpoint).complaint_of(kind)
+
+
 def test_a_device_without_a_name_slows_down_no_whole_place(run: Run, daemon: DaemonProcess) -> None:
     ran = run("place", "set", "slow0", "--speed", 0.5, "--device", "", "--endpoint", daemon.endpoint)
     assert ran.complaint_of(Error.WRONG_OPTION)

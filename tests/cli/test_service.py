@@ -42,7 +42,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "my models"
     folder.mkdir()
     (folder / "m.onnx").touch()
+    (folder / "n.onnx").touch()
+    (folder / "least.toml").write_text('[[model]]\nmodel = "m.onnx"\nleast = 9999\n[[model]]\nmodel = "n.onnx"\n')
     (folder / "board.toml").write_text('[[place]]\nname = "a"\ncores = [0]\n')
+    (folder / "elsewhere.toml").write_text('[[place]]\nname = "a"\ncores = [9999]\n')
     monkeypatch.chdir(folder)
     monkeypatch.setenv("SUDO_USER", "ann")
     monkeypatch.delenv("SHISHA_ENDPOINT", raising=False)
@@ -53,35 +56,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_paths_become_absolute_and_words_are_quoted(run: Run, here: Path) -> None:
     ran = run(
         *("service", "m.onnx", "--machine", "board.toml", "--http", "unix:h.sock", "--http", "127.0.0.1:8000"),
-        *(
-            "--unit",
-            "camera",
-            "--name",
-            "door",
-            "--version",
-            "3",
-            "--plan",
-            "p.json",
-            "--calibration",
-            "f.npz",
-            "--dim",
-            "N=1",
-            "--no-replicate",
-            "-v",
-        ),
-        *("--engine", "onnxruntime"),
+        *("--unit", "camera", "--name", "door", "--version", "3", "--plan", "p.json", "--dim", "N=1"),
+        *("--no-replicate", "-v", "--engine", "onnxruntime"),
     )
     words = [
-        *START,
-        *(
-            f'"{here}/m.onnx"',
-            "--machine",
-            f'"{here}/board.toml"',
-            "--engine",
-            "onnxruntime",
-            "--calibration",
-            f'"{here}/f.npz"',
-        ),
+        *(*START, f'"{here}/m.onnx"', "--machine", f'"{here}/board.toml"', "--engine", "onnxruntime"),
         *("--no-replicate", "--plan", f'"{here}/p.json"', "--http", f'"unix:{here}/h.sock"', "--http"),
         *("127.0.0.1:8000", "--name", "door", "--version", "3", "--dim", "N=1", "--verbose"),
     ]
@@ -96,6 +75,11 @@ def test_names_stay_names(run: Run, here: Path) -> None:
     assert value(ran, "ExecStart") == " ".join([*START, "zoo:squeezenet", "--machine", "shared-2"])
     assert has(ran, "PrivateTmp=yes", "ProtectSystem=strict", "Type=notify", "WantedBy=multi-user.target")
     assert "ReadWritePaths" not in ran.out
+
+
+def test_calibration_frames_are_a_path(run: Run, here: Path) -> None:
+    ran = run("service", "m.onnx", "--machine", "npu-board", "--precision", "any", "--calibration", "f.npz")
+    assert f'--calibration "{here}/f.npz"' in value(ran, "ExecStart")
 
 
 def test_a_machine_file_of_any_name_is_a_path(run: Run, here: Path) -> None:
@@ -205,7 +189,17 @@ def test_an_engine_that_generates_code_may(run: Run, here: Path) -> None:
         (("m.onnx", "--bogus"), "shisha-rt serve: no such option: --bogus"),
         (("m.onnx", "--strategy", "x"), 'strategy = "x": expected'),
         (("m.onnx", "--machine", "no-such"), "no-such"),
+        (("m.onnx", "--machine", "pim-board"), "only core_count"),
+        (("m.onnx", "--machine", "elsewhere.toml"), "core 9999"),
         (("m.onnx", "--engine", "openvino", "--machine", "demo"), "its places are"),
+        (("m.onnx", "n.onnx", "--engine", "openvino", "--machine", "demo"), "its places are"),
+        (("m.onnx", "--objective", "energy"), "power_w is missing"),
+        (("m.onnx", "n.onnx", "--objective", "energy"), "power_w is missing"),
+        (("m.onnx", "--ray", "local"), 'host = "ray"'),
+        (("least.toml",), "9999 for m"),
+        (("m.onnx", "--calibration", "frames.npz"), "of int8"),
+        (("m.onnx", "--layers", "operators"), 'layers = "operators"'),
+        (("m.onnx", "--machine", "demo", "--shape", "x=1", "--shape", "x=2"), "one --shape"),
         (("m.onnx", "--http", "0.0.0.0:8000"), "other hosts can"),
         (("m.onnx", "--unit", "a/b"), "--unit a/b: expected letters"),
         (("m.onnx", "--dim", "x"), "--dim x: expected NAME=SIZE"),

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, Final
 
-from shisha_rt.client import Client, InvalidArgument, ShishaError
+from shisha_rt.client import Client, InvalidArgument, NotFound, ShishaError
 from shisha_rt.errors import BadInput, Error, Failure
 
 REACH_S: Final = 5.0
@@ -21,7 +21,7 @@ def plainly(*, sends_random: bool = False) -> Iterator[None]:
     """
     try:
         yield
-    except InvalidArgument as error:  # raised by the client for an invalid endpoint
+    except (InvalidArgument, NotFound) as error:  # an endpoint that is none, a name that the daemon does not know
         raise BadInput(error.message, error.kind) from None
     except ShishaError as error:
         raise Failure(f"{error.message}{on_random(error) if sends_random else ''}", error.kind) from None
